@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,26 +36,20 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             with target.open("wb", buffering=0) as stream:
                 yield stream
             return
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent)
+        part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
         try:
-            with os.fdopen(handle, "wb") as stream:
+            with part.open("xb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.chmod(name, _mode(target))
-            os.replace(name, target)
+            if target.exists():
+                part.chmod(stat.S_IMODE(target.stat().st_mode))
+            part.replace(target)
         except BaseException:
             with suppress(OSError):
-                os.unlink(name)
+                part.unlink(missing_ok=True)
             raise
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise RegardError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _mode(target: Path) -> int:
-    """The permissions that the file would have had, had it been opened in the ordinary way."""
-    with suppress(OSError):
-        return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
