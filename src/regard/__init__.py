@@ -1,1 +1,63 @@
-"""Self-attention you can see through."""
+"""regard: self-attention you can see through.
+
+>>> import regard
+>>> regard.softmax([0.0, 0.0])
+array([0.5, 0.5])
+
+Names are imported when they are first used, so that ``import regard`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from regard._errors import RegardError
+from regard._version import __version__
+
+if TYPE_CHECKING:
+    from regard import functional, models, nn, text, views
+    from regard.functional import attention, attention_weights, softmax
+    from regard.models import Model, load
+    from regard.text import Encoding
+    from regard.trace import Trace
+
+__all__ = [
+    "attention",
+    "attention_weights",
+    "softmax",
+    "load",
+    "Model",
+    "Trace",
+    "Encoding",
+    "RegardError",
+    "functional",
+    "nn",
+    "text",
+    "models",
+    "views",
+    "__version__",
+]
+
+_HOMES = {
+    "attention": "functional",
+    "attention_weights": "functional",
+    "softmax": "functional",
+    "load": "models",
+    "Model": "models",
+    "Trace": "trace",
+    "Encoding": "text",
+}
+_PACKAGES = ("functional", "nn", "text", "models", "views")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"regard.{_HOMES[name]}"), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"regard.{name}")
+    raise AttributeError(f"module 'regard' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,1 +1,5 @@
-"""TODO."""
+"""The ``regard`` command: thin, one module for each subcommand; everything it shows can be had from Python."""
+
+from regard.cli._main import main
+
+__all__ = ["main"]

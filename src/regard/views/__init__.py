@@ -1,1 +1,24 @@
-"""TODO."""
+"""Views: a trace, or plain weights, as a table, a heat map, a figure, JSON. Nothing here runs a model."""
+
+from regard.views._json import to_json
+from regard.views._labels import readable
+from regard.views._selection import AttentionView, every_head, matching, select, strongest
+from regard.views._similarity import cosine, similarities
+from regard.views._terminal import terminal_heatmap, terminal_table
+from regard.views._walkthrough import explain, follow
+
+__all__ = [
+    "AttentionView",
+    "select",
+    "every_head",
+    "strongest",
+    "matching",
+    "readable",
+    "terminal_table",
+    "terminal_heatmap",
+    "explain",
+    "follow",
+    "similarities",
+    "cosine",
+    "to_json",
+]

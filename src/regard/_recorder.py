@@ -1,0 +1,54 @@
+"""What the equations know of recording: a tap names a value, says what its axes are, and returns it.
+
+``scores = trace("scores", q @ k.mT, "... H T S")`` is the whole of it. The recorder is `SILENT` unless a person
+passes one that keeps values (`regard.Trace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from regard._encoding import Encoding
+from regard._typing import Array
+
+
+class Recorder(Protocol):
+    """What functional and nn code asks of a recorder: to be called at a tap, and to nest."""
+
+    def __call__(self, name: str, value: Array, axes: str) -> Array:
+        """Return `value`, or what is to be used in its place."""
+
+    def scope(self, name: str) -> AbstractContextManager[None]:
+        """Return a context in which every name begins with ``name.``."""
+
+    def wants(self, name: str) -> bool:
+        """Tell whether a tap called `name` in this scope would be kept or edited."""
+
+    def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
+        """Take note of what is being computed: the model's name and each text of the batch."""
+
+
+class Silent:
+    """The recorder that records nothing."""
+
+    __slots__ = ()
+
+    def __call__(self, name: str, value: Array, axes: str) -> Array:  # noqa: ARG002
+        """Return `value`."""
+        return value
+
+    def scope(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Return a context that does nothing."""
+        return nullcontext()
+
+    def wants(self, name: str) -> bool:  # noqa: ARG002
+        """Return False."""
+        return False
+
+    def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
+        """Take no note."""
+
+
+SILENT = Silent()

@@ -1,0 +1,65 @@
+"""What each recorded value is, as a formula: the table of steps that a trace can be read as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of a computation.
+
+    Parameters
+    ----------
+    name : str
+        The dotted name, ``blocks.3.attn.weights``.
+    formula : str
+        How the value comes from those before it; "" for a name that is not of the vocabulary.
+    axes : str
+        One letter for each axis, ``B H T S``.
+    values : array
+    """
+
+    name: str
+    formula: str
+    axes: str
+    values: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size along each of the axes."""
+        return self.values.shape
+
+
+def formula(name: str) -> str:
+    """Return how the value that is called `name` is computed, in the letters of the vocabulary."""
+    *scope, last = name.split(".")
+    if last == "output":
+        part = scope[-1] if scope and scope[-1] in ("attn", "mlp") else "block"
+        return _OUTPUTS[part]
+    return _FORMULAS.get(last, "")
+
+
+_FORMULAS = {
+    "token_embeddings": "the row of each token in the embedding table",
+    "position_embeddings": "the row of each position",
+    "type_embeddings": "the row of the segment",
+    "embeddings": "sum of the embeddings above",
+    "normed_embeddings": "norm(embeddings)",
+    "q": "x · W_q, split into heads",
+    "k": "x · W_k, split into heads",
+    "v": "x · W_v, split into heads",
+    "scores": "q · kᵀ / √D",
+    "biased": "scores + bias, and −∞ where hidden",
+    "weights": "softmax(scores), each row sums to 1",
+    "context": "weights · v",
+    "attn_residual": "x + attn.output, normed where the norm stands behind",
+    "hidden": "activation(x · W_up)",
+}
+_OUTPUTS = {
+    "attn": "heads side by side · W_o",
+    "mlp": "hidden · W_down",
+    "block": "what leaves the block",
+}

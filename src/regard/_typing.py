@@ -1,0 +1,8 @@
+"""Names for the types that many modules share."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+Array: TypeAlias = Any
+"""An array of any library that follows the Python array API standard; shapes stand in the docstrings."""

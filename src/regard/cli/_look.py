@@ -1,0 +1,103 @@
+"""``regard TEXT``: which word looks at which."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from rich.text import Text
+
+from regard.cli._input import read_model, read_text, warning
+from regard.cli._screen import has_colour, screen
+from regard.models import Model
+from regard.trace import Trace
+from regard.views import AttentionView, matching, select, terminal_heatmap, terminal_table, to_json
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run a model on a text and print, draw or save what its words look at."""
+    start = time.perf_counter()
+    text = read_text(arguments)
+    model = read_model(arguments, [text])
+    trace = Trace(only=_needed(arguments))
+    model(text, trace=trace)
+    seconds = time.perf_counter() - start
+    view = select(
+        trace,
+        layer=arguments.layer,
+        head=arguments.head,
+        keep_special=arguments.keep_special,
+        words=arguments.words,
+    )
+    rows = None if arguments.word is None else matching(view, arguments.word)
+    _write_files(arguments, trace)
+    if arguments.json:
+        print(json.dumps(to_json(view, top=arguments.top)))
+    else:
+        _print(arguments, model, trace, view, rows, seconds)
+
+
+def _needed(arguments: argparse.Namespace) -> list[str] | None:
+    """Return the names to record: only what is shown, unless everything is to be saved."""
+    if arguments.save_file:
+        return None
+    vectors = ["token_embeddings", "blocks.*.output"] if arguments.movement_file else []
+    return ["blocks.*.attn.weights", *vectors]
+
+
+def _write_files(arguments: argparse.Namespace, trace: Trace) -> None:
+    chosen = {"keep_special": arguments.keep_special, "words": arguments.words}
+    if arguments.save_file:
+        trace.save(arguments.save_file)
+    for path, kind in ((arguments.png_file, "png"), (arguments.svg_file, "svg")):
+        if path:
+            from regard.views import heatmap, save
+
+            axes = heatmap(trace, layer=arguments.layer, head=arguments.head, theme=arguments.theme, **chosen)
+            save(axes.figure, path, kind)
+    if arguments.heads_file:
+        from regard.views import head_grid, save
+
+        save(head_grid(trace, theme=arguments.theme, **chosen), arguments.heads_file)
+    if arguments.movement_file:
+        from regard.views import movement, save
+
+        axes = movement(trace, theme=arguments.theme, words=arguments.words)
+        save(axes.figure, arguments.movement_file)
+
+
+def _print(
+    arguments: argparse.Namespace,
+    model: Model,
+    trace: Trace,
+    view: AttentionView,
+    rows: tuple[int, ...] | None,
+    seconds: float,
+) -> None:
+    console = screen(arguments)
+    layers, heads = model.config.num_layers, model.config.num_heads
+    tokens = len(trace.encodings[0])
+    line = f"{layers} {_plural('layer', layers)} × {heads} {_plural('head', heads)} · {tokens} tokens · {seconds:.2f} s"
+    console.print(Text.assemble((model.name, "bold"), f" · {line}"))
+    if said := warning(model):
+        console.print(Text(said, style="yellow"))
+    console.print(Text(_choice(arguments, view)))
+    console.print()
+    console.print(terminal_table(view, top=arguments.top, rows=rows))
+    if view.hidden_keys:
+        console.print(Text(f"hidden: what goes to {', '.join(view.hidden_keys)}; --keep-special shows it", style="dim"))
+    console.print()
+    console.print(terminal_heatmap(view, width=console.width, colour=has_colour(console)), soft_wrap=True)
+
+
+def _choice(arguments: argparse.Namespace, view: AttentionView) -> str:
+    """Return which map is shown and, where nothing was asked for, why."""
+    which = view.describe
+    if not which or arguments.layer is not None or arguments.head is not None:
+        return which
+    return f"{which}: the last layer makes the vectors that leave the model, no head speaks for all (--layer, --head)"
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"

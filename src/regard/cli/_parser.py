@@ -1,0 +1,219 @@
+"""What can be typed: commands, options, their help. Runs nothing and imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from regard._errors import RegardError
+from regard._version import __version__
+
+_COMMANDS = ("look", "explain", "compare", "models", "pull", "info", "completion")
+_POSITIONS = ("sinusoidal", "table", "none")
+_SHELLS = ("bash", "zsh", "tcsh")
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are ours: one line, with the way to help."""
+
+    def error(self, message: str) -> NoReturn:
+        raise RegardError(f"{message}; see {self.prog} --help")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments of one command, with ``run``, the function that carries it out.
+
+    Words that begin with no command are a text to look at: ``regard TEXT`` is ``regard look TEXT``.
+
+    Raises
+    ------
+    RegardError
+        The arguments are none that a command takes.
+    """
+    words = list(argv)
+    if not words:
+        raise RegardError('there is no text to look at: try regard "The cat sat on the mat", or regard --help')
+    if words[0] not in (*_COMMANDS, "-h", "--help", "--version"):
+        words.insert(0, "look")
+    return build().parse_args(words)
+
+
+def build() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = _Parser(
+        prog="regard",
+        description="Self-attention you can see through: which word looks at which, and why.",
+        usage="regard TEXT [options]   or   regard COMMAND …   (regard COMMAND --help tells more)",
+        epilog="regard TEXT is short for regard look TEXT. A text that is the name of a command: regard look -- TEXT.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"regard {__version__}")
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", prog="regard", parser_class=_Parser, required=True
+    )
+
+    look = _command(
+        commands,
+        "look",
+        "show which word looks at which",
+        """
+        regard "The cat sat on the mat"
+        regard "The animal was too tired" --word tired --layer 3 --head 7
+        regard --file letter.txt --words --png letter.png
+        echo "The cat sat" | regard - --json
+        """,
+    )
+    _text(look)
+    _model(look, heads=("--num-heads",))
+    _map(look)
+    look.add_argument("--word", metavar="WORD", help="only the rows of this word")
+    look.add_argument("--top", type=_count, default=3, metavar="N", help="how many words to name for each (3)")
+    _files(
+        look,
+        ("--png", "the heat map as a PNG picture"),
+        ("--svg", "the heat map as an SVG drawing"),
+        ("--heads", "a grid with the map of every layer and head (.png, .svg or .pdf)"),
+        ("--movement", "a plot of each word from its original to its contextual vector"),
+        ("--save", "everything that was computed, as one safetensors file"),
+    )
+    _theme(look)
+    look.add_argument("--json", action="store_true", help="print the map as JSON and nothing else")
+    _colour(look)
+
+    explain = _command(
+        commands,
+        "explain",
+        "print every step from token to output with its numbers",
+        """
+        regard explain "The cat sat" --random --seed 42 --embed-dim 4 --heads 2
+        regard explain "The cat sat" --random --embeddings glove.6B.50d.txt --word cat
+        regard explain "The cat sat on the mat" --layer 2 --head 5 --word sat
+        """,
+    )
+    _text(explain)
+    _model(explain, heads=("--heads", "--num-heads"))
+    explain.add_argument("--layer", type=int, metavar="N", help="which layer, from 0; -1 is the last (0)")
+    explain.add_argument("--head", type=int, default=0, metavar="N", help="which head, from 0 (0)")
+    explain.add_argument("--word", metavar="WORD", help="follow the row of this word, with the arithmetic written out")
+    _files(explain, ("--save", "everything that was computed, as one safetensors file"))
+    _colour(explain)
+
+    compare = _command(
+        commands,
+        "compare",
+        "compare what one word becomes in two texts",
+        """
+        regard compare "She sat on the river bank" "She went to the bank for a loan" --word bank
+        regard compare "a bat flew" "a bat hit the ball" --word bat --movement bat.png
+        """,
+    )
+    compare.add_argument("texts", metavar="TEXT", nargs=2, help="the two texts")
+    compare.add_argument("--word", metavar="WORD", required=True, help="a word that is in both")
+    _model(compare, heads=("--num-heads",))
+    _files(compare, ("--movement", "a plot of both words, from original to contextual vector, on one basis"))
+    _theme(compare)
+    compare.add_argument("--json", action="store_true", help="print the similarities as JSON and nothing else")
+    _colour(compare)
+
+    models = _command(commands, "models", "list the models with a name, and where each is", "regard models")
+    _colour(models)
+    pull = _command(commands, "pull", "fetch a model's files", "regard pull minilm\n        regard pull minilm --force")
+    pull.add_argument("name", metavar="NAME", help="a name that regard models lists")
+    pull.add_argument("--force", action="store_true", help="fetch again what is there already")
+    info = _command(commands, "info", "print versions, threads, and what is available", "regard info")
+    _colour(info)
+    completion = _command(
+        commands,
+        "completion",
+        "print a script that completes regard's words in a shell",
+        """
+        regard completion bash > ~/.local/share/bash-completion/completions/regard
+        """,
+    )
+    completion.add_argument("shell", choices=_SHELLS, help="which shell")
+    return parser
+
+
+def _command(commands: Any, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    lines = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"examples:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.set_defaults(run=_runner(name))
+    return command
+
+
+def _runner(name: str) -> Callable[[argparse.Namespace], None]:
+    """Return what carries out a command; its module is imported only when it runs."""
+
+    def run(arguments: argparse.Namespace) -> None:
+        importlib.import_module(f"regard.cli._{name}").run(arguments)
+
+    return run
+
+
+def _text(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("text")
+    group.add_argument("text", metavar="TEXT", nargs="*", help="the text; - reads standard input")
+    group.add_argument("--file", metavar="FILE", help="read the text from a file")
+
+
+def _model(parser: argparse.ArgumentParser, *, heads: tuple[str, ...]) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--model", default="minilm", metavar="NAME", help="a name that regard models lists, or a folder (minilm)"
+    )
+    group.add_argument("--random", action="store_true", help="a toy layer with random weights, which mean nothing")
+    toy = parser.add_argument_group("toy layer, with --random")
+    toy.add_argument("--seed", type=int, metavar="N", help="what the random numbers start from (42)")
+    toy.add_argument("--embed-dim", type=_count, metavar="E", help="numbers in a token's vector (8)")
+    toy.add_argument(*heads, type=_count, metavar="H", dest="num_heads", help="number of heads (1)")
+    toy.add_argument("--positions", choices=_POSITIONS, help="how a word's place is told (sinusoidal)")
+    toy.add_argument("--embeddings", metavar="FILE", help="word vectors: GloVe or word2vec, plain or gzipped")
+
+
+def _map(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("which map")
+    group.add_argument("--layer", type=int, metavar="N", help="which layer, from 0; -1 is the last (the last)")
+    group.add_argument("--head", metavar="N", type=_head, help="which head, from 0; mean for their mean (mean)")
+    group.add_argument("--words", action="store_true", help="merge sub-words into words")
+    group.add_argument("--keep-special", action="store_true", help="show special tokens such as [CLS] too")
+
+
+def _files(parser: argparse.ArgumentParser, *options: tuple[str, str]) -> None:
+    group = parser.add_argument_group("files")
+    for option, what in options:
+        group.add_argument(option, metavar="FILE", help=what, dest=f"{option.strip('-')}_file")
+
+
+def _theme(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--theme", choices=("light", "dark"), default="light", help="background of pictures (light)")
+
+
+def _colour(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--colour", "--color", choices=("auto", "always", "never"), default="auto", help="colour in the terminal (auto)"
+    )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
+    return number
+
+
+def _head(text: str) -> int | None:
+    return None if text == "mean" else int(text)
+
+
+_count.__name__ = "number"
+_head.__name__ = "head"

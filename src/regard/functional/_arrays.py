@@ -1,0 +1,79 @@
+"""What every equation needs before it starts: the array library and the precision to compute in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard._typing import Array
+
+
+def namespace(*arrays: Array) -> Any:
+    """Return the array API namespace that all `arrays` share."""
+    if all(isinstance(a, np.ndarray) for a in arrays):
+        return np  # NumPy speaks the standard itself; the compatibility layer would only cost start-up time
+    from array_api_compat import array_namespace
+
+    try:
+        return array_namespace(*arrays)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(a).__module__.split(".")[0] for a in arrays}))
+        raise RegardError(f"arrays of different libraries ({kinds}) do not mix; convert to one") from error
+
+
+def as_array(value: Array, name: str) -> Array:
+    """Return `value` if it is an array of any library, else what NumPy makes of it (lists, numbers)."""
+    if isinstance(value, np.ndarray) or hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__"):
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise RegardError(f"{name} is not a rectangular array: {error}") from error
+    if array.dtype.kind not in "biufc":
+        raise RegardError(f"{name} must be an array of numbers, got {array.dtype}")
+    return array
+
+
+def is_boolean(x: Array) -> bool:
+    """Tell whether `x` holds truth values."""
+    return _is_kind(x, "bool")
+
+
+def is_floating(x: Array) -> bool:
+    """Tell whether `x` holds real floating-point numbers, bfloat16 included."""
+    return _is_kind(x, "real floating")
+
+
+def result_dtype(*arrays: Array) -> Any:
+    """Return the dtype of a result made from `arrays`: their common float type; integers become float64.
+
+    Raises
+    ------
+    RegardError
+        An array is boolean or complex.
+    """
+    xp = namespace(*arrays)
+    for x in arrays:
+        if is_boolean(x) or _is_kind(x, "complex floating"):
+            raise RegardError(f"attention is of real numbers, got an array of {x.dtype}; convert it first")
+    if not all(is_floating(x) for x in arrays):
+        return xp.float64
+    dtypes = {x.dtype for x in arrays}
+    return dtypes.pop() if len(dtypes) == 1 else xp.result_type(*arrays)
+
+
+def compute_dtype(xp: Any, dtype: Any) -> Any:
+    """Return the precision to compute in: float32 for the two short float types, else `dtype` itself."""
+    return xp.float32 if _is_short(dtype) else dtype
+
+
+def _is_kind(x: Array, kind: str) -> bool:
+    if _is_short(x.dtype):  # the standard's own isdtype does not know bfloat16
+        return kind == "real floating"
+    return bool(namespace(x).isdtype(x.dtype, kind))
+
+
+def _is_short(dtype: Any) -> bool:
+    return any(short in str(dtype) for short in ("float16", "half"))  # bfloat16 contains float16

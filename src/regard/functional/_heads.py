@@ -1,0 +1,28 @@
+"""From one wide vector for each token to one narrow vector for each head, and back."""
+
+from __future__ import annotations
+
+from regard._errors import RegardError
+from regard._typing import Array
+from regard.functional._arrays import namespace
+
+
+def split_heads(x: Array, num_heads: int) -> Array:
+    """Return ``... T (H D)`` as ``... H T D``: head h takes features h·D to (h+1)·D of every token.
+
+    Raises
+    ------
+    RegardError
+        `num_heads` does not divide the number of features.
+    """
+    *lead, length, width = x.shape
+    if num_heads < 1 or width % num_heads:
+        raise RegardError(f"{width} features do not split into {num_heads} heads of equal size")
+    heads = namespace(x).reshape(x, (*lead, length, num_heads, width // num_heads))  # ... T H D
+    return namespace(x).moveaxis(heads, -2, -3)
+
+
+def merge_heads(x: Array) -> Array:
+    """Return ``... H T D`` as ``... T (H D)``: the heads' vectors side by side, the inverse of `split_heads`."""
+    *lead, num_heads, length, head_dim = x.shape
+    return namespace(x).reshape(namespace(x).moveaxis(x, -3, -2), (*lead, length, num_heads * head_dim))

@@ -1,0 +1,50 @@
+"""Scores into shares: the softmax."""
+
+from __future__ import annotations
+
+from regard._typing import Array
+from regard.functional._arrays import as_array, compute_dtype, namespace, result_dtype
+
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    """Return exp(x) / Σ exp(x) along `axis`: positive shares that sum to 1.
+
+    Each row is shifted by its own maximum first, which changes nothing in exact arithmetic (numerator and
+    denominator shrink by the same factor) and keeps every exponential between 0 and 1. Without the shift
+    a score of 1000 overflows; with one shift for all rows, a row far below the others vanishes.
+
+    Parameters
+    ----------
+    x : array, any shape
+        Scores. −inf is a score that gets no share.
+    axis : int
+        The axis that is shared out.
+
+    Returns
+    -------
+    array, shape of `x`
+        A row of −inf everywhere, which has nothing to share among, is 0 throughout.
+
+    References
+    ----------
+    Bridle (1990), "Probabilistic interpretation of feedforward classification network outputs".
+
+    Examples
+    --------
+    >>> softmax([0.0, 0.0])
+    array([0.5, 0.5])
+    >>> softmax([1000.0, 1000.0, 0.0])
+    array([0.5, 0.5, 0. ])
+    """
+    x = as_array(x, "x")
+    xp = namespace(x)
+    dtype = result_dtype(x)
+    x = xp.astype(x, compute_dtype(xp, dtype), copy=False)
+    if x.shape[axis] == 0:
+        return xp.astype(x, dtype)
+    highest = xp.max(x, axis=axis, keepdims=True)
+    shift = xp.where(highest == -xp.inf, xp.zeros_like(highest), highest)
+    exponentials = xp.exp(x - shift)
+    total = xp.sum(exponentials, axis=axis, keepdims=True)
+    shares = exponentials / xp.where(total == 0, xp.ones_like(total), total)
+    return xp.astype(shares, dtype, copy=False)

@@ -1,0 +1,106 @@
+"""Reading a checkpoint's config.json strictly: nothing unknown passes in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from regard._errors import RegardError
+
+# What transformers writes beside the architecture and what has no part in computing hidden states: where the
+# weights came from, how they were trained, how text is to be generated, what classes are called.
+_BOOKKEEPING = frozenset(
+    """
+    _attn_implementation_autoset _attn_implementation_internal _commit_hash _name_or_path architectures
+    attention_dropout attention_probs_dropout_prob auto_map bad_words_ids begin_suppress_tokens bos_token_id
+    classifier_dropout decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing hidden_dropout_prob id2label initializer_range label2id
+    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    output_attentions output_hidden_states output_scores pad_token_id prefix problem_type remove_invalid_values
+    repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params
+    temperature tf_legacy_loss tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript
+    transformers_version typical_p use_bfloat16 use_cache
+    """.split()  # noqa: SIM905
+)
+
+
+class ConfigReader:
+    """Takes the fields of one configuration one by one and complains of everything wrong at once.
+
+    Parameters
+    ----------
+    fields
+        The content of config.json.
+    path
+        Where it was read, for messages.
+    """
+
+    def __init__(self, fields: dict[str, Any], path: str | Path) -> None:
+        self._fields = dict(fields)
+        self._path = path
+        self._problems: list[str] = []
+
+    @classmethod
+    def open(cls, path: Path) -> ConfigReader:
+        """Read config.json at `path`."""
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RegardError(f"there is no {path.name} in {path.parent}: not the folder of a model") from None
+        except OSError as error:
+            raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
+            raise RegardError(f"{path} is not valid JSON: {error}; fetch the file again") from error
+        if not isinstance(fields, dict):
+            raise RegardError(f"{path} holds a {type(fields).__name__} in place of a JSON object")
+        return cls(fields, path)
+
+    def peek(self, name: str) -> Any:
+        """Return the value of a field, None where there is none, and leave it to be taken."""
+        return self._fields.get(name)
+
+    def count(self, name: str) -> int:
+        """Take a whole number of at least 1."""
+        value = self._fields.pop(name, None)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            self._problems.append(f"{name} must be a whole number of at least 1, not {value!r}")
+            return 1
+        return value
+
+    def positive(self, name: str, default: float) -> float:
+        """Take a number above 0."""
+        value = self._fields.pop(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            self._problems.append(f"{name} must be a number above 0, not {value!r}")
+            return default
+        return float(value)
+
+    def choice(self, name: str, default: Any, allowed: Collection[Any]) -> Any:
+        """Take one of the values that are supported."""
+        value = self._fields.pop(name, default)
+        if not any(value == known and type(value) is type(known) for known in allowed):
+            known = ", ".join(repr(a) for a in allowed)
+            self._problems.append(f"{name}={value!r} is not supported (supported: {known})")
+            return default
+        return value
+
+    def require(self, fits: bool, problem: str) -> None:
+        """Note `problem` unless `fits`."""
+        if not fits:
+            self._problems.append(problem)
+
+    def finish(self) -> None:
+        """Complain of what was found wrong, and of every field that nobody took.
+
+        Raises
+        ------
+        RegardError
+            Names all problems.
+        """
+        unknown = sorted(self._fields.keys() - _BOOKKEEPING)
+        problems = [*self._problems, *(f"unknown field {name}={self._fields[name]!r}" for name in unknown)]
+        if problems:
+            raise RegardError(f"cannot run the model of {self._path}: {'; '.join(problems)}")

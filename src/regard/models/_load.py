@@ -1,0 +1,52 @@
+"""From a name or a folder to a model."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard.models import _sources
+from regard.models._config import ConfigReader
+from regard.models._model import Model
+from regard.models.bert import Bert
+
+FAMILIES = {"bert": Bert}
+"""What runs the checkpoints of each ``model_type``."""
+
+
+def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: Any = np.float32) -> Model:
+    """Return a pretrained model, ready to run.
+
+    Parameters
+    ----------
+    name_or_path
+        ``"minilm"``, or a folder with config.json, model.safetensors and tokenizer.json (or vocab.txt).
+    download : bool
+        Whether the files of a name that is nowhere on this machine may be fetched. The places are looked
+        through in this order: ``REGARD_MODELS`` or the user's cache, installed packages that carry the
+        files, the Hugging Face cache, the Hugging Face hub, the package index.
+    dtype
+        ``float32``, or ``float64`` to compute with more digits than the weights have.
+
+    Raises
+    ------
+    RegardError
+        No such model, no network, or files that are damaged or of an unknown kind.
+
+    Examples
+    --------
+    >>> model = load("minilm")                                    # doctest: +SKIP
+    >>> model("The cat sat on the mat").hidden.shape              # doctest: +SKIP
+    (1, 8, 384)
+    """
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise RegardError(f"a model computes in float32 or float64, not {np.dtype(dtype)}")
+    folder = _sources.find(name_or_path, download=download)
+    kind = ConfigReader.open(folder / "config.json").peek("model_type")
+    if kind not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
+        raise RegardError(f"{folder} holds a model of type {kind!r}; regard can run: {known}")
+    return FAMILIES[kind].load(folder, name=os.fspath(name_or_path), dtype=dtype)

@@ -1,0 +1,132 @@
+"""What every model has in common: text in, vectors out. Knows no architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from regard._encoding import Encoding
+from regard._errors import RegardError
+from regard._recorder import SILENT, Recorder
+
+Text: TypeAlias = "str | Encoding | Sequence[str] | Sequence[Encoding] | Sequence[int] | np.ndarray"
+"""One text or a batch of them, as strings, as encodings, or as ids (``T`` or ``B T``)."""
+
+
+class Tokenizer(Protocol):
+    """What a model asks of its tokenizer."""
+
+    @property
+    def pad_id(self) -> int | None:
+        """The id that fills up shorter texts of a batch."""
+
+    def __call__(self, text: str) -> Encoding:
+        """Return `text` as tokens."""
+
+    def from_ids(self, ids: Sequence[int]) -> Encoding:
+        """Return the encoding that has these ids."""
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """What a model returns.
+
+    Parameters
+    ----------
+    hidden : array, ``B T E``
+        The contextual vectors: what each token became in the last block.
+    encodings : tuple of Encoding
+        The texts as tokens, one for each batch entry. Where a text is shorter than ``T`` the rest is padding.
+    """
+
+    hidden: np.ndarray
+    encodings: tuple[Encoding, ...]
+
+
+class Model(Protocol):
+    """A transformer that reads text."""
+
+    @property
+    def name(self) -> str:
+        """What it was loaded as."""
+
+    @property
+    def config(self) -> Any:
+        """Its sizes and choices, as a frozen dataclass."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What turns text into its tokens."""
+
+    def __call__(self, text: Text, *, trace: Recorder = SILENT) -> Output:
+        """Run on one text or a batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Texts side by side as one array.
+
+    Parameters
+    ----------
+    ids : integer array, ``B T``
+    mask : boolean array, ``B 1 1 T``, or None
+        True where there is text, False at padding; None when no text is padded.
+    encodings : tuple of Encoding
+    """
+
+    ids: np.ndarray
+    mask: np.ndarray | None
+    encodings: tuple[Encoding, ...]
+
+
+def batch(text: Text, tokenizer: Tokenizer, *, limit: int, name: str) -> Batch:
+    """Return `text` as a batch; shorter texts are padded at the right.
+
+    Raises
+    ------
+    RegardError
+        There is no text, it is of no kind that a model reads, or it is longer than `limit` tokens.
+    """
+    encodings = _encodings(text, tokenizer)
+    lengths = [len(encoding) for encoding in encodings]
+    if not lengths or not all(lengths):
+        raise RegardError("there is no text to look at: give at least one token")
+    longest = max(lengths)
+    if longest > limit:
+        added = sum(encodings[lengths.index(longest)].special)
+        of_which = f" ({added} of them added by its tokenizer)" if added else ""
+        raise RegardError(
+            f"the text has {longest} tokens{of_which}, but {name} looks at no more than {limit} at once; "
+            f"shorten it by {longest - limit} or give it in parts"
+        )
+    pad = tokenizer.pad_id or 0
+    ids = np.array([(*e.ids, *[pad] * (longest - len(e))) for e in encodings], dtype=np.int64)  # B T
+    mask = None
+    if min(lengths) < longest:
+        mask = (np.arange(longest) < np.array(lengths)[:, None])[:, None, None, :]  # B 1 1 T
+    return Batch(ids, mask, encodings)
+
+
+def _encodings(text: Text, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
+    if isinstance(text, str):
+        return (tokenizer(text),)
+    if isinstance(text, Encoding):
+        return (text,)
+    if not isinstance(text, np.ndarray):
+        encodings = [tokenizer(item) if isinstance(item, str) else item for item in text]
+        if all(isinstance(encoding, Encoding) for encoding in encodings):
+            return tuple(encodings)  # type: ignore[arg-type]
+        text = _as_ids(text)
+    if not np.issubdtype(text.dtype, np.integer) or text.ndim not in (1, 2):
+        raise RegardError(f"ids are integers of shape T or B T, got {text.dtype} of shape {text.shape}")
+    return tuple(tokenizer.from_ids([int(i) for i in row]) for row in np.atleast_2d(text))
+
+
+def _as_ids(text: object) -> np.ndarray:
+    try:
+        return np.asarray(text)
+    except ValueError as error:
+        raise RegardError(f"a batch of ids needs rows of one length: {error}; texts may differ in length") from error

@@ -1,0 +1,106 @@
+"""From a checkpoint's tensors to the arrays that a family names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard._safetensors import SafetensorsFile
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor that a family needs: our name for it, the checkpoint's, and the shape in the checkpoint.
+
+    A `transposed` one is a linear map that the checkpoint stores as (outputs, inputs), the other way round.
+    """
+
+    name: str
+    stored: str
+    shape: tuple[int, ...]
+    transposed: bool = False
+
+
+def open_weights(folder: Path) -> SafetensorsFile:
+    """Return the tensors of the checkpoint in `folder`, memory-mapped.
+
+    Raises
+    ------
+    RegardError
+        There is no model.safetensors, or it is damaged. A pickle is refused, with the way to convert it.
+    """
+    path = folder / "model.safetensors"
+    if path.exists():
+        return SafetensorsFile(path)
+    pickles = sorted(p.name for p in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt"))
+    if pickles:
+        raise RegardError(
+            f"{folder} holds its weights as a pickle ({', '.join(pickles)}), which could run any code when it is "
+            f"read; convert it where you trust it: transformers' "
+            f'AutoModel.from_pretrained("{folder}").save_pretrained(NEW_FOLDER) writes model.safetensors'
+        )
+    raise RegardError(f"there is no model.safetensors in {folder}: not the folder of a model")
+
+
+def take_weights(
+    file: Mapping[str, np.ndarray],
+    wanted: Iterable[Tensor],
+    *,
+    shapes: Mapping[str, tuple[int, ...]],
+    prefixes: tuple[str, ...] = ("",),
+    unused: tuple[str, ...] = (),
+    dtype: Any = np.float32,
+    path: str | Path = "",
+) -> dict[str, np.ndarray]:
+    """Return the wanted tensors by our names, in `dtype`; without a copy where they are stored so.
+
+    Parameters
+    ----------
+    file
+        The checkpoint's tensors.
+    wanted
+        What the family needs.
+    shapes
+        The shape of every tensor of `file`, known without reading it.
+    prefixes
+        What may stand before all names: the same encoder is ``encoder.…`` alone and ``bert.encoder.…`` inside a
+        model with a task head. The first that fits is taken.
+    unused
+        Beginnings of names that may be there and have no part in the hidden states.
+    path
+        For messages.
+
+    Raises
+    ------
+    RegardError
+        Names all tensors that are missing, unexpected or of another shape, at once.
+    """
+    wanted = list(wanted)
+    prefix = max(prefixes, key=lambda p: sum(p + tensor.stored in shapes for tensor in wanted))
+    stored = {prefix + tensor.stored: tensor for tensor in wanted}
+    problems = []
+    missing = [name for name in stored if name not in shapes]
+    if missing:
+        problems.append(f"missing {', '.join(missing)}")
+    unexpected = [name for name in shapes if name not in stored and not name.removeprefix(prefix).startswith(unused)]
+    if unexpected:
+        problems.append(f"unexpected {', '.join(unexpected)}")
+    for name, tensor in stored.items():
+        if name in shapes and tuple(shapes[name]) != tensor.shape:
+            problems.append(f"{name} has shape {tuple(shapes[name])}, the configuration asks for {tensor.shape}")
+    if problems:
+        raise RegardError(f"the tensors of {path} do not fit its configuration: {'; '.join(problems)}")
+
+    weights = {}
+    for name, tensor in stored.items():
+        array = file[name]
+        if array.dtype.kind != "f":
+            raise RegardError(f"{name} of {path} is stored as {array.dtype}, not as floating-point numbers")
+        array = array.astype(dtype, copy=False)
+        weights[tensor.name] = array.T if tensor.transposed else array
+    return weights

@@ -1,0 +1,145 @@
+"""The lessons' layer: random embeddings, positions, and one layer of self-attention with random weights.
+
+It shows every step on any text, offline; what looks at what means nothing, for nothing was learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard._recorder import SILENT, Recorder
+from regard.functional import sinusoidal_positions, table_positions
+from regard.models._model import Output, Text, batch
+from regard.nn import Embedding, SelfAttention
+from regard.text import Vocabulary, WordTokenizer
+
+Positions: TypeAlias = Literal["sinusoidal", "table", "none"]
+
+_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True)
+class ToyConfig:
+    """The sizes of a toy layer and the seed of its weights."""
+
+    embed_dim: int
+    num_heads: int
+    positions: Positions
+    seed: int
+
+    num_layers: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Toy:
+    """One layer of self-attention over the words of a text.
+
+    Parameters
+    ----------
+    name : str
+    config : ToyConfig
+    tokenizer : WordTokenizer
+    token_embedding : Embedding, ``V E``
+    position_table : array, ``P E``, optional
+        Added to the embeddings; without it words have no order.
+    attn : SelfAttention
+    """
+
+    name: str
+    config: ToyConfig
+    tokenizer: WordTokenizer
+    token_embedding: Embedding
+    position_table: np.ndarray | None
+    attn: SelfAttention
+
+    def __call__(self, text: Text, *, trace: Recorder = SILENT) -> Output:
+        """Return the contextual vectors, ``B T E``.
+
+        Taps ``token_embeddings``, ``position_embeddings``, ``embeddings``, ``blocks.0.attn.*`` and
+        ``blocks.0.output``, the names that a model with more layers has too.
+        """
+        limit = _LIMIT if self.position_table is None else len(self.position_table)
+        texts = batch(text, self.tokenizer, limit=limit, name=self.name)
+        trace.describe(self.name, texts.encodings)
+        x = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")
+        if self.position_table is not None:
+            positions = table_positions(self.position_table, x.shape[1])
+            x = x + trace("position_embeddings", positions, "T E")
+        x = trace("embeddings", x, "B T E")
+        with trace.scope("blocks.0"):
+            with trace.scope("attn"):
+                x = self.attn(x, mask=texts.mask, trace=trace)
+            x = trace("output", x, "B T E")
+        return Output(x, texts.encodings)
+
+
+def toy(
+    texts: str | Sequence[str],
+    *,
+    seed: int = 42,
+    embed_dim: int | None = None,
+    num_heads: int = 1,
+    positions: Positions = "sinusoidal",
+    embeddings: np.ndarray | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> Toy:
+    """Draw a toy layer for the words of `texts`.
+
+    Parameters
+    ----------
+    texts : str or sequence of str
+        The vocabulary is made of their words, split at white space and lower-cased.
+    seed : int
+        The same seed gives the same layer.
+    embed_dim : int, optional
+        ``E``; 8 by default, or the width of `embeddings`.
+    num_heads : int
+        ``H``, which must divide E.
+    positions : {"sinusoidal", "table", "none"}
+        Waves of fixed lengths; a table with random numbers, as before learning; or no positions.
+    embeddings : array, ``V E``, optional
+        One row for each entry of `vocabulary`, in place of random ones.
+    vocabulary : Vocabulary, optional
+        The words that the rows of `embeddings` belong to, where it is not simply those of `texts`.
+
+    Raises
+    ------
+    RegardError
+        There are no words, or the sizes do not fit together.
+    """
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    vocabulary = Vocabulary.from_text(texts) if vocabulary is None else vocabulary
+    tokenizer = WordTokenizer(vocabulary)
+    rng = np.random.default_rng(seed)
+    if len(vocabulary) == 0:
+        raise RegardError("there is no text to look at: give at least one word")
+    if embeddings is not None:
+        if embeddings.ndim != 2 or len(embeddings) != len(vocabulary):
+            raise RegardError(f"embeddings {embeddings.shape} need a row for each of {len(vocabulary)} words")
+        if embed_dim not in (None, embeddings.shape[1]):
+            raise RegardError(f"embeddings {embeddings.shape} have {embeddings.shape[1]} features, not {embed_dim}")
+        table = Embedding(embeddings)
+    else:
+        table = Embedding.init(rng, len(vocabulary), 8 if embed_dim is None else embed_dim)
+    width = table.weight.shape[1]
+    length = max(len(text.split()) for text in texts)
+    if positions not in get_args(Positions):
+        raise RegardError(f"positions is one of {', '.join(get_args(Positions))}, not {positions!r}")
+    position_table = None
+    if positions == "sinusoidal":
+        position_table = sinusoidal_positions(length, width).astype(table.weight.dtype)
+    elif positions == "table":
+        position_table = rng.uniform(-1, 1, (length, width)).astype(table.weight.dtype)
+    return Toy(
+        name=f"toy layer, random weights, seed {seed}",
+        config=ToyConfig(width, num_heads, positions, seed),
+        tokenizer=tokenizer,
+        token_embedding=table,
+        position_table=position_table,
+        attn=SelfAttention.init(rng, width, num_heads, bias=False, dtype=table.weight.dtype),
+    )

@@ -1,0 +1,206 @@
+"""Layers of one input: linear map, layer norm, embedding table, feed-forward."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from regard import functional as F
+from regard._errors import RegardError
+from regard._recorder import SILENT, Recorder
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """The map x · W + b.
+
+    Parameters
+    ----------
+    weight : array, ``E F``
+        Columns are output features.
+    bias : array, ``F``, optional
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.weight, np.ndarray) and self.weight.ndim == 2):
+            raise RegardError(
+                f"a Linear is made from its weight, an array of 2 dimensions (inputs, outputs), got "
+                f"{_described(self.weight)}; for a fresh one call Linear.init(rng, in_dim, out_dim)"
+            )
+        if self.bias is not None and self.bias.shape != self.weight.shape[1:]:
+            raise RegardError(f"bias {self.bias.shape} does not fit weight {self.weight.shape}")
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        in_dim: int,
+        out_dim: int,
+        *,
+        bias: bool = True,
+        dtype: Any = np.float32,
+    ) -> Linear:
+        """Draw the weight uniformly from ±√(6 / (in_dim + out_dim)); the bias is 0.
+
+        This is the initialisation of Glorot and Bengio (2010), also called Xavier's: its variance,
+        2 / (in_dim + out_dim), keeps signals about as large behind the map as before it. The lessons draw
+        from the standard normal instead. With E inputs of about unit size each entry of q and k is then a sum of E
+        terms, so it has a standard deviation of √E, a score q·k/√D one of about E, and the softmax of
+        numbers that far apart puts all weight on a single key: at E = 128 the rows are one-hot, differences
+        between scores no longer matter, and gradients vanish.
+        """
+        limit = math.sqrt(6 / (in_dim + out_dim))
+        weight = rng.uniform(-limit, limit, (in_dim, out_dim)).astype(dtype)
+        return cls(weight, np.zeros(out_dim, dtype) if bias else None)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return ``... F`` for x ``... E``."""
+        y: np.ndarray = F.linear(x, self.weight, self.bias)
+        return y
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False)
+class LayerNorm:
+    """Each token's vector brought to mean 0 and variance 1, then scaled and shifted by learned amounts.
+
+    Parameters
+    ----------
+    weight, bias : array, ``E``
+    eps : float
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if not (
+            isinstance(self.weight, np.ndarray)
+            and isinstance(self.bias, np.ndarray)
+            and self.weight.shape == self.bias.shape
+            and self.weight.ndim == 1
+        ):
+            raise RegardError(
+                f"a LayerNorm is made from weight and bias, two arrays of one shape (features,), got "
+                f"{_described(self.weight)} and {_described(self.bias)}; for a fresh one call LayerNorm.init(dim)"
+            )
+
+    @classmethod
+    def init(cls, embed_dim: int, *, eps: float = 1e-5, dtype: Any = np.float32) -> LayerNorm:
+        """Start as the plain normalisation: weight 1, bias 0."""
+        return cls(np.ones(embed_dim, dtype), np.zeros(embed_dim, dtype), eps)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return ``... E`` for x ``... E``."""
+        y: np.ndarray = F.layer_norm(x, self.weight, self.bias, eps=self.eps)
+        return y
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """A table with one vector for each entry of a vocabulary.
+
+    Parameters
+    ----------
+    weight : array, ``V E``
+    """
+
+    weight: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.weight, np.ndarray) and self.weight.ndim == 2):
+            raise RegardError(
+                f"an Embedding is made from its table, an array of 2 dimensions (vocabulary, features), got "
+                f"{_described(self.weight)}; for a fresh one call Embedding.init(rng, size, embed_dim)"
+            )
+
+    @classmethod
+    def init(cls, rng: np.random.Generator, size: int, embed_dim: int, *, dtype: Any = np.float32) -> Embedding:
+        """Draw every entry from the standard normal, so that two words are nearly orthogonal."""
+        return cls(rng.standard_normal((size, embed_dim)).astype(dtype))
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        """Return ``... E`` for integer ids ``...``.
+
+        Raises
+        ------
+        RegardError
+            An id is not an integer from 0 to V − 1. (A negative one would silently count from the end.)
+        """
+        ids = np.asarray(ids)
+        if ids.size == 0:
+            ids = ids.astype(np.intp)
+        if not np.issubdtype(ids.dtype, np.integer):
+            raise RegardError(f"ids must be integers, got {ids.dtype}")
+        size = len(self.weight)
+        outside = ids[(ids < 0) | (ids >= size)]
+        if outside.size:
+            raise RegardError(f"id {outside.flat[0]} is outside the vocabulary, which has ids 0 to {size - 1}")
+        rows: np.ndarray = self.weight[ids]
+        return rows
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False)
+class FeedForward:
+    """Two linear maps with a bend between: each token thinks for itself about what attention brought.
+
+    Parameters
+    ----------
+    up_proj : Linear, ``E F``
+    down_proj : Linear, ``F E``
+    activation : str
+        ``"gelu"``, ``"gelu_new"`` (tanh formula) or ``"relu"``.
+    """
+
+    up_proj: Linear
+    down_proj: Linear
+    activation: str = field(default="gelu", kw_only=True)
+
+    def __post_init__(self) -> None:
+        F.activation(self.activation)
+        if self.up_proj.weight.shape[1] != self.down_proj.weight.shape[0]:
+            raise RegardError(
+                f"up_proj {self.up_proj.weight.shape} and down_proj {self.down_proj.weight.shape} do not join"
+            )
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        embed_dim: int,
+        hidden_dim: int | None = None,
+        *,
+        activation: str = "gelu",
+        dtype: Any = np.float32,
+    ) -> FeedForward:
+        """Draw both maps as `Linear.init` does; the hidden width is 4 E by default, as in the Transformer."""
+        hidden_dim = 4 * embed_dim if hidden_dim is None else hidden_dim
+        return cls(
+            Linear.init(rng, embed_dim, hidden_dim, dtype=dtype),
+            Linear.init(rng, hidden_dim, embed_dim, dtype=dtype),
+            activation=activation,
+        )
+
+    def __call__(self, x: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
+        """Return ``... T E`` for x ``... T E``; taps ``hidden`` (``... T F``) and ``output``."""
+        hidden = trace("hidden", F.activation(self.activation)(self.up_proj(x)), "... T F")
+        output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
+        return output
+
+    forward = __call__
+
+
+def _described(value: object) -> str:
+    return f"an array {value.shape}" if isinstance(value, np.ndarray) else repr(value)

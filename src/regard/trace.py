@@ -1,0 +1,217 @@
+"""Recording what a computation does, step by step, without touching its mathematics.
+
+A tap, ``scores = trace("scores", q @ k.mT, "... H T S")``, hands its value to a `Trace`, which keeps a copy or lets a
+person's function return another value in its place, with which the computation runs on. Knows arrays and names; does
+not know models, layers or pictures.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from regard._encoding import Encoding
+from regard._errors import RegardError
+from regard._recorder import SILENT, Recorder
+from regard._safetensors import SafetensorsFile, write_safetensors
+from regard._steps import Step, formula
+from regard._typing import Array
+
+__all__ = ["SILENT", "Edit", "Recorder", "Step", "Trace"]
+
+Edit = Callable[[np.ndarray], np.ndarray]
+
+_FORMAT = "regard.trace/1"
+
+
+class Trace:
+    """Named intermediate values of one computation.
+
+    Parameters
+    ----------
+    only : str or iterable of str, optional
+        Record these names alone. ``*`` stands for anything: ``"blocks.*.attn.weights"``. Everything by default.
+    edit : mapping of str to function, optional
+        Names (``*`` as above) and what to do to the value there: the function gets a copy and returns an array
+        of the same shape, with which the computation runs on. What is recorded is the edited value.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model that was traced, "" for a bare layer.
+    encodings : tuple of Encoding
+        The text as tokens, one for each batch entry; empty where there is no text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from regard import attention
+    >>> trace = Trace()
+    >>> x = np.eye(2)
+    >>> _ = attention(x, x, x, trace=trace)
+    >>> trace.names()
+    ('scores', 'weights', 'context')
+    >>> trace.axes("weights"), trace["weights"].shape
+    ('T S', (2, 2))
+    """
+
+    def __init__(self, *, only: str | Iterable[str] | None = None, edit: Mapping[str, Edit] | None = None) -> None:
+        self.model = ""
+        self.encodings: tuple[Encoding, ...] = ()
+        self._only = None if only is None else (only,) if isinstance(only, str) else tuple(only)
+        self._edit = dict(edit or {})
+        self._prefix = ""
+        self._values: dict[str, np.ndarray] = {}
+        self._axes: dict[str, str] = {}
+
+    # Recording
+
+    def __call__(self, name: str, value: Array, axes: str) -> Array:
+        """Record `value` as `name` in the current scope and return it, or what an edit makes of it."""
+        full = self._prefix + name
+        for pattern, function in self._edit.items():
+            if fnmatch.fnmatchcase(full, pattern):
+                value = _edited(full, value, function)
+        if self._is_kept(full):
+            if full in self._values:
+                raise RegardError(f"{full} is recorded already; a second run needs a new Trace()")
+            self._values[full] = np.array(value)
+            self._axes[full] = _fitted(full, axes, value.ndim)
+        return value
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Begin every name inside with ``name.``; scopes nest."""
+        outer = self._prefix
+        self._prefix = f"{outer}{name}."
+        try:
+            yield
+        finally:
+            self._prefix = outer
+
+    def wants(self, name: str) -> bool:
+        """Tell whether a tap called `name` in this scope would be kept or edited."""
+        full = self._prefix + name
+        return self._is_kept(full) or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
+
+    def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
+        """Take note of what is being computed: the model's name and each text of the batch."""
+        self.model = model
+        self.encodings = tuple(encodings)
+
+    def _is_kept(self, full: str) -> bool:
+        return self._only is None or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._only)
+
+    # Looking
+
+    def names(self) -> tuple[str, ...]:
+        """Return the recorded names in the order in which they were computed."""
+        return tuple(self._values)
+
+    def axes(self, name: str) -> str:
+        """Return the axis letters of a recorded value, such as ``"B H T S"``."""
+        self[name]
+        return self._axes[name]
+
+    def steps(self) -> tuple[Step, ...]:
+        """Return the recorded values as a table: name, formula, axes (with the shape) and values of each step."""
+        return tuple(Step(name, formula(name), self._axes[name], values) for name, values in self._values.items())
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the value recorded as `name`."""
+        if name not in self._values:
+            close = difflib.get_close_matches(name, self._values, n=3, cutoff=0.5)
+            recorded = f"near it are {', '.join(close)}" if close else f"{len(self._values)} names were recorded"
+            only = f", with only={', '.join(self._only)}" if self._only is not None else ""
+            raise RegardError(f"the trace has no {name!r}; {recorded}{only}")
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        of = f" of {self.model}" if self.model else ""
+        return f"<Trace{of}: {len(self)} values, {sum(v.nbytes for v in self._values.values()) / 1e6:.1f} MB>"
+
+    # Keeping
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one safetensors file, with the text, the model's name and the axes as metadata.
+
+        The file appears whole or not at all.
+
+        Raises
+        ------
+        RegardError
+            The file cannot be written.
+        """
+        metadata = {
+            "format": _FORMAT,
+            "model": self.model,
+            "encodings": json.dumps([encoding.to_dict() for encoding in self.encodings]),
+            "axes": json.dumps(self._axes),
+        }
+        write_safetensors(path, self._values, metadata)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Trace:
+        """Read a trace that `save` wrote. The values stay in the file, memory-mapped and read-only.
+
+        Raises
+        ------
+        RegardError
+            The file is missing, damaged, or not a trace.
+        """
+        file = SafetensorsFile(path)
+        if file.metadata.get("format") != _FORMAT:
+            found = file.metadata.get("format", "none")
+            raise RegardError(f"{path} is not a trace of regard: its format is {found!r}, not {_FORMAT!r}")
+        trace = cls()
+        try:
+            encodings = json.loads(file.metadata["encodings"])
+            trace.model = file.metadata["model"]
+            trace.encodings = tuple(Encoding.from_dict(fields) for fields in encodings)
+            # A safetensors file orders its tensors by itself; the axes keep the order of computation.
+            for name, axes in json.loads(file.metadata["axes"]).items():
+                trace._values[name] = file[name]
+                trace._axes[name] = _fitted(name, axes, file[name].ndim)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise RegardError(f"{path} is a damaged trace: {error!r}") from error
+        return trace
+
+
+def _edited(name: str, value: Array, function: Edit) -> Array:
+    changed = np.asarray(function(np.array(value)))
+    if changed.shape != value.shape:
+        raise RegardError(f"the edit of {name} returned shape {changed.shape} in place of {value.shape}")
+    return changed.astype(value.dtype, copy=False)
+
+
+def _fitted(name: str, axes: str, ndim: int) -> str:
+    """Return the letters of `axes` that a value of `ndim` dimensions has.
+
+    ``...`` stands for any number of leading axes. Fewer dimensions than letters means that the leading ones
+    are not there: the weights of one head, ``... H T S``, may be just ``T S``.
+    """
+    letters = axes.split()
+    if letters[:1] == ["..."]:
+        letters = letters[1:]
+        if ndim > len(letters):
+            missing = ndim - len(letters)
+            return " ".join([*(["B"] if missing == 1 else [f"B{i}" for i in range(missing)]), *letters])
+        return " ".join(letters[len(letters) - ndim :])
+    if ndim != len(letters):
+        raise RegardError(f"{name} has {ndim} dimensions but the axes {axes!r}")
+    return axes

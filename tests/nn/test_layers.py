@@ -1,0 +1,179 @@
+"""Layers: what they compute, that they are values, and how they are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from regard import RegardError, Trace, attention, nn
+
+B, H, T, S, E = 2, 3, 5, 7, 12
+
+
+def test_self_attention_is_the_equation_between_projections(rng):
+    layer = nn.SelfAttention.init(rng, E, H, dtype=np.float64)
+    x = rng.standard_normal((B, T, E))
+    out = np.zeros((B, T, E))
+    for b in range(B):
+        contexts = []
+        for h in range(H):
+            own = slice(h * 4, h * 4 + 4)
+            q, k, v = (x[b] @ p.weight[:, own] + p.bias[own] for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+            weights = np.exp(q @ k.T / 2)
+            contexts.append(weights / weights.sum(-1, keepdims=True) @ v)
+        out[b] = np.concatenate(contexts, -1) @ layer.o_proj.weight + layer.o_proj.bias
+    np.testing.assert_allclose(layer(x), out, rtol=1e-12)
+
+
+def test_a_batch_is_its_entries_one_by_one(rng):
+    layer = nn.SelfAttention.init(rng, E, H, dtype=np.float64)
+    x = rng.standard_normal((B, T, E))
+    np.testing.assert_allclose(layer(x), [layer(x[0]), layer(x[1])], rtol=1e-12)
+
+
+def test_weights_for_each_head_make_the_same_layer_as_one_matrix(rng):
+    per_head = [rng.standard_normal((H, E, 4)) for _ in range(3)]
+    w_o = rng.standard_normal((H * 4, E))
+    joined = [np.concatenate(list(w), axis=1) for w in per_head]
+    x = rng.standard_normal((T, E))
+    one, other = nn.SelfAttention.from_weights(*per_head, w_o), nn.SelfAttention.from_weights(*joined, w_o, num_heads=H)
+    np.testing.assert_array_equal(one(x), other(x))
+
+
+def test_single_head_without_output_projection(rng):
+    layer = nn.SelfAttention.init(rng, E, 1, head_dim=4, bias=False, output_projection=False)
+    x = rng.standard_normal((T, E)).astype(np.float32)
+    q, k, v = (x @ p.weight for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+    assert layer.o_proj is None
+    np.testing.assert_array_equal(layer(x), attention(q, k, v))
+
+
+def test_fewer_kv_heads_are_inferred_from_the_projections(rng):
+    layer = nn.SelfAttention.init(rng, 24, 6, num_kv_heads=2)
+    assert (layer.num_heads, layer.num_kv_heads, layer.head_dim) == (6, 2, 4)
+    assert layer(np.ones((T, 24), np.float32)).shape == (T, 24)
+
+
+def test_cross_attention_takes_keys_and_values_from_the_memory(rng):
+    layer = nn.MultiHeadAttention.init(rng, E, H, dtype=np.float64)
+    x, memory = rng.standard_normal((B, T, E)), rng.standard_normal((B, S, E))
+    trace = Trace()
+    assert layer(x, memory, trace=trace).shape == (B, T, E)
+    assert trace["weights"].shape == (B, H, T, S)
+    np.testing.assert_array_equal(
+        layer(x, x), nn.SelfAttention(layer.q_proj, layer.k_proj, layer.v_proj, layer.o_proj, num_heads=H)(x)
+    )
+
+
+def test_self_attention_taps_every_step(rng):
+    trace = Trace()
+    nn.SelfAttention.init(rng, E, H)(np.ones((B, T, E), np.float32), trace=trace)
+    assert trace.names() == ("q", "k", "v", "scores", "weights", "context", "output")
+    assert [trace.axes(name) for name in ("q", "weights", "output")] == ["B H T D", "B H T S", "B T E"]
+
+
+def test_calling_draws_nothing(rng):
+    layer = nn.EncoderBlock.init(rng, E, H)
+    state = rng.bit_generator.state
+    x = np.ones((T, E), np.float32)
+    assert np.array_equal(layer(x), layer.forward(x))
+    assert rng.bit_generator.state == state
+
+
+def test_a_seed_gives_the_same_layer():
+    one, other = (nn.SelfAttention.init(np.random.default_rng(7), E, H) for _ in range(2))
+    assert np.array_equal(one.o_proj.weight, other.o_proj.weight)
+
+
+def test_layers_are_frozen(rng):
+    layer = nn.Linear.init(rng, 2, 3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        layer.weight = np.zeros((2, 3))
+
+
+def test_xavier_keeps_attention_soft_where_the_lessons_saturate_it(rng):
+    """With unscaled normal weights the strongest weight of a row is nearly 1; with Xavier's it is not."""
+    width = 128
+    x = rng.standard_normal((64, width)).astype(np.float32)
+    sound = nn.SelfAttention.init(rng, width, 4)
+    lesson = nn.SelfAttention.from_weights(*(rng.standard_normal((width, width)) for _ in range(4)), num_heads=4)
+    strongest = {}
+    for name, layer in (("sound", sound), ("lesson", lesson)):
+        trace = Trace(only="weights")
+        layer(x, trace=trace)
+        strongest[name] = np.median(trace["weights"].max(-1))
+    assert strongest["lesson"] > 0.99
+    assert strongest["sound"] < 0.2
+
+
+def test_linear_init_has_glorots_variance(rng):
+    weight = nn.Linear.init(rng, 300, 500).weight
+    assert weight.var() == pytest.approx(2 / 800, rel=0.02)
+    assert np.abs(weight).max() <= math.sqrt(6 / 800)
+
+
+def test_feed_forward_is_two_maps_with_a_bend(rng):
+    layer = nn.FeedForward.init(rng, E, activation="relu", dtype=np.float64)
+    x = rng.standard_normal((T, E))
+    assert layer.up_proj.weight.shape == (E, 4 * E)
+    np.testing.assert_allclose(layer(x), np.maximum(x @ layer.up_proj.weight, 0) @ layer.down_proj.weight, rtol=1e-12)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_encoder_block_adds_and_normalises(rng, norm_first):
+    block = nn.EncoderBlock.init(rng, E, H, norm_first=norm_first, dtype=np.float64)
+    x = rng.standard_normal((T, E))
+    if norm_first:
+        y = x + block.attn(block.attn_norm(x))
+        want = y + block.mlp(block.mlp_norm(y))
+    else:
+        y = block.attn_norm(x + block.attn(x))
+        want = block.mlp_norm(y + block.mlp(y))
+    np.testing.assert_allclose(block(x), want, rtol=1e-12)
+
+
+def test_encoder_block_names_its_parts(rng):
+    trace = Trace()
+    nn.EncoderBlock.init(rng, E, H)(np.ones((T, E), np.float32), trace=trace)
+    assert {"attn.weights", "attn.output", "attn_residual", "mlp.hidden", "mlp.output", "output"} <= set(trace.names())
+
+
+def test_embedding_looks_rows_up(rng):
+    table = nn.Embedding.init(rng, 11, E)
+    np.testing.assert_array_equal(table(np.array([[3, 0], [10, 3]])), table.weight[[[3, 0], [10, 3]]])
+    assert table([]).shape == (0, E)
+
+
+def test_parameters_are_named_by_the_way_to_them(rng):
+    block = nn.EncoderBlock.init(rng, E, H)
+    named = nn.parameters(block)
+    assert named["attn.q_proj.weight"] is block.attn.q_proj.weight
+    assert {"attn.o_proj.bias", "attn_norm.weight", "mlp.up_proj.weight", "mlp_norm.bias"} <= named.keys()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda rng: nn.SelfAttention(128, 4, 4), r"SelfAttention\.init\(rng, embed_dim, num_heads\)"),
+        (lambda rng: nn.Linear(128), r"Linear\.init\(rng, in_dim, out_dim\)"),
+        (lambda rng: nn.LayerNorm(5, 5), r"LayerNorm\.init"),
+        (lambda rng: nn.Embedding(5), r"Embedding\.init"),
+        (lambda rng: nn.SelfAttention.init(rng, 128, 5), r"128 does not split into 5 heads.*head_dim"),
+        (lambda rng: nn.SelfAttention.init(rng, 12, 4, num_kv_heads=3), r"do not split into key/value heads"),
+        (
+            lambda rng: nn.SelfAttention.from_weights(*[np.ones((3, 4, 2))] * 3, num_heads=2),
+            r"3 heads, but num_heads=2",
+        ),
+        (lambda rng: nn.SelfAttention.from_weights(*[np.ones((4, 6))] * 3, np.ones((5, 4))), r"o_proj \(5, 4\)"),
+        (lambda rng: nn.Embedding.init(rng, 5, 3)(np.array([5])), r"id 5 is outside .* 0 to 4"),
+        (lambda rng: nn.Embedding.init(rng, 5, 3)(np.array([-1])), r"id -1 is outside"),
+        (lambda rng: nn.Embedding.init(rng, 5, 3)(np.array([0.5])), r"ids must be integers"),
+        (lambda rng: nn.FeedForward.init(rng, 4, activation="swish"), r"unknown activation"),
+    ],
+)
+def test_mistakes_say_what_to_do(rng, call, message):
+    with pytest.raises(RegardError, match=message):
+        call(rng)
