@@ -18,7 +18,7 @@ from regard.functional import table_positions
 from regard.models._config import ConfigReader
 from regard.models._model import Output, Text, batch
 from regard.models._weights import Tensor, open_weights, take_weights
-from regard.nn import Embedding, EncoderBlock, FeedForward, LayerNorm, Linear, SelfAttention
+from regard.nn import Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, SelfAttention
 from regard.text import SubwordTokenizer
 
 
@@ -69,8 +69,8 @@ class BertConfig:
         return config
 
 
-@dataclass(frozen=True, eq=False)
-class Bert:
+@dataclass(frozen=True, eq=False, repr=False)
+class Bert(Layer):
     """A BERT encoder with its tokenizer.
 
     Calling it with one text or a batch returns an `Output` whose ``hidden`` is ``B T E``.

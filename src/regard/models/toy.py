@@ -15,7 +15,7 @@ from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.functional import sinusoidal_positions, table_positions
 from regard.models._model import Output, Text, batch
-from regard.nn import Embedding, SelfAttention
+from regard.nn import Embedding, Layer, SelfAttention
 from regard.text import Vocabulary, WordTokenizer
 
 Positions: TypeAlias = Literal["sinusoidal", "table", "none"]
@@ -35,8 +35,8 @@ class ToyConfig:
     num_layers: int = 1
 
 
-@dataclass(frozen=True, eq=False)
-class Toy:
+@dataclass(frozen=True, eq=False, repr=False)
+class Toy(Layer):
     """One layer of self-attention over the words of a text.
 
     Parameters

@@ -6,10 +6,12 @@ changes nothing. ``forward`` is another name for calling.
 
 from regard.nn._attention import MultiHeadAttention, SelfAttention
 from regard.nn._encoder import EncoderBlock
+from regard.nn._layer import Layer
 from regard.nn._layers import Embedding, FeedForward, LayerNorm, Linear
 from regard.nn._parameters import parameters
 
 __all__ = [
+    "Layer",
     "Linear",
     "LayerNorm",
     "Embedding",

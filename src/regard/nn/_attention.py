@@ -10,11 +10,12 @@ import numpy as np
 from regard import functional as F
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
+from regard.nn._layer import Layer
 from regard.nn._layers import Linear
 
 
-@dataclass(frozen=True, eq=False)
-class _Attention:
+@dataclass(frozen=True, eq=False, repr=False)
+class _Attention(Layer):
     """Projections to queries, keys and values, attention for each head, and the output projection.
 
     Parameters
@@ -151,7 +152,7 @@ class _Attention:
         return recorded
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SelfAttention(_Attention):
     """Every token of a text looks at every token of the same text."""
 
@@ -174,7 +175,7 @@ class SelfAttention(_Attention):
     forward = __call__
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MultiHeadAttention(_Attention):
     """Every token of one text looks at every token of another: cross-attention."""
 

@@ -10,11 +10,12 @@ import numpy as np
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.nn._attention import SelfAttention
+from regard.nn._layer import Layer
 from regard.nn._layers import FeedForward, LayerNorm
 
 
-@dataclass(frozen=True, eq=False)
-class EncoderBlock:
+@dataclass(frozen=True, eq=False, repr=False)
+class EncoderBlock(Layer):
     """Words exchange what they know (attention), then each thinks it over (feed-forward).
 
     With ``norm_first=False`` the norm stands behind each residual sum, as in the Transformer paper and BERT:

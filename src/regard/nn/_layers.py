@@ -11,10 +11,11 @@ import numpy as np
 from regard import functional as F
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
+from regard.nn._layer import Layer
 
 
-@dataclass(frozen=True, eq=False)
-class Linear:
+@dataclass(frozen=True, eq=False, repr=False)
+class Linear(Layer):
     """The map x · W + b.
 
     Parameters
@@ -67,8 +68,8 @@ class Linear:
     forward = __call__
 
 
-@dataclass(frozen=True, eq=False)
-class LayerNorm:
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerNorm(Layer):
     """Each token's vector brought to mean 0 and variance 1, then scaled and shifted by learned amounts.
 
     Parameters
@@ -106,8 +107,8 @@ class LayerNorm:
     forward = __call__
 
 
-@dataclass(frozen=True, eq=False)
-class Embedding:
+@dataclass(frozen=True, eq=False, repr=False)
+class Embedding(Layer):
     """A table with one vector for each entry of a vocabulary.
 
     Parameters
@@ -152,8 +153,8 @@ class Embedding:
     forward = __call__
 
 
-@dataclass(frozen=True, eq=False)
-class FeedForward:
+@dataclass(frozen=True, eq=False, repr=False)
+class FeedForward(Layer):
     """Two linear maps with a bend between: each token thinks for itself about what attention brought.
 
     Parameters

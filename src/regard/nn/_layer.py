@@ -1,0 +1,24 @@
+"""What all layers share: how they are shown."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+
+class Layer:
+    """A frozen dataclass of arrays and other layers that is shown by its shapes instead of its numbers."""
+
+    def __repr__(self) -> str:
+        shown = (f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self) if f.repr)  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}[{' '.join(map(str, value.shape))}]"
+    if isinstance(value, tuple) and len(value) > 1 and isinstance(value[0], Layer):
+        return f"{len(value)} × {value[0]!r}"
+    return repr(value)

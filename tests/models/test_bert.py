@@ -1,0 +1,225 @@
+"""The bert family on tiny checkpoints: what it accepts, what it refuses, and that it says all of it at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import regard
+from regard import RegardError, Trace, nn
+
+
+def test_a_run_names_every_step(write_bert):
+    model = regard.load(write_bert())
+    trace = Trace()
+    output = model("the cats sat", trace=trace)
+    assert output.encodings[0].tokens == ("[CLS]", "the", "cat", "##s", "sat", "[SEP]")
+    assert trace.names()[:5] == (
+        "token_embeddings", "position_embeddings", "type_embeddings", "embeddings", "normed_embeddings",
+    )  # fmt: skip
+    assert trace["blocks.1.attn.weights"].shape == (1, 3, 6, 6)
+    assert trace["blocks.0.mlp.hidden"].shape == (1, 6, 20)
+    np.testing.assert_array_equal(trace["blocks.1.output"], output.hidden)
+    assert (trace.model, trace.encodings) == (model.name, output.encodings)
+
+
+def test_looking_never_changes_the_answer(write_bert):
+    model = regard.load(write_bert())
+    assert np.array_equal(model("the cat sat", trace=Trace()).hidden, model("the cat sat").hidden)
+
+
+def test_the_forward_pass_by_hand(write_bert):
+    """One text through the formula of the paper, written out in float64 from the checkpoint's own names."""
+    from conftest import tiny_tensors
+
+    w = {name: value.astype(np.float64) for name, value in tiny_tensors().items()}
+    ids = np.array([2, 5, 6, 3])
+
+    def norm(x, name):
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12)
+        return x * w[f"{name}.LayerNorm.weight"] + w[f"{name}.LayerNorm.bias"]
+
+    def dense(x, name):
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: len(ids)]
+    x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings")
+    for i in range(2):
+        at = f"encoder.layer.{i}"
+        contexts = []
+        for h in range(3):
+            q, k, v = (dense(x, f"{at}.attention.self.{n}")[:, 4 * h : 4 * h + 4] for n in ("query", "key", "value"))
+            e = np.exp(q @ k.T / 2)
+            contexts.append(e / e.sum(-1, keepdims=True) @ v)
+        attended = dense(np.concatenate(contexts, -1), f"{at}.attention.output.dense")
+        x = norm(x + attended, f"{at}.attention.output")
+        hidden = dense(x, f"{at}.intermediate.dense")
+        hidden = hidden * 0.5 * (1 + np.vectorize(__import__("math").erf)(hidden / np.sqrt(2)))
+        x = norm(x + dense(hidden, f"{at}.output.dense"), f"{at}.output")
+    ours = regard.load(write_bert(), dtype=np.float64)(ids)
+    np.testing.assert_allclose(ours.hidden[0], x, rtol=1e-11, atol=1e-12)
+
+
+def test_texts_encodings_and_ids_are_the_same_question(write_bert):
+    model = regard.load(write_bert())
+    text = model("the cat sat").hidden
+    encoding = model.tokenizer("the cat sat")
+    for asked in (encoding, [encoding], list(encoding.ids), np.array([encoding.ids]), ["the cat sat"]):
+        assert np.array_equal(model(asked).hidden, text)
+
+
+def test_padding_does_not_reach_the_text(write_bert):
+    model = regard.load(write_bert(), dtype=np.float64)
+    trace = Trace()
+    both = model(["the cat sat on", "a"], trace=trace)
+    alone = model("a").hidden
+    np.testing.assert_allclose(both.hidden[1, :3], alone[0], rtol=1e-10)
+    assert (trace["blocks.0.attn.weights"][1, :, :, 3:] == 0).all()
+
+
+def test_parameters_follow_the_vocabulary(write_bert):
+    names = nn.parameters(regard.load(write_bert()))
+    assert names["blocks.1.attn.q_proj.weight"].shape == (12, 12)
+    assert names["blocks.0.mlp.up_proj.weight"].shape == (12, 20)
+    assert len(names) == 5 + 2 * 16
+
+
+def test_weights_are_read_from_the_map_and_cannot_be_written(write_bert):
+    weight = regard.load(write_bert()).token_embedding.weight
+    assert not weight.flags.writeable
+    assert not weight.flags.owndata
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "gpt5"}, r"model of type 'gpt5'; regard can run: bert"),
+        ({"hidden_act": "swish"}, r"hidden_act='swish' is not supported \(supported: 'gelu'"),
+        ({"position_embedding_type": "relative_key"}, r"position_embedding_type='relative_key' is not supported"),
+        ({"is_decoder": True}, r"is_decoder=True is not supported"),
+        ({"hidden_size": "12"}, r"hidden_size must be a whole number of at least 1, not '12'"),
+        ({"layer_norm_eps": 0}, r"layer_norm_eps must be a number above 0"),
+        ({"sliding_window": 4}, r"unknown field sliding_window=4"),
+        ({"num_attention_heads": 5}, r"hidden_size 12 does not split into 5 attention heads"),
+        ({"hidden_act": "x", "rope": 1, "vocab_size": 0}, r"vocab_size.*hidden_act.*rope"),
+    ],
+)
+def test_a_configuration_is_read_strictly(write_bert, config, message):
+    with pytest.raises(RegardError, match=message):
+        regard.load(write_bert(config))
+
+
+def test_missing_unexpected_and_misshapen_tensors_are_named_at_once(write_bert):
+    folder = write_bert(
+        drop=["encoder.layer.0.output.dense.bias", "embeddings.LayerNorm.weight"],
+        tensors={"encoder.layer.2.odd": np.zeros(1, np.float32), "embeddings.LayerNorm.bias": np.zeros(5, np.float32)},
+    )
+    with pytest.raises(RegardError) as error:
+        regard.load(folder)
+    for part in (
+        "missing embeddings.LayerNorm.weight, encoder.layer.0.output.dense.bias",
+        "unexpected encoder.layer.2.odd",
+        "embeddings.LayerNorm.bias has shape (5,), the configuration asks for (12,)",
+    ):
+        assert part in str(error.value)
+
+
+def test_integer_weights_are_refused(write_bert):
+    folder = write_bert(tensors={"embeddings.LayerNorm.bias": np.zeros(12, np.int32)})
+    with pytest.raises(RegardError, match=r"LayerNorm\.bias .* stored as int32"):
+        regard.load(folder)
+
+
+def test_a_pickle_is_refused_with_the_way_to_convert(write_bert):
+    folder = write_bert()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(RegardError, match=r"pickle \(pytorch_model\.bin\).*save_pretrained"):
+        regard.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", None, r"no config\.json in .*tiny"),
+        ("config.json", b"{", r"config\.json is not valid JSON"),
+        ("config.json", b"[" * 100_000, r"config\.json is not valid JSON"),
+        ("config.json", b"[]", r"holds a list in place of a JSON object"),
+        ("config.json", b"\xff", r"config\.json"),
+        ("model.safetensors", None, r"no model\.safetensors"),
+        ("model.safetensors", b"", r"model\.safetensors"),
+        ("model.safetensors", b"\x80\x04pickle", r"model\.safetensors"),
+        ("vocab.txt", None, r"neither tokenizer\.json nor vocab\.txt"),
+        ("vocab.txt", b"the\ncat", r"vocab\.txt"),
+    ],
+)
+def test_files_that_are_missing_or_damaged(write_bert, name, content, message):
+    folder = write_bert()
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    with pytest.raises(RegardError, match=message):
+        regard.load(folder)
+
+
+def test_a_truncated_checkpoint(write_bert):
+    path = write_bert() / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(RegardError, match=r"100 of \d+ bytes are missing"):
+        regard.load(path.parent)
+
+
+def test_too_many_tokens_says_the_limit_and_what_to_do(write_bert):
+    model = regard.load(write_bert())
+    assert model("a b c d e").hidden.shape == (1, 7, 12)
+    with pytest.raises(RegardError, match=r"8 tokens \(2 of them.*no more than 7 at once; shorten it by 1"):
+        model("a b c d e f")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ([], "no text"),
+        (np.zeros((1, 0), int), "no text"),
+        (np.zeros((1, 2)), r"ids are integers.*float64"),
+        ([[1, 2], [3]], "rows of one length"),
+        (np.array([23]), "not among the 23 ids|id 23"),
+    ],
+)
+def test_what_is_no_text(write_bert, text, message):
+    with pytest.raises(RegardError, match=message):
+        regard.load(write_bert())(text)
+
+
+def test_an_empty_text_is_its_special_tokens(write_bert):
+    assert regard.load(write_bert())("").encodings[0].tokens == ("[CLS]", "[SEP]")
+
+
+def test_half_precision_is_no_precision_to_compute_in(write_bert):
+    with pytest.raises(RegardError, match="float32 or float64, not float16"):
+        regard.load(write_bert(), dtype=np.float16)
+
+
+def test_one_head_switched_off(write_bert):
+    """The same place is where a person edits: the other heads' context stays, the answer changes."""
+    model = regard.load(write_bert())
+
+    def off(weights):
+        weights[:, 1] = 0
+        return weights
+
+    plain, edited = Trace(), Trace(edit={"blocks.0.attn.weights": off})
+    before, after = model("the cat", trace=plain), model("the cat", trace=edited)
+    kept = [0, 2]
+    np.testing.assert_array_equal(plain["blocks.0.attn.context"][:, kept], edited["blocks.0.attn.context"][:, kept])
+    assert np.abs(before.hidden - after.hidden).max() > 1e-3
+
+
+def test_a_trace_of_a_model_survives_its_file(write_bert, tmp_path):
+    trace = Trace()
+    regard.load(write_bert())("the cat", trace=trace)
+    trace.save(tmp_path / "t.safetensors")
+    back = Trace.load(tmp_path / "t.safetensors")
+    assert back.encodings == trace.encodings
+    assert back.names() == trace.names()

@@ -1,0 +1,70 @@
+"""The lessons' layer on any text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from regard import RegardError, Trace
+from regard.functional import sinusoidal_positions
+from regard.models import toy
+from regard.text import Vocabulary
+
+
+def test_a_seed_gives_the_same_numbers():
+    one, same, other = (toy("the cat sat", seed=seed)("the cat sat").hidden for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_every_step_has_the_name_that_a_real_model_gives_it():
+    trace = Trace()
+    toy("the cat", embed_dim=4, num_heads=2)("the cat", trace=trace)
+    assert trace["blocks.0.attn.weights"].shape == (1, 2, 2, 2)
+    assert trace["blocks.0.output"].shape == (1, 2, 4)
+    assert trace.encodings[0].tokens == ("the", "cat")
+    assert "seed 42" in trace.model
+
+
+def test_sinusoidal_positions_are_added():
+    trace = Trace()
+    toy("a b", embed_dim=6)("a b", trace=trace)
+    np.testing.assert_allclose(
+        trace["embeddings"] - trace["token_embeddings"], sinusoidal_positions(2, 6)[None], atol=1e-6
+    )
+
+
+def test_without_positions_a_word_is_the_same_everywhere():
+    layer = toy("a b a", positions="none")
+    hidden = layer("a b a").hidden[0]
+    np.testing.assert_allclose(hidden[0], hidden[2], rtol=1e-6)
+    assert not np.allclose(toy("a b a", positions="table")("a b a").hidden[0, [0]], hidden[2])
+
+
+def test_given_embeddings_are_looked_up(rng):
+    table = rng.standard_normal((2, 5)).astype(np.float32)
+    trace = Trace()
+    toy("b a", embeddings=table, vocabulary=Vocabulary(("a", "b")))("b a", trace=trace)
+    np.testing.assert_array_equal(trace["token_embeddings"][0], table[[1, 0]])
+
+
+def test_texts_of_a_batch_may_differ_in_length():
+    layer = toy(["a b c", "c"])
+    np.testing.assert_allclose(layer(["a b c", "c"]).hidden[1, 0], layer("c").hidden[0, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: toy(""), "no text"),
+        (lambda: toy("a", num_heads=3), "8 does not split into 3 heads"),
+        (lambda: toy("a b", embeddings=np.ones((3, 4))), r"\(3, 4\) need a row for each of 2 words"),
+        (lambda: toy("a", embeddings=np.ones((1, 4)), embed_dim=5), "have 4 features, not 5"),
+        (lambda: toy("a", positions="rotary"), "positions is one of sinusoidal, table, none"),
+        (lambda: toy("a b")("a c"), "'c'"),
+        (lambda: toy("a b")("a b a"), "2 at once"),
+    ],
+)
+def test_mistakes_say_what_to_do(call, message):
+    with pytest.raises(RegardError, match=message):
+        call()

@@ -1,0 +1,33 @@
+"""The peers, loaded once."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.parity)
+
+
+@pytest.fixture(scope="session")
+def transformers():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the peers warn of among themselves is not ours to mend
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        return transformers
+
+
+@pytest.fixture(scope="session")
+def peer(transformers, minilm_dir):
+    """Return transformers' own tokenizer and model of the same files, computing attention step by step."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_dir)
+    model = transformers.AutoModel.from_pretrained(minilm_dir, attn_implementation="eager").eval()
+    return tokenizer, model
