@@ -48,7 +48,8 @@ class Encoding:
         """Return the words in order, each as its text and the positions of its tokens.
 
         A special token is a word of its own. The text of a word is the slice of `text` that its tokens
-        span, so it keeps the case and accents that a tokenizer may have dropped.
+        span, so it keeps the case and accents that a tokenizer may have dropped. (A byte-level tokenizer counts
+        the space before a word as part of it; the text of the word is without.)
         """
         groups: list[tuple[str, list[int]]] = []
         previous: int | None = None
@@ -62,7 +63,7 @@ class Encoding:
 
     def _spelled(self, positions: Sequence[int]) -> str:
         start, end = self.spans[positions[0]][0], self.spans[positions[-1]][1]
-        return self.text[start:end] or self.tokens[positions[0]]
+        return self.text[start:end].strip() or self.tokens[positions[0]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain data that JSON can hold."""

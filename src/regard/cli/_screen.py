@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+from typing import NoReturn
+
 from rich.console import Console
+
+
+class _Screen(Console):
+    """A console that leaves it to the command to end when nobody reads it any more."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
 
 
 def screen(arguments: argparse.Namespace) -> Console:
@@ -13,7 +22,7 @@ def screen(arguments: argparse.Namespace) -> Console:
     Standard output that is no terminal, ``NO_COLOR`` and ``TERM=dumb`` mean no colour under ``auto``.
     """
     wanted = arguments.colour
-    return Console(
+    return _Screen(
         force_terminal=True if wanted == "always" else None,
         no_color=True if wanted == "never" else None,
         highlight=False,

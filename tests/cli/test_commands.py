@@ -1,0 +1,258 @@
+"""What each command prints, against the numbers that the Python interface gives."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import regard
+from regard import Trace
+from regard.cli import main
+from regard.models import toy
+from regard.views import select
+
+TEXT = "The cats sat"
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch, tmp_path):
+    """A wide terminal without colour, no network, and no models but those a test names."""
+    for name in ("FORCE_COLOR", "NO_COLOR", "REGARD_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("REGARD_OFFLINE", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("regard.models._sources._elsewhere", lambda model: ())
+
+
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs a command and returns its status, output and errors."""
+
+    def run(*argv):
+        status = main(list(argv))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def tiny(write_bert):
+    return str(write_bert())
+
+
+def traced(folder, text=TEXT):
+    trace = Trace()
+    regard.load(folder)(text, trace=trace)
+    return trace
+
+
+def test_look_names_the_model_and_what_is_shown(run, tiny):
+    status, out, err = run(TEXT, "--model", tiny)
+    assert (status, err) == (0, "")
+    assert re.search(r"tiny · 2 layers × 3 heads · 6 tokens · \d+\.\d\d s", out)
+    assert "layer 1 of 0–1, mean of 3 heads: the last layer" in out
+
+
+def test_look_names_for_each_word_those_it_looks_at_most(run, tiny):
+    _, out, _ = run(TEXT, "--model", tiny, "--top", "2")
+    weights = traced(tiny)["blocks.1.attn.weights"][0].mean(0, dtype=np.float64)
+    tokens = ["the", "cat", "##s", "sat"]
+    for row, token in enumerate(tokens, start=1):
+        order = np.argsort(-weights[row, 1:5], kind="stable")[:2]
+        first, second = (f"{weights[row, 1 + i]:.2f} {tokens[i]}" for i in order)
+        hidden = weights[row, 0] + weights[row, 5]
+        pattern = rf"^{re.escape(token)} +{re.escape(first)} +{re.escape(second)} +{hidden:.2f}$"
+        assert re.search(pattern, out, re.MULTILINE), pattern
+
+
+def test_look_draws_every_weight_in_hundredths(run, tiny):
+    _, out, _ = run(TEXT, "--model", tiny, "--layer", "0", "--head", "2", "--keep-special")
+    weights = traced(tiny)["blocks.0.attn.weights"][0, 2]
+    heatmap = out.split("\n\n")[2].splitlines()
+    assert heatmap[0].split() == ["[CLS]", "the", "cat", "##s", "sat", "[SEP]"]
+    for line, row in zip(heatmap[1:7], weights, strict=True):
+        assert [int(n) for n in re.findall(r"\d+|·", line.replace("·", "0"))] == [round(100 * float(w)) for w in row]
+
+
+def test_words_merges_sub_words(run, tiny):
+    _, out, _ = run(TEXT, "--model", tiny, "--words", "--json")
+    shown = json.loads(out)
+    assert shown["queries"] == ["The", "cats", "sat"]
+    weights = traced(tiny)["blocks.1.attn.weights"][0].mean(0, dtype=np.float64)
+    assert shown["weights"][1][1] == pytest.approx(weights[2:4, 2:4].sum(1).mean(), rel=1e-6)
+    np.testing.assert_allclose(np.sum(shown["weights"], 1) + shown["hidden"], 1, atol=1e-6)
+
+
+def test_word_keeps_the_rows_of_that_word(run, tiny):
+    _, out, _ = run(TEXT, "--model", tiny, "--word", "CATS", "--top", "1")
+    table = out.split("\n\n")[1].splitlines()
+    assert [line.split()[0] for line in table[1:3]] == ["cat", "##s"]
+    assert len(table) == 4  # headings, two rows, what hidden means
+
+
+def test_json_is_the_view_and_nothing_else(run, tiny):
+    status, out, _ = run(TEXT, "--model", tiny, "--json", "--head", "1")
+    view = select(traced(tiny), head=1)
+    shown = json.loads(out)
+    assert status == 0
+    assert (shown["layer"], shown["head"], shown["heads"], shown["layers"]) == (1, 1, 3, [0, 1])
+    np.testing.assert_array_equal(shown["weights"], view.weights)
+    assert shown["strongest"][0][0]["weight"] == view.weights[0].max()
+
+
+def test_save_keeps_everything(run, tiny, tmp_path):
+    path = tmp_path / "trace.safetensors"
+    assert run(TEXT, "--model", tiny, "--save", str(path))[0] == 0
+    saved, fresh = Trace.load(path), traced(tiny)
+    assert saved.names() == fresh.names()
+    assert np.array_equal(saved["blocks.1.mlp.hidden"], fresh["blocks.1.mlp.hidden"])
+
+
+@pytest.mark.parametrize("option", ["--png", "--svg", "--heads", "--movement"])
+def test_pictures_are_written(run, tiny, tmp_path, option):
+    path = tmp_path / f"picture.{'svg' if option == '--svg' else 'png'}"
+    status, out, err = run(TEXT, "--model", tiny, option, str(path))
+    assert (status, err) == (0, "")
+    assert path.read_bytes()[:4] in (b"\x89PNG", b"<?xm")
+    assert "cat" in out  # the table is printed all the same
+
+
+def test_a_text_may_come_from_a_file_and_from_a_pipe(run, tiny, tmp_path, monkeypatch):
+    (tmp_path / "text").write_bytes(b"\xef\xbb\xbfthe cat\n")
+    _, from_file, _ = run("--file", str(tmp_path / "text"), "--model", tiny, "--json")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
+    _, from_pipe, _ = run("-", "--model", tiny, "--json")
+    assert from_file == from_pipe == run("the", "cat", "--model", tiny, "--json")[1]
+
+
+def test_random_works_without_any_model_and_says_that_it_means_nothing(run):
+    status, out, _ = run("The cat sat", "--random", "--seed", "7", "--num-heads", "2")
+    assert status == 0
+    assert "toy layer, random weights, seed 7" in out
+    assert "means nothing" in out
+    trace = Trace()
+    toy("The cat sat", seed=7, num_heads=2)("The cat sat", trace=trace)
+    top = trace["blocks.0.attn.weights"][0].mean(0)[0].max()
+    assert f"{top:.2f}" in out
+
+
+def test_a_text_may_be_the_name_of_a_command(run):
+    status, out, _ = run("--random", "--", "info")
+    assert status == 0
+    assert "toy layer" in out
+
+
+def test_a_long_text_is_drawn_in_shades(run, tmp_path):
+    (tmp_path / "long").write_text(" ".join(f"w{i}" for i in range(500)))
+    _, out, _ = run("--file", str(tmp_path / "long"), "--random")
+    assert "the largest of 5×5 weights" in out
+    drawing = out.split("\n\n")[2].splitlines()
+    assert len(drawing) == 101
+    assert max(map(len, drawing)) <= 120
+
+
+def test_explain_prints_every_step_with_its_numbers(run):
+    _, out, _ = run("explain", "The cat sat", "--random", "--embed-dim", "4", "--heads", "2", "--head", "1")
+    trace = Trace()
+    toy("The cat sat", embed_dim=4, num_heads=2)("The cat sat", trace=trace)
+    for name in ("token_embeddings", "position_embeddings", "embeddings"):
+        assert f"\n{name}  " in out
+    for name in ("q", "k", "v", "scores", "weights", "context"):
+        section = out.split(f"blocks.0.attn.{name}")[1]
+        numbers = [float(n.replace("−", "-")) for n in re.findall(r"(?<= )−?\d+\.\d{3}(?!\d)", section)]
+        want = trace[f"blocks.0.attn.{name}"][0, 1]
+        np.testing.assert_allclose(numbers[: want.size], want.ravel(), atol=5.1e-4)
+
+
+def test_explain_a_word_writes_the_arithmetic_out(run):
+    _, out, _ = run("explain", "The cat sat", "--random", "--embed-dim", "4", "--heads", "2", "--word", "cat")
+    out = out.replace("−", "-")
+    number = r"(-?\d+\.\d+)"
+    products = re.findall(rf"{number}×{number} \+ {number}×{number} = {number} +÷ √2 = {number}", out)
+    assert len(products) == 3
+    for a, b, c, d, dot, score in (map(float, found) for found in products):
+        assert a * b + c * d == pytest.approx(dot, abs=5e-3)
+        assert dot / np.sqrt(2) == pytest.approx(score, abs=1e-3)
+    trace = Trace()
+    toy("The cat sat", embed_dim=4, num_heads=2)("The cat sat", trace=trace)
+    shares = [float(n) for n in re.findall(rf"÷ {number} = {number}\n", out) for n in n[1:]]
+    np.testing.assert_allclose(shares, trace["blocks.0.attn.weights"][0, 0, 1], atol=5.1e-4)
+
+
+def test_explain_looks_into_a_real_model(run, tiny):
+    status, out, _ = run("explain", TEXT, "--model", tiny, "--layer", "-1", "--head", "2")
+    assert status == 0
+    assert "blocks.0.output" in out  # what goes into layer 1
+    assert "blocks.1.attn.weights" in out
+
+
+def test_compare_prints_the_similarity_before_and_behind_each_layer(run, tiny):
+    _, out, _ = run("compare", "the cat sat", "a cat b c", "--word", "cat", "--model", tiny, "--json")
+    found = json.loads(out)["similarities"]
+    assert list(found) == ["original", "layer 0", "layer 1"]
+    assert found["original"] == pytest.approx(1)
+    a, b = (traced(tiny, text)["blocks.1.output"][0, 2] for text in ("the cat sat", "a cat b c"))
+    assert found["layer 1"] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-5)
+
+
+def test_compare_draws_both(run, tiny, tmp_path):
+    path = tmp_path / "both.png"
+    status, out, _ = run(
+        "compare", "the cat sat", "a cat b c", "--word", "cat", "--model", tiny, "--movement", str(path)
+    )
+    assert status == 0
+    assert path.read_bytes()[:4] == b"\x89PNG"
+    assert "original" in out
+
+
+def test_models_lists_the_names(run):
+    status, out, _ = run("models")
+    assert status == 0
+    assert "minilm" in out
+    assert "6 × 12" in out
+    assert "regard pull minilm" in out
+
+
+def test_info_says_what_is_there(run):
+    status, out, _ = run("info")
+    assert status == 0
+    for part in (regard.__version__, np.__version__, "threads", "families", "bert"):
+        assert part in out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_the_commands(run, shell):
+    status, out, _ = run("completion", shell)
+    assert status == 0
+    assert "compare" in out
+    assert "keep-special" in out
+
+
+@pytest.mark.parametrize("command", ["look", "explain", "compare", "models", "pull", "info", "completion"])
+def test_help_has_examples(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert "examples:\n  regard" in capsys.readouterr().out.replace("  echo", "  regard")
+
+
+def test_colour_is_there_when_asked_for_and_only_then(run, tiny, monkeypatch):
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b[" not in run(TEXT, "--model", tiny)[1]
+    assert "\x1b[" in run(TEXT, "--model", tiny, "--colour", "always")[1]
+    assert "48;2;" not in run(TEXT, "--model", tiny, "--colour", "never")[1]
+
+
+def test_hostile_text_is_inert(run):
+    _, out, _ = run("evil\x1b[31m\x07 \u202egnp.exe a\u0000b \x9b2J", "--random")
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", out)
+    assert "␛[31m" in out
+    assert "⟨U+202E⟩" in out

@@ -1,0 +1,159 @@
+"""A user's mistake is one line on standard error and status 2; never a traceback, never half a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from regard.cli import main
+
+MISTAKES = {
+    "no text": ([], "there is no text to look at"),
+    "empty text": ([""], "there is no text to look at"),
+    "blank text": (["look", "  \n "], "there is no text to look at"),
+    "unknown model": (["hi", "--model", "gpt9"], "Known: minilm"),
+    "unknown folder": (["hi", "--model", "./nowhere"], "there is no folder ./nowhere"),
+    "unknown option": (["hi", "--sing"], "unrecognized arguments: --sing; see regard --help"),
+    "no network and no model": (["hi"], "REGARD_OFFLINE"),
+    "pull without network": (["pull", "minilm"], "REGARD_OFFLINE"),
+    "pull what is unknown": (["pull", "minilmm"], "minilm"),
+    "missing file": (["--file", "nowhere.txt"], "cannot read nowhere.txt: No such file"),
+    "a folder as file": (["--file", "."], "cannot read"),
+    "text and file": (["hi", "--file", "x"], "either a text or --file"),
+    "toy options without random": (["hi", "--seed", "3", "--positions", "none"], "--seed, --positions would shape"),
+    "heads that do not divide": (["a b", "--random", "--num-heads", "3"], "does not split into 3 heads"),
+    "layer out of range": (["a b", "--random", "--layer", "4"], "layer"),
+    "head out of range": (["a b", "--random", "--head", "4"], "head"),
+    "a head that is no number": (["a b", "--random", "--head", "x"], "argument --head: invalid head value: 'x'"),
+    "top of none": (["a b", "--random", "--top", "0"], "0 is not at least 1"),
+    "unknown word": (["a b", "--random", "--word", "c"], "a, b"),
+    "word missing in compare": (["compare", "a b", "c d", "--word", "b", "--random"], "c, d"),
+    "one text to compare": (["compare", "a b", "--word", "b"], "TEXT"),
+    "missing vectors": (["a b", "--random", "--embeddings", "nowhere.vec"], "cannot read nowhere.vec"),
+    "unknown picture": (["a b", "--random", "--heads", "x.bmp"], ".png"),
+    "a folder to write to": (["a b", "--random", "--save", "."], "it is a folder"),
+    "no folder to write to": (["a b", "--random", "--save", "no/where.safetensors"], "cannot write"),
+    "an escape in the message": (["a", "--random", "--word", "\x1b[31m\n\u202e"], "␛[31m"),
+    "explain a layer too far": (["explain", "a", "--random", "--layer", "1"], "there is no layer 1"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGARD_OFFLINE", "1")
+    monkeypatch.setenv("REGARD_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr("regard.models._sources._elsewhere", lambda model: ())
+
+
+@pytest.mark.parametrize(("argv", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, argv, message):
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("regard: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+BROKEN = {
+    "wrong configuration": ("config.json", b'{"model_type": "bert", "hidden_act": "odd"}', "hidden_act='odd'"),
+    "unknown family": ("config.json", b'{"model_type": "mamba"}', "'mamba'; regard can run: bert"),
+    "corrupt header": ("model.safetensors", b"\xff" * 100, "model.safetensors"),
+    "truncated weights": ("model.safetensors", None, "are missing; fetch it again"),
+    "corrupt tokenizer": ("tokenizer.json", b"{}", "is no tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BROKEN.values(), ids=BROKEN)
+def test_damaged_models_are_one_line(capsys, write_bert, name, content, message):
+    folder = write_bert()
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:-1000] if content is None else content)
+    assert main(["hi", "--model", str(folder)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert message in err
+
+
+@pytest.mark.minilm
+def test_513_tokens_says_the_limit(capsys, minilm_dir):
+    assert main(["a " * 511, "--model", str(minilm_dir)]) == 2
+    assert "513 tokens (2 of them added by its tokenizer)" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_text(capsys, tmp_path):
+    (tmp_path / "noise").write_bytes(b"abc\xff")
+    assert main(["--file", "noise", "--random"]) == 2
+    assert "noise is not UTF-8 text (byte 3)" in capsys.readouterr().err
+
+
+def test_a_lone_surrogate_in_an_argument(capsys):
+    assert main(["a\udcff", "--random"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# From here on in a process of its own, for it is the process that must behave.
+
+REGARD = [sys.executable, "-m", "regard"]
+
+
+def test_a_closed_pipe_is_quiet():
+    text = "many words " * 500
+    process = subprocess.Popen(
+        [*REGARD, "-", "--random"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        process.stdout.close()
+        process.stdin.write(text.encode())
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")  # noqa: PTH110
+def test_a_full_disk_behind_standard_output():
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run([*REGARD, "a b", "--random"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "regard: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="file size limits are POSIX")
+@pytest.mark.parametrize("option", ["--save", "--png", "--svg", "--heads", "--movement"])
+def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, option):
+    """A limit of 512 bytes on any file stands in for a full disk."""
+    limited = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "from regard.cli import main; import matplotlib.figure;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)); sys.exit(main(sys.argv[1:]))"
+    )
+    target = tmp_path / ("x.svg" if option == "--svg" else "x.png")
+    done = subprocess.run(
+        [sys.executable, "-c", limited, "a b c d", "--random", option, str(target)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "MPLCONFIGDIR": str(tmp_path / "mpl")},
+    )
+    assert done.returncode == 2, done.stderr
+    assert f"cannot write {target}" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert [p for p in tmp_path.iterdir() if p.name != "mpl"] == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_ctrl_c_ends_with_one_line_and_130():
+    process = subprocess.Popen([*REGARD, "-", "--random"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        time.sleep(1.5)  # it waits for its text by now
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == "regard: interrupted\n"
