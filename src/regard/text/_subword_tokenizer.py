@@ -1,0 +1,215 @@
+"""The tokenizers of pretrained models, which cut rare words into pieces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard._encoding import Encoding
+from regard._errors import RegardError
+from regard.text._from_ids import check_ids, encode_tokens
+from regard.text._plain_text import check_text
+from regard.text._tokenizer_config import read_settings
+from regard.text._wordpiece import WordPieceSettings, build_wordpiece
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class SubwordTokenizer:
+    """Splits a text into the pieces that a pretrained model knows, by the ``tokenizers`` library.
+
+    Parameters
+    ----------
+    backend
+        The library's tokenizer. Truncation and padding that are stored in it are switched off: every text is
+        encoded whole, and nothing but it.
+    pad_id
+        The id that fills the shorter texts of a batch; None if the vocabulary has none.
+
+    Examples
+    --------
+    >>> tokenizer = SubwordTokenizer.from_folder("all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> tokenizer("unbelievably").tokens  # doctest: +SKIP
+    ('[CLS]', 'un', '##bel', '##ie', '##va', '##bly', '[SEP]')
+    """
+
+    backend: Tokenizer = field(repr=False)
+    pad_id: int | None = None
+
+    def __post_init__(self) -> None:
+        self.backend.no_truncation()
+        self.backend.no_padding()
+
+    @classmethod
+    def from_folder(cls, folder: str | os.PathLike[str]) -> SubwordTokenizer:
+        """Read the tokenizer of a model's folder: its ``tokenizer.json`` or else its ``vocab.txt``.
+
+        ``tokenizer_config.json``, if it is there, names the padding token and has the settings of ``vocab.txt``.
+
+        Raises
+        ------
+        RegardError
+            The folder has neither file, or one of them cannot be read or is malformed.
+        """
+        folder = Path(folder)
+        if (path := folder / "tokenizer.json").exists():
+            return cls._from_json(path, read_settings(folder).get("pad_token"))
+        if (path := folder / "vocab.txt").exists():
+            return cls._from_pieces(path, WordPieceSettings(**read_settings(folder)))
+        raise RegardError(f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> SubwordTokenizer:
+        """Read a ``tokenizer.json``, which says everything about its tokenizer.
+
+        Raises
+        ------
+        RegardError
+            The file cannot be read or is no tokenizer.
+        """
+        return cls._from_json(Path(path), None)
+
+    @classmethod
+    def from_wordpiece(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        split_chinese: bool = True,
+    ) -> SubwordTokenizer:
+        """Read a WordPiece ``vocab.txt``, one piece a line, as BERT does.
+
+        Parameters
+        ----------
+        path
+            The file. It must have ``[UNK]``, ``[CLS]`` and ``[SEP]``.
+        lowercase
+            Whether the text is lower-cased: True for an "uncased" model.
+        strip_accents
+            Whether accents are removed; None: if the text is lower-cased.
+        split_chinese
+            Whether every Chinese character is a word of its own.
+
+        Raises
+        ------
+        RegardError
+            The file cannot be read, is not UTF-8 or lacks a piece that it must have.
+        """
+        return cls._from_pieces(Path(path), WordPieceSettings(lowercase, strip_accents, split_chinese))
+
+    @classmethod
+    def _from_json(cls, path: Path, pad_token: str | None) -> SubwordTokenizer:
+        from tokenizers import Tokenizer
+
+        content = _read(path)
+        with _library_errors(f"{path} is no tokenizer.json (a vocab.txt is read by from_wordpiece)"):
+            backend = Tokenizer.from_buffer(content)
+            backend.encode("")  # some faults show only now
+        return cls(backend, _pad_id(backend, pad_token))
+
+    @classmethod
+    def _from_pieces(cls, path: Path, settings: WordPieceSettings) -> SubwordTokenizer:
+        content = _read(path)
+        try:
+            lines = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
+            backend = build_wordpiece(lines, settings)
+        except (UnicodeDecodeError, RegardError) as error:
+            raise RegardError(f"{path} is no WordPiece vocabulary: {error}") from error
+        return cls(backend, _pad_id(backend, settings.pad_token))
+
+    def __call__(self, text: str) -> Encoding:
+        """Return `text` as tokens, between the special tokens that the model expects.
+
+        A special token that is spelled out in `text` becomes that token too, but is not marked as special.
+
+        Raises
+        ------
+        RegardError
+            `text` is no str, has a lone surrogate, or cannot be spelled with the vocabulary.
+        """
+        check_text(text)
+        with _library_errors("the tokenizer cannot encode the text"):
+            encoded = self.backend.encode(text)
+        return Encoding(
+            text=text,
+            ids=tuple(encoded.ids),
+            tokens=tuple(encoded.tokens),
+            special=tuple(map(bool, encoded.special_tokens_mask)),
+            words=tuple(encoded.word_ids),
+            spans=tuple(encoded.offsets),
+        )
+
+    def from_ids(self, ids: Iterable[int]) -> Encoding:
+        """Return the encoding of `ids` that come without a text.
+
+        Ids do not say where words begin: the text is the tokens separated by spaces, and each is a word of its
+        own unless it is special.
+
+        Raises
+        ------
+        RegardError
+            Some ids are not in the vocabulary; all such are named.
+        """
+        ids = check_ids(ids, self._has, self.vocab_size)
+        added = self.backend.get_added_tokens_decoder()
+        tokens = [self.backend.id_to_token(i) or "" for i in ids]
+        return encode_tokens(ids, tokens, [i in added and added[i].special for i in ids])
+
+    def decode(self, ids: Iterable[int], *, keep_special: bool = False) -> str:
+        """Return the text that `ids` spell, without the special tokens unless they are to be kept.
+
+        Raises
+        ------
+        RegardError
+            Some ids are not in the vocabulary; all such are named.
+        """
+        ids = check_ids(ids, self._has, self.vocab_size)
+        with _library_errors("the tokenizer cannot decode the ids"):
+            return self.backend.decode(ids, skip_special_tokens=not keep_special)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many pieces have an id, special ones included."""
+        return self.backend.get_vocab_size()
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return the id of a piece as the vocabulary spells it (``"##ing"``), None if there is no such piece."""
+        return self.backend.token_to_id(check_text(token))
+
+    def _has(self, token_id: int) -> bool:
+        return 0 <= token_id < 1 << 32 and self.backend.id_to_token(token_id) is not None
+
+
+def _pad_id(backend: Tokenizer, pad_token: str | None) -> int | None:
+    """Return the id of the token that is named for padding; failing a name, what the file itself gives away."""
+    if pad_token is not None:
+        return backend.token_to_id(pad_token)
+    if backend.padding is not None:
+        return int(backend.padding["pad_id"])
+    known = (backend.token_to_id(token) for token in ("[PAD]", "<pad>"))
+    return next((token_id for token_id in known if token_id is not None), None)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RegardError(f"cannot read {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _library_errors(problem: str) -> Iterator[None]:
+    """Turn what the library raises into one line: bare exceptions, and Rust panics, which are no `Exception`."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise RegardError(f"{problem}: {' '.join(str(error).split())}") from error

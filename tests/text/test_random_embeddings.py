@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from regard import RegardError
+from regard.text import random_embeddings
+
+
+def test_a_seed_and_its_generator_draw_the_same_numbers():
+    from_seed = random_embeddings(7, 11, rng=42)
+    np.testing.assert_array_equal(from_seed, random_embeddings(7, 11, rng=np.random.default_rng(42)))
+    assert from_seed.shape == (7, 11)
+    assert from_seed.dtype == np.float32
+
+
+def test_another_seed_draws_other_numbers():
+    assert not np.array_equal(random_embeddings(7, 11, rng=1), random_embeddings(7, 11, rng=2))
+
+
+def test_without_a_seed_every_call_differs():
+    assert not np.array_equal(random_embeddings(7, 11), random_embeddings(7, 11))
+
+
+def test_the_type_only_rounds_the_numbers():
+    wide = random_embeddings(7, 11, rng=42, dtype=np.float64)
+    assert wide.dtype == np.float64
+    np.testing.assert_array_equal(wide.astype(np.float32), random_embeddings(7, 11, rng=42))
+
+
+def test_the_numbers_are_standard_normal():
+    # 101 × 997 draws: the mean's standard error is 0.0032, the deviation's 0.0022; allow five of them.
+    table = random_embeddings(101, 997, rng=5, dtype=np.float64)
+    assert abs(table.mean()) < 0.016
+    assert abs(table.std() - 1) < 0.012
+
+
+@pytest.mark.parametrize(("size", "embed_dim"), [(-1, 3), (3, 0), (2, -5)])
+def test_impossible_sizes_are_refused(size, embed_dim):
+    with pytest.raises(RegardError, match=f"got {size} and {embed_dim}"):
+        random_embeddings(size, embed_dim)
+
+
+@pytest.mark.parametrize("rng", [-1, "seed", 0.5])
+def test_a_bad_seed_is_refused(rng):
+    with pytest.raises(RegardError, match="rng must be"):
+        random_embeddings(2, 3, rng=rng)
+
+
+def test_integers_are_no_embeddings():
+    with pytest.raises(RegardError, match="floating type, got int64"):
+        random_embeddings(2, 3, dtype=np.int64)

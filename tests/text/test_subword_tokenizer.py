@@ -1,0 +1,307 @@
+import copy
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_tokenizers import PIECES, byte_level, wordpiece_json, write_vocab
+from tokenizers import Tokenizer
+
+from regard import RegardError
+from regard.text import Encoding, SubwordTokenizer
+
+TEXT = "The cat, unbelievably é"
+
+
+@pytest.fixture
+def json_file(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(wordpiece_json()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def bytes_tokenizer():
+    return SubwordTokenizer(byte_level())
+
+
+def test_an_encoding_says_everything_about_its_tokens(json_file):
+    assert SubwordTokenizer.from_file(json_file)(TEXT) == Encoding(
+        text=TEXT,
+        ids=(2, 5, 6, 12, 7, 8, 9, 11, 3),
+        tokens=("[CLS]", "the", "cat", ",", "un", "##believ", "##ably", "e", "[SEP]"),
+        special=(True, *[False] * 7, True),
+        words=(None, 0, 1, 2, 3, 3, 3, 4, None),
+        spans=((0, 0), (0, 3), (4, 7), (7, 8), (9, 11), (11, 17), (17, 21), (22, 23), (0, 0)),
+    )
+
+
+def test_stored_truncation_and_padding_are_switched_off(json_file):
+    # The file itself would cut every text at 3 tokens and pad it to 7.
+    assert len(Tokenizer.from_file(str(json_file)).encode(TEXT).ids) == 7
+    tokenizer = SubwordTokenizer.from_file(json_file)
+    assert len(tokenizer(TEXT)) == 9
+    assert tokenizer("").tokens == ("[CLS]", "[SEP]")
+
+
+def test_a_copied_tokenizer_still_does_not_truncate(json_file):
+    assert len(copy.deepcopy(SubwordTokenizer.from_file(json_file))(TEXT)) == 9
+
+
+def test_vocab_txt_rebuilds_the_same_tokenizer(json_file, tmp_path):
+    def rules(tokenizer):
+        return json.loads(tokenizer.backend.to_str())
+
+    from_pieces = SubwordTokenizer.from_wordpiece(write_vocab(tmp_path))
+    assert rules(from_pieces) == rules(SubwordTokenizer.from_file(json_file))
+
+
+def test_a_special_token_in_the_text_is_part_of_the_text(json_file):
+    encoding = SubwordTokenizer.from_file(json_file)("cat [SEP]")
+    assert encoding.ids == (2, 6, 3, 3)
+    assert encoding.special == (True, False, False, True)
+    assert encoding.spans == ((0, 0), (0, 3), (4, 9), (0, 0))
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_byte_level_spans_are_characters_and_rebuild_the_text(bytes_tokenizer, text):
+    encoding = bytes_tokenizer(text)
+    covered = {position for start, end in encoding.spans for position in range(start, end)}
+    assert covered == set(range(len(text)))
+    assert bytes_tokenizer.decode(encoding.ids, keep_special=True) == text
+
+
+def test_each_byte_of_a_character_spans_the_whole_character(bytes_tokenizer):
+    encoding = bytes_tokenizer("é😀")
+    assert encoding.spans == ((0, 1), (0, 1), *[(1, 2)] * 4)
+
+
+def test_words_never_decrease(bytes_tokenizer):
+    words = bytes_tokenizer("the cat sat on the other mat").words
+    assert words == tuple(sorted(words))
+    assert set(words) == set(range(7))
+
+
+def test_decode_leaves_special_tokens_out_unless_told_to_keep_them(json_file):
+    tokenizer = SubwordTokenizer.from_file(json_file)
+    ids = np.array(tokenizer("the unbelievably").ids)
+    assert tokenizer.decode(ids) == "the unbelievably"
+    assert tokenizer.decode(ids, keep_special=True) == "[CLS] the unbelievably [SEP]"
+
+
+def test_decode_names_all_unknown_ids(json_file):
+    tokenizer = SubwordTokenizer.from_file(json_file)
+    with pytest.raises(RegardError, match=r"not among the 14 ids of the vocabulary: 14, -1, 1099511627776$"):
+        tokenizer.decode([5, 14, -1, 1 << 40, 14])
+
+
+@pytest.mark.parametrize("ids", [[1.0], ["the"], [[5, 6]], 5])
+def test_decode_wants_a_flat_sequence_of_integers(json_file, ids):
+    with pytest.raises(RegardError, match="flat sequence of integers"):
+        SubwordTokenizer.from_file(json_file).decode(ids)
+
+
+def test_ids_alone_become_a_text_of_their_tokens(json_file):
+    encoding = SubwordTokenizer.from_file(json_file).from_ids([2, 7, 8, 5, 3])
+    assert encoding == Encoding(
+        text="un ##believ the",
+        ids=(2, 7, 8, 5, 3),
+        tokens=("[CLS]", "un", "##believ", "the", "[SEP]"),
+        special=(True, False, False, False, True),
+        words=(None, 0, 1, 2, None),
+        spans=((0, 0), (0, 2), (3, 11), (12, 15), (0, 0)),
+    )
+
+
+def test_an_added_token_need_not_be_special(json_file):
+    fields = wordpiece_json()
+    fields["added_tokens"].append(fields["added_tokens"][0] | {"id": 14, "content": "newword", "special": False})
+    json_file.write_text(json.dumps(fields))
+    assert SubwordTokenizer.from_file(json_file).from_ids([2, 14]).special == (True, False)
+
+
+def test_the_vocabulary_can_be_asked(json_file):
+    tokenizer = SubwordTokenizer.from_file(json_file)
+    assert tokenizer.vocab_size == len(PIECES)
+    assert tokenizer.token_to_id("##ably") == 9
+    assert tokenizer.token_to_id("dog") is None
+
+
+def test_pad_id_is_the_stored_one(json_file):
+    fields = wordpiece_json()
+    fields["padding"] = fields["padding"] | {"pad_id": 4, "pad_token": "[MASK]"}
+    json_file.write_text(json.dumps(fields))
+    assert SubwordTokenizer.from_file(json_file).pad_id == 4
+
+
+def test_pad_id_is_found_by_its_usual_name(json_file):
+    json_file.write_text(json.dumps(wordpiece_json() | {"padding": None}))
+    assert SubwordTokenizer.from_file(json_file).pad_id == 0
+
+
+def test_pad_id_is_none_without_such_a_token(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    byte_level().save(str(path))
+    assert SubwordTokenizer.from_file(path).pad_id is None
+
+
+@pytest.mark.parametrize("named", ["<|end|>", {"content": "<|end|>", "lstrip": False}])
+def test_pad_id_is_the_one_that_the_folder_names(tmp_path, named):
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": named}))
+    tokenizer = SubwordTokenizer.from_folder(tmp_path)
+    assert tokenizer.pad_id == tokenizer.token_to_id("<|end|>") == 0
+
+
+def test_a_folder_prefers_tokenizer_json(json_file, tmp_path):
+    write_vocab(tmp_path, PIECES[::-1])
+    assert SubwordTokenizer.from_folder(tmp_path)("the").ids == (2, 5, 3)
+
+
+def test_a_folder_may_have_only_vocab_txt(tmp_path):
+    write_vocab(tmp_path)
+    assert SubwordTokenizer.from_folder(tmp_path)(TEXT).ids == (2, 5, 6, 12, 7, 8, 9, 11, 3)
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "tokens"),
+    [
+        ({"do_lower_case": True}, "É", ["e"]),
+        ({"do_lower_case": False}, "É", ["É"]),
+        ({"do_lower_case": False, "strip_accents": True}, "É", ["[UNK]"]),
+        ({"do_lower_case": True, "strip_accents": False}, "é", ["[UNK]"]),
+        ({"do_lower_case": True, "strip_accents": None}, "é", ["e"]),
+        ({"tokenize_chinese_chars": True}, "字字", ["字", "字"]),
+        ({"tokenize_chinese_chars": False}, "字字", ["[UNK]"]),
+    ],
+)
+def test_vocab_txt_follows_the_settings_beside_it(tmp_path, config, text, tokens):
+    write_vocab(tmp_path, config=config)
+    assert SubwordTokenizer.from_folder(tmp_path)(text).tokens == ("[CLS]", *tokens, "[SEP]")
+
+
+def test_vocab_txt_follows_its_arguments(tmp_path):
+    path = write_vocab(tmp_path)
+    assert SubwordTokenizer.from_wordpiece(path, lowercase=False)("É").tokens[1] == "É"
+    assert SubwordTokenizer.from_wordpiece(path, strip_accents=False)("é").tokens[1] == "[UNK]"
+    assert SubwordTokenizer.from_wordpiece(path, split_chinese=False)("字字").tokens[1] == "[UNK]"
+
+
+def test_special_tokens_may_have_other_names(tmp_path):
+    config = {"cls_token": "<s>", "sep_token": {"content": "</s>"}, "unk_token": "<u>", "pad_token": "<pad>"}
+    write_vocab(tmp_path, ("the", "<s>", "</s>", "<u>", "<pad>"), config)
+    tokenizer = SubwordTokenizer.from_folder(tmp_path)
+    assert tokenizer("the dog").tokens == ("<s>", "the", "<u>", "</s>")
+    assert tokenizer.pad_id == 4
+
+
+def test_a_vocab_txt_may_come_from_windows(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("".join(f"{piece}\r\n" for piece in PIECES).encode())
+    assert SubwordTokenizer.from_wordpiece(path)(TEXT).ids == (2, 5, 6, 12, 7, 8, 9, 11, 3)
+
+
+def test_only_a_line_break_ends_a_piece(tmp_path):
+    # U+2028 and U+0085 end a line for str.splitlines, but are pieces of real vocabularies.
+    path = write_vocab(tmp_path, ("[UNK]", "\u2028", "\x85", "[CLS]", "[SEP]", "the"))
+    assert SubwordTokenizer.from_wordpiece(path)("the").ids == (3, 5, 4)
+
+
+def _message(function, *arguments):
+    with pytest.raises(RegardError) as caught:
+        function(*arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_vocab_txt_without_special_tokens_names_those_that_it_lacks(tmp_path):
+    path = write_vocab(tmp_path, ("the", "[CLS]", "cat"))
+    message = _message(SubwordTokenizer.from_wordpiece, path)
+    assert message.startswith(f"{path} is no WordPiece vocabulary: its 3 lines lack [UNK], [SEP]")
+
+
+def test_a_vocab_txt_must_be_utf8(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"[UNK]\n\xff\n")
+    assert f"{path} is no WordPiece vocabulary: 'utf-8'" in _message(SubwordTokenizer.from_wordpiece, path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{", b"\xff", b"[PAD]\n[UNK]\n", b"[" * 9973])
+def test_what_is_no_tokenizer_json_is_refused(tmp_path, content):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    message = _message(SubwordTokenizer.from_file, path)
+    assert message.startswith(f"{path} is no tokenizer.json (a vocab.txt is read by from_wordpiece): ")
+
+
+def test_a_panic_in_the_library_is_an_error_too(json_file):
+    # tokenizers checks the ids of the special tokens, but looks their entries up only when it encodes.
+    fields = wordpiece_json()
+    fields["post_processor"]["pair"][0] = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
+    fields["post_processor"]["single"] = [{"SpecialToken": {"id": "[GONE]", "type_id": 0}}]
+    json_file.write_text(json.dumps(fields))
+    assert "is no tokenizer.json" in _message(SubwordTokenizer.from_file, json_file)
+
+
+@pytest.mark.parametrize("read", [SubwordTokenizer.from_file, SubwordTokenizer.from_wordpiece])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, read):
+    assert _message(read, tmp_path / "gone") == f"cannot read {tmp_path / 'gone'}: No such file or directory"
+    assert _message(read, tmp_path) == f"cannot read {tmp_path}: Is a directory"
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    assert _message(SubwordTokenizer.from_folder, tmp_path) == (
+        f"no tokenizer in {tmp_path}: it has neither tokenizer.json nor vocab.txt"
+    )
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 99991])
+def test_a_broken_tokenizer_config_is_named(tmp_path, content):
+    write_vocab(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_bytes(content)
+    assert f"{tmp_path / 'tokenizer_config.json'} is not JSON" in _message(SubwordTokenizer.from_folder, tmp_path)
+
+
+def test_a_tokenizer_config_is_an_object(tmp_path):
+    write_vocab(tmp_path, config=[])
+    assert "must hold a JSON object, got list" in _message(SubwordTokenizer.from_folder, tmp_path)
+
+
+def test_all_settings_of_the_wrong_type_are_named(tmp_path):
+    write_vocab(tmp_path, config={"do_lower_case": "no", "strip_accents": 1, "sep_token": ["[SEP]"]})
+    assert _message(SubwordTokenizer.from_folder, tmp_path) == (
+        f"in {tmp_path / 'tokenizer_config.json'} do_lower_case must be a bool, got 'no'; "
+        "strip_accents must be a bool, got 1; sep_token must be a str, got ['[SEP]']"
+    )
+
+
+def test_a_lone_surrogate_is_refused_with_its_place(json_file):
+    message = _message(SubwordTokenizer.from_file(json_file), "cat \udcff")
+    assert "lone surrogate (U+DCFF) at character 4" in message
+
+
+@pytest.mark.parametrize("text", [None, 3, b"cat", ["the", "cat"]])
+def test_only_a_str_is_a_text(json_file, text):
+    assert f"must be a str, got {type(text).__name__}" in _message(SubwordTokenizer.from_file(json_file), text)
+
+
+def test_what_the_model_cannot_spell_is_an_error(json_file):
+    fields = wordpiece_json()
+    del fields["model"]["vocab"]["[UNK]"]
+    fields["added_tokens"] = []
+    json_file.write_text(json.dumps(fields))
+    message = _message(SubwordTokenizer.from_file(json_file), "dog")
+    assert message.startswith("the tokenizer cannot encode the text: WordPiece error: Missing [UNK]")
+
+
+def test_its_repr_is_short(json_file):
+    assert repr(SubwordTokenizer.from_file(json_file)) == "SubwordTokenizer(pad_id=0)"
+
+
+def test_importing_regard_text_leaves_the_library_alone():
+    check = "import sys, regard.text; sys.exit('tokenizers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard import RegardError
+from regard.text import Encoding, Vocabulary, WordTokenizer
+
+# Words that change length when they are lower-cased, every kind of space, and a sigma that depends on its place.
+texts = st.text(st.one_of(st.sampled_from("İẞΣΑ \t\n\x1c\x85\xa0\u2003Ab"), st.characters(exclude_categories=["Cs"])))
+lesson = Vocabulary.from_mapping({"the": 0, "cat": 1, "sat": 2, "on": 3, "mat": 4})  # lesson 003
+
+
+def test_the_lesson_003():
+    encoding = WordTokenizer(lesson)("The cat sat on the mat")
+    assert encoding == Encoding(
+        text="The cat sat on the mat",
+        ids=(0, 1, 2, 3, 0, 4),
+        tokens=("the", "cat", "sat", "on", "the", "mat"),
+        special=(False,) * 6,
+        words=(0, 1, 2, 3, 4, 5),
+        spans=((0, 3), (4, 7), (8, 11), (12, 14), (15, 18), (19, 22)),
+    )
+
+
+def test_the_lesson_001_keeps_case():
+    encoding = WordTokenizer.from_text("The quick fox jumps over the dog", lowercase=False)(
+        "The quick fox jumps over the dog"
+    )
+    assert encoding.tokens == ("The", "quick", "fox", "jumps", "over", "the", "dog")
+    assert encoding.ids == (0, 1, 2, 3, 4, 5, 6)
+
+
+@given(texts)
+def test_tokens_are_those_of_the_lessons(text):
+    assert list(WordTokenizer.from_text(text)(text).tokens) == text.lower().split()
+    assert list(WordTokenizer.from_text(text, lowercase=False)(text).tokens) == text.split()
+
+
+@given(texts)
+def test_spans_slice_the_words_out_of_the_text(text):
+    spans = WordTokenizer.from_text(text)(text).spans
+    assert [text[start:end] for start, end in spans] == text.split()
+
+
+def test_spans_hold_where_lowercasing_changes_the_length():
+    encoding = WordTokenizer.from_text("İzmir İ x")("İzmir İ x")
+    assert encoding.tokens == ("i̇zmir", "i̇", "x")
+    assert encoding.spans == ((0, 5), (6, 7), (8, 9))
+
+
+@given(texts, texts)
+def test_every_policy_gives_one_row_for_each_token(known, text):
+    vocabulary = Vocabulary.from_text([known, "<unk>"])
+    for unknown in ("drop", "unk"):
+        encoding = WordTokenizer(vocabulary, unknown=unknown)(text)
+        assert tuple(vocabulary.words[row] for row in encoding.ids) == encoding.tokens
+        assert encoding.words == tuple(range(len(encoding)))
+
+
+@given(texts, texts)
+def test_dropped_words_are_exactly_the_unknown_ones(known, text):
+    vocabulary = Vocabulary.from_text(known)
+    encoding = WordTokenizer(vocabulary, unknown="drop")(text)
+    assert list(encoding.tokens) == [word for word in text.lower().split() if word in vocabulary]
+    assert [text[start:end].lower() for start, end in encoding.spans] == list(encoding.tokens)
+
+
+def test_unknown_words_become_unk_but_keep_their_place():
+    encoding = WordTokenizer(Vocabulary(("cat", "<unk>")), unknown="unk")("Big cat runs")
+    assert encoding.tokens == ("<unk>", "cat", "<unk>")
+    assert encoding.ids == (1, 0, 1)
+    assert [word for word, _ in encoding.word_groups()] == ["Big", "cat", "runs"]
+
+
+def test_all_unknown_words_are_named_once_with_what_to_do():
+    with pytest.raises(RegardError, match="lower-cased: 'dog', 'ran'; add them to it, or choose unknown='unk' or"):
+        WordTokenizer(lesson)("The dog sat, dog ran".replace(",", ""))
+
+
+def test_a_vocabulary_in_capitals_is_met_only_without_lowercasing():
+    vocabulary = Vocabulary(("The",))
+    assert WordTokenizer(vocabulary, lowercase=False)("The").ids == (0,)
+    with pytest.raises(RegardError, match="once lower-cased: 'the'"):
+        WordTokenizer(vocabulary)("The")
+
+
+def test_unk_must_be_in_the_vocabulary_from_the_start():
+    with pytest.raises(RegardError, match="needs the word '<unk>'"):
+        WordTokenizer(lesson, unknown="unk")
+
+
+def test_an_unheard_of_policy_is_refused():
+    with pytest.raises(RegardError, match="one of error, unk, drop, got 'ignore'"):
+        WordTokenizer(lesson, unknown="ignore")
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+def test_a_text_without_words_has_no_tokens(text):
+    assert WordTokenizer(lesson)(text) == Encoding(text, (), (), (), (), ())
+
+
+def test_a_lone_surrogate_is_refused_with_its_place():
+    with pytest.raises(RegardError, match=r"lone surrogate \(U\+D800\) at character 3"):
+        WordTokenizer(lesson)("cat\ud800")
+
+
+def test_a_list_is_not_a_text():
+    with pytest.raises(RegardError, match="must be a str, got list"):
+        WordTokenizer(lesson)(["the", "cat"])
+
+
+@given(st.lists(st.integers(0, 4)))
+def test_ids_alone_become_a_text_of_their_words(ids):
+    tokenizer = WordTokenizer(lesson)
+    encoding = tokenizer.from_ids(np.array(ids, dtype=np.int64))
+    assert encoding.ids == tuple(ids)
+    assert encoding == tokenizer(encoding.text)
+
+
+def test_all_ids_outside_the_vocabulary_are_named():
+    with pytest.raises(RegardError, match=r"not among the 5 ids of the vocabulary: 5, -1$"):
+        WordTokenizer(lesson).from_ids([0, 5, -1, 5])
+
+
+@pytest.mark.parametrize("ids", [[1.0], ["cat"], [[0, 1]], 3])
+def test_ids_must_be_a_flat_sequence_of_integers(ids):
+    with pytest.raises(RegardError, match="flat sequence of integers"):
+        WordTokenizer(lesson).from_ids(ids)
