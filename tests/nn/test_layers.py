@@ -177,3 +177,8 @@ def test_parameters_are_named_by_the_way_to_them(rng):
 def test_mistakes_say_what_to_do(rng, call, message):
     with pytest.raises(RegardError, match=message):
         call(rng)
+
+
+def test_layers_are_shown_by_their_shapes(rng):
+    assert repr(nn.Linear.init(rng, 2, 3)) == "Linear(weight=float32[2 3], bias=float32[3])"
+    assert len(repr(nn.EncoderBlock.init(rng, 384, 12))) < 1000
