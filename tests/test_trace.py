@@ -146,7 +146,11 @@ def test_what_is_not_a_trace_is_refused(tmp_path, metadata, message):
 def test_the_steps_are_a_table_of_formulas(block, x):
     steps = {step.name: step for step in traced(block, x).steps()}
     weights = steps["blocks.0.attn.weights"]
-    assert (weights.formula, weights.axes, weights.shape) == ("softmax(scores), each row sums to 1", "B H T S", (2, 3, 5, 5))
+    assert (weights.formula, weights.axes, weights.shape) == (
+        "softmax(scores), each row sums to 1",
+        "B H T S",
+        (2, 3, 5, 5),
+    )
     np.testing.assert_allclose(weights.values.sum(-1), 1, rtol=1e-6)
     assert all(step.formula for step in steps.values())
     assert steps["blocks.0.attn.output"].formula != steps["blocks.0.mlp.output"].formula

@@ -34,7 +34,10 @@ MISTAKES = {
     "unknown word": (["a b", "--random", "--word", "c"], "a, b"),
     "word missing in compare": (["compare", "a b", "c d", "--word", "b", "--random"], "c, d"),
     "one text to compare": (["compare", "a b", "--word", "b"], "TEXT"),
-    "missing vectors": (["a b", "--random", "--embeddings", "nowhere.vec"], "cannot read nowhere.vec"),
+    "missing vectors": (
+        ["a b", "--random", "--embeddings", "nowhere.vec"],
+        "cannot read word vectors from nowhere.vec",
+    ),
     "unknown picture": (["a b", "--random", "--heads", "x.bmp"], ".png"),
     "a folder to write to": (["a b", "--random", "--save", "."], "it is a folder"),
     "no folder to write to": (["a b", "--random", "--save", "no/where.safetensors"], "cannot write"),

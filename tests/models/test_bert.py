@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import regard
+import tiny_bert
 from regard import RegardError, Trace, nn
 
 
@@ -30,9 +31,7 @@ def test_looking_never_changes_the_answer(write_bert):
 
 def test_the_forward_pass_by_hand(write_bert):
     """One text through the formula of the paper, written out in float64 from the checkpoint's own names."""
-    from conftest import tiny_tensors
-
-    w = {name: value.astype(np.float64) for name, value in tiny_tensors().items()}
+    w = {name: value.astype(np.float64) for name, value in tiny_bert.tensors().items()}
     ids = np.array([2, 5, 6, 3])
 
     def norm(x, name):

@@ -63,6 +63,7 @@ def test_texts_of_a_batch_may_differ_in_length():
         (lambda: toy("a", positions="rotary"), "positions is one of sinusoidal, table, none"),
         (lambda: toy("a b")("a c"), "'c'"),
         (lambda: toy("a b")("a b a"), "2 at once"),
+        (lambda: toy("a " * 5000)("a " * 5000), "5000 tokens.*4096 at once"),
     ],
 )
 def test_mistakes_say_what_to_do(call, message):

@@ -34,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return CLOSED_PIPE
+    except MemoryError:
+        print("regard: not enough memory for that: give a shorter text", file=sys.stderr)
+        return MISTAKE
     except OSError as error:
         print(f"regard: cannot write the output: {error.strerror or error}", file=sys.stderr)
         _drop_output()

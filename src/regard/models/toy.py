@@ -20,7 +20,7 @@ from regard.text import Vocabulary, WordTokenizer
 
 Positions: TypeAlias = Literal["sinusoidal", "table", "none"]
 
-_LIMIT = 1_000_000
+_MOST_TOKENS = 4096  # all weights are kept, T² for each head
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Toy(Layer):
         Taps ``token_embeddings``, ``position_embeddings``, ``embeddings``, ``blocks.0.attn.*`` and
         ``blocks.0.output``, the names that a model with more layers has too.
         """
-        limit = _LIMIT if self.position_table is None else len(self.position_table)
+        limit = _MOST_TOKENS if self.position_table is None else len(self.position_table)
         texts = batch(text, self.tokenizer, limit=limit, name=self.name)
         trace.describe(self.name, texts.encodings)
         x = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")
@@ -127,7 +127,7 @@ def toy(
     else:
         table = Embedding.init(rng, len(vocabulary), 8 if embed_dim is None else embed_dim)
     width = table.weight.shape[1]
-    length = max(len(text.split()) for text in texts)
+    length = min(_MOST_TOKENS, max(len(text.split()) for text in texts))
     if positions not in get_args(Positions):
         raise RegardError(f"positions is one of {', '.join(get_args(Positions))}, not {positions!r}")
     position_table = None
