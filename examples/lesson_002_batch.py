@@ -1,0 +1,43 @@
+"""Lesson 002: a batch, and the question which token looks at which.
+
+The lesson multiplies queries and keys with ``np.dot``, which pairs every text of a batch with every other: its scores
+for one text are ``(1, 6, 1, 6)``, and with a second text the two mix.
+
+What regard adds: scores are ``(1, 6, 6)``, and each text is what it is alone. As in the lesson the numbers are drawn
+at random, so what looks at what means nothing yet.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from regard import Trace, attention
+from regard.views import select, strongest
+
+SENTENCE = "The cat sat on the mat"
+E = 8
+
+
+def main() -> None:
+    """Print the shapes, what each token looks at most, and what becomes of the text beside another one."""
+    tokens = SENTENCE.split()
+    rng = np.random.default_rng(2)
+    x = rng.random((1, len(tokens), E))  # B T E
+    w_q, w_k, w_v = rng.random((3, E, E))
+
+    trace = Trace()
+    output = attention(x @ w_q, x @ w_k, x @ w_v, trace=trace)
+    weights = trace["weights"]
+    print("x:", x.shape, " scores:", trace["scores"].shape, " weights:", weights.shape, " output:", output.shape)
+    print("np.dot makes scores of", np.dot(x @ w_q, np.transpose(x @ w_k, (0, 2, 1))).shape, end="\n\n")
+
+    for token, ((key, weight),) in zip(tokens, strongest(select(weights, tokens), 1), strict=True):
+        print(f"{token:4} looks most at {tokens[key]:4} ({weight:.1%})")
+
+    two = np.concatenate([x, rng.random(x.shape)])  # 2 T E
+    beside = attention(two @ w_q, two @ w_k, two @ w_v)[0]
+    print("\nThe largest change of the first text beside a second one:", abs(beside - output[0]).max())
+
+
+if __name__ == "__main__":
+    main()
