@@ -1,7 +1,12 @@
 """Views: a trace, or plain weights, as a table, a heat map, a figure, JSON. Nothing here runs a model."""
 
+from regard.views._head_grid import head_grid
+from regard.views._heatmap import heatmap
 from regard.views._json import to_json
 from regard.views._labels import readable
+from regard.views._movement import movement
+from regard.views._projection import project
+from regard.views._save import save
 from regard.views._selection import AttentionView, every_head, matching, select, strongest
 from regard.views._similarity import cosine, similarities
 from regard.views._terminal import terminal_heatmap, terminal_table
@@ -20,5 +25,10 @@ __all__ = [
     "follow",
     "similarities",
     "cosine",
+    "heatmap",
+    "head_grid",
+    "movement",
+    "project",
+    "save",
     "to_json",
 ]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -86,7 +86,7 @@ def terminal_heatmap(view: AttentionView, *, width: int = 80, colour: bool = Fal
 
 
 def _numbers(view: AttentionView, names: list[str], margin: int, cell: int, colour: bool) -> Text:
-    labels = [readable(label, cell - 1) for label in view.keys]
+    labels = [_clipped(readable(label), cell - 1) for label in view.keys]
     cell = max(4 if colour else 5, *(cell_len(label) + 1 for label in labels))
     top = float(view.weights.max()) or 1.0
     lines = Text(" " * (margin + 1))
@@ -144,6 +144,11 @@ def _style(share: float) -> Style:
     red, green, blue = np.round(_RAMP[low] + (place - low) * (_RAMP[low + 1] - _RAMP[low])).astype(int)
     ink = "black" if share > 0.7 else "bright_white"
     return Style(color=ink, bgcolor=f"rgb({red},{green},{blue})")
+
+
+def _clipped(text: str, width: int) -> str:
+    """Return the beginning of a heading, which tells more of a word in so little room than its two ends do."""
+    return text if cell_len(text) <= width else f"{chop_cells(text, width - 1)[0]}…"
 
 
 def _right(text: str, width: int) -> str:

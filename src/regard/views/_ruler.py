@@ -1,0 +1,43 @@
+"""Measuring text before a figure has its size, and breaking it into lines that fit. Inches and points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LINE = 1.3 / 72
+"""The height of a line, in inches for each point of its type."""
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """Sizes of text in a list of font families."""
+
+    families: tuple[str, ...]
+
+    def size(self, text: str, points: float) -> tuple[float, float]:
+        """Return the width and the height of a line of `text` set in `points`, in inches."""
+        from matplotlib.font_manager import FontProperties
+        from matplotlib.textpath import text_to_path
+
+        font = FontProperties(family=list(self.families), size=points)
+        width, height, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+        return width / 72, max(height / 72, points * LINE)
+
+    def width(self, text: str, points: float) -> float:
+        """Return the width of `text` set in `points`, in inches."""
+        return self.size(text, points)[0]
+
+    def widest(self, texts: Sequence[str], points: float) -> float:
+        """Return the width of the widest of `texts`; 0 of none."""
+        return max((self.width(text, points) for text in texts), default=0.0)
+
+    def wrapped(self, text: str, points: float, width: float) -> tuple[str, ...]:
+        """Return `text` broken at spaces into lines of at most `width` inches; a longer word stays whole."""
+        lines: list[str] = []
+        for word in text.split():
+            if lines and self.width(f"{lines[-1]} {word}", points) <= width:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(word)
+        return tuple(lines)
