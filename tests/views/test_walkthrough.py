@@ -1,0 +1,88 @@
+"""The step-by-step pages, and the similarity of a word in two texts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import regard
+from regard import RegardError, Trace
+from regard.models import toy
+from regard.views import cosine, explain, follow, select, similarities, to_json
+
+
+def traced(text="The cat sat", model=None, **options):
+    trace = Trace()
+    (model or toy(text, **options))(text, trace=trace)
+    return trace
+
+
+def test_every_heading_has_the_shape_of_its_numbers():
+    page = explain(traced(embed_dim=6, num_heads=3), head=2).plain
+    for heading in (
+        "blocks.0.attn.q, head 2  x · W_q: what each token asks for  3 × 2",
+        "blocks.0.attn.weights",
+        "· W_o  3 × 6",
+    ):
+        assert heading in page
+
+
+def test_long_vectors_and_texts_are_cut_and_say_so():
+    page = explain(traced(" ".join(f"w{i}" for i in range(50)), embed_dim=64)).plain
+    assert "… 64 numbers" in page
+    assert "… 50 rows" in page
+
+
+def test_a_layer_further_up_begins_with_what_the_one_below_made(write_bert):
+    page = explain(traced("the cats sat", regard.load(write_bert())), layer=1).plain
+    assert "\nblocks.0.output  what leaves the block  6 × 12" in page
+
+
+def test_of_a_batch_one_text_is_explained_without_its_padding():
+    model = toy(["a b c", "c"])
+    trace = Trace()
+    model(["a b c", "c"], trace=trace)
+    page = explain(trace, batch=1).plain
+    assert "embeddings  sum of the embeddings above  1 × 8" in page
+    assert "blocks.0.attn.weights  softmax(scores): each row sums to 1  1 × 1" in page
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: explain(t, layer=1), "no layer 1: there are 0 to 0"),
+        (lambda t: explain(t, layer=-2), "no layer -2"),
+        (lambda t: explain(t, head=1), "no head 1: there are 0 to 0"),
+        (lambda t: explain(t, batch=1), "no text 1: the trace has 1"),
+        (lambda t: follow(t, 3), "no token 3: the text has tokens 0 to 2"),
+        (lambda t: explain(Trace()), "holds no blocks"),
+        (lambda t: similarities(t, traced("a b"), "cat"), "'cat' is not a word of the text, whose words are a, b"),
+        (lambda t: similarities(t, traced("a cat", embed_dim=4), "cat"), "not of one model"),
+        (lambda t: similarities(t, t, "cat", batch=1), "no text 1"),
+    ],
+)
+def test_mistakes_say_what_there_is(call, message):
+    with pytest.raises(RegardError, match=message):
+        call(traced())
+
+
+def test_similarity_is_the_cosine_of_mean_vectors():
+    model = toy(["a cat", "cat b cat"], embed_dim=6)
+    one, other = traced("a cat", model), traced("cat b cat", model)
+    found = dict(similarities(one, other, "CAT"))
+    assert found["original"] == pytest.approx(1)
+    a, b = one["blocks.0.output"][0, 1], other["blocks.0.output"][0, [0, 2]].mean(0)
+    assert found["layer 0"] == pytest.approx(float(a @ b / np.sqrt(a @ a) / np.sqrt(b @ b)), abs=1e-6)
+
+
+def test_the_cosine_with_nothing_is_zero():
+    assert cosine(np.zeros(3), np.ones(3)) == 0
+    assert cosine(np.array([1.0, 0.0]), np.array([-2.0, 0.0])) == -1
+
+
+def test_json_is_plain_data():
+    data = to_json(select(traced()), top=2)
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert [len(row) for row in data["strongest"]] == [2, 2, 2]
