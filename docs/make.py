@@ -40,22 +40,24 @@ _BLOCK = re.compile(
 _VOLATILE = re.compile(r"\d+\.\d\d s\b")
 
 
-def remade(page: str) -> str:
-    """Return the text of a page with the outputs that its blocks have now."""
+def remade(page: str, name: str = "page") -> str:
+    """Return the text of a page with the outputs that its blocks have now; `name` is for tracebacks."""
     namespace: dict[str, Any] = {"__name__": "__page__"}
 
     def block(match: re.Match[str]) -> str:
         if match["language"] == "console":
             return f"```console\n{_console(match['code'])}```\n" + _after(match)
         printed = io.StringIO()
+        lines_above = page[: match.start("code")].count("\n")
         with contextlib.redirect_stdout(printed):
-            exec(compile(match["code"], "page", "exec"), namespace)  # our own page's code
+            exec(compile("\n" * lines_above + match["code"], name, "exec"), namespace)  # our own page's code
         head = f"```python\n{match['code']}```\n"
         if not printed.getvalue():
             return head
         return f"{head}{match['gap'] or ''}```text\n{_settled(printed.getvalue(), match['output'] or '')}```\n"
 
-    return _BLOCK.sub(block, page)
+    with np.printoptions():  # what one page sets for itself does not reach the next
+        return _BLOCK.sub(block, page)
 
 
 def _after(match: re.Match[str]) -> str:
@@ -87,7 +89,7 @@ def differences(folder: Path) -> list[str]:
         old, new = (root / name for root in (ROOT, folder))
         lines = [page.read_text(encoding="utf-8").splitlines(keepends=True) for page in (old, new)]
         found += list(difflib.unified_diff(*lines, name, f"{name} now"))
-    names = {p.name for root in (ROOT, folder) for p in (root / IMAGES).iterdir()}
+    names = {path.name for root in (ROOT, folder) for path in (root / IMAGES).glob("*")}
     for name in sorted(names):
         if problem := _picture_differs(ROOT / IMAGES / name, folder / IMAGES / name):
             found.append(f"{IMAGES / name}: {problem}\n")
@@ -119,13 +121,14 @@ def main() -> int:
         (folder / IMAGES).mkdir(parents=True)
         os.chdir(folder)  # where the blocks write
         for page in PAGES:
-            (folder / page).write_text(remade((ROOT / page).read_text(encoding="utf-8")), encoding="utf-8")
+            text = (ROOT / page).read_text(encoding="utf-8")
+            (folder / page).write_text(remade(text, page), encoding="utf-8")
         os.chdir(ROOT)
         found = differences(folder)
         if found and not check:
             for page in PAGES:
                 shutil.copy(folder / page, ROOT / page)
-            shutil.rmtree(ROOT / IMAGES)
+            shutil.rmtree(ROOT / IMAGES, ignore_errors=True)
             shutil.copytree(folder / IMAGES, ROOT / IMAGES)
     sys.stdout.writelines(found or ["Everything is current.\n"])
     return 1 if found and check else 0

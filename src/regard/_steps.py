@@ -37,8 +37,7 @@ def formula(name: str) -> str:
     """Return how the value that is called `name` is computed, in the letters of the vocabulary."""
     *scope, last = name.split(".")
     if last == "output":
-        part = scope[-1] if scope and scope[-1] in ("attn", "mlp") else "block"
-        return _OUTPUTS[part]
+        return _OUTPUTS.get(scope[-1] if scope else "", "what leaves the block")
     return _FORMULAS.get(last, "")
 
 
@@ -61,5 +60,5 @@ _FORMULAS = {
 _OUTPUTS = {
     "attn": "heads side by side · W_o",
     "mlp": "hidden · W_down",
-    "block": "what leaves the block",
+    "": "what leaves the layer",
 }
