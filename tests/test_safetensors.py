@@ -198,6 +198,7 @@ UNSOUND = {
     "too many axes": (laid_out({"x": tensor(shape=[1] * 65)}, bytes(8)), "not a list of at most 64 sizes"),
     "overflow": (laid_out({"x": tensor(shape=[2**62, 4])}, bytes(8)), "which no memory can hold"),
     "overflow besides zero": (laid_out({"x": tensor(shape=[0, 2**62, 4], offsets=(0, 0))}), "no memory can hold"),
+    "a giant offset": (laid_out({"x": tensor(offsets=[0, 2**63])}, bytes(8)), "are not a start and an end"),
     "one offset": (laid_out({"x": tensor(offsets=[0])}, bytes(8)), "which are not a start and an end"),
     "offsets backwards": (laid_out({"x": tensor(offsets=[8, 0])}, bytes(8)), "not a start and an end"),
     "a negative offset": (laid_out({"x": tensor(offsets=[-8, 0])}, bytes(8)), "not a start and an end"),
@@ -233,6 +234,12 @@ def test_an_unsound_file_is_refused(file, content: bytes, message: str) -> None:
 def test_a_refusal_is_one_line_that_names_the_file(file, content: bytes, message: str) -> None:
     with pytest.raises(RegardError, match=r"\Acannot read .*a\.safetensors: .{,400}\Z"):
         file(content)
+
+
+@pytest.mark.parametrize("depth", range(900, 1000, 33))
+def test_a_tensor_nested_almost_too_deeply_is_refused(file, depth: int) -> None:
+    with pytest.raises(RegardError, match="cannot read"):
+        file(laid_out(b'{"x":' + b"[" * depth + b"]" * depth + b"}"))
 
 
 @pytest.mark.parametrize("suffix", ["bin", "pt", "pth", "ckpt", "PKL"])
@@ -339,12 +346,13 @@ def test_the_data_starts_at_a_multiple_of_eight(tmp_path: Path) -> None:
     [
         np.arange(6, dtype=">f8").reshape(2, 3),
         np.arange(12.0).reshape(3, 4)[::2, ::-1],
+        np.arange(7.0)[::-3],
         np.asfortranarray(np.arange(6.0).reshape(2, 3)),
         np.float64(2.5),
         [[1, 2], [3, 4]],
         np.array([1, 2], np.longlong),
     ],
-    ids=["big-endian", "strided", "Fortran", "0-d", "list", "longlong"],
+    ids=["big-endian", "strided", "strided 1-d", "Fortran", "0-d", "list", "longlong"],
 )
 def test_any_layout_comes_back_with_the_same_values(tmp_path: Path, array: Any) -> None:
     write_safetensors(tmp_path / "a", {"x": array})

@@ -219,7 +219,7 @@ def _cut_short(needed: int, size: int) -> str:
 
 
 def _are_counts(values: object) -> bool:
-    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -234,9 +234,10 @@ def _output(child: subprocess.Popen[bytes]) -> bytes | None:
 
 def _bytes_in(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # it may be gone again
-            total += path.stat().st_size
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # it may be gone again
+                total += Path(inner, name).stat().st_size
     return total
 
 

@@ -125,7 +125,7 @@ def _fetch(model: KnownModel, passed_over: list[str], *, replace: bool, progress
         folder = _download.download(model, models_folder(), replace=replace, progress=progress)
     except _download.NotFetchedError as error:
         raise RegardError(_nowhere(model, f"and could not be fetched ({error})", passed_over)) from error
-    return _look(model, []) or folder
+    return _look(model, []) or folder  # looked at once more: another process may have placed it
 
 
 def _offline() -> str | None:

@@ -208,8 +208,8 @@ def _title(view: AttentionView, letters: Lettering) -> str:
 
 def _note(view: AttentionView, letters: Lettering) -> str:
     text = letters.label(" ".join(view.queries), _TEXT_COLUMNS)
-    note = f"Rows look, columns are looked at: “{text}”."
+    note = f"Rows look, columns are looked at: “{text}”"
     if view.hidden_keys:
         names = " and ".join(letters.label(key) for key in view.hidden_keys)
-        note += f" Left out: {names}; the grey bars are their share of each head's attention."
+        note += f"\nLeft out: {names}; the grey bars are their share of each head's attention."
     return note

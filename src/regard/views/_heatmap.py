@@ -154,10 +154,8 @@ class _Picture:
             cell = min(across / width, down / height)
         labels = self._labels(cell)
         self._draw(ax, labels, cell, (across, down), annotate)
-        title = self.ruler.wrapped(self._title(), _AXIS_TYPE, across)
-        note = self.ruler.wrapped(self._note(), _AXIS_TYPE, across)
         ax.set_title(
-            "\n".join((*title, *note)),
+            "\n".join(self.ruler.wrapped(f"{self._title()}\n{self._note()}", _AXIS_TYPE, across)),
             size=_AXIS_TYPE,
             color=self.style.foreground,
             loc="left",
@@ -204,9 +202,7 @@ class _Picture:
             below=_BAR_DROP + BAR_HEIGHT + BAR_LABELS,
         )
 
-    def _draw(
-        self, ax: Axes, labels: _Labels, cell: float, size: tuple[float, float], annotate: bool | None
-    ) -> None:
+    def _draw(self, ax: Axes, labels: _Labels, cell: float, size: tuple[float, float], annotate: bool | None) -> None:
         """Draw on axes of this size, whose cells are at least `cell` wide and high."""
         image = ax.imshow(
             self.view.weights,
@@ -232,10 +228,9 @@ class _Picture:
         ax.set_facecolor(self.style.background)
         ax.spines[:].set_color(self.style.faint)
         if lines:
-            ax.set_xticks(np.arange(1, width) - 0.5, minor=True)
-            ax.set_yticks(np.arange(1, height) - 0.5, minor=True)
-            ax.grid(which="minor", color=self.style.background, linewidth=0.8)
-        ax.tick_params(which="both", length=0)
+            line: dict[str, Any] = {"color": self.style.background, "linewidth": 0.8}
+            ax.vlines(np.arange(1, width) - 0.5, -0.5, height - 0.5, **line)
+            ax.hlines(np.arange(1, height) - 0.5, -0.5, width - 0.5, **line)
 
     def _draw_labels(self, ax: Axes, labels: _Labels) -> None:
         height, width = self.view.weights.shape
@@ -249,7 +244,7 @@ class _Picture:
         ax.xaxis.tick_top()
         ax.set_xticks(range(0, width, labels.step), labels.columns, **text, **(slant if labels.slanted else {}))
         ax.set_yticks(range(0, height, labels.step), labels.rows, **text)
-        ax.tick_params(which="major", length=0, pad=_PAD * 72)
+        ax.tick_params(length=0, pad=_PAD * 72)
         ax.annotate(
             "\n".join(_CORNER),
             (0, 1),
@@ -273,9 +268,8 @@ class _Picture:
     def _draw_hidden(self, strip: Axes, labels: _Labels, cell: float) -> None:
         """Draw the share that goes to hidden tokens, a bar for each row, in a frame that is the whole."""
         height = len(self.view.hidden)
-        strip.barh(
-            range(height), self.view.hidden, height=min(1.0, 0.62 + 0.38 * (cell < _PITCH / 2)), color=self.style.bar
-        )
+        thick = 0.62 if cell >= _PITCH / 2 else 1.0
+        strip.barh(range(height), self.view.hidden, height=thick, color=self.style.bar)
         strip.set(xlim=(0, 1), ylim=(height - 0.5, -0.5), xticks=[], yticks=[])
         strip.set_facecolor(self.style.background)
         strip.spines[:].set_color(self.style.faint)

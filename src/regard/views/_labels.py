@@ -88,9 +88,7 @@ def _clusters(text: str, missing: Collection[str]) -> list[str]:
                 clusters.append(f"⟨+{_run_of_marks(text, at)} marks⟩")
         elif is_mark and (not clusters or clusters[-1] == " " or clusters[-1].startswith("⟨")):
             clusters.append("◌" + character)
-        elif is_mark:
-            clusters[-1] += character
-        elif joined and character not in missing:
+        elif is_mark or (joined and character not in missing):
             clusters[-1] += character
         else:
             shown = _visible(character, category, blank)

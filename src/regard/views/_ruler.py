@@ -33,11 +33,15 @@ class Ruler:
         return max((self.width(text, points) for text in texts), default=0.0)
 
     def wrapped(self, text: str, points: float, width: float) -> tuple[str, ...]:
-        """Return `text` broken at spaces into lines of at most `width` inches; a longer word stays whole."""
+        """Return the lines of `text`, broken at spaces to at most `width` inches; a longer word stays whole."""
         lines: list[str] = []
-        for word in text.split():
-            if lines and self.width(f"{lines[-1]} {word}", points) <= width:
-                lines[-1] += f" {word}"
-            else:
-                lines.append(word)
+        for paragraph in filter(None, text.split("\n")):
+            line, *rest = paragraph.split(" ")
+            for word in rest:
+                if self.width(f"{line} {word}", points) <= width:
+                    line = f"{line} {word}"
+                else:
+                    lines.append(line)
+                    line = word
+            lines.append(line)
         return tuple(lines)

@@ -84,8 +84,8 @@ def default_choice(layers: Sequence[int]) -> tuple[int, int | None]:
     """Return the layer and head (None: the mean) to show when none was asked for.
 
     The last layer, for it makes the vectors that leave the model; the mean of its heads, for none of them may
-    speak for the others unasked. In MiniLM this is also where the special tokens get least (four tenths, against
-    six in the layers before) and where "it" looks at the animal that was too tired.
+    speak for the others unasked. In MiniLM it also gives less to the special tokens than the layers in the middle
+    do (about 0.4, against 0.5 to 0.7), and its "it" looks most at the animal that was too tired.
     """
     return layers[-1], None
 

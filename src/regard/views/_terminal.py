@@ -18,7 +18,8 @@ from regard.views._labels import readable
 from regard.views._selection import AttentionView, strongest
 
 _SHADES = " ░▒▓█"
-_RAMP = np.array([(91, 101, 119), (63, 127, 191), (255, 176, 0)])  # grey, blue, amber: seen alike by all eyes
+_RAMP = np.array([(70, 96, 140), (63, 127, 191), (255, 176, 0)])  # blue to amber: told apart by all eyes
+_FAINT = 0.2  # of the strongest; what is below keeps the terminal's own background, dark or light
 _LONGEST_LABEL = 24
 
 
@@ -116,8 +117,8 @@ def _shading(view: AttentionView, names: list[str], margin: int, room: int, colo
             share = weight / top
             lines.append(" " * wide if colour else _shade(share) * wide, style=_style(share) if colour else "")
         lines.append("\n")
-    square = "" if side == 1 else f", the largest of {side}×{side} weights"
-    lines.append(f"{' ' * margin} one cell{square}; the strongest is {top:.2f}", style="dim")
+    square = "weight" if side == 1 else f"square, the largest of {side}×{side} weights"
+    lines.append(f"{' ' * margin} a mark for each {square}; the strongest is {top:.2f}", style="dim")
     return lines
 
 
@@ -137,12 +138,12 @@ def _shade(share: float) -> str:
 
 
 def _style(share: float) -> Style:
-    if share < 0.05:
+    if share < _FAINT:
         return Style(dim=True)
-    place = share * (len(_RAMP) - 1)
+    place = (share - _FAINT) / (1 - _FAINT) * (len(_RAMP) - 1)
     low = min(int(place), len(_RAMP) - 2)
     red, green, blue = np.round(_RAMP[low] + (place - low) * (_RAMP[low + 1] - _RAMP[low])).astype(int)
-    ink = "black" if share > 0.7 else "bright_white"
+    ink = "#101010" if place > 1.2 else "#ffffff"
     return Style(color=ink, bgcolor=f"rgb({red},{green},{blue})")
 
 

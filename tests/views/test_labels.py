@@ -1,0 +1,134 @@
+"""Labels: every token is readable, none can do anything, and letters of every script stay as they are."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from regard import Encoding
+from regard.views import readable
+from regard.views._labels import pieces
+
+AS_THEY_ARE = [
+    "the",
+    "##ing",
+    "[CLS]",
+    "שלום",
+    "שָׁלוֹם",
+    "مرحبا",
+    "می‌خواهم",
+    "猫は",
+    "한국어",
+    "नमस्ते",
+    "क्‍ष",
+    "🍕",
+    "👩‍👩‍👧",
+    "❤️",
+    "naïve",
+    "$x$",
+    "a b",
+]
+
+
+@pytest.mark.parametrize("text", AS_THEY_ARE)
+def test_words_of_every_script_stay_as_they_are(text):
+    assert readable(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\n", "␊"),
+        ("a\tb", "a␉b"),
+        ("\x00", "␀"),
+        ("\x1b[31mred", "␛[31mred"),
+        ("\x7f", "␡"),
+        ("\x9b31m", "⟨U+009B⟩31m"),
+        ("\u202egnp.exe", "⟨U+202E⟩gnp.exe"),
+        ("pass\u200bword", "pass⟨U+200B⟩word"),
+        ("a\u200db", "a⟨U+200D⟩b"),
+        ("\ufeff", "⟨U+FEFF⟩"),
+        ("\u2028", "⟨U+2028⟩"),
+        ("\u3164", "⟨U+3164⟩"),
+        ("\ud800", "⟨U+D800⟩"),
+        ("\ue000", "⟨U+E000⟩"),
+        ("\U000e0041", "⟨U+E0041⟩"),
+        ("\uffff", "⟨U+FFFF⟩"),
+        (" ", "␣"),
+        ("  ", "␣␣"),
+        ("\xa0", "⟨U+00A0⟩"),
+        ("\u0301", "◌\u0301"),
+        (" \u0301", " ◌\u0301"),
+        ("e" + "\u0301" * 10 + "x", "e\u0301\u0301\u0301⟨+7 marks⟩x"),
+        ("", ""),
+    ],
+)
+def test_what_cannot_be_seen_is_shown(text, shown):
+    assert readable(text) == shown
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_nothing_invisible_or_harmful_is_left(text):
+    label = readable(text)
+    assert len(label.splitlines()) <= 1
+    label.encode("utf-8")
+    for at, character in enumerate(label):
+        joins = character in "\u200c\u200d" and 0 < at < len(label) - 1
+        assert joins or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+@given(st.text(st.characters(), max_size=60), st.integers(1, 40))
+def test_a_label_is_never_wider_than_asked_for(text, width):
+    label = readable(text, width)
+    assert cell_len(label) <= width
+    assert label == readable(text) or "…" in label
+
+
+def test_a_long_label_loses_its_middle():
+    assert readable("Donaudampfschifffahrt", 9) == "Dona…ahrt"
+    assert readable("猫" * 9, 8) == "猫猫…猫"
+
+
+def test_a_letter_keeps_its_marks_when_a_label_is_cut():
+    assert readable("e\u0301" * 9, 5) == "e\u0301e\u0301…e\u0301e\u0301"
+
+
+def test_a_code_point_is_cut_whole():
+    assert readable("\u202e" * 4, 20) == "⟨U+202E⟩…⟨U+202E⟩"
+
+
+def test_characters_that_cannot_be_drawn_become_code_points():
+    assert readable("a猫", missing={"猫"}) == "a⟨U+732B⟩"
+    assert readable("\x1b", missing={"␛"}) == "⟨U+001B⟩"
+
+
+def encoding(text, *tokens):
+    """Return an encoding of (token, start, end) triples."""
+    return Encoding(
+        text=text,
+        ids=tuple(range(len(tokens))),
+        tokens=tuple(token for token, _, _ in tokens),
+        special=(False,) * len(tokens),
+        words=tuple(range(len(tokens))),
+        spans=tuple((start, end) for _, start, end in tokens),
+    )
+
+
+def test_byte_level_pieces_are_shown_as_what_they_stand_for():
+    text = "the café 🐱\n"
+    byte_level = [("the", 0, 3), ("Ġcaf", 3, 7), ("Ã©", 7, 8), ("ĠðŁ", 8, 10), ("Ĳ±", 9, 10), ("Ċ", 10, 11)]
+    assert pieces(encoding(text, *byte_level)) == ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n")
+
+
+def test_other_pieces_stay_as_the_vocabulary_spells_them():
+    text = "Playing Ãé č"
+    word_piece = [("play", 0, 4), ("##ing", 4, 7), ("ã", 8, 9), ("e", 9, 10), ("č", 11, 12)]
+    assert pieces(encoding(text, *word_piece)) == ("play", "##ing", "ã", "e", "č")
+
+
+def test_an_unknown_token_is_shown_as_unknown():
+    assert pieces(encoding("🐱", ("[UNK]", 0, 1))) == ("[UNK]",)

@@ -1,0 +1,108 @@
+"""The plane: principal components of what is drawn, the same every time, and finite whatever comes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard import RegardError
+from regard.views import project
+
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 11), st.integers(0, 2**32 - 1))
+
+
+def clouds(sizes):
+    words, width, seed = sizes
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((words, width)), 7 * rng.standard_normal((words, width)) + 3
+
+
+def standardised(cloud):
+    centred = cloud - cloud.mean(axis=0)
+    return centred / np.sqrt((centred**2).sum() / len(cloud))
+
+
+def test_explained_variance_is_that_of_the_covariance(rng):
+    original, contextual = rng.standard_normal((7, 11)), 5 * rng.standard_normal((7, 11)) + 2
+    before, after, explained = project(original, contextual)
+    both = np.concatenate([standardised(original), standardised(contextual)])
+    values, vectors = np.linalg.eigh(np.cov(both.T, bias=True))
+    np.testing.assert_allclose(explained, values[::-1][:2] / values.sum(), rtol=1e-10)
+    plane = both @ vectors[:, ::-1][:, :2]
+    np.testing.assert_allclose(np.abs(np.concatenate([before, after])), np.abs(plane), atol=1e-10)
+
+
+@settings(deadline=None)
+@given(SIZES)
+def test_explained_variance_is_that_of_what_is_drawn(sizes):
+    original, contextual = clouds(sizes)
+    drawn = np.concatenate(project(original, contextual)[:2])
+    explained = project(original, contextual)[2]
+    whole = np.concatenate(
+        [standardised(original), standardised(contextual)] if sizes[0] > 1 else [original, contextual]
+    )
+    whole = whole - whole.mean(axis=0)
+    np.testing.assert_allclose((drawn**2).sum(axis=0) / (whole**2).sum(), explained, atol=1e-9)
+    assert explained[0] >= explained[1] >= 0
+    assert explained.sum() <= 1 + 1e-9
+
+
+@settings(deadline=None)
+@given(SIZES, st.floats(0.1, 100), st.floats(-50, 50))
+def test_length_and_a_common_shift_of_a_cloud_do_not_matter(sizes, factor, shift):
+    original, contextual = clouds((max(sizes[0], 2), *sizes[1:]))
+    one, other = project(original, contextual), project(original, contextual * factor + shift)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(np.abs(a), np.abs(b), atol=1e-6)
+
+
+def test_the_same_word_twice_starts_at_the_same_point(rng):
+    original = rng.standard_normal((4, 6))
+    original[3] = original[1]
+    before, _, _ = project(original, rng.standard_normal((4, 6)))
+    np.testing.assert_allclose(before[3], before[1], atol=1e-12)
+
+
+def test_the_largest_loading_is_positive(rng):
+    original, contextual = rng.standard_normal((5, 4)), rng.standard_normal((5, 4))
+    before, after, _ = project(original, contextual)
+    both = np.concatenate([standardised(original), standardised(contextual)])
+    components = np.linalg.lstsq(both, np.concatenate([before, after]))[0]
+    assert (components[np.abs(components).argmax(axis=0), [0, 1]] > 0).all()
+
+
+@pytest.mark.parametrize("words", [2, 5])
+def test_vectors_that_are_all_equal_stand_in_the_middle(words):
+    before, after, explained = project(np.full((words, 3), 0.1), np.full((words, 3), 1e6))
+    assert not np.concatenate([before, after]).any()
+    assert explained.tolist() == [0, 0]
+
+
+def test_one_cloud_may_be_a_point_while_the_other_is_not(rng):
+    before, after, explained = project(np.ones((3, 4)), rng.standard_normal((3, 4)))
+    np.testing.assert_allclose(before, 0, atol=1e-12)
+    assert np.isfinite(after).all()
+    np.testing.assert_allclose(explained.sum(), 1)
+
+
+def test_a_single_word_moves_along_the_first_axis():
+    before, after, explained = project([[0.0, 0.0, 3.0]], [[4.0, 0.0, 3.0]])
+    np.testing.assert_allclose(before, [[-2, 0]], atol=1e-12)
+    np.testing.assert_allclose(after, [[2, 0]], atol=1e-12)
+    np.testing.assert_allclose(explained, [1, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("original", "contextual", "message"),
+    [
+        (np.ones((2, 3)), np.ones((2, 4)), r"one shape T E, got \(2, 3\) and \(2, 4\)"),
+        (np.ones(3), np.ones(3), "one shape T E"),
+        (np.ones((0, 3)), np.ones((0, 3)), "one shape T E"),
+        (np.ones((2, 3)), np.full((2, 3), np.inf), "not all finite"),
+    ],
+)
+def test_mistakes(original, contextual, message):
+    with pytest.raises(RegardError, match=message):
+        project(original, contextual)
