@@ -84,11 +84,10 @@ def _settled(new: str, old: str) -> str:
 
 def differences(folder: Path) -> list[str]:
     """Return what is not current in the repository, as compared with the fresh copy in `folder`."""
-    found = []
+    found: list[str] = []
     for name in PAGES:
-        old, new = (root / name for root in (ROOT, folder))
-        lines = [page.read_text(encoding="utf-8").splitlines(keepends=True) for page in (old, new)]
-        found += list(difflib.unified_diff(*lines, name, f"{name} now"))
+        old, new = ((root / name).read_text(encoding="utf-8").splitlines(keepends=True) for root in (ROOT, folder))
+        found += difflib.unified_diff(old, new, name, f"{name} now")
     names = {path.name for root in (ROOT, folder) for path in (root / IMAGES).glob("*")}
     for name in sorted(names):
         if problem := _picture_differs(ROOT / IMAGES / name, folder / IMAGES / name):

@@ -92,9 +92,12 @@ def test_words_merges_sub_words(run, tiny):
 
 def test_word_keeps_the_rows_of_that_word(run, tiny):
     _, out, _ = run(TEXT, "--model", tiny, "--word", "CATS", "--top", "1")
-    table = out.split("\n\n")[1].splitlines()
-    assert [line.split()[0] for line in table[1:3]] == ["cat", "##s"]
-    assert len(table) == 4  # headings, two rows, what hidden means
+    _, table, heatmap = out.split("\n\n")
+    assert [line.split()[0] for line in table.splitlines()[1:3]] == ["cat", "##s"]
+    assert len(table.splitlines()) == 4  # headings, two rows, what hidden means
+    assert [line.split()[0] for line in heatmap.splitlines()[1:3]] == ["cat", "##s"]
+    shown = json.loads(run(TEXT, "--model", tiny, "--word", "CATS", "--json")[1])
+    assert (shown["queries"], len(shown["weights"]), len(shown["keys"])) == (["cat", "##s"], 2, 4)
 
 
 def test_json_is_the_view_and_nothing_else(run, tiny):

@@ -82,7 +82,7 @@ def test_the_table_names_as_many_as_there_are():
 
 
 def test_the_table_of_some_rows():
-    text = printed(terminal_table(view_of(5), top=1, rows=[3]))
+    text = printed(terminal_table(view_of(5).rows([3]), top=1))
     assert [line.split()[0] for line in text.splitlines()] == ["word", "w3"]
 
 

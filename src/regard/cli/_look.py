@@ -30,12 +30,13 @@ def run(arguments: argparse.Namespace) -> None:
         keep_special=arguments.keep_special,
         words=arguments.words,
     )
-    rows = None if arguments.word is None else matching(view, arguments.word)
+    if arguments.word is not None:
+        view = view.rows(matching(view, arguments.word))
     _write_files(arguments, trace)
     if arguments.json:
         print(json.dumps(to_json(view, top=arguments.top)))
     else:
-        _print(arguments, model, trace, view, rows, seconds)
+        _print(arguments, model, trace, view, seconds)
 
 
 def _needed(arguments: argparse.Namespace) -> list[str] | None:
@@ -72,7 +73,6 @@ def _print(
     model: Model,
     trace: Trace,
     view: AttentionView,
-    rows: tuple[int, ...] | None,
     seconds: float,
 ) -> None:
     console = screen(arguments)
@@ -84,7 +84,7 @@ def _print(
         console.print(Text(said, style="yellow"))
     console.print(Text(_choice(arguments, view)))
     console.print()
-    console.print(terminal_table(view, top=arguments.top, rows=rows))
+    console.print(terminal_table(view, top=arguments.top))
     if view.hidden_keys:
         console.print(Text(f"hidden: what goes to {', '.join(view.hidden_keys)}; --keep-special shows it", style="dim"))
     console.print()

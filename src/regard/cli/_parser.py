@@ -69,7 +69,7 @@ def build() -> argparse.ArgumentParser:
     _text(look)
     _model(look, heads=("--num-heads",))
     _map(look)
-    look.add_argument("--word", metavar="WORD", help="only the rows of this word")
+    look.add_argument("--word", metavar="WORD", help="print only the rows of this word; pictures show all")
     look.add_argument("--top", type=_count, default=3, metavar="N", help="how many words to name for each (3)")
     _files(
         look,

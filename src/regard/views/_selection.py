@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -78,6 +78,17 @@ class AttentionView:
         elif self.heads > 1:
             parts.append(f"mean of {self.heads} heads")
         return ", ".join(parts)
+
+    def rows(self, chosen: Sequence[int]) -> AttentionView:
+        """Return the view of these queries alone, with all keys."""
+        index = list(chosen)
+        return replace(
+            self,
+            weights=self.weights[index],
+            queries=tuple(self.queries[i] for i in index),
+            words=tuple(self.words[i] for i in index),
+            hidden=self.hidden[index],
+        )
 
 
 def default_choice(layers: Sequence[int]) -> tuple[int, int | None]:

@@ -6,7 +6,6 @@ Readable without colour, in a pipe, and at any width. Knows views of attention; 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from rich.cells import cell_len, chop_cells
@@ -23,7 +22,7 @@ _FAINT = 0.2  # of the strongest; what is below keeps the terminal's own backgro
 _LONGEST_LABEL = 24
 
 
-def terminal_table(view: AttentionView, *, top: int = 3, rows: Sequence[int] | None = None) -> Table:
+def terminal_table(view: AttentionView, *, top: int = 3) -> Table:
     """Return for each word the words that it looks at most, with their weights.
 
     Parameters
@@ -31,8 +30,6 @@ def terminal_table(view: AttentionView, *, top: int = 3, rows: Sequence[int] | N
     view : AttentionView
     top : int
         How many words to name for each.
-    rows : sequence of int, optional
-        Only these queries.
 
     Returns
     -------
@@ -45,13 +42,12 @@ def terminal_table(view: AttentionView, *, top: int = 3, rows: Sequence[int] | N
     hides = bool(view.hidden_keys)
     if hides:
         table.add_column("hidden", justify="right")
-    found = strongest(view, top)
-    for row in range(len(view.queries)) if rows is None else rows:
-        cells = [Text(readable(view.queries[row], _LONGEST_LABEL), style="bold")]
-        for key, weight in found[row]:
+    for query, found, hidden in zip(view.queries, strongest(view, top), view.hidden, strict=True):
+        cells = [Text(readable(query, _LONGEST_LABEL), style="bold")]
+        for key, weight in found:
             cells.append(Text.assemble(f"{weight:.2f} ", readable(view.keys[key], _LONGEST_LABEL)))
         if hides:
-            cells.append(Text(f"{view.hidden[row]:.2f}", style="dim"))
+            cells.append(Text(f"{hidden:.2f}", style="dim"))
         table.add_row(*cells)
     return table
 

@@ -119,7 +119,7 @@ def follow(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, b
         page.append(f"   ÷ √{n.head_dim} = {_number(score)}\n")
     top = float(scores.max())
     total = float(np.exp(scores.astype(np.float64) - top).sum())
-    page.append(f"\nWhat share each gets: softmax, e^(score − {_number(top)}) / {_number(total)}\n", style="bold")
+    page.append(f"\nWhat share each gets: softmax, e^(score {_minus(top)}) / {_number(total)}\n", style="bold")
     for token, score, weight in zip(n.tokens, scores, weights, strict=True):
         power = math.exp(float(score) - top)
         page.append(f"  {_left(token, width)}  e^{_number(float(score) - top)} = {_number(power)}")
@@ -218,6 +218,10 @@ def _number(x: float) -> str:
     if not 1e-3 <= abs(x) < 1e5:
         return f"{x:.2e}".replace("-", "−")
     return f"{x:.3f}".replace("-", "−")
+
+
+def _minus(x: float) -> str:
+    return f"− {_number(x)}" if x >= 0 else f"+ {_number(-x)}"
 
 
 def _cell(text: str) -> str:
