@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +92,12 @@ def test_start_up_imports_nothing_that_it_does_not_need(code, heavy):
     check = f"{code}\nimport sys\nprint(*[name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == ""
+
+
+def test_the_readme_prints_the_cold_start_that_was_measured():
+    root = Path(__file__).parent.parent
+    measured = re.search(
+        r"times faster\*\* \| \*\*([\d.]+)", (root / "benchmarks/results/cold_start.md").read_text("utf-8")
+    )
+    assert f"is **{measured[1]} times** as fast" in (root / "README.md").read_text("utf-8")
+    assert float(measured[1]) >= 8
