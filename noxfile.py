@@ -72,14 +72,14 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def readme(session: nox.Session) -> None:
     """Type every command of the README, as written, in an empty environment and an empty home."""
-    blocks = re.findall(
-        r"^```console\n(.*?)^```", Path("README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
+    page = Path("README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```console[^\n]*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     commands = re.findall(r"^\$ (.*)$", "".join(blocks), re.MULTILINE)
     with tempfile.TemporaryDirectory() as home:
         session.run("git", "clone", "--quiet", ".", f"{home}/regard", external=True)
         session.chdir(f"{home}/regard")
+        empty = {"HOME": home, "XDG_CACHE_HOME": f"{home}/.cache", "REGARD_MODELS": None}
         for command in commands:
             # Not nox itself: whoever runs this session has typed that.
             if not command.startswith("pip install nox"):
-                session.run("bash", "-euc", command, external=True, env={"HOME": home})
+                session.run("bash", "-euc", command, external=True, env=empty)
