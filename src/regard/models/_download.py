@@ -222,6 +222,7 @@ def _run(command: Sequence[str], work: Path, progress: Progress, total: int) -> 
             raise
     if child.returncode:
         raise NotFetchedError(_said(output.decode(errors="replace").splitlines(), work))
+    progress(total, total)  # it may have ended sooner than anybody looked
 
 
 def _output(child: subprocess.Popen[bytes]) -> bytes | None:
