@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -252,6 +253,20 @@ def test_colour_is_there_when_asked_for_and_only_then(run, tiny, monkeypatch):
     assert "\x1b[" not in run(TEXT, "--model", tiny)[1]
     assert "\x1b[" in run(TEXT, "--model", tiny, "--colour", "always")[1]
     assert "48;2;" not in run(TEXT, "--model", tiny, "--colour", "never")[1]
+
+
+def test_hostile_special_tokens_are_inert(run, tiny):
+    """The name of a special token is the model's, and a model is a stranger's too."""
+    import regard.text
+
+    vocabulary = Path(tiny) / "vocab.txt"
+    backend = regard.text.SubwordTokenizer.from_wordpiece(vocabulary).backend.to_str()
+    Path(tiny, "tokenizer.json").write_text(backend.replace("[CLS]", r"\u001b[31mCLS\u0007\u202e"))
+    for options in ([], ["--keep-special"], ["--word", "cat"]):
+        status, out, _ = run(TEXT, "--model", tiny, *options)
+        assert status == 0
+        assert "␛[31m" in out
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", out)
 
 
 def test_hostile_text_is_inert(run):

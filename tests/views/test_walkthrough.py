@@ -52,15 +52,15 @@ def test_of_a_batch_one_text_is_explained_without_its_padding():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda t: explain(t, layer=1), "no layer 1: there are 0 to 0"),
+        (lambda t: explain(t, layer=1), "no layer 1: choose from 0"),
         (lambda t: explain(t, layer=-2), "no layer -2"),
-        (lambda t: explain(t, head=1), "no head 1: there are 0 to 0"),
-        (lambda t: explain(t, batch=1), "no text 1: the trace has 1"),
-        (lambda t: follow(t, 3), "no token 3: the text has tokens 0 to 2"),
+        (lambda t: explain(t, head=1), "no head 1: choose from 0"),
+        (lambda t: explain(t, batch=1), "no text 1: choose from 0"),
+        (lambda t: follow(t, 3), "no token 3: choose from 0–2"),
         (lambda t: explain(Trace()), "holds no blocks"),
-        (lambda t: similarities(t, traced("a b"), "cat"), "'cat' is not a word of the text, whose words are a, b"),
+        (lambda t: similarities(t, traced("a b"), "cat"), "no word 'cat'.* a, b"),
         (lambda t: similarities(t, traced("a cat", embed_dim=4), "cat"), "not of one model"),
-        (lambda t: similarities(t, t, "cat", batch=1), "no text 1"),
+        (lambda t: similarities(t, t, "cat", batch=1), "no batch entry 1"),
     ],
 )
 def test_mistakes_say_what_there_is(call, message):

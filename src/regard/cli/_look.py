@@ -12,7 +12,7 @@ from regard.cli._input import read_model, read_text, warning
 from regard.cli._screen import has_colour, screen
 from regard.models import Model
 from regard.trace import Trace
-from regard.views import AttentionView, matching, select, terminal_heatmap, terminal_table, to_json
+from regard.views import AttentionView, matching, readable, select, terminal_heatmap, terminal_table, to_json
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -64,7 +64,7 @@ def _write_files(arguments: argparse.Namespace, trace: Trace) -> None:
     if arguments.movement_file:
         from regard.views import movement, save
 
-        axes = movement(trace, theme=arguments.theme, words=arguments.words)
+        axes = movement(trace, theme=arguments.theme, **chosen)
         save(axes.figure, arguments.movement_file)
 
 
@@ -86,7 +86,12 @@ def _print(
     console.print()
     console.print(terminal_table(view, top=arguments.top))
     if view.hidden_keys:
-        console.print(Text(f"hidden: what goes to {', '.join(view.hidden_keys)}; --keep-special shows it", style="dim"))
+        console.print(
+            Text(
+                f"hidden: what goes to {', '.join(map(readable, view.hidden_keys))}; --keep-special shows it",
+                style="dim",
+            )
+        )
     console.print()
     console.print(terminal_heatmap(view, width=console.width, colour=has_colour(console)), soft_wrap=True)
 

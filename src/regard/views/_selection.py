@@ -42,7 +42,7 @@ class AttentionView:
     hidden : array of float64, T
         The mass of each row that goes to special tokens which are not shown; zeros when none are hidden.
     hidden_keys : tuple of str
-        The special tokens that are not shown, each once.
+        The special tokens that are not shown, each once; not yet safe to print either.
     layer : int or None
         The layer as it is numbered in names, from 0; None for an array or a bare layer.
     layers : tuple of int

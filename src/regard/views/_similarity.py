@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
 from regard._errors import RegardError
 from regard.trace import Trace
-from regard.views._labels import readable
+from regard.views._axis import axis_of, rows_of_word
+from regard.views._entry import encoding_of, entry_of
 
 _BLOCK_OUTPUT = re.compile(r"blocks\.(\d+)\.output")
 
@@ -38,13 +38,14 @@ def similarities(one: Trace, other: Trace, word: str, *, batch: int = 0) -> tupl
     RegardError
         A text does not have the word, or the traces are not of one model.
     """
-    pairs = zip(_vectors(one, word, batch), _vectors(other, word, batch), strict=False)
-    found = []
-    for (name, a), (other_name, b) in pairs:
-        if name != other_name or a.shape != b.shape:
-            raise RegardError(f"the traces are not of one model: {name} {a.shape} beside {other_name} {b.shape}")
-        found.append((name, cosine(a, b)))
-    return tuple(found)
+    vectors = _vectors(one, word, batch), _vectors(other, word, batch)
+    layers, widths = ([list(found) for found in vectors], [found["original"].shape for found in vectors])
+    if layers[0] != layers[1] or widths[0] != widths[1]:
+        raise RegardError(
+            f"the traces are not of one model: {len(layers[0]) - 1} layers of {widths[0]} beside "
+            f"{len(layers[1]) - 1} of {widths[1]}"
+        )
+    return tuple((name, cosine(vectors[0][name], vectors[1][name])) for name in layers[0])
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -54,20 +55,17 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b) / lengths if lengths else 0.0
 
 
-def _vectors(trace: Trace, word: str, batch: int) -> Iterator[tuple[str, np.ndarray]]:
-    positions = _positions(trace, word, batch)
-    yield "original", trace["token_embeddings"][batch, positions].mean(axis=0)
-    layers = sorted(int(found[1]) for name in trace.names() if (found := _BLOCK_OUTPUT.fullmatch(name)))
-    for layer in layers:
-        yield f"layer {layer}", trace[f"blocks.{layer}.output"][batch, positions].mean(axis=0)
-
-
-def _positions(trace: Trace, word: str, batch: int) -> list[int]:
-    if not 0 <= batch < len(trace.encodings):
-        raise RegardError(f"there is no text {batch}: the trace has {len(trace.encodings)}")
-    groups = trace.encodings[batch].word_groups()
-    positions = [position for spelled, group in groups for position in group if spelled.casefold() == word.casefold()]
-    if not positions:
-        known = ", ".join(dict.fromkeys(readable(spelled, 40) for spelled, _ in groups))
-        raise RegardError(f"{readable(word, 40)!r} is not a word of the text, whose words are {known}")
-    return positions
+def _vectors(trace: Trace, word: str, batch: int) -> dict[str, np.ndarray]:
+    """Return the vector of a word, ``E``, in the embedding table and behind each layer."""
+    layers = sorted(int(match[1]) for name in trace.names() if (match := _BLOCK_OUTPUT.fullmatch(name)))
+    names = {"original": "token_embeddings", **{f"layer {n}": f"blocks.{n}.output" for n in layers}}
+    found: dict[str, np.ndarray] = {}
+    for label, name in names.items():
+        values, entries = entry_of(trace[name], trace.axes(name), batch)
+        encoding = encoding_of(trace, batch, entries)
+        if encoding is None:
+            raise RegardError("the trace has no text to look for words in: record a model's run on a text")
+        axis = axis_of(encoding, words=True)
+        rows = rows_of_word(axis.labels, axis.words, word)
+        found[label] = axis.mean(values[: axis.length].astype(np.float64))[list(rows)].mean(axis=0)
+    return found

@@ -6,6 +6,7 @@ Reads a trace; computes nothing but the products that it writes out.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,8 +17,10 @@ from rich.text import Text
 from regard._errors import RegardError
 from regard._steps import formula
 from regard.trace import Trace
+from regard.views._entry import entry_of, number_of
 from regard.views._labels import pieces, readable
 
+_BLOCK_WEIGHTS = re.compile(r"blocks\.(\d+)\.attn\.weights")
 _FEW = 6  # numbers of a long vector that are printed
 _MOST_ROWS = 40
 
@@ -105,8 +108,7 @@ def follow(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, b
         As in `explain`; or there is no such row.
     """
     n = _numbers(trace, layer, head, batch)
-    if not 0 <= row < len(n.tokens):
-        raise RegardError(f"there is no token {row}: the text has tokens 0 to {len(n.tokens) - 1}")
+    row = number_of("token", row, range(len(n.tokens)))
     width = max(map(cell_len, n.tokens))
     q, scores, weights = n.q[row], n.scores[row], n.weights[row]
     page = Text()
@@ -133,15 +135,13 @@ def follow(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, b
 
 
 def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers:
-    found = {int(name.split(".")[1]) for name in trace if name.startswith("blocks.") and name.endswith("attn.weights")}
-    if not found:
+    layers = sorted(int(found[1]) for name in trace if (found := _BLOCK_WEIGHTS.fullmatch(name)))
+    if not layers:
         raise RegardError("the trace holds no blocks.N.attn.weights to explain: record a run with Trace()")
-    count = max(found) + 1
-    chosen = 0 if layer is None else layer + count if layer < 0 else layer
-    if chosen not in found:
-        raise RegardError(f"there is no layer {layer}: there are 0 to {count - 1}")
-    if not 0 <= batch < len(trace.encodings):
-        raise RegardError(f"there is no text {batch}: the trace has {len(trace.encodings)}")
+    if not trace.encodings:
+        raise RegardError("the trace has no text to explain: record a model's run on a text")
+    chosen = layers[0] if layer is None else number_of("layer", layer, layers)
+    batch = number_of("text", batch, range(len(trace.encodings)))
     encoding = trace.encodings[batch]
     length = len(encoding)
 
@@ -149,15 +149,18 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
         values: np.ndarray = trace[f"blocks.{chosen}.attn.{name}"][batch]
         return values
 
+    def rows(name: str) -> np.ndarray:
+        axes = trace.axes(name)
+        return entry_of(trace[name], axes, batch if axes.startswith("B ") else 0)[0][:length]
+
     heads = len(attn("weights"))
-    if not 0 <= head < heads:
-        raise RegardError(f"there is no head {head}: there are 0 to {heads - 1}")
+    head = number_of("head", head, range(heads))
     kv_head = head // (heads // len(attn("k")))
     names = ("token_embeddings", "position_embeddings", "type_embeddings", "embeddings", "normed_embeddings")
-    inputs = [(name, _of_text(trace, name, batch)[:length]) for name in names if name in trace]
+    inputs = [(name, rows(name)) for name in names if name in trace]
     if chosen > 0:
         before = f"blocks.{chosen - 1}.output"
-        inputs.append((before, _of_text(trace, before, batch)[:length]))
+        inputs.append((before, rows(before)))
     return _Numbers(
         layer=chosen,
         head=head,
@@ -173,10 +176,6 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
         context=attn("context")[head, :length],
         output=attn("output")[:length],
     )
-
-
-def _of_text(trace: Trace, name: str, batch: int) -> np.ndarray:
-    return trace[name][batch] if trace.axes(name).startswith("B ") else trace[name]
 
 
 def _matrix(
