@@ -33,7 +33,7 @@ POSITION_EMBEDDINGS = np.array([[p, 10 - p, p, 10 - p] for p in range(9)]) / 10
 def main() -> None:
     """Print the input, the shape of every step and the output of the notebook."""
     encoding = WordTokenizer.from_text(SENTENCE)(SENTENCE)
-    embeddings = nn.Embedding(WORD_EMBEDDINGS)(np.array(encoding.ids)) + POSITION_EMBEDDINGS
+    embeddings = nn.Embedding(WORD_EMBEDDINGS)(encoding.ids) + POSITION_EMBEDDINGS
     print(f"Input embeddings (word + position) of {len(encoding)} tokens:")
     for token, embedding in zip(encoding.tokens, embeddings, strict=True):
         print(f"  {token:5} {embedding}")

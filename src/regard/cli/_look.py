@@ -77,14 +77,15 @@ def _print(
 ) -> None:
     console = screen(arguments)
     layers, heads = model.config.num_layers, model.config.num_heads
-    tokens = len(trace.encodings[0])
-    line = f"{layers} {_plural('layer', layers)} × {heads} {_plural('head', heads)} · {tokens} tokens · {seconds:.2f} s"
-    console.print(Text.assemble((model.name, "bold"), f" · {line}"))
+    sizes = f"{_counted(layers, 'layer')} × {_counted(heads, 'head')}"
+    line = f" · {sizes} · {_counted(len(trace.encodings[0]), 'token')} · {seconds:.2f} s"
+    console.print(Text.assemble((model.name, "bold"), line))
     if said := warning(model):
         console.print(Text(said, style="yellow"))
-    console.print(Text(_choice(arguments, view)))
+    if which := _choice(arguments, view):
+        console.print(Text(which))
     console.print()
-    console.print(terminal_table(view, top=arguments.top))
+    console.print(terminal_table(view, top=arguments.top), soft_wrap=True)
     if view.hidden_keys:
         console.print(
             Text(
@@ -97,12 +98,14 @@ def _print(
 
 
 def _choice(arguments: argparse.Namespace, view: AttentionView) -> str:
-    """Return which map is shown and, where nothing was asked for, why."""
+    """Return which map is shown and, where nothing was asked for, why; "" where there is only one."""
     which = view.describe
-    if not which or arguments.layer is not None or arguments.head is not None:
+    if len(view.layers) * view.heads <= 1:
+        return ""
+    if arguments.layer is not None or arguments.head is not None:
         return which
     return f"{which}: the last layer makes the vectors that leave the model, no head speaks for all (--layer, --head)"
 
 
-def _plural(noun: str, count: int) -> str:
-    return noun if count == 1 else f"{noun}s"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from regard import functional as F
 from regard._errors import RegardError
@@ -130,7 +131,7 @@ class Embedding(Layer):
         """Draw every entry from the standard normal, so that two words are nearly orthogonal."""
         return cls(rng.standard_normal((size, embed_dim)).astype(dtype))
 
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
+    def __call__(self, ids: ArrayLike) -> np.ndarray:
         """Return ``... E`` for integer ids ``...``.
 
         Raises

@@ -10,7 +10,6 @@ import math
 import numpy as np
 from rich.cells import cell_len, chop_cells
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 
 from regard.views._labels import readable
@@ -22,7 +21,7 @@ _FAINT = 0.2  # of the strongest; what is below keeps the terminal's own backgro
 _LONGEST_LABEL = 24
 
 
-def terminal_table(view: AttentionView, *, top: int = 3) -> Table:
+def terminal_table(view: AttentionView, *, top: int = 3) -> Text:
     """Return for each word the words that it looks at most, with their weights.
 
     Parameters
@@ -33,22 +32,29 @@ def terminal_table(view: AttentionView, *, top: int = 3) -> Table:
 
     Returns
     -------
-    rich.table.Table
+    rich.text.Text
+        One line for each query; as wide as it needs to be, so that nothing is lost in a pipe.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("word", no_wrap=True)
-    for place in range(min(top, len(view.keys))):
-        table.add_column("looks most at" if place == 0 else "then at", no_wrap=True)
-    hides = bool(view.hidden_keys)
-    if hides:
-        table.add_column("hidden", justify="right")
-    for query, found, hidden in zip(view.queries, strongest(view, top), view.hidden, strict=True):
-        cells = [Text(readable(query, _LONGEST_LABEL), style="bold")]
-        for key, weight in found:
-            cells.append(Text.assemble(f"{weight:.2f} ", readable(view.keys[key], _LONGEST_LABEL)))
-        if hides:
-            cells.append(Text(f"{hidden:.2f}", style="dim"))
-        table.add_row(*cells)
+    named = min(top, len(view.keys))
+    heading = ["word", *["looks most at", *["then at"] * (named - 1)][:named]]
+    lines = [
+        [
+            readable(query, _LONGEST_LABEL),
+            *(f"{weight:.2f} {readable(view.keys[key], _LONGEST_LABEL)}" for key, weight in found),
+        ]
+        for query, found in zip(view.queries, strongest(view, top), strict=True)
+    ]
+    if view.hidden_keys:
+        heading.append("hidden")
+        for line, hidden in zip(lines, view.hidden, strict=True):
+            line.append(f"  {hidden:.2f}")
+    widths = [max(map(cell_len, column)) for column in zip(heading, *lines, strict=True)]
+    table = Text()
+    for number, line in enumerate([heading, *lines]):
+        cells = [_left(cell, width) for cell, width in zip(line, widths, strict=True)]
+        cells[-1] = line[-1]  # nothing but spaces would follow
+        table.append("\n" if number else "").append(cells[0], style="bold")
+        table.append("".join(f"  {cell}" for cell in cells[1:]), style="" if number else "bold")
     return table
 
 
@@ -146,6 +152,10 @@ def _style(share: float) -> Style:
 def _clipped(text: str, width: int) -> str:
     """Return the beginning of a heading, which tells more of a word in so little room than its two ends do."""
     return text if cell_len(text) <= width else f"{chop_cells(text, width - 1)[0]}…"
+
+
+def _left(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
 
 
 def _right(text: str, width: int) -> str:
