@@ -86,6 +86,55 @@ def test_damaged_models_are_one_line(capsys, write_bert, name, content, message)
     assert message in err
 
 
+def test_a_pickle_checkpoint_is_one_line(capsys, write_bert):
+    folder = write_bert()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert main(["hi", "--model", str(folder)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "pickle (pytorch_model.bin)" in err
+    assert "save_pretrained" in err
+
+
+def test_missing_and_extra_tensors_are_all_named_in_one_line(capsys, write_bert):
+    import numpy as np
+
+    missing = ["embeddings.LayerNorm.weight", "encoder.layer.1.output.dense.bias"]
+    extra = {"encoder.layer.7.odd": np.zeros(1, np.float32), "strange": np.zeros(1, np.float32)}
+    assert main(["hi", "--model", str(write_bert(drop=missing, tensors=extra))]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    for name in (*missing, *extra):
+        assert name in err
+
+
+def test_a_wrong_sha256_is_one_line_and_says_what_to_do(capsys, tmp_path):
+    from regard.models._registry import KNOWN
+
+    for file in KNOWN["minilm"].files:  # all as long as they should be, and full of zeros
+        path = tmp_path / "models" / "minilm" / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as stream:
+            stream.truncate(file.size)
+    assert main(["hi"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert all(file.sha256 in err for file in KNOWN["minilm"].files)
+    assert "regard pull minilm --force" in err
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no /proc on this system")  # noqa: PTH112
+@pytest.mark.parametrize("option", ["--save", "--png", "--svg", "--heads", "--movement"])
+def test_a_file_system_that_takes_no_files(capsys, option):
+    """Nothing can be created in /proc, not even by root."""
+    target = f"/proc/regard.{'svg' if option == '--svg' else 'png'}"
+    assert main(["a b c", "--random", option, target]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"regard: cannot write {target}: ")
+    assert err.count("\n") == 1
+
+
 @pytest.mark.minilm
 def test_513_tokens_says_the_limit(capsys, minilm_dir):
     assert main(["a " * 511, "--model", str(minilm_dir)]) == 2
