@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from regard import _safetensors
 from regard._errors import RegardError
 from regard._safetensors import SafetensorsFile, write_safetensors
 
@@ -404,3 +405,20 @@ def test_a_refused_array_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(RegardError):
         write_safetensors(tmp_path / "a", {"x": np.ones(2), "y": np.ones(2, complex)})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_repeated_name_is_found_in_one_pass():
+    compared = 0
+
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    pairs = [(Name(number), 0) for number in [*range(500), 499]]
+    with pytest.raises(ValueError, match="'499' twice"):
+        _safetensors._distinct(pairs)
+    assert compared < 10 * len(pairs)

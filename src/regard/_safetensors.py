@@ -11,6 +11,7 @@ import math
 import mmap
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,8 +227,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for text in (part for pair in pairs for part in pair if isinstance(part, str)):
         text.encode()  # refuses half of a surrogate pair, which JSON can spell but no text can hold
     if len(fields := dict(pairs)) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in fields if names.count(name) > 1)
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"it has {_brief(twice)} twice")
     return fields
 

