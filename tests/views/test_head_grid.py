@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from boxes import assert_apart_and_inside, texts_of
+from boxes import assert_apart_and_inside, pixels_of, texts_of
 from made_up import encoding_of, softmaxed, trace_of
 from matplotlib.figure import Figure
 
 from regard import RegardError, Trace
+from regard.models import load, toy
 from regard.views import every_head, head_grid
+from regard.views._style import style_of
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 1), (6, 12), (12, 12), (30, 9), (2, 32)])
@@ -71,3 +73,35 @@ def test_a_given_figure_is_used(trace):
 def test_an_unknown_theme_is_an_error(trace):
     with pytest.raises(RegardError, match="no theme"):
         head_grid(trace, theme="sepia")
+
+
+@pytest.mark.parametrize("tokens", [40, 100, 300])
+def test_the_largest_weight_has_the_colour_of_the_end_of_the_scale_however_long_the_text(tmp_path, tokens):
+    trace = Trace()
+    trace("weights", np.broadcast_to(np.eye(tokens), (12, tokens, tokens)), "H T S")
+    figure = head_grid(trace)
+    pixels = pixels_of(figure, figure.axes[0], tmp_path / "a.png")
+    np.testing.assert_allclose(pixels[pixels.sum(axis=1).argmin()], style_of("light").weights()(1.0)[:3], atol=1 / 255)
+
+
+@pytest.mark.parametrize(("tokens", "said"), [(40, ""), (300, "Each dot is the largest of 5×5 weights")])
+def test_the_note_says_when_a_dot_is_more_than_one_weight(tokens, said):
+    trace = Trace()
+    trace("weights", np.broadcast_to(np.eye(tokens), (12, tokens, tokens)), "H T S")
+    written = " ".join(text.get_text() for text in texts_of(head_grid(trace)))
+    assert said in written
+    assert ("Each dot" in written) == bool(said)
+
+
+def test_a_part_of_a_figure_is_refused():
+    trace = Trace()
+    toy("a b")("a b", trace=trace)
+    with pytest.raises(RegardError, match="give it a Figure of its own"):
+        head_grid(trace, figure=Figure().subfigures(1, 2)[0])
+
+
+def test_the_heading_quotes_the_text_and_not_its_pieces(write_bert):
+    trace = Trace()
+    load(write_bert())("the cats sat", trace=trace)
+    written = " ".join(text.get_text() for text in head_grid(trace).texts)
+    assert "“the cats sat”" in " ".join(written.split())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from boxes import assert_apart_and_inside, texts_of
+from boxes import assert_apart_and_inside, pixels_of, texts_of
 from made_up import softmaxed
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from regard import RegardError
 from regard.views import heatmap, select
+from regard.views._style import style_of
 
 WORDS = "the quick brown foxes jumped over a lazy dog because it was tired . internationalisation ,".split()
 LONG = "Donaudampfschifffahrtselektrizitätenhauptbetriebswerk"
@@ -150,3 +151,37 @@ def test_a_map_of_zeros_is_drawn(rng):
 def test_an_unknown_theme_is_an_error():
     with pytest.raises(RegardError, match="no theme 'pink': choose from light, dark"):
         heatmap(np.eye(2), theme="pink")
+
+
+@pytest.mark.parametrize("tokens", [100, 1500])
+def test_the_largest_weight_has_the_colour_of_the_end_of_the_scale_however_long_the_text(tmp_path, tokens):
+    ax = heatmap(np.eye(tokens))
+    pixels = pixels_of(ax.figure, ax, tmp_path / "a.png")
+    np.testing.assert_allclose(pixels[pixels.sum(axis=1).argmin()], style_of("light").weights()(1.0)[:3], atol=1 / 255)
+    written = " ".join(text.get_text() for text in texts_of(ax.figure))
+    assert ("Each dot is the largest of 2×2 weights" in written) == (tokens == 1500)
+
+
+def test_maps_that_are_to_be_compared_can_share_one_scale(rng):
+    images = [heatmap(weights, vmax=0.9).images[0] for weights in softmaxed(rng, (2, 5, 5))]
+    assert [image.get_clim() for image in images] == [(0, 0.9)] * 2
+
+
+@pytest.mark.parametrize("vmax", [0, -1, float("nan"), float("inf"), True, "1"])
+def test_a_scale_without_an_end_is_an_error(vmax):
+    with pytest.raises(RegardError, match="vmax must be a number above 0"):
+        heatmap(np.eye(2), vmax=vmax)
+
+
+@pytest.mark.parametrize(("vmax", "end"), [(None, "0.637"), (1, "1"), (0.5, "≥ 0.5")])
+def test_the_end_of_the_scale_can_be_read(vmax, end):
+    bar = heatmap(np.array([[0.637, 0.363]]), ["a"], ["b", "c"], vmax=vmax).child_axes[-1]
+    bar.figure.draw_without_rendering()
+    assert labels_of(bar.xaxis)[-1] == end
+
+
+@pytest.mark.parametrize(("tokens", "step"), [(60, 1), (70, 2), (200, 5)])
+def test_the_note_says_when_not_every_label_is_shown(rng, tokens, step):
+    written = " ".join(text.get_text() for text in texts_of(heatmap(softmaxed(rng, (tokens, tokens))).figure))
+    assert ("One label of" in written) == (step > 1)
+    assert step == 1 or f"One label of {step} is shown" in written

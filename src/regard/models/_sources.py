@@ -82,16 +82,16 @@ def pull(name: str, *, force: bool = False, progress: Progress | None = None) ->
     return _fetch(model, passed_over, replace=force, progress=progress)
 
 
-def installed() -> list[tuple[KnownModel, Path | None]]:
-    """Return every known model with the folder that its files are in; None where it is not here, or damaged."""
-    return [(model, _look_quietly(model)) for model in _registry.KNOWN.values()]
+def installed() -> list[tuple[KnownModel, Path | str | None]]:
+    """Return every known model with the folder of its files, None where it is nowhere, or what is wrong with it."""
+    return [(model, _found_or_fault(model)) for model in _registry.KNOWN.values()]
 
 
-def _look_quietly(model: KnownModel) -> Path | None:
+def _found_or_fault(model: KnownModel) -> Path | str | None:
     try:
         return _look(model, [])
-    except RegardError:
-        return None
+    except RegardError as error:
+        return str(error)
 
 
 def _look(model: KnownModel, passed_over: list[str]) -> Path | None:

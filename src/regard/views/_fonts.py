@@ -50,14 +50,34 @@ def lettering(texts: Iterable[str]) -> Lettering:
     missing -= _drawn(_font(_FIRST), missing)
     families = [_FIRST]
     if missing:
-        drawn = {name: _drawn(_font(name), missing) for name in _installed()}
-        while drawn:
-            best = min(drawn, key=lambda name: (-len(drawn[name] & missing), "Sans" not in name, name))
-            if not drawn[best] & missing:
-                break
-            families.append(best)
-            missing -= drawn.pop(best)
+        families += _covering(missing, _installed())
+    if missing and (new := _newly_installed()):
+        families += _covering(missing, new)
     return Lettering(tuple(families), frozenset(missing))
+
+
+def _covering(missing: set[str], names: Iterable[str]) -> list[str]:
+    """Return the fonts among `names` that draw what is missing, and take out of `missing` what they draw."""
+    drawn = {name: _drawn(_font(name), missing) for name in names}
+    families = []
+    while drawn:
+        best = min(drawn, key=lambda name: (-len(drawn[name] & missing), "Sans" not in name, name))
+        if not drawn[best] & missing:
+            break
+        families.append(best)
+        missing -= drawn.pop(best)
+    return families
+
+
+def _newly_installed() -> list[str]:
+    """Make fonts known that matplotlib's list, kept since its first run, does not have; return their families."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    before = set(_installed())
+    for path in sorted(set(findSystemFonts()) - {entry.fname for entry in fontManager.ttflist}):
+        with suppress(Exception):  # a file that is no font, whatever matplotlib's readers make of it
+            fontManager.addfont(path)
+    return sorted(set(_installed()) - before)
 
 
 def _installed() -> list[str]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
+from regard._errors import RegardError
 from regard.trace import Trace
-from regard.views._colour_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, colour_bar
+from regard.views._colour_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, colour_bar, pooled
 from regard.views._fonts import Lettering, lettering
 from regard.views._heading import MARGIN, Heading
 from regard.views._ruler import LINE, Ruler
@@ -67,10 +70,13 @@ def head_grid(
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
+    if figure is not None and not isinstance(figure, Figure):
+        raise RegardError("head_grid sets the size of its figure: give it a Figure of its own, not a part of one")
     style = style_of(theme)
     layers = every_head(trace, batch=batch, keep_special=keep_special, words=words)
     view = layers[0][0]
-    letters = lettering([*view.queries, *view.hidden_keys, view.model])
+    text = trace.encodings[batch].text if trace.encodings else " ".join(view.queries)
+    letters = lettering([text, *view.hidden_keys, view.model])
     ruler = Ruler(letters.families)
     panels = _Panels.fitted(len(layers), max(map(len, layers)), shares=bool(view.hidden_keys))
     names = [str(row[0].layer) if row[0].layer is not None else "" for row in layers]
@@ -78,7 +84,8 @@ def head_grid(
     above = len(_CORNER) * _LABEL_TYPE * LINE + _PAD
     below = _BAR_DROP + BAR_HEIGHT + BAR_LABELS
     across = max(left + panels.width, left + BAR_WIDTH, _NARROWEST)
-    heading = Heading.fitted(_title(view, letters), _note(view, letters), across, ruler)
+    note = "\n".join(filter(None, (_note(view, text, letters), panels.drawn(view)[1])))
+    heading = Heading.fitted(_title(view, letters), note, across, ruler)
     W, H = across + 2 * MARGIN, heading.height + above + panels.height + below + 2 * MARGIN
     with style.drawing():
         figure = Figure() if figure is None else figure
@@ -107,7 +114,7 @@ def head_grid(
             cax,
             ScalarMappable(scale, style.weights()),
             style,
-            ticks=[tick for tick in (0, 0.01, 0.05, 0.2, 0.5, 1) if tick <= strongest],
+            ticks=[tick for tick in (0, 0.01, 0.05, 0.2, 0.5, 1) if tick < strongest],
             note=", on a square-root scale",
         )
     return figure
@@ -147,6 +154,10 @@ class _Panels:
         """Return the top left corner of a panel."""
         return column * (self.size + _GAP), row * (self.size + self.under + _GAP)
 
+    def drawn(self, view: AttentionView) -> tuple[np.ndarray, str]:
+        """Return what a panel shows of a map, and a sentence that says so where it is not all."""
+        return pooled(view.weights, self.size / max(view.weights.shape))
+
 
 def _draw_panel(
     ax: Axes,
@@ -161,12 +172,12 @@ def _draw_panel(
 
     (x, y), size = corner, panels.size
     ax.imshow(
-        view.weights,
+        panels.drawn(view)[0],
         extent=(x, x + size, y + size, y),
         aspect="auto",
         cmap=style.weights(),
         norm=scale,
-        interpolation="nearest" if len(view.queries) < 50 else "auto",
+        interpolation="nearest",
     )
     ax.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=style.faint, linewidth=0.6, clip_on=False))
     if view.hidden_keys:
@@ -206,9 +217,8 @@ def _title(view: AttentionView, letters: Lettering) -> str:
     return f"What every head{model} looks at"
 
 
-def _note(view: AttentionView, letters: Lettering) -> str:
-    text = letters.label(" ".join(view.queries), _TEXT_COLUMNS)
-    note = f"Rows look, columns are looked at: “{text}”"
+def _note(view: AttentionView, text: str, letters: Lettering) -> str:
+    note = f"Rows look, columns are looked at: “{letters.label(text, _TEXT_COLUMNS)}”"
     if view.hidden_keys:
         names = " and ".join(letters.label(key) for key in view.hidden_keys)
         note += f"\nLeft out: {names}; the grey bars are their share of each head's attention."

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from regard._encoding import Encoding
+from regard._errors import RegardError
 from regard._typing import Array
 from regard.trace import Trace
-from regard.views._colour_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, colour_bar
+from regard.views._colour_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, colour_bar, pooled
 from regard.views._fonts import Lettering, lettering
 from regard.views._heading import MARGIN, Heading
 from regard.views._ruler import LINE, Ruler
@@ -48,6 +49,7 @@ def heatmap(
     keep_special: bool = False,
     words: bool = False,
     annotate: bool | None = None,
+    vmax: float | None = None,
     theme: str = "light",
     ax: Axes | None = None,
 ) -> Axes:
@@ -62,6 +64,8 @@ def heatmap(
         Which map, as in `select`.
     annotate : bool, optional
         Write the weights into the cells. By default where they fit.
+    vmax : float, optional
+        The weight at the end of the scale of colours, by default the largest. Maps to be compared need the same.
     theme : {"light", "dark"}
     ax : Axes, optional
         Where to draw. By default on a figure of its own, ``heatmap(...).figure``, as large as its labels need. On
@@ -76,17 +80,23 @@ def heatmap(
     Raises
     ------
     RegardError
-        As `select`; or there is no such theme.
+        As `select`; or there is no such theme, or `vmax` is no number above 0.
     """
     style = style_of(theme)
+    if vmax is not None and not (_is_number(vmax) and 0 < vmax < math.inf):
+        raise RegardError(f"vmax must be a number above 0, got {vmax!r}")
     view = select(source, tokens, keys, layer=layer, head=head, batch=batch, keep_special=keep_special, words=words)
     letters = lettering([*view.queries, *view.keys, *view.hidden_keys, view.model])
     with style.drawing():
-        picture = _Picture(view, letters, Ruler(letters.families), style)
+        picture = _Picture(view, letters, Ruler(letters.families), style, float(vmax or view.weights.max() or 1))
         if ax is None:
             return picture.on_own_figure(annotate)
         picture.on_given(ax, annotate)
         return ax
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 class _Around(NamedTuple):
@@ -117,6 +127,7 @@ class _Picture:
     letters: Lettering
     ruler: Ruler
     style: Style
+    end: float  # of the scale
 
     def on_own_figure(self, annotate: bool | None) -> Axes:
         from matplotlib.figure import Figure
@@ -129,7 +140,7 @@ class _Picture:
         labels = self._labels(cell)
         around = self._around(labels, cell)
         across = max(around.left + width * cell + around.right, _NARROWEST)
-        heading = Heading.fitted(self._title(), self._note(), across, self.ruler)
+        heading = Heading.fitted(self._title(), self._note(cell, labels), across, self.ruler)
         W = across + 2 * MARGIN
         H = heading.height + around.above + height * cell + around.below + 2 * MARGIN
         figure = Figure(figsize=(W, H))
@@ -155,7 +166,7 @@ class _Picture:
         labels = self._labels(cell)
         self._draw(ax, labels, cell, (across, down), annotate)
         ax.set_title(
-            "\n".join(self.ruler.wrapped(f"{self._title()}\n{self._note()}", _AXIS_TYPE, across)),
+            "\n".join(self.ruler.wrapped(f"{self._title()}\n{self._note(cell, labels)}", _AXIS_TYPE, across)),
             size=_AXIS_TYPE,
             color=self.style.foreground,
             loc="left",
@@ -169,11 +180,15 @@ class _Picture:
         model = f" in {self.letters.label(self.view.model, 60)}" if self.view.model else ""
         return f"Attention{model}" + (f": {self.view.describe}" if self.view.describe else "")
 
-    def _note(self) -> str:
-        if not self.view.hidden_keys:
-            return ""
-        names = " and ".join(self.letters.label(key) for key in self.view.hidden_keys)
-        return f"Left out: {names}, to which {self.view.hidden.mean():.0%} of the attention goes (grey bars)."
+    def _note(self, cell: float, labels: _Labels) -> str:
+        notes = []
+        if self.view.hidden_keys:
+            names = " and ".join(self.letters.label(key) for key in self.view.hidden_keys)
+            share = f"{self.view.hidden.mean():.0%}"
+            notes.append(f"Left out: {names}, to which {share} of the attention goes (grey bars).")
+        if labels.step > 1:
+            notes.append(f"One label of {labels.step} is shown.")
+        return " ".join(filter(None, [*notes, pooled(self.view.weights, cell)[1]]))
 
     def _labels(self, cell: float) -> _Labels:
         step = next(n * 10**power for power in count() for n in (1, 2, 5) if n * 10**power * cell >= _PITCH - 1e-9)
@@ -204,24 +219,27 @@ class _Picture:
 
     def _draw(self, ax: Axes, labels: _Labels, cell: float, size: tuple[float, float], annotate: bool | None) -> None:
         """Draw on axes of this size, whose cells are at least `cell` wide and high."""
+        height, width = self.view.weights.shape
         image = ax.imshow(
-            self.view.weights,
+            pooled(self.view.weights, cell)[0],
+            extent=(-0.5, width - 0.5, height - 0.5, -0.5),
             cmap=self.style.weights(),
             vmin=0,
-            vmax=self.view.weights.max() or 1,
+            vmax=self.end,
             aspect="auto",
-            interpolation="nearest" if cell > 0.02 else "auto",
+            interpolation="nearest",
         )
         self._draw_frame(ax, lines=cell >= _CELL_WITH_LINES)
         self._draw_labels(ax, labels)
         if annotate or (annotate is None and cell >= _CELL_WITH_NUMBER):
             self._draw_numbers(ax, image, min(_NUMBER_TYPE, cell / _CELL_WITH_NUMBER * _NUMBER_TYPE))
-        width, height = size
+        across, down = size
         if self.view.hidden_keys:
-            strip = ax.inset_axes((1 + _STRIP_GAP / width, 0, _STRIP / width, 1))
+            strip = ax.inset_axes((1 + _STRIP_GAP / across, 0, _STRIP / across, 1))
             self._draw_hidden(strip, labels, cell)
         drop = _BAR_DROP + BAR_HEIGHT
-        colour_bar(ax.inset_axes((0, -drop / height, BAR_WIDTH / width, BAR_HEIGHT / height)), image, self.style)
+        cax = ax.inset_axes((0, -drop / down, BAR_WIDTH / across, BAR_HEIGHT / down))
+        colour_bar(cax, image, self.style, beyond=bool(self.end < self.view.weights.max()))
 
     def _draw_frame(self, ax: Axes, *, lines: bool) -> None:
         height, width = self.view.weights.shape

@@ -25,7 +25,7 @@ from regard.views._plane import (
 )
 from regard.views._ruler import Ruler
 from regard.views._style import Style, style_of
-from regard.views._vectors import WordVectors, of_arrays, of_trace
+from regard.views._vectors import TextVectors, of_arrays, of_trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +109,7 @@ def _texts(
     batch: int,
     keep_special: bool,
     words: bool,
-) -> list[WordVectors]:
+) -> list[TextVectors]:
     traces = [source] if isinstance(source, Trace) else source
     if isinstance(traces, list | tuple) and traces and all(isinstance(trace, Trace) for trace in traces):
         if contextual is not None or tokens is not None:
@@ -127,13 +127,13 @@ def _texts(
     return [of_arrays(source, contextual, tokens, keep_special=keep_special, words=words)]
 
 
-def _title(texts: Sequence[WordVectors], letters: Lettering, highlight: str | None) -> str:
+def _title(texts: Sequence[TextVectors], letters: Lettering, highlight: str | None) -> str:
     what = "each word" if highlight is None else f"“{letters.label(highlight, 40)}”"
     model = letters.label(texts[0].model, 60)
     return f"What {what} becomes" + (f" in {model}" if model else "")
 
 
-def _note(texts: Sequence[WordVectors], letters: Lettering, scene: Scene) -> str:
+def _note(texts: Sequence[TextVectors], letters: Lettering, scene: Scene) -> str:
     note = f"“{letters.label(texts[0].text, TEXT_COLUMNS)}”\n" if len(texts) == 1 and texts[0].text else ""
     if len(scene.labels) == 1:
         return note + "A single word has no others to stand among: its whole movement is drawn."

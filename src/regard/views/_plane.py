@@ -14,7 +14,7 @@ from regard.views._placement import placed
 from regard.views._projection import project
 from regard.views._ruler import Ruler
 from regard.views._style import Style
-from regard.views._vectors import WordVectors
+from regard.views._vectors import TextVectors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ class Scene:
     explained: np.ndarray  # 2
 
     @classmethod
-    def of(cls, texts: Sequence[WordVectors], letters: Lettering, ruler: Ruler, highlight: str | None) -> Scene:
+    def of(cls, texts: Sequence[TextVectors], letters: Lettering, ruler: Ruler, highlight: str | None) -> Scene:
         """Project the words of all texts together."""
         names = [label for text in texts for label in text.labels]
         wholes = [word for text in texts for word in text.words]
@@ -112,7 +112,7 @@ def draw_frame(ax: Axes, explained: np.ndarray, style: Style) -> None:
     ax.set_ylabel(f"second principal component: {explained[1]:.0%}", loc="bottom")
 
 
-def draw_legend(ax: Axes, texts: Sequence[WordVectors], letters: Lettering, style: Style) -> None:
+def draw_legend(ax: Axes, texts: Sequence[TextVectors], letters: Lettering, style: Style) -> None:
     """Say below the axes what the marks are."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
@@ -216,4 +216,7 @@ def draw_labels(ax: Axes, scene: Scene, page: tuple[float, float], letters: Lett
             path_effects=[withStroke(linewidth=2, foreground=style.background)],
         )
     if left_out := centres.count(None):
-        ax.set_xlabel(f"{ax.get_xlabel()}; {left_out} labels left out for want of room", loc="left")
+        ax.set_xlabel(
+            f"{ax.get_xlabel()}; {left_out} {'label' if left_out == 1 else 'labels'} left out for want of room",
+            loc="left",
+        )

@@ -21,8 +21,8 @@ class Style:
 
     `sequential` goes in steps of equal lightness (OKLab) from the background, where a weight of 0 vanishes, to its
     opposite in one family of blues, so it reads the same in grey and for every kind of colour vision.
-    `diverging` goes from blue through the background to orange with equal lightness at equal distance. `original`
-    and `contextual`, and the `several` colours of compared texts, are Okabe and Ito's (2008), lightened on black.
+    `original` and `contextual`, and the `several` colours of compared texts, are Okabe and Ito's (2008), lightened on
+    black.
     """
 
     background: str
@@ -34,15 +34,10 @@ class Style:
     contextual: str
     several: tuple[str, ...]
     sequential: tuple[str, ...]
-    diverging: tuple[str, ...]
 
     def weights(self) -> Colormap:
         """Return the map for weights, from 0 up."""
         return _blended("regard.weights", self.sequential)
-
-    def differences(self) -> Colormap:
-        """Return the map for differences, with 0 in the middle."""
-        return _blended("regard.differences", self.diverging)
 
     def drawing(self) -> AbstractContextManager[None]:
         """Return a context in which matplotlib draws in this style, whatever its settings are outside."""
@@ -110,7 +105,6 @@ _STYLES = {
         contextual="#d55e00",
         several=("#0072b2", "#d55e00", "#009e73", "#b3558a"),
         sequential=("#ffffff", "#d3e6ed", "#a8ccdf", "#7eb1d3", "#5a95c7", "#3c78b8", "#2a5aa4", "#213d8a", "#1c2468"),
-        diverging=("#004383", "#3c71a5", "#7a9fc5", "#bacfe4", "#ffffff", "#dfc7b7", "#bc9174", "#975d33", "#712900"),
     ),
     "dark": Style(
         background="#15171d",
@@ -122,6 +116,5 @@ _STYLES = {
         contextual="#f09a3e",
         several=("#56b4e9", "#f09a3e", "#2fc196", "#df93bf"),
         sequential=("#15171d", "#1f2d46", "#26466f", "#2c6293", "#3580b4", "#43a1cc", "#63c1de", "#95deec", "#ccf8fa"),
-        diverging=("#81ccff", "#649ad1", "#486b8e", "#2e3f50", "#15171d", "#4c382b", "#855d42", "#c3855b", "#ffb075"),
     ),
 }

@@ -20,7 +20,7 @@ _BLOCK_OUTPUT = re.compile(r"blocks\.(\d+)\.output")
 
 
 @dataclass(frozen=True, eq=False)
-class WordVectors:
+class TextVectors:
     """The words of one text with their vectors.
 
     Parameters
@@ -46,7 +46,7 @@ class WordVectors:
     text: str
 
 
-def of_trace(trace: Trace, *, batch: int = 0, keep_special: bool = False, words: bool = False) -> WordVectors:
+def of_trace(trace: Trace, *, batch: int = 0, keep_special: bool = False, words: bool = False) -> TextVectors:
     """Take ``token_embeddings`` and the output of the last block; the keywords are those of `select`.
 
     A word of several sub-words has the mean of their vectors.
@@ -86,7 +86,7 @@ def of_arrays(
     *,
     keep_special: bool = False,
     words: bool = False,
-) -> WordVectors:
+) -> TextVectors:
     """Take two arrays, ``T E``, and their tokens, by default their positions; the keywords are those of `select`.
 
     Raises
@@ -110,9 +110,9 @@ def of_arrays(
 
 def _with_vectors(
     axis: Axis, original: np.ndarray, contextual: np.ndarray, *, was: str, became: str, model: str, text: str
-) -> WordVectors:
+) -> TextVectors:
     shown = list(axis.shown)
-    return WordVectors(
+    return TextVectors(
         labels=tuple(axis.labels[i] for i in shown),
         words=tuple(axis.words[i] for i in shown),
         original=axis.mean(original.astype(np.float64))[shown],
