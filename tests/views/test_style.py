@@ -6,7 +6,9 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
+from regard.views import heatmap, movement
 from regard.views._style import style_of
 
 THEMES = ["light", "dark"]
@@ -94,3 +96,33 @@ def test_drawing_changes_no_setting_outside(theme):
     with style_of(theme).drawing():
         assert matplotlib.rcParams["text.color"] == style_of(theme).foreground
     assert settings() == before
+
+
+def heatmap_on(ax, theme):
+    heatmap(np.eye(3), ["the", "cat", "sat"], ax=ax, theme=theme)
+
+
+def movement_on(ax, theme):
+    rng = np.random.default_rng(2)
+    movement(rng.standard_normal((3, 5)), rng.standard_normal((3, 5)), ["the", "cat", "sat"], ax=ax, theme=theme)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("background", ["white", "#101014", "none"])
+@pytest.mark.parametrize("draw", [heatmap_on, movement_on])
+def test_what_stands_around_given_axes_can_be_read_on_their_figure(theme, background, draw):
+    """The figure is the caller's: the theme colours what is inside of the axes."""
+    figure = Figure(figsize=(7, 7), facecolor=background)
+    ax = figure.subplots()
+    draw(ax, theme)
+    ground = style_of(theme).background if background == "none" else background
+    texts = [ax.xaxis.label, ax.yaxis.label, ax.title, ax._left_title, *ax.get_xticklabels(), *ax.get_yticklabels()]
+    legend = ax.get_legend()
+    texts += legend.get_texts() if legend else []
+    for child in ax.child_axes:
+        texts += [child.xaxis.label, *child.get_xticklabels()]
+    written = [text for text in texts if text.get_text()]
+    assert len(written) >= 5
+    for text in written:
+        pair = sorted(luminance(colour) for colour in (text.get_color(), ground))
+        assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, text.get_text()

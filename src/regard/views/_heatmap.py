@@ -19,7 +19,7 @@ from regard.views._fonts import Lettering, lettering
 from regard.views._heading import MARGIN, Heading
 from regard.views._ruler import LINE, Ruler
 from regard.views._selection import AttentionView, select
-from regard.views._style import Style, style_of
+from regard.views._style import Style, luminance, style_around, style_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,10 @@ def heatmap(
     view = select(source, tokens, keys, layer=layer, head=head, batch=batch, keep_special=keep_special, words=words)
     letters = lettering([*view.queries, *view.keys, *view.hidden_keys, view.model])
     with style.drawing():
-        picture = _Picture(view, letters, Ruler(letters.families), style, float(vmax or view.weights.max() or 1))
+        around = style if ax is None else style_around(ax, style)
+        picture = _Picture(
+            view, letters, Ruler(letters.families), style, around, float(vmax or view.weights.max() or 1)
+        )
         if ax is None:
             return picture.on_own_figure(annotate)
         picture.on_given(ax, annotate)
@@ -127,6 +130,7 @@ class _Picture:
     letters: Lettering
     ruler: Ruler
     style: Style
+    around: Style  # of what stands outside of the axes
     end: float  # of the scale
 
     def on_own_figure(self, annotate: bool | None) -> Axes:
@@ -168,7 +172,7 @@ class _Picture:
         ax.set_title(
             "\n".join(self.ruler.wrapped(f"{self._title()}\n{self._note(cell, labels)}", _AXIS_TYPE, across)),
             size=_AXIS_TYPE,
-            color=self.style.foreground,
+            color=self.around.foreground,
             loc="left",
             y=1,
             pad=(self._around(labels, cell).above + _PAD) * 72,
@@ -239,7 +243,7 @@ class _Picture:
             self._draw_hidden(strip, labels, cell)
         drop = _BAR_DROP + BAR_HEIGHT
         cax = ax.inset_axes((0, -drop / down, BAR_WIDTH / across, BAR_HEIGHT / down))
-        colour_bar(cax, image, self.style, beyond=bool(self.end < self.view.weights.max()))
+        colour_bar(cax, image, self.around, beyond=bool(self.end < self.view.weights.max()))
 
     def _draw_frame(self, ax: Axes, *, lines: bool) -> None:
         height, width = self.view.weights.shape
@@ -255,7 +259,7 @@ class _Picture:
         text: dict[str, Any] = {
             "family": list(self.letters.families),
             "size": labels.points,
-            "color": self.style.foreground,
+            "color": self.around.foreground,
             "parse_math": False,
         }
         slant: dict[str, Any] = {"rotation": 45, "rotation_mode": "anchor", "ha": "left", "va": "center"}
@@ -270,7 +274,7 @@ class _Picture:
             xycoords="axes fraction",
             textcoords="offset points",
             size=_AXIS_TYPE,
-            color=self.style.muted,
+            color=self.around.muted,
             ha="right",
             va="bottom",
             linespacing=LINE * 72,
@@ -291,21 +295,14 @@ class _Picture:
         strip.set(xlim=(0, 1), ylim=(height - 0.5, -0.5), xticks=[], yticks=[])
         strip.set_facecolor(self.style.background)
         strip.spines[:].set_color(self.style.faint)
-        strip.set_xlabel("left out", size=_NUMBER_TYPE, color=self.style.muted, labelpad=_PAD * 72)
+        strip.set_xlabel("left out", size=_NUMBER_TYPE, color=self.around.muted, labelpad=_PAD * 72)
         points = min(_NUMBER_TYPE, labels.points)
         if labels.step == 1:
             for row, share in enumerate(self.view.hidden):
-                strip.text(1.12, row, f"{share:.0%}", size=points, color=self.style.muted, va="center")
+                strip.text(1.12, row, f"{share:.0%}", size=points, color=self.around.muted, va="center")
 
 
 def _ink(colour: Sequence[float]) -> str:
     """Return black or white, whichever has the higher contrast on `colour`: 4.5 at least."""
     # Equal contrast is where (1 + 0.05) / (luminance + 0.05) = (luminance + 0.05) / 0.05.
-    return "black" if _luminance(colour) + 0.05 > math.sqrt(1.05 * 0.05) else "white"
-
-
-def _luminance(colour: Sequence[float]) -> float:
-    """Return the relative luminance of a colour, as the Web Content Accessibility Guidelines 2 define it."""
-    rgb = np.asarray(colour[:3])
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return float(linear @ (0.2126, 0.7152, 0.0722))
+    return "black" if luminance(colour) + 0.05 > math.sqrt(1.05 * 0.05) else "white"

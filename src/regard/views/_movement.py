@@ -24,7 +24,7 @@ from regard.views._plane import (
     page_of,
 )
 from regard.views._ruler import Ruler
-from regard.views._style import Style, style_of
+from regard.views._style import Style, style_around, style_of
 from regard.views._vectors import TextVectors, of_arrays, of_trace
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def movement(
     ruler = Ruler(letters.families)
     scene = Scene.of(texts, letters, ruler, highlight)
     title, note = _title(texts, letters, highlight), _note(texts, letters, scene)
+    around = style if ax is None else style_around(ax, style)
     with style.drawing():
         if ax is None:
             page = scene.page()
@@ -91,10 +92,15 @@ def movement(
         else:
             across = ruler.wrapped(f"{title}\n{note}", _TITLE_TYPE, page_of(ax)[0])
             ax.set_title(
-                "\n".join(across), size=_TITLE_TYPE, loc="left", family=list(letters.families), parse_math=False
+                "\n".join(across),
+                size=_TITLE_TYPE,
+                color=around.foreground,
+                loc="left",
+                family=list(letters.families),
+                parse_math=False,
             )
-        draw_frame(ax, scene.explained, style)
-        draw_legend(ax, texts, letters, style)
+        draw_frame(ax, scene.explained, style, around)
+        draw_legend(ax, texts, letters, style, around)
         page = page_of(ax)
         draw_words(ax, scene, page, style)
         draw_labels(ax, scene, page, letters, style)

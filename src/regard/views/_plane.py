@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -102,17 +102,18 @@ def page_of(ax: Axes) -> tuple[float, float]:
     return room.width / figure.dpi, room.height / figure.dpi
 
 
-def draw_frame(ax: Axes, explained: np.ndarray, style: Style) -> None:
-    """Draw the frame, the cross through the middle, and how much of the variance each axis shows."""
+def draw_frame(ax: Axes, explained: np.ndarray, style: Style, around: Style) -> None:
+    """Draw the frame, the cross through the middle, and `around` them how much of the variance each axis shows."""
     ax.set(xticks=[], yticks=[], facecolor=style.background)
     ax.spines[:].set_color(style.faint)
     ax.axhline(0, color=style.faint, linewidth=0.6, zorder=0)
     ax.axvline(0, color=style.faint, linewidth=0.6, zorder=0)
-    ax.set_xlabel(f"first principal component: {explained[0]:.0%} of the variance", loc="left")
-    ax.set_ylabel(f"second principal component: {explained[1]:.0%}", loc="bottom")
+    ink: dict[str, Any] = {"color": around.muted, "size": 8.5}
+    ax.set_xlabel(f"first principal component: {explained[0]:.0%} of the variance", loc="left", **ink)
+    ax.set_ylabel(f"second principal component: {explained[1]:.0%}", loc="bottom", **ink)
 
 
-def draw_legend(ax: Axes, texts: Sequence[TextVectors], letters: Lettering, style: Style) -> None:
+def draw_legend(ax: Axes, texts: Sequence[TextVectors], letters: Lettering, style: Style, around: Style) -> None:
     """Say below the axes what the marks are."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
@@ -137,7 +138,7 @@ def draw_legend(ax: Axes, texts: Sequence[TextVectors], letters: Lettering, styl
         borderaxespad=0,
         borderpad=0.2,
         prop={"family": list(letters.families), "size": _LEGEND_TYPE},
-        labelcolor=style.foreground,
+        labelcolor=around.foreground,
     )
     for name in legend.get_texts():
         name.set_parse_math(False)

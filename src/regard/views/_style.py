@@ -5,13 +5,17 @@ Everything is applied inside `Style.drawing`; matplotlib's global settings are n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from regard._errors import RegardError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
 
@@ -86,6 +90,26 @@ def style_of(theme: str) -> Style:
     if theme not in _STYLES:
         raise RegardError(f"there is no theme {theme!r}: choose from {', '.join(_STYLES)}")
     return _STYLES[theme]
+
+
+def style_around(ax: Axes, style: Style) -> Style:
+    """Return the style that can be read around given axes, on the background that their figure has.
+
+    A figure without a background of its own leaves it to `style`.
+    """
+    from matplotlib.colors import to_rgba
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    *colour, opacity = to_rgba(figure.get_facecolor())
+    return style if opacity < 0.5 else _STYLES["light" if luminance(colour) > 0.18 else "dark"]
+
+
+def luminance(colour: Sequence[float]) -> float:
+    """Return the relative luminance of a colour, as the Web Content Accessibility Guidelines 2 define it."""
+    rgb = np.asarray(colour[:3])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 def _blended(name: str, colours: tuple[str, ...]) -> Colormap:
