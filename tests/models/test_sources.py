@@ -393,16 +393,6 @@ def test_installed_says_what_is_wrong_with_a_damaged_model(home: Path) -> None:
     assert "regard pull tiny --force" in fault
 
 
-def test_a_file_in_the_place_of_the_folder_is_noticed_before_anything_is_fetched(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (home / "models").mkdir(exist_ok=True)
-    (home / "models" / "tiny").write_text("in the way")
-    monkeypatch.delenv("REGARD_OFFLINE")
-    with pytest.raises(RegardError, match=r"models/tiny is not a folder; move it away"):
-        _sources.pull("tiny")
-
-
 def test_a_module_that_python_cannot_tell_about_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "odd", type(sys)("odd"))
     monkeypatch.delattr(sys.modules["odd"], "__spec__")
