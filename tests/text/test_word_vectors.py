@@ -174,8 +174,13 @@ def test_reading_ends_once_all_words_are_found(read):
     assert read(b"cat 1 2\ndog 3 4\ncat bad line\n", ["dog", "cat"]).words == ("cat", "dog")
 
 
-def test_other_words_are_passed_over_unchecked(read):
+def test_numbers_of_other_words_are_counted_but_not_read(read):
     assert read(b"cat 1 2\nfox bad line\ndog 3 4\n", ["dog"]).words == ("dog",)
+    assert read(b"cat 1 2\n. . . 1 2\ndog\t3 4\n", ["dog"]).words == ("dog",)
+    with pytest.raises(RegardError, match=r"line 2 \('fox'\) has 1 numbers, the rows have 2"):
+        read(b"cat 1 2\nfox 1\ndog 3 4\n", ["dog"])
+    with pytest.raises(RegardError, match=r"line 3 \('fox 1'\) has 3 numbers, the rows have 2"):
+        read(b"cat 1 2\n\nfox 1 2 3\ndog 3 4\n", ["dog"])
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,8 @@ def _text_rows(stream: io.BufferedReader, embed_dim: int, count: int | None, wan
                 word, fields = _split_row(line, embed_dim, f"line {line_number}")
                 if wanted is None or word in wanted:
                     yield word, _parse(word, fields, f"line {line_number}")
+            elif line.strip().count(b" ") != embed_dim:
+                _split_row(line, embed_dim, f"line {line_number}")  # to say so if it has too few or too many numbers
         line_number += 1
     if count not in (None, found):
         raise RegardError(f"its header promises {count} words, but it holds {found}")

@@ -88,7 +88,7 @@ def read_word_vectors(path: str | os.PathLike[str], words: Iterable[str] | None 
         The file.
     words
         The words to keep; those that the file lacks are left out (`WordVectors.vectors_for` names them when
-        they are needed). None keeps every word. Other words' rows are passed over without a check of their numbers.
+        they are needed). None keeps every word. Of other words' rows the numbers are counted, not read.
 
     Returns
     -------
