@@ -27,6 +27,7 @@ MISTAKES = {
     "text and file": (["hi", "--file", "x"], "either a text or --file"),
     "toy options without random": (["hi", "--seed", "3", "--positions", "none"], "--seed, --positions would shape"),
     "heads that do not divide": (["a b", "--random", "--num-heads", "3"], "does not split into 3 heads"),
+    "a seed below 0": (["a b", "--random", "--seed", "-1"], "a seed is a whole number from 0 up, not -1"),
     "layer out of range": (["a b", "--random", "--layer", "4"], "layer"),
     "head out of range": (["a b", "--random", "--head", "4"], "head"),
     "a head that is no number": (["a b", "--random", "--head", "x"], "argument --head: invalid head value: 'x'"),

@@ -288,6 +288,8 @@ def test_an_edit_of_the_weights_is_computed_on(rng):
         ({"mask": np.ones((S, T), bool)}, r"mask \(7, 5\) does not broadcast .*\(2, 6, 5, 7\)"),
         ({"bias": np.ones((3, B, H, T, S))}, r"bias .* does not broadcast"),
         ({"query_offset": 1}, r"give causal=True"),
+        ({"scale": "1"}, r"scale must be a finite number, got '1'"),
+        ({"scale": float("nan")}, r"scale must be a finite number"),
         ({"causal": True, "query_offset": 1.5}, r"query_offset must be an integer"),
         ({"causal": True, "query_offset": np.array([0, 1, 2])}, r"does not broadcast"),
     ],
@@ -304,6 +306,7 @@ def test_wrong_arguments_say_what_to_do(rng, arguments, message):
         (((T, D), (S, D), (S + 1, DV)), r"same number of positions"),
         (((4, T, D), (3, S, D), (3, S, DV)), r"4 query heads cannot share 3 heads of k"),
         (((6, T, D), (3, S, D), (4, S, DV)), r"6 query heads cannot share 4 heads of v"),
+        (((2, 1, T, D), (3, 1, S, D), (1, S, DV)), r"do not broadcast: q \(2, 1, 5, 11\), k \(3, 1, 7, 11\)"),
         (((D,), (S, D), (S, DV)), r"q \(11,\) needs at least two axes"),
     ],
 )

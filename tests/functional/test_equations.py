@@ -121,6 +121,7 @@ def test_linear_is_x_times_w_plus_b(rng):
         (lambda: F.linear(np.ones((2, 3)), np.ones((3, 5)), np.ones(3)), r"bias \(3,\)"),
         (lambda: F.layer_norm(np.ones((2, 3)), np.ones(2)), r"weight \(2,\)"),
         (lambda: F.split_heads(np.ones((2, 7)), 3), r"7 features do not split into 3 heads"),
+        (lambda: F.softmax(np.ones(3), axis=1), r"x \(3,\) has no axis 1"),
         (lambda: F.sinusoidal_positions(-1, 4), r"length >= 0"),
         (lambda: F.table_positions(np.ones((5, 3)), 6), r"5 rows.*shorten the text to 5 tokens"),
     ],

@@ -144,6 +144,8 @@ def _weights(
     k = _for_each_query_head(k, "k", _heads(q))
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1] or 1)
+    if isinstance(scale, str | bool) or not math.isfinite(scale):
+        raise RegardError(f"scale must be a finite number, got {scale!r}")
 
     with np.errstate(invalid="ignore"):  # NaN and infinity in hidden keys are hidden below
         scores = trace("scores", q @ xp.matrix_transpose(k) * scale, "... H T S")
@@ -191,6 +193,11 @@ def _checked(**arrays: Array) -> tuple[Array, ...]:
     for name, x in zip(arrays, checked, strict=True):
         if x.ndim < 2:
             raise RegardError(f"{name} {tuple(x.shape)} needs at least two axes: positions and features")
+    try:
+        np.broadcast_shapes(*(tuple(x.shape[:-3]) for x in checked))
+    except ValueError:
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in zip(arrays, checked, strict=True))
+        raise RegardError(f"the axes before heads, positions and features do not broadcast: {shapes}") from None
     return checked
 
 

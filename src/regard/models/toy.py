@@ -115,6 +115,8 @@ def toy(
     texts = [texts] if isinstance(texts, str) else list(texts)
     vocabulary = Vocabulary.from_text(texts) if vocabulary is None else vocabulary
     tokenizer = WordTokenizer(vocabulary)
+    if seed < 0:
+        raise RegardError(f"a seed is a whole number from 0 up, not {seed}")
     rng = np.random.default_rng(seed)
     if len(vocabulary) == 0:
         raise RegardError("there is no text to look at: give at least one word")
