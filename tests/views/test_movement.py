@@ -128,8 +128,6 @@ def test_a_highlighted_word_moves_alone(rng):
 
 def test_two_texts_share_one_plane_and_differ_in_marker_and_line(rng):
     texts = [trace_of(rng, encoding_of([[word] for word in words])) for words in (WORDS[:5], WORDS[5:])]
-    for trace in texts:
-        trace.encodings[0]
     ax = movement(texts)
     assert_apart_and_inside(ax.figure)
     stacked = [
@@ -142,7 +140,31 @@ def test_two_texts_share_one_plane_and_differ_in_marker_and_line(rng):
     styles = {patch.get_linestyle() for patch in ax.patches}
     assert markers == {"o", "s"}
     assert len(styles) == 2
-    assert texts[0].encodings[0].text in written(ax)
+    for trace in texts:
+        assert trace.encodings[0].text in written(ax)
+
+
+def test_two_texts_of_one_word_show_how_it_moves(rng):
+    trace = trace_of(rng, encoding_of([["bank"]]))
+    ax = movement([trace, trace])
+    assert_apart_and_inside(ax.figure)
+    vectors = np.array([trace["token_embeddings"][0, 1], trace["blocks.2.output"][0, 1]])
+    assert np.ptp(points_of(ax)[:, 0]) == pytest.approx(np.linalg.norm(vectors[1] - vectors[0]))
+    assert "100% of the variance" in ax.get_xlabel()
+    assert "the whole movement is drawn" in written(ax).replace("\n", " ")
+
+
+def test_points_that_texts_share_are_seen_for_each(rng):
+    traces = [trace_of(rng, encoding_of([[word] for word in words])) for words in (["bank", "a"], ["bank", "b"])]
+    first, second = (trace["token_embeddings"][0, 1:-1] for trace in traces)
+    second[0] = first[0]
+    ax = movement(traces, highlight="bank")
+    starts = [line for line in ax.lines if len(line.get_xdata()) and line.get_markerfacecolor() == "#ffffff"]
+    np.testing.assert_array_equal(*(line.get_xydata() for line in starts))
+    assert [line.get_marker() for line in starts] == ["o", "s"]
+    assert starts[0].get_markersize() > starts[1].get_markersize() + 3
+    ends = [line for line in ax.lines if len(line.get_xdata()) == 1 and line not in starts and line.get_alpha() is None]
+    assert len({line.get_markersize() for line in ends}) == 1
 
 
 def test_given_axes_are_used(trace):
@@ -155,7 +177,10 @@ def test_given_axes_are_used(trace):
 def test_labels_for_which_there_is_no_room_are_counted(text_trace):
     ax = Figure(figsize=(1.5, 1.5)).subplots()
     movement(text_trace(WORDS * 3), ax=ax)
-    assert f"{48 - len(ax.texts)} labels left out" in ax.get_xlabel()
+    assert ax.get_xlabel() == f"{48 - len(ax.texts)} left out"
+    ax = Figure(figsize=(6, 1.5)).subplots()
+    movement(text_trace(WORDS * 3), ax=ax)
+    assert f"of the variance; {48 - len(ax.texts)} labels left out" in ax.get_xlabel()
 
 
 @pytest.mark.parametrize(

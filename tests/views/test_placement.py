@@ -62,5 +62,9 @@ def test_equal_points_have_labels_around_them():
     assert len(set(centres)) == 6
 
 
+def test_a_crowd_has_its_labels_as_far_away_as_it_takes():
+    assert None not in place(np.full((60, 2), 3.0), np.full((60, 2), (0.6, 0.15)), (6, 6))
+
+
 def test_a_label_that_is_larger_than_the_page_is_left_out():
     assert place(np.ones((1, 2)), np.array([[9.0, 0.1]]), (2, 2)) == [None]

@@ -73,11 +73,19 @@ def test_the_largest_loading_is_positive(rng):
     assert (components[np.abs(components).argmax(axis=0), [0, 1]] > 0).all()
 
 
-@pytest.mark.parametrize("words", [2, 5])
-def test_vectors_that_are_all_equal_stand_in_the_middle(words):
-    before, after, explained = project(np.full((words, 3), 0.1), np.full((words, 3), 1e6))
-    assert not np.concatenate([before, after]).any()
+@pytest.mark.parametrize("words", [1, 2, 5])
+def test_vectors_that_never_change_stand_in_the_middle(words):
+    before, after, explained = project(np.full((words, 3), 0.1), np.full((words, 3), 0.1))
+    np.testing.assert_allclose(np.concatenate([before, after]), 0, atol=1e-12)
     assert explained.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("words", [2, 5])
+def test_one_word_that_comes_again_moves_like_a_single_word(words):
+    before, after, explained = project([[0.0, 0.0, 3.0]] * words, [[4.0, 0.0, 3.0]] * words)
+    np.testing.assert_allclose(before, [[-2, 0]] * words, atol=1e-12)
+    np.testing.assert_allclose(after, [[2, 0]] * words, atol=1e-12)
+    np.testing.assert_allclose(explained, [1, 0], atol=1e-12)
 
 
 def test_one_cloud_may_be_a_point_while_the_other_is_not(rng):

@@ -1,8 +1,9 @@
-"""Reading one entry out of a trace: one text of its batch, one number of a range."""
+"""Reading one entry out of a trace: one text of its batch, one number of a range, the layers of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -26,6 +27,12 @@ def entry_of(values: Array, axes: str, batch: int) -> tuple[np.ndarray, int]:
     if batch != 0:
         raise RegardError(f"values of shape {array.shape}, {axes}, are no batch: leave out batch")
     return array, 1
+
+
+def layers_with(step: str, names: Iterable[str]) -> list[int]:
+    """Return the layers, in order, whose ``blocks.N.`` `step` is among the names of a trace."""
+    name = re.compile(rf"blocks\.(0|[1-9][0-9]*)\.{re.escape(step)}")
+    return sorted(int(found[1]) for each in names if (found := name.fullmatch(each)))
 
 
 def encoding_of(trace: Trace, batch: int, entries: int) -> Encoding | None:

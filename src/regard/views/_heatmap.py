@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from regard._typing import Array
 from regard.trace import Trace
 from regard.views._colour_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, colour_bar, pooled
 from regard.views._fonts import Lettering, lettering
+from regard.views._given import LEAST, TITLE, Around, keep_inside, room_of, write_title
 from regard.views._heading import MARGIN, Heading
 from regard.views._ruler import LINE, Ruler
 from regard.views._selection import AttentionView, select
@@ -24,6 +25,7 @@ from regard.views._style import Style, luminance, style_around, style_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
+    from matplotlib.transforms import Affine2DBase
 
 # Lengths are in inches, sizes of type in points.
 _LABEL_COLUMNS, _LABEL_TYPE, _NUMBER_TYPE, _AXIS_TYPE = 28, 10.0, 7.5, 8.5
@@ -36,6 +38,7 @@ _CORNER = ("looks at →", "looks from ↓")
 _STRIP_GAP, _STRIP, _STRIP_NUMBER = 0.12, 0.4, 0.36
 _BAR_DROP = 0.34
 _NARROWEST = 4.7
+_PARTS = ("title", "labels", "corner", "left out", "scale", "note")  # of a picture, the most needed first
 
 
 def heatmap(
@@ -69,8 +72,9 @@ def heatmap(
     theme : {"light", "dark"}
     ax : Axes, optional
         Where to draw. By default on a figure of its own, ``heatmap(...).figure``, as large as its labels need. On
-        given axes as many labels are shown as there is room for; these, and the bars beside and below the map,
-        stand outside of the axes, which a figure with ``layout="constrained"`` makes room for.
+        given axes everything stands where the axes stood: they shrink to the map, and around it is as much as there
+        is room for. The note is left out first, then the scale, the bars of hidden tokens, labels. Other plots of the
+        figure are best drawn before: the room is what they leave then.
 
     Returns
     -------
@@ -102,18 +106,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-class _Around(NamedTuple):
-    """What stands around the map, in inches."""
-
-    left: float
-    right: float
-    above: float
-    below: float
-
-
 @dataclass(frozen=True, eq=False)
 class _Labels:
-    """The labels along both axes, in a size in which they do not touch."""
+    """The labels along both axes, in a size in which they do not touch; none where there is no room."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -142,7 +137,7 @@ class _Picture:
         if annotate:
             cell = max(cell, _CELL_WITH_NUMBER)
         labels = self._labels(cell)
-        around = self._around(labels, cell)
+        around = self._around(labels, width * cell)
         across = max(around.left + width * cell + around.right, _NARROWEST)
         heading = Heading.fitted(self._title(), self._note(cell, labels), across, self.ruler)
         W = across + 2 * MARGIN
@@ -151,34 +146,53 @@ class _Picture:
         heading.write(figure, self.ruler, self.style)
         x, y = MARGIN + around.left, MARGIN + around.below
         ax = figure.add_axes((x / W, y / H, width * cell / W, height * cell / H))
-        self._draw(ax, labels, cell, (width * cell, height * cell), annotate)
+        self._draw(ax, labels, cell, annotate)
         return ax
 
     def on_given(self, ax: Axes, annotate: bool | None) -> None:
-        height, width = self.view.weights.shape
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        room = ax.get_window_extent()
-        across, down = room.width / figure.dpi, room.height / figure.dpi
-        cell = min(across / width, down / height)
-        if figure.get_layout_engine() is not None:
-            # The layout is going to take the room for what stands around from the axes.
-            around = self._around(self._labels(cell), cell)
-            across = max(across - around.left - around.right, across / 4)
-            down = max(down - around.above - around.below, down / 4)
-            cell = min(across / width, down / height)
-        labels = self._labels(cell)
-        self._draw(ax, labels, cell, (across, down), annotate)
-        ax.set_title(
-            "\n".join(self.ruler.wrapped(f"{self._title()}\n{self._note(cell, labels)}", _AXIS_TYPE, across)),
-            size=_AXIS_TYPE,
-            color=self.around.foreground,
-            loc="left",
-            y=1,
-            pad=(self._around(labels, cell).above + _PAD) * 72,
-            family=list(self.letters.families),
-            parse_math=False,
+        parts, size, labels, heading, around = self._fitted(room_of(ax))
+        keep_inside(ax, around)
+        self._draw(ax, labels, float(np.min(size / self.view.weights.shape[::-1])), annotate, parts)
+        # The title begins with the map, or before it where that would make it too long.
+        too_long = max(self.ruler.widest(heading, TITLE) - size[0] - around.right, 0.0)
+        write_title(
+            ax,
+            heading,
+            before=min(too_long, around.left),
+            above=around.above - self._above(heading),
+            families=self.letters.families,
+            style=self.around,
         )
+
+    def _fitted(self, room: np.ndarray) -> tuple[Sequence[str], np.ndarray, _Labels, Sequence[str], Around]:
+        """Return as many parts as leave the map its share of the room, the map's size, and what stands around it."""
+        for most in range(len(_PARTS), -1, -1):
+            parts, size = _PARTS[:most], room
+            while (size >= LEAST * room).all():
+                cell = float(np.min(size / self.view.weights.shape[::-1]))
+                labels = self._labels(cell, parts)
+                heading = self._heading(cell, labels, parts, room[0])
+                around = self._around(labels, size[0], parts)
+                around = around._replace(above=around.above + self._above(heading))
+                left = around.inside(room)
+                if (size <= left + 1e-9).all():
+                    return parts, left, labels, heading, around
+                size = np.where(size > left, np.maximum(left, 0.94 * size), size)
+        raise AssertionError("a map alone takes the whole room")
+
+    def _heading(self, cell: float, labels: _Labels, parts: Sequence[str], across: float) -> Sequence[str]:
+        """Return the title in one line, and below it the note."""
+        if "title" not in parts:
+            return ()
+        short = ", ".join(
+            f"{k} {n}" for k, n in (("layer", self.view.layer), ("head", self.view.head)) if n is not None
+        )
+        titles = list(filter(None, (self._title(), self.view.describe, short)))
+        note = self.ruler.wrapped(self._note(cell, labels), TITLE, across) if "note" in parts else ()
+        return (self.ruler.fitting(titles, TITLE, across), *note)
+
+    def _above(self, heading: Sequence[str]) -> float:
+        return len(heading) * TITLE * LINE + _PAD if heading else 0.0
 
     def _title(self) -> str:
         model = f" in {self.letters.label(self.view.model, 60)}" if self.view.model else ""
@@ -194,35 +208,45 @@ class _Picture:
             notes.append(f"One label of {labels.step} is shown.")
         return " ".join(filter(None, [*notes, pooled(self.view.weights, cell)[1]]))
 
-    def _labels(self, cell: float) -> _Labels:
+    def _labels(self, cell: float, parts: Sequence[str] = _PARTS) -> _Labels:
+        if "labels" not in parts:
+            return _Labels((), (), 1, _LABEL_TYPE, False)
         step = next(n * 10**power for power in count() for n in (1, 2, 5) if n * 10**power * cell >= _PITCH - 1e-9)
         rows = tuple(self.letters.label(query, _LABEL_COLUMNS) for query in self.view.queries[::step])
         columns = tuple(self.letters.label(key, _LABEL_COLUMNS) for key in self.view.keys[::step])
-        slanted = self.ruler.widest(columns, _LABEL_TYPE) > step * cell - _PAD
+        slanted = self.ruler.widest(columns, _LABEL_TYPE) > min(step * cell - _PAD, cell + 2 * _PAD)
         room = step * cell * (math.sqrt(0.5) if slanted else 1) * _TIGHT
         tallest = max(self.ruler.size(label, _LABEL_TYPE)[1] for label in (*rows, *columns))
         return _Labels(rows, columns, step, _LABEL_TYPE * min(1, room / tallest), slanted)
 
-    def _around(self, labels: _Labels, cell: float) -> _Around:
-        width = self.view.weights.shape[1]
+    def _around(self, labels: _Labels, across: float, parts: Sequence[str] = _PARTS) -> Around:
+        """Return what stands around a map that is `across` inches wide."""
+        cell = across / self.view.weights.shape[1]
         line = labels.points * LINE
-        corner = [self.ruler.widest(_CORNER, _AXIS_TYPE), len(_CORNER) * _AXIS_TYPE * LINE]
         widths = [self.ruler.width(column, labels.points) for column in labels.columns]
-        if labels.slanted:
-            above = (max(widths) + line) * math.sqrt(0.5)
-            ends = [(i * labels.step + 0.5) * cell + w * math.sqrt(0.5) + line for i, w in enumerate(widths)]
-        else:
-            above, ends = line, [width * cell]
-        right = _STRIP_GAP + _STRIP + _STRIP_NUMBER if self.view.hidden_keys else 0.0
-        return _Around(
-            left=max(self.ruler.widest(labels.rows, labels.points), corner[0]) + _PAD,
-            right=max(right, max(ends) - width * cell, BAR_WIDTH + 0.1 - width * cell),
-            above=max(above, corner[1]) + _PAD,
-            below=_BAR_DROP + BAR_HEIGHT + BAR_LABELS,
-        )
+        slope = math.sqrt(0.5) if labels.slanted else 1.0
+        beyond = [w * slope + line if labels.slanted else w / 2 for w in widths]  # the middle of their columns
+        left, right, above, below = self.ruler.widest(labels.rows, labels.points), 0.0, 0.0, 0.0
+        if widths:
+            above = (max(widths) + line) * slope if labels.slanted else line
+            right = max((i * labels.step + 0.5) * cell + b for i, b in enumerate(beyond)) - across
+        if "corner" in parts:
+            left = max(left, self.ruler.widest(_CORNER, _AXIS_TYPE))
+            above = max(above, len(_CORNER) * _AXIS_TYPE * LINE)
+        if "left out" in parts and self.view.hidden_keys:
+            right = max(right, _STRIP_GAP + _STRIP + _STRIP_NUMBER)
+            below = _PAD + _NUMBER_TYPE * LINE
+        if "scale" in parts:
+            right = max(right, BAR_WIDTH + 0.1 - across)
+            below = _BAR_DROP + BAR_HEIGHT + BAR_LABELS
+        return Around(left + _PAD if left else 0.0, max(right, 0.0), above + _PAD if above else 0.0, below)
 
-    def _draw(self, ax: Axes, labels: _Labels, cell: float, size: tuple[float, float], annotate: bool | None) -> None:
-        """Draw on axes of this size, whose cells are at least `cell` wide and high."""
+    def _draw(
+        self, ax: Axes, labels: _Labels, cell: float, annotate: bool | None, parts: Sequence[str] = _PARTS
+    ) -> None:
+        """Draw on axes whose cells are at least `cell` inches wide and high."""
+        from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+
         height, width = self.view.weights.shape
         image = ax.imshow(
             pooled(self.view.weights, cell)[0],
@@ -235,15 +259,20 @@ class _Picture:
         )
         self._draw_frame(ax, lines=cell >= _CELL_WITH_LINES)
         self._draw_labels(ax, labels)
+        if "corner" in parts:
+            self._draw_corner(ax)
         if annotate or (annotate is None and cell >= _CELL_WITH_NUMBER):
             self._draw_numbers(ax, image, min(_NUMBER_TYPE, cell / _CELL_WITH_NUMBER * _NUMBER_TYPE))
-        across, down = size
-        if self.view.hidden_keys:
-            strip = ax.inset_axes((1 + _STRIP_GAP / across, 0, _STRIP / across, 1))
-            self._draw_hidden(strip, labels, cell)
-        drop = _BAR_DROP + BAR_HEIGHT
-        cax = ax.inset_axes((0, -drop / down, BAR_WIDTH / across, BAR_HEIGHT / down))
-        colour_bar(cax, image, self.around, beyond=bool(self.end < self.view.weights.max()))
+        figure = ax.get_figure(root=True)
+        assert figure is not None
+        inches, place = figure.dpi_scale_trans, cast("Affine2DBase", ax.transAxes)
+        if "left out" in parts and self.view.hidden_keys:
+            beside = blended_transform_factory(inches + ScaledTranslation(1, 0, place), ax.transAxes)
+            self._draw_hidden(ax.inset_axes((_STRIP_GAP, 0, _STRIP, 1), transform=beside), labels, cell)
+        if "scale" in parts:
+            below = inches + ScaledTranslation(0, 0, place)
+            cax = ax.inset_axes((0, -_BAR_DROP - BAR_HEIGHT, BAR_WIDTH, BAR_HEIGHT), transform=below)
+            colour_bar(cax, image, self.around, beyond=bool(self.end < self.view.weights.max()))
 
     def _draw_frame(self, ax: Axes, *, lines: bool) -> None:
         height, width = self.view.weights.shape
@@ -264,9 +293,14 @@ class _Picture:
         }
         slant: dict[str, Any] = {"rotation": 45, "rotation_mode": "anchor", "ha": "left", "va": "center"}
         ax.xaxis.tick_top()
+        ax.tick_params(length=0, pad=_PAD * 72)
+        if not labels.rows:
+            ax.set(xticks=[], yticks=[])
+            return
         ax.set_xticks(range(0, width, labels.step), labels.columns, **text, **(slant if labels.slanted else {}))
         ax.set_yticks(range(0, height, labels.step), labels.rows, **text)
-        ax.tick_params(length=0, pad=_PAD * 72)
+
+    def _draw_corner(self, ax: Axes) -> None:
         ax.annotate(
             "\n".join(_CORNER),
             (0, 1),

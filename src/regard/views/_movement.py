@@ -10,6 +10,7 @@ from regard._errors import RegardError
 from regard._typing import Array
 from regard.trace import Trace
 from regard.views._fonts import Lettering, lettering
+from regard.views._given import LEAST, TITLE, Around, keep_inside, room_of, write_title
 from regard.views._heading import MARGIN, Heading
 from regard.views._plane import (
     AXIS_LABEL,
@@ -21,16 +22,16 @@ from regard.views._plane import (
     draw_labels,
     draw_legend,
     draw_words,
-    page_of,
+    name_axes,
 )
-from regard.views._ruler import Ruler
+from regard.views._ruler import LINE, Ruler
 from regard.views._style import Style, style_around, style_of
 from regard.views._vectors import TextVectors, of_arrays, of_trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TITLE_TYPE = 8.5  # on given axes, in points
+_PAD = 0.06  # below a title on given axes, in inches
 
 
 def movement(
@@ -64,7 +65,9 @@ def movement(
         Draw the movement of this word alone, wherever it occurs; of the others only faded where they end.
     theme : {"light", "dark"}
     ax : Axes, optional
-        Where to draw. By default on a figure of its own, ``movement(...).figure``.
+        Where to draw. By default on a figure of its own, ``movement(...).figure``. On given axes everything stands
+        where the axes stood: they shrink to the plane, and around it is as much as there is room for. The note is left
+        out first, then the legend, the names of the axes, the title. Other plots are best drawn before.
 
     Returns
     -------
@@ -82,29 +85,48 @@ def movement(
     letters = lettering([part for text in texts for part in (*text.labels, text.model, text.text)] + [highlight or ""])
     ruler = Ruler(letters.families)
     scene = Scene.of(texts, letters, ruler, highlight)
-    title, note = _title(texts, letters, highlight), _note(texts, letters, scene)
+    titles, note = _titles(texts, letters, highlight), _note(texts, letters, scene)
     around = style if ax is None else style_around(ax, style)
+    legend = LEGEND_LINE * (2 + len(texts) * (len(texts) > 1))
     with style.drawing():
         if ax is None:
             page = scene.page()
-            heading = Heading.fitted(title, note, page[0], ruler)
-            ax = _own_axes(page, heading, LEGEND_LINE * (2 + len(texts) * (len(texts) > 1)), ruler, style)
+            ax = _own_axes(page, Heading.fitted(titles[0], note, page[0], ruler), legend, ruler, style)
+            named = explained = True
         else:
-            across = ruler.wrapped(f"{title}\n{note}", _TITLE_TYPE, page_of(ax)[0])
-            ax.set_title(
-                "\n".join(across),
-                size=_TITLE_TYPE,
-                color=around.foreground,
-                loc="left",
-                family=list(letters.families),
-                parse_math=False,
-            )
-        draw_frame(ax, scene.explained, style, around)
-        draw_legend(ax, texts, letters, style, around)
-        page = page_of(ax)
+            page, named, explained = _shrunk(ax, titles, note, legend, letters, ruler, around)
+        draw_frame(ax, style)
+        if explained:
+            draw_legend(ax, texts, letters, ruler, page[0], style, around)
         draw_words(ax, scene, page, style)
-        draw_labels(ax, scene, page, letters, style)
+        left_out = draw_labels(ax, scene, page, letters, style)
+        if named:
+            name_axes(ax, scene, page, left_out, ruler, around)
     return ax
+
+
+def _shrunk(
+    ax: Axes, titles: Sequence[str], note: str, legend: float, letters: Lettering, ruler: Ruler, around: Style
+) -> tuple[tuple[float, float], bool, bool]:
+    """Shrink given axes by as much as leaves the plane its share of the room, and write their title.
+
+    Return the size of the plane, whether its axes are named, and whether there is a legend.
+    """
+    room = room_of(ax)
+    for parts in range(4, -1, -1):
+        heading = [ruler.fitting(titles, TITLE, room[0])] if parts >= 1 else []
+        heading += ruler.wrapped(note, TITLE, room[0]) if parts == 4 else ()
+        outside = Around(
+            left=AXIS_LABEL if parts >= 2 else 0.0,
+            above=len(heading) * TITLE * LINE + _PAD if heading else 0.0,
+            below=AXIS_LABEL * (parts >= 2) + legend * (parts >= 3),
+        )
+        width, height = outside.inside(room)
+        if (outside.inside(room) >= LEAST * room).all():
+            break
+    keep_inside(ax, outside)
+    write_title(ax, heading, before=outside.left, above=_PAD, families=letters.families, style=around)
+    return (float(width), float(height)), parts >= 2, parts >= 3
 
 
 def _texts(
@@ -133,16 +155,19 @@ def _texts(
     return [of_arrays(source, contextual, tokens, keep_special=keep_special, words=words)]
 
 
-def _title(texts: Sequence[TextVectors], letters: Lettering, highlight: str | None) -> str:
+def _titles(texts: Sequence[TextVectors], letters: Lettering, highlight: str | None) -> list[str]:
+    """Return the title, the model named only in the first, the longer one."""
     what = "each word" if highlight is None else f"“{letters.label(highlight, 40)}”"
     model = letters.label(texts[0].model, 60)
-    return f"What {what} becomes" + (f" in {model}" if model else "")
+    title = f"What {what} becomes"
+    return [f"{title} in {model}", title] if model else [title]
 
 
 def _note(texts: Sequence[TextVectors], letters: Lettering, scene: Scene) -> str:
     note = f"“{letters.label(texts[0].text, TEXT_COLUMNS)}”\n" if len(texts) == 1 and texts[0].text else ""
-    if len(scene.labels) == 1:
-        return note + "A single word has no others to stand among: its whole movement is drawn."
+    if scene.alone:
+        one = "A single word has" if len(scene.labels) == 1 else "Words that do not differ have"
+        return f"{note}{one} no others to stand among: the whole movement is drawn."
     return (
         f"{note}Both kinds of vectors are centred and scaled to the same spread, so an arrow is how a word's place "
         f"among the others changes. The plane shows {scene.explained.sum():.0%} of the variance."

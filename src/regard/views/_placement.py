@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_DISTANCES = np.array([0.06, 0.09, 0.16, 0.26, 0.4, 0.55, 0.75, 1.0])
+_DISTANCES = np.array([0.06, 0.09, 0.16, 0.26, 0.4, 0.55, 0.75, 1.0, 1.35, 1.8, 2.4])
 _ANGLES = np.deg2rad([0, 180, 90, 270, 45, 135, 225, 315, 22, 67, 112, 157, 202, 247, 292, 337])
 _POINT = 0.05  # half the side of the square that a point keeps free
 _BETWEEN = 0.02  # between two labels

@@ -11,7 +11,7 @@ import numpy as np
 from regard.views._axis import rows_of_word
 from regard.views._fonts import Lettering
 from regard.views._placement import placed
-from regard.views._projection import project
+from regard.views._projection import project, stands_alone
 from regard.views._ruler import Ruler
 from regard.views._style import Style
 from regard.views._vectors import TextVectors
@@ -29,7 +29,9 @@ _LINES: tuple[tuple[float, Sequence[float]], ...] = ((0, ()), (0, (4, 2)), (0, (
 _MANY = 40  # words; above it points and arrows are finer
 _EDGE = 0.4  # between the outermost points and the frame, where labels find room
 AXIS_LABEL, _LEGEND_TYPE, LEGEND_LINE = 0.26, 8.5, 0.19
+_LEGEND_MARK = 0.4  # before a name
 _SHORTEST_ARROW, _SHORTEST_LEADER = 0.12, 0.14
+_SAME, _RIM = 0.02, 4.5  # points that cover each other, in inches; how much larger the lower one is, in points
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,7 @@ class Scene:
     before: np.ndarray  # N 2
     after: np.ndarray  # N 2
     explained: np.ndarray  # 2
+    alone: bool  # whether the words have no others to stand among
 
     @classmethod
     def of(cls, texts: Sequence[TextVectors], letters: Lettering, ruler: Ruler, highlight: str | None) -> Scene:
@@ -56,10 +59,9 @@ class Scene:
         labels = tuple(letters.label(name, _LABEL_COLUMNS) for name in names)
         points = np.where(focus, _LABEL_TYPE, _FADED_TYPE)
         sizes = [ruler.size(label, p) for label, p in zip(labels, points, strict=True)]
-        before, after, explained = project(
-            np.concatenate([text.original for text in texts]),
-            np.concatenate([text.contextual for text in texts]),
-        )
+        original = np.concatenate([text.original for text in texts])
+        contextual = np.concatenate([text.contextual for text in texts])
+        before, after, explained = project(original, contextual)
         return cls(
             labels=labels,
             sizes=np.array(sizes) + 0.02,
@@ -69,6 +71,7 @@ class Scene:
             before=before,
             after=after,
             explained=explained,
+            alone=stands_alone(original, contextual),
         )
 
     @property
@@ -86,35 +89,41 @@ class Scene:
         """Return the point in the lower left corner of the page and the inches for a unit, the same on both axes."""
         low, high = self.drawn.min(axis=0), self.drawn.max(axis=0)
         with np.errstate(divide="ignore"):
-            unit = float(np.min((np.array(page) - 2 * _EDGE) / (high - low)))
+            unit = float(np.min((np.array(page) - 2 * min(_EDGE, min(page) / 4)) / (high - low)))
         unit = unit if np.isfinite(unit) else 1.0
         return (low + high) / 2 - np.array(page) / 2 / unit, unit
 
 
-def page_of(ax: Axes) -> tuple[float, float]:
-    """Return the size of given axes, once their figure's layout has made room for what stands around them."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-    room = ax.get_window_extent()
-    return room.width / figure.dpi, room.height / figure.dpi
-
-
-def draw_frame(ax: Axes, explained: np.ndarray, style: Style, around: Style) -> None:
-    """Draw the frame, the cross through the middle, and `around` them how much of the variance each axis shows."""
+def draw_frame(ax: Axes, style: Style) -> None:
+    """Draw the frame and the cross through the middle."""
     ax.set(xticks=[], yticks=[], facecolor=style.background)
     ax.spines[:].set_color(style.faint)
     ax.axhline(0, color=style.faint, linewidth=0.6, zorder=0)
     ax.axvline(0, color=style.faint, linewidth=0.6, zorder=0)
-    ink: dict[str, Any] = {"color": around.muted, "size": 8.5}
-    ax.set_xlabel(f"first principal component: {explained[0]:.0%} of the variance", loc="left", **ink)
-    ax.set_ylabel(f"second principal component: {explained[1]:.0%}", loc="bottom", **ink)
 
 
-def draw_legend(ax: Axes, texts: Sequence[TextVectors], letters: Lettering, style: Style, around: Style) -> None:
-    """Say below the axes what the marks are."""
+def name_axes(ax: Axes, scene: Scene, page: tuple[float, float], left_out: int, ruler: Ruler, around: Style) -> None:
+    """Write along the axes how much of the variance each shows, and how many labels are left out."""
+    first, second = (f"{share:.0%}" for share in scene.explained)
+    names = [f"first principal component: {first} of the variance", f"first component: {first}", first]
+    if left_out:
+        lost = f"{left_out} {'label' if left_out == 1 else 'labels'} left out"
+        names = [
+            f"{names[0]}; {lost} for want of room",
+            *(f"{name}; {lost}" for name in names),
+            lost,
+            f"{left_out} left out",
+        ]
+    upright = [f"second principal component: {second}", f"second component: {second}", second]
+    ink: dict[str, Any] = {"color": around.muted, "size": _AXIS_TYPE}
+    ax.set_xlabel(ruler.fitting(names, _AXIS_TYPE, page[0]), loc="left", **ink)
+    ax.set_ylabel(ruler.fitting(upright, _AXIS_TYPE, page[1]), loc="bottom", **ink)
+
+
+def draw_legend(
+    ax: Axes, texts: Sequence[TextVectors], letters: Lettering, ruler: Ruler, width: float, style: Style, around: Style
+) -> None:
+    """Say below the axes what the marks are, in `width` inches."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -131,7 +140,7 @@ def draw_legend(ax: Axes, texts: Sequence[TextVectors], letters: Lettering, styl
     assert ax.figure is not None
     legend = ax.legend(
         [mark for mark, _ in entries],
-        [name for _, name in entries],
+        [ruler.fitting([name], _LEGEND_TYPE, width - _LEGEND_MARK) for _, name in entries],
         loc="upper left",
         bbox_to_anchor=(0, 0),
         bbox_transform=ax.transAxes + ScaledTranslation(0, -AXIS_LABEL, ax.figure.dpi_scale_trans),
@@ -149,6 +158,13 @@ def _colours(text: int, count: int, style: Style) -> tuple[str, str]:
     return (style.original, style.contextual) if count == 1 else (style.several[text],) * 2
 
 
+def _covered(points: np.ndarray, scene: Scene) -> np.ndarray:
+    """Return for each of `points`, in inches, how many later texts draw over it: it shows when it is larger."""
+    apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    over = (apart < _SAME) & scene.focus & (scene.text > scene.text[:, None])
+    return np.asarray(sum(over[:, scene.text == text].any(axis=1).astype(int) for text in range(scene.count)))
+
+
 def draw_words(ax: Axes, scene: Scene, page: tuple[float, float], style: Style) -> None:
     """Draw the points, and the arrows between them."""
     from matplotlib.patches import FancyArrowPatch
@@ -156,15 +172,19 @@ def draw_words(ax: Axes, scene: Scene, page: tuple[float, float], style: Style) 
     corner, unit = scene.window(page)
     far = corner + np.array(page) / unit
     ax.set(xlim=(corner[0], far[0]), ylim=(corner[1], far[1]), autoscale_on=False)
-    ax.set_aspect("equal", adjustable="datalim")
+    ax.set_aspect("equal", adjustable="box")
     size, width = (5.0, 0.9) if len(scene.labels) <= _MANY else (3.5, 0.6)
+    starts, ends = (_covered(points * unit, scene) for points in (scene.before, scene.after))
     for text in range(scene.count):
         before_colour, after_colour = _colours(text, scene.count, style)
         here, marker = scene.text == text, MARKERS[text]
         faded, focus = here & ~scene.focus, here & scene.focus
         ax.plot(*scene.after[faded].T, marker, color=after_colour, alpha=0.3, markersize=4, zorder=2)
-        ax.plot(*scene.before[focus].T, marker, color=before_colour, mfc=style.background, markersize=size, zorder=3)
-        ax.plot(*scene.after[focus].T, marker, color=after_colour, markersize=size, zorder=4)
+        for times in range(scene.count - text):
+            larger: dict[str, Any] = {"marker": marker, "linestyle": "", "markersize": size + times * _RIM}
+            shared = scene.before[focus & (starts == times)], scene.after[focus & (ends == times)]
+            ax.plot(*shared[0].T, color=before_colour, mfc=style.background, zorder=3, **larger)
+            ax.plot(*shared[1].T, color=after_colour, zorder=4, **larger)
         for start, end in zip(scene.before[focus], scene.after[focus], strict=True):
             if unit * np.linalg.norm(end - start) > _SHORTEST_ARROW:
                 arrow = FancyArrowPatch(
@@ -182,8 +202,8 @@ def draw_words(ax: Axes, scene: Scene, page: tuple[float, float], style: Style) 
                 ax.add_patch(arrow)
 
 
-def draw_labels(ax: Axes, scene: Scene, page: tuple[float, float], letters: Lettering, style: Style) -> None:
-    """Write each word beside where it ends."""
+def draw_labels(ax: Axes, scene: Scene, page: tuple[float, float], letters: Lettering, style: Style) -> int:
+    """Write each word beside where it ends, and return how many have no room."""
     from matplotlib.patheffects import withStroke
 
     corner, unit = scene.window(page)
@@ -216,8 +236,4 @@ def draw_labels(ax: Axes, scene: Scene, page: tuple[float, float], letters: Lett
             zorder=5,
             path_effects=[withStroke(linewidth=2, foreground=style.background)],
         )
-    if left_out := centres.count(None):
-        ax.set_xlabel(
-            f"{ax.get_xlabel()}; {left_out} {'label' if left_out == 1 else 'labels'} left out for want of room",
-            loc="left",
-        )
+    return centres.count(None)

@@ -18,7 +18,8 @@ def project(original: Array, contextual: Array) -> tuple[np.ndarray, np.ndarray,
     after, and an arrow is how that changed. The plane is spanned by the first two principal components of both
     clouds together; neither is favoured.
 
-    A single word has no others to stand among. For it the shift itself is drawn, which is all there is.
+    A single word has no others to stand among, nor has one that comes twice with the same vectors. For these the
+    shift itself is drawn, which is all there is: see `stands_alone`.
 
     Parameters
     ----------
@@ -49,8 +50,8 @@ def project(original: Array, contextual: Array) -> tuple[np.ndarray, np.ndarray,
     if not all(np.isfinite(cloud).all() for cloud in clouds):
         raise RegardError("the vectors are not all finite: there is nothing to project")
     words = len(clouds[0])
-    stacked = np.concatenate([_standardised(cloud) for cloud in clouds] if words > 1 else clouds)
-    stacked -= stacked.mean(axis=0)
+    stacked = np.concatenate(clouds if stands_alone(*clouds) else [_standardised(cloud) for cloud in clouds])
+    stacked = _centred(stacked)
     _, singular, components = np.linalg.svd(stacked, full_matrices=False)  # components: min(2T, E) E
     components = components[:2]
     largest = np.abs(components).argmax(axis=1)
@@ -64,10 +65,23 @@ def project(original: Array, contextual: Array) -> tuple[np.ndarray, np.ndarray,
     return placed[:words], placed[words:], explained
 
 
+def stands_alone(original: np.ndarray, contextual: np.ndarray) -> bool:
+    """Tell whether no word differs from another, before or after: they are one word, however often it comes."""
+    return not (_centred(original).any() or _centred(contextual).any())
+
+
 def _standardised(cloud: np.ndarray) -> np.ndarray:
     """Return the cloud centred and scaled to a root mean square distance of 1; equal vectors become zeros."""
-    centre = cloud.mean(axis=0)
-    centred = cloud - centre
-    spread = np.sqrt((centred**2).sum(axis=1).mean())
+    centred = _centred(cloud)
+    return centred / (_spread(centred) or 1)
+
+
+def _centred(cloud: np.ndarray) -> np.ndarray:
+    """Return the cloud centred on its mean; vectors that are equal, but for float32 rounding, become zeros."""
+    centred = cloud - cloud.mean(axis=0)
     rounding = np.finfo(np.float32).eps * np.abs(cloud).max()
-    return centred / spread if spread > rounding else np.zeros_like(cloud)
+    return centred if _spread(centred) > rounding else np.zeros_like(cloud)
+
+
+def _spread(centred: np.ndarray) -> float:
+    return float(np.sqrt((centred**2).sum(axis=1).mean()))

@@ -6,7 +6,6 @@ merged into words. Draws nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,9 +16,8 @@ from regard._errors import RegardError
 from regard._typing import Array
 from regard.trace import Trace
 from regard.views._axis import Axis, axis_of, rows_of_word
-from regard.views._entry import encoding_of, entry_of, number_of, span
+from regard.views._entry import encoding_of, entry_of, layers_with, number_of, span
 
-_BLOCK_WEIGHTS = re.compile(r"blocks\.(\d+)\.attn\.weights")
 _ROUNDING = 0.01  # what a row of bfloat16 weights may be off by
 
 
@@ -215,12 +213,12 @@ def _recorded(source: Trace | Array) -> dict[int | None, tuple[Array, str]]:
             )
         return {None: (array, axes)}
     named = [name for name in source.names() if name.split(".")[-1] == "weights"]
-    blocks = {int(found[1]): name for name in named if (found := _BLOCK_WEIGHTS.fullmatch(name))}
+    layers = layers_with("attn.weights", named)
     if not named:
         raise RegardError("the trace holds no attention weights: record a run with Trace(only='*attn.weights')")
-    if not blocks and len(named) > 1:
+    if not layers and len(named) > 1:
         raise RegardError(f"the trace holds several weights: give one of them, such as trace[{named[0]!r}]")
-    names: dict[int | None, str] = {layer: blocks[layer] for layer in sorted(blocks)}
+    names: dict[int | None, str] = {layer: f"blocks.{layer}.attn.weights" for layer in layers}
     names = names or {None: named[0]}
     for name in names.values():
         if source.axes(name) not in ("T S", "H T S", "B H T S"):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from regard._errors import RegardError
 from regard.trace import Trace
 from regard.views._axis import axis_of, rows_of_word
-from regard.views._entry import encoding_of, entry_of
-
-_BLOCK_OUTPUT = re.compile(r"blocks\.(\d+)\.output")
+from regard.views._entry import encoding_of, entry_of, layers_with
 
 
 def similarities(one: Trace, other: Trace, word: str, *, batch: int = 0) -> tuple[tuple[str, float], ...]:
@@ -57,7 +53,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 def _vectors(trace: Trace, word: str, batch: int) -> dict[str, np.ndarray]:
     """Return the vector of a word, ``E``, in the embedding table and behind each layer."""
-    layers = sorted(int(match[1]) for name in trace.names() if (match := _BLOCK_OUTPUT.fullmatch(name)))
+    layers = layers_with("output", trace.names())
     names = {"original": "token_embeddings", **{f"layer {n}": f"blocks.{n}.output" for n in layers}}
     found: dict[str, np.ndarray] = {}
     for label, name in names.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,10 +12,9 @@ from regard._errors import RegardError
 from regard._typing import Array
 from regard.trace import Trace
 from regard.views._axis import Axis, axis_of
-from regard.views._entry import encoding_of, entry_of
+from regard.views._entry import encoding_of, entry_of, layers_with
 
 _ORIGINAL = "token_embeddings"
-_BLOCK_OUTPUT = re.compile(r"blocks\.(\d+)\.output")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +54,13 @@ def of_trace(trace: Trace, *, batch: int = 0, keep_special: bool = False, words:
     RegardError
         The trace lacks one of them, or has no such batch entry.
     """
-    layers = [int(found[1]) for name in trace.names() if (found := _BLOCK_OUTPUT.fullmatch(name))]
+    layers = layers_with("output", trace.names())
     if _ORIGINAL not in trace or not layers:
         raise RegardError(
             f"movement needs a trace with {_ORIGINAL!r} and the output of a block ('blocks.0.output'): "
             "record a run with Trace(), or give the two arrays"
         )
-    last = max(layers)
+    last = layers[-1]
     (original, entries), (contextual, _) = (
         entry_of(trace[name], trace.axes(name), batch) for name in (_ORIGINAL, f"blocks.{last}.output")
     )

@@ -6,7 +6,6 @@ Reads a trace; computes nothing but the products that it writes out.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,10 +16,9 @@ from rich.text import Text
 from regard._errors import RegardError
 from regard._steps import formula
 from regard.trace import Trace
-from regard.views._entry import entry_of, number_of
+from regard.views._entry import entry_of, layers_with, number_of
 from regard.views._labels import pieces, readable
 
-_BLOCK_WEIGHTS = re.compile(r"blocks\.(\d+)\.attn\.weights")
 _FEW = 6  # numbers of a long vector that are printed
 _MOST_ROWS = 40
 
@@ -135,7 +133,7 @@ def follow(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, b
 
 
 def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers:
-    layers = sorted(int(found[1]) for name in trace if (found := _BLOCK_WEIGHTS.fullmatch(name)))
+    layers = layers_with("attn.weights", trace)
     if not layers:
         raise RegardError("the trace holds no blocks.N.attn.weights to explain: record a run with Trace()")
     if not trace.encodings:
