@@ -17,7 +17,19 @@ from regard._version import __version__
 
 if TYPE_CHECKING:
     from regard import functional, models, nn, text, views
-    from regard.functional import attention, attention_weights, softmax
+    from regard.attention_map import AttentionMap
+    from regard.functional import (
+        Gradients,
+        Partial,
+        attention,
+        attention_partial,
+        attention_vjp,
+        attention_weights,
+        explain_plan,
+        merge,
+        softmax,
+    )
+    from regard.kv_cache import KVCache
     from regard.models import Model, load
     from regard.text import Encoding
     from regard.trace import Trace
@@ -25,6 +37,14 @@ if TYPE_CHECKING:
 __all__ = [
     "attention",
     "attention_weights",
+    "attention_partial",
+    "merge",
+    "Partial",
+    "attention_vjp",
+    "Gradients",
+    "explain_plan",
+    "AttentionMap",
+    "KVCache",
     "softmax",
     "load",
     "Model",
@@ -42,6 +62,14 @@ __all__ = [
 _HOMES = {
     "attention": "functional",
     "attention_weights": "functional",
+    "attention_partial": "functional",
+    "merge": "functional",
+    "Partial": "functional",
+    "attention_vjp": "functional",
+    "Gradients": "functional",
+    "explain_plan": "functional",
+    "AttentionMap": "attention_map",
+    "KVCache": "kv_cache",
     "softmax": "functional",
     "load": "models",
     "Model": "models",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 from regard._encoding import Encoding
 from regard._typing import Array
@@ -25,6 +25,9 @@ class Recorder(Protocol):
 
     def wants(self, name: str) -> bool:
         """Tell whether a tap called `name` in this scope would be kept or edited."""
+
+    def keep_attention(self, problem: Any) -> None:
+        """Take note of a call of attention: its queries, keys and rules, from which any weight can be had again."""
 
     def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Take note of what is being computed: the model's name and each text of the batch."""
@@ -46,6 +49,9 @@ class Silent:
     def wants(self, name: str) -> bool:  # noqa: ARG002
         """Return False."""
         return False
+
+    def keep_attention(self, problem: Any) -> None:
+        """Take no note."""
 
     def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Take no note."""

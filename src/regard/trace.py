@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -99,6 +100,9 @@ class Trace:
         """Tell whether a tap called `name` in this scope would be kept or edited."""
         full = self._prefix + name
         return self._is_kept(full) or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
+
+    def keep_attention(self, problem: Any) -> None:
+        """Take note of a call of attention."""
 
     def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Take note of what is being computed: the model's name and each text of the batch."""

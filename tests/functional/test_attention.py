@@ -291,7 +291,7 @@ def test_an_edit_of_the_weights_is_computed_on(rng):
         ({"scale": "1"}, r"scale must be a finite number, got '1'"),
         ({"scale": float("nan")}, r"scale must be a finite number"),
         ({"causal": True, "query_offset": 1.5}, r"query_offset must be an integer"),
-        ({"causal": True, "query_offset": np.array([0, 1, 2])}, r"does not broadcast"),
+        ({"causal": True, "query_offset": np.array([0, 1, 2])}, r"query_offset \(3,\) must have one entry"),
     ],
 )
 def test_wrong_arguments_say_what_to_do(rng, arguments, message):

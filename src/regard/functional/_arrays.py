@@ -59,7 +59,7 @@ def result_dtype(*arrays: Array) -> Any:
         if is_boolean(x) or _is_kind(x, "complex floating"):
             raise RegardError(f"attention is of real numbers, got an array of {x.dtype}; convert it first")
     if not all(is_floating(x) for x in arrays):
-        return xp.float64
+        return widest_float(xp, device(arrays[0]))
     dtypes = {x.dtype for x in arrays}
     return dtypes.pop() if len(dtypes) == 1 else xp.result_type(*arrays)
 
@@ -67,6 +67,32 @@ def result_dtype(*arrays: Array) -> Any:
 def compute_dtype(xp: Any, dtype: Any) -> Any:
     """Return the precision to compute in: float32 for the two short float types, else `dtype` itself."""
     return xp.float32 if _is_short(dtype) else dtype
+
+
+def widest_float(xp: Any, where: Any = None) -> Any:
+    """Return float64, or float32 where the library or the device knows no more."""
+    if xp is np:
+        return np.float64
+    return xp.__array_namespace_info__().dtypes(kind="real floating", device=where).get("float64", xp.float32)
+
+
+def device(x: Array) -> Any:
+    """Return where `x` lives, in the words of its library; None for NumPy."""
+    return None if isinstance(x, np.ndarray) else getattr(x, "device", None)
+
+
+def known(condition: Array) -> bool:
+    """Tell whether `condition` holds for certain: what a compiler only traces, with no values yet, is not known."""
+    try:
+        return bool(condition)
+    except (TypeError, RuntimeError):  # JAX under jit; PyTorch under vmap
+        return False
+
+
+def is_finite(x: Array) -> bool:
+    """Tell whether `x` is known to hold neither infinity nor NaN."""
+    xp = namespace(x)
+    return known(xp.all(xp.isfinite(x)))
 
 
 def _is_kind(x: Array, kind: str) -> bool:

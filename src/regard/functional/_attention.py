@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+import operator
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard._typing import Array
-from regard.functional._arrays import as_array, compute_dtype, namespace, result_dtype
-from regard.functional._mask import causal_mask, check_bias, check_mask, combine
+from regard.functional._arrays import as_array, namespace
+from regard.functional._bias import Bias
+from regard.functional._blocked import Normaliser, blocked, normaliser
+from regard.functional._grid import EVERY, Grid, Index, take
+from regard.functional._mask import Mask
+from regard.functional._plan import block_sizes, path_of, spans
+from regard.functional._problem import Implementation, Options, Problem, for_each_query_head, heads, problem
+from regard.functional._scores import score, weighted_sum, with_infinities
 from regard.functional._softmax import softmax
+
+Stage = Literal["scores", "capped", "biased", "weights"]
 
 
 def attention(
@@ -20,11 +28,18 @@ def attention(
     k: Array,
     v: Array,
     *,
-    mask: Array | None = None,
-    bias: Array | None = None,
+    mask: Array | Mask | None = None,
+    bias: Array | Bias | None = None,
     causal: bool = False,
     query_offset: int | Array | None = None,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    key_lengths: int | Array | None = None,
+    dropout: float = 0.0,
+    rng: np.random.Generator | None = None,
+    implementation: Implementation = "auto",
     trace: Recorder = SILENT,
 ) -> Array:
     """Return softmax(q · kᵀ × scale) · v: for each query the mean of the values, weighted by how keys match.
@@ -37,19 +52,35 @@ def attention(
         Keys. G divides H: each key/value head serves H/G consecutive query heads.
     v : array, ``... G S Dv``
         Values. Dv may differ from D.
-    mask : boolean array that broadcasts to ``... H T S``, optional
-        True = may look.
-    bias : floating array that broadcasts to ``... H T S``, optional
-        Added to the scaled scores. −inf hides, as in a mask.
+    mask : boolean array that broadcasts to ``... H T S``, or Mask, optional
+        True = may look. A rule such as ``Causal() & Segments(ids)`` never holds n² cells.
+    bias : floating array that broadcasts to ``... H T S``, or Bias, optional
+        Added to the scaled scores. −inf hides, as in a mask. A rule such as ``ALiBi(slopes)`` never holds n² numbers.
     causal : bool
         Hide from each query the keys behind its own position.
-    query_offset : int, or integer array ``B``, optional
-        With `causal`: query i stands at position i + query_offset. The default S − T makes the queries the last
-        of the positions (decoding with a cache); 0 aligns both at the first.
+    query_offset : int, or integer array with one for each batch entry, optional
+        Query i stands at position i + query_offset. The default S − T makes the queries the last of the positions
+        (decoding with a cache); 0 aligns both at the first.
+    window : (left, right), optional
+        How many keys before and behind its own position a query sees; None on a side is all of them.
     scale : float, optional
         1/√D by default.
+    softcap : float, optional
+        Scores become softcap · tanh(scores / softcap), before bias and mask.
+    sinks : floating array, ``H``, optional
+        One more logit for each head, that takes its share of the weight and gives no value.
+    key_lengths : int, or integer array with one for each batch entry, optional
+        Only the first keys are there; the rest is padding.
+    dropout : float
+        The share of the weights set to zero, for training; the others grow by 1 / (1 − dropout).
+    rng : numpy.random.Generator, optional
+        Where `dropout` draws from; required with it.
+    implementation : {"auto", "direct", "blocked", "native"}
+        The formula on the whole map, or block by block in memory of O(n · D); `explain_plan` says what auto takes.
     trace : Recorder
-        Gets ``scores``, ``biased`` (where a bias or a mask is), ``weights`` and ``context``.
+        Gets ``scores``, ``capped`` (where there is a softcap), ``biased`` (where a bias or a mask is), ``weights``,
+        ``dropped`` (where there is a dropout) and ``context``. The blocked path has no whole map to give and gives
+        ``context`` alone.
 
     Returns
     -------
@@ -61,7 +92,7 @@ def attention(
     Raises
     ------
     RegardError
-        Shapes or dtypes do not fit; the message says which and what to do.
+        Shapes, dtypes or arguments do not fit; the message says which and what to do.
 
     References
     ----------
@@ -80,36 +111,63 @@ def attention(
     array([[0.5],
            [0.5]])
     """
-    q, k, v = _checked(q=q, k=k, v=v)
-    if v.shape[-2] != k.shape[-2]:
-        raise RegardError(f"k {k.shape} and v {v.shape} need the same number of positions S (last but one axis)")
-    dtype = result_dtype(q, k, v)
-    q, k, v = (_widened(x, dtype) for x in (q, k, v))
-    weights, seen = _weights(q, k, mask, bias, causal, query_offset, scale, trace)
-    v = _for_each_query_head(v, "v", _heads(weights))
-    context = trace("context", _weighted_sum(weights, v, seen), "... H T Dv")
-    return namespace(context).astype(context, dtype, copy=False)
+    p = problem(
+        q, k, v, mask=mask, bias=bias, causal=causal, query_offset=query_offset, window=window, scale=scale,
+        softcap=softcap, sinks=sinks, key_lengths=key_lengths, dropout=dropout, rng=rng, implementation=implementation,
+    )  # fmt: skip
+    trace.keep_attention(p)
+    path, _ = path_of(p, trace)
+    context = trace("context", _direct(p, trace) if path == "direct" else blocked(p)[0], "... H T Dv")
+    return p.grid.xp.astype(context, p.dtype, copy=False)
+
+
+def _direct(p: Problem, trace: Recorder) -> Array:
+    """Return the context by the formula, on the whole map at once."""
+    tile = score(p, trace=trace)
+    weights = trace("weights", _shares(tile.biased, p.sinks), "... H T S")
+    if p.dropout is not None:
+        weights = trace("dropped", weights * p.dropout.factors(p.grid, EVERY, EVERY, weights.dtype), "... H T S")
+    v = for_each_query_head(p.v, heads(p.q))
+    return with_infinities(*weighted_sum(weights, v, tile.seen))
+
+
+def _shares(scores: Array, sinks: Array | None) -> Array:
+    """Return the softmax of each row; a sink is one more score, whose share goes nowhere."""
+    if sinks is None:
+        return softmax(scores)
+    xp = namespace(scores)
+    sinks = xp.broadcast_to(sinks, (*scores.shape[:-1], 1))
+    return softmax(xp.concat([scores, sinks], axis=-1))[..., :-1]
 
 
 def attention_weights(
     q: Array,
     k: Array,
     *,
-    mask: Array | None = None,
-    bias: Array | None = None,
-    causal: bool = False,
-    query_offset: int | Array | None = None,
-    scale: float | None = None,
+    rows: int | Index | None = None,
+    cols: int | Index | None = None,
+    stage: Stage = "weights",
     trace: Recorder = SILENT,
+    **options: Unpack[Options],
 ) -> Array:
-    """Return softmax(q · kᵀ × scale): how much each query looks at each key.
+    """Return softmax(q · kᵀ × scale): how much each query looks at each key, for the whole map or a part of it.
 
     Takes the arguments of `attention`, which says what they mean.
 
+    Parameters
+    ----------
+    rows, cols : int, slice or integer array, optional
+        Which queries and keys. Each row is shared out over all keys, also those that are not asked for. A part is
+        computed in float64 where there is one and rounded once, so that the parts of a row sum to 1; beside the
+        part it takes memory of O(n · D).
+    stage : {"scores", "capped", "biased", "weights"}
+        How far to go: scaled; after the softcap; after bias and mask, hidden is −inf; shared out (and dropped out).
+
     Returns
     -------
-    array, ``... H T S``
-        Each row sums to 1, or is 0 throughout where a query has nothing to look at.
+    array, ``... H T S``, or fewer rows and columns
+        A number in `rows` or `cols` takes its axis away. Each row of the weights sums to 1 less what its sink gets,
+        or is 0 throughout where a query has nothing to look at.
 
     Examples
     --------
@@ -117,110 +175,77 @@ def attention_weights(
     >>> attention_weights(np.zeros((2, 3)), np.zeros((2, 3)), causal=True)
     array([[1. , 0. ],
            [0.5, 0.5]])
+    >>> attention_weights(np.zeros((2, 3)), np.zeros((2, 3)), causal=True, rows=1, cols=0)
+    array(0.5)
     """
-    q, k = _checked(q=q, k=k)
-    dtype = result_dtype(q, k)
-    q, k = _widened(q, dtype), _widened(k, dtype)
-    weights, _ = _weights(q, k, mask, bias, causal, query_offset, scale, trace)
-    return namespace(weights).astype(weights, dtype, copy=False)
+    if stage not in ("scores", "capped", "biased", "weights"):
+        raise RegardError(f"stage must be scores, capped, biased or weights, got {stage!r}")
+    p = problem(q, k, **options)
+    if rows is not None or cols is not None:
+        return tile_of(p.widened(), rows, cols, stage)
+    if stage != "weights":
+        tile = getattr(score(p, trace=trace), stage)
+        return p.grid.xp.astype(tile, p.dtype, copy=False)
+    weights = trace("weights", _shares(score(p, trace=trace).biased, p.sinks), "... H T S")
+    if p.dropout is not None:
+        weights = trace("dropped", weights * p.dropout.factors(p.grid, EVERY, EVERY, weights.dtype), "... H T S")
+    return p.grid.xp.astype(weights, p.dtype, copy=False)
 
 
-def _weights(
-    q: Array,
-    k: Array,
-    mask: Array | None,
-    bias: Array | None,
-    causal: bool,
-    query_offset: int | Array | None,
-    scale: float | None,
-    trace: Recorder,
-) -> tuple[Array, Array | None]:
-    """Return the weights and where a query may look (None = everywhere), both ``... H T S``."""
-    xp = namespace(q, k)
-    if q.shape[-1] != k.shape[-1]:
-        raise RegardError(f"q {q.shape} and k {k.shape} need the same head dimension D (last axis)")
-    if query_offset is not None and not causal:
-        raise RegardError("query_offset says where causal queries stand; give causal=True too, or leave it out")
-    k = _for_each_query_head(k, "k", _heads(q))
-    if scale is None:
-        scale = 1 / math.sqrt(q.shape[-1] or 1)
-    if isinstance(scale, str | bool) or not math.isfinite(scale):
-        raise RegardError(f"scale must be a finite number, got {scale!r}")
+def tile_of(
+    p: Problem,
+    rows: int | Index | None,
+    cols: int | Index | None,
+    stage: Stage = "weights",
+    known: Normaliser | None = None,
+) -> Array:
+    """Return a stage of some rows and columns of a problem that has been widened.
 
-    with np.errstate(invalid="ignore"):  # NaN and infinity in hidden keys are hidden below
-        scores = trace("scores", q @ xp.matrix_transpose(k) * scale, "... H T S")
-
-    queries, keys = scores.shape[-2:]
-    seen = combine(
-        None if mask is None else check_mask(mask, scores.shape),
-        causal_mask(xp, queries, keys, query_offset, _device(q)) if causal else None,
-    )
-    if bias is not None:
-        bias = _widened(check_bias(bias, scores.shape), scores.dtype)
-        scores = scores + xp.astype(bias, scores.dtype, copy=False)
-        seen = combine(seen, bias > -xp.inf)
-    if seen is not None:
-        check_mask(seen, scores.shape)
-        scores = trace("biased", xp.where(seen, scores, -xp.inf), "... H T S")
-    return trace("weights", softmax(scores), "... H T S"), seen
-
-
-def _weighted_sum(weights: Array, v: Array, seen: Array | None) -> Array:
-    """Return weights · v, where what a query does not see does not count, be it NaN or infinity.
-
-    Parameters
-    ----------
-    weights : array, ``... H T S``
-    v : array, ``... H S Dv``
-    seen : boolean array that broadcasts to the weights, or None
+    `known` normalises all rows; without it those asked for are gone through once more.
     """
-    xp = namespace(weights, v)
-    if seen is None or bool(xp.all(xp.isfinite(v))):
-        with np.errstate(invalid="ignore"):
-            return weights @ v
-    # 0 · NaN is NaN, so a hidden NaN would poison every row: sum the finite values and add to each row by
-    # hand the infinities and NaN that it does see.
-    seen = xp.astype(xp.broadcast_to(seen, weights.shape), weights.dtype)
-    finite = weights @ xp.where(xp.isfinite(v), v, xp.zeros_like(v))
-    plus, minus, nan = (seen @ xp.astype(what, v.dtype) > 0 for what in (v == xp.inf, v == -xp.inf, xp.isnan(v)))
-    total = xp.where(plus, xp.inf, xp.where(minus, -xp.inf, finite))
-    return xp.where(nan | (plus & minus), xp.nan, total)
-
-
-def _checked(**arrays: Array) -> tuple[Array, ...]:
-    """Return the arrays, after a look at what can be wrong with each alone."""
-    checked = tuple(as_array(x, name) for name, x in arrays.items())
-    for name, x in zip(arrays, checked, strict=True):
-        if x.ndim < 2:
-            raise RegardError(f"{name} {tuple(x.shape)} needs at least two axes: positions and features")
-    try:
-        np.broadcast_shapes(*(tuple(x.shape[:-3]) for x in checked))
-    except ValueError:
-        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in zip(arrays, checked, strict=True))
-        raise RegardError(f"the axes before heads, positions and features do not broadcast: {shapes}") from None
-    return checked
-
-
-def _widened(x: Array, dtype: Any) -> Array:
-    xp = namespace(x)
-    return xp.astype(x, compute_dtype(xp, dtype), copy=False)
-
-
-def _heads(x: Array) -> int:
-    return int(x.shape[-3]) if x.ndim > 2 else 1
-
-
-def _for_each_query_head(x: Array, name: str, num_heads: int) -> Array:
-    """Return ``... G S D`` as ``... H S D``: each key/value head repeated for the H/G query heads it serves."""
-    groups = _heads(x)
-    if groups in (1, num_heads):
-        return x  # one head broadcasts by itself
-    if groups == 0 or num_heads % groups:
-        raise RegardError(
-            f"{num_heads} query heads cannot share {groups} heads of {name}: the second must divide the first"
+    row, row_axis = _index("rows", p.grid, rows, p.grid.queries)
+    col, col_axis = _index("cols", p.grid, cols, p.grid.keys)
+    tile = score(p, row, col)
+    part = getattr(tile, stage) if stage != "weights" else None
+    if part is None:
+        of_rows = (
+            normaliser(p, row, spans(p.grid.keys, block_sizes(p)[1]))
+            if known is None
+            else Normaliser(*(take(x, row, -2) for x in known))
         )
-    return namespace(x).repeat(x, num_heads // groups, axis=-3)
+        part = of_rows.weights(tile.biased, p.grid.xp)
+        if p.dropout is not None:
+            part = part * p.dropout.factors(p.grid, row, col, part.dtype)
+    part = part[..., 0] if not col_axis else part
+    part = (part[..., 0, :] if col_axis else part[..., 0]) if not row_axis else part
+    return p.grid.xp.astype(part, p.dtype, copy=False)
 
 
-def _device(x: Array) -> Any:
-    return None if isinstance(x, np.ndarray) else getattr(x, "device", None)
+def _index(name: str, grid: Grid, index: Any, length: int) -> tuple[Index, bool]:
+    """Return `index` as a slice or as an array of numbers from 0, and whether its axis stays."""
+    if index is None:
+        return slice(0, length), True
+    if isinstance(index, slice):
+        start, stop, step = index.indices(length)
+        if step == 1:
+            return slice(start, max(start, stop)), True
+        return grid.xp.arange(start, stop, step, device=grid.device), True
+    try:
+        number = operator.index(index)
+    except TypeError:
+        array = as_array(index, name)
+        if array.ndim != 1 or not namespace(array).isdtype(array.dtype, "integral"):
+            raise RegardError(f"{name} must be an integer, a slice or a row of integers, got {index!r}") from None
+        _check_within(
+            name, [int(namespace(array).min(array)), int(namespace(array).max(array))] if len(array) else [], length
+        )
+        array = grid.xp.asarray(array, device=grid.device)
+        return grid.xp.where(array < 0, array + length, array), True
+    _check_within(name, [number], length)
+    return slice(number % length, number % length + 1), False
+
+
+def _check_within(name: str, numbers: list[int], length: int) -> None:
+    for number in numbers:
+        if not -length <= number < length:
+            raise RegardError(f"{name} {number} is outside the {length} there are")

@@ -1,86 +1,340 @@
-"""Which query may look at which key."""
+"""Which query may look at which key: rules that answer for any block of cells and never hold n² of them."""
 
 from __future__ import annotations
 
-import operator
-from typing import Any
+import enum
+from dataclasses import dataclass
 
 from regard._errors import RegardError
 from regard._typing import Array
-from regard.functional._arrays import as_array, is_boolean, is_floating, namespace
+from regard.functional._arrays import as_array, is_boolean, known, namespace
+from regard.functional._grid import Grid, Index, broadcasts, take, take_broadcast
 
 
-def causal_mask(xp: Any, queries: int, keys: int, query_offset: int | Array | None, device: Any = None) -> Array:
-    """Return the boolean mask, True = may look, in which no query sees a later key.
+class Cover(enum.Enum):
+    """How much of a block of cells may be looked at."""
 
-    Query i stands at position i + `query_offset` of the keys and sees keys 0 to there.
+    EMPTY = "empty"
+    MIXED = "mixed"
+    FULL = "full"
+
+
+class Mask:
+    """A rule that says which query may look at which key.
+
+    Rules combine: ``Causal() & KeyLengths([3, 5])`` allows what both allow, ``Causal() | Prefix(4)`` what one of
+    them allows. A boolean array stands for `Dense` there. Whatever takes ``mask=`` takes a rule.
+    """
+
+    __array_ufunc__ = None  # array & mask is ours to answer, not NumPy's cell by cell
+    uses_positions = False
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError if the rule does not fit the grid."""
+
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return where `rows` may look at `cols`: boolean, broadcasts to ``... H R C``."""
+        raise NotImplementedError
+
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
+        """Tell, without looking at its cells one by one, how much of a block may be looked at.
+
+        MIXED is always a right answer; it only costs time.
+        """
+        raise NotImplementedError
+
+    def __and__(self, other: Mask | Array) -> Mask:
+        return Both(self, as_mask(other))
+
+    def __rand__(self, other: Mask | Array) -> Mask:
+        return Both(as_mask(other), self)
+
+    def __or__(self, other: Mask | Array) -> Mask:
+        return Either(self, as_mask(other))
+
+    def __ror__(self, other: Mask | Array) -> Mask:
+        return Either(as_mask(other), self)
+
+
+class _Band(Mask):
+    """Keys from `left` before to `right` behind the position of each query; None is all of them."""
+
+    left: int | None
+    right: int | None
+    query_offset: int | Array | None
+    uses_positions = True
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError if the offset does not fit the grid."""
+        grid.offset(self.query_offset)
+
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return where the key is neither too far left nor too far right of the query's position."""
+        position, key = grid.rows(rows) + grid.offset(self.query_offset), grid.cols(cols)
+        seen = grid.xp.ones_like(key, dtype=grid.xp.bool)
+        if self.left is not None:
+            seen = grid.xp.logical_and(seen, key >= position - self.left)
+        if self.right is not None:
+            seen = grid.xp.logical_and(seen, key <= position + self.right)
+        return seen
+
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
+        """Compare the corners of the block with the band."""
+        bounds = _bounds(grid.offset(self.query_offset))
+        if bounds is None:
+            return Cover.MIXED
+        first, last = rows.start + bounds[0], rows.stop - 1 + bounds[1]  # positions of the first and last query
+        far_left = self.left is not None and cols.stop - 1 < first - self.left
+        far_right = self.right is not None and cols.start > last + self.right
+        if far_left or far_right:
+            return Cover.EMPTY
+        left_fits = self.left is None or cols.start >= last - self.left
+        right_fits = self.right is None or cols.stop - 1 <= first + self.right
+        return Cover.FULL if left_fits and right_fits else Cover.MIXED
+
+
+@dataclass(frozen=True, eq=False)
+class Window(_Band):
+    """Each query sees the keys around its own position.
 
     Parameters
     ----------
-    xp
-        The array API namespace of the result.
-    queries, keys : int
-        ``T`` and ``S``.
-    query_offset : int, or integer array ``B``, or None
-        None is S − T: the queries are the last T of the S positions, as in decoding with a cache.
-
-    Returns
-    -------
-    boolean array, ``T S``, or ``B 1 T S`` for an offset for each batch entry
+    left, right : int or None
+        How many keys before and behind the query's own position; None is all of them.
+    query_offset : int, or integer array with one for each batch entry, optional
+        Query i stands at position i + query_offset. By default that of the call, else S − T.
     """
-    offset: Any = keys - queries if query_offset is None else query_offset
-    if not isinstance(offset, int):
-        try:
-            offset = operator.index(offset)
-        except TypeError:
-            offset = as_array(offset, "query_offset")
-            if offset.ndim != 1 or not xp.isdtype(offset.dtype, "integral"):
+
+    left: int | None = None
+    right: int | None = None
+    query_offset: int | Array | None = None
+
+    def __post_init__(self) -> None:
+        for side, count in (("left", self.left), ("right", self.right)):
+            if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+                raise RegardError(f"window {side} must be None or a count of keys, 0 or more, got {count!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Causal(_Band):
+    """No query sees the keys behind its own position.
+
+    Parameters
+    ----------
+    query_offset : int, or integer array with one for each batch entry, optional
+        Query i stands at position i + query_offset. By default that of the call, else S − T.
+    """
+
+    query_offset: int | Array | None = None
+    left = None
+    right = 0
+
+
+@dataclass(frozen=True, eq=False)
+class KeyLengths(Mask):
+    """Only the first keys of each batch entry are there; the rest is padding.
+
+    Parameters
+    ----------
+    lengths : int, or integer array with one for each batch entry
+    """
+
+    lengths: int | Array
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError unless all lengths lie between 0 and S."""
+        bounds = _bounds(self._lengths(grid))
+        if bounds is not None and not 0 <= bounds[0] <= bounds[1] <= grid.keys:
+            raise RegardError(f"{self._name} must lie between 0 and the {grid.keys} keys, got {self.lengths}")
+
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+        """Return where the key is one of the first."""
+        return grid.cols(cols) < self._lengths(grid)
+
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:  # noqa: ARG002
+        """Compare the columns with the shortest and the longest."""
+        bounds = _bounds(self._lengths(grid))
+        if bounds is None:
+            return Cover.MIXED
+        return Cover.FULL if cols.stop <= bounds[0] else Cover.EMPTY if cols.start >= bounds[1] else Cover.MIXED
+
+    def _lengths(self, grid: Grid) -> int | Array:
+        return grid.for_each_entry(self.lengths, self._name)
+
+    _name = "key_lengths"
+
+
+class Prefix(KeyLengths):
+    """Every query sees the first keys: ``Causal() | Prefix(n)`` reads a prompt both ways and goes on causally.
+
+    Parameters
+    ----------
+    lengths : int, or integer array with one for each batch entry
+    """
+
+    _name = "prefix lengths"
+
+
+@dataclass(frozen=True, eq=False)
+class Segments(Mask):
+    """A query sees the keys of its own segment: documents packed one behind the other into one row.
+
+    Parameters
+    ----------
+    queries : integer array, ``T`` or ``... T``
+        The segment of each query.
+    keys : integer array, ``S`` or ``... S``, optional
+        The segment of each key; those of the queries by default.
+    """
+
+    queries: Array
+    keys: Array | None = None
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError unless there is a segment for each query and each key."""
+        for name, ids, length in zip(("queries", "keys"), self._ids(grid), (grid.queries, grid.keys), strict=True):
+            if ids.ndim < 1 or not namespace(ids).isdtype(ids.dtype, "integral"):
+                raise RegardError(f"Segments needs integer arrays, got {ids.dtype} for {name}")
+            if ids.shape[-1] != length or not broadcasts(ids.shape[:-1], grid.lead):
+                hint = "; give the segments of the keys too" if self.keys is None and name == "keys" else ""
                 raise RegardError(
-                    f"query_offset must be an integer or an integer array with one entry for each batch entry, "
-                    f"got {offset.dtype} of shape {tuple(offset.shape)}"
-                ) from None
-            offset = offset[:, None, None, None]
-    query = xp.arange(queries, device=device)[:, None]
-    key = xp.arange(keys, device=device)[None, :]
-    return key <= query + offset
+                    f"Segments has {name} of shape {tuple(ids.shape)} for scores {grid.shape}: "
+                    f"{length} {name} need a segment each{hint}"
+                )
+
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return where query and key are of one segment."""
+        queries, keys = self._ids(grid)
+        queries, keys = take(queries, rows, -1)[..., None, :, None], take(keys, cols, -1)[..., None, None, :]
+        same = queries == keys  # ... 1 R C
+        return same[0] if same.ndim == 3 else same
+
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
+        """Compare the smallest and the largest segment of the rows with those of the columns."""
+        queries, keys = self._ids(grid)
+        query_bounds, key_bounds = _bounds(queries[..., rows]), _bounds(keys[..., cols])
+        if query_bounds is None or key_bounds is None:
+            return Cover.MIXED
+        if query_bounds[1] < key_bounds[0] or key_bounds[1] < query_bounds[0]:
+            return Cover.EMPTY
+        return Cover.FULL if {*query_bounds} == {*key_bounds} and len({*query_bounds}) == 1 else Cover.MIXED
+
+    def _ids(self, grid: Grid) -> tuple[Array, Array]:
+        queries = grid.xp.asarray(as_array(self.queries, "segments"), device=grid.device)
+        if self.keys is None:
+            return queries, queries
+        return queries, grid.xp.asarray(as_array(self.keys, "segments"), device=grid.device)
 
 
-def check_mask(mask: Array, shape: tuple[int, ...]) -> Array:
-    """Return `mask` as an array; complain unless it is boolean and broadcasts to `shape`, ``... H T S``."""
-    mask = as_array(mask, "mask")
-    if not is_boolean(mask):
-        raise RegardError(
-            f"mask must be boolean with True = may look, got {mask.dtype}; to add numbers to the scores use bias="
-        )
-    _check_broadcast(mask, "mask", shape)
-    return mask
+@dataclass(frozen=True, eq=False)
+class Dense(Mask):
+    """A boolean array, True = may look, that broadcasts to ``... H T S``."""
+
+    array: Array
+
+    def __post_init__(self) -> None:
+        array = as_array(self.array, "mask")
+        if not is_boolean(array):
+            raise RegardError(
+                f"mask must be boolean with True = may look, got {array.dtype}; to add numbers to the scores use bias="
+            )
+        object.__setattr__(self, "array", array)
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError unless the array broadcasts to the scores."""
+        check_broadcast(self.array, "mask", grid)
+
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+        """Return the block of the array."""
+        return take_broadcast(self.array, rows, cols)
+
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
+        """Look whether the block holds a True and a False."""
+        block = self.allows(grid, rows, cols)
+        if known(grid.xp.all(block)):
+            return Cover.FULL
+        return Cover.EMPTY if known(~grid.xp.any(block)) else Cover.MIXED
 
 
-def check_bias(bias: Array, shape: tuple[int, ...]) -> Array:
-    """Return `bias` as an array; complain unless it is floating and broadcasts to `shape`, ``... H T S``."""
-    bias = as_array(bias, "bias")
-    if is_boolean(bias):
-        raise RegardError("bias is boolean, but it is added to the scores; to hide keys use mask=")
-    if not is_floating(bias):
-        raise RegardError(f"bias must be floating, got {bias.dtype}; convert it, or use mask= to hide keys")
-    _check_broadcast(bias, "bias", shape)
-    return bias
+@dataclass(frozen=True, eq=False)
+class Both(Mask):
+    """What two rules allow: ``one & other``."""
+
+    one: Mask
+    other: Mask
+
+    @property
+    def uses_positions(self) -> bool:  # type: ignore[override]
+        """Whether one of them asks where the queries stand."""
+        return self.one.uses_positions or self.other.uses_positions
+
+    def check(self, grid: Grid) -> None:
+        """Check both."""
+        self.one.check(grid)
+        self.other.check(grid)
+
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return the logical and."""
+        return grid.xp.logical_and(self.one.allows(grid, rows, cols), self.other.allows(grid, rows, cols))
+
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
+        """EMPTY where one is, FULL where both are."""
+        return _joined(self, grid, rows, cols, decides=Cover.EMPTY)
 
 
-def combine(*masks: Array | None) -> Array | None:
-    """Return where all of the masks that are given allow a look; None when none is given."""
-    seen = None
+@dataclass(frozen=True, eq=False)
+class Either(Both):
+    """What one of two rules allows: ``one | other``."""
+
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return the logical or."""
+        return grid.xp.logical_or(self.one.allows(grid, rows, cols), self.other.allows(grid, rows, cols))
+
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
+        """FULL where one is, EMPTY where both are."""
+        return _joined(self, grid, rows, cols, decides=Cover.FULL)
+
+
+def as_mask(mask: Mask | Array) -> Mask:
+    """Return a boolean array as `Dense`, a rule as it is."""
+    return mask if isinstance(mask, Mask) else Dense(mask)
+
+
+def both(*masks: Mask | None) -> Mask | None:
+    """Return the rule that allows what all given ones allow; None when none is given."""
+    joined: Mask | None = None
     for mask in masks:
         if mask is not None:
-            seen = mask if seen is None else namespace(mask).logical_and(seen, mask)
-    return seen
+            joined = mask if joined is None else Both(joined, mask)
+    return joined
 
 
-def _check_broadcast(array: Array, name: str, shape: tuple[int, ...]) -> None:
-    fits = array.ndim <= len(shape) and all(
-        have in (1, want) for have, want in zip(reversed(array.shape), reversed(shape), strict=False)
-    )
-    if not fits:
+def check_broadcast(array: Array, name: str, grid: Grid) -> None:
+    """Raise RegardError unless `array` broadcasts to the scores."""
+    if not broadcasts(array.shape, grid.shape):
         raise RegardError(
-            f"{name} {tuple(array.shape)} does not broadcast to the scores {shape} (... heads, queries, keys)"
+            f"{name} {tuple(array.shape)} does not broadcast to the scores {grid.shape} (... heads, queries, keys)"
         )
+
+
+def _joined(pair: Both, grid: Grid, rows: slice, cols: slice, *, decides: Cover) -> Cover:
+    one = pair.one.cover(grid, rows, cols)
+    if one is decides:
+        return decides
+    other = pair.other.cover(grid, rows, cols)
+    if other is decides:
+        return decides
+    return one if one is other else Cover.MIXED
+
+
+def _bounds(values: int | Array) -> tuple[int, int] | None:
+    """Return the smallest and the largest of integers; None where a compiler traces and nobody knows."""
+    if isinstance(values, int):
+        return values, values
+    xp = namespace(values)
+    if 0 in values.shape:
+        return 0, 0
+    try:
+        return int(xp.min(values)), int(xp.max(values))
+    except (TypeError, RuntimeError):
+        return None

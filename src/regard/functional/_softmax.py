@@ -17,7 +17,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
     Parameters
     ----------
     x : array, any shape
-        Scores. −inf is a score that gets no share.
+        Scores. −inf is a score that gets no share; one of +inf takes all, and several share it equally.
     axis : int
         The axis that is shared out.
 
@@ -39,15 +39,31 @@ def softmax(x: Array, axis: int = -1) -> Array:
     """
     x = as_array(x, "x")
     xp = namespace(x)
-    if not -x.ndim <= axis < x.ndim:
+    if not isinstance(axis, int) or not -x.ndim <= axis < x.ndim:
         raise RegardError(f"x {tuple(x.shape)} has no axis {axis}")
     dtype = result_dtype(x)
     x = xp.astype(x, compute_dtype(xp, dtype), copy=False)
     if x.shape[axis] == 0:
         return xp.astype(x, dtype)
-    highest = xp.max(x, axis=axis, keepdims=True)
-    shift = xp.where(highest == -xp.inf, xp.zeros_like(highest), highest)
-    exponentials = xp.exp(x - shift)
+    x = infinity_as_largest(x)
+    exponentials = xp.exp(x - shift_of(xp.max(x, axis=axis, keepdims=True)))
     total = xp.sum(exponentials, axis=axis, keepdims=True)
-    shares = exponentials / xp.where(total == 0, xp.ones_like(total), total)
-    return xp.astype(shares, dtype, copy=False)
+    return xp.astype(exponentials / or_one(total), dtype, copy=False)
+
+
+def infinity_as_largest(x: Array) -> Array:
+    """Return `x` with +inf as the largest finite number, next to which every other score counts for nothing."""
+    xp = namespace(x)
+    return xp.where(x == xp.inf, float(xp.finfo(x.dtype).max), x)
+
+
+def shift_of(highest: Array) -> Array:
+    """Return by how much to shift rows with these maxima: not at all where there is nothing but −inf."""
+    xp = namespace(highest)
+    return xp.where(highest == -xp.inf, xp.zeros_like(highest), highest)
+
+
+def or_one(total: Array) -> Array:
+    """Return what to divide by: 1 for the total of a row with nothing in it."""
+    xp = namespace(total)
+    return xp.where(total == 0, xp.ones_like(total), total)

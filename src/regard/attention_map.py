@@ -1,0 +1,442 @@
+"""Attention remembered as queries, keys and rules: any weight, row or overview of a map that is never held whole.
+
+A map of 32,768 tokens has a thousand million weights for each head. Its queries and keys have four million numbers, and
+any weight is a dot product away. Knows arrays and the equations; does not know models, text or pictures.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Unpack
+
+from regard._errors import RegardError
+from regard._typing import Array
+from regard.functional._arrays import namespace
+from regard.functional._attention import Stage, tile_of
+from regard.functional._bias import Bias
+from regard.functional._blocked import Normaliser, normaliser, side_by_side
+from regard.functional._grid import Grid, Index, take
+from regard.functional._mask import Cover, Mask
+from regard.functional._plan import block_sizes, bytes_of, seen_blocks, spans
+from regard.functional._problem import Options, Problem, heads, problem
+from regard.functional._scores import Tile, score
+
+__all__ = ["AttentionMap", "Products", "Top"]
+
+
+class Top(NamedTuple):
+    """The largest weights of each row, largest first.
+
+    Parameters
+    ----------
+    weights : array, ``... H T k``
+    keys : integer array, ``... H T k``
+        Which keys; −1, with weight 0, where a query sees fewer than k.
+    """
+
+    weights: Array
+    keys: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """The products that sum to one score, dimension by dimension.
+
+    Parameters
+    ----------
+    products : array, one number for each group of dimensions
+        What each gives to the score, scale included.
+    dims : sequence of tuple of int
+        The dimensions of each group: one, or the two that a rotation by position turns together.
+    score : float
+        Their sum, q · k × scale.
+    kv_head : int
+        The key/value head, which several query heads may share.
+    """
+
+    products: Array
+    dims: Sequence[tuple[int, ...]]
+    score: float
+    kv_head: int
+
+
+class AttentionMap:
+    """The weights ``... H T S`` of a call of attention, computed when they are looked at.
+
+    It is indexed as the array of weights would be: ``look[head, rows, cols]``. Everything is computed in float64 where
+    there is one and rounded once, so that weights, rows and overviews agree with each other: a row sums to 1.
+
+    Parameters
+    ----------
+    q : array, ``... H T D``
+    k : array, ``... G S D``
+    **options
+        Those of `attention` that say how scores become weights: `mask`, `bias`, `causal`, `query_offset`, `window`,
+        `scale`, `softcap`, `sinks` and `key_lengths`. Weights are shown before any dropout.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> look = AttentionMap(np.zeros((1, 3, 2)), np.zeros((1, 3, 2)), causal=True)
+    >>> look.shape
+    (1, 3, 3)
+    >>> look[0, 1]
+    array([0.5, 0.5, 0. ])
+    >>> look.received().round(3)
+    array([[1.833, 0.833, 0.333]])
+    """
+
+    def __init__(self, q: Array, k: Array, **options: Unpack[Options]) -> None:
+        self._problem = replace(problem(q, k, **options), dropout=None)
+
+    @classmethod
+    def of(cls, p: Problem) -> AttentionMap:
+        """Return the map of a call of attention whose arguments have been checked."""
+        look = cls.__new__(cls)
+        look._problem = replace(p, v=None, dropout=None)
+        return look
+
+    # What it is of
+
+    @property
+    def q(self) -> Array:
+        """The queries, ``... H T D``."""
+        return self._problem.q
+
+    @property
+    def k(self) -> Array:
+        """The keys, ``... G S D``."""
+        return self._problem.k
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``... H T S``."""
+        return self._problem.grid.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the queries and keys, and of two numbers for each row."""
+        numbers = math.prod(self.q.shape) + math.prod(self.k.shape)
+        return numbers * bytes_of(self._problem) + 16 * math.prod(self.shape[:-1])
+
+    @property
+    def lse(self) -> Array:
+        """The natural log of Σ exp(score) of each row, ``... H T``; −inf where a query sees nothing."""
+        return self._normaliser.lse(self._xp, self._problem.grid.device)
+
+    def __repr__(self) -> str:
+        return f"<AttentionMap {' × '.join(map(str, self.shape))} in {self.nbytes / 1e6:.1f} MB>"
+
+    # Weights
+
+    def __getitem__(self, index: Any) -> Array:
+        """Return the weights at `index`: integers, slices, ``...``, and for rows and columns integer arrays too."""
+        *lead, rows, cols = _filled(index, self.ndim)
+        return self.entry(*lead).tile(rows, cols)
+
+    def tile(
+        self, rows: int | Index | None = None, cols: int | Index | None = None, *, stage: Stage = "weights"
+    ) -> Array:
+        """Return a stage of some rows and columns for every head, as `attention_weights` does."""
+        return tile_of(self._wide, rows, cols, stage, self._normaliser if stage == "weights" else None)
+
+    def weights(self) -> Array:
+        """Return the whole map, ``... H T S``, in memory of n² weights."""
+        return self.tile()
+
+    def entry(self, *index: int | slice) -> AttentionMap:
+        """Return the map of some batch entries and heads: ``entry(0, 3)`` is head 3 of the first text.
+
+        Takes integers, whose axis goes, and slices over the axes before ``T S``; axes that are not given stay.
+        """
+        p, lead = self._problem, self.shape[:-2]
+        if len(index) > len(lead):
+            raise RegardError(f"{len(index)} indices for the {len(lead)} axes before queries and keys of {self.shape}")
+        chosen = tuple(_checked(i, size) for i, size in zip(index, lead, strict=False))
+        chosen += (slice(None),) * (len(lead) - len(chosen))
+        if all(i == slice(None) for i in chosen):
+            return self
+        part = _Part(p.grid, chosen)
+        q, k = part.of(p.q), part.of_keys(p.k)
+        shape = tuple(len(range(size)[i]) for i, size in zip(chosen, lead, strict=True) if isinstance(i, slice))
+        look = AttentionMap.of(
+            replace(
+                p,
+                q=q,
+                k=k,
+                grid=replace(p.grid, shape=(*shape, *self.shape[-2:])),
+                mask=None if p.mask is None else _PartOfMask(p.mask, part),
+                bias=None if p.bias is None else _PartOfBias(p.bias, part),
+                sinks=None if p.sinks is None else part.of(p.sinks),
+            )
+        )
+        if "_normaliser" in self.__dict__:
+            look.__dict__["_normaliser"] = Normaliser(*(part.of(x) for x in self._normaliser))
+        return look
+
+    def products(self, *cell: int, dims: Sequence[tuple[int, ...]] | None = None) -> Products:
+        """Return the products that sum to the score of one cell, ``products(head, row, col)``.
+
+        Parameters
+        ----------
+        *cell : int
+            One index for each axis of the map.
+        dims : sequence of tuple of int, optional
+            Which dimensions to take together. `rotary_pairs` gives those that a rotation turns together, whose single
+            products depend on where the text begins while their sum depends on the distance alone. Each dimension
+            by itself by default.
+        """
+        if len(cell) != self.ndim:
+            raise RegardError(f"a cell of {self.shape} has {self.ndim} indices, got {len(cell)}")
+        *lead, row, col = (_checked(operator.index(i), size) for i, size in zip(cell, self.shape, strict=True))
+        xp, wide = self._xp, self.entry(*lead)._wide
+        terms = wide.q[row, :] * wide.k[col, :] * wide.scale
+        width = int(terms.shape[0])
+        dims = [(d,) for d in range(width)] if dims is None else list(dims)
+        if sorted(d for group in dims for d in group) != list(range(width)):
+            raise RegardError(f"dims must hold each of the {width} dimensions once, got {dims}")
+        products = xp.stack([sum(terms[d] for d in group[1:]) + terms[group[0]] for group in dims])
+        head = lead[-1] if lead else 0
+        return Products(products, dims, float(xp.sum(terms)), head * heads(self.k) // heads(self.q))
+
+    # Overviews, each in one pass over the map
+
+    def pooled(self, size: tuple[int, int], how: Literal["max", "mean"] = "max") -> Array:
+        """Return an overview of ``... H P Q`` cells, each the largest or the mean weight of those it covers.
+
+        Parameters
+        ----------
+        size : (P, Q)
+            An axis of the map that is shorter keeps its own length.
+        how : {"max", "mean"}
+            The largest weight shows where anything is looked at; the mean keeps the sum.
+        """
+        if how not in ("max", "mean"):
+            raise RegardError(f"how must be max or mean, got {how!r}")
+        xp = self._xp
+        join, reduce = (xp.maximum, xp.max) if how == "max" else (xp.add, xp.sum)
+        row_cells, col_cells = (
+            _cells(length, operator.index(count)) for length, count in zip(self.shape[-2:], size, strict=True)
+        )
+        strips: dict[int, Array] = {}
+        for rows, blocks in self._strips():
+            inside = _inside(row_cells, rows)
+            columns: dict[int, Array] = {}
+            for cols, _, weights in blocks:
+                part = xp.stack([reduce(weights[..., a:b, :], axis=-2) for _, a, b in inside], axis=-2)
+                for cell, a, b in _inside(col_cells, cols):
+                    column = reduce(part[..., a:b], axis=-1)
+                    columns[cell] = join(columns[cell], column) if cell in columns else column
+            nothing = xp.zeros((*self.shape[:-2], len(inside)), dtype=self._wide.q.dtype, device=self._wide.grid.device)
+            strip = xp.stack([columns.get(cell, nothing) for cell in range(len(col_cells))], axis=-1)
+            for i, (cell, _, _) in enumerate(inside):
+                row = strip[..., i, :]
+                strips[cell] = join(strips[cell], row) if cell in strips else row
+        overview = xp.stack([strips[cell] for cell in range(len(row_cells))], axis=-2)
+        if how == "mean":
+            counts = [xp.asarray([b - a for a, b in cells], dtype=overview.dtype) for cells in (row_cells, col_cells)]
+            overview = overview / (counts[0][:, None] * counts[1][None, :])
+        return self._rounded(overview)
+
+    def entropy(self) -> Array:
+        """Return −Σ w log w of each row in nats, ``... H T``: 0 where one key has it all, log S where all share."""
+        xp, parts = self._xp, []
+        for rows, blocks in self._strips():
+            total = self._no_rows(rows)
+            for _, _, weights in blocks:
+                total = total - xp.sum(weights * xp.log(xp.where(weights > 0, weights, 1.0)), axis=-1)
+            parts.append(total)
+        return self._rounded(xp.concat(parts, axis=-1))
+
+    def distance(self) -> Array:
+        """Return how many positions away each query looks on average, ``... H T``; 0 where it sees nothing."""
+        xp, grid, parts = self._xp, self._wide.grid, []
+        for rows, blocks in self._strips():
+            total = mass = self._no_rows(rows)
+            for cols, _, weights in blocks:
+                away = xp.abs(grid.cols(cols) - (grid.rows(rows) + grid.offset()))
+                total = total + xp.sum(weights * xp.astype(away, weights.dtype), axis=-1)
+                mass = mass + xp.sum(weights, axis=-1)
+            parts.append(total / xp.where(mass == 0, 1.0, mass))
+        return self._rounded(xp.concat(parts, axis=-1))
+
+    def received(self) -> Array:
+        """Return how much each key is looked at by all queries together, ``... H S``."""
+        xp, wide = self._xp, self._wide
+        cols = spans(self.shape[-1], block_sizes(wide)[1])
+        sums: dict[int, Array] = {}
+        for rows in spans(self.shape[-2], block_sizes(wide)[0]):
+            row = self._normaliser_of(rows)
+            for c, span, full in seen_blocks(wide, rows, cols):
+                part = xp.sum(row.weights(score(wide, rows, span, full=full).biased, xp), axis=-2)
+                sums[c] = sums[c] + part if c in sums else part
+        parts = [
+            sums.get(
+                c, xp.zeros((*self.shape[:-2], span.stop - span.start), dtype=wide.q.dtype, device=wide.grid.device)
+            )
+            for c, span in enumerate(cols)
+        ]
+        return self._rounded(xp.concat(parts, axis=-1))
+
+    def top(self, k: int) -> Top:
+        """Return the k largest weights of each row and which keys they are of; of equal ones the first key."""
+        if operator.index(k) < 1:
+            raise RegardError(f"top takes a number of keys, at least 1, got {k}")
+        xp, grid = self._xp, self._wide.grid
+        parts = []
+        for rows, blocks in self._strips():
+            shape = (*self.shape[:-2], rows.stop - rows.start, k)
+            best = xp.full(shape, -1.0, dtype=self._wide.q.dtype, device=grid.device)
+            keys = xp.full(shape, -1, dtype=grid.cols(slice(0, 0)).dtype, device=grid.device)
+            for cols, tile, weights in blocks:
+                if tile.seen is not None:
+                    weights = xp.where(tile.seen, weights, -1.0)
+                best = xp.concat([best, xp.broadcast_to(weights, (*shape[:-1], weights.shape[-1]))], axis=-1)
+                here = xp.broadcast_to(grid.cols(cols), (*shape[:-1], cols.stop - cols.start))
+                keys = xp.concat([keys, here], axis=-1)
+                order = xp.argsort(-best, axis=-1, stable=True)[..., :k]
+                best, keys = (xp.take_along_axis(x, order, axis=-1) for x in (best, keys))
+            parts.append((xp.where(best < 0, 0.0, best), xp.where(best < 0, -1, keys)))
+        weights, keys = (xp.concat([part[i] for part in parts], axis=-2) for i in range(2))
+        return Top(self._rounded(weights), keys)
+
+    # How it is done
+
+    @functools.cached_property
+    def _wide(self) -> Problem:
+        return self._problem.widened()
+
+    @functools.cached_property
+    def _normaliser(self) -> Normaliser:
+        rows, cols = (spans(n, size) for n, size in zip(self.shape[-2:], block_sizes(self._wide), strict=True))
+        parts = [normaliser(self._wide, span, cols) for span in rows]
+        return Normaliser(*(side_by_side(self._wide, x) for x in zip(*parts, strict=True)))
+
+    @property
+    def _xp(self) -> Any:
+        return self._problem.grid.xp
+
+    def _normaliser_of(self, rows: slice) -> Normaliser:
+        return Normaliser(*(take(x, rows, -2) for x in self._normaliser))
+
+    def _strips(self) -> Iterator[tuple[slice, Iterator[tuple[slice, Tile, Array]]]]:
+        """Yield rows and, for each block of keys that they see something of, its columns, scores and weights."""
+        rows, cols = (spans(n, size) for n, size in zip(self.shape[-2:], block_sizes(self._wide), strict=True))
+        for span in rows:
+            yield span, self._blocks(span, cols)
+
+    def _blocks(self, rows: slice, cols: list[slice]) -> Iterator[tuple[slice, Tile, Array]]:
+        row = self._normaliser_of(rows)
+        for _, span, full in seen_blocks(self._wide, rows, cols):
+            tile = score(self._wide, rows, span, full=full)
+            yield span, tile, row.weights(tile.biased, self._xp)
+
+    def _no_rows(self, rows: slice) -> Array:
+        shape = (*self.shape[:-2], rows.stop - rows.start)
+        return self._xp.zeros(shape, dtype=self._wide.q.dtype, device=self._wide.grid.device)
+
+    def _rounded(self, x: Array) -> Array:
+        return self._xp.astype(x, self._problem.dtype, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some entries of the axes before ``T S`` of a grid, and how to take them from what broadcasts to it."""
+
+    grid: Grid
+    index: tuple[Any, ...]
+
+    def of(self, x: Array) -> Array:
+        """Return the entries of an array that broadcasts to ``... H`` and two more axes."""
+        x = namespace(x).reshape(x, (1,) * (len(self.index) + 2 - x.ndim) + tuple(x.shape))
+        return x[tuple(_of_one(i) if size == 1 else i for i, size in zip(self.index, x.shape, strict=False))]
+
+    def of_keys(self, k: Array) -> Array:
+        """Return the entries of keys ``... G S D``, a row of heads for each query head that is taken."""
+        xp, groups, query_heads = namespace(k), heads(k), self.grid.heads
+        if groups in (1, query_heads):
+            return self.of(k)
+        if isinstance(self.index[-1], int):
+            shared = self.index[-1] * groups // query_heads
+            return _Part(self.grid, (*self.index[:-1], shared)).of(k)
+        chosen = [h * groups // query_heads for h in range(query_heads)[self.index[-1]]]
+        k = xp.take(k, xp.asarray(chosen, device=self.grid.device), axis=-3)
+        return _Part(self.grid, (*self.index[:-1], slice(None))).of(k)
+
+
+@dataclass(frozen=True, eq=False)
+class _PartOfMask(Mask):
+    """A mask, for some heads and batch entries of the grid that it was made for."""
+
+    mask: Mask
+    part: _Part
+
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+        return self.part.of(self.mask.allows(self.part.grid, rows, cols))
+
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:  # noqa: ARG002
+        return self.mask.cover(self.part.grid, rows, cols)
+
+
+@dataclass(frozen=True, eq=False)
+class _PartOfBias(Bias):
+    """A bias, for some heads and batch entries of the grid that it was made for."""
+
+    bias: Bias
+    part: _Part
+
+    def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+        return self.part.of(self.bias.tile(self.part.grid, rows, cols))
+
+
+def _filled(index: Any, ndim: int) -> list[Any]:
+    """Return `index` with one entry for each axis."""
+    entries = list(index) if isinstance(index, tuple) else [index]
+    dots = [i for i, entry in enumerate(entries) if entry is Ellipsis]
+    if len(dots) > 1 or len(entries) - len(dots) > ndim:
+        raise RegardError(f"too many indices for a map of {ndim} axes")
+    at = dots[0] if dots else len(entries)
+    return entries[:at] + [slice(None)] * (ndim - len(entries) + len(dots)) + entries[at + 1 :]
+
+
+def _checked(index: int | slice, size: int) -> Any:
+    if isinstance(index, slice):
+        return index
+    try:
+        number = operator.index(index)
+    except TypeError:
+        raise RegardError(f"heads and batch entries are taken by integers and slices, got {index!r}") from None
+    if not -size <= number < size:
+        raise RegardError(f"index {number} is outside an axis of {size}")
+    return number % size
+
+
+def _of_one(index: int | slice) -> int | slice:
+    """Return the index into an axis of length 1 that is broadcast."""
+    return slice(None) if isinstance(index, slice) else 0
+
+
+def _cells(length: int, count: int) -> list[tuple[int, int]]:
+    """Return `count` stretches, as equal as can be, that cover `length` positions."""
+    if count < 1:
+        raise RegardError(f"an overview has at least one cell along each axis, got {count}")
+    count = min(count, max(length, 1))
+    return [(i * length // count, (i + 1) * length // count) for i in range(count)]
+
+
+def _inside(cells: list[tuple[int, int]], span: slice) -> list[tuple[int, int, int]]:
+    """Return the cells that share positions with `span`, and which of the span's positions those are."""
+    return [
+        (number, max(a, span.start) - span.start, min(b, span.stop) - span.start)
+        for number, (a, b) in enumerate(cells)
+        if a < span.stop and b > span.start
+    ]

@@ -1,0 +1,241 @@
+"""What is added to the scores: an array, or a rule of the distance that never holds n² numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from regard._errors import RegardError
+from regard._typing import Array
+from regard.functional._arrays import as_array, compute_dtype, is_boolean, is_floating, namespace
+from regard.functional._grid import EVERY, Grid, Index, take_broadcast
+from regard.functional._mask import check_broadcast
+from regard.functional._positions import relative_position_buckets
+
+
+class Bias:
+    """A rule that gives the number to add to the score of any cell. Whatever takes ``bias=`` takes a rule.
+
+    Attributes
+    ----------
+    parameter : array
+        What the rule is made from, and what a gradient is taken with respect to.
+    """
+
+    parameter: Array
+    uses_positions = False
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError if the rule does not fit the grid."""
+
+    def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return the numbers for a block of cells; they broadcast to ``... H R C``."""
+        raise NotImplementedError
+
+    def gradient(self, grid: Grid, rows: slice, cols: slice, d_tile: Array) -> Array:
+        """Return what a block's ``... H R C`` gradient gives to the parameter (for an array: its block)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class ALiBi(Bias):
+    """Attention with linear biases: each head looks the less, the farther away a key is.
+
+    The bias is −slope · |position of the query − position of the key|.
+
+    Parameters
+    ----------
+    parameter : floating array, ``H``
+        The slopes; `alibi_slopes` gives those of the paper.
+
+    References
+    ----------
+    Press, Smith and Lewis (2022), "Train short, test long", https://arxiv.org/abs/2108.12409.
+    """
+
+    parameter: Array
+    uses_positions = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameter", _floating(self.parameter, "ALiBi slopes"))
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError unless there is a slope for each head."""
+        if tuple(self.parameter.shape) not in ((grid.heads,), (1,)):
+            raise RegardError(
+                f"ALiBi needs one slope for each of the {grid.heads} heads, got {tuple(self.parameter.shape)}"
+            )
+
+    def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return −slope · distance."""
+        slopes = _computed(self.parameter)[:, None, None]
+        return _for_shape(-slopes * grid.xp.astype(_distance(grid, rows, cols), slopes.dtype), grid)
+
+    def gradient(self, grid: Grid, rows: slice, cols: slice, d_tile: Array) -> Array:
+        """Return −Σ gradient · distance for each head."""
+        distance = grid.xp.astype(_distance(grid, rows, cols), d_tile.dtype)
+        return unbroadcast(-d_tile * distance, (*self.parameter.shape, 1, 1))[..., 0, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class RelativePositions(Bias):
+    """One learned number for each head and each bucket of distances, as in T5: fine near by, coarse far away.
+
+    Parameters
+    ----------
+    parameter : floating array, ``buckets H``
+        The learned table.
+    bidirectional : bool
+        Whether half of the buckets are for keys behind the query; else those share the bucket of distance 0.
+    max_distance : int
+        From here on all distances share the last bucket.
+
+    References
+    ----------
+    Raffel et al. (2020), "Exploring the limits of transfer learning", https://arxiv.org/abs/1910.10683.
+    """
+
+    parameter: Array
+    bidirectional: bool = True
+    max_distance: int = 128
+    uses_positions = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameter", _floating(self.parameter, "the table of relative positions"))
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError unless the table has a column for each head."""
+        shape = tuple(self.parameter.shape)
+        if len(shape) != 2 or shape[1] not in (1, grid.heads):
+            raise RegardError(f"the table of relative positions must be buckets × {grid.heads} heads, got {shape}")
+        self._buckets(grid, slice(0, 0), slice(0, 0))
+
+    def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return the number of each head for the bucket of each cell."""
+        buckets = self._buckets(grid, rows, cols)
+        numbers = grid.xp.take(_computed(self.parameter), grid.xp.reshape(buckets, (-1,)), axis=0)
+        numbers = grid.xp.moveaxis(
+            grid.xp.reshape(numbers, (*buckets.shape, self.parameter.shape[1])), -1, -3
+        )  # ... H R C
+        return _for_shape(numbers if buckets.ndim == 2 else numbers[..., 0, :, :, :], grid)
+
+    def gradient(self, grid: Grid, rows: slice, cols: slice, d_tile: Array) -> Array:
+        """Return the sum of the gradients of the cells in each bucket."""
+        xp, heads = grid.xp, self.parameter.shape[1]
+        buckets = self._buckets(grid, rows, cols)
+        sums = [
+            unbroadcast(xp.where(buckets == b, d_tile, xp.zeros_like(d_tile)), (heads, 1, 1))[:, 0, 0]
+            for b in range(self.parameter.shape[0])
+        ]
+        return xp.stack(sums)
+
+    def _buckets(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        relative = grid.cols(cols) - (grid.rows(rows) + grid.offset())  # R C, or ... 1 R C
+        return relative_position_buckets(
+            relative,
+            bidirectional=self.bidirectional,
+            num_buckets=int(self.parameter.shape[0]),
+            max_distance=self.max_distance,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class DenseBias(Bias):
+    """A floating array that broadcasts to ``... H T S``; −inf hides, as in a mask."""
+
+    parameter: Array
+
+    def __post_init__(self) -> None:
+        array = as_array(self.parameter, "bias")
+        if is_boolean(array):
+            raise RegardError("bias is boolean, but it is added to the scores; to hide keys use mask=")
+        if not is_floating(array):
+            raise RegardError(f"bias must be floating, got {array.dtype}; convert it, or use mask= to hide keys")
+        object.__setattr__(self, "parameter", array)
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError unless the array broadcasts to the scores."""
+        check_broadcast(self.parameter, "bias", grid)
+
+    def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+        """Return the block of the array."""
+        return _computed(take_broadcast(self.parameter, rows, cols))
+
+    def gradient(self, grid: Grid, rows: slice, cols: slice, d_tile: Array) -> Array:
+        """Return the block's gradient, summed over the axes along which the array is broadcast."""
+        return unbroadcast(d_tile, self.tile(grid, rows, cols).shape)
+
+
+class GradientSum:
+    """The gradient of a bias, gathered block by block.
+
+    The blocks of a rule's parameter add up. Those of an array also add up along an axis that it broadcasts, and
+    stand side by side along an axis that it has.
+    """
+
+    def __init__(self, bias: Bias, row_blocks: list[slice], col_blocks: list[slice]) -> None:
+        self._bias = bias
+        shape = (1, 1, *bias.parameter.shape)[-2:] if isinstance(bias, DenseBias) else (1, 1)
+        self._rows = row_blocks if shape[0] != 1 else [EVERY]
+        self._cols = col_blocks if shape[1] != 1 else [EVERY]
+        self._blocks: dict[tuple[int, int], Array] = {}
+
+    def add(self, grid: Grid, rows: tuple[int, slice], cols: tuple[int, slice], d_tile: Array) -> None:
+        """Add the gradient of one block, ``... H R C``; rows and cols are its number and its extent."""
+        key = (rows[0] if len(self._rows) > 1 else 0, cols[0] if len(self._cols) > 1 else 0)
+        part = self._bias.gradient(grid, rows[1], cols[1], d_tile)
+        self._blocks[key] = self._blocks[key] + part if key in self._blocks else part
+
+    def total(self, dtype: Any) -> Array:
+        """Return the gradient in the shape of the parameter and in `dtype`; blocks nobody looked at are zero."""
+        parameter = self._bias.parameter
+        xp = namespace(parameter)
+        zeros = xp.astype(xp.zeros_like(parameter), compute_dtype(xp, parameter.dtype))
+        if len(self._rows) == len(self._cols) == 1:
+            total = self._blocks.get((0, 0), zeros)
+        else:
+            strips = []
+            for i, rows in enumerate(self._rows):
+                empty = {j: take_broadcast(zeros, rows, cols) for j, cols in enumerate(self._cols)}
+                strips.append(_side_by_side(xp, [self._blocks.get((i, j), empty[j]) for j in empty], -1))
+            total = _side_by_side(xp, strips, -2)
+        return xp.astype(xp.reshape(total, parameter.shape), dtype)
+
+
+def as_bias(bias: Bias | Array) -> Bias:
+    """Return an array as a bias, a rule as it is."""
+    return bias if isinstance(bias, Bias) else DenseBias(bias)
+
+
+def unbroadcast(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return `x` summed over the axes along which an array of `shape` was broadcast to it."""
+    xp = namespace(x)
+    extra = x.ndim - len(shape)
+    x = xp.sum(x, axis=tuple(range(extra))) if extra > 0 else xp.reshape(x, (1,) * -extra + tuple(x.shape))
+    ones = tuple(i for i, (have, want) in enumerate(zip(x.shape, shape, strict=True)) if want == 1 and have != 1)
+    return xp.sum(x, axis=ones, keepdims=True) if ones else x
+
+
+def _side_by_side(xp: Any, arrays: list[Array], axis: int) -> Array:
+    return arrays[0] if len(arrays) == 1 else xp.concat(arrays, axis=axis)
+
+
+def _distance(grid: Grid, rows: Index, cols: Index) -> Array:
+    return grid.xp.abs(grid.cols(cols) - (grid.rows(rows) + grid.offset()))
+
+
+def _for_shape(tile: Array, grid: Grid) -> Array:
+    """Return ``H R C`` as ``R C`` where the scores have no axis of heads."""
+    return tile[0] if len(grid.shape) == 2 and tile.ndim == 3 else tile
+
+
+def _floating(parameter: Array, name: str) -> Array:
+    array = as_array(parameter, name)
+    if not is_floating(array):
+        raise RegardError(f"{name} must be floating, got {array.dtype}")
+    return array
+
+
+def _computed(x: Array) -> Array:
+    xp = namespace(x)
+    return xp.astype(x, compute_dtype(xp, x.dtype), copy=False)

@@ -1,0 +1,109 @@
+"""Attention in memory of O(n · D): block by block, with a softmax that goes on as keys come in.
+
+The weights of a row need the sum over all of its keys. Block by block only the sum so far is known, and the largest
+score so far, by which the exponentials are shifted. When a later block holds a larger score, what was gathered shrinks
+by exp(old maximum − new maximum), and the sums go on as if the new one had been known from the start.
+
+References
+----------
+Milakov and Gimelshein (2018), "Online normalizer calculation for softmax", https://arxiv.org/abs/1805.02867; Dao et
+al. (2022), "FlashAttention", https://arxiv.org/abs/2205.14135.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from regard._typing import Array
+from regard.functional._arrays import widest_float
+from regard.functional._grid import Index, take
+from regard.functional._plan import block_sizes, seen_blocks, spans
+from regard.functional._problem import Problem, for_each_query_head, heads
+from regard.functional._scores import score, weighted_sum, with_infinities
+from regard.functional._softmax import infinity_as_largest, or_one, shift_of
+
+
+class Normaliser(NamedTuple):
+    """What turns the scores of a row into weights, exp(score − highest) / total; each ``... H R 1``.
+
+    The two are kept apart: added up as highest + log(total) they would lose the digits of the second where the first
+    is large.
+    """
+
+    highest: Array
+    total: Array
+
+    def weights(self, biased: Array, xp: Any) -> Array:
+        """Return the weights of scores, ``... H R C``."""
+        return xp.exp(infinity_as_largest(biased) - shift_of(self.highest)) / or_one(self.total)
+
+    def lse(self, xp: Any, device: Any) -> Array:
+        """Return log Σ exp(score), ``... H R``, in the widest floats there are; −inf for an empty row."""
+        wide = widest_float(xp, device)
+        highest, total = (xp.astype(x[..., 0], wide) for x in self)
+        return xp.where(total == 0, -xp.inf, highest + xp.log(or_one(total)))
+
+
+def blocked(p: Problem) -> tuple[Array, Normaliser]:
+    """Return the context, ``... H T Dv`` in the precision of the problem, and what normalised each row."""
+    rows, cols = block_sizes(p)
+    parts = [attend(p, span, spans(p.grid.keys, cols)) for span in spans(p.grid.queries, rows)]
+    contexts, normalisers = zip(*parts, strict=True)
+    return side_by_side(p, contexts), Normaliser(*(side_by_side(p, x) for x in zip(*normalisers, strict=True)))
+
+
+def attend(p: Problem, rows: slice, cols: list[slice]) -> tuple[Array, Normaliser]:
+    """Return the context of some queries, ``... H R Dv``, and their normaliser, over the keys of all `cols`."""
+    xp = p.grid.xp
+    state = _start(p, rows)
+    context = xp.zeros((*state.total.shape[:-1], p.v.shape[-1]), dtype=p.q.dtype, device=p.grid.device)
+    marks = None
+    for _, span, full in seen_blocks(p, rows, cols):
+        tile = score(p, rows, span, full=full)
+        state, shrink, exponentials = _onward(state, tile.biased, xp)
+        if p.dropout is not None:
+            exponentials = exponentials * p.dropout.factors(p.grid, rows, span, p.q.dtype)
+        v = for_each_query_head(take(p.v, span, -2), heads(p.q))
+        part, seen_marks = weighted_sum(exponentials, v, tile.seen)
+        context = context * shrink + part
+        if seen_marks is not None:
+            marks = seen_marks if marks is None else xp.logical_or(marks, seen_marks)
+    return with_infinities(context / or_one(state.total), marks), state
+
+
+def normaliser(p: Problem, rows: Index, cols: list[slice]) -> Normaliser:
+    """Return what normalises the scores of some queries over the keys of all `cols`."""
+    state = _start(p, rows)
+    for _, span, full in seen_blocks(p, rows, cols):
+        state, _, _ = _onward(state, score(p, rows, span, full=full).biased, p.grid.xp)
+    return state
+
+
+def side_by_side(p: Problem, parts: Any) -> Array:
+    """Return blocks of queries as one array."""
+    return parts[0] if len(parts) == 1 else p.grid.xp.concat(list(parts), axis=-2)
+
+
+def _start(p: Problem, rows: Index) -> Normaliser:
+    """Return the state before any key: nothing yet, or the sink, which is there for every query."""
+    xp, grid = p.grid.xp, p.grid
+    shape = (*grid.shape[:-2], grid.rows(rows).shape[0], 1)
+    if p.sinks is None:
+        highest = xp.full(shape, -xp.inf, dtype=p.q.dtype, device=grid.device)
+    else:
+        highest = xp.broadcast_to(infinity_as_largest(p.sinks), shape)
+    return Normaliser(highest, xp.astype(highest != -xp.inf, p.q.dtype))
+
+
+def _onward(state: Normaliser, biased: Array, xp: Any) -> tuple[Normaliser, Array, Array]:
+    """Return the state after one more block, the factor by which what was gathered shrinks, and the exponentials."""
+    biased = infinity_as_largest(biased)
+    highest = xp.maximum(state.highest, xp.max(biased, axis=-1, keepdims=True))
+    shift = shift_of(highest)
+    exponentials = xp.exp(biased - shift)
+    shrink = xp.exp(state.highest - shift)
+    return (
+        Normaliser(highest, state.total * shrink + xp.sum(exponentials, axis=-1, keepdims=True)),
+        shrink,
+        exponentials,
+    )

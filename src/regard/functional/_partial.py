@@ -1,0 +1,93 @@
+"""Attention over a part of the keys, and parts put together: what caches and machines that share a text need."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple, Unpack
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard._typing import Array
+from regard.functional._arrays import namespace
+from regard.functional._blocked import blocked
+from regard.functional._grid import broadcasts
+from regard.functional._problem import Options, problem
+from regard.functional._softmax import or_one, shift_of
+
+
+class Partial(NamedTuple):
+    """What some of the keys say, and how much that counts beside other keys.
+
+    Parameters
+    ----------
+    output : array, ``... H T Dv``
+        Attention over these keys alone, in float32 at least.
+    lse : array, ``... H T``
+        log Σ exp(score) over these keys (and the sink, where there is one), in float64 where the library has it;
+        −inf where a query sees none of them.
+    """
+
+    output: Array
+    lse: Array
+
+
+def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) -> Partial:
+    """Return attention over one part of the keys, to be merged with others.
+
+    Takes the arguments of `attention`, which says what they mean, for this part: positions count from the first of
+    these keys. If they are keys a to b of a text, query i stands at i + query_offset − a. Sinks are given to one
+    part only; so is what is wanted of `dropout`, whose cells are numbered from this part's first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 6, 4))
+    >>> parts = [attention_partial(q, k[a:b], v[a:b]) for a, b in ((4, 6), (0, 4))]
+    >>> whole = attention_partial(q, k, v)
+    >>> bool(np.allclose(merge(*parts).output, whole.output))
+    True
+    """
+    p = problem(q, k, v, **options)
+    context, normaliser = blocked(p)
+    return Partial(context, normaliser.lse(p.grid.xp, p.grid.device))
+
+
+def merge(*partials: Partial) -> Partial:
+    """Return attention over the keys of all parts together, whatever their order and grouping.
+
+    A part that sees nothing (output 0, lse −inf) changes nothing.
+
+    Raises
+    ------
+    RegardError
+        No part is given, or their shapes differ.
+
+    References
+    ----------
+    The merging of blocks in Dao et al. (2023), "FlashAttention-2", https://arxiv.org/abs/2307.08691.
+    """
+    if not partials:
+        raise RegardError("merge needs at least one part")
+    if len(partials) == 1:
+        return partials[0]
+    try:
+        shape = np.broadcast_shapes(*(tuple(part.output.shape) for part in partials))
+        fits = all(broadcasts(part.lse.shape, shape[:-1]) for part in partials)
+    except ValueError:
+        fits = False
+    if not fits:
+        shapes = ", ".join(f"output {tuple(part.output.shape)} with lse {tuple(part.lse.shape)}" for part in partials)
+        raise RegardError(f"parts to merge must be of the same queries and heads: {shapes}")
+
+    xp = namespace(*(array for part in partials for array in part))
+    highest = functools.reduce(xp.maximum, (part.lse for part in partials))
+    shares = [xp.exp(part.lse - shift_of(highest)) for part in partials]
+    total = functools.reduce(xp.add, shares)
+    output = functools.reduce(
+        xp.add,
+        (xp.astype(share / or_one(total), part.output.dtype)[..., None] * part.output
+         for share, part in zip(shares, partials, strict=True)),
+    )  # fmt: skip
+    return Partial(output, xp.where(total == 0, -xp.inf, shift_of(highest) + xp.log(or_one(total))))

@@ -1,0 +1,247 @@
+"""One call of attention: the arguments that all its functions share, checked and made ready once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard._typing import Array
+from regard.functional._arrays import (
+    as_array,
+    compute_dtype,
+    device,
+    is_floating,
+    namespace,
+    result_dtype,
+    widest_float,
+)
+from regard.functional._bias import Bias, DenseBias, as_bias
+from regard.functional._dropout import Dropout, dropout_of
+from regard.functional._grid import Grid, broadcasts
+from regard.functional._mask import Causal, Dense, KeyLengths, Mask, Window, as_mask, both
+
+Implementation = Literal["auto", "direct", "blocked", "native"]
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `attention`, which says what each means; its companions take them too."""
+
+    mask: Array | Mask | None
+    bias: Array | Bias | None
+    causal: bool
+    query_offset: int | Array | None
+    window: tuple[int | None, int | None] | None
+    scale: float | None
+    softcap: float | None
+    sinks: Array | None
+    key_lengths: int | Array | None
+    dropout: float
+    rng: np.random.Generator | None
+    implementation: Implementation
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Arrays in the precision to compute in, and the rules by which their scores become weights.
+
+    Parameters
+    ----------
+    q, k : array, ``... H T D`` and ``... G S D``
+    v : array, ``... G S Dv``; None where only weights are asked for
+    grid : Grid
+        The cells of the scores.
+    dtype
+        Of the result.
+    scale : float
+    softcap : float or None
+    bias : Bias or None
+    mask : Mask or None
+        All that hides by position: `mask`, `causal`, `window` and `key_lengths` together.
+    sinks : array that broadcasts to ``... H 1 1``, or None
+    dropout : Dropout or None
+    implementation : str
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    grid: Grid
+    dtype: Any
+    scale: float
+    softcap: float | None
+    bias: Bias | None
+    mask: Mask | None
+    sinks: Array | None
+    dropout: Dropout | None
+    implementation: Implementation
+
+    def widened(self) -> Problem:
+        """Return the same problem, to be computed in the widest floats there are."""
+        wide = widest_float(self.grid.xp, self.grid.device)
+        q, k, v, sinks = (
+            None if x is None else self.grid.xp.astype(x, wide, copy=False)
+            for x in (self.q, self.k, self.v, self.sinks)
+        )
+        return replace(self, q=q, k=k, v=v, sinks=sinks)
+
+
+def problem(
+    q: Array,
+    k: Array,
+    v: Array | None = None,
+    *,
+    mask: Array | Mask | None = None,
+    bias: Array | Bias | None = None,
+    causal: bool = False,
+    query_offset: int | Array | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    key_lengths: int | Array | None = None,
+    dropout: float = 0.0,
+    rng: np.random.Generator | None = None,
+    implementation: Implementation = "auto",
+) -> Problem:
+    """Return the checked arguments of `attention`, or raise RegardError with what is wrong and what to do."""
+    arrays = {"q": q, "k": k} if v is None else {"q": q, "k": k, "v": v}
+    arrays = {name: as_array(x, name) for name, x in arrays.items()}
+    _check_shapes(arrays)
+    xp, dtype = namespace(*arrays.values()), result_dtype(*arrays.values())
+    work = compute_dtype(xp, dtype)
+    arrays = {name: xp.astype(x, work, copy=False) for name, x in arrays.items()}
+    q, k, v = arrays["q"], arrays["k"], arrays.get("v")
+
+    grid = Grid(xp, device(q), _scores_shape(list(arrays.values())), query_offset)
+    rule = both(
+        None if mask is None else as_mask(_beside(grid, mask, "mask")),
+        Causal() if _flag("causal", causal) else None,
+        None if window is None else Window(*_sides(window)),
+        None if key_lengths is None else KeyLengths(key_lengths),
+    )
+    added = None if bias is None else as_bias(_beside(grid, bias, "bias"))
+    if query_offset is not None:
+        grid.offset()
+        if not (rule is not None and rule.uses_positions) and not (added is not None and added.uses_positions):
+            raise RegardError(
+                "query_offset says at which position the queries stand, but nothing here asks for it: "
+                "give causal=True or a window too, or leave it out"
+            )
+    for part in (rule, added):
+        if part is not None:
+            part.check(grid)
+    if implementation not in ("auto", "direct", "blocked", "native"):
+        raise RegardError(f"implementation must be auto, direct, blocked or native, got {implementation!r}")
+    if implementation == "native":
+        raise RegardError("this installation of regard has no compiled kernel; use implementation='auto'")
+    return Problem(
+        q=q,
+        k=k,
+        v=v,
+        grid=grid,
+        dtype=dtype,
+        scale=1 / math.sqrt(q.shape[-1] or 1) if scale is None else _number("scale", scale),
+        softcap=None if softcap is None else _number("softcap", softcap, positive=True),
+        bias=added,
+        mask=rule,
+        sinks=None if sinks is None else _sinks(grid, sinks, work),
+        dropout=dropout_of(dropout, rng),
+        implementation=implementation,
+    )
+
+
+def heads(x: Array) -> int:
+    """Return the number of heads of ``... H T D``; a plain ``T D`` is one."""
+    return int(x.shape[-3]) if x.ndim > 2 else 1
+
+
+def for_each_query_head(x: Array, num_heads: int) -> Array:
+    """Return ``... G S D`` as ``... H S D``: each key/value head repeated for the H/G query heads it serves."""
+    groups = heads(x)
+    if groups in (1, num_heads):
+        return x  # one head broadcasts by itself
+    return namespace(x).repeat(x, num_heads // groups, axis=-3)
+
+
+def _check_shapes(arrays: dict[str, Array]) -> None:
+    for name, x in arrays.items():
+        if x.ndim < 2:
+            raise RegardError(f"{name} {tuple(x.shape)} needs at least two axes: positions and features")
+    q, k, v = arrays["q"], arrays["k"], arrays.get("v")
+    if q.shape[-1] != k.shape[-1]:
+        raise RegardError(f"q {tuple(q.shape)} and k {tuple(k.shape)} need the same head dimension D (last axis)")
+    if v is not None and v.shape[-2] != k.shape[-2]:
+        raise RegardError(
+            f"k {tuple(k.shape)} and v {tuple(v.shape)} need the same number of positions S (last but one axis)"
+        )
+    for name in list(arrays)[1:]:
+        groups = heads(arrays[name])
+        if groups not in (1, heads(q)) and (groups == 0 or heads(q) % groups):
+            raise RegardError(
+                f"{heads(q)} query heads cannot share {groups} heads of {name}: the second must divide the first"
+            )
+
+
+def _scores_shape(arrays: list[Array]) -> tuple[int, ...]:
+    q, k = arrays[0], arrays[1]
+    try:
+        lead = np.broadcast_shapes(*(tuple(x.shape[:-3]) for x in arrays))
+    except ValueError:
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in zip("qkv", arrays, strict=False))
+        raise RegardError(f"the axes before heads, positions and features do not broadcast: {shapes}") from None
+    cells = (int(q.shape[-2]), int(k.shape[-2]))
+    return cells if all(x.ndim == 2 for x in arrays) else (*lead, heads(q), *cells)
+
+
+def _beside(grid: Grid, value: Any, name: str) -> Any:
+    """Return an array given as `mask` or `bias` as one of the library of the queries; a rule as it is."""
+    if isinstance(value, Mask | Bias):
+        return value
+    array = as_array(value, name)
+    if isinstance(array, np.ndarray):
+        (Dense if name == "mask" else DenseBias)(array)  # complains of a wrong kind of array in NumPy's own words
+        return grid.xp.asarray(array, device=grid.device)
+    namespace(grid.xp.empty(0, device=grid.device), array)
+    return array
+
+
+def _sinks(grid: Grid, sinks: Array, dtype: Any) -> Array:
+    array = as_array(sinks, "sinks")
+    if not is_floating(array):
+        raise RegardError(f"sinks must be floating, got {array.dtype}")
+    if not broadcasts(array.shape, grid.shape[:-2] or (1,)):
+        raise RegardError(
+            f"sinks {tuple(array.shape)} must have one number for each of the {grid.heads} heads of {grid.shape}"
+        )
+    array = grid.xp.astype(grid.xp.asarray(array, device=grid.device), dtype, copy=False)
+    return grid.xp.reshape(array, (*array.shape, 1, 1) if len(grid.shape) > 2 else (1, 1))
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise RegardError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def _number(name: str, value: Any, *, positive: bool = False) -> float:
+    try:
+        number = math.nan if isinstance(value, str | bool | np.bool_) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or (positive and number <= 0):
+        raise RegardError(f"{name} must be a finite{' positive' if positive else ''} number, got {value!r}")
+    return number
+
+
+def _sides(window: Any) -> tuple[int | None, int | None]:
+    try:
+        left, right = window
+    except (TypeError, ValueError):
+        raise RegardError(
+            f"window must be (left, right), the counts of keys besides the query itself, None for all; got {window!r}"
+        ) from None
+    return left, right

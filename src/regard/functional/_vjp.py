@@ -1,0 +1,185 @@
+"""The derivatives of attention, block by block: the weights are computed anew, never kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Unpack
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard._typing import Array
+from regard.functional._arrays import as_array, is_floating, namespace
+from regard.functional._bias import GradientSum, unbroadcast
+from regard.functional._blocked import Normaliser, blocked
+from regard.functional._grid import take
+from regard.functional._plan import block_sizes, seen_blocks, spans
+from regard.functional._problem import Options, Problem, for_each_query_head, heads, problem
+from regard.functional._scores import score, weighted_sum
+from regard.functional._softmax import infinity_as_largest, or_one, shift_of
+
+
+class Gradients(NamedTuple):
+    """The gradient of a number with respect to each input, in the input's shape and dtype.
+
+    Parameters
+    ----------
+    q, k, v : array
+    bias : array or None
+        Of the array, or of the parameter of a rule (the slopes of `ALiBi`); None where no bias was given.
+    sinks : array or None
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    bias: Array | None = None
+    sinks: Array | None = None
+
+
+def attention_vjp(
+    q: Array, k: Array, v: Array, **options: Unpack[Options]
+) -> tuple[Array, Callable[[Array], Gradients]]:
+    """Return attention and the function that carries a gradient back through it.
+
+    Takes the arguments of `attention`, which says what they mean.
+
+    Returns
+    -------
+    output : array, ``... H T Dv``
+    pullback : function
+        Takes the gradient of a number with respect to the output, ``... H T Dv``, and returns `Gradients`. It
+        computes the weights anew, block by block, in memory of O(n · D). A query with nothing to look at, and what
+        is hidden, get 0; integers get float64 gradients.
+
+    References
+    ----------
+    Dao et al. (2022), "FlashAttention", https://arxiv.org/abs/2205.14135, algorithm 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, v = np.zeros((1, 2)), np.eye(2), np.array([[1.0], [3.0]])
+    >>> output, pullback = attention_vjp(q, k, v)
+    >>> output, pullback(np.ones((1, 1))).v
+    (array([[2.]]), array([[0.5],
+           [0.5]]))
+    """
+    given = {"q": q, "k": k, "v": v, "bias": options.get("bias"), "sinks": options.get("sinks")}
+    p = problem(q, k, v, **options)
+    context, normaliser = blocked(p)
+
+    def pullback(d_output: Array) -> Gradients:
+        d_output = as_array(d_output, "d_output")
+        if tuple(d_output.shape) != tuple(context.shape):
+            raise RegardError(
+                f"d_output {tuple(d_output.shape)} must have the shape of the output, {tuple(context.shape)}"
+            )
+        gradients = _backward(p, context, normaliser, p.grid.xp.astype(d_output, p.q.dtype, copy=False))
+        return Gradients(**{name: _like(g, given[name]) for name, g in gradients._asdict().items()})
+
+    return p.grid.xp.astype(context, p.dtype, copy=False), pullback
+
+
+def _backward(p: Problem, context: Array, normaliser: Normaliser, d_context: Array) -> Gradients:
+    """Return the gradients in the precision of the problem.
+
+    With P the weights and O = P · V: dV = Pᵀ · dO, and with dP = dO · Vᵀ the scores get P · (dP − Σ_s P dP), where the
+    sum over a row is dO · O, known without P.
+    """
+    xp, grid = p.grid.xp, p.grid
+    rows, cols = (spans(length, size) for length, size in zip(grid.shape[-2:], block_sizes(p), strict=True))
+    seen = normaliser.total != 0  # what an empty row is told reaches nobody, be it NaN
+    d_context = xp.where(seen, d_context, xp.zeros_like(d_context))
+    row_sums = xp.sum(d_context * context, axis=-1, keepdims=True)
+
+    d_q: list[Array] = []
+    d_k: list[Array | None] = [None] * len(cols)
+    d_v: list[Array | None] = [None] * len(cols)
+    d_bias = None if p.bias is None else GradientSum(p.bias, rows, cols)
+    for r, span in enumerate(rows):
+        q, d_out, row_sum = (take(x, span, -2) for x in (p.q, d_context, row_sums))
+        row = Normaliser(*(take(x, span, -2) for x in normaliser))
+        d_q_rows = xp.zeros((*d_out.shape[:-1], q.shape[-1]), dtype=q.dtype, device=grid.device)
+        for c, keys, full in seen_blocks(p, span, cols):
+            k, v = (for_each_query_head(take(x, keys, -2), heads(p.q)) for x in (p.k, p.v))
+            tile = score(p, span, keys, full=full)
+            weights = row.weights(tile.biased, xp)
+            factors = 1.0 if p.dropout is None else p.dropout.factors(grid, span, keys, q.dtype)
+            with np.errstate(invalid="ignore", over="ignore"):  # of what hidden values hold
+                d_biased = weights * ((d_out @ xp.matrix_transpose(v)) * factors - row_sum)
+            if tile.seen is not None:
+                d_biased = xp.where(tile.seen, d_biased, xp.zeros_like(d_biased))
+            if d_bias is not None:
+                d_bias.add(grid, (r, span), (c, keys), d_biased)
+            d_scores = d_biased * p.scale
+            if p.softcap is not None:
+                d_scores = d_scores * (1 - (tile.capped / p.softcap) ** 2)
+                if tile.seen is not None:
+                    d_scores = xp.where(tile.seen, d_scores, xp.zeros_like(d_scores))
+
+            seen = None if tile.seen is None else xp.broadcast_to(tile.seen, d_scores.shape)
+            seen_by = None if seen is None else xp.matrix_transpose(seen)
+            d_q_rows = d_q_rows + _seen_sum(d_scores, k, seen)
+            d_k[c] = _plus(d_k[c], _seen_sum(xp.matrix_transpose(d_scores), q, seen_by))
+            d_v[c] = _plus(d_v[c], _seen_sum(xp.matrix_transpose(weights * factors), d_out, seen_by))
+        d_q.append(d_q_rows)
+    return Gradients(
+        q=unbroadcast(_joined(d_q), p.q.shape),
+        k=_summed_heads(p, d_k, cols, p.k),
+        v=_summed_heads(p, d_v, cols, p.v),
+        bias=None if d_bias is None else d_bias.total(p.q.dtype),
+        sinks=None if p.sinks is None else unbroadcast(-row_sums * _sink_share(p, normaliser), p.sinks.shape),
+    )
+
+
+def _sink_share(p: Problem, row: Normaliser) -> Array:
+    """Return the share of each row that goes to the sink, ``... H T 1``."""
+    return p.grid.xp.exp(infinity_as_largest(p.sinks) - shift_of(row.highest)) / or_one(row.total)
+
+
+def _seen_sum(weights: Array, x: Array, seen: Array | None) -> Array:
+    """Return weights · x; NaN where a row sees something that is not finite, for which there is no derivative."""
+    total, marks = weighted_sum(weights, x, seen)
+    if marks is None:
+        return total
+    xp, width = namespace(total), total.shape[-1]
+    any_mark = xp.any(xp.reshape(marks, (*marks.shape[:-1], 3, width)), axis=-2)
+    return xp.where(any_mark, xp.nan, total)
+
+
+def _summed_heads(p: Problem, parts: list[Array | None], cols: list[slice], x: Array) -> Array:
+    """Return the gradient of keys or values, ``... G S F``, from blocks ``... H C F``; a block nobody saw is 0."""
+    xp = p.grid.xp
+    lead = p.grid.shape[:-2]
+    whole = _joined(
+        [
+            xp.zeros((*lead, span.stop - span.start, x.shape[-1]), dtype=x.dtype, device=p.grid.device)
+            if part is None
+            else part
+            for part, span in zip(parts, cols, strict=True)
+        ]
+    )
+    groups = heads(x)
+    if groups not in (1, heads(p.q)):
+        shared = xp.reshape(whole, (*whole.shape[:-3], groups, -1, *whole.shape[-2:]))
+        whole = xp.sum(shared, axis=-3)
+    return unbroadcast(whole, x.shape)
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else namespace(*parts).concat(parts, axis=-2)
+
+
+def _plus(total: Array | None, part: Array) -> Array:
+    return part if total is None else total + part
+
+
+def _like(gradient: Array | None, given: object) -> Array | None:
+    """Return a gradient in the shape and, for floats, the dtype of what it belongs to."""
+    if gradient is None:
+        return None
+    array = as_array(getattr(given, "parameter", given), "input")
+    xp = namespace(gradient)
+    dtype = array.dtype if type(array) is type(gradient) and is_floating(array) else gradient.dtype
+    return xp.astype(xp.reshape(gradient, array.shape), dtype, copy=False)

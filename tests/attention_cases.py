@@ -1,0 +1,199 @@
+"""Random calls of attention over all its arguments, and what each means, cell by cell, as plain arrays.
+
+A case carries the options as a user gives them, and beside them `seen` and `added`, boolean and floating arrays of all
+cells that say the same by definition. An oracle needs nothing but those, so it shares no code with regard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard.functional import ALiBi, Causal, Dense, KeyLengths, Prefix, RelativePositions, Segments, Window
+
+
+@dataclass
+class Case:
+    """Arrays, the options of a call, and their meaning.
+
+    `seen` and `added` have the shape of the scores; `parts` are differentiable inputs beside q, k, v, by name.
+    """
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    options: dict[str, Any]
+    seen: np.ndarray
+    added: np.ndarray
+    scale: float
+    softcap: float | None
+    sinks: np.ndarray | None
+
+    def cast(self, dtype: Any) -> Case:
+        """Return the case with q, k and v in another dtype."""
+        q, k, v = (x.astype(dtype) for x in (self.q, self.k, self.v))
+        return Case(q, k, v, self.options, self.seen, self.added, self.scale, self.softcap, self.sinks)
+
+
+def random_case(seed: int, *, spread: float | None = None, hide_some: bool = True) -> Case:
+    """Draw sizes, head layout and any combination of arguments."""
+    rng = np.random.default_rng(seed)
+    groups, repeats = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    heads = groups * repeats
+    queries, keys = (int(rng.integers(1, 10)) for _ in range(2))
+    dim, width = (int(rng.integers(1, 8)) for _ in range(2))
+    lead = [(), (int(rng.integers(1, 4)),), (2, int(rng.integers(1, 3)))][int(rng.integers(0, 3))]
+    spread = float(rng.choice([0.1, 1.0, 5.0])) if spread is None else spread
+    shape = (*lead, heads, queries, keys)
+    q = rng.standard_normal((*lead, heads, queries, dim)) * spread
+    k = rng.standard_normal((*lead, groups, keys, dim))
+    v = rng.standard_normal((*lead, groups, keys, width))
+
+    options: dict[str, Any] = {}
+    seen, added = np.ones(shape, bool), np.zeros(shape)
+    offset: Any = keys - queries
+    if chance(rng, 0.3):
+        offset = int(rng.integers(-3, 6))
+        options["query_offset"] = offset
+        if lead and chance(rng, 0.5):
+            offset = rng.integers(-3, 6, lead)
+            options["query_offset"] = offset
+            offset = offset[..., None, None, None]
+    position, key = np.arange(queries)[:, None] + offset, np.arange(keys)
+    positional = False
+
+    if hide_some and chance(rng, 0.4):
+        options["causal"], positional = True, True
+        seen = seen & (key <= position)
+    if hide_some and chance(rng, 0.3):
+        left, right = (None if chance(rng, 0.3) else int(rng.integers(0, 5)) for _ in range(2))
+        options["window"], positional = (left, right), True
+        if left is not None:
+            seen = seen & (position - key <= left)
+        if right is not None:
+            seen = seen & (key - position <= right)
+    if hide_some and chance(rng, 0.3):
+        lengths = rng.integers(0, keys + 1, lead)
+        options["key_lengths"] = lengths if lead else int(lengths)
+        seen = seen & (key < np.asarray(lengths)[..., None, None, None])
+    if hide_some and chance(rng, 0.5):
+        rule, allowed, asks = random_mask(rng, lead, heads, queries, keys, position, key)
+        options["mask"], positional = rule, positional or asks
+        seen = seen & allowed
+    if chance(rng, 0.5):
+        rule, numbers, asks = random_bias(rng, lead, heads, queries, keys, position, key, hide_some)
+        options["bias"], positional = rule, positional or asks
+        added = added + numbers
+    scale = 1 / np.sqrt(dim)
+    if chance(rng, 0.3):
+        options["scale"] = scale = float(rng.uniform(0.1, 2))
+    softcap = None
+    if chance(rng, 0.3):
+        options["softcap"] = softcap = float(rng.uniform(0.5, 10))
+    sinks = None
+    if chance(rng, 0.3):
+        options["sinks"] = sinks = rng.standard_normal(heads) * 2
+    if not positional:
+        options.pop("query_offset", None)
+    seen = seen & (added > -np.inf)
+    if len(shape) == 3 and heads == 1 and chance(rng, 0.5):  # a plain T D is one head
+        q, k, v = q[0], k[0], v[0]
+        if getattr(options.get("bias"), "ndim", 0) == 3:
+            options["bias"] = options["bias"][0]
+        if getattr(options.get("mask"), "ndim", 0) == 3:
+            options["mask"] = options["mask"][0]
+        seen, added = seen[0], added[0]
+    return Case(q, k, v, options, seen, added, scale, softcap, sinks)
+
+
+def random_mask(rng, lead, heads, queries, keys, position, key):
+    """Return a mask as an array or as rules, where it allows a look, and whether it asks for positions."""
+    kind = int(rng.integers(0, 6))
+    if kind == 0:
+        array = rng.random((*lead, int(rng.choice([1, heads])), queries, keys)) < rng.choice([0.3, 0.9])
+        return array, array, False
+    if kind == 1:
+        array = rng.random((int(rng.choice([1, queries])), keys)) < 0.6
+        return Dense(array), array, False
+    if kind == 2:
+        queries_of, keys_of = np.sort(rng.integers(0, 3, queries)), np.sort(rng.integers(0, 3, (*lead, keys)), -1)
+        same = queries_of[:, None] == keys_of[..., None, None, :]
+        return Segments(queries_of, keys_of), same, False
+    if kind == 3:
+        prefix = int(rng.integers(0, keys + 1))
+        return Causal() | Prefix(prefix), (key <= position) | (key < prefix), True
+    if kind == 4:
+        length, own = int(rng.integers(0, keys + 1)), int(rng.integers(-2, 4))
+        rule = KeyLengths(length) & (Window(2, None, query_offset=own) | (rng.random(keys) < 0))
+        return rule, (key < length) & (key >= np.arange(queries)[:, None] + own - 2), False
+    array = rng.random(keys) < 0.5
+    return array & (Causal(1) | Dense(~array)), array & ((key <= np.arange(queries)[:, None] + 1) | ~array), False
+
+
+def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
+    """Return a bias as an array or as a rule, its number for each cell, and whether it asks for positions."""
+    kind = int(rng.integers(0, 3))
+    if kind == 0:
+        shape = (int(rng.choice([1, heads])), int(rng.choice([1, queries])), int(rng.choice([1, keys])))
+        array = rng.standard_normal((*lead, *shape) if chance(rng, 0.5) else shape)
+        if hide_some and chance(rng, 0.3):
+            array = np.where(rng.random(array.shape) < 0.3, -np.inf, array)
+        return array, array, False
+    if kind == 1:
+        slopes = rng.random(heads)
+        return ALiBi(slopes), -slopes[:, None, None] * np.abs(key - position), True
+    table = rng.standard_normal((8, heads))
+    both_ways = chance(rng, 0.5)
+    numbers = np.empty((*np.broadcast_shapes(np.shape(position), (queries, keys)),))
+    buckets = np.broadcast_to(key - position, numbers.shape)
+    buckets = np.vectorize(lambda d: t5_bucket(int(d), both_ways, 8, 16), otypes=[int])(buckets)
+    if buckets.ndim > 2:
+        buckets = buckets[..., 0, :, :]
+    numbers = np.moveaxis(table[buckets], -1, -3)
+    return RelativePositions(table, bidirectional=both_ways, max_distance=16), numbers, True
+
+
+def t5_bucket(distance: int, bidirectional: bool, buckets: int, longest: int) -> int:
+    """Return the bucket of one distance, in integers: the powers are compared, no logarithm is rounded."""
+    start = 0
+    if bidirectional:
+        buckets //= 2
+        start = buckets if distance > 0 else 0
+        distance = abs(distance)
+    else:
+        distance = max(-distance, 0)
+    exact = buckets // 2
+    if distance < exact:
+        return start + distance
+    steps = buckets - exact
+    # log(d / exact) / log(longest / exact) * steps >= n  <=>  (d / exact)^steps >= (longest / exact)^n
+    n = sum(distance**steps * exact**i >= exact**steps * longest**i for i in range(1, steps + 1))
+    return start + min(exact + n, buckets - 1)
+
+
+def reference(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return context, weights and log-sum-exp by the textbook formula in float64, with n² arrays."""
+    q, k, v = (x.astype(np.float64) for x in (case.q, case.k, case.v))
+    heads = q.shape[-3] if q.ndim > 2 else 1
+    if k.ndim > 2:
+        k, v = (np.repeat(x, heads // x.shape[-3], -3) for x in (k, v))
+    scores = np.einsum("...td,...sd->...ts", q, k) * case.scale
+    if case.softcap is not None:
+        scores = case.softcap * np.tanh(scores / case.softcap)
+    scores = np.where(case.seen, scores + np.where(case.seen, case.added, 0), -np.inf)
+    sinks = np.full((heads, 1, 1), -np.inf) if case.sinks is None else case.sinks[:, None, None]
+    sinks = sinks[0] if scores.ndim == 2 else sinks
+    highest = np.maximum(scores.max(-1, keepdims=True), sinks)
+    highest = np.where(highest == -np.inf, 0, highest)
+    exponentials = np.exp(scores - highest)
+    total = exponentials.sum(-1, keepdims=True) + np.exp(sinks - highest)
+    weights = exponentials / np.where(total == 0, 1, total)
+    with np.errstate(divide="ignore"):
+        lse = (highest + np.log(total))[..., 0]
+    return weights @ v, weights, lse
+
+
+def chance(rng: np.random.Generator, share: float) -> bool:
+    return bool(rng.random() < share)

@@ -1,0 +1,98 @@
+"""Every argument of attention together, on every path, against the textbook formula with n² arrays in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attention_cases import random_case, reference
+from regard import Trace, attention, attention_partial, attention_vjp, attention_weights
+from regard.functional import _blocked, _plan, _vjp
+
+SEEDS = range(0, 2000, 50)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Cut the small cases into many blocks: 3 queries by 2 keys."""
+    for module in (_blocked, _vjp, _plan):
+        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("first", SEEDS)
+def test_context_is_that_of_the_formula(first, implementation):
+    for seed in range(first, first + 50):
+        case = random_case(seed)
+        context, _, _ = reference(case)
+        ours = attention(case.q, case.k, case.v, **case.options, implementation=implementation)
+        assert ours.shape == context.shape
+        close(ours, context)
+
+
+@pytest.mark.parametrize("first", SEEDS)
+def test_weights_and_log_sum_exp_are_those_of_the_formula(first):
+    for seed in range(first, first + 50):
+        case = random_case(seed)
+        context, weights, lse = reference(case)
+        close(attention_weights(case.q, case.k, **case.options), weights)
+        cols = [0, -1]
+        part = attention_weights(case.q, case.k, **case.options, rows=slice(0, 3), cols=cols)
+        close(part, weights[..., :3, cols])
+        partial = attention_partial(case.q, case.k, case.v, **case.options)
+        close(partial.lse, lse)
+        close(partial.output, context)
+
+
+@pytest.mark.parametrize("first", SEEDS)
+def test_gradients_are_finite_differences_of_the_formula(first):
+    for seed in range(first, first + 10):
+        case = random_case(seed)
+        rng = np.random.default_rng(seed)
+        output, pullback = attention_vjp(case.q, case.k, case.v, **case.options)
+        close(output, reference(case)[0])
+        d_output = rng.standard_normal(output.shape)
+        gradients = pullback(d_output)
+        for name in ("q", "k", "v"):
+            given, gradient = getattr(case, name), getattr(gradients, name)
+            assert gradient.shape == given.shape
+            direction, step = rng.standard_normal(given.shape), 1e-6
+            ends = []
+            for sign in (1, -1):
+                setattr(case, name, given + sign * step * direction)
+                ends.append((reference(case)[0] * d_output).sum())
+            setattr(case, name, given)
+            slope = (ends[0] - ends[1]) / (2 * step)
+            np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("first", SEEDS)
+def test_stages_are_the_steps_of_the_direct_path(first):
+    for seed in range(first, first + 10):
+        case = random_case(seed)
+        trace = Trace()
+        attention(case.q, case.k, case.v, **case.options, trace=trace)
+        before = trace["scores"]
+        for stage in ("scores", "capped", "biased", "weights"):
+            before = trace[stage] if stage in trace else before
+            whole = attention_weights(case.q, case.k, **case.options, stage=stage)
+            np.testing.assert_array_equal(np.broadcast_to(whole, before.shape), before)
+            tile = attention_weights(case.q, case.k, **case.options, stage=stage, rows=[-1], cols=slice(1, 3))
+            close(tile, whole[..., -1:, 1:3])
+
+
+def test_the_same_bits_when_asked_twice():
+    for seed in range(100):
+        case = random_case(seed)
+        for implementation in ("direct", "blocked"):
+            first, second = (
+                attention(case.q, case.k, case.v, **case.options, implementation=implementation) for _ in range(2)
+            )
+            assert first.tobytes() == second.tobytes()
+        pullbacks = [attention_vjp(case.q, case.k, case.v, **case.options)[1](first) for _ in range(2)]
+        for one, other in zip(*pullbacks, strict=True):
+            assert one is None or one.tobytes() == other.tobytes()

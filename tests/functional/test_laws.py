@@ -1,0 +1,278 @@
+"""Laws that attention obeys, whatever the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attention_cases import random_case, reference
+from regard import RegardError, attention, attention_partial, attention_vjp, attention_weights, merge
+from regard.functional import ALiBi, Causal, KeyLengths, Segments, Window, _blocked, _plan, _vjp, alibi_slopes
+
+seeds = st.integers(0, 2**31)
+law = settings(max_examples=60, deadline=None)
+PATHS = ["direct", "blocked"]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    for module in (_blocked, _vjp, _plan):
+        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def one_head(seed, queries=6, keys=7, dim=4):
+    rng = np.random.default_rng(seed)
+    return rng, *(rng.standard_normal((n, dim)) for n in (queries, keys, keys))
+
+
+@law
+@given(seeds)
+def test_rows_sum_to_one_less_what_the_sink_gets(seed):
+    case = random_case(seed)
+    weights = attention_weights(case.q, case.k, **case.options)
+    some = case.seen.any(-1)
+    if case.sinks is None:
+        close(weights.sum(-1), some)
+    else:
+        *_, lse = reference(case)
+        sinks = case.sinks[:, None] if case.q.ndim > 2 else case.sinks
+        close(weights.sum(-1), 1 - np.exp(sinks - lse))
+
+
+@law
+@given(seeds)
+def test_permuting_keys_permutes_weights(seed):
+    rng, q, k, _ = one_head(seed)
+    order = rng.permutation(len(k))
+    mask = rng.random((len(q), len(k))) < 0.7
+    shuffled = attention_weights(q, k[order], mask=mask[:, order])
+    close(shuffled, attention_weights(q, k, mask=mask)[:, order])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@law
+@given(seeds)
+def test_a_change_in_the_future_leaves_the_past_unchanged(path, seed):
+    rng, q, k, v = one_head(seed, 7, 7)
+    now = int(rng.integers(0, 7))
+    options = {"causal": True, "implementation": path}
+    before = attention(q, k, v, **options)
+    for x in (k, v):
+        x[now:] = rng.choice([np.nan, np.inf, -np.inf, 1e300])
+    assert np.array_equal(attention(q, k, v, **options)[:now], before[:now])
+
+
+@law
+@given(seeds)
+def test_parts_merge_to_the_whole_in_any_split_and_order(seed):
+    case = random_case(seed)
+    rng = np.random.default_rng(seed)
+    if case.k.ndim < 3 or set(case.options) - {"scale", "softcap", "sinks"}:
+        case.options = {name: case.options[name] for name in case.options.keys() & {"scale", "softcap"}}
+    whole = attention_partial(case.q, case.k, case.v, **case.options)
+    without_sinks = {name: value for name, value in case.options.items() if name != "sinks"}
+    keys = case.k.shape[-2]
+    cuts = [0, *sorted(rng.integers(0, keys + 1, 3)), keys]
+    parts = [
+        attention_partial(case.q, case.k[..., a:b, :], case.v[..., a:b, :], **(case.options if a == 0 == i else without_sinks))
+        for i, (a, b) in enumerate(zip(cuts, cuts[1:], strict=False))
+    ]  # fmt: skip
+    shuffled = [parts[i] for i in rng.permutation(4)]
+    for merged in (
+        merge(*parts),
+        merge(*shuffled),
+        merge(merge(shuffled[0], shuffled[1]), merge(shuffled[2], shuffled[3])),
+        merge(shuffled[0], merge(shuffled[1], merge(*shuffled[2:]))),
+    ):
+        close(merged.output, whole.output)
+        close(merged.lse, whole.lse)
+    one, other = merge(parts[0], parts[3]), merge(parts[3], parts[0])
+    assert one.output.tobytes() == other.output.tobytes()
+    assert one.lse.tobytes() == other.lse.tobytes()
+
+
+def test_an_empty_part_is_the_identity():
+    _, q, k, v = one_head(0)
+    part = attention_partial(q, k, v)
+    empty = attention_partial(q, k[:0], v[:0])
+    assert (empty.output == 0).all()
+    assert (empty.lse == -np.inf).all()
+    for merged in (merge(part), merge(part, empty), merge(empty, part, empty)):
+        np.testing.assert_array_equal(merged.output, part.output)
+        np.testing.assert_array_equal(merged.lse, part.lse)
+    assert np.array_equal(merge(empty, empty).output, empty.output)
+    assert np.array_equal(merge(empty, empty).lse, empty.lse)
+
+
+def test_a_sink_is_a_part_of_its_own():
+    _, q, k, v = one_head(1)
+    sink = attention_partial(q, k[:0], v[:0], sinks=np.array([0.7]))
+    merged = merge(attention_partial(q, k, v), sink)
+    whole = attention_partial(q, k, v, sinks=np.array([0.7]))
+    close(merged.output, whole.output)
+    close(merged.lse, whole.lse)
+
+
+def test_parts_of_float32_merge_exactly_where_scores_are_large():
+    """With the log-sum-exp of 1e4 in float32, parts would count wrongly by a thousandth."""
+    rng = np.random.default_rng(2)
+    q, k, v = (rng.standard_normal((64, 8)).astype(np.float32) for _ in range(3))
+    q[:, 0] = k[:, 0] = 168.0  # every score is 1e4 and a little
+    whole = attention_partial(q, k, v)
+    merged = merge(*(attention_partial(q, k[a : a + 16], v[a : a + 16]) for a in (32, 0, 48, 16)))
+    assert np.abs(whole.lse).min() > 9e3
+    np.testing.assert_allclose(merged.output, whole.output, rtol=0, atol=2e-6)
+
+
+def test_only_parts_of_the_same_queries_merge():
+    _, q, k, v = one_head(0)
+    part = attention_partial(q, k, v)
+    with pytest.raises(RegardError, match=r"same queries and heads: output \(6, 4\).*output \(5, 4\)"):
+        merge(part, attention_partial(q[:5], k, v))
+    with pytest.raises(RegardError, match="at least one part"):
+        merge()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_window_that_covers_all_is_no_window(path):
+    _, q, k, v = one_head(3)
+    plain = attention(q, k, v, implementation=path)
+    for window in [(7, 7), (None, None), (None, 7), (7, None)]:
+        assert np.array_equal(attention(q, k, v, window=window, implementation=path), plain)
+    causal = attention(q, k, v, causal=True, implementation=path)
+    assert np.array_equal(attention(q, k, v, window=(None, 0), implementation=path), causal)
+    close(attention(q, k, v, mask=np.ones(7, bool), implementation=path), plain)
+    close(attention(q, k, v, key_lengths=7, implementation=path), plain)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e308])
+@law
+@given(seed=seeds)
+def test_what_is_hidden_never_shows(path, poison, seed):
+    """Not in the output, not in the weights, and not in the gradient of anything else."""
+    rng, q, k, v = one_head(seed)
+    hidden = rng.random((6, 7)) < 0.4
+    hidden[:, 2] = True
+    d_output = rng.standard_normal((6, 4))
+    bias = rng.standard_normal((6, 7))
+    options = {"mask": ~hidden, "implementation": path}
+    clean = attention(q, k, v, bias=bias, **options)
+    weights = attention_weights(q, k, bias=bias, **options)
+    gradients = attention_vjp(q, k, v, bias=bias, **options)[1](d_output)
+    k[2], v[2] = poison, poison
+    bias[hidden] = poison
+    assert np.array_equal(attention(q, k, v, bias=bias, **options), clean)
+    assert np.array_equal(attention_weights(q, k, bias=bias, **options), weights)
+    for ours, theirs in zip(attention_vjp(q, k, v, bias=bias, **options)[1](d_output), gradients, strict=True):
+        assert ours is None or np.array_equal(ours, theirs)
+
+
+def test_a_key_that_is_not_finite_and_seen_by_some_spares_the_gradients_of_the_others():
+    _, q, k, v = one_head(4, 7, 7)
+    k[5], v[5] = np.nan, np.inf
+    clean = attention_vjp(q[:5], k[:5], v[:5], causal=True)[1](np.ones((5, 4)))
+    output, pullback = attention_vjp(q, k, v, causal=True)
+    assert np.isfinite(output[:5]).all()
+    assert np.isnan(output[5:]).all()
+    close(pullback(np.ones((7, 4))).q[:5], clean.q)
+
+
+@law
+@given(seeds)
+def test_translation_of_scores_leaves_weights_unchanged(seed):
+    rng, q, k, _ = one_head(seed)
+    shift = rng.standard_normal((6, 1)) * 100
+    close(attention_weights(q, k, bias=np.broadcast_to(shift, (6, 7))), attention_weights(q, k))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_scaling_v_scales_the_output(path):
+    _, q, k, v = one_head(5)
+    out = attention(q, k, 4 * v, causal=True, implementation=path)
+    assert np.array_equal(out, 4 * attention(q, k, v, causal=True, implementation=path))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_of_plus_infinity_share_all_the_weight(path, dtype):
+    bias = np.array([[0, np.inf, 1, np.inf], [0, 1, 2, -np.inf]], dtype)
+    q, k, v = np.zeros((2, 1), dtype), np.zeros((4, 1), dtype), np.array([[1], [2], [3], [4]], dtype)
+    out = attention(q, k, v, bias=bias, implementation=path)
+    np.testing.assert_allclose(out[0], 3)
+    assert np.isfinite(out).all()
+    np.testing.assert_array_equal(attention_weights(q, k, bias=bias)[0], [0, 0.5, 0, 0.5])
+    np.testing.assert_array_equal(attention_weights(q, k, bias=bias, rows=0), [0, 0.5, 0, 0.5])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_visible_nan_shows_wherever_it_is(path):
+    q, k, v = np.ones((1, 2)), np.ones((2, 2)), np.array([[1.0], [5.0]])
+    assert np.isnan(attention(q, k, v, bias=np.array([[0, np.nan]]), implementation=path)).all()
+    assert np.isnan(attention(q, np.array([[1, 1], [np.nan, 1]]), v, implementation=path)).all()
+    assert np.isnan(attention(q, k, np.array([[1.0], [np.nan]]), implementation=path)).all()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_visible_infinity_counts_however_small_its_weight(path):
+    q, k, v = np.array([[1e4]]), np.array([[1.0], [-1.0]]), np.array([[1.0], [np.inf]])
+    for options in ({}, {"mask": np.ones((1, 2), bool)}, {"bias": np.zeros((1, 2))}):
+        assert attention(q, k, v, **options, implementation=path) == np.inf
+
+
+def test_a_bias_too_large_for_the_precision_is_not_a_mask():
+    q, k = np.ones((1, 2), np.float32), np.ones((2, 2), np.float32)
+    for number in (np.finfo(np.float64).min, np.finfo(np.float64).max):
+        weights = attention_weights(q, k, bias=np.full((1, 2), number))
+        np.testing.assert_array_equal(weights, [[0.5, 0.5]])
+
+
+def test_masks_combine_as_logic_does():
+    rng = np.random.default_rng(6)
+    q, k = rng.standard_normal((2, 9, 3))
+    ids = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2])
+    tri, same = np.tri(9, dtype=bool), ids[:, None] == ids
+    near = np.abs(np.subtract.outer(np.arange(9), np.arange(9))) <= 1
+    for rule, dense in [
+        (Causal() & Segments(ids), tri & same),
+        (Causal() | Segments(ids), tri | same),
+        (Segments(ids) & same.T & (Causal() | Window(1, 1)), same & (tri | near)),
+        (near | (Causal() & KeyLengths(3)), near | (tri & (np.arange(9) < 3))),
+    ]:
+        for path in PATHS:
+            ours = attention(q, k, k, mask=rule, implementation=path)
+            close(ours, attention(q, k, k, mask=dense, implementation="direct"))
+
+
+def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
+    """With a causal window of 2, packed documents and padding, the blocks read are counted by hand."""
+    read = []
+    score = _blocked.score
+    monkeypatch.setattr(
+        _blocked, "score", lambda p, rows, cols, **o: read.append((rows, cols)) or score(p, rows, cols, **o)
+    )
+    for module in (_blocked, _vjp, _plan):
+        monkeypatch.setattr(module, "block_sizes", lambda p: (4, 4))
+    q = k = v = np.random.default_rng(7).standard_normal((16, 3))
+    ids = np.repeat([0, 1], 8)
+    for options, blocks in [
+        ({}, 16),
+        ({"causal": True}, 10),
+        ({"window": (2, 0)}, 7),
+        ({"window": (2, 2)}, 10),
+        ({"mask": Segments(ids)}, 8),
+        ({"mask": Segments(ids) & Causal()}, 6),
+        ({"key_lengths": 5}, 8),
+        ({"mask": np.zeros((16, 16), bool)}, 0),
+        ({"mask": ids == 1}, 8),
+        ({"bias": ALiBi(alibi_slopes(1))}, 16),
+    ]:
+        read.clear()
+        attention(q, k, v, **options, implementation="blocked")
+        assert len(read) == blocks, options
