@@ -126,7 +126,7 @@ class AttentionMap:
     def nbytes(self) -> int:
         """Bytes of the queries and keys, and of two numbers for each row."""
         numbers = math.prod(self.q.shape) + math.prod(self.k.shape)
-        return numbers * bytes_of(self._problem) + 16 * math.prod(self.shape[:-1])
+        return int(numbers * bytes_of(self._problem) + 16 * math.prod(self.shape[:-1]))
 
     @property
     def lse(self) -> Array:

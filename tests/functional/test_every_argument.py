@@ -76,9 +76,10 @@ def test_stages_are_the_steps_of_the_direct_path(first):
         case = random_case(seed)
         trace = Trace()
         attention(case.q, case.k, case.v, **case.options, trace=trace)
-        before = trace["scores"]
+        step = "scores"
         for stage in ("scores", "capped", "biased", "weights"):
-            before = trace[stage] if stage in trace else before
+            step = stage if stage in trace else step
+            before = trace[step]
             whole = attention_weights(case.q, case.k, **case.options, stage=stage)
             np.testing.assert_array_equal(np.broadcast_to(whole, before.shape), before)
             tile = attention_weights(case.q, case.k, **case.options, stage=stage, rows=[-1], cols=slice(1, 3))

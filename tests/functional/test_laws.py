@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -76,13 +78,12 @@ def test_parts_merge_to_the_whole_in_any_split_and_order(seed):
     if case.k.ndim < 3 or set(case.options) - {"scale", "softcap", "sinks"}:
         case.options = {name: case.options[name] for name in case.options.keys() & {"scale", "softcap"}}
     whole = attention_partial(case.q, case.k, case.v, **case.options)
-    without_sinks = {name: value for name, value in case.options.items() if name != "sinks"}
     keys = case.k.shape[-2]
     cuts = [0, *sorted(rng.integers(0, keys + 1, 3)), keys]
-    parts = [
-        attention_partial(case.q, case.k[..., a:b, :], case.v[..., a:b, :], **(case.options if a == 0 == i else without_sinks))
-        for i, (a, b) in enumerate(zip(cuts, cuts[1:], strict=False))
-    ]  # fmt: skip
+    parts = []
+    for a, b in itertools.pairwise(cuts):
+        parts.append(attention_partial(case.q, case.k[..., a:b, :], case.v[..., a:b, :], **case.options))
+        case.options.pop("sinks", None)  # counts once, with any of the parts
     shuffled = [parts[i] for i in rng.permutation(4)]
     for merged in (
         merge(*parts),
@@ -95,6 +96,21 @@ def test_parts_merge_to_the_whole_in_any_split_and_order(seed):
     one, other = merge(parts[0], parts[3]), merge(parts[3], parts[0])
     assert one.output.tobytes() == other.output.tobytes()
     assert one.lse.tobytes() == other.lse.tobytes()
+
+
+@law
+@given(seeds)
+def test_a_part_of_the_keys_takes_the_offset_of_its_first_key(seed):
+    rng, q, k, v = one_head(seed)
+    cut, offset = int(rng.integers(0, 8)), int(rng.integers(-2, 5))
+    window, bias = (3, 1), ALiBi(alibi_slopes(1))
+    parts = [
+        attention_partial(q, k[a:b], v[a:b], causal=True, window=window, bias=bias, query_offset=offset - a)
+        for a, b in ((cut, 7), (0, cut))
+    ]
+    whole = attention_partial(q, k, v, causal=True, window=window, bias=bias, query_offset=offset)
+    close(merge(*parts).output, whole.output)
+    close(merge(*parts).lse, whole.lse)
 
 
 def test_an_empty_part_is_the_identity():
