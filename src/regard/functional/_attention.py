@@ -178,9 +178,8 @@ def attention_weights(
     >>> attention_weights(np.zeros((2, 3)), np.zeros((2, 3)), causal=True, rows=1, cols=0)
     array(0.5)
     """
-    if stage not in ("scores", "capped", "biased", "weights"):
-        raise RegardError(f"stage must be scores, capped, biased or weights, got {stage!r}")
     p = problem(q, k, **options)
+    _check_stage(stage)
     if rows is not None or cols is not None:
         return tile_of(p.widened(), rows, cols, stage)
     if stage != "weights":
@@ -203,6 +202,7 @@ def tile_of(
 
     `known` normalises all rows; without it those asked for are gone through once more.
     """
+    _check_stage(stage)
     row, row_axis = _index("rows", p.grid, rows, p.grid.queries)
     col, col_axis = _index("cols", p.grid, cols, p.grid.keys)
     tile = score(p, row, col)
@@ -219,6 +219,11 @@ def tile_of(
     part = part[..., 0] if not col_axis else part
     part = (part[..., 0, :] if col_axis else part[..., 0]) if not row_axis else part
     return p.grid.xp.astype(part, p.dtype, copy=False)
+
+
+def _check_stage(stage: str) -> None:
+    if stage not in ("scores", "capped", "biased", "weights"):
+        raise RegardError(f"stage must be scores, capped, biased or weights, got {stage!r}")
 
 
 def _index(name: str, grid: Grid, index: Any, length: int) -> tuple[Index, bool]:

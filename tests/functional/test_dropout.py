@@ -1,0 +1,89 @@
+"""Dropout of weights: from an explicit generator, the same for every way of computing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attention_cases import random_case
+from regard import RegardError, Trace, attention, attention_vjp, attention_weights, explain_plan
+from regard.functional import _blocked, _plan, _vjp
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    for module in (_blocked, _vjp, _plan):
+        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+
+
+def dropping(seed, rate=0.4):
+    return {"dropout": rate, "rng": np.random.default_rng(seed)}
+
+
+def test_all_paths_drop_the_same_weights():
+    for seed in range(200):
+        case = random_case(seed)
+        direct, blocked = (
+            attention(case.q, case.k, case.v, **case.options, **dropping(seed), implementation=path)
+            for path in ("direct", "blocked")
+        )
+        np.testing.assert_allclose(blocked, direct, rtol=1e-10, atol=1e-12)
+        traced = attention(case.q, case.k, case.v, **case.options, **dropping(seed), trace=Trace())
+        assert np.array_equal(traced, direct)  # the same numbers whether weights are asked for or not
+        weights = attention_weights(case.q, case.k, **case.options, **dropping(seed))
+        v = case.v if case.v.ndim == 2 else np.repeat(case.v, case.q.shape[-3] // case.v.shape[-3], -3)
+        np.testing.assert_allclose(weights @ v, direct, rtol=1e-10, atol=1e-12)
+        part = attention_weights(case.q, case.k, **case.options, **dropping(seed), rows=slice(1, None), cols=[-1])
+        np.testing.assert_allclose(part, weights[..., 1:, -1:], rtol=1e-10, atol=1e-12)
+
+
+def test_gradients_are_those_of_the_dropped_weights():
+    q, k, v = (np.random.default_rng(1).standard_normal(shape) for shape in ((5, 3), (7, 3), (7, 2)))
+    output, pullback = attention_vjp(q, k, v, causal=True, **dropping(0))
+    assert np.array_equal(output, attention(q, k, v, causal=True, **dropping(0), implementation="blocked"))
+    gradients = pullback(np.ones_like(output))
+    given = {"q": q, "k": k, "v": v}
+    for name, x in given.items():
+        for index in np.ndindex(*x.shape):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = x.copy()
+                moved[index] += step
+                ends.append(attention(**{**given, name: moved}, causal=True, **dropping(0)).sum())
+            slope = (ends[0] - ends[1]) / 2e-6
+            np.testing.assert_allclose(getattr(gradients, name)[index], slope, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_the_rate_is_the_share_that_is_dropped_and_the_mean_stays(rate):
+    q, k = np.zeros((2, 3, 200, 1)), np.zeros((2, 3, 300, 1))
+    weights = attention_weights(q, k, **dropping(7, rate)) * 300
+    assert set(np.unique(weights.round(9))) == {0.0, round(1 / (1 - rate), 9)}
+    count = weights.size
+    assert abs((weights == 0).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / count)
+    kept = weights > 0
+    # No two rows, columns, heads or entries drop alike, and neighbours know nothing of each other.
+    for axis in range(4):
+        together = (kept & np.roll(kept, 1, axis)).mean()
+        assert abs(together - (1 - rate) ** 2) < 6 * np.sqrt(1 / count)
+
+
+def test_calls_draw_anew_from_the_generator():
+    q = k = v = np.random.default_rng(0).standard_normal((6, 3))
+    rng = np.random.default_rng(5)
+    first, second = (attention(q, k, v, dropout=0.5, rng=rng) for _ in range(2))
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, attention(q, k, v, **dropping(5, 0.5)))
+    state = np.random.default_rng(5)
+    explain_plan(q, k, v)
+    assert np.array_equal(attention(q, k, v, dropout=0.0, rng=state), attention(q, k, v))
+    assert state.bit_generator.state == np.random.default_rng(5).bit_generator.state  # a rate of 0 draws nothing
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1, 1.5, np.nan, "0.5", True])
+def test_a_rate_that_cannot_be_is_told(rate):
+    q = np.zeros((2, 2))
+    with pytest.raises(RegardError, match="dropout must be a share from 0 up to but not 1"):
+        attention(q, q, q, dropout=rate, rng=np.random.default_rng(0))
+    with pytest.raises(RegardError, match="give rng="):
+        attention(q, q, q, dropout=0.5)

@@ -1,0 +1,168 @@
+"""A map that is never held whole agrees in everything with the array of weights that it stands for."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from attention_cases import random_case, reference
+from regard import AttentionMap, RegardError, attention_map
+from regard.functional import Causal, _attention, rotary, rotary_pairs
+
+SEEDS = range(0, 600, 60)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    for module in (attention_map, _attention):
+        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+
+
+def cases(first):
+    for seed in range(first, first + 60):
+        case = random_case(seed)
+        _, weights, lse = reference(case)
+        yield np.random.default_rng(seed), case, weights, lse, AttentionMap(case.q, case.k, **case.options)
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("first", SEEDS)
+def test_indexing_is_that_of_the_array(first):
+    for rng, _, weights, lse, look in cases(first):
+        close(look.lse, lse)
+        close(look.weights(), weights)
+        cell = tuple(int(rng.integers(-n, n)) for n in weights.shape)
+        few = tuple(slice(int(rng.integers(0, n)), None, int(rng.integers(1, 3))) for n in weights.shape)
+        mixed = tuple(a if rng.random() < 0.5 else b for a, b in zip(cell, few, strict=True))
+        picked = rng.integers(0, weights.shape[-1], 3)
+        for index in (cell, few, mixed, cell[:-1], cell[:-2], cell[0], few[0], (..., picked), (cell[0], ..., cell[-1])):
+            part = look[index]
+            assert np.shape(part) == weights[index].shape
+            close(part, weights[index])
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("first", SEEDS)
+def test_overviews_are_those_of_the_array(first):
+    for _, case, weights, _, look in cases(first):
+        some = np.where(weights > 0, weights, 1)
+        close(look.entropy(), -(weights * np.log(some)).sum(-1))
+        close(look.received(), weights.sum(-2))
+        queries, keys = weights.shape[-2:]
+        offset = np.asarray(case.options.get("query_offset", keys - queries))
+        offset = offset[..., None, None, None] if offset.ndim else offset
+        away = np.abs(np.arange(keys) - (np.arange(queries)[:, None] + offset))
+        mass = weights.sum(-1)
+        close(look.distance(), (weights * away).sum(-1) / np.where(mass == 0, 1, mass))
+        for size in ((1, 1), (2, 3), (5, 4), (20, 20)):
+            rows, cols = (
+                [i * n // min(p, n) for i in range(min(p, n))] for p, n in zip(size, (queries, keys), strict=True)
+            )
+            largest = np.maximum.reduceat(np.maximum.reduceat(weights, rows, -2), cols, -1)
+            close(look.pooled(size), largest)
+            counts = np.diff([*rows, queries])[:, None] * np.diff([*cols, keys])
+            close(look.pooled(size, "mean"), np.add.reduceat(np.add.reduceat(weights, rows, -2), cols, -1) / counts)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("first", SEEDS)
+def test_top_names_the_largest_and_never_what_is_hidden(first):
+    for _, case, weights, _, look in cases(first):
+        best, keys = look.top(3)
+        count = min(3, weights.shape[-1])
+        close(best[..., :count], np.sort(weights, -1)[..., ::-1][..., :count])
+        seen = np.broadcast_to(case.seen, weights.shape)
+        assert np.array_equal((keys >= 0).sum(-1), np.minimum(seen.sum(-1), 3))
+        named = np.take_along_axis(weights, np.where(keys < 0, 0, keys), -1)
+        close(np.where(keys < 0, 0, named), best)
+        assert (np.take_along_axis(seen, np.where(keys < 0, 0, keys), -1) | (keys < 0)).all()
+
+
+def test_of_equal_weights_top_names_the_first_key():
+    assert AttentionMap(np.zeros((1, 2)), np.zeros((9, 2))).top(4).keys.tolist() == [[0, 1, 2, 3]]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("first", SEEDS)
+def test_heads_and_entries_are_maps_of_their_own(first):
+    for rng, _, weights, _, look in cases(first):
+        lead = weights.shape[:-2]
+        index = tuple(int(rng.integers(0, n)) if rng.random() < 0.6 else slice(None, None, 2) for n in lead)
+        part, expected = look.entry(*index), weights[index]
+        assert part.shape == expected.shape
+        close(part[...], expected)
+        close(part.received(), expected.sum(-2))
+        close(part.pooled((2, 2), "mean").mean(), look.entry(*index).pooled((2, 2), "mean").mean())
+        if expected.ndim > 2:
+            close(part.entry(-1)[...], expected[-1])
+
+
+def test_products_sum_to_the_score_and_name_the_shared_head(rng):
+    q, k = rng.standard_normal((2, 6, 5, 8)).astype("f4"), rng.standard_normal((2, 3, 7, 8)).astype("f4")
+    for positions in (np.arange(5) + 10, np.arange(5) + 1000):
+        look = AttentionMap(
+            rotary(q, positions, rotary_dim=6), rotary(k, np.arange(7) + positions[0] - 10, rotary_dim=6), softcap=3.0
+        )
+        scores = look.tile(stage="scores")
+        by_dim = look.products(1, 5, 2, 4)
+        assert by_dim.kv_head == 2
+        assert by_dim.dims == [(d,) for d in range(8)]
+        by_pair = look.products(1, 5, 2, 4, dims=rotary_pairs(8, rotary_dim=6))
+        assert by_pair.dims == [(0, 3), (1, 4), (2, 5), (6,), (7,)]
+        for found in (by_dim, by_pair):
+            np.testing.assert_allclose(found.products.sum(), scores[1, 5, 2, 4], rtol=0, atol=1e-5)
+            np.testing.assert_allclose(found.score, scores[1, 5, 2, 4], rtol=0, atol=1e-5)
+        if positions[0] == 10:
+            first = by_dim, by_pair
+    # What a pair gives does not depend on where the text begins; what one dimension gives does.
+    np.testing.assert_allclose(by_pair.products, first[1].products, atol=1e-5)
+    assert np.abs(by_dim.products - first[0].products).max() > 1e-2
+
+
+def test_memory_grows_with_the_text_not_with_its_square(rng):
+    n = 16_384
+    q, k = (rng.standard_normal((n, 16)).astype(np.float32) for _ in range(2))
+    look = AttentionMap(q, k, mask=Causal(), window=(2000, 0))
+    assert look.nbytes < 3e6
+    tracemalloc.start()
+    try:
+        tile = look[8000:8512, 7500:8012]
+        overview = look.pooled((128, 128))
+        top = look.top(2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 150e6  # n² weights are 1,074 MB
+    assert overview.shape == (128, 128)
+    assert overview.max() == top.weights.max()
+    np.testing.assert_allclose(look[8000].sum(), 1, atol=1e-6)
+    np.testing.assert_allclose(tile[0], look[8000, 7500:8012])
+
+
+def test_mistakes_are_told(rng):
+    look = AttentionMap(rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 7, 4)))
+    for bad, message in [
+        (lambda: look[2], "outside an axis of 2"),
+        (lambda: look[0, 5], "rows 5 is outside the 5"),
+        (lambda: look[0, 0, -8], "cols -8 is outside the 7"),
+        (lambda: look[0, 0, 0, 0], "too many indices"),
+        (lambda: look[0, [[1]]], "a row of integers"),
+        (lambda: look[0, 0.5], "rows must be an integer"),
+        (lambda: look[[0, 1]], "taken by integers and slices"),
+        (lambda: look.entry(0, 0), "2 indices for the 1 axes"),
+        (lambda: look.pooled((0, 3)), "at least one cell"),
+        (lambda: look.pooled((2, 2), "median"), "max or mean"),
+        (lambda: look.top(0), "at least 1"),
+        (lambda: look.products(0, 0), "3 indices, got 2"),
+        (lambda: look.products(0, 0, 0, dims=[(0, 1)]), "each of the 4 dimensions once"),
+        (lambda: look.tile(stage="softmax"), "stage must be"),
+    ]:
+        with pytest.raises(RegardError, match=message):
+            bad()
+    assert repr(look) == "<AttentionMap 2 × 5 × 7 in 0.0 MB>"
