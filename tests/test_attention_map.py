@@ -126,23 +126,23 @@ def test_products_sum_to_the_score_and_name_the_shared_head(rng):
 
 
 def test_memory_grows_with_the_text_not_with_its_square(rng):
-    n = 16_384
+    n = 8192
     q, k = (rng.standard_normal((n, 16)).astype(np.float32) for _ in range(2))
     look = AttentionMap(q, k, mask=Causal(), window=(2000, 0))
-    assert look.nbytes < 3e6
+    assert look.nbytes < 1.5e6
     tracemalloc.start()
     try:
-        tile = look[8000:8512, 7500:8012]
+        tile = look[6000:6512, 5500:6012]
         overview = look.pooled((128, 128))
         top = look.top(2)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 150e6  # n² weights are 1,074 MB
+    assert peak < 100e6  # n² weights are 268 MB, and 537 MB in float64
     assert overview.shape == (128, 128)
     assert overview.max() == top.weights.max()
-    np.testing.assert_allclose(look[8000].sum(), 1, atol=1e-6)
-    np.testing.assert_allclose(tile[0], look[8000, 7500:8012])
+    np.testing.assert_allclose(look[6000].sum(), 1, atol=1e-6)
+    np.testing.assert_allclose(tile[0], look[6000, 5500:6012])
 
 
 def test_mistakes_are_told(rng):
