@@ -62,7 +62,7 @@ _FORMULAS = {
     "hidden": "activation(x · W_up (+ b_up))",
 }
 _OUTPUTS = {
-    "attn": "heads side by side (· W_o + b_o)",
+    "attn": "heads side by side (· W_o (+ b_o))",
     "mlp": "hidden · W_down (+ b_down)",
     "": "what leaves the layer",
 }
