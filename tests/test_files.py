@@ -33,6 +33,11 @@ def test_the_file_holds_what_was_written(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"cannot write '.*a\\x00b': no file can have this name"):
+        write(f"{tmp_path}/a\0b")
+
+
 def test_nothing_else_is_left_beside_it(tmp_path: Path) -> None:
     write(tmp_path / "a")
     assert names_in(tmp_path) == ["a"]

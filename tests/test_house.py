@@ -31,6 +31,7 @@ FLOORS = (
     ("regard.functional",),
     ("regard._safetensors", "regard._steps", "regard._recorder"),
     ("regard._encoding", "regard._files"),
+    ("regard._checks",),
     ("regard._errors", "regard._typing", "regard._version"),
 )
 

@@ -71,15 +71,27 @@ class Encoding:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Encoding:
-        """Make an encoding from what `to_dict` returned, also after a trip through JSON."""
+        """Make an encoding from what `to_dict` returned, also after a trip through JSON.
+
+        Raises
+        ------
+        RegardError
+            A field is missing or of another kind, an id is negative, or a span lies outside the text.
+        """
         try:
-            return cls(
-                text=str(fields["text"]),
-                ids=tuple(int(i) for i in fields["ids"]),
-                tokens=tuple(str(t) for t in fields["tokens"]),
-                special=tuple(bool(s) for s in fields["special"]),
-                words=tuple(None if w is None else int(w) for w in fields["words"]),
-                spans=tuple((int(a), int(b)) for a, b in fields["spans"]),
-            )
+            text, spans = fields["text"], tuple((a, b) for a, b in fields["spans"])
+            ids, tokens, special, words = (tuple(fields[name]) for name in ("ids", "tokens", "special", "words"))
+            sound = {
+                "text": isinstance(text, str),
+                "ids": all(type(i) is int and 0 <= i < 2**63 for i in ids),
+                "tokens": all(isinstance(token, str) for token in tokens),
+                "special": all(isinstance(s, bool) for s in special),
+                "words": all(word is None or (type(word) is int and word >= 0) for word in words),
+                "spans": all(type(a) is type(b) is int and 0 <= a <= b <= len(text) for a, b in spans),
+            }
         except (KeyError, TypeError, ValueError) as error:
             raise RegardError(f"not an encoding: {error!r}") from error
+        for name, fine in sound.items():
+            if not fine:
+                raise RegardError(f"not an encoding: its {name} are {ascii(fields[name])[:80]}")
+        return cls(text, ids, tokens, special, words, spans)

@@ -29,7 +29,10 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     BrokenPipeError
         The reader of a pipe went away, which is no mistake of the caller.
     """
-    target = Path(os.path.realpath(path))  # a link is followed: what it points to is what is replaced
+    try:
+        target = Path(os.path.realpath(path))  # a link is followed: what it points to is what is replaced
+    except ValueError as error:
+        raise RegardError(f"cannot write {str(path)!r}: no file can have this name ({error})") from error
     # Its own short name: one made from the target's could pass the limit of 255 bytes.
     part = target.parent / f".regard-{secrets.token_hex(8)}.part"
     try:

@@ -32,6 +32,9 @@ class Recorder(Protocol):
     def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Take note of what is being computed: the model's name and each text of the batch."""
 
+    def finish(self) -> None:
+        """Take note that a model's run is over: the place to complain of a name that was that of no step."""
+
 
 class Silent:
     """The recorder that records nothing."""
@@ -54,6 +57,9 @@ class Silent:
         """Take no note."""
 
     def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
+        """Take no note."""
+
+    def finish(self) -> None:
         """Take no note."""
 
 

@@ -34,7 +34,10 @@ class Step:
 
 
 def formula(name: str) -> str:
-    """Return how the value that is called `name` is computed, in the letters of the vocabulary."""
+    """Return how the value that is called `name` is computed, in the letters of the vocabulary.
+
+    What stands in brackets is there where the layer has such parameters.
+    """
     *scope, last = name.split(".")
     if last == "output":
         return _OUTPUTS.get(scope[-1] if scope else "", "what leaves the block")
@@ -47,18 +50,19 @@ _FORMULAS = {
     "type_embeddings": "the row of the segment",
     "embeddings": "sum of the embeddings above",
     "normed_embeddings": "norm(embeddings)",
-    "q": "x · W_q, split into heads",
-    "k": "x · W_k, split into heads",
-    "v": "x · W_v, split into heads",
-    "scores": "q · kᵀ / √D",
+    "q": "x · W_q (+ b_q), split into heads",
+    "k": "x · W_k (+ b_k), split into heads",
+    "v": "x · W_v (+ b_v), split into heads",
+    "scores": "q · kᵀ × scale",
+    "capped": "softcap · tanh(scores / softcap)",
     "biased": "scores + bias, and −∞ where hidden",
     "weights": "softmax(scores), each row sums to 1",
     "context": "weights · v",
     "attn_residual": "x + attn.output, normed where the norm stands behind",
-    "hidden": "activation(x · W_up)",
+    "hidden": "activation(x · W_up (+ b_up))",
 }
 _OUTPUTS = {
-    "attn": "heads side by side · W_o",
-    "mlp": "hidden · W_down",
+    "attn": "heads side by side (· W_o (+ b_o))",
+    "mlp": "hidden · W_down (+ b_down)",
     "": "what leaves the layer",
 }

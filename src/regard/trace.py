@@ -23,6 +23,7 @@ from regard._recorder import SILENT, Recorder
 from regard._safetensors import SafetensorsFile, write_safetensors
 from regard._steps import Step, formula
 from regard._typing import Array
+from regard.functional._arrays import as_array, namespace
 
 __all__ = ["SILENT", "Edit", "Recorder", "Step", "Trace"]
 
@@ -40,7 +41,11 @@ class Trace:
         Record these names alone. ``*`` stands for anything: ``"blocks.*.attn.weights"``. Everything by default.
     edit : mapping of str to function, optional
         Names (``*`` as above) and what to do to the value there: the function gets a copy and returns an array
-        of the same shape, with which the computation runs on. What is recorded is the edited value.
+        of the same shape, with which the computation runs on. What is recorded is the edited value. A model says
+        at the end of its run when a name was that of no step; after a bare layer ask `unused`.
+
+    Values of other array libraries are recorded, and given to an edit, as NumPy arrays (bfloat16 as float32); what
+    an edit returns goes back to the library and device it came from, without a gradient.
 
     Attributes
     ----------
@@ -66,8 +71,14 @@ class Trace:
         self.model = ""
         self.encodings: tuple[Encoding, ...] = ()
         self._only = None if only is None else (only,) if isinstance(only, str) else tuple(only)
+        if not isinstance(edit, Mapping | None):
+            raise RegardError(f"edit maps names to functions, {{'blocks.0.attn.weights': function}}, got {edit!r}")
         self._edit = dict(edit or {})
+        for name, function in self._edit.items():
+            if not callable(function):
+                raise RegardError(f"the edit of {name} must be a function of the array there, got {function!r}")
         self._prefix = ""
+        self._taps: dict[str, None] = {}  # every name that came by, kept or not, in order
         self._values: dict[str, np.ndarray] = {}
         self._axes: dict[str, str] = {}
 
@@ -75,15 +86,15 @@ class Trace:
 
     def __call__(self, name: str, value: Array, axes: str) -> Array:
         """Record `value` as `name` in the current scope and return it, or what an edit makes of it."""
-        full = self._prefix + name
+        full = self._full(name)
         for pattern, function in self._edit.items():
             if fnmatch.fnmatchcase(full, pattern):
                 value = _edited(full, value, function)
         if self._is_kept(full):
             if full in self._values:
                 raise RegardError(f"{full} is recorded already; a second run needs a new Trace()")
-            self._values[full] = np.array(value)
             self._axes[full] = _fitted(full, axes, value.ndim)
+            self._values[full] = _to_numpy(value)
         return value
 
     @contextmanager
@@ -98,7 +109,7 @@ class Trace:
 
     def wants(self, name: str) -> bool:
         """Tell whether a tap called `name` in this scope would be kept or edited."""
-        full = self._prefix + name
+        full = self._full(name)
         return self._is_kept(full) or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
 
     def keep_attention(self, problem: Any) -> None:
@@ -108,6 +119,25 @@ class Trace:
         """Take note of what is being computed: the model's name and each text of the batch."""
         self.model = model
         self.encodings = tuple(encodings)
+
+    def finish(self) -> None:
+        """Take note that a model's run is over.
+
+        Raises
+        ------
+        RegardError
+            The name of an edit was that of no step, so that the answer is not edited. (Inside a `scope` a larger
+            computation goes on, which may still come to it.)
+        """
+        idle = [pattern for pattern in self.unused() if pattern in self._edit]
+        if idle and not self._prefix:
+            named = "; ".join(f"{pattern!r} ({_near(pattern, self._taps)})" for pattern in idle)
+            raise RegardError(f"edit= names what is no step of this run, so it changed nothing there: {named}")
+
+    def _full(self, name: str) -> str:
+        full = self._prefix + name
+        self._taps[full] = None
+        return full
 
     def _is_kept(self, full: str) -> bool:
         return self._only is None or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._only)
@@ -123,6 +153,11 @@ class Trace:
         self[name]
         return self._axes[name]
 
+    def unused(self) -> tuple[str, ...]:
+        """Return the names of ``only`` and ``edit`` that were, so far, those of no step."""
+        patterns = dict.fromkeys((*(self._only or ()), *self._edit))
+        return tuple(p for p in patterns if not any(fnmatch.fnmatchcase(tap, p) for tap in self._taps))
+
     def steps(self) -> tuple[Step, ...]:
         """Return the recorded values as a table: name, formula, axes (with the shape) and values of each step."""
         return tuple(Step(name, formula(name), self._axes[name], values) for name, values in self._values.items())
@@ -130,10 +165,8 @@ class Trace:
     def __getitem__(self, name: str) -> np.ndarray:
         """Return the value recorded as `name`."""
         if name not in self._values:
-            close = difflib.get_close_matches(name, self._values, n=3, cutoff=0.5)
-            recorded = f"near it are {', '.join(close)}" if close else f"{len(self._values)} names were recorded"
             only = f", with only={', '.join(self._only)}" if self._only is not None else ""
-            raise RegardError(f"the trace has no {name!r}; {recorded}{only}")
+            raise RegardError(f"the trace has no {name!r}; {_near(name, self._values)}{only}")
         return self._values[name]
 
     def __contains__(self, name: object) -> bool:
@@ -147,7 +180,9 @@ class Trace:
 
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""
-        return f"<Trace{of}: {len(self)} values, {sum(v.nbytes for v in self._values.values()) / 1e6:.1f} MB>"
+        size = sum(values.nbytes for values in self._values.values()) / 1e6
+        unused = f"; no step is called {', '.join(self.unused())}" if self._taps and self.unused() else ""
+        return f"<Trace{of}: {len(self)} values, {size:.1f} MB{unused}>"
 
     # Keeping
 
@@ -159,8 +194,9 @@ class Trace:
         Raises
         ------
         RegardError
-            The file cannot be written.
+            The file cannot be written, or the number of texts is not that of the batch.
         """
+        self._check_texts()
         metadata = {
             "format": _FORMAT,
             "model": self.model,
@@ -188,19 +224,59 @@ class Trace:
             trace.model = file.metadata["model"]
             trace.encodings = tuple(Encoding.from_dict(fields) for fields in encodings)
             # A safetensors file orders its tensors by itself; the axes keep the order of computation.
-            for name, axes in json.loads(file.metadata["axes"]).items():
+            axes = json.loads(file.metadata["axes"])
+            if axes.keys() != set(file):
+                raise RegardError(
+                    f"axes are given for {len(axes)} names, which are not those of its {len(file)} values"
+                )
+            for name, letters in axes.items():
                 trace._values[name] = file[name]
-                trace._axes[name] = _fitted(name, axes, file[name].ndim)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+                trace._axes[name] = _fitted(name, letters, file[name].ndim)
+            trace._check_texts()
+        except RegardError as error:
+            raise RegardError(f"{path} is a damaged trace: {error}") from error
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise RegardError(f"{path} is a damaged trace: {error!r}") from error
         return trace
 
+    def _check_texts(self) -> None:
+        for name, axes in self._axes.items():
+            if self.encodings and axes.startswith("B ") and len(self._values[name]) != len(self.encodings):
+                raise RegardError(
+                    f"{len(self.encodings)} texts are described, but {name} has a batch of {len(self._values[name])}"
+                )
+
+
+def _near(name: str, names: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"near it are {', '.join(close)}" if close else f"none of the {len(names)} names is near"
+
+
+def _to_numpy(value: Array) -> np.ndarray:
+    """Return a copy of an array of any library; bfloat16, which NumPy does not know, becomes float32."""
+    if hasattr(value, "detach"):  # PyTorch: away from the gradient and the accelerator
+        value = value.detach().cpu()
+    if "bfloat16" in str(value.dtype):
+        value = namespace(value).astype(value, namespace(value).float32)
+    return np.array(np.asarray(value))
+
 
 def _edited(name: str, value: Array, function: Edit) -> Array:
-    changed = np.asarray(function(np.array(value)))
-    if changed.shape != value.shape:
-        raise RegardError(f"the edit of {name} returned shape {changed.shape} in place of {value.shape}")
-    return changed.astype(value.dtype, copy=False)
+    copy = _to_numpy(value)
+    dtype = copy.dtype
+    returned = function(copy)
+    if returned is None:
+        raise RegardError(f"the edit of {name} returned nothing; return the array")
+    changed = _to_numpy(as_array(returned, f"what the edit of {name} returned"))
+    if changed.shape != tuple(value.shape):
+        raise RegardError(f"the edit of {name} returned shape {changed.shape} in place of {tuple(value.shape)}")
+    if not np.can_cast(changed.dtype, dtype, "same_kind"):
+        raise RegardError(f"the edit of {name} returned {changed.dtype} in place of {dtype}; convert it")
+    if isinstance(value, np.ndarray):
+        return changed.astype(value.dtype, copy=False)
+    from array_api_compat import device
+
+    return namespace(value).asarray(changed, dtype=value.dtype, device=device(value))
 
 
 def _fitted(name: str, axes: str, ndim: int) -> str:
@@ -210,6 +286,8 @@ def _fitted(name: str, axes: str, ndim: int) -> str:
     are not there: the weights of one head, ``... H T S``, may be just ``T S``.
     """
     letters = axes.split()
+    if not all(letter.isidentifier() for letter in letters[letters[:1] == ["..."] :]):
+        raise RegardError(f"{name} has the axes {axes!r}; give a letter for each, such as 'B H T S'")
     if letters[:1] == ["..."]:
         letters = letters[1:]
         if ndim > len(letters):
@@ -218,4 +296,4 @@ def _fitted(name: str, axes: str, ndim: int) -> str:
         return " ".join(letters[len(letters) - ndim :])
     if ndim != len(letters):
         raise RegardError(f"{name} has {ndim} dimensions but the axes {axes!r}")
-    return axes
+    return " ".join(letters)

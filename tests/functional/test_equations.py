@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
@@ -76,6 +77,26 @@ def test_gelu_keeps_short_floats_short():
     assert F.gelu(np.float16([1.0])).dtype == np.float16
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_large_numbers_neither_overflows_nor_warns(approximate):
+    for dtype in (np.float32, np.float64, np.longdouble):
+        far = np.finfo(dtype).max
+        assert list(F.gelu(np.array([-far, -1e4, 1e4, far], dtype), approximate)) == [0, 0, dtype(1e4), far]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps == np.finfo(np.float64).eps, reason="long doubles are doubles here")
+def test_gelu_of_long_doubles_is_at_least_as_good_as_of_doubles():
+    x = np.linspace(-5, 5, 101)
+    np.testing.assert_allclose(F.gelu(x.astype(np.longdouble)), F.gelu(x), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh"])
+def test_the_names_of_the_tanh_formula_mean_it(name):
+    x = np.linspace(-3, 3, 7)
+    np.testing.assert_array_equal(F.activation(name)(x), F.gelu(x, "tanh"))
+    assert not np.array_equal(F.activation(name)(x), F.gelu(x))
+
+
 def test_unknown_activations_are_errors():
     with pytest.raises(RegardError, match=r'approximate is "none" or "tanh"'):
         F.gelu(np.ones(2), "erf")
@@ -85,6 +106,7 @@ def test_unknown_activations_are_errors():
 
 def test_relu():
     np.testing.assert_array_equal(F.relu(np.array([-1.0, 0.0, 2.0])), [0, 0, 2])
+    assert F.relu([-1, 2]).dtype == np.float64
 
 
 def test_layer_norm_by_hand():
@@ -114,15 +136,49 @@ def test_linear_is_x_times_w_plus_b(rng):
     np.testing.assert_allclose(F.linear(x, w, b), np.einsum("bte,ef->btf", x, w) + b, rtol=1e-12)
 
 
+def test_linear_counts_integers_as_doubles():
+    product = F.linear(np.int8([[100, 100]]), np.int8([[2], [2]]))
+    assert (product.dtype, product.tolist()) == (np.float64, [[400.0]])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_linear_computes_short_floats_in_float32_and_rounds_once(rng, dtype):
+    x, w, b = (rng.standard_normal(shape).astype(dtype) for shape in ((5, 101), (101, 7), (7,)))
+    product = F.linear(x, w, b)
+    assert product.dtype == dtype
+    np.testing.assert_array_equal(product, F.linear(*(a.astype(np.float32) for a in (x, w, b))).astype(dtype))
+
+
+def test_lists_will_do_for_every_array():
+    np.testing.assert_array_equal(F.linear([1, 2], [[1, 0], [0, 1]], [3, 4]), [4, 6])
+    np.testing.assert_array_equal(F.layer_norm([[1, 3]], [1, 2], [0, 1], eps=0), [[-1, 3]])
+    np.testing.assert_array_equal(F.table_positions([[1, 2], [3, 4]], 1, offset=1), [[3, 4]])
+    np.testing.assert_array_equal(F.merge_heads(F.split_heads([[1, 2]], 2).tolist()), [[1, 2]])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: F.linear(np.ones((2, 2), bool), np.ones((2, 2), bool)), r"bool; convert it"),
+        (lambda: F.relu(np.ones(2, bool)), r"bool; convert it"),
+        (lambda: F.relu(np.ones(2, complex)), r"complex128; convert it"),
+        (lambda: F.layer_norm(np.float64(3)), r"x \(\) has no features"),
+        (lambda: F.layer_norm(np.ones((2, 0))), r"x \(2, 0\) has no features"),
+        (lambda: F.layer_norm(np.ones(2), eps=-1), r"eps must be .* got -1"),
+        (lambda: F.split_heads(np.ones(4), 2), r"x \(4,\) needs at least 2 axes, T \(H D\)"),
+        (lambda: F.split_heads(np.ones((2, 4)), 2.0), r"num_heads must be a whole number of at least 1, got 2\.0"),
+        (lambda: F.merge_heads(np.ones((4, 2))), r"x \(4, 2\) needs at least 3 axes, H T D"),
+        (lambda: F.sinusoidal_positions(2.5, 4), r"length must be a whole number of at least 0, got 2\.5"),
+        (lambda: F.sinusoidal_positions(2, 4, base=0), r"base must be .* got 0"),
+        (lambda: F.table_positions(np.ones(5), 2), r"two axes, P E, got \(5,\)"),
+        (lambda: F.table_positions(np.ones((5, 3)), -2, offset=3), r"length must be .* got -2"),
+        (lambda: F.table_positions(np.ones((5, 3)), 2, offset=-3), r"offset must be .* got -3"),
         (lambda: F.linear(np.ones((2, 3)), np.ones((5, 3))), r"x \(2, 3\) times weight \(5, 3\).*weight\.T"),
         (lambda: F.linear(np.ones((2, 3)), np.ones((3, 5)), np.ones(3)), r"bias \(3,\)"),
         (lambda: F.layer_norm(np.ones((2, 3)), np.ones(2)), r"weight \(2,\)"),
         (lambda: F.split_heads(np.ones((2, 7)), 3), r"7 features do not split into 3 heads"),
         (lambda: F.softmax(np.ones(3), axis=1), r"x \(3,\) has no axis 1"),
-        (lambda: F.sinusoidal_positions(-1, 4), r"length >= 0"),
+        (lambda: F.sinusoidal_positions(-1, 4), r"length must be .* got -1"),
         (lambda: F.table_positions(np.ones((5, 3)), 6), r"5 rows.*shorten the text to 5 tokens"),
     ],
 )

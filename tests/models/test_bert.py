@@ -29,6 +29,12 @@ def test_looking_never_changes_the_answer(write_bert):
     assert np.array_equal(model("the cat sat", trace=Trace()).hidden, model("the cat sat").hidden)
 
 
+def test_an_edit_of_no_step_is_an_error(write_bert):
+    model = regard.load(write_bert())
+    with pytest.raises(RegardError, match=r"'blocks\.2\.attn\.weights' \(near it are blocks\.1\.attn\.weights"):
+        model("the cat sat", trace=Trace(edit={"blocks.2.attn.weights": np.negative, "blocks.0.output": np.negative}))
+
+
 def test_the_forward_pass_by_hand(write_bert):
     """One text through the formula of the paper, written out in float64 from the checkpoint's own names."""
     w = {name: value.astype(np.float64) for name, value in tiny_bert.tensors().items()}

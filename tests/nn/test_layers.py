@@ -52,9 +52,20 @@ def test_single_head_without_output_projection(rng):
 
 
 def test_fewer_kv_heads_are_inferred_from_the_projections(rng):
-    layer = nn.SelfAttention.init(rng, 24, 6, num_kv_heads=2)
+    layer = nn.SelfAttention.init(rng, 24, 6, num_kv_heads=2, bias=False, dtype=np.float64)
     assert (layer.num_heads, layer.num_kv_heads, layer.head_dim) == (6, 2, 4)
-    assert layer(np.ones((T, 24), np.float32)).shape == (T, 24)
+    k, v = (np.repeat(p.weight.reshape(24, 2, 4), 3, axis=1).reshape(24, 24) for p in (layer.k_proj, layer.v_proj))
+    spelled_out = nn.SelfAttention.from_weights(layer.q_proj.weight, k, v, layer.o_proj.weight, num_heads=6)
+    x = rng.standard_normal((T, 24))
+    np.testing.assert_allclose(layer(x), spelled_out(x), rtol=1e-12)
+
+
+def test_fewer_kv_heads_can_be_given_one_by_one(rng):
+    w_q, w_k, w_v = (rng.standard_normal((heads, E, 4)) for heads in (6, 2, 2))
+    layer = nn.SelfAttention.from_weights(w_q, w_k, w_v)
+    x = rng.standard_normal((T, E))
+    want = attention(x @ w_q, x @ w_k, x @ w_v)
+    np.testing.assert_allclose(layer(x), np.concatenate(list(want), axis=-1), rtol=1e-12)
 
 
 def test_cross_attention_takes_keys_and_values_from_the_memory(rng):
@@ -75,12 +86,36 @@ def test_self_attention_taps_every_step(rng):
     assert [trace.axes(name) for name in ("q", "weights", "output")] == ["B H T D", "B H T S", "B T E"]
 
 
-def test_calling_draws_nothing(rng):
+def test_every_call_gives_the_same(rng):
     layer = nn.EncoderBlock.init(rng, E, H)
-    state = rng.bit_generator.state
-    x = np.ones((T, E), np.float32)
+    x = rng.standard_normal((T, E)).astype(np.float32)
+    assert np.array_equal(layer(x), layer(x))
     assert np.array_equal(layer(x), layer.forward(x))
-    assert rng.bit_generator.state == state
+
+
+@pytest.mark.parametrize("kind", [nn.SelfAttention, nn.MultiHeadAttention, nn.EncoderBlock])
+@pytest.mark.parametrize("hides", ["mask", "bias", "causal"])
+def test_what_attention_takes_reaches_it(rng, kind, hides):
+    seen = np.tri(T, dtype=bool)
+    argument = {"mask": seen, "bias": np.where(seen, 0.0, -np.inf), "causal": True}[hides]
+    layer = kind.init(rng, E, H, dtype=np.float64)
+    x = rng.standard_normal((T, E))
+    texts = (x, x) if kind is nn.MultiHeadAttention else (x,)
+    trace = Trace()
+    layer(*texts, trace=trace, **{hides: argument})
+    weights = next(trace[name] for name in trace if name.endswith("weights"))
+    assert ((weights > 0) == seen).all()
+
+
+def test_without_bias_no_projection_has_one(rng):
+    block = nn.EncoderBlock.init(rng, E, H, bias=False)
+    assert [name for name in nn.parameters(block) if name.endswith("bias")] == ["attn_norm.bias", "mlp_norm.bias"]
+
+
+def test_an_encoder_block_is_drawn_with_the_choices_of_its_parts(rng):
+    block = nn.EncoderBlock.init(rng, E, 6, head_dim=4, num_kv_heads=2, hidden_dim=7, eps=0.5)
+    assert (block.attn.head_dim, block.attn.num_kv_heads, block.mlp.up_proj.weight.shape) == (4, 2, (E, 7))
+    assert (block.attn_norm.eps, block.mlp_norm.eps) == (0.5, 0.5)
 
 
 def test_a_seed_gives_the_same_layer():
@@ -154,9 +189,86 @@ def test_parameters_are_named_by_the_way_to_them(rng):
     assert {"attn.o_proj.bias", "attn_norm.weight", "mlp.up_proj.weight", "mlp_norm.bias"} <= named.keys()
 
 
+def linear(*shape):
+    return nn.Linear(np.ones(shape))
+
+
+def block(attn=None, norms=(E, E), mlp=((E, 5), (5, E))):
+    attn = nn.SelfAttention(linear(E, 6), linear(E, 6), linear(E, 6), linear(6, E)) if attn is None else attn
+    first, second = (nn.LayerNorm.init(width) for width in norms)
+    return nn.EncoderBlock(attn, first, nn.FeedForward(*(linear(*shape) for shape in mlp)), second)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: block(nn.SelfAttention(*[linear(E, 6)] * 3)), r"attn returns 6,.* output projection"),
+        (lambda: block(nn.SelfAttention(*[linear(E, 6)] * 3, linear(6, 1))), r"attn returns 1,"),
+        (lambda: block(nn.SelfAttention(*[linear(5, 6)] * 3, linear(6, E))), r"attn takes 5,"),
+        (lambda: block(mlp=((E, 5), (5, 1))), r"mlp returns 1,"),
+        (lambda: block(mlp=((1, 5), (5, E))), r"mlp takes 1,"),
+        (lambda: block(norms=(1, E)), r"attn_norm has 1,"),
+        (lambda: block(norms=(E, 1)), r"mlp_norm has 1 "),
+        (lambda: nn.FeedForward(linear(E, 5), linear(1, E)), r"\(12, 5\) and down_proj \(1, 12\) do not join"),
+        (lambda: nn.Linear(np.ones((3, 5)), np.ones(1)), r"the bias .* must be an array \(5,\), got an array \(1,\)"),
+        (lambda: nn.Linear(np.ones((3, 5)), [0] * 5), r"the bias .* must be an array \(5,\), got \[0"),
+        (lambda: nn.SelfAttention(linear(E, 6), linear(5, 6), linear(5, 6)), r"q_proj takes 12 and k_proj 5"),
+        (lambda: nn.MultiHeadAttention(linear(E, 6), linear(5, 6), linear(4, 6)), r"k_proj takes 5 and v_proj 4"),
+        (lambda: nn.SelfAttention(linear(E, 6), linear(E, 0), linear(E, 6)), r"k_proj makes 0"),
+        (lambda: nn.SelfAttention(*[linear(E, 0)] * 3), r"q_proj makes 0"),
+        (lambda: nn.SelfAttention(*[linear(E, 6)] * 3, num_heads=2.0), r"num_heads must be .* got 2\.0"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(make, message):
+    block()
+    with pytest.raises(RegardError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((2, E, 4), (E, 8), (E, 8)), r"one matrix for each head is for all three or none"),
+        (((E, 8), (2, E, 4), (2, E, 4)), r"one matrix for each head is for all three or none"),
+        (((4, E, 2), (2, E, 4), (2, E, 4)), r"the same number of features"),
+        (((4, E, 4), (4, E, 4), (2, E, 8)), r"the same number of heads"),
+        (((2, E, 4), (4, E, 4), (4, E, 4)), r"divides that of w_q"),
+    ],
+)
+def test_weights_of_heads_are_not_cut_anew(shapes, message):
+    with pytest.raises(RegardError, match=message):
+        nn.SelfAttention.from_weights(*(np.ones(shape) for shape in shapes))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda rng: nn.SelfAttention(8, 2), r"SelfAttention\.init\(rng, embed_dim, num_heads\)"),
+        (lambda rng: nn.SelfAttention.init(8, 2), r"rng comes first .* got 8"),
+        (lambda rng: nn.SelfAttention.init(42, 8, 3), r"rng comes first .* got 42"),
+        (lambda rng: nn.Linear.init(42, 8, 2), r"rng comes first .* got 42"),
+        (lambda rng: nn.Embedding.init(8, 2, 3), r"rng comes first .* got 8"),
+        (lambda rng: nn.FeedForward.init(8, 32), r"rng comes first .* got 8"),
+        (lambda rng: nn.FeedForward(8, 32), r"FeedForward\.init\(rng, embed_dim, hidden_dim\)"),
+        (lambda rng: nn.FeedForward(8), r"FeedForward\.init\(rng, embed_dim, hidden_dim\)"),
+        (lambda rng: nn.EncoderBlock(8, 2, 32, 4), r"EncoderBlock\.init\(rng, embed_dim, num_heads\)"),
+        (lambda rng: nn.EncoderBlock(8, 2), r"EncoderBlock\.init\(rng, embed_dim, num_heads\)"),
+        (lambda rng: nn.LayerNorm(5), r"LayerNorm\.init"),
+        (lambda rng: nn.LayerNorm.init(4, eps=-1), r"eps must be .* got -1"),
+        (lambda rng: nn.LayerNorm.init(0), r"embed_dim must be .* got 0"),
+        (lambda rng: nn.SelfAttention.init(rng, 8, 2, head_dim=0), r"head_dim must be .* got 0"),
+        (lambda rng: nn.SelfAttention.init(rng, 8, 2, num_kv_heads=0), r"num_kv_heads must be .* got 0"),
+        (lambda rng: nn.SelfAttention.init(rng, 8, 2.0), r"num_heads must be .* got 2\.0"),
+        (lambda rng: nn.SelfAttention.init(rng, 0, 1), r"embed_dim must be .* got 0"),
+        (lambda rng: nn.FeedForward.init(rng, 0), r"embed_dim must be .* got 0"),
+        (lambda rng: nn.Embedding.init(rng, 5, 0), r"embed_dim must be .* got 0"),
+        (lambda rng: nn.Linear.init(rng, 0, 0), r"in_dim must be .* got 0"),
+        (lambda rng: nn.Linear.init(rng, 2, -3), r"out_dim must be .* got -3"),
+        (lambda rng: nn.Linear.init(rng, True, 2), r"in_dim must be .* got True"),
+        (lambda rng: nn.Linear.init(rng, 3, 3, dtype=int), r"floating type .* got int64"),
+        (lambda rng: nn.Linear.init(rng, 3, 3, dtype="float31"), r"floating type .* got 'float31'"),
+        (lambda rng: nn.Embedding.init(rng, 5, 3)([[1], [1, 2]]), r"ids is not a rectangular array"),
+        (lambda rng: nn.SelfAttention.init(rng, 8, 2)(np.ones(8)), r"x \(8,\) needs at least 2 axes"),
         (lambda rng: nn.SelfAttention(128, 4, 4), r"SelfAttention\.init\(rng, embed_dim, num_heads\)"),
         (lambda rng: nn.Linear(128), r"Linear\.init\(rng, in_dim, out_dim\)"),
         (lambda rng: nn.LayerNorm(5, 5), r"LayerNorm\.init"),

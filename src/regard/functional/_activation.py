@@ -42,6 +42,7 @@ def gelu(x: Array, approximate: Literal["none", "tanh"] = "none") -> Array:
     dtype = result_dtype(x)
     x = xp.astype(x, compute_dtype(xp, dtype), copy=False)
     half = xp.where(x == -xp.inf, xp.zeros_like(x), 0.5 * x)  # at −∞ the product's limit is 0
+    x = xp.clip(x, -_FAR, _FAR)
     if approximate == "tanh":
         bent = half * (1 + xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     else:
@@ -58,6 +59,7 @@ def relu(x: Array) -> Array:
     """
     x = as_array(x, "x")
     xp = namespace(x)
+    x = xp.astype(x, result_dtype(x), copy=False)
     return xp.where(x < 0, xp.zeros_like(x), x)
 
 
@@ -84,6 +86,8 @@ def _gelu_tanh(x: Array) -> Array:
     return gelu(x, "tanh")
 
 
+_FAR = 250.0  # here Φ is 0 or 1 in any precision, and the powers of x are still far from overflow
+
 # (z + 5/2) · exp(z²) · erfc(z) for z ≥ 0 as a Chebyshev series in t = (z − 5/2) / (z + 5/2), which brings the
 # half line to −1 ≤ t < 1 (the substitution of Shepherd and Laframboise, Math. Comp. 36, 1981). The
 # coefficients were computed with 60 digits; what is left out after 11 terms is below 2e-8, after 25 below 4e-17.
@@ -101,7 +105,7 @@ _ERFC_SERIES = (
 def _erfc(x: Array) -> Array:
     """Return 1 − erf(x), the complementary error function, accurate relative to its own size."""
     xp = namespace(x)
-    series = _ERFC_SERIES if x.dtype == xp.float64 else _ERFC_SERIES[:11]
+    series = _ERFC_SERIES[:11] if x.dtype == xp.float32 else _ERFC_SERIES
     z = xp.abs(x)
     t = 1 - 5 / (z + 2.5)
     ahead = later = xp.zeros_like(t)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard._errors import RegardError
 from regard._typing import Array
-from regard.functional._arrays import as_array
+from regard.functional._arrays import as_array, compute_dtype, namespace, result_dtype
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -20,6 +20,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     Returns
     -------
     array, ``... F``
+        In the common floating dtype of all (integers count as float64). Short floats are computed in float32 and
+        rounded once.
 
     Raises
     ------
@@ -33,14 +35,18 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     array([1.5, 2.5])
     """
     x, weight = as_array(x, "x"), as_array(weight, "weight")
+    added = [] if bias is None else [as_array(bias, "bias")]
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[0]:
         raise RegardError(
             f"x {tuple(x.shape)} times weight {tuple(weight.shape)} needs x's last axis to be weight's first; "
             f"a weight stored the other way round (PyTorch's nn.Linear) goes in transposed, weight.T"
         )
-    product = x @ weight
-    if bias is None:
-        return product
-    if tuple(bias.shape) != tuple(weight.shape[1:]):
-        raise RegardError(f"bias {tuple(bias.shape)} needs one entry for each of {weight.shape[1]} outputs")
-    return product + bias
+    if any(tuple(b.shape) != tuple(weight.shape[1:]) for b in added):
+        raise RegardError(f"bias {tuple(added[0].shape)} needs one entry for each of {weight.shape[1]} outputs")
+    xp = namespace(x, weight, *added)
+    dtype = result_dtype(x, weight, *added)
+    x, weight, *added = (xp.astype(a, compute_dtype(xp, dtype), copy=False) for a in (x, weight, *added))
+    y = x @ weight
+    for b in added:
+        y = y + b
+    return xp.astype(y, dtype, copy=False)

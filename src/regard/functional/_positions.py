@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from regard._checks import whole_number
 from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional._arrays import as_array, namespace, widest_float
@@ -40,8 +41,9 @@ def sinusoidal_positions(length: int, embed_dim: int, *, base: float = 10_000.0)
     array([[0.   , 1.   , 0.   , 1.   ],
            [0.841, 0.54 , 0.01 , 1.   ]])
     """
-    if length < 0 or embed_dim < 1:
-        raise RegardError(f"positions need length >= 0 and embed_dim >= 1, got {length} and {embed_dim}")
+    length, embed_dim = whole_number("length", length, 0), whole_number("embed_dim", embed_dim, 1)
+    if not 0 < base < math.inf:
+        raise RegardError(f"base must be a finite number above 0, got {base}")
     wave = np.arange(embed_dim) // 2  # features 2i and 2i + 1 share wave i
     angle = np.arange(length)[:, None] / base ** (2 * wave / embed_dim)  # T E
     return np.where(np.arange(embed_dim) % 2 == 0, np.sin(angle), np.cos(angle))
@@ -67,7 +69,11 @@ def table_positions(table: Array, length: int, *, offset: int = 0) -> Array:
     RegardError
         The table has too few rows: what a model learned for P positions says nothing about the next one.
     """
-    if offset < 0 or offset + length > table.shape[0]:
+    table = as_array(table, "table")
+    length, offset = whole_number("length", length, 0), whole_number("offset", offset, 0)
+    if table.ndim != 2:
+        raise RegardError(f"the position table needs two axes, P E, got {tuple(table.shape)}")
+    if offset + length > table.shape[0]:
         raise RegardError(
             f"the position table has {table.shape[0]} rows, but positions {offset} to {offset + length - 1} "
             f"were asked for; shorten the text to {table.shape[0]} tokens or give a longer table"

@@ -108,6 +108,7 @@ class Bert(Layer):
         for index, block in enumerate(self.blocks):
             with trace.scope(f"blocks.{index}"):
                 x = block(x, mask=texts.mask, trace=trace)
+        trace.finish()
         return Output(x, texts.encodings)
 
     @classmethod

@@ -75,6 +75,7 @@ class Toy(Layer):
             with trace.scope("attn"):
                 x = self.attn(x, mask=texts.mask, trace=trace)
             x = trace("output", x, "B T E")
+        trace.finish()
         return Output(x, texts.encodings)
 
 

@@ -8,9 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from regard import functional as F
+from regard._checks import generator, whole_number
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
-from regard.nn._layer import Layer
+from regard.functional._arrays import as_array
+from regard.nn._layer import NOT_GIVEN, Layer
 from regard.nn._layers import Linear
 
 
@@ -30,30 +32,35 @@ class _Attention(Layer):
     """
 
     q_proj: Linear
-    k_proj: Linear
-    v_proj: Linear
+    k_proj: Linear = NOT_GIVEN
+    v_proj: Linear = NOT_GIVEN
     o_proj: Linear | None = None
     num_heads: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        projections = (self.q_proj, self.k_proj, self.v_proj, *([self.o_proj] if self.o_proj else []))
+        projections = [self.q_proj, self.k_proj, self.v_proj, *([] if self.o_proj is None else [self.o_proj])]
         if not all(isinstance(projection, Linear) for projection in projections):
             raise RegardError(
                 f"{name} is made from Linear projections; for fresh ones call {name}.init(rng, embed_dim, "
                 f"num_heads), for arrays {name}.from_weights(w_q, w_k, w_v, w_o, num_heads=...)"
             )
-        q, k, v = (p.weight.shape[1] for p in (self.q_proj, self.k_proj, self.v_proj))
-        if self.num_heads < 1 or q % self.num_heads:
+        whole_number("num_heads", self.num_heads, 1)
+        _, (memory, k), (memory_v, v) = (p.weight.shape for p in (self.q_proj, self.k_proj, self.v_proj))
+        q = self.q_proj.weight.shape[1]
+        if memory != memory_v:
+            raise RegardError(f"k_proj takes {memory} and v_proj {memory_v} features, but both read the same vectors")
+        if q == 0 or q % self.num_heads:
             raise RegardError(f"q_proj makes {q} features, which do not split into {self.num_heads} heads")
-        if k % self.head_dim or self.num_heads % self.num_kv_heads or v % self.num_kv_heads:
+        if k == 0 or k % self.head_dim or self.num_heads % self.num_kv_heads or v == 0 or v % self.num_kv_heads:
             raise RegardError(
                 f"k_proj makes {k} and v_proj {v} features, which do not split into key/value heads for "
                 f"{self.num_heads} query heads of {self.head_dim} features"
             )
-        context = v // self.num_kv_heads * self.num_heads
-        if self.o_proj is not None and self.o_proj.weight.shape[0] != context:
-            raise RegardError(f"o_proj {self.o_proj.weight.shape} does not take {context} features of the heads")
+        if self.o_proj is not None and self.o_proj.weight.shape[0] != self._context_dim:
+            raise RegardError(
+                f"o_proj {self.o_proj.weight.shape} does not take {self._context_dim} features of the heads"
+            )
 
     @property
     def head_dim(self) -> int:
@@ -63,7 +70,16 @@ class _Attention(Layer):
     @property
     def num_kv_heads(self) -> int:
         """``G``, the number of key/value heads."""
-        return max(1, int(self.k_proj.weight.shape[1]) // self.head_dim)
+        return int(self.k_proj.weight.shape[1]) // self.head_dim
+
+    @property
+    def output_dim(self) -> int:
+        """``E``, the number of features that come out."""
+        return self._context_dim if self.o_proj is None else int(self.o_proj.weight.shape[1])
+
+    @property
+    def _context_dim(self) -> int:
+        return int(self.v_proj.weight.shape[1]) // self.num_kv_heads * self.num_heads
 
     @classmethod
     def init(
@@ -92,13 +108,16 @@ class _Attention(Layer):
         bias, output_projection : bool
             Whether the projections add a bias, and whether there is an output projection.
         """
+        rng, embed_dim = generator(rng), whole_number("embed_dim", embed_dim, 1)
+        num_heads = whole_number("num_heads", num_heads, 1)
         if head_dim is None:
-            if num_heads < 1 or embed_dim % num_heads:
+            if embed_dim % num_heads:
                 raise RegardError(
                     f"embed_dim {embed_dim} does not split into {num_heads} heads of equal size; give head_dim"
                 )
             head_dim = embed_dim // num_heads
-        groups = num_heads if num_kv_heads is None else num_kv_heads
+        head_dim = whole_number("head_dim", head_dim, 1)
+        groups = whole_number("num_kv_heads", num_heads if num_kv_heads is None else num_kv_heads, 1)
         widths = (num_heads * head_dim, groups * head_dim, groups * head_dim)
         q, k, v = (Linear.init(rng, embed_dim, width, bias=bias, dtype=dtype) for width in widths)
         o = Linear.init(rng, num_heads * head_dim, embed_dim, bias=bias, dtype=dtype)
@@ -119,19 +138,28 @@ class _Attention(Layer):
         Parameters
         ----------
         w_q, w_k, w_v : array, ``E (H D)`` or ``H E D``
-            One matrix for all heads, or one matrix for each head.
+            One matrix for all heads, or, in all three, one matrix for each head. Of keys and values there may then
+            be fewer, each for several consecutive query heads.
         w_o : array, ``(H Dv) E``, optional
             Output projection.
         num_heads : int, optional
             With one matrix for all heads; 1 by default. Matrices for each head bring their number along.
         """
-        w_q, w_k, w_v = (np.asarray(w) for w in (w_q, w_k, w_v))
-        if w_q.ndim == 3:
+        w_q, w_k, w_v = (np.asarray(as_array(w, name)) for name, w in (("w_q", w_q), ("w_k", w_k), ("w_v", w_v)))
+        if 3 in (w_q.ndim, w_k.ndim, w_v.ndim):
+            shapes = f"w_q {w_q.shape}, w_k {w_k.shape} and w_v {w_v.shape}"
+            if not w_q.ndim == w_k.ndim == w_v.ndim:
+                raise RegardError(f"one matrix for each head is for all three or none, got {shapes}")
+            if len(w_k) != len(w_v) or not len(w_k) or len(w_q) % len(w_k) or w_q.shape[2] != w_k.shape[2]:
+                raise RegardError(
+                    f"{shapes} (heads, inputs, features) do not fit: w_k and w_v need the same number of heads, one "
+                    f"that divides that of w_q, and w_q and w_k the same number of features"
+                )
             if num_heads not in (None, len(w_q)):
                 raise RegardError(f"w_q {w_q.shape} has {len(w_q)} heads, but num_heads={num_heads}")
             num_heads = len(w_q)
         q, k, v = (Linear(_side_by_side(w)) for w in (w_q, w_k, w_v))
-        o = None if w_o is None else Linear(np.asarray(w_o))
+        o = None if w_o is None else Linear(np.asarray(as_array(w_o, "w_o")))
         return cls(q, k, v, o, num_heads=1 if num_heads is None else num_heads)
 
     def _attend(
@@ -155,6 +183,15 @@ class _Attention(Layer):
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfAttention(_Attention):
     """Every token of a text looks at every token of the same text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        takes = [p.weight.shape[0] for p in (self.q_proj, self.k_proj)]
+        if takes[0] != takes[1]:
+            raise RegardError(
+                f"q_proj takes {takes[0]} and k_proj {takes[1]} features, but in self-attention both read the same "
+                f"vectors; keys and values of another text are for MultiHeadAttention"
+            )
 
     def __call__(
         self,

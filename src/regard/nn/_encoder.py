@@ -10,7 +10,7 @@ import numpy as np
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.nn._attention import SelfAttention
-from regard.nn._layer import Layer
+from regard.nn._layer import NOT_GIVEN, Layer
 from regard.nn._layers import FeedForward, LayerNorm
 
 
@@ -37,14 +37,38 @@ class EncoderBlock(Layer):
     """
 
     attn: SelfAttention
-    attn_norm: LayerNorm
-    mlp: FeedForward
-    mlp_norm: LayerNorm
+    attn_norm: LayerNorm = NOT_GIVEN
+    mlp: FeedForward = NOT_GIVEN
+    mlp_norm: LayerNorm = NOT_GIVEN
     norm_first: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.attn.o_proj is None and self.attn.v_proj.weight.shape[1] != self.attn.q_proj.weight.shape[0]:
-            raise RegardError("an encoder block adds attention to its input: give attn an output projection")
+        parts = (
+            (self.attn, SelfAttention),
+            (self.attn_norm, LayerNorm),
+            (self.mlp, FeedForward),
+            (self.mlp_norm, LayerNorm),
+        )
+        if not all(isinstance(part, kind) for part, kind in parts):
+            raise RegardError(
+                f"an EncoderBlock is made from {', '.join(kind.__name__ for _, kind in parts)}, got "
+                f"{', '.join(type(part).__name__ for part, _ in parts)}; for a fresh one call "
+                f"EncoderBlock.init(rng, embed_dim, num_heads)"
+            )
+        widths = {
+            "attn takes": self.attn.q_proj.weight.shape[0],
+            "attn returns": self.attn.output_dim,
+            "attn_norm has": len(self.attn_norm.weight),
+            "mlp takes": self.mlp.up_proj.weight.shape[0],
+            "mlp returns": self.mlp.down_proj.weight.shape[1],
+            "mlp_norm has": len(self.mlp_norm.weight),
+        }
+        if len(set(widths.values())) > 1:
+            raise RegardError(
+                f"an encoder block adds what its parts return to what they take, so all need one width, but "
+                f"{', '.join(f'{part} {width}' for part, width in widths.items())} features; an output projection of "
+                f"attn, or down_proj of mlp, leads back to the width of the input"
+            )
 
     @classmethod
     def init(
@@ -53,17 +77,23 @@ class EncoderBlock(Layer):
         embed_dim: int,
         num_heads: int,
         *,
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
         hidden_dim: int | None = None,
         activation: str = "gelu",
         norm_first: bool = False,
+        bias: bool = True,
+        eps: float = 1e-5,
         dtype: Any = np.float32,
     ) -> EncoderBlock:
         """Draw a fresh block; see the `init` of its parts."""
         return cls(
-            SelfAttention.init(rng, embed_dim, num_heads, dtype=dtype),
-            LayerNorm.init(embed_dim, dtype=dtype),
-            FeedForward.init(rng, embed_dim, hidden_dim, activation=activation, dtype=dtype),
-            LayerNorm.init(embed_dim, dtype=dtype),
+            SelfAttention.init(
+                rng, embed_dim, num_heads, head_dim=head_dim, num_kv_heads=num_kv_heads, bias=bias, dtype=dtype
+            ),
+            LayerNorm.init(embed_dim, eps=eps, dtype=dtype),
+            FeedForward.init(rng, embed_dim, hidden_dim, activation=activation, bias=bias, dtype=dtype),
+            LayerNorm.init(embed_dim, eps=eps, dtype=dtype),
             norm_first=norm_first,
         )
 
@@ -72,13 +102,17 @@ class EncoderBlock(Layer):
         x: np.ndarray,
         *,
         mask: np.ndarray | None = None,
+        bias: np.ndarray | None = None,
         causal: bool = False,
         trace: Recorder = SILENT,
     ) -> np.ndarray:
-        """Return ``... T E`` for x ``... T E``; taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``."""
+        """Return ``... T E`` for x ``... T E``; taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``.
+
+        `mask`, `bias` and `causal` are those of `regard.attention`.
+        """
         with trace.scope("attn"):
             y = self.attn_norm(x) if self.norm_first else x
-            x = x + self.attn(y, mask=mask, causal=causal, trace=trace)
+            x = x + self.attn(y, mask=mask, bias=bias, causal=causal, trace=trace)
         x = trace("attn_residual", x if self.norm_first else self.attn_norm(x), "... T E")
         with trace.scope("mlp"):
             y = self.mlp_norm(x) if self.norm_first else x

@@ -1,4 +1,4 @@
-"""What all layers share: how they are shown."""
+"""What all layers share: how they are shown, and what stands for a part that is missing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+
+NOT_GIVEN: Any = None
+"""The default of a part that every layer of its kind needs: `__post_init__` says then how such a layer is made."""
 
 
 class Layer:

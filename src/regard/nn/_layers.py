@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard import functional as F
+from regard._checks import float_dtype, generator, whole_number
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
-from regard.nn._layer import Layer
+from regard.functional._arrays import as_array
+from regard.nn._layer import NOT_GIVEN, Layer
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,8 +37,13 @@ class Linear(Layer):
                 f"a Linear is made from its weight, an array of 2 dimensions (inputs, outputs), got "
                 f"{_described(self.weight)}; for a fresh one call Linear.init(rng, in_dim, out_dim)"
             )
-        if self.bias is not None and self.bias.shape != self.weight.shape[1:]:
-            raise RegardError(f"bias {self.bias.shape} does not fit weight {self.weight.shape}")
+        if self.bias is not None and not (
+            isinstance(self.bias, np.ndarray) and self.bias.shape == self.weight.shape[1:]
+        ):
+            raise RegardError(
+                f"the bias of weight {self.weight.shape} must be an array {self.weight.shape[1:]}, got "
+                f"{_described(self.bias)}"
+            )
 
     @classmethod
     def init(
@@ -57,8 +64,9 @@ class Linear(Layer):
         numbers that far apart puts all weight on a single key: at E = 128 the rows are one-hot, differences
         between scores no longer matter, and gradients vanish.
         """
+        in_dim, out_dim = whole_number("in_dim", in_dim, 1), whole_number("out_dim", out_dim, 1)
         limit = math.sqrt(6 / (in_dim + out_dim))
-        weight = rng.uniform(-limit, limit, (in_dim, out_dim)).astype(dtype)
+        weight = generator(rng).uniform(-limit, limit, (in_dim, out_dim)).astype(float_dtype(dtype))
         return cls(weight, np.zeros(out_dim, dtype) if bias else None)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -80,7 +88,7 @@ class LayerNorm(Layer):
     """
 
     weight: np.ndarray
-    bias: np.ndarray
+    bias: np.ndarray = NOT_GIVEN
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -94,10 +102,13 @@ class LayerNorm(Layer):
                 f"a LayerNorm is made from weight and bias, two arrays of one shape (features,), got "
                 f"{_described(self.weight)} and {_described(self.bias)}; for a fresh one call LayerNorm.init(dim)"
             )
+        if not 0 <= self.eps < math.inf:
+            raise RegardError(f"eps must be a finite number of at least 0, got {self.eps}")
 
     @classmethod
     def init(cls, embed_dim: int, *, eps: float = 1e-5, dtype: Any = np.float32) -> LayerNorm:
         """Start as the plain normalisation: weight 1, bias 0."""
+        embed_dim, dtype = whole_number("embed_dim", embed_dim, 1), float_dtype(dtype)
         return cls(np.ones(embed_dim, dtype), np.zeros(embed_dim, dtype), eps)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -129,7 +140,8 @@ class Embedding(Layer):
     @classmethod
     def init(cls, rng: np.random.Generator, size: int, embed_dim: int, *, dtype: Any = np.float32) -> Embedding:
         """Draw every entry from the standard normal, so that two words are nearly orthogonal."""
-        return cls(rng.standard_normal((size, embed_dim)).astype(dtype))
+        shape = whole_number("size", size, 0), whole_number("embed_dim", embed_dim, 1)
+        return cls(generator(rng).standard_normal(shape).astype(float_dtype(dtype)))
 
     def __call__(self, ids: ArrayLike) -> np.ndarray:
         """Return ``... E`` for integer ids ``...``.
@@ -139,7 +151,7 @@ class Embedding(Layer):
         RegardError
             An id is not an integer from 0 to V − 1. (A negative one would silently count from the end.)
         """
-        ids = np.asarray(ids)
+        ids = np.asarray(as_array(ids, "ids"))
         if ids.size == 0:
             ids = ids.astype(np.intp)
         if not np.issubdtype(ids.dtype, np.integer):
@@ -167,11 +179,16 @@ class FeedForward(Layer):
     """
 
     up_proj: Linear
-    down_proj: Linear
+    down_proj: Linear = NOT_GIVEN
     activation: str = field(default="gelu", kw_only=True)
 
     def __post_init__(self) -> None:
         F.activation(self.activation)
+        if not (isinstance(self.up_proj, Linear) and isinstance(self.down_proj, Linear)):
+            raise RegardError(
+                f"a FeedForward is made from two Linear maps, got {_described(self.up_proj)} and "
+                f"{_described(self.down_proj)}; for a fresh one call FeedForward.init(rng, embed_dim, hidden_dim)"
+            )
         if self.up_proj.weight.shape[1] != self.down_proj.weight.shape[0]:
             raise RegardError(
                 f"up_proj {self.up_proj.weight.shape} and down_proj {self.down_proj.weight.shape} do not join"
@@ -185,13 +202,15 @@ class FeedForward(Layer):
         hidden_dim: int | None = None,
         *,
         activation: str = "gelu",
+        bias: bool = True,
         dtype: Any = np.float32,
     ) -> FeedForward:
         """Draw both maps as `Linear.init` does; the hidden width is 4 E by default, as in the Transformer."""
-        hidden_dim = 4 * embed_dim if hidden_dim is None else hidden_dim
+        embed_dim = whole_number("embed_dim", embed_dim, 1)
+        hidden_dim = whole_number("hidden_dim", 4 * embed_dim if hidden_dim is None else hidden_dim, 1)
         return cls(
-            Linear.init(rng, embed_dim, hidden_dim, dtype=dtype),
-            Linear.init(rng, hidden_dim, embed_dim, dtype=dtype),
+            Linear.init(rng, embed_dim, hidden_dim, bias=bias, dtype=dtype),
+            Linear.init(rng, hidden_dim, embed_dim, bias=bias, dtype=dtype),
             activation=activation,
         )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from regard._checks import float_dtype, whole_number
 from regard._errors import RegardError
 
 
@@ -15,6 +15,9 @@ def random_embeddings(
     size: int, embed_dim: int, *, rng: np.random.Generator | int | None = None, dtype: DTypeLike = np.float32
 ) -> NDArray[Any]:
     """Draw a table of embeddings from the standard normal distribution.
+
+    It is the table alone, for whoever follows the lessons by hand and needs no layer, so a seed will do in place of
+    a generator. `regard.nn.Embedding.init` draws the same numbers for a layer among others, which share a generator.
 
     Parameters
     ----------
@@ -37,16 +40,10 @@ def random_embeddings(
     RegardError
         A size is negative or no whole number, `embed_dim` is 0, or `rng` is neither a generator nor a seed.
     """
-    try:
-        size, embed_dim = index(size), index(embed_dim)
-    except TypeError as error:
-        raise RegardError(f"embeddings need whole numbers, got {size!r} and {embed_dim!r}") from error
-    if size < 0 or embed_dim < 1:
-        raise RegardError(f"embeddings need size >= 0 and embed_dim >= 1, got {size} and {embed_dim}")
-    if not np.issubdtype(dtype, np.floating):
-        raise RegardError(f"embeddings need a floating type, got {np.dtype(dtype)}")
+    shape = whole_number("size", size, 0), whole_number("embed_dim", embed_dim, 1)
+    dtype = float_dtype(dtype)
     try:
         generator = np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
         raise RegardError(f"rng must be a numpy Generator, a seed >= 0 or None, got {rng!r}") from error
-    return generator.standard_normal((size, embed_dim)).astype(dtype)
+    return generator.standard_normal(shape).astype(dtype)
