@@ -28,6 +28,7 @@ FLOORS = (
     ("regard.text", "regard.nn"),
     ("regard.trace", "regard.kv_cache"),
     ("regard.attention_map",),
+    ("regard._rules",),
     ("regard.functional",),
     ("regard._safetensors", "regard._steps", "regard._recorder"),
     ("regard._encoding", "regard._files"),

@@ -57,6 +57,7 @@ _FORMULAS = {
     "capped": "softcap · tanh(scores / softcap)",
     "biased": "scores + bias, and −∞ where hidden",
     "weights": "softmax(scores), each row sums to 1",
+    "dropped": "weights, some of them 0 and the others larger",
     "context": "weights · v",
     "attn_residual": "x + attn.output, normed where the norm stands behind",
     "hidden": "activation(x · W_up (+ b_up))",

@@ -9,20 +9,23 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Unpack
 
+import numpy as np
+
 from regard._errors import RegardError
+from regard._rules import restored, stored, to_numpy
 from regard._typing import Array
 from regard.functional._arrays import namespace
 from regard.functional._attention import Stage, tile_of
 from regard.functional._bias import Bias
 from regard.functional._blocked import Normaliser, normaliser, side_by_side
-from regard.functional._grid import Grid, Index, take
+from regard.functional._grid import Grid, Index, broadcasts, take
 from regard.functional._mask import Cover, Mask
 from regard.functional._plan import block_sizes, bytes_of, seen_blocks, spans
-from regard.functional._problem import Options, Problem, heads, problem
+from regard.functional._problem import Options, Problem, heads, number, problem
 from regard.functional._scores import Tile, score
 
 __all__ = ["AttentionMap", "Products", "Top"]
@@ -95,9 +98,57 @@ class AttentionMap:
 
     @classmethod
     def of(cls, p: Problem) -> AttentionMap:
-        """Return the map of a call of attention whose arguments have been checked."""
+        """Return the map of a call of attention whose arguments have been checked, for its queries and keys."""
         look = cls.__new__(cls)
         look._problem = replace(p, v=None, dropout=None)
+        return look
+
+    def kept(self) -> AttentionMap:
+        """Return the map with copies of its own, as NumPy arrays."""
+        if self._xp is np:
+            return AttentionMap.of(replace(self._problem, q=self.q.copy(), k=self.k.copy()))
+        return AttentionMap.from_arrays(*self.to_arrays())
+
+    def to_arrays(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return everything as NumPy arrays, their names beginning with `prefix`, and as JSON: what a file keeps."""
+        p, arrays = self._problem, {f"{prefix}q": to_numpy(self.q), f"{prefix}k": to_numpy(self.k)}
+        for name, x in self._normaliser._asdict().items():
+            arrays[f"{prefix}{name}"] = to_numpy(x)
+        rules = {"query_offset": p.grid.query_offset, "scale": p.scale, "softcap": p.softcap}
+        rules |= {"sinks": p.sinks, "mask": p.mask, "bias": p.bias}
+        fields = {name: stored(value, arrays, f"{prefix}{name}") for name, value in rules.items()}
+        return arrays, {**fields, "shape": list(self.shape), "dtype": _name_of(p.dtype)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any], prefix: str = "") -> AttentionMap:
+        """Return the map that `to_arrays` took apart.
+
+        Raises
+        ------
+        RegardError, KeyError, TypeError, ValueError
+            The parts do not fit together.
+        """
+        q, k, highest, total = (arrays[f"{prefix}{name}"] for name in ("q", "k", "highest", "total"))
+        rules = {
+            name: restored(fields[name], arrays)
+            for name in ("query_offset", "scale", "softcap", "mask", "bias", "sinks")
+        }
+        shape, dtype = tuple(fields["shape"]), np.dtype(fields["dtype"])
+        grid = Grid(np, None, shape, rules.pop("query_offset"))
+        fits = broadcasts(q.shape[:-1], shape[:-1]) and shape[-2:] == (q.shape[-2], k.shape[-2])
+        fits = fits and q.shape[-1] == k.shape[-1] and highest.shape == total.shape == (*shape[:-1], 1)
+        if not fits or q.dtype != k.dtype or {q.dtype.kind, dtype.kind} != {"f"}:
+            raise RegardError(f"a map of {shape} cannot be of q {q.shape} {q.dtype} and k {k.shape} {k.dtype}")
+        number("scale", rules["scale"])
+        if rules["softcap"] is not None:
+            number("softcap", rules["softcap"], positive=True)
+        for rule in (rules["mask"], rules["bias"]):
+            if rule is not None:
+                rule.check(grid)
+        if rules["sinks"] is not None and not broadcasts(rules["sinks"].shape, (*shape[:-2], 1, 1)):
+            raise RegardError(f"sinks {rules['sinks'].shape} are not those of a map of {shape}")
+        look = cls.of(Problem(q=q, k=k, v=None, grid=grid, dtype=dtype, dropout=None, implementation="auto", **rules))
+        look.__dict__["_normaliser"] = Normaliser(highest, total)
         return look
 
     # What it is of
@@ -396,6 +447,12 @@ class _PartOfBias(Bias):
 
     def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
         return self.part.of(self.bias.tile(self.part.grid, rows, cols))
+
+
+def _name_of(dtype: Any) -> str:
+    """Return the name of a dtype as NumPy knows it; bfloat16, which it does not, is kept as float32."""
+    name = str(dtype).split(".")[-1]
+    return "float32" if name == "bfloat16" else name
 
 
 def _filled(index: Any, ndim: int) -> list[Any]:

@@ -20,9 +20,11 @@ import numpy as np
 from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
+from regard._rules import to_numpy
 from regard._safetensors import SafetensorsFile, write_safetensors
 from regard._steps import Step, formula
 from regard._typing import Array
+from regard.attention_map import AttentionMap
 from regard.functional._arrays import as_array, namespace
 
 __all__ = ["SILENT", "Edit", "Recorder", "Step", "Trace"]
@@ -30,6 +32,8 @@ __all__ = ["SILENT", "Edit", "Recorder", "Step", "Trace"]
 Edit = Callable[[np.ndarray], np.ndarray]
 
 _FORMAT = "regard.trace/1"
+_MAP = "map:"  # begins the names of the arrays of a map in a file
+_STAGES = ("scores", "capped", "biased", "weights", "dropped")  # the taps with a number for each pair of tokens
 
 
 class Trace:
@@ -39,6 +43,12 @@ class Trace:
     ----------
     only : str or iterable of str, optional
         Record these names alone. ``*`` stands for anything: ``"blocks.*.attn.weights"``. Everything by default.
+    maps : bool
+        Keep each attention as an `AttentionMap`: queries, keys and the log-sum-exp, in memory that grows with the
+        text and not with its square, in place of the arrays ``scores`` … ``weights`` that hold a number for each pair
+        of tokens. ``trace["blocks.3.attn.weights"]`` then computes them when it is asked for, and
+        ``trace.map("blocks.3.attn")`` gives any part. An attention in which one of those arrays is edited has no such
+        map; its weights are recorded.
     edit : mapping of str to function, optional
         Names (``*`` as above) and what to do to the value there: the function gets a copy and returns an array
         of the same shape, with which the computation runs on. What is recorded is the edited value. A model says
@@ -67,7 +77,13 @@ class Trace:
     ('T S', (2, 2))
     """
 
-    def __init__(self, *, only: str | Iterable[str] | None = None, edit: Mapping[str, Edit] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        only: str | Iterable[str] | None = None,
+        maps: bool = False,
+        edit: Mapping[str, Edit] | None = None,
+    ) -> None:
         self.model = ""
         self.encodings: tuple[Encoding, ...] = ()
         self._only = None if only is None else (only,) if isinstance(only, str) else tuple(only)
@@ -77,6 +93,8 @@ class Trace:
         for name, function in self._edit.items():
             if not callable(function):
                 raise RegardError(f"the edit of {name} must be a function of the array there, got {function!r}")
+        self._keep_maps = maps
+        self._maps: dict[str, AttentionMap] = {}  # by the name of its weights
         self._prefix = ""
         self._taps: dict[str, None] = {}  # every name that came by, kept or not, in order
         self._values: dict[str, np.ndarray] = {}
@@ -91,10 +109,9 @@ class Trace:
             if fnmatch.fnmatchcase(full, pattern):
                 value = _edited(full, value, function)
         if self._is_kept(full):
-            if full in self._values:
-                raise RegardError(f"{full} is recorded already; a second run needs a new Trace()")
+            self._check_new(full)
             self._axes[full] = _fitted(full, axes, value.ndim)
-            self._values[full] = _to_numpy(value)
+            self._values[full] = to_numpy(value)
         return value
 
     @contextmanager
@@ -109,11 +126,19 @@ class Trace:
 
     def wants(self, name: str) -> bool:
         """Tell whether a tap called `name` in this scope would be kept or edited."""
-        full = self._full(name)
-        return self._is_kept(full) or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
+        full = self._prefix + name
+        return self._is_kept(full) or self._is_edited(full)
 
     def keep_attention(self, problem: Any) -> None:
-        """Take note of a call of attention."""
+        """Take note of a call of attention: its queries, keys and rules, from which any weight can be had again."""
+        name = self._prefix + "weights"
+        if not self._keep_maps or not self._is_named(name) or self._has_edited_map(name):
+            return
+        self._check_new(name)
+        look = AttentionMap.of(problem).kept()
+        self._taps[name] = None
+        self._axes[name] = _fitted(name, "... H T S", look.ndim)
+        self._maps[name] = look
 
     def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Take note of what is being computed: the model's name and each text of the batch."""
@@ -139,18 +164,36 @@ class Trace:
         self._taps[full] = None
         return full
 
+    def _check_new(self, full: str) -> None:
+        if full in self._axes:
+            raise RegardError(f"{full} is recorded already; a second run needs a new Trace()")
+
     def _is_kept(self, full: str) -> bool:
+        if self._keep_maps and _stage(full) and not (_stage(full) == "weights" and self._has_edited_map(full)):
+            return False
+        return self._is_named(full)
+
+    def _is_named(self, full: str) -> bool:
         return self._only is None or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._only)
+
+    def _is_edited(self, full: str) -> bool:
+        return any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
+
+    def _has_edited_map(self, full: str) -> bool:
+        """Tell whether a step between the queries and the weights beside `full` is edited."""
+        scope = full.rpartition(".")[0]
+        return any(self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in _STAGES)
 
     # Looking
 
     def names(self) -> tuple[str, ...]:
         """Return the recorded names in the order in which they were computed."""
-        return tuple(self._values)
+        return tuple(self._axes)
 
     def axes(self, name: str) -> str:
         """Return the axis letters of a recorded value, such as ``"B H T S"``."""
-        self[name]
+        if name not in self._axes:
+            self[name]  # says what is near
         return self._axes[name]
 
     def unused(self) -> tuple[str, ...]:
@@ -159,28 +202,42 @@ class Trace:
         return tuple(p for p in patterns if not any(fnmatch.fnmatchcase(tap, p) for tap in self._taps))
 
     def steps(self) -> tuple[Step, ...]:
-        """Return the recorded values as a table: name, formula, axes (with the shape) and values of each step."""
+        """Return the recorded arrays as a table: name, formula, axes (with the shape) and values of each step."""
         return tuple(Step(name, formula(name), self._axes[name], values) for name, values in self._values.items())
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return the value recorded as `name`."""
-        if name not in self._values:
-            only = f", with only={', '.join(self._only)}" if self._only is not None else ""
-            raise RegardError(f"the trace has no {name!r}; {_near(name, self._values)}{only}")
-        return self._values[name]
+        """Return the value recorded as `name`, or computed from the map of its attention."""
+        if name in self._values:
+            return self._values[name]
+        stage, scope = _stage(name), name.rpartition(".")[0]
+        look = self._maps.get(f"{scope}.weights" if scope else "weights")
+        if look is not None and stage is not None and stage != "dropped":
+            whole: np.ndarray = look.tile(stage=stage)
+            return whole
+        only = f", with only={', '.join(self._only)}" if self._only is not None else ""
+        raise RegardError(f"the trace has no {name!r}; {_near(name, self._axes)}{only}")
+
+    def map(self, name: str = "") -> AttentionMap:
+        """Return the map of an attention, ``"blocks.3.attn"``; of a bare layer's without a name."""
+        weights = f"{name}.weights" if name else "weights"
+        if weights not in self._maps:
+            known = ", ".join(known.rpartition(".")[0] for known in self._maps)
+            way_out = f"there are {known}" if known else "record with Trace(maps=True)"
+            raise RegardError(f"the trace has no map of {name or 'the layer'!r}; {way_out}")
+        return self._maps[weights]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return name in self._axes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self._axes)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._axes)
 
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""
-        size = sum(values.nbytes for values in self._values.values()) / 1e6
+        size = (sum(v.nbytes for v in self._values.values()) + sum(m.nbytes for m in self._maps.values())) / 1e6
         unused = f"; no step is called {', '.join(self.unused())}" if self._taps and self.unused() else ""
         return f"<Trace{of}: {len(self)} values, {size:.1f} MB{unused}>"
 
@@ -203,7 +260,11 @@ class Trace:
             "encodings": json.dumps([encoding.to_dict() for encoding in self.encodings]),
             "axes": json.dumps(self._axes),
         }
-        write_safetensors(path, self._values, metadata)
+        arrays, maps = dict(self._values), {}
+        for name, look in self._maps.items():
+            parts, maps[name] = look.to_arrays(f"{_MAP}{name}.")
+            arrays.update(parts)
+        write_safetensors(path, arrays, metadata | ({"maps": json.dumps(maps)} if maps else {}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
@@ -225,13 +286,18 @@ class Trace:
             trace.encodings = tuple(Encoding.from_dict(fields) for fields in encodings)
             # A safetensors file orders its tensors by itself; the axes keep the order of computation.
             axes = json.loads(file.metadata["axes"])
-            if axes.keys() != set(file):
+            maps = json.loads(file.metadata.get("maps", "{}"))
+            kept = {name: file[name] for name in file}
+            for name, fields in maps.items():
+                trace._maps[name] = AttentionMap.from_arrays(kept, fields, f"{_MAP}{name}.")
+            if axes.keys() - maps.keys() != {name for name in file if not name.startswith(_MAP)}:
                 raise RegardError(
                     f"axes are given for {len(axes)} names, which are not those of its {len(file)} values"
                 )
             for name, letters in axes.items():
-                trace._values[name] = file[name]
-                trace._axes[name] = _fitted(name, letters, file[name].ndim)
+                if name not in maps:
+                    trace._values[name] = file[name]
+                trace._axes[name] = _fitted(name, letters, (trace._maps if name in maps else trace._values)[name].ndim)
             trace._check_texts()
         except RegardError as error:
             raise RegardError(f"{path} is a damaged trace: {error}") from error
@@ -241,10 +307,15 @@ class Trace:
 
     def _check_texts(self) -> None:
         for name, axes in self._axes.items():
-            if self.encodings and axes.startswith("B ") and len(self._values[name]) != len(self.encodings):
-                raise RegardError(
-                    f"{len(self.encodings)} texts are described, but {name} has a batch of {len(self._values[name])}"
-                )
+            batch = (self._maps[name] if name in self._maps else self._values[name]).shape[0]
+            if self.encodings and axes.startswith("B ") and batch != len(self.encodings):
+                raise RegardError(f"{len(self.encodings)} texts are described, but {name} has a batch of {batch}")
+
+
+def _stage(full: str) -> Any:
+    """Return the last part of a name that holds a number for each pair of tokens, else None."""
+    last = full.rpartition(".")[2]
+    return last if last in _STAGES else None
 
 
 def _near(name: str, names: Mapping[str, object]) -> str:
@@ -252,22 +323,13 @@ def _near(name: str, names: Mapping[str, object]) -> str:
     return f"near it are {', '.join(close)}" if close else f"none of the {len(names)} names is near"
 
 
-def _to_numpy(value: Array) -> np.ndarray:
-    """Return a copy of an array of any library; bfloat16, which NumPy does not know, becomes float32."""
-    if hasattr(value, "detach"):  # PyTorch: away from the gradient and the accelerator
-        value = value.detach().cpu()
-    if "bfloat16" in str(value.dtype):
-        value = namespace(value).astype(value, namespace(value).float32)
-    return np.array(np.asarray(value))
-
-
 def _edited(name: str, value: Array, function: Edit) -> Array:
-    copy = _to_numpy(value)
+    copy = to_numpy(value)
     dtype = copy.dtype
     returned = function(copy)
     if returned is None:
         raise RegardError(f"the edit of {name} returned nothing; return the array")
-    changed = _to_numpy(as_array(returned, f"what the edit of {name} returned"))
+    changed = to_numpy(as_array(returned, f"what the edit of {name} returned"))
     if changed.shape != tuple(value.shape):
         raise RegardError(f"the edit of {name} returned shape {changed.shape} in place of {tuple(value.shape)}")
     if not np.can_cast(changed.dtype, dtype, "same_kind"):

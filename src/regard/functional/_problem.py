@@ -144,8 +144,8 @@ def problem(
         v=v,
         grid=grid,
         dtype=dtype,
-        scale=1 / math.sqrt(q.shape[-1] or 1) if scale is None else _number("scale", scale),
-        softcap=None if softcap is None else _number("softcap", softcap, positive=True),
+        scale=1 / math.sqrt(q.shape[-1] or 1) if scale is None else number("scale", scale),
+        softcap=None if softcap is None else number("softcap", softcap, positive=True),
         bias=added,
         mask=rule,
         sinks=None if sinks is None else _sinks(grid, sinks, work),
@@ -227,14 +227,15 @@ def _flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def _number(name: str, value: Any, *, positive: bool = False) -> float:
+def number(name: str, value: Any, *, positive: bool = False) -> float:
+    """Return `value` as a float; complain unless it is a finite number."""
     try:
-        number = math.nan if isinstance(value, str | bool | np.bool_) else float(value)
+        found = math.nan if isinstance(value, str | bool | np.bool_) else float(value)
     except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number) or (positive and number <= 0):
+        found = math.nan
+    if not math.isfinite(found) or (positive and found <= 0):
         raise RegardError(f"{name} must be a finite{' positive' if positive else ''} number, got {value!r}")
-    return number
+    return found
 
 
 def _sides(window: Any) -> tuple[int | None, int | None]:

@@ -1,0 +1,120 @@
+"""A trace that keeps queries and keys in place of n² weights, and computes these when they are looked at."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from attention_cases import random_case, reference
+from regard import RegardError, Trace, attention, explain_plan, nn
+from regard._safetensors import SafetensorsFile, write_safetensors
+from regard.functional import Mask
+
+
+def test_weights_are_those_of_the_array_before_and_after_a_file(tmp_path):
+    for seed in range(150):
+        case = random_case(seed)
+        _, weights, _ = reference(case)
+        arrays, maps = Trace(), Trace(maps=True)
+        plain = attention(case.q, case.k, case.v, **case.options, trace=arrays)
+        assert np.array_equal(attention(case.q, case.k, case.v, **case.options, trace=maps), plain)
+        assert maps.names() == ("weights", "context")
+        assert maps.axes("weights") == arrays.axes("weights")
+        maps.save(tmp_path / "maps.safetensors")
+        for trace in (maps, Trace.load(tmp_path / "maps.safetensors")):
+            np.testing.assert_allclose(trace["weights"], weights, rtol=1e-9, atol=1e-12)
+            step = "scores"
+            for stage in ("scores", "capped", "biased"):
+                step = stage if stage in arrays else step
+                np.testing.assert_allclose(
+                    trace[stage], np.broadcast_to(arrays[step], weights.shape), rtol=1e-12, atol=1e-12
+                )
+            cell = tuple(n - 1 for n in weights.shape)
+            np.testing.assert_allclose(trace.map()[cell], weights[cell], rtol=1e-9, atol=1e-12)
+
+
+def test_a_long_text_stays_on_the_blocked_path(rng):
+    q = k = v = rng.standard_normal((4096, 4)).astype(np.float32)
+    maps = Trace(maps=True)
+    assert explain_plan(q, k, v, trace=maps).path == "blocked"
+    assert explain_plan(q, k, v, trace=Trace()).path == "direct"
+    assert np.array_equal(attention(q, k, v, trace=maps), attention(q, k, v))  # looking never changes the answer
+    assert maps.map().nbytes < 1e6
+    np.testing.assert_allclose(maps.map()[4000].sum(), 1, atol=1e-6)
+
+
+def test_scopes_only_and_names(rng):
+    layer = nn.SelfAttention.init(rng, 8, 2)
+    x = rng.standard_normal((1, 5, 8)).astype(np.float32)
+    trace = Trace(maps=True, only="blocks.1.*")
+    for block in range(2):
+        with trace.scope(f"blocks.{block}"), trace.scope("attn"):
+            layer(x, causal=True, trace=trace)
+    assert trace.names() == tuple(f"blocks.1.attn.{name}" for name in ("q", "k", "v", "weights", "context", "output"))
+    assert "blocks.1.attn.weights" in trace
+    assert trace.map("blocks.1.attn").shape == trace["blocks.1.attn.weights"].shape == (1, 2, 5, 5)
+    assert [step.name for step in trace.steps()] == [n for n in trace.names() if not n.endswith("weights")]
+    with pytest.raises(RegardError, match=r"no map of 'blocks.0.attn'; there are blocks.1.attn"):
+        trace.map("blocks.0.attn")
+    with pytest.raises(RegardError, match=r"record with Trace\(maps=True\)"):
+        Trace().map("blocks.0.attn")
+    with pytest.raises(RegardError, match="recorded already"), trace.scope("blocks.1"), trace.scope("attn"):
+        layer(x, causal=True, trace=trace)
+
+
+@pytest.mark.parametrize("edited", ["weights", "scores", "biased"])
+def test_an_edited_map_is_recorded_as_it_was_used(rng, edited):
+    q, k, v = rng.standard_normal((3, 5, 4))
+
+    def edit(values):
+        values[:, 0] += 1
+        return values
+
+    maps, arrays = Trace(maps=True, edit={edited: edit}), Trace(edit={edited: edit})
+    out = attention(q, k, v, causal=True, trace=maps)
+    assert np.array_equal(out, attention(q, k, v, causal=True, trace=arrays))
+    assert np.array_equal(maps["weights"], arrays["weights"])
+    with pytest.raises(RegardError, match="no map"):
+        maps.map()
+
+
+def test_a_rule_of_ones_own_is_looked_at_but_not_saved(rng, tmp_path):
+    class Even(Mask):
+        def allows(self, grid, rows, cols):
+            return grid.cols(cols) % 2 == 0
+
+    q, k, v = rng.standard_normal((3, 5, 4))
+    trace = Trace(maps=True)
+    attention(q, k, v, mask=Even(), trace=trace)
+    assert np.array_equal(trace["weights"] > 0, np.broadcast_to(np.arange(5) % 2 == 0, (5, 5)))
+    with pytest.raises(RegardError, match=r"Even, cannot be kept.*boolean array"):
+        trace.save(tmp_path / "trace.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda m: m.update(shape=[2, 5, 6]), lambda m: m.update(shape="5"), lambda m: m.update(dtype="object"),
+        lambda m: m.update(dtype="<i8"), lambda m: m.pop("scale"), lambda m: m.update(mask={"kind": "system"}),
+        lambda m: m.update(mask={"kind": "Dense", "array": "x"}), lambda m: m.update(mask={"kind": "Causal", "x": 1}),
+        lambda m: m.update(bias={"kind": "ALiBi", "parameter": [1, 2]}), lambda m: m.update(mask=3),
+        lambda m: m.update(scale="big"), lambda m: m.update(sinks=[1]), lambda m: m.update(softcap={}),
+        lambda m: m.update(mask={"kind": "Both", "one": None, "other": None}), lambda m: m.clear(),
+    ],
+)  # fmt: skip
+def test_a_damaged_map_is_told(tmp_path, rng, damage):
+    path = tmp_path / "trace.safetensors"
+    q, k, v = rng.standard_normal((3, 2, 5, 4))
+    trace = Trace(maps=True)
+    attention(q, k, v, causal=True, trace=trace)
+    trace.save(path)
+    file = SafetensorsFile(path)
+    maps = json.loads(file.metadata["maps"])
+    damage(maps["weights"])
+    arrays = {name: np.array(file[name]) for name in file}
+    write_safetensors(path, arrays, file.metadata | {"maps": json.dumps(maps)})
+    with pytest.raises(RegardError, match="is a damaged trace"):
+        Trace.load(path)["weights"]
