@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -166,15 +166,13 @@ class _Attention(Layer):
         self,
         x: np.ndarray,
         memory: np.ndarray,
-        mask: np.ndarray | None,
-        bias: np.ndarray | None,
-        causal: bool,
         trace: Recorder,
+        options: F.Options,
     ) -> np.ndarray:
         q = trace("q", F.split_heads(self.q_proj(x), self.num_heads), "... H T D")
         k = trace("k", F.split_heads(self.k_proj(memory), self.num_kv_heads), "... G S D")
         v = trace("v", F.split_heads(self.v_proj(memory), self.num_kv_heads), "... G S Dv")
-        context = F.merge_heads(F.attention(q, k, v, mask=mask, bias=bias, causal=causal, trace=trace))
+        context = F.merge_heads(F.attention(q, k, v, trace=trace, **options))
         output = context if self.o_proj is None else self.o_proj(context)
         recorded: np.ndarray = trace("output", output, "... T E")
         return recorded
@@ -197,17 +195,15 @@ class SelfAttention(_Attention):
         self,
         x: np.ndarray,
         *,
-        mask: np.ndarray | None = None,
-        bias: np.ndarray | None = None,
-        causal: bool = False,
         trace: Recorder = SILENT,
+        **options: Unpack[F.Options],
     ) -> np.ndarray:
         """Return the contextual vectors, ``... T E``, of x, ``... T E``.
 
-        `mask`, `bias` and `causal` are those of `regard.attention`. Taps ``q``, ``k``, ``v``, ``scores``,
-        ``weights``, ``context`` and ``output``.
+        `mask`, `causal` and the other options are those of `regard.attention`. Taps ``q``, ``k``, ``v``, those of
+        `regard.attention`, and ``output``.
         """
-        return self._attend(x, x, mask, bias, causal, trace)
+        return self._attend(x, x, trace, options)
 
     forward = __call__
 
@@ -221,16 +217,14 @@ class MultiHeadAttention(_Attention):
         x: np.ndarray,
         memory: np.ndarray,
         *,
-        mask: np.ndarray | None = None,
-        bias: np.ndarray | None = None,
-        causal: bool = False,
         trace: Recorder = SILENT,
+        **options: Unpack[F.Options],
     ) -> np.ndarray:
         """Return ``... T E``: what the queries of x, ``... T E``, gather from memory, ``... S E``.
 
         Keys and values come from `memory`. The rest is as in `SelfAttention`.
         """
-        return self._attend(x, memory, mask, bias, causal, trace)
+        return self._attend(x, memory, trace, options)
 
     forward = __call__
 

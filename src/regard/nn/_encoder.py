@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
+from regard.functional import Options
 from regard.nn._attention import SelfAttention
 from regard.nn._layer import NOT_GIVEN, Layer
 from regard.nn._layers import FeedForward, LayerNorm
@@ -101,18 +102,16 @@ class EncoderBlock(Layer):
         self,
         x: np.ndarray,
         *,
-        mask: np.ndarray | None = None,
-        bias: np.ndarray | None = None,
-        causal: bool = False,
         trace: Recorder = SILENT,
+        **options: Unpack[Options],
     ) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``.
 
-        `mask`, `bias` and `causal` are those of `regard.attention`.
+        `mask`, `causal` and the other options are those of `regard.attention`.
         """
         with trace.scope("attn"):
             y = self.attn_norm(x) if self.norm_first else x
-            x = x + self.attn(y, mask=mask, bias=bias, causal=causal, trace=trace)
+            x = x + self.attn(y, trace=trace, **options)
         x = trace("attn_residual", x if self.norm_first else self.attn_norm(x), "... T E")
         with trace.scope("mlp"):
             y = self.mlp_norm(x) if self.norm_first else x
