@@ -440,10 +440,11 @@ def test_a_hub_cache_of_nobody_has_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_folder_that_is_closed_is_not_said_to_be_empty(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(home / "models" / "tiny")
 
-    def closed(path: Path, **_: object) -> os.stat_result:
+    def closed(path: object, **_: object) -> os.stat_result:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "stat", closed)  # root may open what has mode 000
-    findings = examine(home / "models" / "tiny", MODEL.files)
+    with monkeypatch.context() as root:  # who may open what has mode 000
+        root.setattr(os, "stat", closed)
+        findings = examine(home / "models" / "tiny", MODEL.files)
     assert not findings.missing
     assert f"{home / 'models' / 'tiny' / 'config.json'} cannot be read: Permission denied" in findings.wrong

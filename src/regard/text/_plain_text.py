@@ -39,6 +39,13 @@ def check_words(words: Iterable[str]) -> tuple[str, ...]:
     return words
 
 
+def listed(words: Iterable[str], most: int = 10) -> str:
+    """Return different words as an enumeration: the first few, and how many there are where there are more."""
+    different = list(dict.fromkeys(words))
+    shown = ", ".join(different[:most])
+    return shown if len(different) <= most else f"{shown} and {len(different) - most} more"
+
+
 def split_words(text: str, *, lowercase: bool) -> list[tuple[str, tuple[int, int]]]:
     """Split at whitespace as ``str.split`` does; return each word with its span of characters in `text`.
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard._errors import RegardError
-from regard.text._plain_text import check_words
+from regard.text._plain_text import check_words, listed
 from regard.text._table import as_table
 from regard.text._vocabulary import Vocabulary
 from regard.text._word_vector_formats import read_rows
@@ -61,12 +61,12 @@ class WordVectors:
         Raises
         ------
         RegardError
-            Some tokens have no vector; the message names all of them. Case counts: ``"The"`` is not ``"the"``.
+            Some tokens have no vector; the message names the first ten. Case counts: ``"The"`` is not ``"the"``.
         """
         tokens = check_words(tokens)
         if missing := self.vocabulary.missing(tokens):
             raise RegardError(
-                f"no vector for {', '.join(map(repr, missing))}; words are looked up exactly as they are spelled, "
+                f"no vector for {listed(map(repr, missing))}; words are looked up exactly as they are spelled, "
                 "case included: lower-case them if the vectors are, or leave them out"
             )
         rows = np.array(self.vocabulary.ids(tokens), dtype=np.intp)
