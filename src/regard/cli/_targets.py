@@ -11,7 +11,7 @@ from regard._errors import RegardError
 from regard._files import write_whole
 
 _PICTURES = (".png", ".svg", ".pdf")
-_OPTIONS = ("png", "svg", "heads", "movement", "save")
+_ENDINGS = {"png": (".png",), "svg": (".svg",), "heads": _PICTURES, "movement": _PICTURES, "save": ()}
 
 
 def check_targets(arguments: argparse.Namespace) -> None:
@@ -23,11 +23,11 @@ def check_targets(arguments: argparse.Namespace) -> None:
         A name has the wrong ending or is given twice; or nothing can be written there.
     """
     named: dict[str, str] = {}
-    for option in _OPTIONS:
+    for option, endings in _ENDINGS.items():
         target = getattr(arguments, f"{option}_file", None)
         if target is None:
             continue
-        _check_ending(option, target)
+        _check_name(option, target, endings)
         if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):  # noqa: PTH110, PTH112, PTH113
             continue  # a device or a pipe: to open it could wait for ever
         other = named.setdefault(os.path.realpath(target), option)
@@ -41,12 +41,11 @@ class _LeaveOffError(Exception):
     """Writing was possible, and ends here: nothing is left behind."""
 
 
-def _check_ending(option: str, target: str) -> None:
+def _check_name(option: str, target: str, endings: tuple[str, ...]) -> None:
     if not target:
         raise RegardError(f"--{option} needs the name of a file")
     ending = Path(target).suffix.lower()
-    expected = {"png": (".png",), "svg": (".svg",), "save": ()}.get(option, _PICTURES)
-    # Where the option says what is written, any ending will do that does not say something else.
-    if ending not in expected and (expected == _PICTURES or (expected and ending in _PICTURES)):
+    # Where the option alone says what is written, any ending will do that does not say something else.
+    if endings and ending not in endings and (endings == _PICTURES or ending in _PICTURES):
         meant = f"; for the number of heads: --num-heads {target}" if option == "heads" and target.isdigit() else ""
-        raise RegardError(f"--{option} {target} needs the ending {' or '.join(expected)}{meant}")
+        raise RegardError(f"--{option} {target} needs the ending {' or '.join(endings)}{meant}")
