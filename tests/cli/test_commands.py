@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,8 +18,9 @@ import pytest
 import regard
 from regard import Trace
 from regard.cli import main
+from regard.cli._compare import _verdict
 from regard.models import toy
-from regard.views import select
+from regard.views import head_grid, heatmap, movement, save, select
 
 TEXT = "The cats sat"
 
@@ -128,6 +133,63 @@ def test_pictures_are_written(run, tiny, tmp_path, option):
     assert "cat" in out  # the table is printed all the same
 
 
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        (["--layer", "0"], {"layer": 0}),
+        (["--head", "2"], {"head": 2}),
+        (["--keep-special"], {"keep_special": True}),
+        (["--words"], {"words": True}),
+        (["--theme", "dark"], {"theme": "dark"}),
+    ],
+)
+def test_a_picture_is_of_what_was_chosen(run, tiny, tmp_path, options, chosen):
+    drawn, expected, plain = (tmp_path / f"{name}.svg" for name in ("drawn", "expected", "plain"))
+    assert run(TEXT, "--model", tiny, "--svg", str(drawn), *options)[0] == 0
+    save(heatmap(traced(tiny), **chosen).figure, expected)
+    save(heatmap(traced(tiny)).figure, plain)
+    assert drawn.read_bytes() == expected.read_bytes() != plain.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("option", "draw"),
+    [
+        ("--heads", lambda trace, **chosen: head_grid(trace, **chosen)),
+        ("--movement", lambda trace, **chosen: movement(trace, **chosen).figure),
+    ],
+)
+def test_every_picture_is_of_the_tokens_and_on_the_ground_that_were_chosen(run, tiny, tmp_path, option, draw):
+    for options, chosen in (
+        (["--keep-special"], {"keep_special": True}),
+        (["--words"], {"words": True}),
+        (["--theme", "dark"], {"theme": "dark"}),
+    ):
+        drawn, expected = tmp_path / "drawn.svg", tmp_path / "expected.svg"
+        assert run(TEXT, "--model", tiny, option, str(drawn), *options)[0] == 0
+        save(draw(traced(tiny), **chosen), expected)
+        assert drawn.read_bytes() == expected.read_bytes()
+
+
+def test_a_file_is_replaced_only_by_a_whole_one(run, tmp_path):
+    path = tmp_path / "x.png"
+    path.write_text("mine")
+    assert run("a b", "--random", "--png", str(path), "--layer", "7")[0] == 2
+    assert path.read_text() == "mine"
+
+
+def test_word_vectors_go_to_their_words_whatever_their_order(run, tmp_path):
+    (tmp_path / "vectors").write_text("sat 5 6\nother 7 8\ncat 3 4\nthe 1 2\n")
+    saved = str(tmp_path / "trace")
+    assert run("The cat sat", "--random", "--embeddings", str(tmp_path / "vectors"), "--save", saved)[0] == 0
+    np.testing.assert_array_equal(Trace.load(saved)["token_embeddings"][0], [[1, 2], [3, 4], [5, 6]])
+
+
+def test_pull_prints_the_folder_and_fetches_anew_when_told_to(run, monkeypatch):
+    monkeypatch.setattr("regard.models._sources.pull", lambda name, force: f"/{name}/{force}\x1b")
+    assert run("pull", "minilm")[1] == "/minilm/False␛\n"
+    assert run("pull", "minilm", "--force")[1] == "/minilm/True␛\n"
+
+
 def test_a_text_may_come_from_a_file_and_from_a_pipe(run, tiny, tmp_path, monkeypatch):
     (tmp_path / "text").write_bytes(b"\xef\xbb\xbfthe cat\n")
     _, from_file, _ = run("--file", str(tmp_path / "text"), "--model", tiny, "--json")
@@ -190,6 +252,20 @@ def test_explain_a_word_writes_the_arithmetic_out(run):
     np.testing.assert_allclose(shares, trace["blocks.0.attn.weights"][0, 0, 1], atol=5.1e-4)
 
 
+def test_explain_saves_everything(run, tmp_path):
+    path = tmp_path / "trace.safetensors"
+    assert run("explain", "The cat sat", "--random", "--save", str(path))[0] == 0
+    trace = Trace()
+    toy("The cat sat")("The cat sat", trace=trace)
+    assert Trace.load(path).names() == trace.names()
+
+
+def test_every_command_says_that_random_weights_mean_nothing(run, tiny):
+    for argv in (["a b"], ["explain", "a b"], ["compare", "a b", "a c", "--word", "a"]):
+        assert "means nothing" in run(*argv, "--random")[1]
+        assert "means nothing" not in run(*argv, "--model", tiny)[1]
+
+
 def test_explain_looks_into_a_real_model(run, tiny):
     status, out, _ = run("explain", TEXT, "--model", tiny, "--layer", "-1", "--head", "2")
     assert status == 0
@@ -214,6 +290,17 @@ def test_compare_draws_both(run, tiny, tmp_path):
     assert status == 0
     assert path.read_bytes()[:4] == b"\x89PNG"
     assert "original" in out
+    expected = tmp_path / "expected.png"
+    traces = [traced(tiny, text) for text in ("the cat sat", "a cat b c")]
+    save(movement(traces, words=True, highlight="cat").figure, expected)
+    assert path.read_bytes() == expected.read_bytes()
+
+
+def test_compare_does_not_say_that_equal_vectors_have_moved_apart(run, tiny):
+    _, out, _ = run("compare", "the cat", "the cat", "--word", "cat", "--model", tiny)
+    assert "The vectors start at 1.000 and end at 1.000." in out
+    assert _verdict(1.0, 0.99996) == "The vectors start at 1.000 and end at 1.000."
+    assert "moves the two apart, to 0.999" in _verdict(1.0, 0.9992)
 
 
 def test_models_lists_the_names(run):
@@ -239,6 +326,36 @@ def test_completion_knows_the_commands(run, shell):
     assert "keep-special" in out
 
 
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash on this system")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("cat --lay", "--layer"),
+        ("--lay", "--layer"),
+        ("explain cat --lay", "--layer"),
+        ("cat --model mini", "minilm"),
+        ("pull mini", "minilm"),
+        ("cat --file pict", "picture.png"),
+        ("compare a b --movement pict", "picture.png"),
+    ],
+)
+def test_a_shell_completes(run, tmp_path, typed, offered):
+    (tmp_path / "script").write_text(run("completion", "bash")[1])
+    (tmp_path / "picture.png").touch()
+    words = typed.split()
+    ask = f'. ./script; COMP_WORDS=(regard "$@"); COMP_CWORD={len(words)}; _shtab_regard; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", ask, "bash", *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [offered]
+
+
+def test_help_leads_to_the_options_of_a_text(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = capsys.readouterr().out
+    assert "regard look --help lists its options" in out
+    assert 'examples:\n  regard "' in out
+
+
 @pytest.mark.parametrize("command", ["look", "explain", "compare", "models", "pull", "info", "completion"])
 def test_help_has_examples(capsys, command):
     with pytest.raises(SystemExit) as stop:
@@ -253,6 +370,41 @@ def test_colour_is_there_when_asked_for_and_only_then(run, tiny, monkeypatch):
     assert "\x1b[" not in run(TEXT, "--model", tiny)[1]
     assert "\x1b[" in run(TEXT, "--model", tiny, "--colour", "always")[1]
     assert "48;2;" not in run(TEXT, "--model", tiny, "--colour", "never")[1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
+@pytest.mark.parametrize(("colour", "coloured"), [("never", False), ("auto", True)])
+def test_a_terminal_gets_colour_unless_told_not_to(colour, coloured):
+    import pty
+
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    argv = [sys.executable, "-m", "regard", "a b", "--random", "--colour", colour]
+    with subprocess.Popen(argv, stdout=theirs, stderr=subprocess.PIPE, env=environment):
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+            while piece := os.read(ours, 1 << 16):
+                shown += piece
+    os.close(ours)
+    assert b"toy layer" in shown
+    assert (b"\x1b[38;2;" in shown or b"48;2;" in shown) == coloured
+
+
+def test_no_columns_is_no_width(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "looks most at" in run("a b", "--random")[1]
+
+
+def test_the_name_of_a_folder_is_inert(run, write_bert, monkeypatch, tmp_path):
+    tiny = str(write_bert(folder="evil\x1b[31m\u202e"))
+    monkeypatch.setenv("REGARD_MODELS", tiny)
+    for argv in ([TEXT], ["explain", TEXT], ["compare", "the cat", "a cat", "--word", "cat"]):
+        status, out, _ = run(*argv, "--model", tiny)
+        assert status == 0
+        assert "evil␛[31m⟨U+202E⟩" in out.replace("\n", "")
+        assert "\x1b" not in out
+    assert "\x1b" not in run("info")[1]
 
 
 def test_hostile_special_tokens_are_inert(run, tiny):

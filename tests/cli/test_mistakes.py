@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ MISTAKES = {
     "blank text": (["look", "  \n "], "there is no text to look at"),
     "unknown model": (["hi", "--model", "gpt9"], "Known: minilm"),
     "unknown folder": (["hi", "--model", "./nowhere"], "there is no folder ./nowhere"),
-    "unknown option": (["hi", "--sing"], "unrecognized arguments: --sing; see regard --help"),
+    "unknown option": (["hi", "--sing"], "unrecognized arguments: --sing; see regard look --help"),
     "no network and no model": (["hi"], "REGARD_OFFLINE"),
     "pull without network": (["pull", "minilm"], "REGARD_OFFLINE"),
     "pull what is unknown": (["pull", "minilmm"], "minilm"),
@@ -42,7 +43,29 @@ MISTAKES = {
     "unknown picture": (["a b", "--random", "--heads", "x.bmp"], ".png"),
     "a folder to write to": (["a b", "--random", "--save", "."], "it is a folder"),
     "no folder to write to": (["a b", "--random", "--save", "no/where.safetensors"], "cannot write"),
+    "no model and no folder": (["a b", "--png", "no/where.png"], "cannot write no/where.png: there is no folder"),
     "an escape in the message": (["a", "--random", "--word", "\x1b[31m\n\u202e"], "␛[31m"),
+    "a picture of another kind": (["a b", "--random", "--png", "b.svg"], "--png b.svg needs the ending .png"),
+    "a drawing of another kind": (["a b", "--random", "--svg", "b.png"], "--svg b.png needs the ending .svg"),
+    "one file for two": (
+        ["a b", "--random", "--png", "b.png", "--heads", "./b.png"],
+        "--png and --heads name the same",
+    ),
+    "a good file before a bad one": (["a b", "--random", "--save", "t", "--png", "no/where.png"], "cannot write no/w"),
+    "a picture without a name": (["a b", "--random", "--png", ""], "--png needs the name of a file"),
+    "a file without a name": (["--file", "", "--random"], "cannot read"),
+    "text and a file without a name": (["hi", "--file", "", "--random"], "either a text or --file"),
+    "a number of heads to look": (["a b", "--random", "--heads", "2"], "for the number of heads: --num-heads 2"),
+    "too wide": (["a b", "--random", "--embed-dim", "100000000000"], "embed_dim is from 1 to 4096"),
+    "much too wide": (["a b", "--random", "--embed-dim", "9" * 20], "embed_dim is from 1 to 4096"),
+    "a text in two pieces": (["The", "cat", "--layer", "0", "sat", "--random"], "'sat' stands apart"),
+    "a text that begins like an option": (["-hello"], "regard -- TEXT"),
+    "an option that explain lacks": (["explain", "a", "--words"], "--words; see regard explain --help"),
+    "a word that the first text lacks": (
+        ["compare", "a b", "c d", "--word", "d", "--random"],
+        "first text has no word",
+    ),
+    "a word that the second text lacks": (["compare", "a b", "c d", "--word", "a", "--random"], "second text has no w"),
     "explain a layer too far": (["explain", "a", "--random", "--layer", "1"], "there is no layer 1"),
 }
 
@@ -136,6 +159,79 @@ def test_a_file_system_that_takes_no_files(capsys, option):
     assert err.count("\n") == 1
 
 
+def test_a_long_text_is_not_repeated_in_the_complaint(capsys):
+    text = " ".join(f"w{i}" for i in range(999))
+    assert main([text, "--random", "--word", "zz"]) == 2
+    assert capsys.readouterr().err == (
+        "regard: the text has no word 'zz'; its words are w0, w1, w2, w3, w4, w5, w6, w7, w8, w9 and 989 more\n"
+    )
+
+
+def test_many_words_without_a_vector_are_counted(capsys, tmp_path):
+    (tmp_path / "vectors").write_text("the 1 2\n")
+    text = " ".join(f"w{i}" for i in range(999))
+    assert main([text, "--random", "--embeddings", "vectors"]) == 2
+    assert "no vector for 'w0', 'w1'," in (err := capsys.readouterr().err)
+    assert "'w9' and 989 more" in err
+
+
+def test_a_special_token_is_no_word_of_the_text(capsys, write_bert):
+    folder = str(write_bert())
+    assert main(["the cat", "--word", "[cls]", "--model", folder]) == 2
+    assert "[cls] is a special token, which --keep-special shows" in capsys.readouterr().err
+    assert main(["the cat", "--word", "[CLS]", "--model", folder, "--keep-special"]) == 0
+    assert main(["explain", "the cat", "--word", "dog", "--model", folder]) == 2
+    assert "has no word 'dog'; its words are the, cat\n" in capsys.readouterr().err
+
+
+def test_a_text_of_nothing_but_special_tokens(capsys, write_bert):
+    folder = str(write_bert())
+    assert main(["\u200b", "--model", folder]) == 2
+    assert "the text has no token but the special ones" in capsys.readouterr().err
+    assert main(["\u200b", "--model", folder, "--keep-special"]) == 0
+
+
+def test_numbers_out_of_range_are_told_in_one_line(capsys, tmp_path):
+    (tmp_path / "vectors").write_text("a 1e30 2e30\nb -1e30 1e30\n")
+    assert main(["a b", "--random", "--embeddings", "vectors"]) == 2
+    assert capsys.readouterr().err == (
+        "regard: the vectors of toy layer, random weights, seed 42 leave the range of float32: "
+        "its numbers are too large\n"
+    )
+
+
+@pytest.mark.parametrize("source", ["text", "-"])
+def test_a_text_that_is_too_large(capsys, monkeypatch, tmp_path, source):
+    monkeypatch.setattr("regard.cli._input._LARGEST_TEXT", 7)
+    (tmp_path / "text").write_text("a b c d")
+    for size in (7, 8):
+        (tmp_path / "text").write_text("a b c d e"[:size])
+        with (tmp_path / "text").open() as stream:
+            monkeypatch.setattr(sys, "stdin", stream)
+            status = main([*(["-"] if source == "-" else ["--file", "text"]), "--random"])
+        assert status == (0 if size == 7 else 2)
+    assert "is larger than" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError(), "not enough memory for that: give a shorter text or fewer heads"),
+        (
+            PermissionError(13, "Permission denied", "there"),
+            "the system refuses: [Errno 13] Permission denied: 'there'",
+        ),
+    ],
+)
+def test_what_the_system_refuses(capsys, monkeypatch, error, message):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr("regard.cli._input.toy", refuse)
+    assert main(["a", "--random"]) == 2
+    assert capsys.readouterr().err == f"regard: {message}\n"
+
+
 @pytest.mark.minilm
 def test_513_tokens_says_the_limit(capsys, minilm_dir):
     assert main(["a " * 511, "--model", str(minilm_dir)]) == 2
@@ -202,11 +298,85 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, option):
     assert [p for p in tmp_path.iterdir() if p.name != "mpl"] == []
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")  # noqa: PTH110
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["look", "--help"], ["--version"], ["models"], ["a", "--random", "--json"]]
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nothing_is_said_to_be_written_that_is_not(argv, unbuffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [*REGARD, *argv], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment
+        )
+    assert (done.returncode, done.stderr) == (2, "regard: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")
+@pytest.mark.parametrize(
+    ("closed", "argv", "message"),
+    [
+        ("<&-", ["-", "--random"], "regard: cannot read standard input: it is closed; give a text or --file FILE\n"),
+        (">&-", ["a", "--random"], "regard: cannot write the output: standard output is closed\n"),
+        (">&- 2>&-", ["a", "--random"], ""),
+        ("2>&-", ["a", "--sing"], ""),
+    ],
+)
+def test_a_standard_stream_may_be_closed(closed, argv, message):
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *REGARD, *argv], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}]
+)
+def test_an_output_that_is_not_utf_8(settings):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONIOENCODING"}
+    done = subprocess.run(
+        [*REGARD, "hi there", "--random"], capture_output=True, text=True, check=False, env={**environment, **settings}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 layer ? 1 head" in done.stdout
+
+
+def test_ctrl_c_may_come_at_any_moment(capsys, monkeypatch):
+    """NumPy's C modules, interrupted while they are imported, say ImportError."""
+
+    def interrupted(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+
+    def interrupted_import(*_, **__):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise ImportError("PyCapsule_Import could not import module")
+
+    for what in (interrupted, interrupted_import):
+        monkeypatch.setattr("regard.cli._input.toy", what)
+        assert main(["a", "--random"]) == 130
+        assert capsys.readouterr().err == "regard: interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_module_that_is_missing_is_no_interrupt(monkeypatch):
+    def missing(*_, **__):
+        raise ImportError("no such module")
+
+    monkeypatch.setattr("regard.cli._input.toy", missing)
+    with pytest.raises(ImportError, match="no such module"):
+        main(["a", "--random"])
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-def test_ctrl_c_ends_with_one_line_and_130():
+@pytest.mark.parametrize(
+    ("sent", "status", "said"),
+    [(signal.SIGINT, 128 + signal.SIGINT, "regard: interrupted\n"), (signal.SIGTERM, -signal.SIGTERM, "")],
+)
+def test_a_signal_ends_it_with_its_own_status(sent, status, said):
     process = subprocess.Popen([*REGARD, "-", "--random"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         time.sleep(1.5)  # it waits for its text by now
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert process.stderr.read() == "regard: interrupted\n"
+        process.send_signal(sent)
+        assert process.wait(60) == status
+        assert process.stderr.read() == said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -105,6 +107,10 @@ def test_weights_are_read_from_the_map_and_cannot_be_written(write_bert):
         ({"is_decoder": True}, r"is_decoder=True is not supported"),
         ({"hidden_size": "12"}, r"hidden_size must be a whole number of at least 1, not '12'"),
         ({"layer_norm_eps": 0}, r"layer_norm_eps must be a number above 0"),
+        ({"model_type": ["bert"]}, r"model of type \['bert'\]; regard can run: bert"),
+        ({"model_type": {}}, r"model of type {}; regard can run: bert"),
+        ({"layer_norm_eps": 10**400}, r"layer_norm_eps must be a number above 0"),
+        ({"num_hidden_layers": 10**9}, r"has 37 tensors, too few for 1000000000 layers"),
         ({"sliding_window": 4}, r"unknown field sliding_window=4"),
         ({"num_attention_heads": 5}, r"hidden_size 12 does not split into 5 attention heads"),
         ({"hidden_act": "x", "rope": 1, "vocab_size": 0}, r"vocab_size.*hidden_act.*rope"),
@@ -228,3 +234,75 @@ def test_a_trace_of_a_model_survives_its_file(write_bert, tmp_path):
     back = Trace.load(tmp_path / "t.safetensors")
     assert back.encodings == trace.encodings
     assert back.names() == trace.names()
+
+
+POOLER = {
+    "directionality": "bidi",
+    "pooler_fc_size": 768,
+    "pooler_num_attention_heads": 12,
+    "pooler_num_fc_layers": 3,
+    "pooler_size_per_head": 128,
+    "pooler_type": "first_token_transform",
+}
+
+
+def test_what_a_configuration_says_of_the_pooler_has_no_part_in_this(write_bert):
+    assert regard.load(write_bert(POOLER)).config == regard.load(write_bert(folder="other")).config
+
+
+def test_the_oldest_names_of_a_norm_are_known(write_bert):
+    """As TensorFlow had them: gamma and beta."""
+    new = {name: value for name, value in tiny_bert.tensors().items() if ".LayerNorm." in name}
+    old = {name.replace("weight", "gamma").replace("bias", "beta"): value for name, value in new.items()}
+    renamed, plain = write_bert(tensors=old, drop=new), write_bert(folder="plain")
+    assert np.array_equal(regard.load(renamed)("the cat").hidden, regard.load(plain)("the cat").hidden)
+    both = write_bert(tensors={"embeddings.LayerNorm.gamma": np.ones(12, np.float32)}, folder="both")
+    with pytest.raises(RegardError, match=r"unexpected embeddings\.LayerNorm\.gamma"):
+        regard.load(both)
+
+
+@pytest.mark.parametrize("stray", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "encoder.layer.1.attention.self.query.weight"])
+def test_a_number_that_is_not_finite_is_told_with_its_tensor(write_bert, name, stray):
+    value = tiny_bert.tensors()[name]
+    value[-1, -1] = stray
+    folder = write_bert(tensors={name: value})
+    with pytest.raises(RegardError, match=rf"^{name} of {folder / 'model.safetensors'} has numbers that are not fin"):
+        regard.load(folder)
+
+
+def test_large_numbers_are_finite_as_long_as_the_precision_holds_them(write_bert):
+    name = "embeddings.word_embeddings.weight"
+    value = np.full((23, 12), 3e38, np.float32)  # their sum is more than float32 holds
+    assert regard.load(write_bert(tensors={name: value})).token_embedding.weight.max() == np.float32(3e38)
+    wide = write_bert(tensors={name: value.astype(np.float64) * 10})
+    with pytest.raises(RegardError, match="not finite in float32"):
+        regard.load(wide)
+    assert regard.load(wide, dtype=np.float64).token_embedding.weight.max() > 1e39
+
+
+def test_a_tokenizer_of_more_tokens_than_embeddings_is_told_when_loading(write_bert):
+    folder = write_bert()
+    (folder / "vocab.txt").write_text("\n".join([*tiny_bert.PIECES, "extra"]))
+    with pytest.raises(RegardError, match="has 24 tokens, but its embeddings only 23"):
+        regard.load(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_a_pipe_in_place_of_the_configuration_is_not_waited_for(write_bert):
+    folder = write_bert()
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    with pytest.raises(RegardError, match=r"config\.json: it is not a regular file"):
+        regard.load(folder)
+
+
+@pytest.mark.parametrize("dtype", ["foo", 3, "float16,"])
+def test_what_is_no_precision(write_bert, dtype):
+    with pytest.raises(RegardError, match="float32 or float64, not "):
+        regard.load(write_bert(), dtype=dtype)
+
+
+def test_what_is_no_name():
+    with pytest.raises(RegardError, match="a model is a name or the path of a folder, not None"):
+        regard.load(None)

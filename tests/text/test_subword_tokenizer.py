@@ -1,5 +1,6 @@
 import copy
 import json
+import os
 import subprocess
 import sys
 
@@ -251,6 +252,20 @@ def test_a_panic_in_the_library_is_an_error_too(json_file):
 def test_a_file_that_cannot_be_read_is_named(tmp_path, read):
     assert _message(read, tmp_path / "gone") == f"cannot read {tmp_path / 'gone'}: No such file or directory"
     assert _message(read, tmp_path) == f"cannot read {tmp_path}: Is a directory"
+
+
+@pytest.mark.parametrize("read", [SubwordTokenizer.from_file, SubwordTokenizer.from_wordpiece])
+def test_what_cannot_be_a_path_is_refused(read):
+    assert _message(read, "a\0b") == "cannot read a\0b: embedded null byte"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "tokenizer_config.json"])
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path, name):
+    if name == "tokenizer_config.json":
+        write_vocab(tmp_path)
+    os.mkfifo(tmp_path / name)
+    assert f"{tmp_path / name}: it is not a regular file" in _message(SubwordTokenizer.from_folder, tmp_path)
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):

@@ -351,6 +351,13 @@ def test_each_word_needs_one_row(shape):
         WordVectors(Vocabulary(("cat", "sat")), np.ones(shape, np.float32))
 
 
+def test_vectors_may_be_plain_lists_of_finite_numbers():
+    vectors = WordVectors(Vocabulary(("cat",)), [[1, 2]])
+    np.testing.assert_array_equal(vectors.vectors_for(["cat"]), [[1.0, 2.0]])
+    with pytest.raises(RegardError, match="finite real numbers"):
+        WordVectors(Vocabulary(("cat",)), [[1.0, np.inf]])
+
+
 def test_a_tokenizer_made_of_the_vectors_gives_the_rows_of_its_tokens(read):
     vectors = read(b"the 1 2\ncat 3 4\n")
     encoding = WordTokenizer(vectors.vocabulary, unknown="drop")("The big cat")

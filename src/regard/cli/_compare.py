@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from regard._errors import RegardError
-from regard.cli._input import read_model, warning
-from regard.cli._screen import screen
-from regard.trace import Trace
+from regard.cli._input import no_word, read_model, run_model
+from regard.cli._output import write
+from regard.cli._screen import introduce, screen
+from regard.cli._targets import check_targets
 from regard.views import readable, similarities
 
 
@@ -20,25 +21,26 @@ def run(arguments: argparse.Namespace) -> None:
     texts = [text.strip() for text in arguments.texts]
     if not all(texts):
         raise RegardError('compare needs two texts: regard compare "the river bank" "the bank manager" --word bank')
+    check_targets(arguments)
     model = read_model(arguments, texts)
-    traces = []
-    for text in texts:
-        trace = Trace(only=["token_embeddings", "blocks.*.output"])
-        model(text, trace=trace)
-        traces.append(trace)
+    traces = [run_model(model, text, ["token_embeddings", "blocks.*.output"]) for text in texts]
+    for name, trace in zip(("the first text", "the second text"), traces, strict=True):
+        try:
+            similarities(trace, trace, arguments.word)
+        except RegardError:
+            raise no_word(arguments.word, trace.encodings[0], name) from None
     found = similarities(traces[0], traces[1], arguments.word)
-    if arguments.movement_file:
+    if arguments.movement_file is not None:
         from regard.views import movement, save
 
         axes = movement(traces, words=True, highlight=arguments.word, theme=arguments.theme)
         save(axes.figure, arguments.movement_file)
     if arguments.json:
-        print(json.dumps({"model": model.name, "word": arguments.word, "texts": texts, "similarities": dict(found)}))
+        told = {"model": model.name, "word": arguments.word, "texts": texts, "similarities": dict(found)}
+        write(json.dumps(told, allow_nan=False))
         return
     console = screen(arguments)
-    console.print(Text.assemble((model.name, "bold"), f" · {readable(arguments.word, 40)!r} in two texts"))
-    if said := warning(model):
-        console.print(Text(said, style="yellow"))
+    introduce(console, model, f" · {readable(arguments.word, 40)!r} in two texts")
     for mark, text in zip("AB", texts, strict=True):
         console.print(Text(f"  {mark}  {readable(text, 200)}"))
     console.print()
@@ -54,9 +56,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _verdict(original: float, contextual: float) -> str:
-    return (
-        f"The same word starts from the same vector ({original:.3f}); "
-        f"what stands around it moves the two apart, to {contextual:.3f}."
-        if contextual < original
-        else f"The vectors start at {original:.3f} and end at {contextual:.3f}."
-    )
+    start, end = f"{original:.3f}", f"{contextual:.3f}"
+    if contextual < original and start != end:
+        return (
+            f"The same word starts from the same vector ({start}); what stands around it moves the two apart, to {end}."
+        )
+    return f"The vectors start at {start} and end at {end}."

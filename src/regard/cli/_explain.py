@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import argparse
 
-from rich.text import Text
-
-from regard.cli._input import read_model, read_text, warning
-from regard.cli._screen import screen
-from regard.trace import Trace
+from regard._errors import RegardError
+from regard.cli._input import no_word, read_model, read_text, run_model
+from regard.cli._screen import introduce, screen
+from regard.cli._targets import check_targets
 from regard.views import explain, follow, matching, select
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the steps of one head, or follow one word through it."""
     text = read_text(arguments)
+    check_targets(arguments)
     model = read_model(arguments, [text])
-    trace = Trace()
-    model(text, trace=trace)
+    trace = run_model(model, text)
     chosen = {"layer": arguments.layer, "head": arguments.head}
     if arguments.word is None:
         pages = [explain(trace, **chosen)]
     else:
-        rows = matching(select(trace, keep_special=True), arguments.word)
+        try:
+            rows = matching(select(trace, keep_special=True), arguments.word)
+        except RegardError:
+            raise no_word(arguments.word, trace.encodings[0]) from None
         pages = [follow(trace, row, **chosen) for row in rows]
-    if arguments.save_file:
+    if arguments.save_file is not None:
         trace.save(arguments.save_file)
     console = screen(arguments)
-    console.print(Text.assemble((model.name, "bold")))
-    if said := warning(model):
-        console.print(Text(said, style="yellow"))
+    introduce(console, model)
     for page in pages:
         console.print()
         console.print(page, soft_wrap=True)

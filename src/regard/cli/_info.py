@@ -15,6 +15,7 @@ from regard._version import __version__
 from regard.cli._screen import has_colour, screen
 from regard.models import FAMILIES, _sources
 from regard.models._places import models_folder
+from regard.views import readable
 
 _PACKAGES = ("numpy", "array-api-compat", "tokenizers", "rich", "matplotlib", "huggingface_hub")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _facts():
-        table.add_row(name, value)
+        table.add_row(name, readable(value))
     table.add_row("colour", "yes" if has_colour(console) else "no")
     console.print(table)
 

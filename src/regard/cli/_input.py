@@ -1,15 +1,22 @@
-"""From arguments to a text and a model."""
+"""From arguments to a text, a model, and its run."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard.models import Model, load, toy
+from regard.text._plain_text import listed
+from regard.trace import Trace
+from regard.views import readable
 
 _TOY_OPTIONS = ("seed", "embed_dim", "num_heads", "positions", "embeddings")
 _LARGEST_TEXT = 50_000_000
@@ -24,12 +31,14 @@ def read_text(arguments: argparse.Namespace) -> str:
         There is no text, or more than one source of it; the file cannot be read or is not UTF-8.
     """
     words, file = arguments.text, arguments.file
-    if words and file:
+    if words and file is not None:
         raise RegardError("give either a text or --file, not both")
-    if file:
-        text = _decoded(_read(Path(file)), file)
+    if file is not None:
+        text = _read(Path(file))
     elif words == ["-"]:
-        text = _decoded(sys.stdin.buffer.read(_LARGEST_TEXT + 1), "standard input")
+        if sys.stdin is None:
+            raise RegardError("cannot read standard input: it is closed; give a text or --file FILE")
+        text = _read(None)
     else:
         text = " ".join(words)
     if not text.strip():
@@ -55,11 +64,30 @@ def read_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
 
 
-def warning(model: Model) -> str:
-    """Return what must be said of a model's weights; "" where they were learned."""
-    from regard.models import Toy
+def run_model(model: Model, text: str, only: Sequence[str] | None = None) -> Trace:
+    """Return what `model` computes of a text: the names in `only`, or everything.
 
-    return "Its weights are random: what looks at what means nothing." if isinstance(model, Toy) else ""
+    Raises
+    ------
+    RegardError
+        The text is none that the model reads, or its vectors leave the range of numbers.
+    """
+    trace = Trace(only=only)
+    with np.errstate(all="ignore"):
+        hidden = model(text, trace=trace).hidden
+    if not np.isfinite(hidden).all():
+        raise RegardError(f"the vectors of {model.name} leave the range of {hidden.dtype}: its numbers are too large")
+    return trace
+
+
+def no_word(word: str, encoding: Encoding, where: str = "the text") -> RegardError:
+    """Return the complaint that a text has no such word, with those that it has."""
+    if word.casefold() in (
+        t.casefold() for t, special in zip(encoding.tokens, encoding.special, strict=True) if special
+    ):
+        return RegardError(f"{word} is a special token, which --keep-special shows")
+    words = [spelled for spelled, at in encoding.word_groups() if not encoding.special[at[0]]]
+    return RegardError(f"{where} has no word {readable(word, 40)!r}; its words are {listed(words)}")
 
 
 def _toy_with_vectors(texts: Sequence[str], file: str, options: dict[str, Any]) -> Model:
@@ -70,15 +98,14 @@ def _toy_with_vectors(texts: Sequence[str], file: str, options: dict[str, Any]) 
     return toy(texts, vocabulary=vocabulary, embeddings=vectors.vectors_for(vocabulary.words), **options)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path | None) -> str:
+    """Return the text of a file, or of standard input."""
+    source = "standard input" if path is None else path
     try:
-        with path.open("rb") as file:
-            return file.read(_LARGEST_TEXT + 1)
+        with nullcontext(sys.stdin.buffer) if path is None else path.open("rb") as file:
+            content = file.read(_LARGEST_TEXT + 1)
     except OSError as error:
-        raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _decoded(content: bytes, source: str) -> str:
+        raise RegardError(f"cannot read {source}: {error.strerror or error}") from error
     if len(content) > _LARGEST_TEXT:
         raise RegardError(f"{source} is larger than {_LARGEST_TEXT // 1_000_000} MB: give it in parts")
     try:

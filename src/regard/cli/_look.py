@@ -8,8 +8,11 @@ import time
 
 from rich.text import Text
 
-from regard.cli._input import read_model, read_text, warning
-from regard.cli._screen import has_colour, screen
+from regard._errors import RegardError
+from regard.cli._input import no_word, read_model, read_text, run_model
+from regard.cli._output import write
+from regard.cli._screen import has_colour, introduce, screen
+from regard.cli._targets import check_targets
 from regard.models import Model
 from regard.trace import Trace
 from regard.views import AttentionView, matching, readable, select, terminal_heatmap, terminal_table, to_json
@@ -19,10 +22,12 @@ def run(arguments: argparse.Namespace) -> None:
     """Run a model on a text and print, draw or save what its words look at."""
     start = time.perf_counter()
     text = read_text(arguments)
+    check_targets(arguments)
     model = read_model(arguments, [text])
-    trace = Trace(only=_needed(arguments))
-    model(text, trace=trace)
+    trace = run_model(model, text, _needed(arguments))
     seconds = time.perf_counter() - start
+    if all(trace.encodings[0].special) and not arguments.keep_special:
+        raise RegardError("the text has no token but the special ones, which --keep-special shows")
     view = select(
         trace,
         layer=arguments.layer,
@@ -31,37 +36,40 @@ def run(arguments: argparse.Namespace) -> None:
         words=arguments.words,
     )
     if arguments.word is not None:
-        view = view.rows(matching(view, arguments.word))
+        try:
+            view = view.rows(matching(view, arguments.word))
+        except RegardError:
+            raise no_word(arguments.word, trace.encodings[0]) from None
     _write_files(arguments, trace)
     if arguments.json:
-        print(json.dumps(to_json(view, top=arguments.top)))
+        write(json.dumps(to_json(view, top=arguments.top), allow_nan=False))
     else:
         _print(arguments, model, trace, view, seconds)
 
 
 def _needed(arguments: argparse.Namespace) -> list[str] | None:
     """Return the names to record: only what is shown, unless everything is to be saved."""
-    if arguments.save_file:
+    if arguments.save_file is not None:
         return None
-    vectors = ["token_embeddings", "blocks.*.output"] if arguments.movement_file else []
+    vectors = ["token_embeddings", "blocks.*.output"] if arguments.movement_file is not None else []
     return ["blocks.*.attn.weights", *vectors]
 
 
 def _write_files(arguments: argparse.Namespace, trace: Trace) -> None:
     chosen = {"keep_special": arguments.keep_special, "words": arguments.words}
-    if arguments.save_file:
+    if arguments.save_file is not None:
         trace.save(arguments.save_file)
     for path, kind in ((arguments.png_file, "png"), (arguments.svg_file, "svg")):
-        if path:
+        if path is not None:
             from regard.views import heatmap, save
 
             axes = heatmap(trace, layer=arguments.layer, head=arguments.head, theme=arguments.theme, **chosen)
             save(axes.figure, path, kind)
-    if arguments.heads_file:
+    if arguments.heads_file is not None:
         from regard.views import head_grid, save
 
         save(head_grid(trace, theme=arguments.theme, **chosen), arguments.heads_file)
-    if arguments.movement_file:
+    if arguments.movement_file is not None:
         from regard.views import movement, save
 
         axes = movement(trace, theme=arguments.theme, **chosen)
@@ -78,10 +86,7 @@ def _print(
     console = screen(arguments)
     layers, heads = model.config.num_layers, model.config.num_heads
     sizes = f"{_counted(layers, 'layer')} × {_counted(heads, 'head')}"
-    line = f" · {sizes} · {_counted(len(trace.encodings[0]), 'token')} · {seconds:.2f} s"
-    console.print(Text.assemble((model.name, "bold"), line))
-    if said := warning(model):
-        console.print(Text(said, style="yellow"))
+    introduce(console, model, f" · {sizes} · {_counted(len(trace.encodings[0]), 'token')} · {seconds:.2f} s")
     if which := _choice(arguments, view):
         console.print(Text(which))
     console.print()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import io
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import current_thread, main_thread
 
 from regard._errors import RegardError
-from regard.cli._parser import parse
 
 MISTAKE = 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -21,32 +22,59 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 when it went well, 2 for a mistake of the caller (told in one line on standard error), 130 when it was
     interrupted, 141 when the reader of the output went away.
     """
+    with _interrupts() as interrupts:
+        return _run(argv, interrupts)
+
+
+def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
     try:
+        if sys.stdout is None:
+            raise RegardError("cannot write the output: standard output is closed")
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
+            sys.stdout.reconfigure(errors="replace")  # where it is not UTF-8, a question mark is better than nothing
+        from regard.cli._parser import parse  # here, for an interrupt may come that early
+
         arguments = parse(sys.argv[1:] if argv is None else argv)
         arguments.run(arguments)
-        sys.stdout.flush()
     except RegardError as error:
-        print(f"regard: {_one_line(str(error))}", file=sys.stderr)
-        return MISTAKE
-    except KeyboardInterrupt:
-        print("regard: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _end(_one_line(str(error)), MISTAKE)
     except BrokenPipeError:
-        _drop_output()
         return CLOSED_PIPE
     except MemoryError:
-        print("regard: not enough memory for that: give a shorter text", file=sys.stderr)
-        return MISTAKE
+        return _end("not enough memory for that: give a shorter text or fewer heads", MISTAKE)
     except OSError as error:
-        print(f"regard: cannot write the output: {error.strerror or error}", file=sys.stderr)
-        _drop_output()
-        return MISTAKE
+        return _end(_one_line(f"the system refuses: {error}"), MISTAKE)
+    except (KeyboardInterrupt, Exception) as error:
+        if not interrupts and not isinstance(error, KeyboardInterrupt):
+            raise
+        return _end("interrupted", INTERRUPTED)
     return 0
 
 
-def _drop_output() -> None:
-    """Point standard output at nothing: what is still buffered can reach nobody, and would be complained of."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _end(message: str, status: int) -> int:
+    if sys.stderr is not None:
+        with suppress(OSError):  # nobody can be told
+            print(f"regard: {message}", file=sys.stderr, flush=True)
+    return status
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Yield what gets an entry with Ctrl-C: a module that it stops while it is imported raises another exception."""
+    noted: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        noted.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or current_thread() is not main_thread():
+        yield noted  # others have their reasons
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _one_line(message: str) -> str:

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from regard._errors import RegardError
 from regard._version import __version__
+from regard.cli._output import writing
 
 _COMMANDS = ("look", "explain", "compare", "models", "pull", "info", "completion")
 _POSITIONS = ("sinusoidal", "table", "none")
 _SHELLS = ("bash", "zsh", "tcsh")
+
+
+_EPILOG = """\
+regard TEXT is short for regard look TEXT: regard look --help lists its options (--model, --layer, --head, --png, …).
+A text that is the name of a command, or begins with -, stands behind --: regard -- TEXT.
+
+examples:
+  regard "The cat sat on the mat"
+  regard "The animal was too tired" --word tired --layer 3 --head 7
+  regard explain "The cat sat" --word cat
+  regard compare "She sat on the river bank" "She went to the bank for a loan" --word bank
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -20,6 +35,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise RegardError(f"{message}; see {self.prog} --help")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        with writing():  # argparse itself would keep silent of a full disk
+            print(message, end="", file=file)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -37,7 +56,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise RegardError('there is no text to look at: try regard "The cat sat on the mat", or regard --help')
     if words[0] not in (*_COMMANDS, "-h", "--help", "--version"):
         words.insert(0, "look")
-    return build().parse_args(words)
+    for word in takewhile(lambda word: word != "--", words):
+        if re.match(r"-[^\W\d_]{2}", word):
+            raise RegardError(f"there is no option {word}; a text that begins with - stands behind --: regard -- TEXT")
+    arguments, rest = build().parse_known_args(words)
+    if rest and rest[0].startswith("-"):
+        raise RegardError(f"unrecognized arguments: {' '.join(rest)}; see regard {words[0]} --help")
+    if rest:
+        raise RegardError(f"{' '.join(rest)!r} stands apart: give each text in one piece, in quotes")
+    return arguments
 
 
 def build() -> argparse.ArgumentParser:
@@ -46,7 +73,7 @@ def build() -> argparse.ArgumentParser:
         prog="regard",
         description="Self-attention you can see through: which word looks at which, and why.",
         usage="regard TEXT [options]   or   regard COMMAND …   (regard COMMAND --help tells more)",
-        epilog="regard TEXT is short for regard look TEXT. A text that is the name of a command: regard look -- TEXT.",
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -131,6 +158,8 @@ def build() -> argparse.ArgumentParser:
         "print a script that completes regard's words in a shell",
         """
         regard completion bash > ~/.local/share/bash-completion/completions/regard
+        regard completion zsh > ~/.zfunc/_regard    (with fpath+=~/.zfunc before compinit)
+        regard completion tcsh > ~/.regard.tcsh     (and source it in ~/.tcshrc)
         """,
     )
     completion.add_argument("shell", choices=_SHELLS, help="which shell")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from regard.cli._output import write
 from regard.models import _sources
+from regard.views import readable
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Fetch the files of a model, unless they are here, and print the folder they are in."""
-    print(_sources.pull(arguments.name, force=arguments.force))
+    write(readable(str(_sources.pull(arguments.name, force=arguments.force))))

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.text import Text
+
+from regard.cli._output import writing
+from regard.models import Model, Toy
+from regard.views import readable
+
+_WIDTH = 80  # where the terminal does not say
 
 
 class _Screen(Console):
@@ -14,6 +21,10 @@ class _Screen(Console):
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        with writing():
+            super().print(*objects, **options)
+
 
 def screen(arguments: argparse.Namespace) -> Console:
     """Return the console that a command prints to, as its ``--colour`` says.
@@ -21,7 +32,7 @@ def screen(arguments: argparse.Namespace) -> Console:
     Standard output that is no terminal, ``NO_COLOR`` and ``TERM=dumb`` mean no colour under ``auto``.
     """
     wanted = arguments.colour
-    return _Screen(
+    console = _Screen(
         force_terminal=True if wanted == "always" else None,
         no_color=True if wanted == "never" else None,
         highlight=False,
@@ -29,6 +40,16 @@ def screen(arguments: argparse.Namespace) -> Console:
         emoji=False,
         soft_wrap=False,
     )
+    if console.width < 1:  # COLUMNS=0
+        console.width = _WIDTH
+    return console
+
+
+def introduce(console: Console, model: Model, more: str = "") -> None:
+    """Print the name of a model, `more` on the same line, and a warning where its weights mean nothing."""
+    console.print(Text.assemble((readable(model.name), "bold"), more))
+    if isinstance(model, Toy):
+        console.print(Text("Its weights are random: what looks at what means nothing.", style="yellow"))
 
 
 def has_colour(console: Console) -> bool:

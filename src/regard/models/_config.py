@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from regard._errors import RegardError
+from regard.text._reading import read_file
 
 # What transformers writes beside the architecture and what has no part in computing hidden states: where the
-# weights came from, how they were trained, how text is to be generated, what classes are called.
+# weights came from, how they were trained, how text is to be generated, what classes are called, the pooler.
 _BOOKKEEPING = frozenset(
     """
     _attn_implementation_autoset _attn_implementation_internal _commit_hash _name_or_path architectures
     attention_dropout attention_probs_dropout_prob auto_map bad_words_ids begin_suppress_tokens bos_token_id
-    classifier_dropout decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+    classifier_dropout decoder_start_token_id directionality diversity_penalty do_sample dtype early_stopping
     encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
     forced_eos_token_id gradient_checkpointing hidden_dropout_prob id2label initializer_range label2id
     length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-    output_attentions output_hidden_states output_scores pad_token_id prefix problem_type remove_invalid_values
+    output_attentions output_hidden_states output_scores pad_token_id pooler_fc_size pooler_num_attention_heads
+    pooler_num_fc_layers pooler_size_per_head pooler_type prefix problem_type remove_invalid_values
     repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params
     temperature tf_legacy_loss tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript
     transformers_version typical_p use_bfloat16 use_cache
@@ -46,12 +49,11 @@ class ConfigReader:
     @classmethod
     def open(cls, path: Path) -> ConfigReader:
         """Read config.json at `path`."""
+        content = read_file(path)
+        if content is None:
+            raise RegardError(f"there is no {path.name} in {path.parent}: not the folder of a model")
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise RegardError(f"there is no {path.name} in {path.parent}: not the folder of a model") from None
-        except OSError as error:
-            raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
+            fields = json.loads(content.decode())
         except (ValueError, RecursionError) as error:
             raise RegardError(f"{path} is not valid JSON: {error}; fetch the file again") from error
         if not isinstance(fields, dict):
@@ -73,7 +75,7 @@ class ConfigReader:
     def positive(self, name: str, default: float) -> float:
         """Take a number above 0."""
         value = self._fields.pop(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
             self._problems.append(f"{name} must be a number above 0, not {value!r}")
             return default
         return float(value)

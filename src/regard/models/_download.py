@@ -30,6 +30,7 @@ from regard.models._verify import examine
 Progress = Callable[[int, int], None]
 """Is told, again and again, how many bytes have come and how many there are."""
 
+_BROKEN = "connection broken by"  # pip's words
 _DAY = 24 * 60 * 60  # seconds
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # no space, too large, over a quota
 
@@ -306,6 +307,9 @@ def _said(lines: Sequence[str], work: Path) -> str:
     """Return the line that says what went wrong, short and without a password or the folder of this run."""
     told = [line for line in lines if line.strip()]
     line = next((line for line in reversed(told) if "error" in line.lower()), told[-1] if told else "no reason given")
+    if line.startswith("ERROR: No matching distribution"):  # so pip ends too when no index has answered
+        broken = [line[line.index(_BROKEN) :] for line in told if _BROKEN in line]
+        line = re.sub(r"<[^>]*>: ", "", broken[-1]) if broken else line
     line = re.sub(r"//[^/@\s]+@", "//", line.removeprefix("ERROR: ")).replace(f"{work}{os.sep}", "")
     return " ".join("".join(sign if sign.isprintable() else " " for sign in line).split())[:300]
 

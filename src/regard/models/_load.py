@@ -42,11 +42,22 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     >>> model("The cat sat on the mat").hidden.shape              # doctest: +SKIP
     (1, 8, 384)
     """
-    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise RegardError(f"a model computes in float32 or float64, not {np.dtype(dtype)}")
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise RegardError(f"a model is a name or the path of a folder, not {name_or_path!r}")
+    dtype = _precision(dtype)
     folder = _sources.find(name_or_path, download=download)
     kind = ConfigReader.open(folder / "config.json").peek("model_type")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise RegardError(f"{folder} holds a model of type {kind!r}; regard can run: {known}")
     return FAMILIES[kind].load(folder, name=os.fspath(name_or_path), dtype=dtype)
+
+
+def _precision(dtype: Any) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError):
+        raise RegardError(f"a model computes in float32 or float64, not {dtype!r}") from None
+    if found not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise RegardError(f"a model computes in float32 or float64, not {found}")
+    return found

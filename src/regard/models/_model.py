@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -88,7 +88,7 @@ def batch(text: Text, tokenizer: Tokenizer, *, limit: int, name: str) -> Batch:
     Raises
     ------
     RegardError
-        There is no text, it is of no kind that a model reads, or it is longer than `limit` tokens.
+        There is nothing at all, it is of no kind that a model reads, or it is longer than `limit` tokens.
     """
     encodings = _encodings(text, tokenizer)
     lengths = [len(encoding) for encoding in encodings]
@@ -115,13 +115,16 @@ def _encodings(text: Text, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
         return (tokenizer(text),)
     if isinstance(text, Encoding):
         return (text,)
-    if not isinstance(text, np.ndarray):
+    if isinstance(text, Iterable) and not isinstance(text, np.ndarray):
         encodings = [tokenizer(item) if isinstance(item, str) else item for item in text]
         if all(isinstance(encoding, Encoding) for encoding in encodings):
             return tuple(encodings)  # type: ignore[arg-type]
-        text = _as_ids(text)
+    text = _as_ids(text)
     if not np.issubdtype(text.dtype, np.integer) or text.ndim not in (1, 2):
-        raise RegardError(f"ids are integers of shape T or B T, got {text.dtype} of shape {text.shape}")
+        raise RegardError(
+            f"a text is a str, an Encoding or ids; ids are integers of shape T or B T, got {text.dtype} of shape "
+            f"{text.shape}"
+        )
     return tuple(tokenizer.from_ids([int(i) for i in row]) for row in np.atleast_2d(text))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from regard._errors import RegardError
 from regard.models._registry import Carrier
 
 
@@ -20,7 +21,12 @@ def cache_folder() -> Path:
 def models_folder() -> Path:
     """Return the folder that holds a folder for each fetched model: ``REGARD_MODELS``, else in the cache."""
     chosen = os.environ.get("REGARD_MODELS")
-    return Path(chosen).expanduser().absolute() if chosen else cache_folder() / "models"
+    if chosen is None or not chosen:
+        return cache_folder() / "models"
+    try:
+        return Path(chosen).expanduser().absolute()
+    except RuntimeError:
+        raise RegardError(f"REGARD_MODELS is {chosen}, but there is no such user: name another folder") from None
 
 
 def importable(module: str) -> bool:
@@ -45,7 +51,7 @@ def _hub_cache() -> Path:
     if not chosen:
         caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         chosen = os.path.join(os.environ.get("HF_HOME") or os.path.join(caches, "huggingface"), "hub")  # noqa: PTH118
-    return Path(os.path.expandvars(chosen)).expanduser()
+    return Path(os.path.expanduser(os.path.expandvars(chosen)))  # noqa: PTH111 (Path's raises where there is no such user)
 
 
 def _locations(module: str) -> list[str] | None:

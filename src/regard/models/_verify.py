@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,11 +55,11 @@ def examine(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = Non
     missing, wrong = [], []
     for file in files:
         path = folder / file.name
-        if not os.path.isfile(path):  # noqa: PTH113 (Path.is_file raises where a folder is closed to us)
-            missing.append(f"{path} is missing")
-            continue
         key = str(path.absolute())
         try:
+            if not _is_file(path):
+                missing.append(f"{path} is missing")
+                continue
             stamp = _stamp(path, file.sha256)
             if remembered.get(key) == stamp:
                 continue
@@ -72,6 +73,14 @@ def examine(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = Non
     if stamps and fresh:
         _write(stamps, remembered | fresh)
     return Findings(tuple(missing), tuple(wrong))
+
+
+def _is_file(path: Path) -> bool:
+    """Tell whether there is a file; OSError where a folder on the way is closed to us."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _fault(path: Path, file: PinnedFile) -> str | None:

@@ -54,6 +54,7 @@ def take_weights(
     shapes: Mapping[str, tuple[int, ...]],
     prefixes: tuple[str, ...] = ("",),
     unused: tuple[str, ...] = (),
+    endings: Mapping[str, str] | None = None,
     dtype: Any = np.float32,
     path: str | Path = "",
 ) -> dict[str, np.ndarray]:
@@ -72,15 +73,20 @@ def take_weights(
         model with a task head. The first that fits is taken.
     unused
         Beginnings of names that may be there and have no part in the hidden states.
+    endings
+        Old endings of names and what they are called now.
     path
         For messages.
 
     Raises
     ------
     RegardError
-        Names all tensors that are missing, unexpected or of another shape, at once.
+        Names all tensors that are missing, unexpected or of another shape, at once; or the first with numbers
+        that are not finite.
     """
     wanted = list(wanted)
+    spelled = _spelled(shapes, endings or {})
+    shapes = {name: shapes[old] for name, old in spelled.items()}
     prefix = max(prefixes, key=lambda p: sum(p + tensor.stored in shapes for tensor in wanted))
     stored = {prefix + tensor.stored: tensor for tensor in wanted}
     problems = []
@@ -98,9 +104,22 @@ def take_weights(
 
     weights = {}
     for name, tensor in stored.items():
-        array = file[name]
+        array = file[spelled[name]]
         if array.dtype.kind != "f":
             raise RegardError(f"{name} of {path} is stored as {array.dtype}, not as floating-point numbers")
-        array = array.astype(dtype, copy=False)
+        with np.errstate(all="ignore"):
+            array = array.astype(dtype, copy=False)
+            if not np.isfinite(array.sum()) and not np.isfinite(array).all():  # the sum is quick, but may overflow
+                raise RegardError(f"{name} of {path} has numbers that are not finite in {array.dtype}; fetch it again")
         weights[tensor.name] = array.T if tensor.transposed else array
     return weights
+
+
+def _spelled(names: Iterable[str], endings: Mapping[str, str]) -> dict[str, str]:
+    """Return for each of `names`, with its ending renewed, how the file spells it."""
+    spelled = {name: name for name in names}
+    for old in list(spelled):
+        for ending, renewed in endings.items():
+            if old.endswith(ending) and (new := old.removesuffix(ending) + renewed) not in spelled:
+                spelled[new] = spelled.pop(old)
+    return spelled

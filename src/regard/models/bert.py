@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.functional import table_positions
 from regard.models._config import ConfigReader
@@ -94,7 +95,7 @@ class Bert(Layer):
         Raises
         ------
         RegardError
-            There is no text, or more tokens than the model has positions.
+            There is nothing at all, or more tokens than the model has positions. (An empty text has special ones.)
         """
         texts = batch(text, self.tokenizer, limit=self.config.max_positions, name=self.name)
         trace.describe(self.name, texts.encodings)
@@ -116,19 +117,30 @@ class Bert(Layer):
         """Read the model in `folder` (config.json, model.safetensors, tokenizer.json or vocab.txt)."""
         config = BertConfig.read(ConfigReader.open(folder / "config.json"))
         file = open_weights(folder)
+        if config.num_layers > len(file):  # told before a tensor is listed for each of them
+            raise RegardError(
+                f"{folder} has {len(file)} tensors, too few for {config.num_layers} layers; fetch it again"
+            )
         weights = take_weights(
             file,
             _tensors(config),
             shapes=file.shapes,
             prefixes=("", "bert."),
-            unused=("embeddings.position_ids", "pooler.", "cls.", "classifier."),
+            unused=("embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs."),
+            endings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
             dtype=dtype,
             path=folder / "model.safetensors",
         )
+        tokenizer = SubwordTokenizer.from_folder(folder)
+        if tokenizer.vocab_size > config.vocab_size:
+            raise RegardError(
+                f"the tokenizer of {folder} has {tokenizer.vocab_size} tokens, but its embeddings only "
+                f"{config.vocab_size}; give it the tokenizer that belongs to it"
+            )
         return cls(
             name=name,
             config=config,
-            tokenizer=SubwordTokenizer.from_folder(folder),
+            tokenizer=tokenizer,
             token_embedding=Embedding(weights["token_embedding.weight"]),
             position_embedding=Embedding(weights["position_embedding.weight"]),
             type_embedding=Embedding(weights["type_embedding.weight"]),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -17,10 +18,13 @@ from regard.functional import sinusoidal_positions, table_positions
 from regard.models._model import Output, Text, batch
 from regard.nn import Embedding, Layer, SelfAttention
 from regard.text import Vocabulary, WordTokenizer
+from regard.text._plain_text import check_texts
+from regard.text._table import as_table
 
 Positions: TypeAlias = Literal["sinusoidal", "table", "none"]
 
 _MOST_TOKENS = 4096  # all weights are kept, T² for each head
+_MOST_FEATURES = 4096  # each of four projections has E²
 
 
 @dataclass(frozen=True)
@@ -104,33 +108,34 @@ def toy(
     positions : {"sinusoidal", "table", "none"}
         Waves of fixed lengths; a table with random numbers, as before learning; or no positions.
     embeddings : array, ``V E``, optional
-        One row for each entry of `vocabulary`, in place of random ones.
+        One row for each entry of `vocabulary`, in place of random ones; integers become float64.
     vocabulary : Vocabulary, optional
         The words that the rows of `embeddings` belong to, where it is not simply those of `texts`.
 
     Raises
     ------
     RegardError
-        There are no words, or the sizes do not fit together.
+        There are no words, or the sizes do not fit together; or `embeddings` are not finite real numbers.
     """
-    texts = [texts] if isinstance(texts, str) else list(texts)
+    texts = check_texts(texts)
+    seed, num_heads = _whole("seed", seed), _whole("num_heads", num_heads)
     vocabulary = Vocabulary.from_text(texts) if vocabulary is None else vocabulary
     tokenizer = WordTokenizer(vocabulary)
     if seed < 0:
         raise RegardError(f"a seed is a whole number from 0 up, not {seed}")
     rng = np.random.default_rng(seed)
-    if len(vocabulary) == 0:
+    length = min(_MOST_TOKENS, max((len(text.split()) for text in texts), default=0))
+    if length == 0:
         raise RegardError("there is no text to look at: give at least one word")
-    if embeddings is not None:
-        if embeddings.ndim != 2 or len(embeddings) != len(vocabulary):
-            raise RegardError(f"embeddings {embeddings.shape} need a row for each of {len(vocabulary)} words")
-        if embed_dim not in (None, embeddings.shape[1]):
-            raise RegardError(f"embeddings {embeddings.shape} have {embeddings.shape[1]} features, not {embed_dim}")
-        table = Embedding(embeddings)
-    else:
-        table = Embedding.init(rng, len(vocabulary), 8 if embed_dim is None else embed_dim)
-    width = table.weight.shape[1]
-    length = min(_MOST_TOKENS, max(len(text.split()) for text in texts))
+    given = None if embeddings is None else as_table(embeddings, len(vocabulary))
+    if given is not None and embed_dim not in (None, given.shape[1]):
+        raise RegardError(f"embeddings {given.shape} have {given.shape[1]} features, not {embed_dim}")
+    width = _whole("embed_dim", 8 if embed_dim is None else embed_dim) if given is None else given.shape[1]
+    if not 1 <= width <= _MOST_FEATURES:
+        raise RegardError(f"embed_dim is from 1 to {_MOST_FEATURES}, not {width}")
+    if num_heads < 1 or width % num_heads:
+        raise RegardError(f"embed_dim {width} does not split into {num_heads} heads of equal size; choose a divisor")
+    table = Embedding.init(rng, len(vocabulary), width) if given is None else Embedding(given)
     if positions not in get_args(Positions):
         raise RegardError(f"positions is one of {', '.join(get_args(Positions))}, not {positions!r}")
     position_table = None
@@ -146,3 +151,10 @@ def toy(
         position_table=position_table,
         attn=SelfAttention.init(rng, width, num_heads, bias=False, dtype=table.weight.dtype),
     )
+
+
+def _whole(name: str, value: int) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise RegardError(f"{name} is a whole number, not {value!r}") from None

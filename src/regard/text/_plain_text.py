@@ -22,6 +22,13 @@ def check_text(text: str) -> str:
     return text
 
 
+def check_texts(texts: str | Iterable[str]) -> list[str]:
+    """Return one text or several as a list; raise `RegardError` for what is neither."""
+    if not isinstance(texts, str | Iterable):
+        raise RegardError(f"expected a text or a sequence of texts, got {type(texts).__name__}")
+    return [check_text(text) for text in ([texts] if isinstance(texts, str) else texts)]
+
+
 def check_words(words: Iterable[str]) -> tuple[str, ...]:
     """Return `words` as a tuple; raise `RegardError` for a text in their place or for an entry that is no str."""
     if isinstance(words, str):
@@ -30,6 +37,13 @@ def check_words(words: Iterable[str]) -> tuple[str, ...]:
     if strangers := [word for word in words if not isinstance(word, str)]:
         raise RegardError(f"a word must be a str, got {', '.join(map(repr, strangers))}")
     return words
+
+
+def listed(words: Iterable[str], most: int = 10) -> str:
+    """Return different words as an enumeration: the first few, and how many there are where there are more."""
+    different = list(dict.fromkeys(words))
+    shown = ", ".join(different[:most])
+    return shown if len(different) <= most else f"{shown} and {len(different) - most} more"
 
 
 def split_words(text: str, *, lowercase: bool) -> list[tuple[str, tuple[int, int]]]:

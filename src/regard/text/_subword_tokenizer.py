@@ -13,6 +13,7 @@ from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard.text._from_ids import check_ids, encode_tokens
 from regard.text._plain_text import check_text
+from regard.text._reading import read_file
 from regard.text._tokenizer_config import read_settings
 from regard.text._wordpiece import WordPieceSettings, build_wordpiece
 
@@ -58,10 +59,12 @@ class SubwordTokenizer:
             The folder has neither file, or one of them cannot be read or is malformed.
         """
         folder = Path(folder)
-        if (path := folder / "tokenizer.json").exists():
-            return cls._from_json(path, read_settings(folder).get("pad_token"))
-        if (path := folder / "vocab.txt").exists():
-            return cls._from_pieces(path, WordPieceSettings(**read_settings(folder)))
+        path = folder / "tokenizer.json"
+        if (content := read_file(path)) is not None:
+            return cls._from_json(path, content, read_settings(folder).get("pad_token"))
+        path = folder / "vocab.txt"
+        if (content := read_file(path)) is not None:
+            return cls._from_pieces(path, content, WordPieceSettings(**read_settings(folder)))
         raise RegardError(f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt")
 
     @classmethod
@@ -73,7 +76,7 @@ class SubwordTokenizer:
         RegardError
             The file cannot be read or is no tokenizer.
         """
-        return cls._from_json(Path(path), None)
+        return cls._from_json(Path(path), _content(path), None)
 
     @classmethod
     def from_wordpiece(
@@ -102,21 +105,20 @@ class SubwordTokenizer:
         RegardError
             The file cannot be read, is not UTF-8 or lacks a piece that it must have.
         """
-        return cls._from_pieces(Path(path), WordPieceSettings(lowercase, strip_accents, split_chinese))
+        settings = WordPieceSettings(lowercase, strip_accents, split_chinese)
+        return cls._from_pieces(Path(path), _content(path), settings)
 
     @classmethod
-    def _from_json(cls, path: Path, pad_token: str | None) -> SubwordTokenizer:
+    def _from_json(cls, path: Path, content: bytes, pad_token: str | None) -> SubwordTokenizer:
         from tokenizers import Tokenizer
 
-        content = _read(path)
         with _library_errors(f"{path} is no tokenizer.json (a vocab.txt is read by from_wordpiece)"):
             backend = Tokenizer.from_buffer(content)
             backend.encode("")  # some faults show only now
         return cls(backend, _pad_id(backend, pad_token))
 
     @classmethod
-    def _from_pieces(cls, path: Path, settings: WordPieceSettings) -> SubwordTokenizer:
-        content = _read(path)
+    def _from_pieces(cls, path: Path, content: bytes, settings: WordPieceSettings) -> SubwordTokenizer:
         try:
             lines = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
             backend = build_wordpiece(lines, settings)
@@ -197,11 +199,11 @@ def _pad_id(backend: Tokenizer, pad_token: str | None) -> int | None:
     return next((token_id for token_id in known if token_id is not None), None)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RegardError(f"cannot read {path}: {error.strerror}") from error
+def _content(path: str | os.PathLike[str]) -> bytes:
+    content = read_file(Path(path))
+    if content is None:
+        raise RegardError(f"cannot read {path}: No such file or directory")
+    return content
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard._errors import RegardError
+from regard.text._reading import read_file
 from regard.text._wordpiece import WordPieceSettings
 
 
@@ -41,12 +42,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
+    found = read_file(path)
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise RegardError(f"cannot read {path}: {error.strerror}") from error
+        content = {} if found is None else json.loads(found.decode())
     except (ValueError, RecursionError) as error:
         raise RegardError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from regard._errors import RegardError
-from regard.text._plain_text import check_words, split_words
+from regard.text._plain_text import check_texts, check_words, split_words
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Vocabulary:
     @classmethod
     def from_text(cls, texts: str | Iterable[str], *, lowercase: bool = True) -> Vocabulary:
         """Collect the words of a text, or of several, in the order in which they first appear."""
-        texts = [texts] if isinstance(texts, str) else texts
-        return cls(tuple(dict.fromkeys(word for text in texts for word, _ in split_words(text, lowercase=lowercase))))
+        words = (word for text in check_texts(texts) for word, _ in split_words(text, lowercase=lowercase))
+        return cls(tuple(dict.fromkeys(words)))
 
     @classmethod
     def from_mapping(cls, indices: Mapping[str, int]) -> Vocabulary:

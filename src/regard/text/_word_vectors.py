@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard._errors import RegardError
-from regard.text._plain_text import check_words
+from regard.text._plain_text import check_words, listed
+from regard.text._table import as_table
 from regard.text._vocabulary import Vocabulary
 from regard.text._word_vector_formats import read_rows
 
@@ -35,18 +36,14 @@ class WordVectors:
     Raises
     ------
     RegardError
-        `vectors` has not two axes, or not one row for each word.
+        `vectors` has not two axes, not one row for each word, or numbers that are not finite.
     """
 
     vocabulary: Vocabulary
     vectors: NDArray[np.float32]  # V E
 
     def __post_init__(self) -> None:
-        if self.vectors.ndim != 2 or len(self.vectors) != len(self.vocabulary):
-            raise RegardError(
-                f"{len(self.vocabulary)} words need vectors of shape ({len(self.vocabulary)}, embed_dim), "
-                f"got {self.vectors.shape}"
-            )
+        object.__setattr__(self, "vectors", as_table(self.vectors, len(self.vocabulary)))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -64,12 +61,12 @@ class WordVectors:
         Raises
         ------
         RegardError
-            Some tokens have no vector; the message names all of them. Case counts: ``"The"`` is not ``"the"``.
+            Some tokens have no vector; the message names the first ten. Case counts: ``"The"`` is not ``"the"``.
         """
         tokens = check_words(tokens)
         if missing := self.vocabulary.missing(tokens):
             raise RegardError(
-                f"no vector for {', '.join(map(repr, missing))}; words are looked up exactly as they are spelled, "
+                f"no vector for {listed(map(repr, missing))}; words are looked up exactly as they are spelled, "
                 "case included: lower-case them if the vectors are, or leave them out"
             )
         rows = np.array(self.vocabulary.ids(tokens), dtype=np.intp)
