@@ -192,7 +192,7 @@ def test_a_text_of_nothing_but_special_tokens(capsys, write_bert):
 
 
 def test_numbers_out_of_range_are_told_in_one_line(capsys, tmp_path):
-    (tmp_path / "vectors").write_text("a 1e30 2e30\nb -1e30 1e30\n")
+    (tmp_path / "vectors").write_text("a 3e38 3e38\nb -3e38 3e38\n")
     assert main(["a b", "--random", "--embeddings", "vectors"]) == 2
     assert capsys.readouterr().err == (
         "regard: the vectors of toy layer, random weights, seed 42 leave the range of float32: "
