@@ -24,16 +24,25 @@ def namespace(*arrays: Array) -> Any:
 
 
 def as_array(value: Array, name: str) -> Array:
-    """Return `value` if it is an array of any library, else what NumPy makes of it (lists, numbers)."""
-    if isinstance(value, np.ndarray) or hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__"):
-        return value
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise RegardError(f"{name} is not a rectangular array: {error}") from error
-    if array.dtype.kind not in "biufc":
-        raise RegardError(f"{name} must be an array of numbers, got {array.dtype}")
-    return array
+    """Return `value` if it is an array of any library, else what NumPy makes of it (lists, numbers).
+
+    Raises
+    ------
+    RegardError
+        It is not of numbers, or of a kind of NumPy's arrays that computes differently.
+    """
+    if isinstance(value, np.ma.MaskedArray | np.matrix):
+        raise RegardError(f"{name} is a {type(value).__name__}, which computes differently; give a plain array")
+    if not isinstance(value, np.ndarray):
+        if hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__"):
+            return value
+        try:
+            value = np.asarray(value)
+        except ValueError as error:
+            raise RegardError(f"{name} is not a rectangular array: {error}") from error
+    if value.dtype.kind not in "biufc" and not _is_short(value.dtype):
+        raise RegardError(f"{name} must be an array of numbers, got {value.dtype}")
+    return value
 
 
 def is_boolean(x: Array) -> bool:
@@ -57,11 +66,14 @@ def result_dtype(*arrays: Array) -> Any:
     xp = namespace(*arrays)
     for x in arrays:
         if is_boolean(x) or _is_kind(x, "complex floating"):
-            raise RegardError(f"attention is of real numbers, got an array of {x.dtype}; convert it first")
+            raise RegardError(f"the equations are of real numbers, got an array of {x.dtype}; convert it first")
     if not all(is_floating(x) for x in arrays):
         return widest_float(xp, device(arrays[0]))
     dtypes = {x.dtype for x in arrays}
-    return dtypes.pop() if len(dtypes) == 1 else xp.result_type(*arrays)
+    try:
+        return dtypes.pop() if len(dtypes) == 1 else xp.result_type(*arrays)
+    except TypeError as error:
+        raise RegardError(f"no float type is common to {', '.join(map(str, dtypes))}; convert to one") from error
 
 
 def compute_dtype(xp: Any, dtype: Any) -> Any:

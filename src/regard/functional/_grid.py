@@ -17,6 +17,7 @@ Index: TypeAlias = slice | Array
 """Some rows or columns: a slice ``start:stop``, or an integer array."""
 
 EVERY = slice(None)
+_FARTHEST = 2**30  # so that sums of positions fit into 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +77,13 @@ class Grid:
         """Return `value` as an integer, or as an array ``... 1 1 1`` with one for each entry of the leading axes."""
         if not isinstance(value, bool | np.bool_):
             try:
-                return operator.index(value)
+                number = operator.index(value)
             except TypeError:
                 pass
+            else:
+                if abs(number) > _FARTHEST:
+                    raise RegardError(f"{name} {number} is beyond the positions that can be counted, {_FARTHEST}")
+                return number
         array = as_array(value, name)
         if not namespace(array).isdtype(array.dtype, "integral"):
             raise RegardError(f"{name} must be an integer or an array of integers, got {_kind(value)}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+import numpy as np
+
 from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional._arrays import as_array, is_boolean, known, namespace
@@ -112,7 +114,7 @@ class Window(_Band):
 
     def __post_init__(self) -> None:
         for side, count in (("left", self.left), ("right", self.right)):
-            if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+            if count is not None and (not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 0):
                 raise RegardError(f"window {side} must be None or a count of keys, 0 or more, got {count!r}")
 
 
