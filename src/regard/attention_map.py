@@ -358,7 +358,8 @@ class _Part:
     def of(self, x: Array) -> Array:
         """Return the entries of an array that broadcasts to ``... H`` and two more axes."""
         x = namespace(x).reshape(x, (1,) * (len(self.index) + 2 - x.ndim) + tuple(x.shape))
-        return x[tuple(_of_one(i) if size == 1 else i for i, size in zip(self.index, x.shape, strict=False))]
+        index = (_of_one(i) if size == 1 else i for i, size in zip(self.index, x.shape, strict=False))
+        return x[(*index, ...)]
 
     def of_keys(self, k: Array) -> Array:
         """Return the entries of keys ``... G S D``, a row of heads for each query head that is taken."""

@@ -237,7 +237,7 @@ def _index(name: str, grid: Grid, index: Any, length: int) -> tuple[Index, bool]
         if array.ndim != 1 or not namespace(array).isdtype(array.dtype, "integral"):
             raise RegardError(f"{name} must be an integer, a slice or a row of integers, got {index!r}") from None
         _check_within(
-            name, [int(namespace(array).min(array)), int(namespace(array).max(array))] if len(array) else [], length
+            name, [int(namespace(array).min(array)), int(namespace(array).max(array))] if array.shape[0] else [], length
         )
         array = grid.xp.asarray(array, device=grid.device)
         return grid.xp.where(array < 0, array + length, array), True

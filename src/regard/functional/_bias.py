@@ -226,7 +226,7 @@ def _distance(grid: Grid, rows: Index, cols: Index) -> Array:
 
 def _for_shape(tile: Array, grid: Grid) -> Array:
     """Return ``H R C`` as ``R C`` where the scores have no axis of heads."""
-    return tile[0] if len(grid.shape) == 2 and tile.ndim == 3 else tile
+    return tile[0, ...] if len(grid.shape) == 2 and tile.ndim == 3 else tile
 
 
 def _floating(parameter: Array, name: str) -> Array:

@@ -207,7 +207,7 @@ class Segments(Mask):
         queries, keys = self._ids(grid)
         queries, keys = take(queries, rows, -1)[..., None, :, None], take(keys, cols, -1)[..., None, None, :]
         same = queries == keys  # ... 1 R C
-        return same[0] if same.ndim == 3 else same
+        return same[0, ...] if same.ndim == 3 else same
 
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
         """Compare the smallest and the largest segment of the rows with those of the columns."""
