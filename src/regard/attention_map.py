@@ -243,7 +243,10 @@ class AttentionMap:
                 strips[cell] = join(strips[cell], row) if cell in strips else row
         overview = xp.stack([strips[cell] for cell in range(len(row_cells))], axis=-2)
         if how == "mean":
-            counts = [xp.asarray([b - a for a, b in cells], dtype=overview.dtype) for cells in (row_cells, col_cells)]
+            dtype, device = overview.dtype, self._wide.grid.device
+            counts = [
+                xp.asarray([b - a for a, b in cells], dtype=dtype, device=device) for cells in (row_cells, col_cells)
+            ]
             overview = overview / (counts[0][:, None] * counts[1][None, :])
         return self._rounded(overview)
 
