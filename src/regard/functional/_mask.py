@@ -32,6 +32,10 @@ class Mask:
     def check(self, grid: Grid) -> None:
         """Raise RegardError if the rule does not fit the grid."""
 
+    def beside(self, grid: Grid) -> Mask:  # noqa: ARG002
+        """Return the rule made from arrays of the library of the grid, where it holds any."""
+        return self
+
     def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
         """Return where `rows` may look at `cols`: boolean, broadcasts to ``... H R C``."""
         raise NotImplementedError
@@ -240,6 +244,10 @@ class Dense(Mask):
             )
         object.__setattr__(self, "array", array)
 
+    def beside(self, grid: Grid) -> Dense:
+        """Return the array as one of the library of the grid."""
+        return Dense(grid.beside(self.array))
+
     def check(self, grid: Grid) -> None:
         """Raise RegardError unless the array broadcasts to the scores."""
         check_broadcast(self.array, "mask", grid)
@@ -267,6 +275,10 @@ class Both(Mask):
     def uses_positions(self) -> bool:  # type: ignore[override]
         """Whether one of them asks where the queries stand."""
         return self.one.uses_positions or self.other.uses_positions
+
+    def beside(self, grid: Grid) -> Both:
+        """Return both beside the grid."""
+        return type(self)(self.one.beside(grid), self.other.beside(grid))
 
     def check(self, grid: Grid) -> None:
         """Check both."""
