@@ -205,7 +205,7 @@ def _sinks(grid: Grid, sinks: Array, dtype: Any) -> Array:
         raise RegardError(
             f"sinks {tuple(array.shape)} must have one number for each of the {grid.heads} heads of {grid.shape}"
         )
-    array = grid.xp.astype(grid.xp.asarray(array, device=grid.device), dtype, copy=False)
+    array = grid.xp.astype(grid.beside(array), dtype, copy=False)
     return grid.xp.reshape(array, (*array.shape, 1, 1) if len(grid.shape) > 2 else (1, 1))
 
 
