@@ -84,7 +84,7 @@ class _Band(Mask):
 
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
         """Compare the corners of the block with the band."""
-        bounds = _bounds(grid.offset(self.query_offset))
+        bounds = bounds_of(grid.offset(self.query_offset))
         if bounds is None:
             return Cover.MIXED
         first, last = rows.start + bounds[0], rows.stop - 1 + bounds[1]  # positions of the first and last query
@@ -147,7 +147,7 @@ class KeyLengths(Mask):
 
     def check(self, grid: Grid) -> None:
         """Raise RegardError unless all lengths lie between 0 and S."""
-        bounds = _bounds(self._lengths(grid))
+        bounds = bounds_of(self._lengths(grid))
         if bounds is not None and not 0 <= bounds[0] <= bounds[1] <= grid.keys:
             raise RegardError(f"{self._name} must lie between 0 and the {grid.keys} keys, got {self.lengths}")
 
@@ -157,7 +157,7 @@ class KeyLengths(Mask):
 
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:  # noqa: ARG002
         """Compare the columns with the shortest and the longest."""
-        bounds = _bounds(self._lengths(grid))
+        bounds = bounds_of(self._lengths(grid))
         if bounds is None:
             return Cover.MIXED
         return Cover.FULL if cols.stop <= bounds[0] else Cover.EMPTY if cols.start >= bounds[1] else Cover.MIXED
@@ -216,7 +216,7 @@ class Segments(Mask):
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
         """Compare the smallest and the largest segment of the rows with those of the columns."""
         queries, keys = self._ids(grid)
-        query_bounds, key_bounds = _bounds(queries[..., rows]), _bounds(keys[..., cols])
+        query_bounds, key_bounds = bounds_of(queries[..., rows]), bounds_of(keys[..., cols])
         if query_bounds is None or key_bounds is None:
             return Cover.MIXED
         if query_bounds[1] < key_bounds[0] or key_bounds[1] < query_bounds[0]:
@@ -339,7 +339,7 @@ def _joined(pair: Both, grid: Grid, rows: slice, cols: slice, *, decides: Cover)
     return one if one is other else Cover.MIXED
 
 
-def _bounds(values: int | Array) -> tuple[int, int] | None:
+def bounds_of(values: int | Array) -> tuple[int, int] | None:
     """Return the smallest and the largest of integers; None where a compiler traces and nobody knows."""
     if isinstance(values, int):
         return values, values
