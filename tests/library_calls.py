@@ -141,12 +141,17 @@ def cached(to):
 
 def turned(to):
     x = to(Q)
-    scaling = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 3}
     positions = to(np.array([[[3, 0, 9, 4, 1]], [[5, 6, 7, 8, 2]]]))
     return [
         rotary(x), rotary(x, positions), rotary(x, np.arange(5) + 3), rotary(x, rotary_dim=4, interleaved=True),
-        rotary(x, positions, scaling=scaling),
+        rotary(x, positions, scaling={"rope_type": "linear", "factor": 3.0}),
     ]  # fmt: skip
+
+
+def stretched(to):
+    """Return what depends on the largest position there is, which must be known when it is called."""
+    scaling = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 3}
+    return [rotary(to(Q), to(np.arange(5)), scaling=scaling), rotary(to(Q), scaling=scaling)]
 
 
 def others(to):
@@ -179,6 +184,7 @@ CALLS = {
     **{f"one head, {name}": partial(one_head, options) for name, options in ONE_HEAD.items()},
     "cache": cached,
     "rotary": turned,
+    "stretched positions": stretched,
     "others": others,
 }  # fmt: skip
 
