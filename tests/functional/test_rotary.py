@@ -137,6 +137,13 @@ def test_dynamic_scaling_takes_the_length_from_the_positions(rng):
     close(rotary(x, np.array([0, 3, 20]), scaling=scaling), rotate(x, np.cos(angles), np.sin(angles)))
 
 
+def test_a_single_pair_is_not_stretched_dynamically():
+    scaling = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
+    frequencies, magnitude = rotary_frequencies(2, scaling=scaling, length=100)
+    assert (frequencies == 1).all()
+    assert magnitude == 1
+
+
 @pytest.mark.parametrize("kind", ["type", "rope_type"])
 def test_both_spellings_of_the_kind_are_known(kind):
     plain, _ = rotary_frequencies(8)
