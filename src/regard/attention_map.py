@@ -294,7 +294,10 @@ class AttentionMap:
                 strips[cell] = join(strips[cell], row) if cell in strips else row
         overview = xp.stack([strips[cell] for cell in range(len(row_cells))], axis=-2)
         if how == "mean":
-            counts = [xp.asarray([b - a for a, b in cells], dtype=overview.dtype) for cells in (row_cells, col_cells)]
+            dtype, device = overview.dtype, self._wide.grid.device
+            counts = [
+                xp.asarray([b - a for a, b in cells], dtype=dtype, device=device) for cells in (row_cells, col_cells)
+            ]
             overview = overview / (counts[0][:, None] * counts[1][None, :])
         return self._rounded(overview)
 
@@ -409,7 +412,8 @@ class _Part:
     def of(self, x: Array) -> Array:
         """Return the entries of an array that broadcasts to ``... H`` and two more axes."""
         x = namespace(x).reshape(x, (1,) * (len(self.index) + 2 - x.ndim) + tuple(x.shape))
-        return x[tuple(_of_one(i) if size == 1 else i for i, size in zip(self.index, x.shape, strict=False))]
+        index = (_of_one(i) if size == 1 else i for i, size in zip(self.index, x.shape, strict=False))
+        return x[(*index, ...)]
 
     def of_keys(self, k: Array) -> Array:
         """Return the entries of keys ``... G S D``, a row of heads for each query head that is taken."""

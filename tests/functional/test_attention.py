@@ -338,6 +338,16 @@ def test_an_offset_that_cannot_be_is_told(rng, offset):
         attention(*arrays(rng), causal=True, query_offset=offset)
 
 
+def test_the_score_of_a_hidden_key_is_its_own_whatever_another_holds(rng):
+    q, k, _ = arrays(rng)
+    seen = np.ones((T, S), bool)
+    seen[:, [1, 4]] = False
+    clean = attention_weights(q, k, mask=seen, stage="scores")
+    k[..., 4, :] = np.nan
+    others = [0, 1, 2, 3, 5, 6]
+    np.testing.assert_array_equal(attention_weights(q, k, mask=seen, stage="scores")[..., others], clean[..., others])
+
+
 def test_other_array_libraries_get_their_own_arrays_back(rng):
     xp = pytest.importorskip("array_api_strict")
     q, k, v = arrays(rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -14,7 +15,7 @@ from regard.functional._arrays import as_array, namespace
 from regard.functional._bias import Bias
 from regard.functional._blocked import Normaliser, blocked, normaliser
 from regard.functional._grid import EVERY, Grid, Index, take
-from regard.functional._mask import Mask
+from regard.functional._mask import Mask, bounds_of
 from regard.functional._plan import block_sizes, path_of, spans
 from regard.functional._problem import Implementation, Options, Problem, for_each_query_head, heads, problem
 from regard.functional._scores import score, weighted_sum, with_infinities
@@ -241,16 +242,14 @@ def _index(name: str, grid: Grid, index: Any, length: int) -> tuple[Index, bool]
         array = as_array(index, name)
         if array.ndim != 1 or not namespace(array).isdtype(array.dtype, "integral"):
             raise RegardError(f"{name} must be an integer, a slice or a row of integers, got {index!r}") from None
-        _check_within(
-            name, [int(namespace(array).min(array)), int(namespace(array).max(array))] if len(array) else [], length
-        )
+        _check_within(name, (bounds_of(array) if array.shape[0] else None) or (), length)
         array = grid.xp.asarray(array, device=grid.device)
         return grid.xp.where(array < 0, array + length, array), True
     _check_within(name, [number], length)
     return slice(number % length, number % length + 1), False
 
 
-def _check_within(name: str, numbers: list[int], length: int) -> None:
+def _check_within(name: str, numbers: Iterable[int], length: int) -> None:
     for number in numbers:
         if not -length <= number < length:
             raise RegardError(f"{name} {number} is outside the {length} there are")

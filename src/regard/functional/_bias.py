@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,12 @@ class Bias:
 
     def check(self, grid: Grid) -> None:
         """Raise RegardError if the rule does not fit the grid."""
+
+    def beside(self, grid: Grid) -> Bias:
+        """Return the rule made from an array of the library of the grid."""
+        rule = copy.copy(self)
+        object.__setattr__(rule, "parameter", grid.beside(self.parameter))
+        return rule
 
     def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:
         """Return the numbers for a block of cells; they broadcast to ``... H R C``."""
@@ -226,7 +233,7 @@ def _distance(grid: Grid, rows: Index, cols: Index) -> Array:
 
 def _for_shape(tile: Array, grid: Grid) -> Array:
     """Return ``H R C`` as ``R C`` where the scores have no axis of heads."""
-    return tile[0] if len(grid.shape) == 2 and tile.ndim == 3 else tile
+    return tile[0, ...] if len(grid.shape) == 2 and tile.ndim == 3 else tile
 
 
 def _floating(parameter: Array, name: str) -> Array:

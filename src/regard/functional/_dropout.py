@@ -39,8 +39,8 @@ class Dropout:
     def factors(self, grid: Grid, rows: Index, cols: Index, dtype: Any) -> Array:
         """Return what to multiply the weights of a block with: 0, or 1 / (1 − rate); ``... H R C``."""
         lead = np.arange(math.prod(grid.shape[:-2]), dtype=np.uint64).reshape(*grid.shape[:-2], 1, 1)
-        row, col = (np.asarray(numbers).astype(np.uint64) for numbers in (grid.rows(rows), grid.cols(cols)))
-        cell = (lead * np.uint64(grid.queries) + row) * np.uint64(grid.keys) + col
+        row, col = _numbers(rows, grid.queries), _numbers(cols, grid.keys)
+        cell = (lead * np.uint64(grid.queries) + row[:, None]) * np.uint64(grid.keys) + col
         uniform = _mixed(cell * np.uint64(0x9E3779B97F4A7C15) + np.uint64(self.seed)) >> np.uint64(11)
         kept = uniform >= np.uint64(self.rate * 2**53)
         return grid.xp.asarray(kept / (1 - self.rate), dtype=dtype, device=grid.device)
@@ -55,6 +55,13 @@ def dropout_of(rate: float, rng: np.random.Generator | None) -> Dropout | None:
     if not isinstance(rng, np.random.Generator):
         raise RegardError("dropout draws from an explicit generator; give rng=numpy.random.default_rng(seed)")
     return Dropout(float(rate), int(rng.integers(2**64, dtype=np.uint64)))
+
+
+def _numbers(index: Index, length: int) -> np.ndarray:
+    """Return the numbers of some queries or keys, wherever `index` lives, in NumPy, which mixes 64 bits."""
+    if isinstance(index, slice):
+        return np.arange(*index.indices(length), dtype=np.uint64)
+    return np.asarray([int(index[i]) for i in range(index.shape[0])], dtype=np.uint64)
 
 
 def _mixed(bits: np.ndarray) -> np.ndarray:

@@ -94,6 +94,13 @@ class Grid:
         array = self.xp.asarray(array, device=self.device)
         return self.xp.reshape(array, (*array.shape, 1, 1, 1))
 
+    def beside(self, array: Array) -> Array:
+        """Return `array` as one that mixes with those of the call: NumPy's in their library and on their device."""
+        if isinstance(array, np.ndarray):
+            return self.xp.asarray(array, device=self.device)
+        namespace(self.xp.empty(0, device=self.device), array)
+        return array
+
     def rows(self, index: Index) -> Array:
         """Return the numbers of some queries, ``R 1``."""
         return self._numbers(index, self.queries)[:, None]

@@ -35,6 +35,10 @@ class Mask:
     def check(self, grid: Grid) -> None:
         """Raise RegardError if the rule does not fit the grid."""
 
+    def beside(self, grid: Grid) -> Mask:  # noqa: ARG002
+        """Return the rule made from arrays of the library of the grid, where it holds any."""
+        return self
+
     def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
         """Return where `rows` may look at `cols`: boolean, broadcasts to ``... H R C``."""
         raise NotImplementedError
@@ -83,7 +87,7 @@ class _Band(Mask):
 
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
         """Compare the corners of the block with the band."""
-        bounds = _bounds(grid.offset(self.query_offset))
+        bounds = bounds_of(grid.offset(self.query_offset))
         if bounds is None:
             return Cover.MIXED
         first, last = rows.start + bounds[0], rows.stop - 1 + bounds[1]  # positions of the first and last query
@@ -146,7 +150,7 @@ class KeyLengths(Mask):
 
     def check(self, grid: Grid) -> None:
         """Raise RegardError unless all lengths lie between 0 and S."""
-        bounds = _bounds(self._lengths(grid))
+        bounds = bounds_of(self._lengths(grid))
         if bounds is not None and not 0 <= bounds[0] <= bounds[1] <= grid.keys:
             raise RegardError(f"{self._name} must lie between 0 and the {grid.keys} keys, got {self.lengths}")
 
@@ -156,7 +160,7 @@ class KeyLengths(Mask):
 
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:  # noqa: ARG002
         """Compare the columns with the shortest and the longest."""
-        bounds = _bounds(self._lengths(grid))
+        bounds = bounds_of(self._lengths(grid))
         if bounds is None:
             return Cover.MIXED
         return Cover.FULL if cols.stop <= bounds[0] else Cover.EMPTY if cols.start >= bounds[1] else Cover.MIXED
@@ -210,12 +214,12 @@ class Segments(Mask):
         queries, keys = self._ids(grid)
         queries, keys = take(queries, rows, -1)[..., None, :, None], take(keys, cols, -1)[..., None, None, :]
         same = queries == keys  # ... 1 R C
-        return same[0] if same.ndim == 3 else same
+        return same[0, ...] if same.ndim == 3 else same
 
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
         """Compare the smallest and the largest segment of the rows with those of the columns."""
         queries, keys = self._ids(grid)
-        query_bounds, key_bounds = _bounds(queries[..., rows]), _bounds(keys[..., cols])
+        query_bounds, key_bounds = bounds_of(queries[..., rows]), bounds_of(keys[..., cols])
         if query_bounds is None or key_bounds is None:
             return Cover.MIXED
         if query_bounds[1] < key_bounds[0] or key_bounds[1] < query_bounds[0]:
@@ -242,6 +246,10 @@ class Dense(Mask):
                 f"mask must be boolean with True = may look, got {array.dtype}; to add numbers to the scores use bias="
             )
         object.__setattr__(self, "array", array)
+
+    def beside(self, grid: Grid) -> Dense:
+        """Return the array as one of the library of the grid."""
+        return Dense(grid.beside(self.array))
 
     def check(self, grid: Grid) -> None:
         """Raise RegardError unless the array broadcasts to the scores."""
@@ -270,6 +278,10 @@ class Both(Mask):
     def uses_positions(self) -> bool:  # type: ignore[override]
         """Whether one of them asks where the queries stand."""
         return self.one.uses_positions or self.other.uses_positions
+
+    def beside(self, grid: Grid) -> Both:
+        """Return both beside the grid."""
+        return type(self)(self.one.beside(grid), self.other.beside(grid))
 
     def check(self, grid: Grid) -> None:
         """Check both."""
@@ -330,7 +342,7 @@ def _joined(pair: Both, grid: Grid, rows: slice, cols: slice, *, decides: Cover)
     return one if one is other else Cover.MIXED
 
 
-def _bounds(values: int | Array) -> tuple[int, int] | None:
+def bounds_of(values: int | Array) -> tuple[int, int] | None:
     """Return the smallest and the largest of integers; None where a compiler traces and nobody knows."""
     if isinstance(values, int):
         return values, values

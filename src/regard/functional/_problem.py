@@ -19,10 +19,10 @@ from regard.functional._arrays import (
     result_dtype,
     widest_float,
 )
-from regard.functional._bias import Bias, DenseBias, as_bias
+from regard.functional._bias import Bias, as_bias
 from regard.functional._dropout import Dropout, dropout_of
 from regard.functional._grid import Grid, broadcasts
-from regard.functional._mask import Causal, Dense, KeyLengths, Mask, Window, as_mask, both
+from regard.functional._mask import Causal, KeyLengths, Mask, Window, as_mask, both
 
 Implementation = Literal["auto", "direct", "blocked", "native"]
 
@@ -118,12 +118,12 @@ def problem(
 
     grid = Grid(xp, device(q), _scores_shape(list(arrays.values())), query_offset)
     rule = both(
-        None if mask is None else as_mask(_beside(grid, mask, "mask")),
+        None if mask is None else as_mask(mask).beside(grid),
         Causal() if _flag("causal", causal) else None,
         None if window is None else Window(*_sides(window)),
         None if key_lengths is None else KeyLengths(key_lengths),
     )
-    added = None if bias is None else as_bias(_beside(grid, bias, "bias"))
+    added = None if bias is None else as_bias(bias).beside(grid)
     if query_offset is not None:
         grid.offset()
         if not (rule is not None and rule.uses_positions) and not (added is not None and added.uses_positions):
@@ -197,18 +197,6 @@ def _scores_shape(arrays: list[Array]) -> tuple[int, ...]:
     return cells if all(x.ndim == 2 for x in arrays) else (*lead, heads(q), *cells)
 
 
-def _beside(grid: Grid, value: Any, name: str) -> Any:
-    """Return an array given as `mask` or `bias` as one of the library of the queries; a rule as it is."""
-    if isinstance(value, Mask | Bias):
-        return value
-    array = as_array(value, name)
-    if isinstance(array, np.ndarray):
-        (Dense if name == "mask" else DenseBias)(array)  # complains of a wrong kind of array in NumPy's own words
-        return grid.xp.asarray(array, device=grid.device)
-    namespace(grid.xp.empty(0, device=grid.device), array)
-    return array
-
-
 def _sinks(grid: Grid, sinks: Array, dtype: Any) -> Array:
     array = as_array(sinks, "sinks")
     if not is_floating(array):
@@ -217,7 +205,7 @@ def _sinks(grid: Grid, sinks: Array, dtype: Any) -> Array:
         raise RegardError(
             f"sinks {tuple(array.shape)} must have one number for each of the {grid.heads} heads of {grid.shape}"
         )
-    array = grid.xp.astype(grid.xp.asarray(array, device=grid.device), dtype, copy=False)
+    array = grid.xp.astype(grid.beside(array), dtype, copy=False)
     return grid.xp.reshape(array, (*array.shape, 1, 1) if len(grid.shape) > 2 else (1, 1))
 
 

@@ -197,6 +197,8 @@ def _dynamic(
     if length is None:
         raise RegardError("dynamic rope scaling depends on the length of the text; give length")
     dim, original = 2 * len(plain), original_max_position_embeddings
+    if dim == 2:
+        return plain, 1.0  # the first pair turns by one radian whatever the base
     stretch = factor * max(length, original) / original - (factor - 1)
     return (base * stretch ** (dim / (dim - 2))) ** -(np.arange(0, dim, 2) / dim), 1.0
 

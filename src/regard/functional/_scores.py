@@ -103,7 +103,7 @@ def with_infinities(total: Array, marks: Array | None) -> Array:
 
 
 def without_hidden(x: Array, seen: Array | None) -> Array:
-    """Return ``... H C F`` with 0 for the vectors that no query sees, if `x` holds anything that is not finite.
+    """Return ``... H C F`` with 0 for the vectors that no query sees and that hold anything that is not finite.
 
     What is left of NaN then reaches only scores that are hidden one by one. A derivative, which multiplies a hidden
     score's 0 with the key, needs more than that.
@@ -111,7 +111,8 @@ def without_hidden(x: Array, seen: Array | None) -> Array:
     if seen is None or is_finite(x):
         return x
     xp = namespace(x, seen)
-    return xp.where(xp.any(seen, axis=-2)[..., None], x, xp.zeros_like(x))
+    finite = xp.all(xp.isfinite(x), axis=-1, keepdims=True)
+    return xp.where(xp.logical_or(xp.any(seen, axis=-2)[..., None], finite), x, xp.zeros_like(x))
 
 
 def within(x: Array, dtype: object) -> Array:

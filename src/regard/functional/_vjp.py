@@ -76,7 +76,7 @@ def attention_vjp(
                 f"d_output {tuple(d_output.shape)} must have the shape of the output, {tuple(context.shape)}"
             )
         gradients = _backward(p, context, normaliser, p.grid.xp.astype(d_output, p.q.dtype, copy=False))
-        return Gradients(**{name: _like(g, given[name]) for name, g in gradients._asdict().items()})
+        return Gradients(**{name: _like(p, g, given[name]) for name, g in gradients._asdict().items()})
 
     return p.grid.xp.astype(context, p.dtype, copy=False), pullback
 
@@ -175,11 +175,10 @@ def _plus(total: Array | None, part: Array) -> Array:
     return part if total is None else total + part
 
 
-def _like(gradient: Array | None, given: object) -> Array | None:
+def _like(p: Problem, gradient: Array | None, given: object) -> Array | None:
     """Return a gradient in the shape and, for floats, the dtype of what it belongs to."""
     if gradient is None:
         return None
-    array = as_array(getattr(given, "parameter", given), "input")
-    xp = namespace(gradient)
-    dtype = array.dtype if type(array) is type(gradient) and is_floating(array) else gradient.dtype
-    return xp.astype(xp.reshape(gradient, array.shape), dtype, copy=False)
+    array = p.grid.beside(as_array(getattr(given, "parameter", given), "input"))
+    dtype = array.dtype if is_floating(array) else gradient.dtype
+    return p.grid.xp.astype(p.grid.xp.reshape(gradient, array.shape), dtype, copy=False)

@@ -1,0 +1,71 @@
+"""Two operators of ONNX in the words of regard: each input and attribute becomes an argument, nothing is computed here.
+
+The functions take what a node has, by the names that the standard gives them, and return its outputs by name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from regard import attention, attention_weights
+from regard.functional import merge_heads, rotate, split_heads
+
+STAGES = ("scores", "capped", "biased", "weights")  # by qk_matmul_output_mode
+
+
+def attention_operator(inputs, attributes, implementation="auto"):
+    """Return Y, present_key, present_value and qk_matmul_output."""
+    q, k, v = inputs["Q"], inputs["K"], inputs["V"]
+    flat = q.ndim == 3
+    if flat:
+        q = split_heads(q, attributes["q_num_heads"])
+        k, v = (split_heads(x, attributes["kv_num_heads"]) for x in (k, v))
+    offset, valid = 0, inputs.get("nonpad_kv_seqlen")
+    if "past_key" in inputs:
+        offset = inputs["past_key"].shape[-2]
+        k, v = (np.concatenate([inputs[past], x], axis=-2) for past, x in (("past_key", k), ("past_value", v)))
+    elif valid is not None:
+        offset = valid - q.shape[-2]
+
+    options = {}
+    if "scale" in attributes:
+        options["scale"] = attributes["scale"]
+    if attributes.get("softcap"):
+        options["softcap"] = attributes["softcap"]
+    if valid is not None:
+        options["key_lengths"] = valid
+    if attributes.get("is_causal"):
+        options["causal"] = True
+    window = tuple(attributes.get(side, -1) for side in ("left_window_size", "right_window_size"))
+    if window != (-1, -1):
+        options["window"] = tuple(None if count == -1 else count for count in window)
+    if options.keys() & {"causal", "window"}:
+        options["query_offset"] = offset
+    if "attn_mask" in inputs:
+        given = inputs["attn_mask"]
+        boolean = given.dtype == bool
+        missing = [(0, 0)] * (given.ndim - 1) + [(0, k.shape[-2] - given.shape[-1])]
+        if missing[-1][1] and given.shape[-1] != 1:
+            given = np.pad(given, missing, constant_values=False if boolean else -np.inf)
+        options["mask" if boolean else "bias"] = given
+
+    y = attention(q, k, v, **options, implementation=implementation)
+    stage = STAGES[attributes.get("qk_matmul_output_mode", 0)]
+    return {
+        "Y": merge_heads(y) if flat else y,
+        "present_key": k,
+        "present_value": v,
+        "qk_matmul_output": attention_weights(q, k, **options, stage=stage),
+    }
+
+
+def rotary_operator(inputs, attributes):
+    """Return the output of RotaryEmbedding."""
+    x, cos, sin = inputs["input"], inputs["cos_cache"], inputs["sin_cache"]
+    if "position_ids" in inputs:
+        cos, sin = cos[inputs["position_ids"]], sin[inputs["position_ids"]]  # B T R/2
+    flat = x.ndim == 3
+    if flat:
+        x = split_heads(x, attributes["num_heads"])
+    y = rotate(x, cos[:, None], sin[:, None], interleaved=bool(attributes.get("interleaved")))
+    return {"output": merge_heads(y) if flat else y}

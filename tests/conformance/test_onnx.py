@@ -1,0 +1,95 @@
+"""The test cases of the ONNX operators Attention and RotaryEmbedding, all of them, at the tolerances they come with."""
+
+from __future__ import annotations
+
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx_operators import attention_operator, rotary_operator
+
+from regard.functional import _blocked, _plan
+
+
+def collected():
+    """Return the cases of both operators by operator and name, without those that spell an operator out in others."""
+    import onnx.backend.test.case.node as nodes
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of operators that are not ours
+        cases = nodes.collect_testcases(None)
+    found = {"Attention": {}, "RotaryEmbedding": {}}
+    for case in cases:
+        operator = case.model.graph.node[0].op_type
+        if operator in found and not case.name.endswith("_expanded"):
+            found[operator][case.name.removeprefix("test_")] = case
+    return found
+
+
+CASES = collected()
+ATTENTION = pytest.mark.parametrize("name", CASES["Attention"])
+ROTARY = pytest.mark.parametrize("name", CASES["RotaryEmbedding"])
+
+
+def arrays_of(case):
+    """Return inputs, expected outputs and attributes, each by name."""
+    from onnx.helper import get_attribute_value
+
+    (node,) = case.model.graph.node
+    ((inputs, outputs),) = case.data_sets
+    # An input or output that is left out has an empty name and no array.
+    named = [
+        dict(zip([name for name in names if name], arrays, strict=True))
+        for names, arrays in ((node.input, inputs), (node.output, outputs))
+    ]
+    return *named, {attribute.name: get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def check(case, ours, expected):
+    assert expected
+    for name, theirs in expected.items():
+        assert ours[name].dtype == theirs.dtype, name
+        assert ours[name].shape == theirs.shape, name
+        short = theirs.dtype == ml_dtypes.bfloat16
+        one, other = (x.astype(np.float32) if short else x for x in (ours[name], theirs))
+        rtol = max(case.rtol, 2.0**-6) if short else case.rtol
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=case.atol, err_msg=name)
+
+
+def test_no_case_is_left_out():
+    assert len(CASES["Attention"]) == 93
+    assert len(CASES["RotaryEmbedding"]) == 8
+
+
+def test_every_stage_of_the_scores_is_asked_for():
+    asked = [arrays_of(case) for case in CASES["Attention"].values()]
+    modes = [attributes.get("qk_matmul_output_mode", 0) for _, out, attributes in asked if "qk_matmul_output" in out]
+    assert set(modes) == {0, 1, 2, 3}
+
+
+@ATTENTION
+def test_attention(name):
+    case = CASES["Attention"][name]
+    inputs, expected, attributes = arrays_of(case)
+    check(case, attention_operator(inputs, attributes), expected)
+
+
+@ATTENTION
+@pytest.mark.parametrize("path", ["direct", "blocked", "blocked 3 2", "blocked 1 1"])
+def test_attention_on_each_path(name, path, monkeypatch):
+    implementation, *blocks = path.split()
+    if blocks:
+        for module in (_blocked, _plan):
+            monkeypatch.setattr(module, "block_sizes", lambda p: tuple(map(int, blocks)))
+    case = CASES["Attention"][name]
+    inputs, expected, attributes = arrays_of(case)
+    ours = attention_operator(inputs, attributes, implementation)
+    check(case, ours, {"Y": expected["Y"]})
+
+
+@ROTARY
+def test_rotary_embedding(name):
+    case = CASES["RotaryEmbedding"][name]
+    inputs, expected, attributes = arrays_of(case)
+    check(case, rotary_operator(inputs, attributes), expected)

@@ -1,0 +1,33 @@
+"""The array API standard and nothing beyond it is asked of an array library, on whatever device it computes."""
+
+from __future__ import annotations
+
+import array_api_strict as xp
+import numpy as np
+import pytest
+
+from library_calls import CALLS, in_precision
+from regard.functional import _blocked, _plan, _vjp
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    for module in (_blocked, _vjp, _plan):
+        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+
+
+@pytest.mark.parametrize("device", ["CPU_DEVICE", "device1"])
+@pytest.mark.parametrize(("dtype", "rtol", "atol"), [(np.float64, 1e-12, 1e-13), (np.float32, 1e-5, 1e-6)])
+@pytest.mark.parametrize("name", CALLS)
+def test_the_numbers_of_numpy_in_arrays_of_its_own(name, dtype, rtol, atol, device):
+    device = xp.Device(device)
+    ours = CALLS[name](in_precision(dtype, lambda array: xp.asarray(array, device=device)))
+    theirs = CALLS[name](in_precision(dtype, np.asarray))
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert type(one) is type(xp.empty(0))
+        assert one.device == device
+        assert str(one.dtype).rpartition(".")[2] == str(other.dtype)
+        assert one.shape == other.shape
+        there = np.asarray(xp.asarray(one, device=xp.Device("CPU_DEVICE"), copy=True))
+        np.testing.assert_allclose(there, other, rtol=rtol, atol=atol)

@@ -1,0 +1,183 @@
+"""Rotary positions: what turns, by how much, and what that does to a score."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from regard import RegardError
+from regard.functional import rotary, rotary_frequencies, rotary_pairs, rotate
+
+LAYOUTS = pytest.mark.parametrize("interleaved", [False, True])
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_by_hand():
+    """One pair at position 1 turns by one radian; the second pair of four features by 1/100 of it."""
+    x = np.array([[1.0, 0, 0, 0], [0, 1.0, 0, 0]])[:, None, :]  # the same position for both
+    c, s = math.cos(1), math.sin(1)
+    slow_c, slow_s = math.cos(0.01), math.sin(0.01)
+    close(rotary(x, np.array([1]))[:, 0], [[c, 0, s, 0], [0, slow_c, 0, slow_s]])
+    close(rotary(x, np.array([1]), interleaved=True)[:, 0], [[c, s, 0, 0], [-s, c, 0, 0]])
+
+
+def test_a_pair_is_a_complex_number_that_is_turned(rng):
+    x, positions = rng.standard_normal((2, 3, 5, 8)), rng.integers(0, 1000, (2, 1, 5))
+    turn = np.exp(1j * positions[..., None] * 500.0 ** -(np.arange(4) / 4))
+    halves = (x[..., :4] + 1j * x[..., 4:]) * turn
+    close(rotary(x, positions, base=500.0), np.concatenate([halves.real, halves.imag], -1))
+    pairs = (x[..., 0::2] + 1j * x[..., 1::2]) * turn
+    close(rotary(x, positions, base=500.0, interleaved=True), np.stack([pairs.real, pairs.imag], -1).reshape(x.shape))
+
+
+@LAYOUTS
+def test_a_score_depends_on_the_distance_alone(rng, interleaved):
+    q, k = rng.standard_normal((2, 6))
+
+    def score(i, j):
+        at_i, at_j = (
+            rotary(x[None], np.array([p]), interleaved=interleaved)[0] for x, p in zip((q, k), (i, j), strict=True)
+        )
+        return at_i @ at_j
+
+    for distance in (0, 1, 7, -4):
+        scores = [score(start + distance, start) for start in (4, 5, 100, 3000)]
+        np.testing.assert_allclose(scores, scores[0], rtol=0, atol=1e-11)
+    assert abs(score(10, 9) - score(10, 8)) > 1e-3
+
+
+@LAYOUTS
+def test_the_norm_of_each_pair_is_kept(rng, interleaved):
+    x = rng.standard_normal((3, 9, 8))
+    turned = rotary(x, np.arange(100, 109), interleaved=interleaved)
+    for a, b in rotary_pairs(8, interleaved=interleaved):
+        close(np.hypot(turned[..., a], turned[..., b]), np.hypot(x[..., a], x[..., b]))
+
+
+@LAYOUTS
+def test_position_zero_changes_nothing(rng, interleaved):
+    x = rng.standard_normal((3, 1, 8))
+    np.testing.assert_array_equal(rotary(x, interleaved=interleaved), x)
+
+
+def test_positions_count_from_zero_by_default(rng):
+    x = rng.standard_normal((2, 3, 7, 4))
+    np.testing.assert_array_equal(rotary(x), rotary(x, np.arange(7)))
+
+
+@LAYOUTS
+def test_features_behind_the_rotary_dim_stay(rng, interleaved):
+    x = rng.standard_normal((2, 5, 11))
+    turned = rotary(x, rotary_dim=6, interleaved=interleaved)
+    np.testing.assert_array_equal(turned[..., 6:], x[..., 6:])
+    np.testing.assert_array_equal(turned[..., :6], rotary(x[..., :6], interleaved=interleaved))
+
+
+def test_each_entry_of_a_batch_has_its_own_positions(rng):
+    x, positions = rng.standard_normal((3, 2, 5, 4)), rng.integers(0, 50, (3, 5))
+    together = rotary(x, positions[:, None])
+    for entry in range(3):
+        np.testing.assert_array_equal(together[entry], rotary(x[entry], positions[entry]))
+
+
+def test_more_positions_than_vectors_broadcast(rng):
+    x, positions = rng.standard_normal((1, 6)), np.arange(4)[:, None]
+    turned = rotary(x, positions, rotary_dim=4)
+    assert turned.shape == (4, 1, 6)
+    for p in range(4):
+        np.testing.assert_array_equal(turned[p], rotary(x, np.array([p]), rotary_dim=4))
+
+
+def test_float16_is_computed_wide_and_rounded_once(rng):
+    x = rng.standard_normal((2, 300, 8)).astype(np.float16)
+    turned = rotary(x)
+    assert turned.dtype == np.float16
+    exact = rotary(x.astype(np.float64))
+    # Half a unit in the last place of float16, and what float32 adds before.
+    assert (np.abs(turned - exact) <= 0.5001 * np.spacing(np.abs(exact).astype(np.float16)).astype(float) + 1e-6).all()
+
+
+def test_float32_at_a_far_position_has_the_angle_of_float64(rng):
+    x = rng.standard_normal((1, 8)).astype(np.float32)
+    far = np.array([1_000_003])
+    turned = rotary(x, far)
+    assert turned.dtype == np.float32
+    np.testing.assert_allclose(turned, rotary(x.astype(np.float64), far), rtol=0, atol=4e-7)
+
+
+def test_integers_become_float64():
+    assert rotary(np.ones((2, 4), int)).dtype == np.float64
+
+
+def test_no_positions_at_all():
+    assert rotary(np.ones((3, 0, 4))).shape == (3, 0, 4)
+    scaling = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
+    assert rotary(np.ones((3, 0, 4)), scaling=scaling).shape == (3, 0, 4)
+
+
+def test_the_magnitude_of_yarn_is_on_the_features_that_turn(rng):
+    x = rng.standard_normal((3, 8))
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "attention_factor": 1.5}
+    turned = rotary(x, rotary_dim=4, scaling=scaling)
+    close(np.linalg.norm(turned[:, :4], axis=-1), 1.5 * np.linalg.norm(x[:, :4], axis=-1))
+    np.testing.assert_array_equal(turned[:, 4:], x[:, 4:])
+
+
+def test_dynamic_scaling_takes_the_length_from_the_positions(rng):
+    x = rng.standard_normal((3, 8))
+    scaling = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
+    np.testing.assert_array_equal(rotary(x, np.array([0, 3, 7]), scaling=scaling), rotary(x, np.array([0, 3, 7])))
+    frequencies, _ = rotary_frequencies(8, scaling=scaling, length=21)
+    angles = np.array([0, 3, 20])[:, None] * frequencies
+    close(rotary(x, np.array([0, 3, 20]), scaling=scaling), rotate(x, np.cos(angles), np.sin(angles)))
+
+
+def test_a_single_pair_is_not_stretched_dynamically():
+    scaling = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
+    frequencies, magnitude = rotary_frequencies(2, scaling=scaling, length=100)
+    assert (frequencies == 1).all()
+    assert magnitude == 1
+
+
+@pytest.mark.parametrize("kind", ["type", "rope_type"])
+def test_both_spellings_of_the_kind_are_known(kind):
+    plain, _ = rotary_frequencies(8)
+    slower, _ = rotary_frequencies(8, scaling={kind: "linear", "factor": 4.0, "rope_theta": 1e4})
+    close(slower, plain / 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: rotary(x[..., :5]), r"even and at least 2, got 5"),
+        (lambda x: rotary(x, rotary_dim=3), r"even and at least 2, got 3"),
+        (lambda x: rotary(x, rotary_dim=0), r"even and at least 2, got 0"),
+        (lambda x: rotary(x, rotary_dim=8), r"x \(4, 6\) has too few features"),
+        (lambda x: rotary(x[0]), r"x \(6,\) needs at least two axes"),
+        (lambda x: rotary_pairs(5), "even"),
+        (lambda x: rotary(x, scaling={"rope_type": "spiral"}), "unknown rope scaling 'spiral'; known are default, lin"),
+        (lambda x: rotary(x, scaling={"factor": 2.0}), "unknown rope scaling None"),
+        (lambda x: rotary(x, scaling={"rope_type": "linear"}), "'linear' lacks factor"),
+        (
+            lambda x: rotary(x, scaling={"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0, "betas": 1}),
+            "'llama3' lacks low_freq_factor, original_max_position_embeddings and knows no betas",
+        ),
+        (lambda x: rotary(x, scaling={"type": "yarn", "factor": 2.0}), "lacks original_max_position_embeddings"),
+        (
+            lambda x: rotary_frequencies(
+                6, scaling={"type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
+            ),
+            "depends on the length of the text; give length",
+        ),
+        (lambda x: rotate(x, np.ones((4, 3)), np.ones((4, 2))), "too few features for cos"),
+        (lambda x: rotate(x, np.ones((4, 4)), np.ones((4, 4))), "too few features for cos"),
+    ],
+)
+def test_what_cannot_be_is_told(call, message):
+    with pytest.raises(RegardError, match=message):
+        call(np.ones((4, 6)))

@@ -1,0 +1,301 @@
+"""PyTorch tensors and JAX arrays: NumPy's numbers in the library, dtype and device that were given, and derivatives."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from library_calls import BIAS, CALLS, HEADS, IDS_OF_KEYS, IDS_OF_QUERIES, KEYS, MASK, K, Q, V, draw, in_precision
+from regard import AttentionMap, KVCache, attention, attention_partial, attention_vjp, attention_weights, merge
+from regard.functional import ALiBi, Causal, RelativePositions, Segments, _blocked, _plan, _vjp, alibi_slopes, rotary
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import jax
+    import jax.numpy as jnp
+
+    if hasattr(jax, "enable_x64"):
+        from jax import enable_x64
+    else:
+        from jax.experimental import enable_x64
+
+PRECISIONS = {np.float64: {"rtol": 1e-12, "atol": 1e-13}, np.float32: {"rtol": 2e-5, "atol": 2e-6}}
+
+
+@pytest.fixture(params=[False, True], ids=["x32", "x64"])
+def x64(request):
+    with enable_x64(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    for module in (_blocked, _vjp, _plan):
+        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+
+
+def name_of(dtype):
+    return str(dtype).rpartition(".")[2]
+
+
+def narrow(dtype):
+    """Return the name of the dtype that JAX has in the place of one of 64 bits."""
+    return dtype.name.replace("64", "32")
+
+
+def close(ours, theirs, **tolerance):
+    np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), **(tolerance or PRECISIONS[np.float64]))
+
+
+# The same numbers
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("name", CALLS)
+def test_the_numbers_of_numpy_in_tensors(name, dtype):
+    ours, theirs = (CALLS[name](in_precision(dtype, make)) for make in (torch.tensor, np.asarray))
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert isinstance(one, torch.Tensor)
+        assert one.device == torch.device("cpu")
+        assert name_of(one.dtype) == other.dtype.name
+        assert tuple(one.shape) == other.shape
+        close(one, other, **PRECISIONS[dtype])
+
+
+SOME = [
+    name for name in CALLS if any(word in name for word in ("all at once", "arrays of", "rotary", "cache", "other"))
+]
+
+
+@pytest.mark.parametrize(("name", "wide"), [*((name, True) for name in CALLS), *((name, False) for name in SOME)])
+def test_the_numbers_of_numpy_in_jax(name, wide):
+    """In one block: JAX compiles each operation for each shape, and many small blocks would take minutes."""
+    dtype = np.float64 if wide else np.float32
+    with enable_x64(wide):
+        ours, theirs = (CALLS[name](in_precision(dtype, make)) for make in (jnp.asarray, np.asarray))
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert isinstance(one, jax.Array)
+        assert one.device == jax.devices()[0]
+        assert one.dtype.name == (other.dtype.name if wide else narrow(other.dtype))
+        assert one.shape == other.shape
+        close(one, other, **PRECISIONS[dtype])
+
+
+@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("short", ["float16", "bfloat16"])
+def test_short_floats_are_computed_wide_and_rounded_once(short, implementation, x64):
+    eps = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[short]
+    options = {"causal": True, "softcap": 3.0, "implementation": implementation}
+    for make, dtype in ((torch.tensor, getattr(torch, short)), (jnp.asarray, getattr(jnp, short))):
+        q, k, v = (make(x.astype(np.float32)) for x in (Q, K, V))
+        q, k, v = (x.to(dtype) if make is torch.tensor else x.astype(dtype) for x in (q, k, v))
+        wide = [np.asarray(x.to(torch.float64) if make is torch.tensor else x.astype(jnp.float32)) for x in (q, k, v)]
+        exact = attention(*(x.astype(np.float64) for x in wide), **options)
+        ours = attention(q, k, v, **options)
+        assert ours.dtype == dtype
+        ours = ours.double().numpy() if make is torch.tensor else np.asarray(ours.astype(jnp.float32))
+        np.testing.assert_allclose(ours, exact, rtol=1.01 * eps, atol=1e-6)
+
+
+def test_arrays_of_two_libraries_do_not_mix():
+    from regard import RegardError
+
+    q, k, v = (torch.tensor(x) for x in (Q, K, V))
+    for options in ({"mask": jnp.asarray(MASK)}, {"bias": ALiBi(jnp.ones(HEADS))}, {"bias": jnp.asarray(BIAS)}):
+        with pytest.raises(RegardError, match="do not mix"):
+            attention(q, k, v, **options)
+    with pytest.raises(RegardError, match="do not mix"):
+        attention(q, jnp.asarray(K), v)
+
+
+# Derivatives by PyTorch
+
+
+def tensors(**arrays):
+    return {name: torch.tensor(x, dtype=torch.float64, requires_grad=True) for name, x in arrays.items()}
+
+
+DIFFERENTIABLE = {
+    "plain": ({}, {}),
+    "causal, nothing for the first": ({}, {"causal": True, "query_offset": -2}),
+    "mask with an empty row": ({}, {"mask": torch.tensor(MASK)}),
+    "bias that hides": ({"bias": BIAS}, {}),
+    "softcap and sinks": ({"sinks": draw(6, HEADS)}, {"softcap": 0.8, "causal": True}),
+    "key lengths": ({}, {"key_lengths": torch.tensor([0, 5])}),
+    "slopes": ({"slopes": alibi_slopes(HEADS)}, {"window": (2, 1)}),
+    "table": ({"table": draw(7, 8, HEADS)}, {"causal": True}),
+}
+
+
+def with_parameters(options, **parameters):
+    options = dict(options)
+    for name, value in parameters.items():
+        rule = {"slopes": ALiBi, "table": lambda table: RelativePositions(table, max_distance=6)}.get(name)
+        options["bias" if rule else name] = rule(value) if rule else value
+    return options
+
+
+@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.usefixtures("small_blocks")
+def test_autograd_goes_through_attention(name, implementation):
+    arrays, options = DIFFERENTIABLE[name]
+    inputs = tensors(q=Q[:, :, :, :3], k=K[:, :, :, :3], v=V, **arrays)
+
+    def function(*values):
+        given = dict(zip(inputs, values, strict=True))
+        q, k, v = (given.pop(x) for x in "qkv")
+        return attention(q, k, v, **with_parameters(options, **given), implementation=implementation)
+
+    # Where the bias hides there is nothing to differentiate: a step from −inf stays there, and the slope is 0.
+    finite = {n: x for n, x in inputs.items() if n != "bias"}
+    assert torch.autograd.gradcheck(
+        lambda *values: function(*values, *(inputs[n] for n in inputs if n == "bias")), tuple(finite.values())
+    )
+
+    output = function(*inputs.values())
+    d_output = torch.tensor(draw(9, *output.shape))
+    output.backward(d_output)
+    q, k, v = (inputs[x].detach() for x in "qkv")
+    rest = {n: x.detach() for n, x in inputs.items() if n not in "qkv"}
+    _, pullback = attention_vjp(q, k, v, **with_parameters(options, **rest))
+    gradients = pullback(d_output)._asdict()
+    for key, tensor in inputs.items():
+        assert torch.isfinite(tensor.grad).all(), key
+        close(gradients["bias" if key in ("slopes", "table") else key], tensor.grad, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.usefixtures("small_blocks")
+def test_what_nobody_sees_leaves_gradients_finite(poison, implementation):
+    k, v = K.copy(), V.copy()
+    k[..., 2, :], v[..., 2, :] = poison, poison
+    mask = MASK.copy()
+    mask[:, :, 2] = False
+    bias = np.where(mask, draw(5, HEADS, 5, KEYS), poison)
+    inputs = tensors(q=Q, k=k, v=v, bias=bias)
+    q_, k_, v_, bias_ = inputs.values()
+    output = attention(q_, k_, v_, mask=torch.tensor(mask), bias=bias_, implementation=implementation)
+    output.sum().backward()
+    clean = tensors(q=Q, k=K, v=V, bias=np.where(mask, bias, 0))
+    q_, k_, v_, bias_ = clean.values()
+    attention(q_, k_, v_, mask=torch.tensor(mask), bias=bias_, implementation=implementation).sum().backward()
+    for name, tensor in inputs.items():
+        assert torch.isfinite(tensor.grad).all(), name
+        close(tensor.grad, clean[name].grad)
+
+
+def test_autograd_goes_through_parts_caches_and_rotations():
+    def function(q, k, v):
+        q, k = rotary(q), rotary(k, interleaved=True)
+        cache = KVCache().append(k[..., :3, :], v[..., :3, :]).append(k[..., 3:, :], v[..., 3:, :])
+        first = attention_partial(q, cache.k[..., :4, :], cache.v[..., :4, :], window=(5, 2), query_offset=2)
+        second = attention_partial(q, cache.k[..., 4:, :], cache.v[..., 4:, :], window=(5, 2), query_offset=-2)
+        whole = merge(first, second)
+        return whole.output, whole.lse, attention_weights(q, cache.k, rows=slice(1, 3))
+
+    inputs = tensors(q=Q[:1, :2, :, :2], k=K[:1, :, :, :2], v=V[:1, :, :, :1])
+    assert torch.autograd.gradcheck(function, tuple(inputs.values()))
+
+
+# JAX compiles and differentiates
+
+
+@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.usefixtures("small_blocks")
+def test_jax_traces_every_array(implementation, x64):
+    dtype = np.float64 if x64 else np.float32
+    arrays = {
+        "q": Q, "k": K, "v": V, "mask": MASK, "bias": BIAS, "sinks": draw(6, HEADS), "lengths": np.array([5, 7]),
+        "offset": np.array([2, 1]), "ids_of_queries": IDS_OF_QUERIES, "ids_of_keys": IDS_OF_KEYS,
+    }  # fmt: skip
+
+    def function(q, k, v, mask, bias, sinks, lengths, offset, ids_of_queries, ids_of_keys):
+        return attention(
+            q, k, v, mask=mask & Segments(ids_of_queries, ids_of_keys), bias=bias, sinks=sinks, key_lengths=lengths,
+            causal=True, window=(4, None), query_offset=offset, softcap=3.0, implementation=implementation,
+        )  # fmt: skip
+
+    ours = jax.jit(function)(**{name: in_precision(dtype, jnp.asarray)(x) for name, x in arrays.items()})
+    theirs = function(**{name: in_precision(dtype, np.asarray)(x) for name, x in arrays.items()})
+    assert ours.dtype == dtype
+    close(ours, theirs, **PRECISIONS[dtype])
+
+
+def test_jax_traces_a_single_offset_and_length(x64):
+    def function(q, k, v, offset, length):
+        return attention(q, k, v, causal=True, query_offset=offset, key_lengths=length)
+
+    q, k, v = (jnp.asarray(x) for x in (Q, K, V))
+    compiled = jax.jit(function)
+    for offset, length in ((0, 7), (2, 3), (-3, 0)):
+        close(compiled(q, k, v, offset, length), function(Q, K, V, offset, length), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in SOME if "arrays of" not in name and "map" not in name])
+def test_jax_compiles_every_call(name):
+    with enable_x64(True):
+        ours = jax.jit(lambda: CALLS[name](jnp.asarray))()
+        theirs = CALLS[name](np.asarray)
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.dtype == other.dtype
+            close(one, other)
+
+
+@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.usefixtures("small_blocks")
+def test_jax_differentiates_attention(name, implementation, x64):
+    dtype = np.float64 if x64 else np.float32
+    arrays, options = DIFFERENTIABLE[name]
+    options = {key: x.numpy() if isinstance(x, torch.Tensor) else x for key, x in options.items()}
+    arrays = {"q": Q, "k": K, "v": V, **arrays}
+    d_output = draw(9, 2, HEADS, 5, 3)
+
+    def total(inputs):
+        inputs = dict(inputs)
+        q, k, v = (inputs.pop(x) for x in "qkv")
+        output = attention(q, k, v, **with_parameters(options, **inputs), implementation=implementation)
+        return jnp.sum(output * jnp.asarray(d_output, dtype=dtype))
+
+    inputs = {key: jnp.asarray(x, dtype=dtype) for key, x in arrays.items()}
+    rest = {key: x for key, x in arrays.items() if key not in "qkv"}
+    _, pullback = attention_vjp(Q, K, V, **with_parameters(options, **rest))
+    gradients = pullback(d_output)._asdict()
+    tolerance = {"rtol": 1e-10, "atol": 1e-12} if x64 else {"rtol": 1e-4, "atol": 2e-5}
+    for derivative in (jax.grad(total), jax.jit(jax.grad(total))):
+        for key, gradient in derivative(inputs).items():
+            assert gradient.dtype == dtype
+            close(gradient, gradients["bias" if key in ("slopes", "table") else key], **tolerance)
+
+
+@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+def test_jax_gradients_of_what_nobody_sees_are_finite(implementation, x64):
+    k, v = K.copy(), V.copy()
+    k[..., 2, :], v[..., 2, :] = np.nan, np.inf
+    mask = MASK.copy()
+    mask[:, :, 2] = False
+
+    def total(q, k, v):
+        return jnp.sum(attention(q, k, v, mask=jnp.asarray(mask), implementation=implementation))
+
+    for derivative in (jax.grad(total, (0, 1, 2)), jax.jit(jax.grad(total, (0, 1, 2)))):
+        for gradient in derivative(*(jnp.asarray(x) for x in (Q, k, v))):
+            assert jnp.isfinite(gradient).all()
+
+
+def test_jax_compiles_a_map_that_is_looked_at(x64):
+    def function(q, k):
+        look = AttentionMap(q, k, mask=Causal())
+        return look[0, 1, 2], look.pooled((2, 2)), look.entropy(), look.received(), look.lse
+
+    for one, other in zip(jax.jit(function)(jnp.asarray(Q), jnp.asarray(K)), function(Q, K), strict=True):
+        close(one, other, rtol=2e-5, atol=2e-6)

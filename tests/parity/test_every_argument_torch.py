@@ -1,0 +1,189 @@
+"""Every argument of attention together, forward and backward, against PyTorch in float64.
+
+The formula is written down once more, from the cells that a case says are seen and the numbers it says are added, and
+autograd differentiates it. PyTorch's own attention functions stand beside it for what they can say.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from attention_cases import random_case, t5_bucket
+from regard import attention, attention_partial, attention_vjp
+from regard.functional import ALiBi, RelativePositions, Segments, _blocked, _plan, _vjp, alibi_slopes
+
+STEP = 100
+SEEDS = range(10_000, 12_400, STEP)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    for module in (_blocked, _vjp, _plan):
+        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+
+
+def close(ours, theirs, **where):
+    np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-9, atol=1e-11, err_msg=str(where))
+
+
+def leaf(array):
+    return torch.tensor(array, dtype=torch.float64, requires_grad=True)
+
+
+def added_from(parameter, case):
+    """Return the numbers that a case adds, ``... H T S``, as a function of what its bias is made from."""
+    bias = case.options["bias"]
+    if not isinstance(bias, ALiBi | RelativePositions):
+        return parameter.expand(case.added.shape)
+    queries, keys = case.seen.shape[-2:]
+    offset = np.asarray(case.options.get("query_offset", keys - queries))[..., None, None]
+    distance = np.arange(keys) - (np.arange(queries)[:, None] + offset)  # ... T S
+    if isinstance(bias, ALiBi):
+        added = -parameter[:, None, None] * torch.tensor(np.abs(distance))[..., None, :, :]
+    else:
+        buckets = [t5_bucket(int(d), bias.bidirectional, 8, bias.max_distance) for d in distance.flat]
+        added = parameter[torch.tensor(buckets).reshape(distance.shape)].movedim(-1, -3)
+    return added.reshape(case.added.shape) if len(case.seen.shape) == 2 else added.expand(case.added.shape)
+
+
+def formula(case, q, k, v, added, sinks):
+    """Return softmax(cap(q · kᵀ × scale) + added) · v over the seen cells and the sink; an empty row is 0."""
+    heads = q.shape[-3] if q.ndim > 2 else 1
+    if k.ndim > 2:
+        k, v = (x.repeat_interleave(heads // x.shape[-3], dim=-3) for x in (k, v))
+    scores = q @ k.mT * case.scale
+    if case.softcap is not None:
+        scores = case.softcap * torch.tanh(scores / case.softcap)
+    seen = torch.tensor(case.seen)
+    scores = torch.where(seen, scores + (0 if added is None else added), -torch.inf)
+    if sinks is not None:
+        column = sinks if scores.ndim == 2 else sinks[:, None, None]
+        scores = torch.cat([scores, column.expand(*scores.shape[:-1], 1)], dim=-1)
+    empty = (scores == -torch.inf).all(dim=-1, keepdim=True)
+    weights = torch.where(empty, 0, torch.softmax(torch.where(empty, 0, scores), dim=-1))
+    return weights[..., : seen.shape[-1]] @ v
+
+
+def leaves(case):
+    """Return the differentiable inputs of a case as tensors, by the names that the gradients have."""
+    given = {"q": case.q, "k": case.k, "v": case.v, "sinks": case.sinks}
+    if "bias" in case.options:
+        given["bias"] = getattr(case.options["bias"], "parameter", case.options["bias"])
+    return {name: leaf(x) for name, x in given.items() if x is not None}
+
+
+@pytest.mark.parametrize("first", SEEDS)
+def test_output_and_gradients_are_those_of_autograd(first):
+    for seed in range(first, first + STEP):
+        case = random_case(seed)
+        inputs = leaves(case)
+        added = None
+        if "bias" in inputs:
+            added = added_from(inputs["bias"], case)
+            close(case.added, added, seed=seed)
+        theirs = formula(case, inputs["q"], inputs["k"], inputs["v"], added, inputs.get("sinks"))
+        d_output = np.random.default_rng(seed).standard_normal(theirs.shape)
+        theirs.backward(torch.tensor(d_output))
+
+        for implementation in ("direct", "blocked"):
+            ours = attention(case.q, case.k, case.v, **case.options, implementation=implementation)
+            close(ours, theirs, seed=seed, path=implementation)
+        output, pullback = attention_vjp(case.q, case.k, case.v, **case.options)
+        close(output, theirs, seed=seed)
+        gradients = pullback(d_output)._asdict()
+        assert {name for name, gradient in gradients.items() if gradient is not None} == inputs.keys()
+        for name, tensor in inputs.items():
+            assert gradients[name].shape == tuple(tensor.shape)
+            close(gradients[name], tensor.grad, seed=seed, gradient=name)
+
+        nothing_to_see = ~case.seen.any(-1)
+        assert (output[nothing_to_see] == 0).all()
+        assert (gradients["q"][nothing_to_see] == 0).all()
+
+
+@pytest.mark.parametrize("first", SEEDS)
+def test_output_and_gradients_are_those_of_scaled_dot_product_attention(first):
+    compared = 0
+    for seed in range(first, first + STEP):
+        case = random_case(seed)
+        if case.softcap is not None or case.sinks is not None:
+            continue
+        compared += 1
+        inputs = leaves(case)
+        added = added_from(inputs["bias"], case) if "bias" in inputs else torch.zeros(case.seen.shape)
+        bias = torch.where(torch.tensor(case.seen), added.double(), -torch.inf)
+        batched = [x.reshape(-1, *((1,) * (3 - x.ndim) + x.shape)[-3:]) for x in map(inputs.get, "qkv")]
+        theirs = torch.nn.functional.scaled_dot_product_attention(
+            *batched, attn_mask=bias.reshape(-1, *((1,) * (3 - bias.ndim) + bias.shape)[-3:]), scale=case.scale,
+            enable_gqa=True,
+        )  # fmt: skip
+        output, pullback = attention_vjp(case.q, case.k, case.v, **case.options)
+        theirs = theirs.reshape(output.shape)
+        close(output, theirs, seed=seed)
+        d_output = np.random.default_rng(seed).standard_normal(theirs.shape)
+        theirs.backward(torch.tensor(d_output))
+        gradients = pullback(d_output)._asdict()
+        for name, tensor in inputs.items():
+            close(gradients[name], tensor.grad, seed=seed, gradient=name)
+    assert compared > STEP / 4
+
+
+def flex(q, k, v, score_mod, mask_mod, scale):
+    """Return output and log-sum-exp of FlexAttention as it runs without a compiler."""
+    from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is meant to be compiled
+        batch, heads, queries, _ = q.shape
+        block_mask = create_block_mask(mask_mod, batch, heads, queries, k.shape[2], device="cpu")
+        output, aux = flex_attention(
+            *(torch.tensor(x) for x in (q, k, v)), score_mod=score_mod, block_mask=block_mask, scale=scale,
+            enable_gqa=True, return_aux=AuxRequest(lse=True),
+        )  # fmt: skip
+    return output, aux.lse
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_output_and_log_sum_exp_are_those_of_flex_attention(seed):
+    rng = np.random.default_rng(seed)
+    groups, repeats, queries, keys = 2, int(rng.integers(1, 4)), int(rng.integers(2, 12)), int(rng.integers(2, 12))
+    heads, offset = groups * repeats, keys - queries
+    q = rng.standard_normal((3, heads, queries, 8))
+    k, v = (rng.standard_normal((3, groups, keys, 8)) for _ in range(2))
+    capped, windowed, sloped, packed = (seed >> bit & 1 for bit in range(4))
+    softcap, left, right = 1.5, int(rng.integers(0, 5)), int(rng.integers(0, 5))
+    slopes = alibi_slopes(heads)
+    of_queries, of_keys = np.sort(rng.integers(0, 3, (3, queries))), np.sort(rng.integers(0, 3, (3, keys)))
+
+    options = {"scale": 0.7}
+    if capped:
+        options["softcap"] = softcap
+    if windowed:
+        options["window"] = (left, right)
+    if sloped:
+        options["bias"] = ALiBi(slopes)
+    if packed:
+        options["mask"] = Segments(of_queries, of_keys)
+    slope, query_ids, key_ids = (torch.tensor(x) for x in (slopes, of_queries, of_keys))
+
+    def score_mod(score, b, h, i, j):
+        if capped:
+            score = softcap * torch.tanh(score / softcap)
+        return score - slope[h] * (j - (i + offset)).abs() if sloped else score
+
+    def mask_mod(b, h, i, j):
+        seen = torch.ones((), dtype=torch.bool)
+        if windowed:
+            seen = seen & (i + offset - j <= left) & (j - (i + offset) <= right)
+        return seen & (query_ids[b, i] == key_ids[b, j]) if packed else seen
+
+    output, lse = flex(q, k, v, score_mod, mask_mod, 0.7)
+    assert output.dtype == torch.float64
+    close(attention(q, k, v, **options), output)
+    partial = attention_partial(q, k, v, **options)
+    close(partial.output, output)
+    close(partial.lse, lse)
