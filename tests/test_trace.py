@@ -101,7 +101,7 @@ def test_what_an_edit_returned_can_change_afterwards():
         (lambda value: None, r"the edit of a returned nothing; return the array"),
         (lambda value: value + 1j, r"the edit of a returned complex128 in place of float64"),
         (lambda value: ["x", "y", "z"], r"what the edit of a returned must be an array of numbers"),
-        (lambda value: np.array(["x", "y", "z"]), r"the edit of a returned <U1 in place of float64"),
+        (lambda value: np.array(["x", "y", "z"]), r"what the edit of a returned must be an array of numbers, got <U1"),
         (lambda value: [[1], [1, 2]], r"what the edit of a returned is not a rectangular array"),
         (7, r"the edit of a must be a function of the array there, got 7"),
     ],
