@@ -7,17 +7,16 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from attention_cases import random_case, reference
-from regard import AttentionMap, RegardError, attention_map
-from regard.functional import Causal, _attention, rotary, rotary_pairs
+from attention_cases import cut_into_blocks, random_case, reference
+from regard import AttentionMap, RegardError, attention_weights
+from regard.functional import ALiBi, Causal, rotary, rotary_pairs
 
 SEEDS = range(0, 600, 60)
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    for module in (attention_map, _attention):
-        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+    cut_into_blocks(monkeypatch, 3, 2)
 
 
 def cases(first):
@@ -103,6 +102,56 @@ def test_heads_and_entries_are_maps_of_their_own(first):
             close(part.entry(-1)[...], expected[-1])
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_parts_know_where_their_queries_stand(rng):
+    q, k = rng.standard_normal((3, 2, 5, 4)), rng.standard_normal((3, 2, 7, 4))
+    options = {"causal": True, "query_offset": np.array([0, 2, -1]), "bias": ALiBi(np.array([0.5, 2.0]))}
+    look = AttentionMap(q, k, **options)
+    for index in ((1, 0), (2,), (slice(1, 3), 1), (slice(None, None, 2),), (slice(None), slice(1))):
+        close(look.entry(*index).distance(), look.distance()[index])
+        close(look.entry(*index).entropy(), look.entropy()[index])
+        close(look.entry(*index)[..., 2:4, :], look[...][index][..., 2:4, :])
+    with pytest.raises(RegardError, match="keep the whole map"):
+        look.entry(1).to_arrays()
+
+
+def test_a_kept_map_has_arrays_of_its_own(rng):
+    q, k, bias, lengths = *rng.standard_normal((2, 1, 3, 4, 4)), np.zeros((4, 4)), np.array([3])
+    mask, sinks = np.ones((4, 4), bool), np.zeros(3)
+    kept = AttentionMap(q, k, bias=bias, key_lengths=lengths, mask=mask, sinks=sinks).kept()
+    expected = attention_weights(q, k, bias=bias, key_lengths=lengths, mask=mask, sinks=sinks)
+    for x in (q, k, bias, lengths, sinks):
+        x += 1
+    mask[:] = False
+    close(kept[...], expected)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (4, 0), (0, 0)])
+@pytest.mark.parametrize("how", ["max", "mean"])
+def test_an_overview_of_nothing(queries, keys, how):
+    look = AttentionMap(np.zeros((2, queries, 3)), np.zeros((2, keys, 3)))
+    assert look.pooled((2, 2), how).shape == (2, min(2, queries), min(2, keys))
+
+
+def test_long_floats_stay_long(rng):
+    q, k = rng.standard_normal((2, 4, 3)).astype(np.longdouble)
+    part = attention_weights(q, k, rows=slice(None))
+    assert part.dtype == np.longdouble
+    np.testing.assert_allclose(part, attention_weights(q, k), rtol=8 * np.finfo(np.longdouble).eps)
+
+
+def test_one_column_of_a_long_text_takes_little_memory(rng):
+    q = k = rng.standard_normal((8192, 8)).astype(np.float32)
+    tracemalloc.start()
+    try:
+        column = attention_weights(q, k, cols=0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert column.shape == (8192,)
+    assert peak < 60e6  # a row's 1,024 keys for all queries at once took 200 MB
+
+
 def test_products_sum_to_the_score_and_name_the_shared_head(rng):
     q, k = rng.standard_normal((2, 6, 5, 8)).astype("f4"), rng.standard_normal((2, 3, 7, 8)).astype("f4")
     for positions in (np.arange(5) + 10, np.arange(5) + 1000):
@@ -156,7 +205,13 @@ def test_mistakes_are_told(rng):
         (lambda: look[0, 0.5], "rows must be an integer"),
         (lambda: look[[0, 1]], "taken by integers and slices"),
         (lambda: look.entry(0, 0), "2 indices for the 1 axes"),
-        (lambda: look.pooled((0, 3)), "at least one cell"),
+        (lambda: look.pooled((0, 3)), "at least 1, got 0"),
+        (lambda: look.pooled((2.0, 3)), "whole number"),
+        (lambda: look.pooled(3), r"\(rows, columns\), got 3"),
+        (lambda: look.top(1.5), "whole number"),
+        (lambda: look.products(0, 0.5, 0), "integers and slices, got 0.5"),
+        (lambda: look.products(0, slice(1), 0), "one integer for each axis"),
+        (lambda: look.products(0, 0, 0, dims=[(0, 1, 2, 3), ()]), "each of the 4 dimensions once"),
         (lambda: look.pooled((2, 2), "median"), "max or mean"),
         (lambda: look.top(0), "at least 1"),
         (lambda: look.products(0, 0), "3 indices, got 2"),

@@ -101,6 +101,9 @@ def test_a_cache_is_a_value(text):
     assert np.array_equal(branch.k, np.concatenate([k[..., :10, :], k[..., 30:33, :]], -2))
     assert np.array_equal(again.k, np.concatenate([k[..., :4, :], -k[..., :2, :]], -2))
     assert (again.start, again.end) == (0, 6)
+    slid = caches[20].slide(8).crop(15)
+    assert (slid.start, slid.end) == (12, 15)
+    assert np.array_equal(slid.k, k[..., 12:15, :])
 
 
 def test_two_that_grow_from_one_at_the_same_time_do_not_meet(text):
@@ -131,8 +134,9 @@ def test_mistakes_are_told(text):
         ),
         (lambda: cache.append(k.astype("f4"), v), "of float32 does not continue"),
         (lambda: cache.crop(41), "cannot end at 41"),
+        (lambda: cache.crop(2.0), "whole number"),
         (lambda: cache.slide(4).crop(3), "holds positions 36 to 40"),
-        (lambda: cache.slide(-1), "count of positions"),
+        (lambda: cache.slide(-1), "whole number of at least 0, got -1"),
     ]:
         with pytest.raises(RegardError, match=message):
             bad()

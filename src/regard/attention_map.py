@@ -6,6 +6,7 @@ any weight is a dot product away. Knows arrays and the equations; does not know 
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import operator
@@ -15,13 +16,14 @@ from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
+from regard._checks import whole_number
 from regard._errors import RegardError
 from regard._rules import restored, stored, to_numpy
 from regard._typing import Array
 from regard.functional._arrays import namespace
 from regard.functional._attention import Stage, tile_of
 from regard.functional._bias import Bias
-from regard.functional._blocked import Normaliser, normaliser, side_by_side
+from regard.functional._blocked import Normaliser, normaliser
 from regard.functional._grid import Grid, Index, broadcasts, take
 from regard.functional._mask import Cover, Mask
 from regard.functional._plan import block_sizes, bytes_of, seen_blocks, spans
@@ -70,7 +72,8 @@ class Products:
 class AttentionMap:
     """The weights ``... H T S`` of a call of attention, computed when they are looked at.
 
-    It is indexed as the array of weights would be: ``look[head, rows, cols]``. Everything is computed in float64 where
+    It is indexed as the array of weights would be, ``look[head, rows, cols]``; arrays of rows and of columns together
+    mean every pair of the two. Everything is computed in float64 where
     there is one and rounded once, so that weights, rows and overviews agree with each other: a row sums to 1.
 
     Parameters
@@ -94,23 +97,28 @@ class AttentionMap:
     """
 
     def __init__(self, q: Array, k: Array, **options: Unpack[Options]) -> None:
-        self._problem = replace(problem(q, k, **options), dropout=None)
+        self._problem = _looked_at(problem(q, k, **options))
 
     @classmethod
     def of(cls, p: Problem) -> AttentionMap:
         """Return the map of a call of attention whose arguments have been checked, for its queries and keys."""
         look = cls.__new__(cls)
-        look._problem = replace(p, v=None, dropout=None)
+        look._problem = _looked_at(p)
         return look
 
     def kept(self) -> AttentionMap:
         """Return the map with copies of its own, as NumPy arrays."""
         if self._xp is np:
-            return AttentionMap.of(replace(self._problem, q=self.q.copy(), k=self.k.copy()))
+            p = self._problem
+            arrays = {name: copy.deepcopy(getattr(p, name)) for name in ("q", "k", "mask", "bias", "sinks")}
+            grid = replace(p.grid, query_offset=copy.deepcopy(p.grid.query_offset))
+            return AttentionMap.of(replace(p, grid=grid, **arrays))
         return AttentionMap.from_arrays(*self.to_arrays())
 
     def to_arrays(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return everything as NumPy arrays, their names beginning with `prefix`, and as JSON: what a file keeps."""
+        if self._problem.grid.offsets is not None or isinstance(self._problem.mask, _PartOfMask):
+            raise RegardError("a part of a map is not kept in a file; keep the whole map")
         p, arrays = self._problem, {f"{prefix}q": to_numpy(self.q), f"{prefix}k": to_numpy(self.k)}
         for name, x in self._normaliser._asdict().items():
             arrays[f"{prefix}{name}"] = to_numpy(x)
@@ -219,12 +227,17 @@ class AttentionMap:
         part = _Part(p.grid, chosen)
         q, k = part.of(p.q), part.of_keys(p.k)
         shape = tuple(len(range(size)[i]) for i, size in zip(chosen, lead, strict=True) if isinstance(i, slice))
+        offset = p.grid.offset()
         look = AttentionMap.of(
             replace(
                 p,
                 q=q,
                 k=k,
-                grid=replace(p.grid, shape=(*shape, *self.shape[-2:])),
+                grid=replace(
+                    p.grid,
+                    shape=(*shape, *self.shape[-2:]),
+                    offsets=None if isinstance(offset, int) else part.of(offset),
+                ),
                 mask=None if p.mask is None else _PartOfMask(p.mask, part),
                 bias=None if p.bias is None else _PartOfBias(p.bias, part),
                 sinks=None if p.sinks is None else part.of(p.sinks),
@@ -248,18 +261,20 @@ class AttentionMap:
         """
         if len(cell) != self.ndim:
             raise RegardError(f"a cell of {self.shape} has {self.ndim} indices, got {len(cell)}")
-        *lead, row, col = (_checked(operator.index(i), size) for i, size in zip(cell, self.shape, strict=True))
+        if any(isinstance(i, slice) for i in cell):
+            raise RegardError(f"a cell is one integer for each axis of {self.shape}, got {cell}")
+        *lead, row, col = (_checked(i, size) for i, size in zip(cell, self.shape, strict=True))
         xp, wide = self._xp, self.entry(*lead)._wide
         terms = wide.q[row, :] * wide.k[col, :] * wide.scale
         width = int(terms.shape[0])
         dims = [(d,) for d in range(width)] if dims is None else list(dims)
-        if sorted(d for group in dims for d in group) != list(range(width)):
+        if not all(dims) or sorted(d for group in dims for d in group) != list(range(width)):
             raise RegardError(f"dims must hold each of the {width} dimensions once, got {dims}")
         products = xp.stack([sum(terms[d] for d in group[1:]) + terms[group[0]] for group in dims])
         head = lead[-1] if lead else 0
         return Products(products, dims, float(xp.sum(terms)), head * heads(self.k) // heads(self.q))
 
-    # Overviews, each in one pass over the map
+    # Overviews, each in one pass over the map (and one more, once, for the sums of the rows)
 
     def pooled(self, size: tuple[int, int], how: Literal["max", "mean"] = "max") -> Array:
         """Return an overview of ``... H P Q`` cells, each the largest or the mean weight of those it covers.
@@ -275,9 +290,14 @@ class AttentionMap:
             raise RegardError(f"how must be max or mean, got {how!r}")
         xp = self._xp
         join, reduce = (xp.maximum, xp.max) if how == "max" else (xp.add, xp.sum)
+        if not isinstance(size, Sequence) or len(size) != 2:
+            raise RegardError(f"the size of an overview is (rows, columns), got {size!r}")
         row_cells, col_cells = (
-            _cells(length, operator.index(count)) for length, count in zip(self.shape[-2:], size, strict=True)
+            _cells(length, whole_number("a side of an overview", count, 1))
+            for length, count in zip(self.shape[-2:], size, strict=True)
         )
+        if not row_cells or not col_cells:
+            return xp.zeros((*self.shape[:-2], len(row_cells), len(col_cells)), dtype=self._problem.dtype)
         strips: dict[int, Array] = {}
         for rows, blocks in self._strips():
             inside = _inside(row_cells, rows)
@@ -312,7 +332,10 @@ class AttentionMap:
         return self._rounded(xp.concat(parts, axis=-1))
 
     def distance(self) -> Array:
-        """Return how many positions away each query looks on average, ``... H T``; 0 where it sees nothing."""
+        """Return how many positions away each query looks on average, ``... H T``; 0 where it sees nothing.
+
+        Query i stands at position i + `query_offset` of the map; an offset that a rule has for itself does not count.
+        """
         xp, grid, parts = self._xp, self._wide.grid, []
         for rows, blocks in self._strips():
             total = mass = self._no_rows(rows)
@@ -326,25 +349,21 @@ class AttentionMap:
     def received(self) -> Array:
         """Return how much each key is looked at by all queries together, ``... H S``."""
         xp, wide = self._xp, self._wide
-        cols = spans(self.shape[-1], block_sizes(wide)[1])
         sums: dict[int, Array] = {}
-        for rows in spans(self.shape[-2], block_sizes(wide)[0]):
-            row = self._normaliser_of(rows)
-            for c, span, full in seen_blocks(wide, rows, cols):
-                part = xp.sum(row.weights(score(wide, rows, span, full=full).biased, xp), axis=-2)
-                sums[c] = sums[c] + part if c in sums else part
+        for _, blocks in self._strips():
+            for cols, _, weights in blocks:
+                part = xp.sum(weights, axis=-2)
+                sums[cols.start] = sums[cols.start] + part if cols.start in sums else part
+        nothing = {"dtype": wide.q.dtype, "device": wide.grid.device}
         parts = [
-            sums.get(
-                c, xp.zeros((*self.shape[:-2], span.stop - span.start), dtype=wide.q.dtype, device=wide.grid.device)
-            )
-            for c, span in enumerate(cols)
+            sums.get(span.start, xp.zeros((*self.shape[:-2], span.stop - span.start), **nothing))
+            for span in spans(self.shape[-1], block_sizes(wide)[1])
         ]
         return self._rounded(xp.concat(parts, axis=-1))
 
     def top(self, k: int) -> Top:
         """Return the k largest weights of each row and which keys they are of; of equal ones the first key."""
-        if operator.index(k) < 1:
-            raise RegardError(f"top takes a number of keys, at least 1, got {k}")
+        k = whole_number("the number of keys of top", k, 1)
         xp, grid = self._xp, self._wide.grid
         parts = []
         for rows, blocks in self._strips():
@@ -371,9 +390,7 @@ class AttentionMap:
 
     @functools.cached_property
     def _normaliser(self) -> Normaliser:
-        rows, cols = (spans(n, size) for n, size in zip(self.shape[-2:], block_sizes(self._wide), strict=True))
-        parts = [normaliser(self._wide, span, cols) for span in rows]
-        return Normaliser(*(side_by_side(self._wide, x) for x in zip(*parts, strict=True)))
+        return normaliser(self._wide, slice(0, self.shape[-2]))
 
     @property
     def _xp(self) -> Any:
@@ -453,6 +470,12 @@ class _PartOfBias(Bias):
         return self.part.of(self.bias.tile(self.part.grid, rows, cols))
 
 
+def _looked_at(p: Problem) -> Problem:
+    """Return a problem without values and dropout; no gradient is taken of a look."""
+    q, k = (x.detach() if hasattr(x, "detach") else x for x in (p.q, p.k))
+    return replace(p, q=q, k=k, v=None, dropout=None)
+
+
 def _name_of(dtype: Any) -> str:
     """Return the name of a dtype as NumPy knows it; bfloat16, which it does not, is kept as float32."""
     name = str(dtype).split(".")[-1]
@@ -488,9 +511,7 @@ def _of_one(index: int | slice) -> int | slice:
 
 def _cells(length: int, count: int) -> list[tuple[int, int]]:
     """Return `count` stretches, as equal as can be, that cover `length` positions."""
-    if count < 1:
-        raise RegardError(f"an overview has at least one cell along each axis, got {count}")
-    count = min(count, max(length, 1))
+    count = min(count, length)
     return [(i * length // count, (i + 1) * length // count) for i in range(count)]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from regard._checks import whole_number
 from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional._arrays import as_array, device, namespace
@@ -89,14 +90,14 @@ class KVCache:
 
     def crop(self, end: int) -> KVCache:
         """Return the cache without the positions from `end` on."""
+        end = whole_number("the end of a cache", end, 0)
         if not self.start <= end <= self.end:
             raise RegardError(f"the cache holds positions {self.start} to {self.end}; it cannot end at {end}")
         return KVCache(self.start, _room=self._room, _low=self._low, _high=self._high - (self.end - end))
 
     def slide(self, size: int) -> KVCache:
         """Return the cache with its last `size` positions alone; `start` tells the first of them."""
-        if size < 0:
-            raise RegardError(f"size must be a count of positions, got {size}")
+        size = whole_number("the size of a cache", size, 0)
         gone = max(0, len(self) - size)
         return KVCache(self.start + gone, _room=self._room, _low=self._low + gone, _high=self._high)
 
@@ -155,7 +156,8 @@ def _enlarged(x: Array, capacity: int) -> Array:
 def _written(x: Array, position: int, new: Array) -> Array:
     end = position + new.shape[-2]
     if _is_writeable(x) and not getattr(new, "requires_grad", False):
-        x[..., position:end, :] = new
+        # PyTorch counts writes to what a gradient may need; nobody reads what is being written here.
+        (x.data if hasattr(x, "requires_grad") else x)[..., position:end, :] = new
         return x
     return namespace(x).concat([x[..., :position, :], new, x[..., end:, :]], axis=-2)
 

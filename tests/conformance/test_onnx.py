@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx_operators import attention_operator, rotary_operator
 
-from regard.functional import _blocked, _plan
+from attention_cases import cut_into_blocks
 
 
 def collected():
@@ -80,8 +80,7 @@ def test_attention(name):
 def test_attention_on_each_path(name, path, monkeypatch):
     implementation, *blocks = path.split()
     if blocks:
-        for module in (_blocked, _plan):
-            monkeypatch.setattr(module, "block_sizes", lambda p: tuple(map(int, blocks)))
+        cut_into_blocks(monkeypatch, *map(int, blocks))
     case = CASES["Attention"][name]
     inputs, expected, attributes = arrays_of(case)
     ours = attention_operator(inputs, attributes, implementation)

@@ -6,14 +6,13 @@ import array_api_strict as xp
 import numpy as np
 import pytest
 
+from attention_cases import cut_into_blocks
 from library_calls import CALLS, in_precision
-from regard.functional import _blocked, _plan, _vjp
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    for module in (_blocked, _vjp, _plan):
-        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+    cut_into_blocks(monkeypatch, 3, 2)
 
 
 @pytest.mark.parametrize("device", ["CPU_DEVICE", "device1"])

@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attention_cases import random_case
+from attention_cases import cut_into_blocks, random_case
 from regard import RegardError, Trace, attention, attention_vjp, attention_weights, explain_plan
-from regard.functional import _blocked, _plan, _vjp
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    for module in (_blocked, _vjp, _plan):
-        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+    cut_into_blocks(monkeypatch, 3, 2)
 
 
 def dropping(seed, rate=0.4):
@@ -62,6 +60,8 @@ def test_the_rate_is_the_share_that_is_dropped_and_the_mean_stays(rate):
     count = weights.size
     assert abs((weights == 0).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / count)
     kept = weights > 0
+    shifted = (kept[:, 1:, :-1] == kept[:, :-1, 1:]).mean()  # nor does one head drop as another a row further on
+    assert abs(shifted - (rate**2 + (1 - rate) ** 2)) < 6 * np.sqrt(1 / count)
     # No two rows, columns, heads or entries drop alike, and neighbours know nothing of each other.
     for axis in range(4):
         together = (kept & np.roll(kept, 1, axis)).mean()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attention_cases import random_case, reference
+from attention_cases import cut_into_blocks, random_case, reference
 from regard import Trace, attention, attention_partial, attention_vjp, attention_weights
-from regard.functional import _blocked, _plan, _vjp
 
 SEEDS = range(0, 2000, 50)
 
@@ -15,8 +14,7 @@ SEEDS = range(0, 2000, 50)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Cut the small cases into many blocks: 3 queries by 2 keys."""
-    for module in (_blocked, _vjp, _plan):
-        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+    cut_into_blocks(monkeypatch, 3, 2)
 
 
 def close(ours, theirs):

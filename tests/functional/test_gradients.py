@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attention_cases import cut_into_blocks
 from regard import attention, attention_vjp
-from regard.functional import ALiBi, Causal, RelativePositions, Segments, _blocked, _plan, _vjp
+from regard.functional import ALiBi, Causal, RelativePositions, Segments
 
 HEADS, GROUPS, QUERIES, KEYS, DIM, WIDTH = 4, 2, 5, 7, 3, 2
 STEP = 1e-5  # the error of a central difference is about step² + 1e-16 / step
@@ -15,8 +16,7 @@ TOLERANCE = {"rtol": 1e-7, "atol": 1e-8}
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    for module in (_blocked, _vjp, _plan):
-        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+    cut_into_blocks(monkeypatch, 3, 2)
 
 
 def draw(*shape, seed=1):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention_cases import random_case, reference
-from regard import RegardError, attention, attention_partial, attention_vjp, attention_weights, merge
-from regard.functional import ALiBi, Causal, KeyLengths, Segments, Window, _blocked, _plan, _vjp, alibi_slopes
+from attention_cases import cut_into_blocks, random_case, reference
+from regard import RegardError, Trace, attention, attention_partial, attention_vjp, attention_weights, merge
+from regard.functional import ALiBi, Causal, Dense, KeyLengths, Segments, Window, _blocked, alibi_slopes
 
 seeds = st.integers(0, 2**31)
 law = settings(max_examples=60, deadline=None)
@@ -20,8 +20,7 @@ PATHS = ["direct", "blocked"]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    for module in (_blocked, _vjp, _plan):
-        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+    cut_into_blocks(monkeypatch, 3, 2)
 
 
 def close(ours, theirs):
@@ -151,8 +150,9 @@ def test_only_parts_of_the_same_queries_merge():
     part = attention_partial(q, k, v)
     with pytest.raises(RegardError, match=r"same queries and heads: output \(6, 4\).*output \(5, 4\)"):
         merge(part, attention_partial(q[:5], k, v))
-    with pytest.raises(RegardError, match="at least one part"):
-        merge()
+    for mistake in ((), (part.output,), ([part, part],), (part, None)):
+        with pytest.raises(RegardError, match="merge takes parts"):
+            merge(*mistake)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -179,6 +179,8 @@ def test_what_is_hidden_never_shows(path, poison, seed):
     d_output = rng.standard_normal((6, 4))
     bias = rng.standard_normal((6, 7))
     options = {"mask": ~hidden, "implementation": path}
+    if seed % 2:
+        options["softcap"] = 2.0
     clean = attention(q, k, v, bias=bias, **options)
     weights = attention_weights(q, k, bias=bias, **options)
     gradients = attention_vjp(q, k, v, bias=bias, **options)[1](d_output)
@@ -190,11 +192,12 @@ def test_what_is_hidden_never_shows(path, poison, seed):
         assert ours is None or np.array_equal(ours, theirs)
 
 
-def test_a_key_that_is_not_finite_and_seen_by_some_spares_the_gradients_of_the_others():
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"bias": ALiBi(alibi_slopes(1))}])
+def test_a_key_that_is_not_finite_and_seen_by_some_spares_the_gradients_of_the_others(options):
     _, q, k, v = one_head(4, 7, 7)
     k[5], v[5] = np.nan, np.inf
-    clean = attention_vjp(q[:5], k[:5], v[:5], causal=True)[1](np.ones((5, 4)))
-    output, pullback = attention_vjp(q, k, v, causal=True)
+    clean = attention_vjp(q[:5], k[:5], v[:5], causal=True, **options)[1](np.ones((5, 4)))
+    output, pullback = attention_vjp(q, k, v, causal=True, **options)
     assert np.isfinite(output[:5]).all()
     assert np.isnan(output[5:]).all()
     close(pullback(np.ones((7, 4))).q[:5], clean.q)
@@ -242,11 +245,98 @@ def test_a_visible_infinity_counts_however_small_its_weight(path):
         assert attention(q, k, v, **options, implementation=path) == np.inf
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_infinities_and_nan_of_different_blocks_all_show(path):
+    q, k, v = np.zeros((1, 2)), np.zeros((8, 2)), np.zeros((8, 5))
+    v[0, 0], v[0, 1], v[7, 1], v[7, 2], v[5, 3] = np.nan, np.inf, -np.inf, -np.inf, np.inf
+    out = attention(q, k, v, implementation=path)
+    np.testing.assert_array_equal(out, [[np.nan, np.nan, -np.inf, np.inf, 0]])
+
+
+def test_an_infinity_of_a_part_shows_in_the_whole_however_small_its_share():
+    q, k, v = np.ones((1, 1)), np.array([[0.0], [2000.0]]), np.array([[np.inf], [1.0]])
+    parts = [attention_partial(q, k[i : i + 1], v[i : i + 1]) for i in range(2)]
+    assert merge(*parts).output == attention(q, k, v) == np.inf
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_masks_and_biases_of_one_axis_and_none(path):
+    _, q, k, v = one_head(8)
+    row = np.array([True, False, True, True, False, True, True])
+    expected = attention(q, k, v, mask=np.broadcast_to(row, (6, 7)), implementation=path)
+    k[1], v[4] = np.nan, np.inf  # hidden
+    for options in ({"mask": row}, {"mask": Dense(row)}, {"bias": np.where(row, 0.0, -np.inf)}):
+        assert np.array_equal(attention(q, k, v, **options, implementation=path), expected)
+        gradients = attention_vjp(q, k, v, **options)[1](np.ones((6, 4)))
+        assert all(np.isfinite(g).all() for g in gradients if g is not None)
+    assert (attention(q, k, v, mask=np.array(False), implementation=path) == 0).all()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_values_may_have_leading_axes_of_their_own(path):
+    rng = np.random.default_rng(9)
+    q, k, v = (rng.standard_normal(shape) for shape in ((2, 3, 6, 4), (2, 3, 7, 4), (5, 2, 3, 7, 2)))
+    options = {"causal": True, "key_lengths": np.array([5, 0]), "sinks": np.ones(3)}
+    out = attention(q, k, v, **options, implementation=path)
+    assert out.shape == (5, 2, 3, 6, 2)
+    for i in range(5):
+        close(out[i], attention(q, k, v[i], **options))
+    dropping = {"dropout": 0.5, "rng": np.random.default_rng(1)}
+    weights = attention_weights(q, k, **options, **dropping)
+    dropping["rng"] = np.random.default_rng(1)
+    close(attention(q, k, v, **options, **dropping, implementation=path), weights @ v)
+    d_output = rng.standard_normal(out.shape)
+    gradients = attention_vjp(q, k, v, **options)[1](d_output)
+    alone = [attention_vjp(q, k, v[i], **options)[1](d_output[i]) for i in range(5)]
+    close(gradients.q, sum(g.q for g in alone))
+    close(gradients.k, sum(g.k for g in alone))
+    close(gradients.v, np.stack([g.v for g in alone]))
+    close(gradients.sinks, sum(g.sinks for g in alone))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u4", "u8"])
+def test_rows_columns_and_offsets_of_any_integers(dtype):
+    rng = np.random.default_rng(10)
+    q, k = rng.standard_normal((2, 120, 4))
+    rows, cols = np.array([5, 100]), np.array([0, 1, 110])
+    options = {"window": (100, 2), "bias": ALiBi(alibi_slopes(1)), "query_offset": 3}
+    expected = attention_weights(q, k, **options)[rows[:, None], cols]
+    close(attention_weights(q, k, **options, rows=rows.astype(dtype), cols=cols.astype(dtype)), expected)
+    options["query_offset"] = np.array([3], dtype)
+    close(attention_weights(q[None, None], k[None, None], **options)[0, 0][rows[:, None], cols], expected)
+    assert attention_weights(q, k, rows=[], cols=cols).shape == (0, 3)
+
+
 def test_a_bias_too_large_for_the_precision_is_not_a_mask():
     q, k = np.ones((1, 2), np.float32), np.ones((2, 2), np.float32)
     for number in (np.finfo(np.float64).min, np.finfo(np.float64).max):
         weights = attention_weights(q, k, bias=np.full((1, 2), number))
         np.testing.assert_array_equal(weights, [[0.5, 0.5]])
+
+
+def test_a_softcap_beyond_all_numbers_caps_nothing():
+    _, q, k, v = one_head(11)
+    short = [x.astype(np.float32) for x in (q, k, v)]
+    assert np.array_equal(attention(*short, softcap=1e39), attention(*short))
+    np.testing.assert_allclose(attention(*short, softcap=1e30), attention(*short), atol=1e-6)
+
+
+def test_what_contradicts_or_would_go_unheard_is_told():
+    _, q, k, v = one_head(12)
+    for options, message in [
+        ({"mask": Causal(0), "query_offset": 3}, "nothing here asks for it"),
+        ({"bias": np.zeros((6, 7)), "query_offset": 3}, "nothing here asks for it"),
+        (
+            {"implementation": "blocked", "trace": Trace(edit={"weights": lambda w: w})},
+            "has no whole map",
+        ),
+        ({"implementation": "fast"}, "implementation must be auto"),
+    ]:
+        with pytest.raises(RegardError, match=message):
+            attention(q, k, v, **options)
+    with pytest.raises(TypeError, match="attention has no argument 'is_causal'; its options are mask, bias, causal"):
+        attention_weights(q, k, is_causal=True)
+    attention(q, k, v, mask=Causal(0) & Window(3, 3), query_offset=3)  # the window asks
 
 
 def test_masks_combine_as_logic_does():
@@ -273,8 +363,7 @@ def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
     monkeypatch.setattr(
         _blocked, "score", lambda p, rows, cols, **o: read.append((rows, cols)) or score(p, rows, cols, **o)
     )
-    for module in (_blocked, _vjp, _plan):
-        monkeypatch.setattr(module, "block_sizes", lambda p: (4, 4))
+    cut_into_blocks(monkeypatch, 4, 4)
     q = k = v = np.random.default_rng(7).standard_normal((16, 3))
     ids = np.repeat([0, 1], 8)
     for options, blocks in [

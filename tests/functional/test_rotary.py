@@ -85,14 +85,6 @@ def test_each_entry_of_a_batch_has_its_own_positions(rng):
         np.testing.assert_array_equal(together[entry], rotary(x[entry], positions[entry]))
 
 
-def test_more_positions_than_vectors_broadcast(rng):
-    x, positions = rng.standard_normal((1, 6)), np.arange(4)[:, None]
-    turned = rotary(x, positions, rotary_dim=4)
-    assert turned.shape == (4, 1, 6)
-    for p in range(4):
-        np.testing.assert_array_equal(turned[p], rotary(x, np.array([p]), rotary_dim=4))
-
-
 def test_float16_is_computed_wide_and_rounded_once(rng):
     x = rng.standard_normal((2, 300, 8)).astype(np.float16)
     turned = rotary(x)
@@ -157,7 +149,7 @@ def test_both_spellings_of_the_kind_are_known(kind):
         (lambda x: rotary(x[..., :5]), r"even and at least 2, got 5"),
         (lambda x: rotary(x, rotary_dim=3), r"even and at least 2, got 3"),
         (lambda x: rotary(x, rotary_dim=0), r"even and at least 2, got 0"),
-        (lambda x: rotary(x, rotary_dim=8), r"x \(4, 6\) has too few features"),
+        (lambda x: rotary(x, rotary_dim=8), r"x \(4, 6\) cannot be turned by cos \(4, 4\)"),
         (lambda x: rotary(x[0]), r"x \(6,\) needs at least two axes"),
         (lambda x: rotary_pairs(5), "even"),
         (lambda x: rotary(x, scaling={"rope_type": "spiral"}), "unknown rope scaling 'spiral'; known are default, lin"),
@@ -174,8 +166,22 @@ def test_both_spellings_of_the_kind_are_known(kind):
             ),
             "depends on the length of the text; give length",
         ),
-        (lambda x: rotate(x, np.ones((4, 3)), np.ones((4, 2))), "too few features for cos"),
-        (lambda x: rotate(x, np.ones((4, 4)), np.ones((4, 4))), "too few features for cos"),
+        (lambda x: rotary(x, np.arange(5)), r"positions \(5,\) do not broadcast to those of x \(4, 6\)"),
+        (lambda x: rotary(x[:1], np.arange(4)[:, None]), "do not broadcast"),
+        (lambda x: rotary(x, base=-1.0), "base must be a finite positive number"),
+        (lambda x: rotary(x, scaling="linear"), "scaling is a mapping"),
+        (
+            lambda x: rotary(x, scaling={"type": "linear", "factor": "2"}),
+            "rope scaling's factor must be",
+        ),
+        (
+            lambda x: rotary(x, scaling={"type": "linear", "factor": 0.0}),
+            "rope scaling's factor must be",
+        ),
+        (lambda x: rotary_pairs(4, rotary_dim=8), "rotary_dim 8 is larger than the head dimension 4"),
+        (lambda x: rotate(x, np.ones((3, 3)), np.ones((3, 3))), "cannot be turned by cos"),
+        (lambda x: rotate(x, np.ones((4, 3)), np.ones((4, 2))), "cannot be turned by cos"),
+        (lambda x: rotate(x, np.ones((4, 4)), np.ones((4, 4))), "cannot be turned by cos"),
     ],
 )
 def test_what_cannot_be_is_told(call, message):

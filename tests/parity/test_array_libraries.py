@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from attention_cases import cut_into_blocks
 from library_calls import BIAS, CALLS, HEADS, IDS_OF_KEYS, IDS_OF_QUERIES, KEYS, MASK, K, Q, V, draw, in_precision
 from regard import AttentionMap, KVCache, attention, attention_partial, attention_vjp, attention_weights, merge
-from regard.functional import ALiBi, Causal, RelativePositions, Segments, _blocked, _plan, _vjp, alibi_slopes, rotary
+from regard.functional import ALiBi, Causal, RelativePositions, Segments, alibi_slopes, rotary
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -33,8 +34,7 @@ def x64(request):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    for module in (_blocked, _vjp, _plan):
-        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+    cut_into_blocks(monkeypatch, 3, 2)
 
 
 def name_of(dtype):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from attention_cases import random_case, t5_bucket
+from attention_cases import cut_into_blocks, random_case, t5_bucket
 from regard import attention, attention_partial, attention_vjp
-from regard.functional import ALiBi, RelativePositions, Segments, _blocked, _plan, _vjp, alibi_slopes
+from regard.functional import ALiBi, RelativePositions, Segments, alibi_slopes
 
 STEP = 100
 SEEDS = range(10_000, 12_400, STEP)
@@ -22,8 +22,7 @@ SEEDS = range(10_000, 12_400, STEP)
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    for module in (_blocked, _vjp, _plan):
-        monkeypatch.setattr(module, "block_sizes", lambda p: (3, 2))
+    cut_into_blocks(monkeypatch, 3, 2)
 
 
 def close(ours, theirs, **where):

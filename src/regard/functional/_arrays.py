@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -91,6 +93,28 @@ def widest_float(xp: Any, where: Any = None) -> Any:
 def device(x: Array) -> Any:
     """Return where `x` lives, in the words of its library; None for NumPy."""
     return None if isinstance(x, np.ndarray) else getattr(x, "device", None)
+
+
+def integers(x: Array) -> Array:
+    """Return integers as the library's usual ones: sums of positions need more than 8 bits, differences a sign."""
+    xp = namespace(x)
+    usual = np.int64 if xp is np else xp.__array_namespace_info__().default_dtypes(device=device(x))["integral"]
+    return xp.astype(x, usual, copy=False)
+
+
+def side_by_side(arrays: Sequence[Array], axis: int) -> Array:
+    """Return arrays joined along `axis`; a single one as it is."""
+    return arrays[0] if len(arrays) == 1 else namespace(*arrays).concat(list(arrays), axis=axis)
+
+
+def without_gradients(xp: Any) -> AbstractContextManager[Any]:
+    """Return a context in which PyTorch keeps no graph of what is computed; for other libraries it does nothing."""
+    if "torch" not in xp.__name__:
+        return nullcontext()
+    import torch
+
+    context: AbstractContextManager[Any] = torch.no_grad()
+    return context
 
 
 def known(condition: Array) -> bool:

@@ -11,12 +11,12 @@ import numpy as np
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard._typing import Array
-from regard.functional._arrays import as_array, namespace
+from regard.functional._arrays import as_array, integers, namespace
 from regard.functional._bias import Bias
 from regard.functional._blocked import Normaliser, blocked, normaliser
-from regard.functional._grid import EVERY, Grid, Index, take
-from regard.functional._mask import Mask, bounds_of
-from regard.functional._plan import block_sizes, path_of, spans
+from regard.functional._grid import EVERY, Grid, Index, bounds_of, take
+from regard.functional._mask import Mask
+from regard.functional._plan import path_of
 from regard.functional._problem import Implementation, Options, Problem, for_each_query_head, heads, problem
 from regard.functional._scores import score, weighted_sum, with_infinities
 from regard.functional._softmax import softmax
@@ -80,8 +80,8 @@ def attention(
         The formula on the whole map, or block by block in memory of O(n · D); `explain_plan` says what auto takes.
     trace : Recorder
         Gets ``scores``, ``capped`` (where there is a softcap), ``biased`` (where a bias or a mask is), ``weights``,
-        ``dropped`` (where there is a dropout) and ``context``. The blocked path has no whole map to give and gives
-        ``context`` alone.
+        ``dropped`` (where there is a dropout) and ``context``. Where it wants one of those that hold the whole map,
+        the path is the direct one; `Trace(maps=True)` does not.
 
     Returns
     -------
@@ -124,12 +124,17 @@ def attention(
 
 def _direct(p: Problem, trace: Recorder) -> Array:
     """Return the context by the formula, on the whole map at once."""
+    weights, seen = _weights(p, trace)
+    return with_infinities(*weighted_sum(weights, for_each_query_head(p.v, heads(p.q)), seen))
+
+
+def _weights(p: Problem, trace: Recorder) -> tuple[Array, Array | None]:
+    """Return the weights of the whole map, dropped out where asked for, and where a query may look."""
     tile = score(p, trace=trace)
     weights = trace("weights", _shares(tile.biased, p.sinks), "... H T S")
     if p.dropout is not None:
         weights = trace("dropped", weights * p.dropout.factors(p.grid, EVERY, EVERY, weights.dtype), "... H T S")
-    v = for_each_query_head(p.v, heads(p.q))
-    return with_infinities(*weighted_sum(weights, v, tile.seen))
+    return weights, tile.seen
 
 
 def _shares(scores: Array, sinks: Array | None) -> Array:
@@ -183,13 +188,8 @@ def attention_weights(
     _check_stage(stage)
     if rows is not None or cols is not None:
         return tile_of(p.widened(), rows, cols, stage)
-    if stage != "weights":
-        tile = getattr(score(p, trace=trace), stage)
-        return p.grid.xp.astype(tile, p.dtype, copy=False)
-    weights = trace("weights", _shares(score(p, trace=trace).biased, p.sinks), "... H T S")
-    if p.dropout is not None:
-        weights = trace("dropped", weights * p.dropout.factors(p.grid, EVERY, EVERY, weights.dtype), "... H T S")
-    return p.grid.xp.astype(weights, p.dtype, copy=False)
+    part = _weights(p, trace)[0] if stage == "weights" else getattr(score(p, trace=trace), stage)
+    return p.grid.xp.astype(part, p.dtype, copy=False)
 
 
 def tile_of(
@@ -207,18 +207,17 @@ def tile_of(
     row, row_axis = _index("rows", p.grid, rows, p.grid.queries)
     col, col_axis = _index("cols", p.grid, cols, p.grid.keys)
     tile = score(p, row, col)
-    part = getattr(tile, stage) if stage != "weights" else None
-    if part is None:
-        of_rows = (
-            normaliser(p, row, spans(p.grid.keys, block_sizes(p)[1]))
-            if known is None
-            else Normaliser(*(take(x, row, -2) for x in known))
-        )
+    if stage == "weights":
+        of_rows = normaliser(p, row) if known is None else Normaliser(*(take(x, row, -2) for x in known))
         part = of_rows.weights(tile.biased, p.grid.xp)
         if p.dropout is not None:
             part = part * p.dropout.factors(p.grid, row, col, part.dtype)
-    part = part[..., 0] if not col_axis else part
-    part = (part[..., 0, :] if col_axis else part[..., 0]) if not row_axis else part
+    else:
+        part = getattr(tile, stage)
+    if not row_axis:
+        part = part[..., 0, :]
+    if not col_axis:
+        part = part[..., 0]
     return p.grid.xp.astype(part, p.dtype, copy=False)
 
 
@@ -239,11 +238,11 @@ def _index(name: str, grid: Grid, index: Any, length: int) -> tuple[Index, bool]
     try:
         number = operator.index(index)
     except TypeError:
-        array = as_array(index, name)
+        array = np.zeros(0, int) if isinstance(index, list | tuple) and not index else as_array(index, name)
         if array.ndim != 1 or not namespace(array).isdtype(array.dtype, "integral"):
             raise RegardError(f"{name} must be an integer, a slice or a row of integers, got {index!r}") from None
         _check_within(name, (bounds_of(array) if array.shape[0] else None) or (), length)
-        array = grid.xp.asarray(array, device=grid.device)
+        array = integers(grid.xp.asarray(array, device=grid.device))
         return grid.xp.where(array < 0, array + length, array), True
     _check_within(name, [number], length)
     return slice(number % length, number % length + 1), False

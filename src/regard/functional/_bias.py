@@ -8,7 +8,7 @@ from typing import Any
 
 from regard._errors import RegardError
 from regard._typing import Array
-from regard.functional._arrays import as_array, compute_dtype, is_boolean, is_floating, namespace
+from regard.functional._arrays import as_array, compute_dtype, device, is_boolean, is_floating, namespace, side_by_side
 from regard.functional._grid import EVERY, Grid, Index, take_broadcast
 from regard.functional._mask import check_broadcast
 from regard.functional._positions import relative_position_buckets
@@ -21,10 +21,15 @@ class Bias:
     ----------
     parameter : array
         What the rule is made from, and what a gradient is taken with respect to.
+    uses_positions : bool
+        Whether it asks where the queries stand.
+    hides : bool
+        Whether its numbers may be −inf, which hides as a mask does.
     """
 
     parameter: Array
     uses_positions = False
+    hides = True
 
     def check(self, grid: Grid) -> None:
         """Raise RegardError if the rule does not fit the grid."""
@@ -39,9 +44,9 @@ class Bias:
         """Return the numbers for a block of cells; they broadcast to ``... H R C``."""
         raise NotImplementedError
 
-    def gradient(self, grid: Grid, rows: slice, cols: slice, d_tile: Array) -> Array:
+    def gradient(self, grid: Grid, rows: slice, cols: slice, d_tile: Array) -> Array:  # noqa: ARG002
         """Return what a block's ``... H R C`` gradient gives to the parameter (for an array: its block)."""
-        raise NotImplementedError
+        raise RegardError(f"{type(self).__name__} has no gradient; give it a method gradient, or the bias as an array")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +67,7 @@ class ALiBi(Bias):
 
     parameter: Array
     uses_positions = True
+    hides = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameter", _floating(self.parameter, "ALiBi slopes"))
@@ -106,6 +112,7 @@ class RelativePositions(Bias):
     bidirectional: bool = True
     max_distance: int = 128
     uses_positions = True
+    hides = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameter", _floating(self.parameter, "the table of relative positions"))
@@ -115,11 +122,11 @@ class RelativePositions(Bias):
         shape = tuple(self.parameter.shape)
         if len(shape) != 2 or shape[1] not in (1, grid.heads):
             raise RegardError(f"the table of relative positions must be buckets × {grid.heads} heads, got {shape}")
-        self._buckets(grid, slice(0, 0), slice(0, 0))
+        self._buckets(grid.cols(slice(0, 0)))
 
     def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:
         """Return the number of each head for the bucket of each cell."""
-        buckets = self._buckets(grid, rows, cols)
+        buckets = self._buckets(grid.cols(cols) - (grid.rows(rows) + grid.offset()))  # R C, or ... 1 R C
         numbers = grid.xp.take(_computed(self.parameter), grid.xp.reshape(buckets, (-1,)), axis=0)
         numbers = grid.xp.moveaxis(
             grid.xp.reshape(numbers, (*buckets.shape, self.parameter.shape[1])), -1, -3
@@ -129,15 +136,17 @@ class RelativePositions(Bias):
     def gradient(self, grid: Grid, rows: slice, cols: slice, d_tile: Array) -> Array:
         """Return the sum of the gradients of the cells in each bucket."""
         xp, heads = grid.xp, self.parameter.shape[1]
-        buckets = self._buckets(grid, rows, cols)
+        by_distance = _diagonal_sums(d_tile)[..., None, :]  # ... H 1 R+C-1: all cells of a distance share a bucket
+        steps = xp.arange(by_distance.shape[-1], device=grid.device)[None, :]
+        first = cols.start - (rows.stop - 1)
+        buckets = self._buckets(steps + first - grid.offset())  # 1 R+C-1, or ... 1 1 R+C-1
         sums = [
-            unbroadcast(xp.where(buckets == b, d_tile, xp.zeros_like(d_tile)), (heads, 1, 1))[:, 0, 0]
+            unbroadcast(xp.where(buckets == b, by_distance, xp.zeros_like(by_distance)), (heads, 1, 1))[:, 0, 0]
             for b in range(self.parameter.shape[0])
         ]
         return xp.stack(sums)
 
-    def _buckets(self, grid: Grid, rows: Index, cols: Index) -> Array:
-        relative = grid.cols(cols) - (grid.rows(rows) + grid.offset())  # R C, or ... 1 R C
+    def _buckets(self, relative: Array) -> Array:
         return relative_position_buckets(
             relative,
             bidirectional=self.bidirectional,
@@ -204,8 +213,8 @@ class GradientSum:
             strips = []
             for i, rows in enumerate(self._rows):
                 empty = {j: take_broadcast(zeros, rows, cols) for j, cols in enumerate(self._cols)}
-                strips.append(_side_by_side(xp, [self._blocks.get((i, j), empty[j]) for j in empty], -1))
-            total = _side_by_side(xp, strips, -2)
+                strips.append(side_by_side([self._blocks.get((i, j), empty[j]) for j in empty], -1))
+            total = side_by_side(strips, -2)
         return xp.astype(xp.reshape(total, parameter.shape), dtype)
 
 
@@ -223,8 +232,16 @@ def unbroadcast(x: Array, shape: tuple[int, ...]) -> Array:
     return xp.sum(x, axis=ones, keepdims=True) if ones else x
 
 
-def _side_by_side(xp: Any, arrays: list[Array], axis: int) -> Array:
-    return arrays[0] if len(arrays) == 1 else xp.concat(arrays, axis=axis)
+def _diagonal_sums(x: Array) -> Array:
+    """Return the sums of ``... R C`` along its diagonals, ``... R+C-1``, from the lower left corner to the upper right.
+
+    Rows upside down and one behind the other, each with R zeros behind it and read again with one less: every row is
+    then one place further right than the one before, and what was a diagonal is a column.
+    """
+    xp, rows, cols = namespace(x), x.shape[-2], x.shape[-1]
+    x = xp.concat([xp.flip(x, axis=-2), xp.zeros((*x.shape[:-1], rows), dtype=x.dtype, device=device(x))], axis=-1)
+    x = xp.reshape(x, (*x.shape[:-2], rows * (cols + rows)))[..., : rows * (cols + rows - 1)]
+    return xp.sum(xp.reshape(x, (*x.shape[:-1], rows, cols + rows - 1)), axis=-2)
 
 
 def _distance(grid: Grid, rows: Index, cols: Index) -> Array:

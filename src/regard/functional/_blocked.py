@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from regard._typing import Array
-from regard.functional._arrays import widest_float
+from regard.functional._arrays import side_by_side, widest_float
 from regard.functional._grid import Index, take
 from regard.functional._plan import block_sizes, seen_blocks, spans
 from regard.functional._problem import Problem, for_each_query_head, heads
@@ -49,14 +49,15 @@ def blocked(p: Problem) -> tuple[Array, Normaliser]:
     rows, cols = block_sizes(p)
     parts = [attend(p, span, spans(p.grid.keys, cols)) for span in spans(p.grid.queries, rows)]
     contexts, normalisers = zip(*parts, strict=True)
-    return side_by_side(p, contexts), Normaliser(*(side_by_side(p, x) for x in zip(*normalisers, strict=True)))
+    return side_by_side(contexts, -2), Normaliser(*(side_by_side(x, -2) for x in zip(*normalisers, strict=True)))
 
 
 def attend(p: Problem, rows: slice, cols: list[slice]) -> tuple[Array, Normaliser]:
     """Return the context of some queries, ``... H R Dv``, and their normaliser, over the keys of all `cols`."""
     xp = p.grid.xp
     state = _start(p, rows)
-    context = xp.zeros((*state.total.shape[:-1], p.v.shape[-1]), dtype=p.q.dtype, device=p.grid.device)
+    shape = (*p.context_shape[:-2], state.total.shape[-2], p.context_shape[-1])
+    context = xp.zeros(shape, dtype=p.q.dtype, device=p.grid.device)
     marks = None
     for _, span, full in seen_blocks(p, rows, cols):
         tile = score(p, rows, span, full=full)
@@ -71,17 +72,26 @@ def attend(p: Problem, rows: slice, cols: list[slice]) -> tuple[Array, Normalise
     return with_infinities(context / or_one(state.total), marks), state
 
 
-def normaliser(p: Problem, rows: Index, cols: list[slice]) -> Normaliser:
-    """Return what normalises the scores of some queries over the keys of all `cols`."""
+def normaliser(p: Problem, rows: Index) -> Normaliser:
+    """Return what normalises the scores of some queries over all keys, ``... H R 1``, a block at a time."""
+    row_size, col_size = block_sizes(p)
+    cols = spans(p.grid.keys, col_size)
+    parts = [_normaliser(p, some, cols) for some in _chunks(rows, row_size)]
+    return Normaliser(*(side_by_side(x, -2) for x in zip(*parts, strict=True)))
+
+
+def _normaliser(p: Problem, rows: Index, cols: list[slice]) -> Normaliser:
     state = _start(p, rows)
     for _, span, full in seen_blocks(p, rows, cols):
         state, _, _ = _onward(state, score(p, rows, span, full=full).biased, p.grid.xp)
     return state
 
 
-def side_by_side(p: Problem, parts: Any) -> Array:
-    """Return blocks of queries as one array."""
-    return parts[0] if len(parts) == 1 else p.grid.xp.concat(list(parts), axis=-2)
+def _chunks(rows: Index, size: int) -> list[Index]:
+    """Return rows, a slice ``start:stop`` or an array, in pieces of at most `size`."""
+    if isinstance(rows, slice):
+        return [slice(rows.start + s.start, rows.start + s.stop) for s in spans(rows.stop - rows.start, size)]
+    return [rows[span] for span in spans(int(rows.shape[0]), size)]
 
 
 def _start(p: Problem, rows: Index) -> Normaliser:

@@ -11,13 +11,13 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard._typing import Array
-from regard.functional._arrays import as_array, namespace
+from regard.functional._arrays import as_array, integers, namespace
 
 Index: TypeAlias = slice | Array
 """Some rows or columns: a slice ``start:stop``, or an integer array."""
 
 EVERY = slice(None)
-_FARTHEST = 2**30  # so that sums of positions fit into 32 bits
+FARTHEST = 2**30  # so that sums of positions fit into 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +33,15 @@ class Grid:
         ``... H T S``, or ``T S`` for a single head.
     query_offset : int, or integer array ``...``, or None
         Query i stands at position i + query_offset of the keys; None is S − T.
+    offsets : integer array that broadcasts to ``... H T S``, or None
+        The same in full, for a grid that is a part of another; goes before `query_offset`.
     """
 
     xp: Any
     device: Any
     shape: tuple[int, ...]
     query_offset: int | Array | None = None
+    offsets: Array | None = None
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -70,6 +73,8 @@ class Grid:
 
         `given` goes before the grid's own offset.
         """
+        if given is None and self.offsets is not None:
+            return self.offsets
         chosen = self.query_offset if given is None else given
         return self.keys - self.queries if chosen is None else self.for_each_entry(chosen, "query_offset")
 
@@ -81,8 +86,8 @@ class Grid:
             except TypeError:
                 pass
             else:
-                if abs(number) > _FARTHEST:
-                    raise RegardError(f"{name} {number} is beyond the positions that can be counted, {_FARTHEST}")
+                if abs(number) > FARTHEST:
+                    raise RegardError(f"{name} {number} is beyond the positions that can be counted, {FARTHEST}")
                 return number
         array = as_array(value, name)
         if not namespace(array).isdtype(array.dtype, "integral"):
@@ -91,8 +96,11 @@ class Grid:
             raise RegardError(
                 f"{name} {tuple(array.shape)} must have one entry for each of the leading axes {self.lead}"
             )
-        array = self.xp.asarray(array, device=self.device)
-        return self.xp.reshape(array, (*array.shape, 1, 1, 1))
+        bounds = bounds_of(array)
+        if bounds is not None and max(-bounds[0], bounds[1]) > FARTHEST:
+            raise RegardError(f"{name} {bounds} is beyond the positions that can be counted, {FARTHEST}")
+        array = integers(self.xp.asarray(array, device=self.device))
+        return self.xp.reshape(array, (*array.shape, 1, 1, 1) if len(self.shape) > 2 else (1, 1))
 
     def beside(self, array: Array) -> Array:
         """Return `array` as one that mixes with those of the call: NumPy's in their library and on their device."""
@@ -123,10 +131,23 @@ def take(x: Array, index: Index, axis: int) -> Array:
 
 
 def take_broadcast(x: Array, rows: Index, cols: Index) -> Array:
-    """Return `x`, which broadcasts to ``... T S``, at `rows` and `cols`."""
-    if x.ndim > 1 and x.shape[-2] != 1:
-        x = take(x, rows, -2)
-    return take(x, cols, -1) if x.ndim and x.shape[-1] != 1 else x
+    """Return `x`, which broadcasts to ``... T S``, at `rows` and `cols`; with two axes at least."""
+    x = namespace(x).reshape(x, (1,) * (2 - x.ndim) + tuple(x.shape))
+    x = take(x, rows, -2) if x.shape[-2] != 1 else x
+    return take(x, cols, -1) if x.shape[-1] != 1 else x
+
+
+def bounds_of(values: int | Array) -> tuple[int, int] | None:
+    """Return the smallest and the largest of integers; None where a compiler traces and nobody knows."""
+    if isinstance(values, int):
+        return values, values
+    xp = namespace(values)
+    if 0 in values.shape:
+        return 0, 0
+    try:
+        return int(xp.min(values)), int(xp.max(values))
+    except (TypeError, RuntimeError):
+        return None
 
 
 def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional._arrays import as_array, is_boolean, known, namespace
-from regard.functional._grid import Grid, Index, broadcasts, take, take_broadcast
+from regard.functional._grid import FARTHEST, Grid, Index, bounds_of, broadcasts, take, take_broadcast
 
 
 class Cover(enum.Enum):
@@ -69,7 +69,11 @@ class _Band(Mask):
     left: int | None
     right: int | None
     query_offset: int | Array | None
-    uses_positions = True
+
+    @property
+    def uses_positions(self) -> bool:  # type: ignore[override]
+        """Whether the query_offset of the call counts, or the rule has its own."""
+        return self.query_offset is None
 
     def check(self, grid: Grid) -> None:
         """Raise RegardError if the offset does not fit the grid."""
@@ -120,6 +124,8 @@ class Window(_Band):
         for side, count in (("left", self.left), ("right", self.right)):
             if count is not None and (not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 0):
                 raise RegardError(f"window {side} must be None or a count of keys, 0 or more, got {count!r}")
+            if count is not None:
+                object.__setattr__(self, side, min(int(count), FARTHEST))
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,8 +274,8 @@ class Dense(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class Both(Mask):
-    """What two rules allow: ``one & other``."""
+class _Pair(Mask):
+    """Two rules, joined."""
 
     one: Mask
     other: Mask
@@ -279,7 +285,7 @@ class Both(Mask):
         """Whether one of them asks where the queries stand."""
         return self.one.uses_positions or self.other.uses_positions
 
-    def beside(self, grid: Grid) -> Both:
+    def beside(self, grid: Grid) -> Mask:
         """Return both beside the grid."""
         return type(self)(self.one.beside(grid), self.other.beside(grid))
 
@@ -288,17 +294,28 @@ class Both(Mask):
         self.one.check(grid)
         self.other.check(grid)
 
+    def _cover(self, grid: Grid, rows: slice, cols: slice, decides: Cover) -> Cover:
+        """Return `decides` where one of the rules has it, else what both have in common."""
+        one = self.one.cover(grid, rows, cols)
+        if one is decides:
+            return decides
+        other = self.other.cover(grid, rows, cols)
+        return one if one is other else decides if other is decides else Cover.MIXED
+
+
+class Both(_Pair):
+    """What two rules allow: ``one & other``."""
+
     def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
         """Return the logical and."""
         return grid.xp.logical_and(self.one.allows(grid, rows, cols), self.other.allows(grid, rows, cols))
 
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
         """EMPTY where one is, FULL where both are."""
-        return _joined(self, grid, rows, cols, decides=Cover.EMPTY)
+        return self._cover(grid, rows, cols, Cover.EMPTY)
 
 
-@dataclass(frozen=True, eq=False)
-class Either(Both):
+class Either(_Pair):
     """What one of two rules allows: ``one | other``."""
 
     def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
@@ -307,7 +324,7 @@ class Either(Both):
 
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
         """FULL where one is, EMPTY where both are."""
-        return _joined(self, grid, rows, cols, decides=Cover.FULL)
+        return self._cover(grid, rows, cols, Cover.FULL)
 
 
 def as_mask(mask: Mask | Array) -> Mask:
@@ -330,26 +347,3 @@ def check_broadcast(array: Array, name: str, grid: Grid) -> None:
         raise RegardError(
             f"{name} {tuple(array.shape)} does not broadcast to the scores {grid.shape} (... heads, queries, keys)"
         )
-
-
-def _joined(pair: Both, grid: Grid, rows: slice, cols: slice, *, decides: Cover) -> Cover:
-    one = pair.one.cover(grid, rows, cols)
-    if one is decides:
-        return decides
-    other = pair.other.cover(grid, rows, cols)
-    if other is decides:
-        return decides
-    return one if one is other else Cover.MIXED
-
-
-def bounds_of(values: int | Array) -> tuple[int, int] | None:
-    """Return the smallest and the largest of integers; None where a compiler traces and nobody knows."""
-    if isinstance(values, int):
-        return values, values
-    xp = namespace(values)
-    if 0 in values.shape:
-        return 0, 0
-    try:
-        return int(xp.min(values)), int(xp.max(values))
-    except (TypeError, RuntimeError):
-        return None

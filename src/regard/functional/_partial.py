@@ -9,7 +9,7 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard._typing import Array
-from regard.functional._arrays import namespace
+from regard.functional._arrays import is_finite, namespace
 from regard.functional._blocked import blocked
 from regard.functional._grid import broadcasts
 from regard.functional._problem import Options, problem
@@ -68,8 +68,8 @@ def merge(*partials: Partial) -> Partial:
     ----------
     The merging of blocks in Dao et al. (2023), "FlashAttention-2", https://arxiv.org/abs/2307.08691.
     """
-    if not partials:
-        raise RegardError("merge needs at least one part")
+    if not partials or not all(isinstance(part, Partial) for part in partials):
+        raise RegardError("merge takes parts, merge(one, other): what attention_partial returns, at least one")
     if len(partials) == 1:
         return partials[0]
     try:
@@ -86,8 +86,16 @@ def merge(*partials: Partial) -> Partial:
     shares = [xp.exp(part.lse - shift_of(highest)) for part in partials]
     total = functools.reduce(xp.add, shares)
     output = functools.reduce(
-        xp.add,
-        (xp.astype(share / or_one(total), part.output.dtype)[..., None] * part.output
-         for share, part in zip(shares, partials, strict=True)),
-    )  # fmt: skip
+        xp.add, (_share_of(part, share / or_one(total)) for share, part in zip(shares, partials, strict=True))
+    )
     return Partial(output, xp.where(total == 0, -xp.inf, shift_of(highest) + xp.log(or_one(total))))
+
+
+def _share_of(part: Partial, share: Array) -> Array:
+    """Return what a part gives to the sum: an infinity that it saw whole, however small its share."""
+    xp = namespace(*part)
+    share = xp.astype(share, part.output.dtype)[..., None]
+    if is_finite(part.output):
+        return share * part.output
+    with np.errstate(invalid="ignore"):
+        return xp.where(xp.isfinite(part.output), share * part.output, part.output)

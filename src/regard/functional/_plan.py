@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Unpack
 
+from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard._typing import Array
 from regard.functional._grid import Index
@@ -16,6 +17,7 @@ from regard.functional._problem import Options, Problem, problem
 _DIRECT_CELLS = 2**22  # a map of this many cells is small enough to be held whole
 _TILE_CELLS = 2**20  # over all heads; a few arrays of this size stay in or near the caches
 _SHORTEST, _LONGEST = 64, 1024
+_ARRAYS = 6  # of a block's size that live at the same time: scores, exponentials, and those on the way
 _WHOLE_MAPS = ("scores", "capped", "biased", "weights", "dropped")  # taps that hold a value for each cell
 
 
@@ -75,14 +77,20 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = SILENT, **op
         kinds = [cover_of(p, r, c) for r in spans(p.grid.queries, rows) for c in spans(p.grid.keys, cols)]
         counts = {kind.value: kinds.count(kind) for kind in (Cover.FULL, Cover.MIXED, Cover.EMPTY)}
     cells = math.prod(p.grid.shape[:-2]) * rows * cols
-    return Plan(path, reason, rows, cols, counts, 4 * cells * bytes_of(p))  # scores, exponentials and two on the way
+    return Plan(path, reason, rows, cols, counts, _ARRAYS * cells * bytes_of(p))
 
 
 def path_of(p: Problem, trace: Recorder = SILENT) -> tuple[str, str]:
     """Return ``"direct"`` or ``"blocked"``, and why."""
+    whole = any(trace.wants(name) for name in _WHOLE_MAPS)
+    if p.implementation == "blocked" and whole:
+        raise RegardError(
+            "the blocked path has no whole map to record or edit; leave implementation to auto, "
+            "or record with Trace(maps=True)"
+        )
     if p.implementation != "auto":
         return p.implementation, "as asked for"
-    if any(trace.wants(name) for name in _WHOLE_MAPS):
+    if whole:
         return "direct", "the trace records or edits the whole map"
     if p.grid.size <= _DIRECT_CELLS:
         return "direct", f"the map has {p.grid.size:,} cells, at most {_DIRECT_CELLS:,}"
@@ -90,7 +98,9 @@ def path_of(p: Problem, trace: Recorder = SILENT) -> tuple[str, str]:
 
 
 def block_sizes(p: Problem) -> tuple[int, int]:
-    """Return how many queries and keys make a block."""
+    """Return how many queries and keys make a block: all of them, where the direct path is asked for."""
+    if p.implementation == "direct":
+        return max(p.grid.queries, 1), max(p.grid.keys, 1)
     cells = _TILE_CELLS // max(1, math.prod(p.grid.shape[:-2]))
     rows = min(max(p.grid.queries, 1), _clamped(math.isqrt(cells)))
     cols = min(max(p.grid.keys, 1), max(_LONGEST if rows < _SHORTEST else 0, _clamped(math.isqrt(cells))))

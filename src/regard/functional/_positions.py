@@ -106,8 +106,7 @@ def alibi_slopes(num_heads: int) -> Array:
     >>> alibi_slopes(4)
     array([0.25      , 0.0625    , 0.015625  , 0.00390625])
     """
-    if num_heads < 1:
-        raise RegardError(f"slopes need at least one head, got {num_heads}")
+    num_heads = whole_number("num_heads", num_heads, 1)
     below = 2 ** int(math.log2(num_heads))
     steps = np.arange(1, below + 1) / below
     between = np.arange(1, 2 * (num_heads - below), 2) / (2 * below)

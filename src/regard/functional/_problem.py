@@ -79,9 +79,16 @@ class Problem:
     dropout: Dropout | None
     implementation: Implementation
 
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """``... H T Dv``; v may have leading axes that the scores do not have."""
+        lead = np.broadcast_shapes(self.grid.shape[:-2], (*self.v.shape[:-3], *((1,) if self.v.ndim > 2 else ())))
+        return (*lead, self.grid.queries, int(self.v.shape[-1]))
+
     def widened(self) -> Problem:
         """Return the same problem, to be computed in the widest floats there are."""
-        wide = widest_float(self.grid.xp, self.grid.device)
+        xp, wide = self.grid.xp, widest_float(self.grid.xp, self.grid.device)
+        wide = np.promote_types(self.q.dtype, wide) if xp is np else wide  # a longer one than float64 stays
         q, k, v, sinks = (
             None if x is None else self.grid.xp.astype(x, wide, copy=False)
             for x in (self.q, self.k, self.v, self.sinks)
@@ -106,8 +113,12 @@ def problem(
     dropout: float = 0.0,
     rng: np.random.Generator | None = None,
     implementation: Implementation = "auto",
+    **unknown: Any,
 ) -> Problem:
     """Return the checked arguments of `attention`, or raise RegardError with what is wrong and what to do."""
+    if unknown:
+        known = ", ".join(Options.__annotations__)
+        raise TypeError(f"attention has no argument {', '.join(map(repr, unknown))}; its options are {known}")
     arrays = {"q": q, "k": k} if v is None else {"q": q, "k": k, "v": v}
     arrays = {name: as_array(x, name) for name, x in arrays.items()}
     _check_shapes(arrays)
@@ -116,7 +127,7 @@ def problem(
     arrays = {name: xp.astype(x, work, copy=False) for name, x in arrays.items()}
     q, k, v = arrays["q"], arrays["k"], arrays.get("v")
 
-    grid = Grid(xp, device(q), _scores_shape(list(arrays.values())), query_offset)
+    grid = Grid(xp, device(q), _scores_shape(arrays), query_offset)
     rule = both(
         None if mask is None else as_mask(mask).beside(grid),
         Causal() if _flag("causal", causal) else None,
@@ -145,7 +156,7 @@ def problem(
         grid=grid,
         dtype=dtype,
         scale=1 / math.sqrt(q.shape[-1] or 1) if scale is None else number("scale", scale),
-        softcap=None if softcap is None else number("softcap", softcap, positive=True),
+        softcap=None if softcap is None else _cap(xp, number("softcap", softcap, positive=True), work),
         bias=added,
         mask=rule,
         sinks=None if sinks is None else _sinks(grid, sinks, work),
@@ -186,15 +197,17 @@ def _check_shapes(arrays: dict[str, Array]) -> None:
             )
 
 
-def _scores_shape(arrays: list[Array]) -> tuple[int, ...]:
-    q, k = arrays[0], arrays[1]
+def _scores_shape(arrays: dict[str, Array]) -> tuple[int, ...]:
+    """Return ``... H T S``: the leading axes are those of q and k, whatever more v has."""
+    q, k = arrays["q"], arrays["k"]
     try:
-        lead = np.broadcast_shapes(*(tuple(x.shape[:-3]) for x in arrays))
+        lead = np.broadcast_shapes(*(tuple(x.shape[:-3]) for x in (q, k)))
+        np.broadcast_shapes(lead, *(tuple(x.shape[:-3]) for x in arrays.values()))
     except ValueError:
-        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in zip("qkv", arrays, strict=False))
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
         raise RegardError(f"the axes before heads, positions and features do not broadcast: {shapes}") from None
     cells = (int(q.shape[-2]), int(k.shape[-2]))
-    return cells if all(x.ndim == 2 for x in arrays) else (*lead, heads(q), *cells)
+    return cells if q.ndim == k.ndim == 2 else (*lead, heads(q), *cells)
 
 
 def _sinks(grid: Grid, sinks: Array, dtype: Any) -> Array:
@@ -207,6 +220,11 @@ def _sinks(grid: Grid, sinks: Array, dtype: Any) -> Array:
         )
     array = grid.xp.astype(grid.beside(array), dtype, copy=False)
     return grid.xp.reshape(array, (*array.shape, 1, 1) if len(grid.shape) > 2 else (1, 1))
+
+
+def _cap(xp: Any, softcap: float, dtype: Any) -> float | None:
+    """Return the softcap; None where it is larger than any score can be."""
+    return softcap if softcap <= float(xp.finfo(dtype).max) else None
 
 
 def _flag(name: str, value: Any) -> bool:

@@ -11,6 +11,8 @@ import numpy as np
 from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional._arrays import as_array, compute_dtype, device, namespace, result_dtype, widest_float
+from regard.functional._grid import bounds_of, broadcasts
+from regard.functional._problem import number
 
 
 def rotary(
@@ -63,13 +65,19 @@ def rotary(
     if x.ndim < 2:
         raise RegardError(f"x {tuple(x.shape)} needs at least two axes: positions and features")
     wide = widest_float(xp, device(x))
+    length: int | None = int(x.shape[-2])
     if positions is None:
-        positions = xp.arange(x.shape[-2], device=device(x))
-    positions = xp.asarray(as_array(positions, "positions"), device=device(x))
+        positions = xp.arange(length, device=device(x))
+    else:
+        positions = xp.asarray(as_array(positions, "positions"), device=device(x))
+        if not broadcasts(positions.shape, x.shape[:-1]):
+            raise RegardError(
+                f"positions {tuple(positions.shape)} do not broadcast to those of x {tuple(x.shape)}, "
+                f"{tuple(x.shape[:-1])}; those of batch entries are B 1 T beside B H T D"
+            )
+        bounds = bounds_of(positions) if _kind(scaling) == "dynamic" else None
+        length = None if bounds is None else bounds[1] + 1
     turned = int(x.shape[-1]) if rotary_dim is None else rotary_dim
-    length = None
-    if scaling is not None and scaling.get("rope_type", scaling.get("type")) == "dynamic":
-        length = int(xp.max(positions)) + 1 if 0 not in positions.shape else 0
     frequencies, magnitude = rotary_frequencies(turned, base=base, scaling=scaling, length=length)
     angles = xp.astype(positions, wide)[..., None] * xp.asarray(frequencies, dtype=wide, device=device(x))
     return rotate(x, xp.cos(angles) * magnitude, xp.sin(angles) * magnitude, interleaved=interleaved)
@@ -88,8 +96,8 @@ def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Ar
     """
     xp, dtype = namespace(x, cos, sin), result_dtype(x)
     half, features = int(cos.shape[-1]), int(x.shape[-1])
-    if 2 * half > features or cos.shape != sin.shape:
-        raise RegardError(f"x {tuple(x.shape)} has too few features for cos {cos.shape} and sin {sin.shape}")
+    if 2 * half > features or cos.shape != sin.shape or not broadcasts(cos.shape[:-1], x.shape[:-1]):
+        raise RegardError(f"x {tuple(x.shape)} cannot be turned by cos {tuple(cos.shape)} and sin {tuple(sin.shape)}")
     work = compute_dtype(xp, dtype)
     wide, cos, sin = (xp.astype(array, work, copy=False) for array in (x, cos, sin))
     turned, rest = wide[..., : 2 * half], wide[..., 2 * half :]
@@ -116,6 +124,8 @@ def rotary_pairs(head_dim: int, *, rotary_dim: int | None = None, interleaved: b
     """
     turned = head_dim if rotary_dim is None else rotary_dim
     _check_even(turned)
+    if turned > head_dim:
+        raise RegardError(f"rotary_dim {turned} is larger than the head dimension {head_dim}")
     half = turned // 2
     pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
     return [*pairs, *((i,) for i in range(turned, head_dim))]
@@ -163,13 +173,14 @@ def rotary_frequencies(
     "YaRN", https://arxiv.org/abs/2309.00071 (dynamic and yarn); Llama 3.1 (llama3).
     """
     _check_even(rotary_dim)
+    base = number("base", base, positive=True)
     plain = base ** -(np.arange(0, rotary_dim, 2) / rotary_dim)
     if scaling is None:
         return plain, 1.0
-    numbers = {name: value for name, value in scaling.items() if name not in ("rope_type", "type", "rope_theta")}
-    kind = scaling.get("rope_type", scaling.get("type"))
+    kind = _kind(scaling)
     if kind not in _SCALINGS:
         raise RegardError(f"unknown rope scaling {kind!r}; known are {', '.join(_SCALINGS)}")
+    numbers = {name: value for name, value in scaling.items() if name not in ("rope_type", "type", "rope_theta")}
     needed, optional, function = _SCALINGS[kind]
     missing, unknown = sorted(needed - numbers.keys()), sorted(numbers.keys() - needed - optional)
     if missing or unknown:
@@ -179,8 +190,19 @@ def rotary_frequencies(
                 f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("knows no", unknown)) if names
             )
         )
+    for name, value in numbers.items():
+        if value is not None and name != "truncate":
+            number(f"rope scaling's {name}", value, positive=True)
     frequencies, magnitude = function(plain, base, length, **numbers)
     return frequencies, magnitude
+
+
+def _kind(scaling: Mapping[str, Any] | None) -> Any:
+    if scaling is None:
+        return None
+    if not isinstance(scaling, Mapping):
+        raise RegardError(f"scaling is a mapping, {{'rope_type': 'linear', 'factor': 2.0}}, got {scaling!r}")
+    return scaling.get("rope_type", scaling.get("type"))
 
 
 def _default(plain: np.ndarray, base: float, length: int | None) -> tuple[np.ndarray, float]:  # noqa: ARG001

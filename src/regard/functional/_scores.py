@@ -48,7 +48,7 @@ def score(
     with np.errstate(invalid="ignore", over="ignore"):  # of what hidden keys hold
         seen = None if p.mask is None or full else p.mask.allows(grid, rows, cols)
         bias = None if p.bias is None else p.bias.tile(grid, rows, cols)
-        if bias is not None:
+        if p.bias is not None and p.bias.hides:
             shown = bias != -xp.inf
             seen = shown if seen is None else xp.logical_and(seen, shown)
 
@@ -61,7 +61,9 @@ def score(
         if bias is not None:
             biased = capped + within(bias, capped.dtype)
         if seen is not None:
-            biased = trace("biased", xp.where(seen, biased, -xp.inf), "... H T S")
+            biased = xp.where(seen, biased, -xp.inf)
+        if bias is not None or seen is not None:
+            biased = trace("biased", biased, "... H T S")
     return Tile(scores, capped, biased, seen)
 
 

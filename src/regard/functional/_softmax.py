@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional._arrays import as_array, compute_dtype, namespace, result_dtype
@@ -39,7 +41,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
     """
     x = as_array(x, "x")
     xp = namespace(x)
-    if not isinstance(axis, int) or not -x.ndim <= axis < x.ndim:
+    if not isinstance(axis, int | np.integer) or not -x.ndim <= axis < x.ndim:
         raise RegardError(f"x {tuple(x.shape)} has no axis {axis}")
     dtype = result_dtype(x)
     x = xp.astype(x, compute_dtype(xp, dtype), copy=False)

@@ -9,14 +9,13 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard._typing import Array
-from regard.functional._arrays import as_array, is_floating, namespace
+from regard.functional._arrays import as_array, is_floating, namespace, side_by_side, without_gradients
 from regard.functional._bias import GradientSum, unbroadcast
 from regard.functional._blocked import Normaliser, blocked
 from regard.functional._grid import take
 from regard.functional._plan import block_sizes, seen_blocks, spans
 from regard.functional._problem import Options, Problem, for_each_query_head, heads, problem
 from regard.functional._scores import score, weighted_sum
-from regard.functional._softmax import infinity_as_largest, or_one, shift_of
 
 
 class Gradients(NamedTuple):
@@ -67,15 +66,17 @@ def attention_vjp(
     """
     given = {"q": q, "k": k, "v": v, "bias": options.get("bias"), "sinks": options.get("sinks")}
     p = problem(q, k, v, **options)
-    context, normaliser = blocked(p)
+    with without_gradients(p.grid.xp):
+        context, normaliser = blocked(p)
 
     def pullback(d_output: Array) -> Gradients:
-        d_output = as_array(d_output, "d_output")
+        d_output = p.grid.beside(as_array(d_output, "d_output"))
         if tuple(d_output.shape) != tuple(context.shape):
             raise RegardError(
                 f"d_output {tuple(d_output.shape)} must have the shape of the output, {tuple(context.shape)}"
             )
-        gradients = _backward(p, context, normaliser, p.grid.xp.astype(d_output, p.q.dtype, copy=False))
+        with without_gradients(p.grid.xp):
+            gradients = _backward(p, context, normaliser, p.grid.xp.astype(d_output, p.q.dtype, copy=False))
         return Gradients(**{name: _like(p, g, given[name]) for name, g in gradients._asdict().items()})
 
     return p.grid.xp.astype(context, p.dtype, copy=False), pullback
@@ -122,20 +123,16 @@ def _backward(p: Problem, context: Array, normaliser: Normaliser, d_context: Arr
             seen_by = None if seen is None else xp.matrix_transpose(seen)
             d_q_rows = d_q_rows + _seen_sum(d_scores, k, seen)
             d_k[c] = _plus(d_k[c], _seen_sum(xp.matrix_transpose(d_scores), q, seen_by))
-            d_v[c] = _plus(d_v[c], _seen_sum(xp.matrix_transpose(weights * factors), d_out, seen_by))
+            dropped = xp.broadcast_to(weights * factors, d_scores.shape)
+            d_v[c] = _plus(d_v[c], _seen_sum(xp.matrix_transpose(dropped), d_out, seen_by))
         d_q.append(d_q_rows)
     return Gradients(
-        q=unbroadcast(_joined(d_q), p.q.shape),
+        q=unbroadcast(side_by_side(d_q, -2), p.q.shape),
         k=_summed_heads(p, d_k, cols, p.k),
         v=_summed_heads(p, d_v, cols, p.v),
         bias=None if d_bias is None else d_bias.total(p.q.dtype),
-        sinks=None if p.sinks is None else unbroadcast(-row_sums * _sink_share(p, normaliser), p.sinks.shape),
+        sinks=None if p.sinks is None else unbroadcast(-row_sums * normaliser.weights(p.sinks, xp), p.sinks.shape),
     )
-
-
-def _sink_share(p: Problem, row: Normaliser) -> Array:
-    """Return the share of each row that goes to the sink, ``... H T 1``."""
-    return p.grid.xp.exp(infinity_as_largest(p.sinks) - shift_of(row.highest)) / or_one(row.total)
 
 
 def _seen_sum(weights: Array, x: Array, seen: Array | None) -> Array:
@@ -151,24 +148,21 @@ def _seen_sum(weights: Array, x: Array, seen: Array | None) -> Array:
 def _summed_heads(p: Problem, parts: list[Array | None], cols: list[slice], x: Array) -> Array:
     """Return the gradient of keys or values, ``... G S F``, from blocks ``... H C F``; a block nobody saw is 0."""
     xp = p.grid.xp
-    lead = p.grid.shape[:-2]
-    whole = _joined(
+    lead = p.context_shape[:-2]
+    whole = side_by_side(
         [
             xp.zeros((*lead, span.stop - span.start, x.shape[-1]), dtype=x.dtype, device=p.grid.device)
             if part is None
             else part
             for part, span in zip(parts, cols, strict=True)
-        ]
+        ],
+        -2,
     )
     groups = heads(x)
     if groups not in (1, heads(p.q)):
         shared = xp.reshape(whole, (*whole.shape[:-3], groups, -1, *whole.shape[-2:]))
         whole = xp.sum(shared, axis=-3)
     return unbroadcast(whole, x.shape)
-
-
-def _joined(parts: list[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else namespace(*parts).concat(parts, axis=-2)
 
 
 def _plus(total: Array | None, part: Array) -> Array:
