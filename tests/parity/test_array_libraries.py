@@ -299,3 +299,42 @@ def test_jax_compiles_a_map_that_is_looked_at(x64):
 
     for one, other in zip(jax.jit(function)(jnp.asarray(Q), jnp.asarray(K)), function(Q, K), strict=True):
         close(one, other, rtol=2e-5, atol=2e-6)
+
+
+def test_a_cache_grows_while_a_gradient_is_taken_of_what_it_held_before():
+    rng = np.random.default_rng(0)
+    k, v = (torch.from_numpy(rng.standard_normal((2, 6, 4))) for _ in range(2))
+    q = torch.from_numpy(rng.standard_normal((2, 3, 4))).requires_grad_()
+    cache, total = KVCache().append(k[:, :2], v[:, :2]), 0
+    for t in range(2, 6):
+        total = total + attention(q, cache.k, cache.v).sum()
+        cache = cache.append(k[:, t : t + 1], v[:, t : t + 1])
+    total.backward()
+    expected = sum(attention_vjp(q, k[:, :t], v[:, :t])[1](np.ones((2, 3, 4))).q for t in range(2, 6))
+    close(q.grad, expected)
+
+
+def test_looks_and_pullbacks_keep_no_graph():
+    x = torch.randn(2, 9, 4, dtype=torch.float64, requires_grad=True)
+    output, pullback = attention_vjp(x, x, x, causal=True, implementation="blocked")
+    assert not output.requires_grad
+    assert not any(g.requires_grad for g in pullback(np.ones((2, 9, 4))) if g is not None)
+    look = AttentionMap(x, x, causal=True)
+    assert not look[0].requires_grad
+    assert not look.entropy().requires_grad
+
+
+@pytest.mark.parametrize("path", ["direct", "blocked"])
+def test_what_is_traced_without_axes_or_with_one(path, x64):
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((5, 4)))
+    row = np.array([True, False, True, True, False])
+
+    def out(x, offset, lengths, row):
+        return attention(
+            x, x, x, mask=row, causal=True, query_offset=offset, key_lengths=lengths, implementation=path,
+            dropout=0.3, rng=np.random.default_rng(1),
+        )  # fmt: skip
+
+    traced = jax.jit(out)(x, jnp.asarray(1), jnp.asarray(4), jnp.asarray(row))
+    assert traced.shape == (5, 4)
+    close(traced, out(np.asarray(x), 1, 4, row), atol=1e-12 if x64 else 1e-6)
