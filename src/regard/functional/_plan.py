@@ -16,7 +16,7 @@ from regard.functional._problem import Options, Problem, problem
 
 _DIRECT_CELLS = 2**22  # a map of this many cells is small enough to be held whole
 _TILE_CELLS = 2**20  # over all heads; a few arrays of this size stay in or near the caches
-_SHORTEST, _LONGEST = 64, 1024
+_SHORTEST, _LONGEST = 32, 1024
 _ARRAYS = 6  # of a block's size that live at the same time: scores, exponentials, and those on the way
 _WHOLE_MAPS = ("scores", "capped", "biased", "weights", "dropped")  # taps that hold a value for each cell
 

@@ -15,7 +15,7 @@ from regard.functional._blocked import Normaliser, blocked
 from regard.functional._grid import take
 from regard.functional._plan import block_sizes, seen_blocks, spans
 from regard.functional._problem import Options, Problem, for_each_query_head, heads, problem
-from regard.functional._scores import score, weighted_sum
+from regard.functional._scores import Tile, score, weighted_sum
 
 
 class Gradients(NamedTuple):
@@ -108,16 +108,10 @@ def _backward(p: Problem, context: Array, normaliser: Normaliser, d_context: Arr
             weights = row.weights(tile.biased, xp)
             factors = 1.0 if p.dropout is None else p.dropout.factors(grid, span, keys, q.dtype)
             with np.errstate(invalid="ignore", over="ignore"):  # of what hidden values hold
-                d_biased = weights * ((d_out @ xp.matrix_transpose(v)) * factors - row_sum)
-            if tile.seen is not None:
-                d_biased = xp.where(tile.seen, d_biased, xp.zeros_like(d_biased))
+                d_weights = d_out @ xp.matrix_transpose(v) * factors
+            d_biased, d_scores = _through_softmax_and_cap(p, tile, weights, d_weights, row_sum)
             if d_bias is not None:
                 d_bias.add(grid, (r, span), (c, keys), d_biased)
-            d_scores = d_biased * p.scale
-            if p.softcap is not None:
-                d_scores = d_scores * (1 - (tile.capped / p.softcap) ** 2)
-                if tile.seen is not None:
-                    d_scores = xp.where(tile.seen, d_scores, xp.zeros_like(d_scores))
 
             seen = None if tile.seen is None else xp.broadcast_to(tile.seen, d_scores.shape)
             seen_by = None if seen is None else xp.matrix_transpose(seen)
@@ -133,6 +127,21 @@ def _backward(p: Problem, context: Array, normaliser: Normaliser, d_context: Arr
         bias=None if d_bias is None else d_bias.total(p.q.dtype),
         sinks=None if p.sinks is None else unbroadcast(-row_sums * normaliser.weights(p.sinks, xp), p.sinks.shape),
     )
+
+
+def _through_softmax_and_cap(
+    p: Problem, tile: Tile, weights: Array, d_weights: Array, row_sum: Array
+) -> tuple[Array, Array]:
+    """Return the gradients of the biased scores and of q · kᵀ for a block, from that of its weights; 0 where hidden."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        d_biased = d_capped = _where_seen(weights * (d_weights - row_sum), tile.seen)
+        if p.softcap is not None:
+            d_capped = _where_seen(d_biased * (1 - (tile.capped / p.softcap) ** 2), tile.seen)
+    return d_biased, d_capped * p.scale
+
+
+def _where_seen(x: Array, seen: Array | None) -> Array:
+    return x if seen is None else namespace(x, seen).where(seen, x, 0.0)
 
 
 def _seen_sum(weights: Array, x: Array, seen: Array | None) -> Array:
