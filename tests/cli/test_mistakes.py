@@ -341,6 +341,15 @@ def test_an_output_that_is_not_utf_8(settings):
     assert "1 layer ? 1 head" in done.stdout
 
 
+@pytest.fixture
+def interruptible():
+    """Heed Ctrl-C here and in processes started from here, also where the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_may_come_at_any_moment(capsys, monkeypatch):
     """NumPy's C modules, interrupted while they are imported, say ImportError."""
 
@@ -368,6 +377,7 @@ def test_a_module_that_is_missing_is_no_interrupt(monkeypatch):
         main(["a", "--random"])
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize(
     ("sent", "status", "said"),
