@@ -115,6 +115,26 @@ def test_parts_know_where_their_queries_stand(rng):
         look.entry(1).to_arrays()
 
 
+def test_queries_that_a_batch_shares(rng):
+    """Learned queries look at each text of a batch: the axis of texts is that of the keys alone."""
+    for q, k in (
+        (rng.standard_normal((2, 4, 3)), rng.standard_normal((3, 2, 5, 3))),
+        (np.ones((1, 4, 4, 3)), np.ones((3, 2, 5, 3))),
+    ):
+        look, weights = AttentionMap(q, k), attention_weights(q, k)
+        for index in ((slice(None), 1), (slice(1, 3), 0, slice(2)), (2, 1), (slice(None), slice(0, 1)), (slice(0, 0),)):
+            close(look[index], weights[index])
+        close(look.entry(slice(None), 1).top(2).weights, np.sort(weights[:, 1], -1)[..., ::-1][..., :2])
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_no_heads_and_no_texts(groups):
+    look = AttentionMap(np.zeros((1, 4, 4, 5)), np.zeros((1, groups, 4, 5)))
+    assert look.lse.shape == (1, 4, 4)
+    assert look.entry(0, slice(0, 0)).weights().shape == (0, 4, 4)
+    assert look.entry(slice(0, 0)).weights().shape == (0, 4, 4, 4)
+
+
 def test_a_kept_map_has_arrays_of_its_own(rng):
     q, k, bias, lengths = *rng.standard_normal((2, 1, 3, 4, 4)), np.zeros((4, 4)), np.array([3])
     mask, sinks = np.ones((4, 4), bool), np.zeros(3)
@@ -209,6 +229,9 @@ def test_mistakes_are_told(rng):
         (lambda: look.pooled((2.0, 3)), "whole number"),
         (lambda: look.pooled(3), r"\(rows, columns\), got 3"),
         (lambda: look.top(1.5), "whole number"),
+        (lambda: look[True], "integers and slices, got True"),
+        (lambda: look[0, True], "rows must be an integer"),
+        (lambda: look[0, ::0], "steps of 0"),
         (lambda: look.products(0, 0.5, 0), "integers and slices, got 0.5"),
         (lambda: look.products(0, slice(1), 0), "one integer for each axis"),
         (lambda: look.products(0, 0, 0, dims=[(0, 1, 2, 3), ()]), "each of the 4 dimensions once"),

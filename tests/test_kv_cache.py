@@ -135,6 +135,7 @@ def test_mistakes_are_told(text):
         (lambda: cache.append(k.astype("f4"), v), "of float32 does not continue"),
         (lambda: cache.crop(41), "cannot end at 41"),
         (lambda: cache.crop(2.0), "whole number"),
+        (lambda: KVCache(-3), "whole number of at least 0, got -3"),
         (lambda: cache.slide(4).crop(3), "holds positions 36 to 40"),
         (lambda: cache.slide(-1), "whole number of at least 0, got -1"),
     ]:

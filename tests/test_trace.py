@@ -294,3 +294,13 @@ def test_the_formulas_are_true_of_every_layer():
     assert formula("attn.capped") == "softcap · tanh(scores / softcap)"
     assert formula("attn.q") == "x · W_q (+ b_q), split into heads"
     assert formula("attn.output") == "heads side by side (· W_o (+ b_o))"
+
+
+@pytest.mark.parametrize("only", [3, [3], [["weights"]]])
+def test_names_are_text(only):
+    with pytest.raises(RegardError, match="only is a name or several"):
+        Trace(only=only)
+    with pytest.raises(RegardError, match="edit maps names to functions, got 3"):
+        Trace(edit={3: abs})
+    with pytest.raises(RegardError, match="asked for by name"):
+        Trace()[3]

@@ -113,7 +113,10 @@ class AttentionMap:
             arrays = {name: copy.deepcopy(getattr(p, name)) for name in ("q", "k", "mask", "bias", "sinks")}
             grid = replace(p.grid, query_offset=copy.deepcopy(p.grid.query_offset))
             return AttentionMap.of(replace(p, grid=grid, **arrays))
-        return AttentionMap.from_arrays(*self.to_arrays())
+        try:
+            return AttentionMap.from_arrays(*self.to_arrays())
+        except RegardError:  # a rule of one's own, which only its library's arrays go with
+            return AttentionMap.of(self._problem)
 
     def to_arrays(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return everything as NumPy arrays, their names beginning with `prefix`, and as JSON: what a file keeps."""
@@ -270,6 +273,8 @@ class AttentionMap:
         dims = [(d,) for d in range(width)] if dims is None else list(dims)
         if not all(dims) or sorted(d for group in dims for d in group) != list(range(width)):
             raise RegardError(f"dims must hold each of the {width} dimensions once, got {dims}")
+        if not dims:
+            return Products(terms, dims, 0.0, 0)
         products = xp.stack([sum(terms[d] for d in group[1:]) + terms[group[0]] for group in dims])
         head = lead[-1] if lead else 0
         return Products(products, dims, float(xp.sum(terms)), head * heads(self.k) // heads(self.q))
@@ -429,8 +434,8 @@ class _Part:
     def of(self, x: Array) -> Array:
         """Return the entries of an array that broadcasts to ``... H`` and two more axes."""
         x = namespace(x).reshape(x, (1,) * (len(self.index) + 2 - x.ndim) + tuple(x.shape))
-        index = (_of_one(i) if size == 1 else i for i, size in zip(self.index, x.shape, strict=False))
-        return x[(*index, ...)]
+        axes = zip(self.index, x.shape, self.grid.shape[:-2], strict=False)
+        return x[(*(_of_one(i, full) if size == 1 else i for i, size, full in axes), ...)]
 
     def of_keys(self, k: Array) -> Array:
         """Return the entries of keys ``... G S D``, a row of heads for each query head that is taken."""
@@ -441,7 +446,7 @@ class _Part:
             shared = self.index[-1] * groups // query_heads
             return _Part(self.grid, (*self.index[:-1], shared)).of(k)
         chosen = [h * groups // query_heads for h in range(query_heads)[self.index[-1]]]
-        k = xp.take(k, xp.asarray(chosen, device=self.grid.device), axis=-3)
+        k = xp.take(k, xp.asarray(np.asarray(chosen, dtype=np.int64), device=self.grid.device), axis=-3)
         return _Part(self.grid, (*self.index[:-1], slice(None))).of(k)
 
 
@@ -496,7 +501,7 @@ def _checked(index: int | slice, size: int) -> Any:
     if isinstance(index, slice):
         return index
     try:
-        number = operator.index(index)
+        number = operator.index(None if isinstance(index, bool) else index)  # type: ignore[arg-type]
     except TypeError:
         raise RegardError(f"heads and batch entries are taken by integers and slices, got {index!r}") from None
     if not -size <= number < size:
@@ -504,9 +509,11 @@ def _checked(index: int | slice, size: int) -> Any:
     return number % size
 
 
-def _of_one(index: int | slice) -> int | slice:
-    """Return the index into an axis of length 1 that is broadcast."""
-    return slice(None) if isinstance(index, slice) else 0
+def _of_one(index: int | slice, full: int) -> int | slice:
+    """Return the index into an axis of length 1 that is broadcast to `full`."""
+    if not isinstance(index, slice):
+        return 0
+    return slice(None) if range(full)[index] else slice(0, 0)
 
 
 def _cells(length: int, count: int) -> list[tuple[int, int]]:

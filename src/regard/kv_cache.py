@@ -51,6 +51,9 @@ class KVCache:
     _low: int = field(default=0, kw_only=True)
     _high: int = field(default=0, kw_only=True)
 
+    def __post_init__(self) -> None:
+        whole_number("the start of a cache", self.start, 0)
+
     @property
     def k(self) -> Array:
         """The keys, ``... G S D``, not to be written to."""
@@ -75,6 +78,7 @@ class KVCache:
     def append(self, k: Array, v: Array) -> KVCache:
         """Return the cache with the keys, ``... G T D``, and values, ``... G T Dv``, of the next T positions."""
         k, v = as_array(k, "k"), as_array(v, "v")
+        namespace(k, v)
         if k.ndim < 2 or k.shape[:-1] != v.shape[:-1]:
             raise RegardError(f"k {tuple(k.shape)} and v {tuple(v.shape)} must have the same heads and positions")
         count, room = int(k.shape[-2]), self._room
@@ -167,4 +171,8 @@ def _is_writeable(x: Any) -> bool:
         return True
     from array_api_compat import is_writeable_array
 
+    if hasattr(x, "is_inference") and x.is_inference():  # PyTorch allows no writing to such outside of its mode
+        import torch
+
+        return bool(torch.is_inference_mode_enabled())
     return bool(is_writeable_array(x)) and not getattr(x, "requires_grad", False)

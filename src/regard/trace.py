@@ -86,11 +86,13 @@ class Trace:
     ) -> None:
         self.model = ""
         self.encodings: tuple[Encoding, ...] = ()
-        self._only = None if only is None else (only,) if isinstance(only, str) else tuple(only)
+        self._only = None if only is None else _names(only)
         if not isinstance(edit, Mapping | None):
             raise RegardError(f"edit maps names to functions, {{'blocks.0.attn.weights': function}}, got {edit!r}")
         self._edit = dict(edit or {})
         for name, function in self._edit.items():
+            if not isinstance(name, str):
+                raise RegardError(f"edit maps names to functions, got {name!r} for a name")
             if not callable(function):
                 raise RegardError(f"the edit of {name} must be a function of the array there, got {function!r}")
         self._keep_maps = maps
@@ -207,6 +209,8 @@ class Trace:
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return the value recorded as `name`, or computed from the map of its attention."""
+        if not isinstance(name, str):
+            raise RegardError(f"values are asked for by name, one of {', '.join(self._axes)}; got {name!r}")
         if name in self._values:
             return self._values[name]
         stage, scope = _stage(name), name.rpartition(".")[0]
@@ -310,6 +314,13 @@ class Trace:
             batch = (self._maps[name] if name in self._maps else self._values[name]).shape[0]
             if self.encodings and axes.startswith("B ") and batch != len(self.encodings):
                 raise RegardError(f"{len(self.encodings)} texts are described, but {name} has a batch of {batch}")
+
+
+def _names(only: object) -> tuple[str, ...]:
+    names = (only,) if isinstance(only, str) else tuple(only) if isinstance(only, Iterable) else (only,)
+    if not all(isinstance(name, str) for name in names):
+        raise RegardError(f"only is a name or several, only='blocks.*.attn.weights', got {only!r}")
+    return names
 
 
 def _stage(full: str) -> Any:

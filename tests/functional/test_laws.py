@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from attention_cases import cut_into_blocks, random_case, reference
 from regard import RegardError, Trace, attention, attention_partial, attention_vjp, attention_weights, merge
-from regard.functional import ALiBi, Causal, Dense, KeyLengths, Segments, Window, _blocked, alibi_slopes
+from regard.functional import ALiBi, Bias, Causal, Dense, KeyLengths, Segments, Window, _blocked, alibi_slopes
 
 seeds = st.integers(0, 2**31)
 law = settings(max_examples=60, deadline=None)
@@ -259,6 +259,11 @@ def test_an_infinity_of_a_part_shows_in_the_whole_however_small_its_share():
     assert merge(*parts).output == attention(q, k, v) == np.inf
 
 
+def test_infinities_of_both_signs_in_different_parts_are_nan_in_the_whole():
+    q, k, v = np.ones((1, 1)), np.zeros((2, 1)), np.array([[np.inf], [-np.inf]])
+    assert np.isnan(merge(*(attention_partial(q, k[i : i + 1], v[i : i + 1]) for i in range(2))).output)
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_masks_and_biases_of_one_axis_and_none(path):
     _, q, k, v = one_head(8)
@@ -331,12 +336,27 @@ def test_what_contradicts_or_would_go_unheard_is_told():
             "has no whole map",
         ),
         ({"implementation": "fast"}, "implementation must be auto"),
+        ({"trace": True}, "trace is a recorder"),
     ]:
         with pytest.raises(RegardError, match=message):
             attention(q, k, v, **options)
     with pytest.raises(TypeError, match="attention has no argument 'is_causal'; its options are mask, bias, causal"):
         attention_weights(q, k, is_causal=True)
     attention(q, k, v, mask=Causal(0) & Window(3, 3), query_offset=3)  # the window asks
+
+
+def test_a_gradient_is_of_real_numbers_and_of_rules_that_have_one():
+    class Towards(Bias):
+        def tile(self, grid, rows, cols):
+            return -abs(grid.cols(cols) - grid.rows(rows)) / 1.0
+
+    _, q, k, v = one_head(13)
+    close(attention(q, k, v, bias=Towards()), attention(q, k, v, bias=ALiBi(np.ones(1)), query_offset=0))
+    output, pullback = attention_vjp(q, k, v, bias=Towards())
+    with pytest.raises(RegardError, match="Towards has no gradient"):
+        pullback(output)
+    with pytest.raises(RegardError, match="real numbers, got an array of complex128"):
+        attention_vjp(q, k, v)[1](output * 1j)
 
 
 def test_masks_combine_as_logic_does():

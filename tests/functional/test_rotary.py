@@ -168,8 +168,29 @@ def test_both_spellings_of_the_kind_are_known(kind):
         ),
         (lambda x: rotary(x, np.arange(5)), r"positions \(5,\) do not broadcast to those of x \(4, 6\)"),
         (lambda x: rotary(x[:1], np.arange(4)[:, None]), "do not broadcast"),
-        (lambda x: rotary(x, base=-1.0), "base must be a finite positive number"),
+        (lambda x: rotary(x, base=-1.0), "above 1"),
         (lambda x: rotary(x, scaling="linear"), "scaling is a mapping"),
+        (lambda x: rotary(x, scaling={"rope_type": ["linear"]}), "unknown rope scaling"),
+        (lambda x: rotary(x, base=1.0), "above 1"),
+        (lambda x: rotary(x, rotary_dim="4"), "even and at least 2, got '4'"),
+        (
+            lambda x: rotary(x, scaling={"type": "yarn", "factor": None, "original_max_position_embeddings": 8}),
+            "rope scaling's factor must be",
+        ),
+        (
+            lambda x: rotary_frequencies(
+                6,
+                scaling={
+                    "type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 1.0,
+                    "high_freq_factor": 1.0,
+                    "original_max_position_embeddings": 8,
+                },
+            ),
+            "must be above low_freq_factor",
+        ),
+        (lambda x: rotate(x, 1.0, 0.0), "pairs of them"),
         (
             lambda x: rotary(x, scaling={"type": "linear", "factor": "2"}),
             "rope scaling's factor must be",

@@ -10,8 +10,18 @@ import torch
 
 from attention_cases import cut_into_blocks
 from library_calls import BIAS, CALLS, HEADS, IDS_OF_KEYS, IDS_OF_QUERIES, KEYS, MASK, K, Q, V, draw, in_precision
-from regard import AttentionMap, KVCache, attention, attention_partial, attention_vjp, attention_weights, merge
-from regard.functional import ALiBi, Causal, RelativePositions, Segments, alibi_slopes, rotary
+from regard import (
+    AttentionMap,
+    KVCache,
+    RegardError,
+    Trace,
+    attention,
+    attention_partial,
+    attention_vjp,
+    attention_weights,
+    merge,
+)
+from regard.functional import ALiBi, Causal, Mask, RelativePositions, Segments, alibi_slopes, rotary
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -338,3 +348,45 @@ def test_what_is_traced_without_axes_or_with_one(path, x64):
     traced = jax.jit(out)(x, jnp.asarray(1), jnp.asarray(4), jnp.asarray(row))
     assert traced.shape == (5, 4)
     close(traced, out(np.asarray(x), 1, 4, row), atol=1e-12 if x64 else 1e-6)
+
+
+def test_a_call_of_which_nothing_is_seen_has_zero_gradients():
+    for path in ("direct", "blocked"):
+        x = torch.randn(4, 3, requires_grad=True)
+        attention(x, x, x, causal=True, query_offset=-9, implementation=path).sum().backward()
+        assert (x.grad == 0).all()
+
+
+def test_numbers_of_numpy_go_with_any_library():
+    x = torch.ones(3, 2)
+    assert (attention(x, x, x, bias=np.float64(1), mask=np.bool_(True), sinks=np.float64(-99.0)) == 1).all()
+
+
+def test_a_cache_outlives_inference_mode():
+    x = torch.ones(2, 3)
+    with torch.inference_mode():
+        cache = KVCache().append(x, x)
+        homes = {cache.append(x, x).k.data_ptr(), cache.k.data_ptr()}
+    assert len(homes) == 1
+    assert len(cache.append(x, x)) == 4
+
+
+def test_a_scale_to_be_learned_is_told_what_to_do():
+    x = torch.ones(3, 2)
+    with pytest.raises(RegardError, match="multiply q"):
+        attention(x, x, x, scale=torch.tensor(2.0, requires_grad=True))
+
+
+def test_libraries_do_not_mix_in_a_cache():
+    with pytest.raises(RegardError, match="do not mix"):
+        KVCache().append(np.zeros((2, 3)), torch.zeros(2, 3))
+
+
+def test_a_rule_of_ones_own_is_traced_beside_torch():
+    class Even(Mask):
+        def allows(self, grid, rows, cols):
+            return grid.cols(cols) % 2 == 0
+
+    x, trace = torch.ones(4, 3), Trace(maps=True)
+    attention(x, x, x, mask=Even(), trace=trace)
+    assert trace.map()[0].tolist() == [0.5, 0, 0.5, 0]

@@ -36,7 +36,9 @@ def as_array(value: Array, name: str) -> Array:
     if isinstance(value, np.ma.MaskedArray | np.matrix):
         raise RegardError(f"{name} is a {type(value).__name__}, which computes differently; give a plain array")
     if not isinstance(value, np.ndarray):
-        if hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__"):
+        if not isinstance(value, np.generic) and (
+            hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__")
+        ):
             return value
         try:
             value = np.asarray(value)

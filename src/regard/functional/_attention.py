@@ -116,6 +116,8 @@ def attention(
         q, k, v, mask=mask, bias=bias, causal=causal, query_offset=query_offset, window=window, scale=scale,
         softcap=softcap, sinks=sinks, key_lengths=key_lengths, dropout=dropout, rng=rng, implementation=implementation,
     )  # fmt: skip
+    if not hasattr(trace, "keep_attention"):
+        raise RegardError(f"trace is a recorder, trace=regard.Trace(), got {trace!r}")
     trace.keep_attention(p)
     path, _ = path_of(p, trace)
     context = trace("context", _direct(p, trace) if path == "direct" else blocked(p)[0], "... H T Dv")
@@ -231,12 +233,14 @@ def _index(name: str, grid: Grid, index: Any, length: int) -> tuple[Index, bool]
     if index is None:
         return slice(0, length), True
     if isinstance(index, slice):
+        if index.step == 0:
+            raise RegardError(f"{name} goes in steps of 0; give another step")
         start, stop, step = index.indices(length)
         if step == 1:
             return slice(start, max(start, stop)), True
         return grid.xp.arange(start, stop, step, device=grid.device), True
     try:
-        number = operator.index(index)
+        number = operator.index(None if isinstance(index, bool) else index)  # type: ignore[arg-type]
     except TypeError:
         array = np.zeros(0, int) if isinstance(index, list | tuple) and not index else as_array(index, name)
         if array.ndim != 1 or not namespace(array).isdtype(array.dtype, "integral"):

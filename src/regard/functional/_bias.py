@@ -36,6 +36,8 @@ class Bias:
 
     def beside(self, grid: Grid) -> Bias:
         """Return the rule made from an array of the library of the grid."""
+        if getattr(self, "parameter", None) is None:
+            return self
         rule = copy.copy(self)
         object.__setattr__(rule, "parameter", grid.beside(self.parameter))
         return rule

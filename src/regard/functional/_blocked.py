@@ -58,7 +58,7 @@ def attend(p: Problem, rows: slice, cols: list[slice]) -> tuple[Array, Normalise
     state = _start(p, rows)
     shape = (*p.context_shape[:-2], state.total.shape[-2], p.context_shape[-1])
     context = xp.zeros(shape, dtype=p.q.dtype, device=p.grid.device)
-    marks = None
+    marks = span = None
     for _, span, full in seen_blocks(p, rows, cols):
         tile = score(p, rows, span, full=full)
         state, shrink, exponentials = _onward(state, tile.biased, xp)
@@ -69,6 +69,8 @@ def attend(p: Problem, rows: slice, cols: list[slice]) -> tuple[Array, Normalise
         context = context * shrink + part
         if seen_marks is not None:
             marks = seen_marks if marks is None else xp.logical_or(marks, seen_marks)
+    if span is None:  # PyTorch wants its zeros to come from somewhere
+        context = context + sum(xp.sum(x[..., :0, :]) for x in (p.q, p.k, p.v))
     return with_infinities(context / or_one(state.total), marks), state
 
 

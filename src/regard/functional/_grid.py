@@ -17,7 +17,7 @@ Index: TypeAlias = slice | Array
 """Some rows or columns: a slice ``start:stop``, or an integer array."""
 
 EVERY = slice(None)
-FARTHEST = 2**30  # so that sums of positions fit into 32 bits
+FARTHEST = 2**29  # so that sums of positions fit into 32 bits
 
 
 @dataclass(frozen=True, eq=False)

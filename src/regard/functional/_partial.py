@@ -85,9 +85,10 @@ def merge(*partials: Partial) -> Partial:
     highest = functools.reduce(xp.maximum, (part.lse for part in partials))
     shares = [xp.exp(part.lse - shift_of(highest)) for part in partials]
     total = functools.reduce(xp.add, shares)
-    output = functools.reduce(
-        xp.add, (_share_of(part, share / or_one(total)) for share, part in zip(shares, partials, strict=True))
-    )
+    with np.errstate(invalid="ignore"):  # +inf of one part and −inf of another are NaN, as in the whole
+        output = functools.reduce(
+            xp.add, [_share_of(part, share / or_one(total)) for share, part in zip(shares, partials, strict=True)]
+        )
     return Partial(output, xp.where(total == 0, -xp.inf, shift_of(highest) + xp.log(or_one(total))))
 
 
@@ -97,5 +98,4 @@ def _share_of(part: Partial, share: Array) -> Array:
     share = xp.astype(share, part.output.dtype)[..., None]
     if is_finite(part.output):
         return share * part.output
-    with np.errstate(invalid="ignore"):
-        return xp.where(xp.isfinite(part.output), share * part.output, part.output)
+    return xp.where(xp.isfinite(part.output), share * part.output, part.output)

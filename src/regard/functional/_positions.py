@@ -144,6 +144,8 @@ def relative_position_buckets(
     """
     relative = as_array(relative, "relative")
     xp = namespace(relative)
+    num_buckets = whole_number("num_buckets", num_buckets, 2)
+    max_distance = whole_number("max_distance", max_distance, 1)
     if bidirectional:
         num_buckets //= 2
     exact = num_buckets // 2  # so many near distances have a bucket of their own

@@ -173,7 +173,7 @@ def heads(x: Array) -> int:
 def for_each_query_head(x: Array, num_heads: int) -> Array:
     """Return ``... G S D`` as ``... H S D``: each key/value head repeated for the H/G query heads it serves."""
     groups = heads(x)
-    if groups in (1, num_heads):
+    if groups in (1, num_heads) or num_heads == 1:
         return x  # one head broadcasts by itself
     return namespace(x).repeat(x, num_heads // groups, axis=-3)
 
@@ -235,6 +235,8 @@ def _flag(name: str, value: Any) -> bool:
 
 def number(name: str, value: Any, *, positive: bool = False) -> float:
     """Return `value` as a float; complain unless it is a finite number."""
+    if getattr(value, "requires_grad", False):
+        raise RegardError(f"{name} is a plain number, of which no gradient is taken; to learn it, multiply q with it")
     try:
         found = math.nan if isinstance(value, str | bool | np.bool_) else float(value)
     except (TypeError, ValueError, OverflowError):

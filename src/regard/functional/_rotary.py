@@ -94,7 +94,10 @@ def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Ar
     interleaved : bool
         The pairs are features (0, 1), (2, 3), …; otherwise the first half pairs with the second, (0, R/2), ….
     """
+    x, cos, sin = as_array(x, "x"), as_array(cos, "cos"), as_array(sin, "sin")
     xp, dtype = namespace(x, cos, sin), result_dtype(x)
+    if x.ndim < 2 or cos.ndim < 1:
+        raise RegardError(f"x {tuple(x.shape)} needs positions and features, and cos {tuple(cos.shape)} pairs of them")
     half, features = int(cos.shape[-1]), int(x.shape[-1])
     if 2 * half > features or cos.shape != sin.shape or not broadcasts(cos.shape[:-1], x.shape[:-1]):
         raise RegardError(f"x {tuple(x.shape)} cannot be turned by cos {tuple(cos.shape)} and sin {tuple(sin.shape)}")
@@ -173,12 +176,13 @@ def rotary_frequencies(
     "YaRN", https://arxiv.org/abs/2309.00071 (dynamic and yarn); Llama 3.1 (llama3).
     """
     _check_even(rotary_dim)
-    base = number("base", base, positive=True)
+    if number("base", base) <= 1:
+        raise RegardError(f"base must be a number above 1, got {base!r}")
     plain = base ** -(np.arange(0, rotary_dim, 2) / rotary_dim)
     if scaling is None:
         return plain, 1.0
     kind = _kind(scaling)
-    if kind not in _SCALINGS:
+    if not isinstance(kind, str) or kind not in _SCALINGS:
         raise RegardError(f"unknown rope scaling {kind!r}; known are {', '.join(_SCALINGS)}")
     numbers = {name: value for name, value in scaling.items() if name not in ("rope_type", "type", "rope_theta")}
     needed, optional, function = _SCALINGS[kind]
@@ -191,7 +195,7 @@ def rotary_frequencies(
             )
         )
     for name, value in numbers.items():
-        if value is not None and name != "truncate":
+        if name != "truncate" and (value is not None or name in needed):
             number(f"rope scaling's {name}", value, positive=True)
     frequencies, magnitude = function(plain, base, length, **numbers)
     return frequencies, magnitude
@@ -268,6 +272,8 @@ def _llama3(
     high_freq_factor: float,
     original_max_position_embeddings: int,
 ) -> tuple[np.ndarray, float]:
+    if high_freq_factor <= low_freq_factor:
+        raise RegardError(f"high_freq_factor {high_freq_factor} must be above low_freq_factor {low_freq_factor}")
     turns = original_max_position_embeddings * plain / (2 * math.pi)  # of each pair over the original length
     kept = np.clip((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
     return plain / factor * (1 - kept) + plain * kept, 1.0
@@ -288,5 +294,5 @@ _SCALINGS: dict[Any, tuple[frozenset[str], frozenset[str], Any]] = {
 
 
 def _check_even(rotary_dim: int) -> None:
-    if rotary_dim < 2 or rotary_dim % 2:
-        raise RegardError(f"features turn in pairs: rotary_dim must be even and at least 2, got {rotary_dim}")
+    if not isinstance(rotary_dim, int | np.integer) or rotary_dim < 2 or rotary_dim % 2:
+        raise RegardError(f"features turn in pairs: rotary_dim must be even and at least 2, got {rotary_dim!r}")

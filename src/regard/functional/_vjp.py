@@ -9,7 +9,7 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard._typing import Array
-from regard.functional._arrays import as_array, is_floating, namespace, side_by_side, without_gradients
+from regard.functional._arrays import as_array, is_floating, namespace, result_dtype, side_by_side, without_gradients
 from regard.functional._bias import GradientSum, unbroadcast
 from regard.functional._blocked import Normaliser, blocked
 from regard.functional._grid import take
@@ -71,6 +71,7 @@ def attention_vjp(
 
     def pullback(d_output: Array) -> Gradients:
         d_output = p.grid.beside(as_array(d_output, "d_output"))
+        result_dtype(d_output)  # complains of what is not real
         if tuple(d_output.shape) != tuple(context.shape):
             raise RegardError(
                 f"d_output {tuple(d_output.shape)} must have the shape of the output, {tuple(context.shape)}"
