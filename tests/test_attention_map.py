@@ -9,7 +9,7 @@ import pytest
 
 from attention_cases import cut_into_blocks, random_case, reference
 from regard import AttentionMap, RegardError, attention_weights
-from regard.functional import ALiBi, Causal, rotary, rotary_pairs
+from regard.functional import ALiBi, Causal, _blocked, rotary, rotary_pairs
 
 SEEDS = range(0, 600, 60)
 
@@ -158,6 +158,25 @@ def test_long_floats_stay_long(rng):
     part = attention_weights(q, k, rows=slice(None))
     assert part.dtype == np.longdouble
     np.testing.assert_allclose(part, attention_weights(q, k), rtol=8 * np.finfo(np.longdouble).eps)
+
+
+def test_a_look_at_some_rows_goes_through_those_alone(rng, monkeypatch):
+    q, k = rng.standard_normal((2, 4096, 4))
+    look, rows = AttentionMap(q, k, causal=True), []
+    onward = _blocked._onward
+
+    def counted(state, biased, xp):
+        rows.append(biased.shape[-2])
+        return onward(state, biased, xp)
+
+    monkeypatch.setattr(_blocked, "_onward", counted)
+    tile = look[1000:1010, 5]
+    assert rows
+    assert set(rows) == {10}
+    look.entropy()
+    rows.clear()
+    np.testing.assert_allclose(look[1000:1010, 5], tile, rtol=1e-12)
+    assert not rows
 
 
 def test_one_column_of_a_long_text_takes_little_memory(rng):

@@ -208,8 +208,12 @@ class AttentionMap:
     def tile(
         self, rows: int | Index | None = None, cols: int | Index | None = None, *, stage: Stage = "weights"
     ) -> Array:
-        """Return a stage of some rows and columns for every head, as `attention_weights` does."""
-        return tile_of(self._wide, rows, cols, stage, self._normaliser if stage == "weights" else None)
+        """Return a stage of some rows and columns for every head, as `attention_weights` does.
+
+        The sums of these rows are worked out alone, or those of all rows once an overview has been asked for.
+        """
+        sums_of_all = stage == "weights" and (rows is None or "_normaliser" in self.__dict__)
+        return tile_of(self._wide, rows, cols, stage, self._normaliser if sums_of_all else None)
 
     def weights(self) -> Array:
         """Return the whole map, ``... H T S``, in memory of n² weights."""
