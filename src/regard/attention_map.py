@@ -24,7 +24,7 @@ from regard.functional._arrays import namespace
 from regard.functional._attention import Stage, tile_of
 from regard.functional._bias import Bias
 from regard.functional._blocked import Normaliser, normaliser
-from regard.functional._grid import Grid, Index, broadcasts, take
+from regard.functional._grid import Grid, Index, broadcasts
 from regard.functional._mask import Cover, Mask
 from regard.functional._plan import block_sizes, bytes_of, seen_blocks, spans
 from regard.functional._problem import Options, Problem, heads, number, problem
@@ -73,8 +73,8 @@ class AttentionMap:
     """The weights ``... H T S`` of a call of attention, computed when they are looked at.
 
     It is indexed as the array of weights would be, ``look[head, rows, cols]``; arrays of rows and of columns together
-    mean every pair of the two. Everything is computed in float64 where
-    there is one and rounded once, so that weights, rows and overviews agree with each other: a row sums to 1.
+    mean every pair of the two. Everything is computed in float64 where there is one and rounded once, so that weights,
+    rows and overviews agree with each other: a row sums to 1.
 
     Parameters
     ----------
@@ -114,21 +114,15 @@ class AttentionMap:
             grid = replace(p.grid, query_offset=copy.deepcopy(p.grid.query_offset))
             return AttentionMap.of(replace(p, grid=grid, **arrays))
         try:
-            return AttentionMap.from_arrays(*self.to_arrays())
+            return AttentionMap.of(_rebuilt(*self._rules()))
         except RegardError:  # a rule of one's own, which only its library's arrays go with
             return AttentionMap.of(self._problem)
 
     def to_arrays(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return everything as NumPy arrays, their names beginning with `prefix`, and as JSON: what a file keeps."""
-        if self._problem.grid.offsets is not None or isinstance(self._problem.mask, _PartOfMask):
-            raise RegardError("a part of a map is not kept in a file; keep the whole map")
-        p, arrays = self._problem, {f"{prefix}q": to_numpy(self.q), f"{prefix}k": to_numpy(self.k)}
-        for name, x in self._normaliser._asdict().items():
-            arrays[f"{prefix}{name}"] = to_numpy(x)
-        rules = {"query_offset": p.grid.query_offset, "scale": p.scale, "softcap": p.softcap}
-        rules |= {"sinks": p.sinks, "mask": p.mask, "bias": p.bias}
-        fields = {name: stored(value, arrays, f"{prefix}{name}") for name, value in rules.items()}
-        return arrays, {**fields, "shape": list(self.shape), "dtype": _name_of(p.dtype)}
+        arrays, fields = self._rules(prefix)
+        sums = {f"{prefix}{name}": to_numpy(x) for name, x in self._normaliser._asdict().items()}
+        return arrays | sums, fields
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any], prefix: str = "") -> AttentionMap:
@@ -139,28 +133,24 @@ class AttentionMap:
         RegardError, KeyError, TypeError, ValueError
             The parts do not fit together.
         """
-        q, k, highest, total = (arrays[f"{prefix}{name}"] for name in ("q", "k", "highest", "total"))
-        rules = {
-            name: restored(fields[name], arrays)
-            for name in ("query_offset", "scale", "softcap", "mask", "bias", "sinks")
-        }
-        shape, dtype = tuple(fields["shape"]), np.dtype(fields["dtype"])
-        grid = Grid(np, None, shape, rules.pop("query_offset"))
-        fits = broadcasts(q.shape[:-1], shape[:-1]) and shape[-2:] == (q.shape[-2], k.shape[-2])
-        fits = fits and q.shape[-1] == k.shape[-1] and highest.shape == total.shape == (*shape[:-1], 1)
-        if not fits or q.dtype != k.dtype or {q.dtype.kind, dtype.kind} != {"f"}:
-            raise RegardError(f"a map of {shape} cannot be of q {q.shape} {q.dtype} and k {k.shape} {k.dtype}")
-        number("scale", rules["scale"])
-        if rules["softcap"] is not None:
-            number("softcap", rules["softcap"], positive=True)
-        for rule in (rules["mask"], rules["bias"]):
-            if rule is not None:
-                rule.check(grid)
-        if rules["sinks"] is not None and not broadcasts(rules["sinks"].shape, (*shape[:-2], 1, 1)):
-            raise RegardError(f"sinks {rules['sinks'].shape} are not those of a map of {shape}")
-        look = cls.of(Problem(q=q, k=k, v=None, grid=grid, dtype=dtype, dropout=None, implementation="auto", **rules))
+        look = cls.of(_rebuilt(arrays, fields, prefix))
+        highest, total = arrays[f"{prefix}highest"], arrays[f"{prefix}total"]
+        if not highest.shape == total.shape == (*look.shape[:-1], 1):
+            raise RegardError(
+                f"the sums of rows {highest.shape} and {total.shape} are not those of a map of {look.shape}"
+            )
         look.__dict__["_normaliser"] = Normaliser(highest, total)
         return look
+
+    def _rules(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return queries, keys and all that says how scores become weights, as arrays and JSON."""
+        if self._problem.grid.offsets is not None or isinstance(self._problem.mask, _PartOfMask):
+            raise RegardError("a part of a map is not kept in a file; keep the whole map")
+        p, arrays = self._problem, {f"{prefix}q": to_numpy(self.q), f"{prefix}k": to_numpy(self.k)}
+        rules = {"query_offset": p.grid.query_offset, "scale": p.scale, "softcap": p.softcap}
+        rules |= {"sinks": p.sinks, "mask": p.mask, "bias": p.bias}
+        fields = {name: stored(value, arrays, f"{prefix}{name}") for name, value in rules.items()}
+        return arrays, {**fields, "shape": list(self.shape), "dtype": _name_of(p.dtype)}
 
     # What it is of
 
@@ -316,7 +306,7 @@ class AttentionMap:
                 for cell, a, b in _inside(col_cells, cols):
                     column = reduce(part[..., a:b], axis=-1)
                     columns[cell] = join(columns[cell], column) if cell in columns else column
-            nothing = xp.zeros((*self.shape[:-2], len(inside)), dtype=self._wide.q.dtype, device=self._wide.grid.device)
+            nothing = self._zeros(len(inside))
             strip = xp.stack([columns.get(cell, nothing) for cell in range(len(col_cells))], axis=-1)
             for i, (cell, _, _) in enumerate(inside):
                 row = strip[..., i, :]
@@ -334,7 +324,7 @@ class AttentionMap:
         """Return −Σ w log w of each row in nats, ``... H T``: 0 where one key has it all, log S where all share."""
         xp, parts = self._xp, []
         for rows, blocks in self._strips():
-            total = self._no_rows(rows)
+            total = self._zeros(rows.stop - rows.start)
             for _, _, weights in blocks:
                 total = total - xp.sum(weights * xp.log(xp.where(weights > 0, weights, 1.0)), axis=-1)
             parts.append(total)
@@ -347,7 +337,7 @@ class AttentionMap:
         """
         xp, grid, parts = self._xp, self._wide.grid, []
         for rows, blocks in self._strips():
-            total = mass = self._no_rows(rows)
+            total = mass = self._zeros(rows.stop - rows.start)
             for cols, _, weights in blocks:
                 away = xp.abs(grid.cols(cols) - (grid.rows(rows) + grid.offset()))
                 total = total + xp.sum(weights * xp.astype(away, weights.dtype), axis=-1)
@@ -357,17 +347,14 @@ class AttentionMap:
 
     def received(self) -> Array:
         """Return how much each key is looked at by all queries together, ``... H S``."""
-        xp, wide = self._xp, self._wide
+        xp = self._xp
         sums: dict[int, Array] = {}
         for _, blocks in self._strips():
             for cols, _, weights in blocks:
                 part = xp.sum(weights, axis=-2)
                 sums[cols.start] = sums[cols.start] + part if cols.start in sums else part
-        nothing = {"dtype": wide.q.dtype, "device": wide.grid.device}
-        parts = [
-            sums.get(span.start, xp.zeros((*self.shape[:-2], span.stop - span.start), **nothing))
-            for span in spans(self.shape[-1], block_sizes(wide)[1])
-        ]
+        keys = spans(self.shape[-1], block_sizes(self._wide)[1])
+        parts = [sums.get(span.start, self._zeros(span.stop - span.start)) for span in keys]
         return self._rounded(xp.concat(parts, axis=-1))
 
     def top(self, k: int) -> Top:
@@ -405,9 +392,6 @@ class AttentionMap:
     def _xp(self) -> Any:
         return self._problem.grid.xp
 
-    def _normaliser_of(self, rows: slice) -> Normaliser:
-        return Normaliser(*(take(x, rows, -2) for x in self._normaliser))
-
     def _strips(self) -> Iterator[tuple[slice, Iterator[tuple[slice, Tile, Array]]]]:
         """Yield rows and, for each block of keys that they see something of, its columns, scores and weights."""
         rows, cols = (spans(n, size) for n, size in zip(self.shape[-2:], block_sizes(self._wide), strict=True))
@@ -415,14 +399,15 @@ class AttentionMap:
             yield span, self._blocks(span, cols)
 
     def _blocks(self, rows: slice, cols: list[slice]) -> Iterator[tuple[slice, Tile, Array]]:
-        row = self._normaliser_of(rows)
+        row = self._normaliser.of(rows)
         for _, span, full in seen_blocks(self._wide, rows, cols):
             tile = score(self._wide, rows, span, full=full)
             yield span, tile, row.weights(tile.biased, self._xp)
 
-    def _no_rows(self, rows: slice) -> Array:
-        shape = (*self.shape[:-2], rows.stop - rows.start)
-        return self._xp.zeros(shape, dtype=self._wide.q.dtype, device=self._wide.grid.device)
+    def _zeros(self, count: int) -> Array:
+        """Return ``... H count`` zeros: what nothing has been added to yet."""
+        wide = self._wide
+        return self._xp.zeros((*self.shape[:-2], count), dtype=wide.q.dtype, device=wide.grid.device)
 
     def _rounded(self, x: Array) -> Array:
         return self._xp.astype(x, self._problem.dtype, copy=False)
@@ -475,8 +460,34 @@ class _PartOfBias(Bias):
     bias: Bias
     part: _Part
 
+    @property
+    def hides(self) -> bool:  # type: ignore[override]
+        return self.bias.hides
+
     def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
         return self.part.of(self.bias.tile(self.part.grid, rows, cols))
+
+
+def _rebuilt(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any], prefix: str = "") -> Problem:
+    """Return the problem whose queries, keys and rules these are; complain unless they fit together."""
+    q, k = arrays[f"{prefix}q"], arrays[f"{prefix}k"]
+    rules = {
+        name: restored(fields[name], arrays) for name in ("query_offset", "scale", "softcap", "mask", "bias", "sinks")
+    }
+    shape, dtype = tuple(fields["shape"]), np.dtype(fields["dtype"])
+    grid = Grid(np, None, shape, rules.pop("query_offset"))
+    fits = broadcasts(q.shape[:-1], shape[:-1]) and shape[-2:] == (q.shape[-2], k.shape[-2])
+    if not fits or q.shape[-1] != k.shape[-1] or q.dtype != k.dtype or {q.dtype.kind, dtype.kind} != {"f"}:
+        raise RegardError(f"a map of {shape} cannot be of q {q.shape} {q.dtype} and k {k.shape} {k.dtype}")
+    number("scale", rules["scale"])
+    if rules["softcap"] is not None:
+        number("softcap", rules["softcap"], positive=True)
+    for rule in (rules["mask"], rules["bias"]):
+        if rule is not None:
+            rule.check(grid)
+    if rules["sinks"] is not None and not broadcasts(rules["sinks"].shape, (*shape[:-2], 1, 1)):
+        raise RegardError(f"sinks {rules['sinks'].shape} are not those of a map of {shape}")
+    return Problem(q=q, k=k, v=None, grid=grid, dtype=dtype, dropout=None, implementation="auto", **rules)
 
 
 def _looked_at(p: Problem) -> Problem:

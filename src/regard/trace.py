@@ -26,6 +26,7 @@ from regard._steps import Step, formula
 from regard._typing import Array
 from regard.attention_map import AttentionMap
 from regard.functional._arrays import as_array, namespace
+from regard.functional._plan import WHOLE_MAPS
 
 __all__ = ["SILENT", "Edit", "Recorder", "Step", "Trace"]
 
@@ -33,7 +34,6 @@ Edit = Callable[[np.ndarray], np.ndarray]
 
 _FORMAT = "regard.trace/1"
 _MAP = "map:"  # begins the names of the arrays of a map in a file
-_STAGES = ("scores", "capped", "biased", "weights", "dropped")  # the taps with a number for each pair of tokens
 
 
 class Trace:
@@ -184,7 +184,7 @@ class Trace:
     def _has_edited_map(self, full: str) -> bool:
         """Tell whether a step between the queries and the weights beside `full` is edited."""
         scope = full.rpartition(".")[0]
-        return any(self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in _STAGES)
+        return any(self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in WHOLE_MAPS)
 
     # Looking
 
@@ -326,7 +326,7 @@ def _names(only: object) -> tuple[str, ...]:
 def _stage(full: str) -> Any:
     """Return the last part of a name that holds a number for each pair of tokens, else None."""
     last = full.rpartition(".")[2]
-    return last if last in _STAGES else None
+    return last if last in WHOLE_MAPS else None
 
 
 def _near(name: str, names: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ from regard._typing import Array
 from regard.functional._arrays import as_array, integers, namespace
 from regard.functional._bias import Bias
 from regard.functional._blocked import Normaliser, blocked, normaliser
-from regard.functional._grid import EVERY, Grid, Index, bounds_of, take
+from regard.functional._grid import EVERY, Grid, Index, bounds_of
 from regard.functional._mask import Mask
 from regard.functional._plan import path_of
 from regard.functional._problem import Implementation, Options, Problem, for_each_query_head, heads, problem
@@ -210,7 +210,7 @@ def tile_of(
     col, col_axis = _index("cols", p.grid, cols, p.grid.keys)
     tile = score(p, row, col)
     if stage == "weights":
-        of_rows = normaliser(p, row) if known is None else Normaliser(*(take(x, row, -2) for x in known))
+        of_rows = normaliser(p, row) if known is None else known.of(row)
         part = of_rows.weights(tile.biased, p.grid.xp)
         if p.dropout is not None:
             part = part * p.dropout.factors(p.grid, row, col, part.dtype)

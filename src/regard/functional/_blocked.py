@@ -33,6 +33,10 @@ class Normaliser(NamedTuple):
     highest: Array
     total: Array
 
+    def of(self, rows: Index) -> Normaliser:
+        """Return that of some rows."""
+        return Normaliser(*(take(x, rows, -2) for x in self))
+
     def weights(self, biased: Array, xp: Any) -> Array:
         """Return the weights of scores, ``... H R C``."""
         return xp.exp(infinity_as_largest(biased) - shift_of(self.highest)) / or_one(self.total)

@@ -78,6 +78,15 @@ class Grid:
         chosen = self.query_offset if given is None else given
         return self.keys - self.queries if chosen is None else self.for_each_entry(chosen, "query_offset")
 
+    def check_entries(self, value: int | Array | None, name: str) -> None:
+        """Raise RegardError unless `for_each_entry` can have `value`, and its numbers are positions; None is well."""
+        if value is None:
+            return
+        self.for_each_entry(value, name)
+        bounds = bounds_of(as_array(value, name))  # as given: a narrower integer would hide the overflow
+        if bounds is not None and max(-bounds[0], bounds[1]) > FARTHEST:
+            raise RegardError(f"{name} {bounds} is beyond the positions that can be counted, {FARTHEST}")
+
     def for_each_entry(self, value: int | Array, name: str) -> int | Array:
         """Return `value` as an integer, or as an array ``... 1 1 1`` with one for each entry of the leading axes."""
         if not isinstance(value, bool | np.bool_):
@@ -96,9 +105,6 @@ class Grid:
             raise RegardError(
                 f"{name} {tuple(array.shape)} must have one entry for each of the leading axes {self.lead}"
             )
-        bounds = bounds_of(array)
-        if bounds is not None and max(-bounds[0], bounds[1]) > FARTHEST:
-            raise RegardError(f"{name} {bounds} is beyond the positions that can be counted, {FARTHEST}")
         array = integers(self.xp.asarray(array, device=self.device))
         return self.xp.reshape(array, (*array.shape, 1, 1, 1) if len(self.shape) > 2 else (1, 1))
 

@@ -77,7 +77,7 @@ class _Band(Mask):
 
     def check(self, grid: Grid) -> None:
         """Raise RegardError if the offset does not fit the grid."""
-        grid.offset(self.query_offset)
+        grid.check_entries(self.query_offset, "query_offset")
 
     def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
         """Return where the key is neither too far left nor too far right of the query's position."""
@@ -156,6 +156,7 @@ class KeyLengths(Mask):
 
     def check(self, grid: Grid) -> None:
         """Raise RegardError unless all lengths lie between 0 and S."""
+        grid.check_entries(self.lengths, self._name)
         bounds = bounds_of(self._lengths(grid))
         if bounds is not None and not 0 <= bounds[0] <= bounds[1] <= grid.keys:
             raise RegardError(f"{self._name} must lie between 0 and the {grid.keys} keys, got {self.lengths}")
@@ -203,9 +204,18 @@ class Segments(Mask):
     queries: Array
     keys: Array | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "queries", as_array(self.queries, "segments"))
+        if self.keys is not None:
+            object.__setattr__(self, "keys", as_array(self.keys, "segments"))
+
+    def beside(self, grid: Grid) -> Segments:
+        """Return the segments as arrays of the library of the grid."""
+        return Segments(grid.beside(self.queries), None if self.keys is None else grid.beside(self.keys))
+
     def check(self, grid: Grid) -> None:
         """Raise RegardError unless there is a segment for each query and each key."""
-        for name, ids, length in zip(("queries", "keys"), self._ids(grid), (grid.queries, grid.keys), strict=True):
+        for name, ids, length in zip(("queries", "keys"), self._ids(), (grid.queries, grid.keys), strict=True):
             if ids.ndim < 1 or not namespace(ids).isdtype(ids.dtype, "integral"):
                 raise RegardError(f"Segments needs integer arrays, got {ids.dtype} for {name}")
             if ids.shape[-1] != length or not broadcasts(ids.shape[:-1], grid.lead):
@@ -215,16 +225,16 @@ class Segments(Mask):
                     f"{length} {name} need a segment each{hint}"
                 )
 
-    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
         """Return where query and key are of one segment."""
-        queries, keys = self._ids(grid)
+        queries, keys = self._ids()
         queries, keys = take(queries, rows, -1)[..., None, :, None], take(keys, cols, -1)[..., None, None, :]
         same = queries == keys  # ... 1 R C
         return same[0, ...] if same.ndim == 3 else same
 
-    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:  # noqa: ARG002
         """Compare the smallest and the largest segment of the rows with those of the columns."""
-        queries, keys = self._ids(grid)
+        queries, keys = self._ids()
         query_bounds, key_bounds = bounds_of(queries[..., rows]), bounds_of(keys[..., cols])
         if query_bounds is None or key_bounds is None:
             return Cover.MIXED
@@ -232,11 +242,8 @@ class Segments(Mask):
             return Cover.EMPTY
         return Cover.FULL if {*query_bounds} == {*key_bounds} and len({*query_bounds}) == 1 else Cover.MIXED
 
-    def _ids(self, grid: Grid) -> tuple[Array, Array]:
-        queries = grid.xp.asarray(as_array(self.queries, "segments"), device=grid.device)
-        if self.keys is None:
-            return queries, queries
-        return queries, grid.xp.asarray(as_array(self.keys, "segments"), device=grid.device)
+    def _ids(self) -> tuple[Array, Array]:
+        return self.queries, self.queries if self.keys is None else self.keys
 
 
 @dataclass(frozen=True, eq=False)

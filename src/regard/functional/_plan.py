@@ -18,7 +18,7 @@ _DIRECT_CELLS = 2**22  # a map of this many cells is small enough to be held who
 _TILE_CELLS = 2**20  # over all heads; a few arrays of this size stay in or near the caches
 _SHORTEST, _LONGEST = 32, 1024
 _ARRAYS = 6  # of a block's size that live at the same time: scores, exponentials, and those on the way
-_WHOLE_MAPS = ("scores", "capped", "biased", "weights", "dropped")  # taps that hold a value for each cell
+WHOLE_MAPS = ("scores", "capped", "biased", "weights", "dropped")  # taps that hold a value for each cell
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = SILENT, **op
 
 def path_of(p: Problem, trace: Recorder = SILENT) -> tuple[str, str]:
     """Return ``"direct"`` or ``"blocked"``, and why."""
-    whole = any(trace.wants(name) for name in _WHOLE_MAPS)
+    whole = any(trace.wants(name) for name in WHOLE_MAPS)
     if p.implementation == "blocked" and whole:
         raise RegardError(
             "the blocked path has no whole map to record or edit; leave implementation to auto, "

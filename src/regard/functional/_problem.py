@@ -136,7 +136,7 @@ def problem(
     )
     added = None if bias is None else as_bias(bias).beside(grid)
     if query_offset is not None:
-        grid.offset()
+        grid.check_entries(query_offset, "query_offset")
         if not (rule is not None and rule.uses_positions) and not (added is not None and added.uses_positions):
             raise RegardError(
                 "query_offset says at which position the queries stand, but nothing here asks for it: "

@@ -101,7 +101,7 @@ def _backward(p: Problem, context: Array, normaliser: Normaliser, d_context: Arr
     d_bias = None if p.bias is None else GradientSum(p.bias, rows, cols)
     for r, span in enumerate(rows):
         q, d_out, row_sum = (take(x, span, -2) for x in (p.q, d_context, row_sums))
-        row = Normaliser(*(take(x, span, -2) for x in normaliser))
+        row = normaliser.of(span)
         d_q_rows = xp.zeros((*d_out.shape[:-1], q.shape[-1]), dtype=q.dtype, device=grid.device)
         for c, keys, full in seen_blocks(p, span, cols):
             k, v = (for_each_query_head(take(x, keys, -2), heads(p.q)) for x in (p.k, p.v))
