@@ -1,0 +1,205 @@
+// What Python sees: arrays in, arrays filled. Checks that what it is given fits together, so that no mistake above can
+// read or write where it should not; what a person may give, and what it means, is said in Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "dispatch.h"
+#include "kernels.h"
+#include "threads.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace regard {
+namespace {
+
+using Array = nb::ndarray<nb::ro, nb::device::cpu>;
+using Writable = nb::ndarray<nb::device::cpu>;
+using Shape = std::vector<ptrdiff_t>;
+
+[[noreturn]] void refuse(const char* name, const char* why) {
+  throw std::invalid_argument(std::string(name) + " " + why);
+}
+
+// Turns arrays into operands, with the place of each head worked out.
+class Operands {
+ public:
+  explicit Operands(Shape heads) : heads_(std::move(heads)) {
+    for (const ptrdiff_t n : heads_) count_ *= n;
+  }
+
+  ptrdiff_t count() const { return count_; }
+
+  // `x` holds for each head a matrix, rows x columns, or with trailing = 1 a row. An axis of length 1 repeats, as do
+  // those that are missing; fewer heads than there are (the last of the leading axes) are shared by as many in turn.
+  template <class X>
+  Operand of(const char* name, const std::optional<X>& x, Kind kind, int trailing, ptrdiff_t rows, ptrdiff_t columns) {
+    Operand found;
+    if (!x) return found;
+    check_kind(name, *x, kind);
+    const int own = int(x->ndim()) - trailing, all = int(heads_.size());
+    if (own < 0 || own > all) refuse(name, "has the wrong number of axes");
+    const auto stride_of = [&](int axis, ptrdiff_t wanted) -> ptrdiff_t {
+      const auto size = ptrdiff_t(x->shape(size_t(axis)));
+      if (size != wanted && size != 1) refuse(name, "has an axis of the wrong length");
+      return size == 1 ? 0 : ptrdiff_t(x->stride(size_t(axis)));
+    };
+    found.kind = kind;
+    if (trailing > 0) found.row = stride_of(own, rows);
+    if (trailing > 1) found.column = stride_of(own + 1, columns);
+
+    std::vector<ptrdiff_t>& offsets = places_.emplace_back(size_t(count_), 0);
+    ptrdiff_t inner = 1;  // how many heads one step along the axis passes
+    for (int axis = all - 1; axis >= 0; inner *= heads_[size_t(axis)], --axis) {
+      const int at = axis - (all - own);
+      if (at < 0) break;
+      const ptrdiff_t size = ptrdiff_t(x->shape(size_t(at))), length = heads_[size_t(axis)];
+      if (size == 1 || length == 0) continue;
+      const bool shared = axis == all - 1 && size > 0 && length % size == 0;
+      if (size != length && !shared) refuse(name, "has a leading axis of the wrong length");
+      const ptrdiff_t repeats = length / size, stride = ptrdiff_t(x->stride(size_t(at)));
+      for (ptrdiff_t head = 0; head < count_; ++head)
+        offsets[size_t(head)] += head / inner % length / repeats * stride;
+    }
+    found.offsets = offsets.data();
+    kept_.push_back(Array(*x));
+    static char nothing;  // an empty array may have no address
+    found.data = const_cast<char*>(static_cast<const char*>(static_cast<const void*>(x->data())));
+    if (!found.data) found.data = &nothing;
+    return found;
+  }
+
+ private:
+  template <class X> static void check_kind(const char* name, const X& x, Kind kind) {
+    const auto dtype = x.dtype();
+    bool fits = dtype.lanes == 1;
+    switch (kind) {
+      case Kind::float32: fits &= dtype == nb::dtype<float>(); break;
+      case Kind::float64: fits &= dtype == nb::dtype<double>(); break;
+      case Kind::float16:
+      case Kind::bfloat16: fits &= dtype == nb::dtype<uint16_t>(); break;
+      case Kind::boolean: fits &= dtype == nb::dtype<uint8_t>() || dtype == nb::dtype<bool>(); break;
+      case Kind::int32: fits &= dtype == nb::dtype<int32_t>(); break;
+    }
+    if (!fits) refuse(name, "has the wrong dtype");
+  }
+
+  Shape heads_;
+  ptrdiff_t count_ = 1;
+  std::vector<std::vector<ptrdiff_t>> places_;
+  std::vector<Array> kept_;  // what the operands point into stays while they are there
+};
+
+Kind computed(Kind kind) { return kind == Kind::float64 ? Kind::float64 : Kind::float32; }
+
+// Do the tasks on all threads, without Python's lock; Ctrl-C ends it between two tasks.
+template <class Work> void run(ptrdiff_t tasks, size_t scratch, Work work) {
+  bool interrupted = false, done;
+  {
+    nb::gil_scoped_release release;
+    done = parallel(tasks, scratch, work, [&] {
+      nb::gil_scoped_acquire acquire;
+      return interrupted = PyErr_CheckSignals() != 0;
+    });
+  }
+  if (!done && interrupted) throw nb::python_error();
+}
+
+// The arguments of a call of attention, and its operands' places.
+struct Call {
+  Operands operands;
+  Attention attention;
+};
+
+using Some = std::optional<Array>;
+
+Call call_of(Shape heads, Kind kind, Array q, Array k, Some v, double scale, double softcap, Some first, Some last,
+             Some mask, Some bias, Some diagonal, Some sinks, uint64_t dropout, uint64_t seed, double kept) {
+  Call call{Operands(std::move(heads)), {}};
+  Attention& a = call.attention;
+  if (q.ndim() < 2 || k.ndim() < 2 || (v && v->ndim() < 2)) refuse("q, k and v", "need two axes");
+  const auto length = [](const Array& x, int from_last) { return ptrdiff_t(x.shape(x.ndim() - size_t(from_last))); };
+  a.heads = call.operands.count(), a.queries = length(q, 2), a.keys = length(k, 2), a.features = length(q, 1);
+  a.value_features = v ? length(*v, 1) : 0;
+  if (a.keys >= (ptrdiff_t(1) << 30) || a.queries >= (ptrdiff_t(1) << 30)) refuse("the text", "is too long");
+  const auto of = [&](const char* name, const Some& x, Kind its, int trailing, ptrdiff_t rows, ptrdiff_t columns) {
+    return call.operands.of(name, x, its, trailing, rows, columns);
+  };
+  const Kind wide = computed(kind);
+  a.q = of("q", q, kind, 2, a.queries, a.features);
+  a.k = of("k", k, kind, 2, a.keys, a.features);
+  a.v = of("v", v, kind, 2, a.keys, a.value_features);
+  a.first = of("first", first, Kind::int32, 1, a.queries, 0);
+  a.last = of("last", last, Kind::int32, 1, a.queries, 0);
+  a.mask = of("mask", mask, Kind::boolean, 2, a.queries, a.keys);
+  a.bias = of("bias", bias, wide, 2, a.queries, a.keys);
+  a.diagonal = of("diagonal", diagonal, wide, 1, a.queries + a.keys - 1 + QUERIES, 0);
+  a.sinks = of("sinks", sinks, wide, 0, 0, 0);
+  a.scale = scale, a.softcap = softcap, a.dropout = dropout, a.seed = seed, a.kept = kept;
+  return call;
+}
+
+Some read(const std::optional<Writable>& x) { return x ? Some(Array(*x)) : Some(); }
+
+void forward(Call& call, std::optional<Writable> output, std::optional<Writable> highest,
+             std::optional<Writable> total) {
+  Attention& a = call.attention;
+  const Kind wide = computed(a.q.kind);
+  a.output = call.operands.of("output", output, a.q.kind, 2, a.queries, a.value_features);
+  a.highest = call.operands.of("highest", highest, wide, 1, a.queries, 0);
+  a.total = call.operands.of("total", total, wide, 1, a.queries, 0);
+  if (bool(a.output) != bool(a.v) || bool(a.highest) != bool(a.total)) refuse("the output", "does not fit");
+  const Kernels& isa = kernels();
+  run(isa.forward_tasks(a), isa.forward_scratch(a), [&](ptrdiff_t task, void* room) { isa.forward(a, task, room); });
+}
+
+// Fused multiply-adds a second, of float32 on one thread: the best of a few tries.
+double peak() {
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const double done = kernels().multiply_adds(4'000'000);
+    best = std::max(best, done / std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+}  // namespace
+}  // namespace regard
+
+NB_MODULE(_native, m) {
+  using namespace regard;
+  m.doc() = "Attention, compiled.";
+  nb::enum_<Kind>(m, "Kind")
+      .value("float32", Kind::float32)
+      .value("float64", Kind::float64)
+      .value("float16", Kind::float16)
+      .value("bfloat16", Kind::bfloat16);
+  nb::class_<Call>(m, "Call").def(
+      "__init__",
+      [](Call* self, Shape heads, Kind kind, Array q, Array k, Some v, double scale, double softcap, Some first,
+         Some last, Some mask, Some bias, Some diagonal, Some sinks, uint64_t dropout, uint64_t seed, double kept) {
+        new (self) Call(call_of(std::move(heads), kind, q, k, v, scale, softcap, first, last, mask, bias, diagonal,
+                                sinks, dropout, seed, kept));
+      },
+      "heads"_a, "kind"_a, "q"_a, "k"_a, "v"_a.none(), "scale"_a, "softcap"_a = 0.0, "first"_a.none() = nb::none(),
+      "last"_a.none() = nb::none(), "mask"_a.none() = nb::none(), "bias"_a.none() = nb::none(),
+      "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0);
+  m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
+  m.def("num_threads", &num_threads);
+  m.def("set_num_threads", &set_num_threads, "count"_a);
+  m.def("instruction_sets", &instruction_sets);
+  m.def("instruction_set", [] { return std::string(kernels().name); });
+  m.def("use_instruction_set", &use_instruction_set, "name"_a);
+  m.def("peak", [] { nb::gil_scoped_release release; return peak(); });
+  m.attr("QUERIES") = QUERIES;
+  m.attr("KEYS") = KEYS;
+}

@@ -1,0 +1,73 @@
+// What the kernel computes, as plain data: the one interface between the bindings, which know Python, and the code
+// compiled for each instruction set, which knows numbers. Axis letters are those of the project: H heads, T queries,
+// S keys, D features of a key, Dv features of a value. All the axes before T are one list of `heads` here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace regard {
+
+enum class Kind : int { float32, float64, float16, bfloat16, boolean, int32 };
+
+constexpr int QUERIES = 64;  // of a block: as many lanes as the scores of one key have
+constexpr int KEYS = 96;     // of a block: its scores, 24 KB in float32, stay in the nearest caches
+
+// A matrix for each head, somewhere in memory. Strides and offsets are counted in elements; 0 repeats.
+struct Operand {
+  char* data = nullptr;
+  const ptrdiff_t* offsets = nullptr;  // of each head
+  ptrdiff_t row = 0, column = 0;
+  Kind kind = Kind::float32;
+
+  explicit operator bool() const { return data != nullptr; }
+};
+
+// One call of attention. What is not there has no data.
+struct Attention {
+  ptrdiff_t heads, queries, keys, features, value_features;
+  Operand q, k, v;
+  double scale = 1, softcap = 0;  // a softcap of 0 is none
+
+  // Query i sees the keys first[i] <= j < last[i] (one row of int32 for each head), where the mask, booleans of T S,
+  // allows it and the bias is not -infinity.
+  Operand first, last;
+  Operand mask;
+  Operand bias;      // T S, of the numbers computed with
+  Operand diagonal;  // instead of T S a bias for each distance: that of cell (i, j) is number j - i + T - 1
+  Operand sinks;     // one number for each head
+
+  uint64_t dropout = 0, seed = 0;  // cells whose 53 random bits are below `dropout` are dropped; 0 is none
+  double kept = 1;                 // what the others are multiplied with
+
+  Operand output;          // T Dv
+  Operand highest, total;  // of each row, of the numbers computed with; weight = exp(score - highest) / total
+};
+
+inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
+
+// The functions that every instruction set has. A task is a part of the work that one thread does by itself; which
+// tasks there are depends on the call alone, so that any number of threads gives the same bits.
+struct Kernels {
+  const char* name;
+  int lanes;  // of float32
+
+  ptrdiff_t (*forward_tasks)(const Attention&);
+  size_t (*forward_scratch)(const Attention&);  // bytes that one thread needs
+  void (*forward)(const Attention&, ptrdiff_t task, void* scratch);
+
+  double (*multiply_adds)(ptrdiff_t rounds);
+};
+
+#define REGARD_KERNELS(isa)                                                   \
+  namespace isa {                                                             \
+  ptrdiff_t forward_tasks(const Attention&);                                  \
+  size_t forward_scratch(const Attention&);                                   \
+  void forward(const Attention&, ptrdiff_t, void*);                           \
+  double multiply_adds(ptrdiff_t);                                            \
+  }
+REGARD_KERNELS(avx512)
+REGARD_KERNELS(avx2)
+REGARD_KERNELS(generic)
+
+}  // namespace regard

@@ -1,0 +1,100 @@
+// The softmax that goes on as keys come in: what each row of a block knows of the keys so far.
+//
+// The weights of a row need the sum over all of its keys. Block by block only the largest score and the sum so far are
+// known. When a larger score comes, all that was summed shrinks by exp(old largest - new largest), and goes on as if
+// the new one had been known from the start.
+#pragma once
+
+#include "scores.h"
+
+namespace regard::REGARD_ISA {
+
+// Scores so large that their differences overflow are held at this: all of them share the weight.
+template <class T> constexpr T FAR = LARGEST<T> / 4;
+
+template <class T> class Rows {
+ public:
+  T *highest, *total;  // of each lane
+  T* factor;           // by which what was gathered before the last block shrinks
+
+  explicit Rows(Scratch& scratch)
+      : highest(scratch.take<T>(QUERIES)), total(scratch.take<T>(QUERIES)), factor(scratch.take<T>(QUERIES)) {}
+
+  // Before any key: nothing, or the sink, which is there for every query.
+  void begin(const Attention& call, ptrdiff_t head) {
+    T sink = -INFINITE<T>;
+    if (call.sinks) sink = matrix_of<T>(call.sinks, head).data[0];
+    if (sink != -INFINITE<T>) sink = sink < -FAR<T> ? -FAR<T> : sink > FAR<T> ? FAR<T> : sink;
+    for (int i = 0; i < QUERIES; ++i) {
+      highest[i] = sink;
+      total[i] = sink == -INFINITE<T> ? T(0) : T(1);
+      factor[i] = 1;
+    }
+  }
+
+  // Turn the scores of a block of keys into exponentials relative to the largest score so far, and add them up.
+  void go_on(ptrdiff_t keys, ptrdiff_t lanes, T* scores) {
+    constexpr ptrdiff_t width = VECTORS * LANES<T>;
+    ptrdiff_t i = 0;
+    for (; i + width <= lanes; i += width) columns<VECTORS>(keys, i, scores + i);
+    for (; i < lanes; i += LANES<T>) columns<1>(keys, i, scores + i);
+  }
+
+  // The weights of scores are exp(score - shift) * share.
+  void weights(ptrdiff_t lanes, T* shift, T* share) const {
+    for (ptrdiff_t i = 0; i < lanes; ++i) {
+      shift[i] = highest[i] == -INFINITE<T> ? T(0) : highest[i];
+      share[i] = total[i] == 0 ? T(0) : 1 / total[i];
+    }
+  }
+
+ private:
+  template <int vectors> void columns(ptrdiff_t keys, ptrdiff_t lane, T* scores) {
+    V<T> top[vectors], shift[vectors], sums[vectors] = {};
+    largest<vectors>(keys, scores, top);
+    for (int n = 0; n < vectors; ++n)
+      if (any((top[n] > FAR<T>) | ((top[n] < -FAR<T>) & (top[n] != -INFINITE<T>)))) {
+        hold<vectors>(keys, scores);
+        largest<vectors>(keys, scores, top);
+        break;
+      }
+    for (int n = 0; n < vectors; ++n) {
+      T* at = highest + lane + n * LANES<T>;
+      const V<T> before = load<T>(at), now = at_least<T>(before, top[n]);
+      shift[n] = now == -INFINITE<T> ? V<T>{} : now;  // nothing seen yet: -infinity - 0 is no NaN
+      store<T>(at, now);
+      store<T>(factor + lane + n * LANES<T>, before == -INFINITE<T> ? splat(T(1)) : exp<T>(before - now));
+    }
+    for (ptrdiff_t j = 0; j < keys; ++j)
+#pragma GCC unroll 8
+      for (int n = 0; n < vectors; ++n) {
+        T* at = scores + j * QUERIES + n * LANES<T>;
+        const V<T> e = exp<T>(load<T>(at) - shift[n]);
+        sums[n] += e;
+        store<T>(at, e);
+      }
+    for (int n = 0; n < vectors; ++n) {
+      T* at = total + lane + n * LANES<T>;
+      store<T>(at, load<T>(at) * load<T>(factor + lane + n * LANES<T>) + sums[n]);
+    }
+  }
+
+  template <int vectors> static REGARD_INLINE void largest(ptrdiff_t keys, const T* scores, V<T> (&top)[vectors]) {
+#pragma GCC unroll 8
+    for (int n = 0; n < vectors; ++n) top[n] = splat(-INFINITE<T>);
+    for (ptrdiff_t j = 0; j < keys; ++j)
+#pragma GCC unroll 8
+      for (int n = 0; n < vectors; ++n) top[n] = at_least<T>(load<T>(scores + j * QUERIES + n * LANES<T>), top[n]);
+  }
+
+  template <int vectors> static void hold(ptrdiff_t keys, T* scores) {
+    for (ptrdiff_t j = 0; j < keys; ++j)
+      for (int n = 0; n < vectors; ++n) {
+        T* at = scores + j * QUERIES + n * LANES<T>;
+        const V<T> s = load<T>(at);
+        store<T>(at, s == -INFINITE<T> ? s : at_most<T>(at_least<T>(s, splat(-FAR<T>)), splat(FAR<T>)));
+      }
+  }
+};
+
+}  // namespace regard::REGARD_ISA

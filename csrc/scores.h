@@ -1,0 +1,147 @@
+// The scores of one block of queries and any keys: scale, softcap, bias, mask, in this order.
+//
+// A block lies transposed, one key after the other with a number for each query: [key][QUERIES]. So a vector holds
+// several queries that look at the same key, and the maximum and the sum of each row are found lane by lane.
+#pragma once
+
+#include "layout.h"
+
+namespace regard::REGARD_ISA {
+
+template <class T> class Scores {
+ public:
+  Scores(const Attention& call, Scratch& scratch)
+      : call_(call),
+        queries_(scratch.take<T>(call.features * QUERIES)),
+        room_(scratch.take<T>(larger<ptrdiff_t>(QUERIES, KEYS) * larger<ptrdiff_t>(call.features, QUERIES))),
+        first_(scratch.take<Int<T>>(QUERIES)),
+        last_(scratch.take<Int<T>>(QUERIES)) {}
+
+  // Take queries start <= i < start + count of a head, at most QUERIES of them.
+  void take_queries(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
+    head_ = head, start_ = start, count_ = count, lanes_ = round_up(count, LANES<T>);
+    for (ptrdiff_t d = 0; d < call_.features; ++d)
+      for (ptrdiff_t i = count & ~ptrdiff_t(LANES<T> - 1); i < lanes_; ++i) queries_[d * QUERIES + i] = 0;
+    transposed<T>(rows_of<T>(call_.q, head, start, count, call_.features, room_), count, call_.features, queries_, QUERIES);
+    const T scale = T(call_.scale);
+    for (ptrdiff_t d = 0; d < call_.features; ++d)
+      for (ptrdiff_t i = 0; i < lanes_; i += LANES<T>)
+        store<T>(queries_ + d * QUERIES + i, load<T>(queries_ + d * QUERIES + i) * scale);
+    find_limits();
+  }
+
+  // The keys that any of the queries may see: outside begin <= j < end all is hidden.
+  ptrdiff_t begin() const { return begin_; }
+  ptrdiff_t end() const { return end_; }
+  ptrdiff_t lanes() const { return lanes_; }
+  const T* packed_queries() const { return queries_; }  // [D][QUERIES], scaled
+
+  // scores[key][lane] of keys start <= j < start + count; those that are hidden are -infinity. `capped`, if there,
+  // gets them before bias and mask.
+  void of(ptrdiff_t start, ptrdiff_t count, T* scores, T* capped = nullptr) {
+    const Matrix<T> keys = rows_of<T>(call_.k, head_, start, count, call_.features, room_);
+    product<T, Into::set>(keys, count, call_.features, queries_, QUERIES, scores, QUERIES, lanes_);
+    if (call_.softcap > 0) cap(count, scores);
+    if (capped)
+      for (ptrdiff_t i = 0; i < count * QUERIES; i += LANES<T>) store<T>(capped + i, load<T>(scores + i));
+    if (call_.bias) add_bias(start, count, scores);
+    if (call_.diagonal) add_diagonal(start, count, scores);
+    if (call_.mask) hide_masked(start, count, scores);
+    if (start < all_from_ || start + count > all_to_) hide_outside(start, count, scores);
+  }
+
+  // Whether a query of the block may look at a key; for the rare case that one number must be known.
+  bool sees(ptrdiff_t query, ptrdiff_t key) const {
+    const ptrdiff_t i = start_ + query;
+    if (key < first_[query] || key >= last_[query]) return false;
+    if (call_.mask && !at<uint8_t>(call_.mask, i, key)) return false;
+    return !call_.bias || at<T>(call_.bias, i, key) != -INFINITE<T>;
+  }
+
+ private:
+  template <class X> X at(const Operand& x, ptrdiff_t i, ptrdiff_t j) const {
+    return reinterpret_cast<const X*>(x.data)[x.offsets[head_] + i * x.row + j * x.column];
+  }
+
+  void find_limits() {
+    begin_ = all_from_ = 0;
+    end_ = all_to_ = call_.keys;
+    for (ptrdiff_t i = 0; i < QUERIES; ++i) {
+      first_[i] = 0, last_[i] = Int<T>(call_.keys);
+      if (i >= count_) continue;
+      if (call_.first) first_[i] = larger<Int<T>>(0, at<int32_t>(call_.first, start_ + i, 0));
+      if (call_.last) last_[i] = smaller<Int<T>>(last_[i], at<int32_t>(call_.last, start_ + i, 0));
+      const bool is_first = i == 0;
+      const ptrdiff_t from = smaller<ptrdiff_t>(first_[i], call_.keys), to = larger<ptrdiff_t>(last_[i], 0);
+      begin_ = is_first ? from : smaller(begin_, from), all_from_ = is_first ? from : larger(all_from_, from);
+      end_ = is_first ? to : larger(end_, to), all_to_ = is_first ? to : smaller(all_to_, to);
+    }
+  }
+
+  template <class F> REGARD_INLINE void each(ptrdiff_t count, T* scores, F f) const {
+    for (ptrdiff_t j = 0; j < count; ++j)
+      for (ptrdiff_t i = 0; i < lanes_; i += LANES<T>) {
+        T* at = scores + j * QUERIES + i;
+        store<T>(at, f(load<T>(at), j, i));
+      }
+  }
+
+  void cap(ptrdiff_t count, T* scores) const {
+    const T cap = T(call_.softcap);
+    each(count, scores, [=](V<T> s, ptrdiff_t, ptrdiff_t) { return cap * tanh<T>(s / cap); });
+  }
+
+  static REGARD_INLINE V<T> biased(V<T> s, V<T> bias) {  // -infinity hides, also what is NaN
+    return bias == -INFINITE<T> ? bias : s + bias;
+  }
+
+  void add_bias(ptrdiff_t start, ptrdiff_t count, T* scores) {
+    const Matrix<T> bias = matrix_of<T>(call_.bias, head_).from(start_, start);
+    if (bias.row == 0)
+      return each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t) { return biased(s, splat(bias.data[j * bias.column])); });
+    T* tile = room_;
+    transposed<T>(bias, count_, count, tile, QUERIES);
+    each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t i) { return biased(s, load<T>(tile + j * QUERIES + i)); });
+  }
+
+  void add_diagonal(ptrdiff_t start, ptrdiff_t count, T* scores) const {
+    const T* line = matrix_of<T>(call_.diagonal, head_).data + start_ + call_.keys - 1 - start;
+    each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t i) { return s + load<T>(line + i - j); });
+  }
+
+  void hide_masked(ptrdiff_t start, ptrdiff_t count, T* scores) {
+    const uint8_t* mask = reinterpret_cast<const uint8_t*>(call_.mask.data) + call_.mask.offsets[head_] +
+                          start_ * call_.mask.row + start * call_.mask.column;
+    const ptrdiff_t column = call_.mask.column;
+    if (call_.mask.row == 0)
+      return each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t) { return mask[j * column] ? s : splat(-INFINITE<T>); });
+    uint8_t* tile = reinterpret_cast<uint8_t*>(room_);
+    if (column == 1) {
+      transposed(mask, call_.mask.row, count_, count, tile, QUERIES);
+    } else {
+      for (ptrdiff_t i = 0; i < count_; ++i)
+        for (ptrdiff_t j = 0; j < count; ++j) tile[j * QUERIES + i] = mask[i * call_.mask.row + j * column];
+    }
+    typedef uint8_t Bytes __attribute__((vector_size(LANES<T>)));
+    each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t i) {
+      Bytes seen;
+      __builtin_memcpy(&seen, tile + j * QUERIES + i, sizeof seen);
+      return __builtin_convertvector(seen, V<Int<T>>) != 0 ? s : splat(-INFINITE<T>);
+    });
+  }
+
+  void hide_outside(ptrdiff_t start, ptrdiff_t count, T* scores) const {
+    const Int<T>*first = first_, *last = last_;
+    each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t i) {
+      const Int<T> key = Int<T>(start + j);
+      return (load<Int<T>>(first + i) <= key) & (load<Int<T>>(last + i) > key) ? s : splat(-INFINITE<T>);
+    });
+  }
+
+  const Attention& call_;
+  T *queries_, *room_;
+  Int<T>*first_, *last_;
+  ptrdiff_t head_ = 0, start_ = 0, count_ = 0, lanes_ = 0, begin_ = 0, end_ = 0, all_from_ = 0, all_to_ = 0;
+};
+
+}  // namespace regard::REGARD_ISA

@@ -1,0 +1,189 @@
+#include "threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
+
+namespace regard {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto WAIT_AWAKE = std::chrono::microseconds(100);  // before a thread without work sleeps
+constexpr auto ASK_AGAIN = std::chrono::milliseconds(20);    // whether to stop
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+struct Free {
+  void operator()(void* p) const { std::free(p); }
+};
+
+// Memory of one thread, kept from call to call while it is small.
+class Memory {
+ public:
+  void* of(size_t bytes) {
+    bytes = (bytes + 63) / 64 * 64;
+    if (bytes > size_) {
+      memory_.reset(std::aligned_alloc(64, bytes));
+      if (!memory_) { size_ = 0; throw std::bad_alloc(); }
+      size_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  std::unique_ptr<void, Free> memory_;
+  size_t size_ = 0;
+};
+
+struct Job {
+  ptrdiff_t tasks = 0;
+  size_t scratch = 0;
+  const std::function<void(ptrdiff_t, void*)>* work = nullptr;
+  std::atomic<ptrdiff_t> next{0};
+  std::atomic<bool> stopped{false};
+  std::atomic<bool> out_of_memory{false};
+
+  template <class Ask> void take_part(Memory& memory, Ask ask) {
+    void* room = nullptr;
+    try {
+      room = memory.of(scratch);
+    } catch (const std::bad_alloc&) {
+      out_of_memory = stopped = true;
+      return;
+    }
+    while (!stopped) {
+      const ptrdiff_t task = next.fetch_add(1, std::memory_order_relaxed);
+      if (task >= tasks) return;
+      (*work)(task, room);
+      if (ask()) stopped = true;
+    }
+  }
+};
+
+// The threads beside the caller. Never destroyed: at the end of the process they sleep.
+class Pool {
+ public:
+  std::mutex busy;
+
+  // Offer the job to `helpers` threads and do it with those that come. One that is still asleep when the last task is
+  // taken is not waited for.
+  template <class Ask> void run(Job& job, unsigned helpers, Memory& mine, Ask ask) {
+    grow(helpers);
+    {
+      std::lock_guard lock(mutex_);
+      job_ = &job;
+      helpers_ = helpers;
+      round_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    job.take_part(mine, ask);
+    {
+      std::lock_guard lock(mutex_);
+      job_ = nullptr;
+    }
+    while (working_.load(std::memory_order_acquire) != 0) pause();
+  }
+
+ private:
+  void grow(unsigned helpers) {
+    try {
+      for (; threads_ < helpers; ++threads_) std::thread([this, number = threads_] { live(number); }).detach();
+    } catch (const std::system_error&) {  // no more to be had: those that there are do it
+    }
+  }
+
+  void live(unsigned number) {
+    Memory memory;
+    uint64_t seen = 0;
+    for (;;) {
+      const auto awake = Clock::now() + WAIT_AWAKE;
+      while (round_.load(std::memory_order_acquire) == seen && Clock::now() < awake) rest();
+      Job* job;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != seen; });
+        seen = round_.load(std::memory_order_relaxed);
+        job = number < helpers_ ? job_ : nullptr;
+        if (job) working_.fetch_add(1, std::memory_order_relaxed);
+      }
+      if (!job) continue;
+      job->take_part(memory, [] { return false; });
+      working_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  // Wait a moment, and let others, such as the threads of a BLAS, have the processor if they want it.
+  static void rest() {
+    for (int i = 0; i < 50; ++i) pause();
+    std::this_thread::yield();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  Job* job_ = nullptr;
+  unsigned helpers_ = 0, threads_ = 0;
+  std::atomic<uint64_t> round_{0};
+  std::atomic<int> working_{0};
+};
+
+std::atomic<Pool*> the_pool{nullptr};
+std::atomic<int> the_count{1};
+
+// After a fork the threads are gone: the child makes new ones when it needs them.
+Pool& pool() {
+  static const bool once = [] {
+    the_pool = new Pool;
+#if defined(__unix__) || defined(__APPLE__)
+    pthread_atfork(nullptr, nullptr, [] { the_pool = new Pool; });
+#endif
+    return true;
+  }();
+  (void)once;
+  return *the_pool;
+}
+
+}  // namespace
+
+int num_threads() { return the_count; }
+void set_num_threads(int count) { the_count = std::max(1, count); }
+
+bool parallel(ptrdiff_t tasks, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
+              const std::function<bool()>& stop) {
+  static thread_local Memory mine;
+  Job job;
+  job.tasks = tasks, job.scratch = scratch, job.work = &work;
+  auto asked = Clock::now();
+  const auto ask = [&] {
+    const auto now = Clock::now();
+    if (now - asked < ASK_AGAIN) return false;
+    asked = now;
+    return stop();
+  };
+  const auto helpers = std::min<ptrdiff_t>(num_threads(), tasks) - 1;
+  std::unique_lock<std::mutex> lock;
+  if (helpers > 0) lock = std::unique_lock(pool().busy, std::try_to_lock);
+  if (lock) the_pool.load()->run(job, unsigned(helpers), mine, ask);
+  else job.take_part(mine, ask);
+  if (job.out_of_memory) throw std::bad_alloc();
+  return !job.stopped;
+}
+
+}  // namespace regard
