@@ -1,33 +1,19 @@
 // What Python sees: arrays in, arrays filled. Checks that what it is given fits together, so that no mistake above can
 // read or write where it should not; what a person may give, and what it means, is said in Python.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
 #include <optional>
-#include <stdexcept>
 #include <vector>
 
+#include "arrays.h"
 #include "dispatch.h"
-#include "kernels.h"
-#include "threads.h"
 
-namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace regard {
 namespace {
-
-using Array = nb::ndarray<nb::ro, nb::device::cpu>;
-using Writable = nb::ndarray<nb::device::cpu>;
-using Shape = std::vector<ptrdiff_t>;
-
-[[noreturn]] void refuse(const char* name, const char* why) {
-  throw std::invalid_argument(std::string(name) + " " + why);
-}
 
 // Turns arrays into operands, with the place of each head worked out.
 class Operands {
@@ -78,48 +64,17 @@ class Operands {
   }
 
  private:
-  template <class X> static void check_kind(const char* name, const X& x, Kind kind) {
-    const auto dtype = x.dtype();
-    bool fits = dtype.lanes == 1;
-    switch (kind) {
-      case Kind::float32: fits &= dtype == nb::dtype<float>(); break;
-      case Kind::float64: fits &= dtype == nb::dtype<double>(); break;
-      case Kind::float16:
-      case Kind::bfloat16: fits &= dtype == nb::dtype<uint16_t>(); break;
-      case Kind::boolean: fits &= dtype == nb::dtype<uint8_t>() || dtype == nb::dtype<bool>(); break;
-      case Kind::int32: fits &= dtype == nb::dtype<int32_t>(); break;
-    }
-    if (!fits) refuse(name, "has the wrong dtype");
-  }
-
   Shape heads_;
   ptrdiff_t count_ = 1;
   std::vector<std::vector<ptrdiff_t>> places_;
   std::vector<Array> kept_;  // what the operands point into stays while they are there
 };
 
-Kind computed(Kind kind) { return kind == Kind::float64 ? Kind::float64 : Kind::float32; }
-
-// Do the tasks on all threads, without Python's lock; Ctrl-C ends it between two tasks.
-template <class Work> void run(ptrdiff_t tasks, size_t scratch, Work work) {
-  bool interrupted = false, done;
-  {
-    nb::gil_scoped_release release;
-    done = parallel(tasks, scratch, work, [&] {
-      nb::gil_scoped_acquire acquire;
-      return interrupted = PyErr_CheckSignals() != 0;
-    });
-  }
-  if (!done && interrupted) throw nb::python_error();
-}
-
 // The arguments of a call of attention, and its operands' places.
 struct Call {
   Operands operands;
   Attention attention;
 };
-
-using Some = std::optional<Array>;
 
 Call call_of(Shape heads, Kind kind, Array q, Array k, Some v, double scale, double softcap, Some first, Some last,
              Some mask, Some bias, Some diagonal, Some sinks, uint64_t dropout, uint64_t seed, double kept) {
@@ -194,6 +149,7 @@ NB_MODULE(_native, m) {
       "last"_a.none() = nb::none(), "mask"_a.none() = nb::none(), "bias"_a.none() = nb::none(),
       "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0);
   m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
+  bind_around(m);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);
   m.def("instruction_sets", &instruction_sets);

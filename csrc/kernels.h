@@ -44,6 +44,40 @@ struct Attention {
   Operand highest, total;  // of each row, of the numbers computed with; weight = exp(score - highest) / total
 };
 
+// Rows of numbers: all the axes of an array before its last one. A stride of 0 repeats.
+constexpr int AXES = 8;
+struct Lines {
+  char* data = nullptr;
+  int axes = 0;
+  ptrdiff_t lengths[AXES], strides[AXES];
+  ptrdiff_t column = 1;
+  Kind kind = Kind::float32;
+
+  explicit operator bool() const { return data != nullptr; }
+};
+
+// One call of what is around attention, on the last axis. What is not there has no data.
+struct Around {
+  enum What : int { softmax, layer_norm, rms_norm, gelu, gelu_tanh, silu, swiglu, turn_halves, turn_neighbours };
+  What what;
+  ptrdiff_t rows, columns;
+  ptrdiff_t half = 0;  // pairs that turn
+  Lines x;
+  Lines other;         // a norm's residual, or what the bent x multiplies
+  Lines weight, bias;  // a norm's; x's bias, and that of the other; cosines and sines
+  Lines output;
+  double eps = 0;
+};
+
+// x W + b. Strides count numbers; the rows of the output lie one behind the other.
+struct Linear {
+  ptrdiff_t rows, depth, columns;
+  const char *x, *weight, *bias;
+  ptrdiff_t x_row, weight_row, weight_column;
+  char* output;
+  Kind kind;  // of all
+};
+
 inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
 
 // The functions that every instruction set has. A task is a part of the work that one thread does by itself; which
@@ -56,6 +90,14 @@ struct Kernels {
   size_t (*forward_scratch)(const Attention&);  // bytes that one thread needs
   void (*forward)(const Attention&, ptrdiff_t task, void* scratch);
 
+  ptrdiff_t (*around_tasks)(const Around&);
+  size_t (*around_scratch)(const Around&);
+  void (*around)(const Around&, ptrdiff_t task, void* scratch);
+
+  ptrdiff_t (*linear_tasks)(const Linear&);
+  size_t (*linear_scratch)(const Linear&);
+  void (*linear)(const Linear&, ptrdiff_t task, void* scratch);
+
   double (*multiply_adds)(ptrdiff_t rounds);
 };
 
@@ -64,6 +106,12 @@ struct Kernels {
   ptrdiff_t forward_tasks(const Attention&);                                  \
   size_t forward_scratch(const Attention&);                                   \
   void forward(const Attention&, ptrdiff_t, void*);                           \
+  ptrdiff_t around_tasks(const Around&);                                      \
+  size_t around_scratch(const Around&);                                       \
+  void around(const Around&, ptrdiff_t, void*);                               \
+  ptrdiff_t linear_tasks(const Linear&);                                      \
+  size_t linear_scratch(const Linear&);                                       \
+  void linear(const Linear&, ptrdiff_t, void*);                               \
   double multiply_adds(ptrdiff_t);                                            \
   }
 REGARD_KERNELS(avx512)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from regard._errors import RegardError
 from regard._typing import Array
+from regard.functional import _around
 from regard.functional._arrays import as_array, compute_dtype, namespace, result_dtype
 
 
-def gelu(x: Array, approximate: Literal["none", "tanh"] = "none") -> Array:
+def gelu(x: Array, approximate: Literal["none", "tanh"] = "none", *, bias: Array | None = None) -> Array:
     """Return x · Φ(x): the input times the chance that a standard normal number is below it.
 
     Parameters
@@ -21,6 +22,8 @@ def gelu(x: Array, approximate: Literal["none", "tanh"] = "none") -> Array:
         ``"none"`` is exact, Φ(x) = erfc(−x/√2) / 2, accurate in the far negative tail too.
         ``"tanh"`` is the older formula x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))), which some models
         (BERT's first code, GPT-2) were trained with.
+    bias : array, ``F`` for x ``... F``, optional
+        Added to x first: that of the linear map before.
 
     Returns
     -------
@@ -37,17 +40,79 @@ def gelu(x: Array, approximate: Literal["none", "tanh"] = "none") -> Array:
     """
     if approximate not in ("none", "tanh"):
         raise RegardError(f'approximate is "none" or "tanh", not {approximate!r}')
-    x = as_array(x, "x")
-    xp = namespace(x)
-    dtype = result_dtype(x)
-    x = xp.astype(x, compute_dtype(xp, dtype), copy=False)
-    half = xp.where(x == -xp.inf, xp.zeros_like(x), 0.5 * x)  # at −∞ the product's limit is 0
+    (x, bias), dtype = _checked({"x": x, "bias": bias})
+    asked = _around.compute("gelu" if approximate == "none" else "gelu_tanh", x, (bias,))
+    if asked is not None:
+        return asked
+    xp, x = namespace(x), _sum(x, bias, dtype)
+    half = 0.5 * _finite_below(x)
     x = xp.clip(x, -_FAR, _FAR)
     if approximate == "tanh":
         bent = half * (1 + xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     else:
         bent = half * _erfc(x * -math.sqrt(0.5))
     return xp.astype(bent, dtype, copy=False)
+
+
+def silu(x: Array, *, bias: Array | None = None) -> Array:
+    """Return x / (1 + exp(−x)), also called swish: the input times its logistic share.
+
+    Parameters
+    ----------
+    x : array, any shape
+    bias : array, ``F`` for x ``... F``, optional
+        Added to x first.
+
+    Returns
+    -------
+    array, shape of `x`
+
+    References
+    ----------
+    Elfwing, Uchibe and Doya (2017), "Sigmoid-weighted linear units", https://arxiv.org/abs/1702.03118.
+
+    Examples
+    --------
+    >>> silu([-1.0, 0.0, 1.0]).round(6)
+    array([-0.268941,  0.      ,  0.731059])
+    """
+    (x, bias), dtype = _checked({"x": x, "bias": bias})
+    asked = _around.compute("silu", x, (bias,))
+    if asked is not None:
+        return asked
+    return namespace(x).astype(_silu(_sum(x, bias, dtype)), dtype, copy=False)
+
+
+def swiglu(gate: Array, up: Array, *, gate_bias: Array | None = None, up_bias: Array | None = None) -> Array:
+    """Return silu(gate) × up: one linear map of the input says how much of another goes on.
+
+    Parameters
+    ----------
+    gate, up : array, ``... F``
+    gate_bias, up_bias : array, ``F``, optional
+        Added to each first.
+
+    Returns
+    -------
+    array, ``... F``
+
+    References
+    ----------
+    Shazeer (2020), "GLU variants improve Transformer", https://arxiv.org/abs/2002.05202.
+
+    Examples
+    --------
+    >>> swiglu([1.0, 2.0], [3.0, 0.0]).round(6)
+    array([2.193176, 0.      ])
+    """
+    (gate, up, gate_bias, up_bias), dtype = _checked(
+        {"gate": gate, "up": up, "gate_bias": gate_bias, "up_bias": up_bias}
+    )
+    asked = _around.compute("swiglu", gate, (up, gate_bias, up_bias))
+    if asked is not None:
+        return asked
+    bent = _silu(_sum(gate, gate_bias, dtype)) * _sum(up, up_bias, dtype)
+    return namespace(bent).astype(bent, dtype, copy=False)
 
 
 def relu(x: Array) -> Array:
@@ -76,6 +141,8 @@ def activation(name: str) -> Callable[[Array], Array]:
         "gelu_new": _gelu_tanh,
         "gelu_pytorch_tanh": _gelu_tanh,
         "relu": relu,
+        "silu": silu,
+        "swish": silu,
     }
     if name not in known:
         raise RegardError(f"unknown activation {name!r}; known are {', '.join(known)}")
@@ -84,6 +151,39 @@ def activation(name: str) -> Callable[[Array], Array]:
 
 def _gelu_tanh(x: Array) -> Array:
     return gelu(x, "tanh")
+
+
+def _silu(x: Array) -> Array:
+    xp = namespace(x)
+    small = xp.exp(-xp.abs(x))  # never overflows
+    return _finite_below(x) * (xp.where(x < 0, small, xp.ones_like(x)) / (1 + small))
+
+
+def _finite_below(x: Array) -> Array:
+    """Return `x` with 0 for −∞, where its product with a share that vanishes has the limit 0."""
+    xp = namespace(x)
+    return xp.where(x == -xp.inf, xp.zeros_like(x), x)
+
+
+def _checked(arrays: dict[str, Array | None]) -> tuple[list[Any], Any]:
+    """Return the arrays in their common dtype, and that; a bias has one entry for each feature of the first."""
+    first = next(iter(arrays))
+    found = {name: None if x is None else as_array(x, name) for name, x in arrays.items()}
+    x = found[first]
+    dtype = result_dtype(*(a for a in found.values() if a is not None))
+    for name, a in found.items():
+        shape = tuple(x.shape[-1:]) if "bias" in name else tuple(x.shape)
+        if a is not None and tuple(a.shape) != shape:
+            raise RegardError(f"{name} {tuple(a.shape)} must be {shape} for {first} {tuple(x.shape)}")
+    return [None if a is None else namespace(a).astype(a, dtype, copy=False) for a in found.values()], dtype
+
+
+def _sum(x: Array, bias: Array | None, dtype: Any) -> Array:
+    """Return x and what is added to it in the precision to compute in."""
+    xp = namespace(x)
+    work = compute_dtype(xp, dtype)
+    x = xp.astype(x, work, copy=False)
+    return x if bias is None else x + xp.astype(bias, work, copy=False)
 
 
 _FAR = 250.0  # here Φ is 0 or 1 in any precision, and the powers of x are still far from overflow

@@ -67,6 +67,9 @@ def result_dtype(*arrays: Array) -> Any:
     RegardError
         An array is boolean or complex.
     """
+    first = arrays[0].dtype
+    if isinstance(first, np.dtype) and first.kind == "f" and all(x.dtype is first for x in arrays):
+        return first  # what is usual, found at once
     xp = namespace(*arrays)
     for x in arrays:
         if is_boolean(x) or _is_kind(x, "complex floating"):
@@ -140,4 +143,6 @@ def _is_kind(x: Array, kind: str) -> bool:
 
 
 def _is_short(dtype: Any) -> bool:
+    if isinstance(dtype, np.dtype) and dtype.kind == "f":
+        return dtype.itemsize == 2
     return any(short in str(dtype) for short in ("float16", "half"))  # bfloat16 contains float16

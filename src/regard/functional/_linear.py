@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from regard._errors import RegardError
 from regard._typing import Array
+from regard.functional import _around
 from regard.functional._arrays import as_array, compute_dtype, namespace, result_dtype
 
 
@@ -46,7 +47,9 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     xp = namespace(x, weight, *added)
     dtype = result_dtype(x, weight, *added)
     x, weight, *added = (xp.astype(a, compute_dtype(xp, dtype), copy=False) for a in (x, weight, *added))
-    y = x @ weight
-    for b in added:
-        y = y + b
+    y = _around.linear(x, weight, *added) if added else _around.linear(x, weight, None)
+    if y is None:
+        y = x @ weight
+        for b in added:
+            y = y + b
     return xp.astype(y, dtype, copy=False)
