@@ -96,6 +96,7 @@ void linear(const Writable& output, const Array& x, const Array& weight, const S
   if (ptrdiff_t(weight.shape(0)) != call.depth || ptrdiff_t(output.shape(0)) != call.rows ||
       ptrdiff_t(output.shape(1)) != call.columns || (bias && ptrdiff_t(bias->shape(0)) != call.columns))
     refuse("the shapes", "do not fit");
+  if (!call.rows || !call.columns) return;  // the strides of nothing may be anything
   const auto steps = [](const auto& a, size_t axis) { return a.shape(axis) < 2 ? 1 : ptrdiff_t(a.stride(axis)); };
   if (steps(x, 1) != 1 || steps(output, 1) != 1 || (call.rows > 1 && ptrdiff_t(output.stride(0)) != call.columns) ||
       (bias && steps(*bias, 0) != 1))

@@ -168,14 +168,14 @@ def _finite_below(x: Array) -> Array:
 def _checked(arrays: dict[str, Array | None]) -> tuple[list[Any], Any]:
     """Return the arrays in their common dtype, and that; a bias has one entry for each feature of the first."""
     first = next(iter(arrays))
-    found = {name: None if x is None else as_array(x, name) for name, x in arrays.items()}
-    x = found[first]
-    dtype = result_dtype(*(a for a in found.values() if a is not None))
+    found = {name: as_array(x, name) for name, x in arrays.items() if x is not None}
+    x, dtype = found[first], result_dtype(*found.values())
     for name, a in found.items():
         shape = tuple(x.shape[-1:]) if "bias" in name else tuple(x.shape)
-        if a is not None and tuple(a.shape) != shape:
+        if tuple(a.shape) != shape:
             raise RegardError(f"{name} {tuple(a.shape)} must be {shape} for {first} {tuple(x.shape)}")
-    return [None if a is None else namespace(a).astype(a, dtype, copy=False) for a in found.values()], dtype
+    xp = namespace(*found.values())
+    return [xp.astype(found[name], dtype, copy=False) if name in found else None for name in arrays], dtype
 
 
 def _sum(x: Array, bias: Array | None, dtype: Any) -> Array:
