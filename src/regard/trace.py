@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import functools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -352,6 +353,7 @@ def _edited(name: str, value: Array, function: Edit) -> Array:
     return namespace(value).asarray(changed, dtype=value.dtype, device=device(value))
 
 
+@functools.lru_cache(1024)
 def _fitted(name: str, axes: str, ndim: int) -> str:
     """Return the letters of `axes` that a value of `ndim` dimensions has.
 

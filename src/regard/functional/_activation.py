@@ -40,11 +40,11 @@ def gelu(x: Array, approximate: Literal["none", "tanh"] = "none", *, bias: Array
     """
     if approximate not in ("none", "tanh"):
         raise RegardError(f'approximate is "none" or "tanh", not {approximate!r}')
-    (x, bias), dtype = _checked({"x": x, "bias": bias})
-    asked = _around.compute("gelu" if approximate == "none" else "gelu_tanh", x, (bias,))
+    asked = _asked("gelu" if approximate == "none" else "gelu_tanh", x, (), (bias,))
     if asked is not None:
         return asked
-    xp, x = namespace(x), _sum(x, bias, dtype)
+    (x,), dtype = _checked({"x": x}, {"bias": bias})
+    xp = namespace(x)
     half = 0.5 * _finite_below(x)
     x = xp.clip(x, -_FAR, _FAR)
     if approximate == "tanh":
@@ -76,11 +76,11 @@ def silu(x: Array, *, bias: Array | None = None) -> Array:
     >>> silu([-1.0, 0.0, 1.0]).round(6)
     array([-0.268941,  0.      ,  0.731059])
     """
-    (x, bias), dtype = _checked({"x": x, "bias": bias})
-    asked = _around.compute("silu", x, (bias,))
+    asked = _asked("silu", x, (), (bias,))
     if asked is not None:
         return asked
-    return namespace(x).astype(_silu(_sum(x, bias, dtype)), dtype, copy=False)
+    (x,), dtype = _checked({"x": x}, {"bias": bias})
+    return namespace(x).astype(_silu(x), dtype, copy=False)
 
 
 def swiglu(gate: Array, up: Array, *, gate_bias: Array | None = None, up_bias: Array | None = None) -> Array:
@@ -105,14 +105,11 @@ def swiglu(gate: Array, up: Array, *, gate_bias: Array | None = None, up_bias: A
     >>> swiglu([1.0, 2.0], [3.0, 0.0]).round(6)
     array([2.193176, 0.      ])
     """
-    (gate, up, gate_bias, up_bias), dtype = _checked(
-        {"gate": gate, "up": up, "gate_bias": gate_bias, "up_bias": up_bias}
-    )
-    asked = _around.compute("swiglu", gate, (up, gate_bias, up_bias))
+    asked = _asked("swiglu", gate, (up,), (gate_bias, up_bias))
     if asked is not None:
         return asked
-    bent = _silu(_sum(gate, gate_bias, dtype)) * _sum(up, up_bias, dtype)
-    return namespace(bent).astype(bent, dtype, copy=False)
+    (gate, up), dtype = _checked({"gate": gate, "up": up}, {"gate_bias": gate_bias, "up_bias": up_bias})
+    return namespace(gate, up).astype(_silu(gate) * up, dtype, copy=False)
 
 
 def relu(x: Array) -> Array:
@@ -165,25 +162,31 @@ def _finite_below(x: Array) -> Array:
     return xp.where(x == -xp.inf, xp.zeros_like(x), x)
 
 
-def _checked(arrays: dict[str, Array | None]) -> tuple[list[Any], Any]:
-    """Return the arrays in their common dtype, and that; a bias has one entry for each feature of the first."""
-    first = next(iter(arrays))
-    found = {name: as_array(x, name) for name, x in arrays.items() if x is not None}
-    x, dtype = found[first], result_dtype(*found.values())
-    for name, a in found.items():
-        shape = tuple(x.shape[-1:]) if "bias" in name else tuple(x.shape)
+def _asked(bend: str, x: Array, others: tuple[Array, ...], biases: tuple[Array | None, ...]) -> Array | None:
+    """Return what the kernel makes of arrays of one dtype; None where it makes nothing of them."""
+    dtype = getattr(x, "dtype", None)
+    if any([a is not None and getattr(a, "dtype", None) != dtype for a in (*others, *biases)]):  # noqa: C419
+        return None
+    return _around.compute(bend, x, others, biases)
+
+
+def _checked(arrays: dict[str, Array], biases: dict[str, Array | None]) -> tuple[list[Array], Any]:
+    """Return the arrays, with their biases added, in the precision to compute in, and the dtype of the result."""
+    found = {name: as_array(x, name) for name, x in arrays.items()}
+    added = {name: as_array(b, name) for name, b in biases.items() if b is not None}
+    first, x = next(iter(found.items()))
+    for name, a in (*found.items(), *added.items()):
+        shape = tuple(x.shape[-1:]) if name in added else tuple(x.shape)
         if tuple(a.shape) != shape:
             raise RegardError(f"{name} {tuple(a.shape)} must be {shape} for {first} {tuple(x.shape)}")
-    xp = namespace(*found.values())
-    return [xp.astype(found[name], dtype, copy=False) if name in found else None for name in arrays], dtype
-
-
-def _sum(x: Array, bias: Array | None, dtype: Any) -> Array:
-    """Return x and what is added to it in the precision to compute in."""
-    xp = namespace(x)
+    everything = (*found.values(), *added.values())
+    xp, dtype = namespace(*everything), result_dtype(*everything)
     work = compute_dtype(xp, dtype)
-    x = xp.astype(x, work, copy=False)
-    return x if bias is None else x + xp.astype(bias, work, copy=False)
+    sums = []
+    for a, bias in zip(found.values(), biases, strict=True):
+        a = xp.astype(a, work, copy=False)
+        sums.append(a + xp.astype(added[bias], work, copy=False) if bias in added else a)
+    return sums, dtype
 
 
 _FAR = 250.0  # here Φ is 0 or 1 in any precision, and the powers of x are still far from overflow

@@ -5,7 +5,7 @@ Both mean the same. The kernel goes over the rows once, where each step of a for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import numpy as np
@@ -18,59 +18,88 @@ _LONG = {np.dtype(np.float32): np.float32, np.dtype(np.float64): np.float64}
 _AHEAD = frozenset({"AVX-512", "AVX2"})  # with which the kernel multiplies matrices at least as fast as a BLAS
 
 
-def compute(function: str, like: Array, arrays: Sequence[Array | None] = (), *numbers: Any) -> np.ndarray | None:
-    """Return what a function of the kernel makes of `like` and `arrays`, in the shape and dtype of `like`.
+def compute(
+    function: str,
+    x: Array,
+    others: tuple[Array | None, ...] = (),
+    features: tuple[Array | None, ...] = (),
+    numbers: tuple[Any, ...] = (),
+) -> np.ndarray | None:
+    """Return what a function of the kernel makes of x, in its shape and dtype.
 
     Parameters
     ----------
     function : str
         Its name in the kernel.
-    like : array, ``... E``
-    arrays : sequence of arrays that broadcast to `like`, or None
-        In the order of the kernel; their last axis may be another.
-    *numbers
+    x : array, ``... E``
+    others : tuple of arrays of the same shape, or None
+    features : tuple of arrays with one number for each feature, ``E``, or None
+        Arrays in the order of the kernel.
+    numbers : tuple
         What it takes besides.
 
     Returns
     -------
     array or None
-        None where the kernel is not there or does not take these arrays: they are not all of NumPy and of one
-        precision to compute in, or have no axis, or too many.
+        None where the kernel is not there or does not take these arrays: they are not all of NumPy, of these shapes
+        and of one precision to compute in, or have no axis, or too many.
     """
-    kernel = kernels.native()
-    if kernel is None or not isinstance(like, np.ndarray) or not 0 < like.ndim <= _AXES:
+    if not _are(others, x, "shape") or not _are(features, x, "features"):
         return None
-    short = None if like.dtype in _LONG else _short_kind(like.dtype)
-    precision = np.float32 if short else _LONG.get(like.dtype)
-    for x in arrays:
-        if x is None:
-            continue
-        its = _LONG.get(x.dtype) or (np.float32 if short and x.dtype == like.dtype else None)
-        if its is not precision or not isinstance(x, np.ndarray):
-            return None
-    if precision is None:
-        return None
-    output = np.empty(like.shape, like.dtype)
-    kind = getattr(kernel.Kind, short or "float16")
-    read = [None if x is None else _as_read(x) for x in arrays]
-    getattr(kernel, function)(_as_read(output), _as_read(like), *read, *numbers, kind)
-    return output
+    return _asked(function, x, (*others, *features), numbers)
+
+
+def rotate(x: Array, cos: Array, sin: Array, interleaved: bool) -> np.ndarray | None:
+    """Return x, whose shape cos and sin fit, with its pairs turned; None as in `compute`."""
+    return _asked("rotate", x, (cos, sin), (interleaved,))
 
 
 def linear(x: Array, weight: Array, bias: Array | None) -> np.ndarray | None:
-    """Return x · W + b as the kernel multiplies, or None where NumPy's BLAS is to do it."""
+    """Return x · W + b as the kernel multiplies; None where NumPy's BLAS is to do it, or where they do not fit."""
     kernel = kernels.native()
     if kernel is None or not isinstance(x, np.ndarray) or not isinstance(weight, np.ndarray):
         return None
     if x.dtype not in _LONG or weight.dtype != x.dtype or kernel.instruction_set() not in _AHEAD:
         return None
-    if bias is not None and (not isinstance(bias, np.ndarray) or bias.dtype != x.dtype):
+    if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[0]:
         return None
-    rows = np.ascontiguousarray(_as_read(x)).reshape(x.size // max(1, x.shape[-1]), x.shape[-1])
-    output = np.empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    flat = output.reshape(len(rows), weight.shape[1])
-    kernel.linear(flat, rows, _as_read(weight), None if bias is None else np.ascontiguousarray(_as_read(bias)))
+    if bias is not None:
+        if not isinstance(bias, np.ndarray) or bias.dtype != x.dtype or bias.shape != weight.shape[1:]:
+            return None
+        bias = np.ascontiguousarray(_as_read(bias))
+    *lead, inputs = x.shape
+    outputs, rows = weight.shape[1], math.prod(lead)
+    output = np.empty((rows, outputs), x.dtype)
+    kernel.linear(output, np.ascontiguousarray(_as_read(x)).reshape(rows, inputs), _as_read(weight), bias)
+    return output.reshape(*lead, outputs)
+
+
+def _asked(function: str, x: Array, arrays: tuple[Array | None, ...], numbers: tuple[Any, ...]) -> np.ndarray | None:
+    kernel = kernels.native()
+    if kernel is None or not isinstance(x, np.ndarray) or not 0 < x.ndim <= _AXES:
+        return None
+    short = None if x.dtype in _LONG else _short_kind(x.dtype)
+    precision = np.float32 if short else _LONG.get(x.dtype)
+    if precision is None:
+        return None
+    for other in arrays:
+        if other is not None and other.dtype != x.dtype and _LONG.get(other.dtype) is not precision:
+            return None
+    output = np.empty(x.shape, x.dtype)
+    read = [None if other is None else _as_read(other) for other in arrays]
+    kind = () if short is None else (getattr(kernel.Kind, short),)
+    getattr(kernel, function)(_as_read(output), _as_read(x), *read, *numbers, *kind)
     return output
+
+
+def _are(arrays: tuple[Array | None, ...], x: Array, what: str) -> bool:
+    """Tell whether these are arrays of NumPy with the shape, or for each of the features, of x."""
+    for other in arrays:
+        if other is None:
+            continue
+        if not isinstance(other, np.ndarray) or other.shape != (x.shape if what == "shape" else x.shape[-1:]):
+            return False
+    return True
 
 
 def _short_kind(dtype: np.dtype[Any]) -> str | None:

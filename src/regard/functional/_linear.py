@@ -35,6 +35,9 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     >>> linear(np.array([1.0, 2.0]), np.eye(2), np.array([0.5, 0.5]))
     array([1.5, 2.5])
     """
+    asked = _around.linear(x, weight, bias)
+    if asked is not None:
+        return asked
     x, weight = as_array(x, "x"), as_array(weight, "weight")
     added = [] if bias is None else [as_array(bias, "bias")]
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[0]:
@@ -47,9 +50,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     xp = namespace(x, weight, *added)
     dtype = result_dtype(x, weight, *added)
     x, weight, *added = (xp.astype(a, compute_dtype(xp, dtype), copy=False) for a in (x, weight, *added))
-    y = _around.linear(x, weight, *added) if added else _around.linear(x, weight, None)
-    if y is None:
-        y = x @ weight
-        for b in added:
-            y = y + b
+    y = x @ weight
+    for b in added:
+        y = y + b
     return xp.astype(y, dtype, copy=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional import _around
@@ -46,11 +48,11 @@ def layer_norm(
     ----------
     Ba, Kiros and Hinton (2016), "Layer normalization", https://arxiv.org/abs/1607.06450.
     """
-    x, residual, weight, bias, dtype = _checked(x, residual, weight, bias, eps)
-    asked = _around.compute("layer_norm", x, (residual, weight, bias), float(eps))
+    asked = _asked("layer_norm", x, residual, weight, bias, eps)
     if asked is not None:
         return asked
-    xp, x = namespace(x), _sum(x, residual, dtype)
+    x, weight, bias, dtype = _checked(x, residual, weight, bias, eps)
+    xp = namespace(x)
     centred = x - xp.mean(x, axis=-1, keepdims=True)
     variance = xp.mean(centred * centred, axis=-1, keepdims=True)
     normal = centred / xp.sqrt(variance + eps)
@@ -94,19 +96,30 @@ def rms_norm(x: Array, weight: Array | None = None, *, eps: float = 1e-6, residu
     >>> rms_norm([1.0, 7.0], eps=0.0)  # the mean of the squares is 25
     array([0.2, 1.4])
     """
-    x, residual, weight, _, dtype = _checked(x, residual, weight, None, eps)
-    asked = _around.compute("rms_norm", x, (residual, weight, None), float(eps))
+    asked = _asked("rms_norm", x, residual, weight, None, eps)
     if asked is not None:
         return asked
-    xp, x = namespace(x), _sum(x, residual, dtype)
+    x, weight, _, dtype = _checked(x, residual, weight, None, eps)
+    xp = namespace(x)
     normal = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + eps)
     if weight is not None:
         normal = normal * weight
     return xp.astype(normal, dtype, copy=False)
 
 
+def _asked(
+    norm: str, x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float
+) -> Array | None:
+    """Return what the kernel makes of arguments that are all well; None where it makes nothing of them."""
+    if not isinstance(x, np.ndarray) or not x.shape or not x.shape[-1] or not 0 <= eps < math.inf:
+        return None
+    if residual is not None and getattr(residual, "dtype", None) != x.dtype:
+        return None
+    return _around.compute(norm, x, (residual,), (weight, bias), (float(eps),))
+
+
 def _checked(x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float) -> Any:
-    """Return the arrays, x and the residual in their common dtype, and that dtype."""
+    """Return x with the residual added, in the precision to compute in; weight and bias; the dtype of the result."""
     x = as_array(x, "x")
     weight = None if weight is None else as_array(weight, "weight")
     bias = None if bias is None else as_array(bias, "bias")
@@ -117,20 +130,11 @@ def _checked(x: Array, residual: Array | None, weight: Array | None, bias: Array
             raise RegardError(f"{name} {tuple(parameter.shape)} needs one entry for each feature of x {tuple(x.shape)}")
     if not 0 <= eps < math.inf:
         raise RegardError(f"eps must be a finite number of at least 0, got {eps}")
-    if residual is None:
-        dtype = result_dtype(x)
-    else:
-        residual = as_array(residual, "residual")
-        if tuple(residual.shape) != tuple(x.shape):
-            raise RegardError(f"residual {tuple(residual.shape)} is added to x {tuple(x.shape)}; both need one shape")
-        dtype = result_dtype(x, residual)
-        residual = namespace(x, residual).astype(residual, dtype, copy=False)
-    return namespace(x).astype(x, dtype, copy=False), residual, weight, bias, dtype
-
-
-def _sum(x: Array, residual: Array | None, dtype: Any) -> Array:
-    """Return x and what is added to it in the precision to compute in."""
-    xp = namespace(x)
-    work = compute_dtype(xp, dtype)
-    x = xp.astype(x, work, copy=False)
-    return x if residual is None else x + xp.astype(residual, work, copy=False)
+    added = [] if residual is None else [as_array(residual, "residual")]
+    if any(tuple(a.shape) != tuple(x.shape) for a in added):
+        raise RegardError(f"residual {tuple(added[0].shape)} is added to x {tuple(x.shape)}; both need one shape")
+    xp, dtype = namespace(x, *added), result_dtype(x, *added)
+    x, *added = (xp.astype(a, compute_dtype(xp, dtype), copy=False) for a in (x, *added))
+    for a in added:
+        x = x + a
+    return x, weight, bias, dtype

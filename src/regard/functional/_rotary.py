@@ -104,7 +104,7 @@ def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Ar
         raise RegardError(f"x {tuple(x.shape)} cannot be turned by cos {tuple(cos.shape)} and sin {tuple(sin.shape)}")
     work = compute_dtype(xp, dtype)
     x, cos, sin = xp.astype(x, dtype, copy=False), *(xp.astype(array, work, copy=False) for array in (cos, sin))
-    asked = _around.compute("rotate", x, (cos, sin), interleaved)
+    asked = _around.rotate(x, cos, sin, interleaved)
     if asked is not None:
         return asked
     wide = xp.astype(x, work, copy=False)

@@ -111,9 +111,9 @@ class LayerNorm(Layer):
         embed_dim, dtype = whole_number("embed_dim", embed_dim, 1), float_dtype(dtype)
         return cls(np.ones(embed_dim, dtype), np.zeros(embed_dim, dtype), eps)
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return ``... E`` for x ``... E``."""
-        y: np.ndarray = F.layer_norm(x, self.weight, self.bias, eps=self.eps)
+    def __call__(self, x: np.ndarray, *, residual: np.ndarray | None = None) -> np.ndarray:
+        """Return ``... E`` for x ``... E``; of x + residual, where there is one."""
+        y: np.ndarray = F.layer_norm(x, self.weight, self.bias, eps=self.eps, residual=residual)
         return y
 
     forward = __call__
@@ -175,7 +175,7 @@ class FeedForward(Layer):
     up_proj : Linear, ``E F``
     down_proj : Linear, ``F E``
     activation : str
-        ``"gelu"``, ``"gelu_new"`` (tanh formula) or ``"relu"``.
+        ``"gelu"``, ``"gelu_new"`` (tanh formula), ``"silu"`` or ``"relu"``.
     """
 
     up_proj: Linear
