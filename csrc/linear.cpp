@@ -9,16 +9,19 @@
 namespace regard::REGARD_ISA {
 namespace {
 
-constexpr ptrdiff_t PANEL = 64;   // outputs of a task
-constexpr ptrdiff_t DEPTH = 512;  // inputs of a packed panel, which then stays in the second cache
-constexpr ptrdiff_t HEIGHT = 256; // rows of x of a task
+constexpr ptrdiff_t PANEL = 64;     // outputs of a task
+constexpr ptrdiff_t FEW = 48;       // rows: up to so many, dot products are quicker
+constexpr ptrdiff_t STREAM = 96;    // the same with few rows
+constexpr ptrdiff_t DEPTH = 512;    // inputs of a packed panel, which then stays in the second cache
+constexpr ptrdiff_t HEIGHT = 256;  // rows of x of a task
+constexpr ptrdiff_t AHEAD = 16384;  // bytes, at least, by which weights are called for early
 
 // A tile of dot products has as many sums as a vector has lanes, so that they end up in one vector.
 template <class T> constexpr int OUTPUTS = LANES<T> < 4 ? LANES<T> : 4;
 template <class T> constexpr int INPUTS = LANES<T> / OUTPUTS<T>;  // rows of x
 
-bool by_dots(const Linear& call) { return call.weight_row == 1 && call.rows <= 48; }
-bool is_packed(const Linear& call) { return call.weight_column != 1 || call.rows > 48; }
+bool by_dots(const Linear& call) { return call.weight_row == 1 && call.rows <= FEW; }
+bool is_packed(const Linear& call) { return call.weight_column != 1 || call.rows > FEW; }
 
 // The sum of each of LANES vectors, in order: each stage adds halves of vectors and leaves half as many.
 template <class T> REGARD_INLINE V<T> sums_of(V<T> (&x)[LANES<T>]) {
@@ -41,7 +44,7 @@ void dots(const T* const (&x)[INPUTS<T>], const T* const (&w)[OUTPUTS<T>], ptrdi
 #pragma GCC unroll 4
     for (int j = 0; j < OUTPUTS<T>; ++j) {
       of_w[j] = load<T>(w[j] + t);
-      __builtin_prefetch(w[j] + t + ahead);
+      __builtin_prefetch(w[j] + t + ahead, 0, 2);  // into the second cache
     }
 #pragma GCC unroll 4
     for (int i = 0; i < INPUTS<T>; ++i) {
@@ -62,17 +65,27 @@ template <class T> void few_rows(const Linear& call, ptrdiff_t start, ptrdiff_t 
   const T* w = reinterpret_cast<const T*>(call.weight);
   const T* bias = reinterpret_cast<const T*>(call.bias);
   T* out = reinterpret_cast<T*>(call.output);
+  const ptrdiff_t step = OUTPUTS<T> * call.weight_column, bytes = larger<ptrdiff_t>(step * ptrdiff_t(sizeof(T)), 1);
+  const ptrdiff_t ahead = blocks_of(AHEAD, bytes) * step;
+  for (ptrdiff_t at = 0; at < AHEAD; at += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(w + start * call.weight_column) + at, 0, 2);
   for (ptrdiff_t n = start; n < start + count; n += OUTPUTS<T>) {
     const T* of_w[OUTPUTS<T>];  // what is beyond the last row repeats it
+    T added[OUTPUTS<T>] = {};
+    for (int j = 0; bias && j < OUTPUTS<T>; ++j) added[j] = bias[smaller<ptrdiff_t>(n + j, call.columns - 1)];
     for (int j = 0; j < OUTPUTS<T>; ++j) of_w[j] = w + smaller<ptrdiff_t>(n + j, call.columns - 1) * call.weight_column;
     for (ptrdiff_t m = 0; m < call.rows; m += INPUTS<T>) {
       const T* of_x[INPUTS<T>];
       for (int i = 0; i < INPUTS<T>; ++i) of_x[i] = x + smaller<ptrdiff_t>(m + i, call.rows - 1) * call.x_row;
       T sums[LANES<T>];
-      dots<T>(of_x, of_w, call.depth, OUTPUTS<T> * call.weight_column, sums);
-      for (int i = 0; i < INPUTS<T> && m + i < call.rows; ++i)
-        for (int j = 0; j < OUTPUTS<T> && n + j < start + count; ++j)
-          out[(m + i) * call.columns + n + j] = sums[i * OUTPUTS<T> + j] + (bias ? bias[n + j] : T(0));
+      dots<T>(of_x, of_w, call.depth, ahead, sums);
+      const ptrdiff_t width = smaller<ptrdiff_t>(OUTPUTS<T>, start + count - n);
+      for (int i = 0; i < INPUTS<T> && m + i < call.rows; ++i) {
+        for (int j = 0; j < OUTPUTS<T>; ++j) sums[i * OUTPUTS<T> + j] += added[j];
+        T* to = out + (m + i) * call.columns + n;
+        if (width == OUTPUTS<T>) __builtin_memcpy(to, sums + i * OUTPUTS<T>, OUTPUTS<T> * sizeof(T));
+        else for (ptrdiff_t j = 0; j < width; ++j) to[j] = sums[i * OUTPUTS<T> + j];
+      }
     }
   }
 }
@@ -130,11 +143,12 @@ void many_rows(const Linear& call, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t st
       out[i * call.columns + j] = sums[i * sums_row + j] + (bias ? bias[start + j] : T(0));
 }
 
+ptrdiff_t outputs(const Linear& call) { return by_dots(call) ? STREAM : PANEL; }
 ptrdiff_t row_blocks(const Linear& call) { return by_dots(call) ? 1 : blocks_of(call.rows, HEIGHT); }
 
 template <class T> void do_task(const Linear& call, ptrdiff_t task, void* memory) {
-  const ptrdiff_t blocks = row_blocks(call), start = task / blocks * PANEL;
-  const ptrdiff_t count = smaller(PANEL, call.columns - start);
+  const ptrdiff_t blocks = row_blocks(call), start = task / blocks * outputs(call);
+  const ptrdiff_t count = smaller(outputs(call), call.columns - start);
   if (by_dots(call)) return few_rows<T>(call, start, count);
   const ptrdiff_t height = smaller(HEIGHT, round_up(blocks_of(call.rows, blocks), ROWS));  // of equal size
   const ptrdiff_t first = task % blocks * height;
@@ -144,7 +158,7 @@ template <class T> void do_task(const Linear& call, ptrdiff_t task, void* memory
 }  // namespace
 
 ptrdiff_t linear_tasks(const Linear& call) {
-  return call.rows ? blocks_of(call.columns, PANEL) * row_blocks(call) : 0;
+  return call.rows ? blocks_of(call.columns, outputs(call)) * row_blocks(call) : 0;
 }
 
 size_t linear_scratch(const Linear& call) {
