@@ -5,8 +5,9 @@
 namespace regard {
 namespace {
 
-#define REGARD_TABLE(isa, name, lanes) \
-  {name, lanes, isa::forward_tasks, isa::forward_scratch, isa::forward, isa::multiply_adds}
+#define REGARD_TABLE(isa, name, lanes)                                                                \
+  {name,             lanes,             isa::forward_tasks, isa::forward_scratch, isa::forward,      \
+   isa::few_scratch, isa::few_partials, isa::few,           isa::few_together,    isa::multiply_adds}
 
 const std::vector<Kernels>& available() {
   static const std::vector<Kernels> all = [] {
