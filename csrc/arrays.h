@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -44,12 +45,15 @@ template <class X> void check_kind(const char* name, const X& x, Kind kind) {
 
 inline Kind computed(Kind kind) { return kind == Kind::float64 ? Kind::float64 : Kind::float32; }
 
-// Do the tasks on all threads, without Python's lock; Ctrl-C ends it between two tasks.
-template <class Work> void run(ptrdiff_t tasks, size_t scratch, Work work) {
+constexpr double WORTH_A_THREAD = 500'000;  // multiply-adds: some 20 microseconds
+
+// Do the tasks on all threads, without Python's lock; Ctrl-C ends it between two tasks. `cost`, in multiply-adds, says
+// how many threads are worth waking.
+template <class Work> void run(ptrdiff_t tasks, double cost, size_t scratch, Work work) {
   bool interrupted = false, done;
   {
     nb::gil_scoped_release release;
-    done = parallel(tasks, scratch, work, [&] {
+    done = parallel(tasks, int(std::min(1 + cost / WORTH_A_THREAD, 1024.0)), scratch, work, [&] {
       nb::gil_scoped_acquire acquire;
       return interrupted = PyErr_CheckSignals() != 0;
     });

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -80,6 +81,19 @@ class Operands {
   std::vector<Array> kept_;  // what the operands point into stays while they are there
 };
 
+// How many consecutive heads have the same keys and values.
+ptrdiff_t sharing(const Attention& a) {
+  const auto same = [&](ptrdiff_t one, ptrdiff_t other) {
+    return a.k.offsets[one] == a.k.offsets[other] && (!a.v || a.v.offsets[one] == a.v.offsets[other]);
+  };
+  ptrdiff_t count = 1;
+  while (count < a.heads && same(0, count)) ++count;
+  if (a.heads % count != 0) return 1;
+  for (ptrdiff_t head = 0; head < a.heads; ++head)
+    if (!same(head, head / count * count)) return 1;
+  return count;
+}
+
 // The arguments of a call of attention, and its operands' places.
 struct Call {
   Operands operands;
@@ -109,6 +123,7 @@ Call call_of(Shape heads, Kind kind, Array q, Array k, Some v, double scale, dou
   a.bias = of("bias", bias, wide, 2, a.queries, a.keys);
   a.diagonal = of("diagonal", diagonal, wide, 1, a.queries + a.keys - 1 + QUERIES, 0);
   a.sinks = of("sinks", sinks, wide, 0, 0, 0);
+  a.sharing = sharing(a);
   a.scale = scale, a.softcap = softcap, a.dropout = dropout, a.seed = seed, a.kept = kept;
   const Shape lead = score_heads ? *score_heads : call.operands.heads();
   Shape strides(lead.size(), 1);
@@ -131,7 +146,16 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   a.total = call.operands.of("total", total, wide, 1, a.queries, 0);
   if (bool(a.output) != bool(a.v) || bool(a.highest) != bool(a.total)) refuse("the output", "does not fit");
   const Kernels& isa = kernels();
-  run(isa.forward_tasks(a), isa.forward_scratch(a), [&](ptrdiff_t task, void* room) { isa.forward(a, task, room); });
+  const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.features + a.value_features + 20);
+  if (few_rows(a) > FEW_ROWS) {
+    run(isa.forward_tasks(a), cost, isa.forward_scratch(a), [&](ptrdiff_t task, void* room) { isa.forward(a, task, room); });
+    return;
+  }
+  const std::unique_ptr<char[]> partials(new char[isa.few_partials(a)]);
+  a.partials = partials.get();
+  run(a.heads / a.sharing * few_chunks(a), cost, isa.few_scratch(a), [&](ptrdiff_t task, void* room) { isa.few(a, task, room); });
+  run(a.heads * a.queries, double(a.heads * a.queries) * double(few_chunks(a) * a.value_features), 0, [&](ptrdiff_t task, void*) { isa.few_together(a, task); });
+  a.partials = nullptr;
 }
 
 // Fused multiply-adds a second, of float32 on one thread: the best of a few tries.

@@ -80,7 +80,8 @@ void around(Around::What what, const Writable& output, const Array& x, const Som
       is_one_row(call.output, call.columns))
     call.columns *= call.rows, call.rows = 1;
   const Kernels& isa = kernels();
-  run(isa.around_tasks(call), isa.around_scratch(call), [&](ptrdiff_t task, void* room) { isa.around(call, task, room); });
+  const double cost = double(call.rows) * double(call.columns) * 20;  // of a number, about
+  run(isa.around_tasks(call), cost, isa.around_scratch(call), [&](ptrdiff_t task, void* room) { isa.around(call, task, room); });
 }
 
 void linear(const Writable& output, const Array& x, const Array& weight, const Some& bias) {
@@ -107,7 +108,8 @@ void linear(const Writable& output, const Array& x, const Array& weight, const S
   call.x = place(x), call.weight = place(weight), call.bias = bias ? place(*bias) : nullptr;
   call.output = static_cast<char*>(output.data());
   const Kernels& isa = kernels();
-  run(isa.linear_tasks(call), isa.linear_scratch(call), [&](ptrdiff_t task, void* room) { isa.linear(call, task, room); });
+  const double cost = double(call.rows) * double(call.depth) * double(call.columns);
+  run(isa.linear_tasks(call), cost, isa.linear_scratch(call), [&](ptrdiff_t task, void* room) { isa.linear(call, task, room); });
 }
 
 template <Around::What what> void bend(const Writable& output, const Array& x, const Some& bias, Kind of_16_bits) {

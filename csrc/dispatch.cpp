@@ -5,10 +5,11 @@
 namespace regard {
 namespace {
 
-#define REGARD_TABLE(isa, name, lanes) \
-  {name, lanes, isa::forward_tasks, isa::forward_scratch, isa::forward, \
-   isa::around_tasks, isa::around_scratch, isa::around, isa::linear_tasks, isa::linear_scratch, isa::linear, \
-   isa::multiply_adds}
+#define REGARD_TABLE(isa, name, lanes)                                                               \
+  {name,              lanes,               isa::forward_tasks, isa::forward_scratch, isa::forward,   \
+   isa::few_scratch,  isa::few_partials,   isa::few,           isa::few_together,                    \
+   isa::around_tasks, isa::around_scratch, isa::around,                                              \
+   isa::linear_tasks, isa::linear_scratch, isa::linear,        isa::multiply_adds}
 
 const std::vector<Kernels>& available() {
   static const std::vector<Kernels> all = [] {

@@ -60,7 +60,7 @@ void dots(const T* const (&x)[INPUTS<T>], const T* const (&w)[OUTPUTS<T>], ptrdi
   store<T>(sums, sums_of<T>(tile));
 }
 
-template <class T> void few_rows(const Linear& call, ptrdiff_t start, ptrdiff_t count) {
+template <class T> void stream(const Linear& call, ptrdiff_t start, ptrdiff_t count) {
   const T* x = reinterpret_cast<const T*>(call.x);
   const T* w = reinterpret_cast<const T*>(call.weight);
   const T* bias = reinterpret_cast<const T*>(call.bias);
@@ -149,7 +149,7 @@ ptrdiff_t row_blocks(const Linear& call) { return by_dots(call) ? 1 : blocks_of(
 template <class T> void do_task(const Linear& call, ptrdiff_t task, void* memory) {
   const ptrdiff_t blocks = row_blocks(call), start = task / blocks * outputs(call);
   const ptrdiff_t count = smaller(outputs(call), call.columns - start);
-  if (by_dots(call)) return few_rows<T>(call, start, count);
+  if (by_dots(call)) return stream<T>(call, start, count);
   const ptrdiff_t height = smaller(HEIGHT, round_up(blocks_of(call.rows, blocks), ROWS));  // of equal size
   const ptrdiff_t first = task % blocks * height;
   if (first < call.rows) many_rows<T>(call, first, smaller(height, call.rows - first), start, count, memory);
