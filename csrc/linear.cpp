@@ -23,19 +23,32 @@ template <class T> constexpr int INPUTS = LANES<T> / OUTPUTS<T>;  // rows of x
 bool by_dots(const Linear& call) { return call.weight_row == 1 && call.rows <= FEW; }
 bool is_packed(const Linear& call) { return call.weight_column != 1 || call.rows > FEW; }
 
-// The sum of each of LANES vectors, in order: each stage adds halves of vectors and leaves half as many.
-template <class T> REGARD_INLINE V<T> sums_of(V<T> (&x)[LANES<T>]) {
-  typedef typename CountTo<LANES<T>>::type All;
-#pragma GCC unroll 8
-  for (int half = LANES<T> / 2; half > 0; half /= 2)
-#pragma GCC unroll 8
-    for (int i = 0; i < half; ++i)
-      x[i] = first_halves<V<T>, LANES<T>>(x[i], x[i + half], All{}) +
-             second_halves<V<T>, LANES<T>>(x[i], x[i + half], All{});
-  return x[0];
+// Pairs of vectors are folded: pieces of `unit` numbers from the lower, or the upper, halves of blocks of each, in turn.
+// The blocks are those of 16 bytes, inside which this is cheap, as long as they hold two pieces.
+template <class T, int unit, bool upper> constexpr int from_place(int to) {
+  constexpr int small = 16 / int(sizeof(T)), block = 2 * unit <= small ? small : LANES<T>;
+  const int piece = to % block / unit, of_block = piece / 2 + (upper ? block / unit / 2 : 0);
+  return to / block * block + of_block * unit + to % unit + (piece % 2 ? LANES<T> : 0);
 }
 
-template <class T>
+template <class T, int unit, int... I> REGARD_INLINE V<T> folded(V<T> a, V<T> b, Numbers<I...>) {
+  return __builtin_shufflevector(a, b, from_place<T, unit, false>(I)...) +
+         __builtin_shufflevector(a, b, from_place<T, unit, true>(I)...);
+}
+
+// The sum of each of LANES vectors, in order: each stage leaves half as many, whose pieces are twice as long.
+template <class T, int unit> REGARD_INLINE V<T> sums_of(V<T> (&x)[LANES<T>]) {
+  if constexpr (unit == LANES<T>) {
+    return x[0];
+  } else {
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES<T> / unit / 2; ++i)
+      x[i] = folded<T, unit>(x[2 * i], x[2 * i + 1], typename CountTo<LANES<T>>::type{});
+    return sums_of<T, 2 * unit>(x);
+  }
+}
+
+template <class T, bool ahead_too>
 void dots(const T* const (&x)[INPUTS<T>], const T* const (&w)[OUTPUTS<T>], ptrdiff_t depth, ptrdiff_t ahead, T* sums) {
   V<T> tile[LANES<T>] = {};
   ptrdiff_t t = 0;
@@ -44,7 +57,7 @@ void dots(const T* const (&x)[INPUTS<T>], const T* const (&w)[OUTPUTS<T>], ptrdi
 #pragma GCC unroll 4
     for (int j = 0; j < OUTPUTS<T>; ++j) {
       of_w[j] = load<T>(w[j] + t);
-      __builtin_prefetch(w[j] + t + ahead, 0, 2);  // into the second cache
+      if (ahead_too) __builtin_prefetch(w[j] + t + ahead, 0, 2);  // into the second cache
     }
 #pragma GCC unroll 4
     for (int i = 0; i < INPUTS<T>; ++i) {
@@ -57,7 +70,7 @@ void dots(const T* const (&x)[INPUTS<T>], const T* const (&w)[OUTPUTS<T>], ptrdi
     for (int i = 0; i < INPUTS<T>; ++i)
       for (int j = 0; j < OUTPUTS<T>; ++j)
         tile[i * OUTPUTS<T> + j] += load_some<T>(x[i] + t, depth - t) * load_some<T>(w[j] + t, depth - t);
-  store<T>(sums, sums_of<T>(tile));
+  store<T>(sums, sums_of<T, 1>(tile));
 }
 
 template <class T> void stream(const Linear& call, ptrdiff_t start, ptrdiff_t count) {
@@ -78,7 +91,8 @@ template <class T> void stream(const Linear& call, ptrdiff_t start, ptrdiff_t co
       const T* of_x[INPUTS<T>];
       for (int i = 0; i < INPUTS<T>; ++i) of_x[i] = x + smaller<ptrdiff_t>(m + i, call.rows - 1) * call.x_row;
       T sums[LANES<T>];
-      dots<T>(of_x, of_w, call.depth, ahead, sums);
+      if (m == 0) dots<T, true>(of_x, of_w, call.depth, ahead, sums);
+      else dots<T, false>(of_x, of_w, call.depth, ahead, sums);
       const ptrdiff_t width = smaller<ptrdiff_t>(OUTPUTS<T>, start + count - n);
       for (int i = 0; i < INPUTS<T> && m + i < call.rows; ++i) {
         for (int j = 0; j < OUTPUTS<T>; ++j) sums[i * OUTPUTS<T> + j] += added[j];
