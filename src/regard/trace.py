@@ -180,12 +180,14 @@ class Trace:
         return self._only is None or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._only)
 
     def _is_edited(self, full: str) -> bool:
-        return any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
+        return bool(self._edit) and any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
 
     def _has_edited_map(self, full: str) -> bool:
         """Tell whether a step between the queries and the weights beside `full` is edited."""
         scope = full.rpartition(".")[0]
-        return any(self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in WHOLE_MAPS)
+        return bool(self._edit) and any(
+            self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in WHOLE_MAPS
+        )
 
     # Looking
 

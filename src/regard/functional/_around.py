@@ -57,9 +57,11 @@ def rotate(x: Array, cos: Array, sin: Array, interleaved: bool) -> np.ndarray | 
 def linear(x: Array, weight: Array, bias: Array | None) -> np.ndarray | None:
     """Return x · W + b as the kernel multiplies; None where NumPy's BLAS is to do it, or where they do not fit."""
     kernel = kernels.native()
-    if kernel is None or not isinstance(x, np.ndarray) or not isinstance(weight, np.ndarray):
+    if kernel is None or kernel.instruction_set() not in _AHEAD:
         return None
-    if x.dtype not in _LONG or weight.dtype != x.dtype or kernel.instruction_set() not in _AHEAD:
+    if not isinstance(x, np.ndarray) or not isinstance(weight, np.ndarray):
+        return None
+    if x.dtype not in _LONG or weight.dtype != x.dtype:
         return None
     if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[0]:
         return None
