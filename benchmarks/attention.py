@@ -15,6 +15,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,8 @@ def forward(rounds: int, smoke: bool) -> str:
         tensors = [torch.from_numpy(x) for x in (q, k, v)]
         times = alternate(
             {
-                "regard": lambda q=q, k=k, v=v, causal=causal: regard.attention(q, k, v, causal=causal),
-                "torch": lambda tensors=tensors, causal=causal: sdpa(*tensors, is_causal=causal),
+                "regard": partial(regard.attention, q, k, v, causal=causal),
+                "torch": partial(sdpa, *tensors, is_causal=causal),
             },
             rounds,
         )
@@ -82,8 +83,8 @@ def forward(rounds: int, smoke: bool) -> str:
         cells = HEADS * (length * (length + 1) / 2 if causal else length**2)
         share = 2 * dim * cells / times["regard"].median / peak
         rows.append([
-            str(dim), f"{length:,}", "causal" if causal else "full", str(times["regard"]), str(times["torch"]), str(ratio),
-            f"{100 * share:.0f}%",
+            str(dim), f"{length:,}", "causal" if causal else "full", str(times["regard"]), str(times["torch"]),
+            str(ratio), f"{100 * share:.0f}%",
         ])  # fmt: skip
         ratios.append(ratio)
     header = ["D", "n", "", "regard", "PyTorch", "times as fast", "of peak"]
@@ -113,7 +114,8 @@ def both_ways(rounds: int, smoke: bool) -> str:
         ratio = faster(times["regard"], times["torch"])
         ratios.append(ratio)
         rows.append([
-            str(dim), f"{length:,}", "causal" if causal else "full", str(times["regard"]), str(times["torch"]), str(ratio)
+            str(dim), f"{length:,}", "causal" if causal else "full", str(times["regard"]), str(times["torch"]),
+            str(ratio),
         ])  # fmt: skip
     header = ["D", "n", "", "regard", "PyTorch", "times as fast"]
     return f"## Forward and backward\n\n{summary(ratios)}\n\n{markdown(header, rows)}"
@@ -124,23 +126,22 @@ def peers(rounds: int, smoke: bool) -> str:
     rows = []
     for length, causal in ((128, False),) if smoke else ((128, False), (1024, False), (1024, True), (4096, True)):
         q, k, v = inputs(length, 64)
+        tensors = [torch.from_numpy(x) for x in (q, k, v)]
         contestants: dict[str, Callable[[], object]] = {
-            "regard": lambda q=q, k=k, v=v, causal=causal: regard.attention(q, k, v, causal=causal),
-            "PyTorch": lambda t=[torch.from_numpy(x) for x in (q, k, v)], causal=causal: sdpa(*t, is_causal=causal),
+            "regard": partial(regard.attention, q, k, v, causal=causal),
+            "PyTorch": partial(sdpa, *tensors, is_causal=causal),
             "JAX": of_jax(q, k, v, causal),
             "ONNX Runtime": of_onnx_runtime(q, k, v, causal),
-            "the lessons' NumPy": lambda q=q, k=k, v=v, causal=causal: of_lessons(q, k, v, causal),
+            "the lessons' NumPy": partial(of_lessons, q, k, v, causal),
         }
-        expected = contestants["the lessons' NumPy"]()
+        expected = of_lessons(q, k, v, causal)
         for name, call in contestants.items():
             np.testing.assert_allclose(np.asarray(call()), expected, atol=1e-4, err_msg=name)
         times = alternate(contestants, rounds)
-        for name in contestants:
-            if name != "regard":
-                rows.append([
-                    name, f"{length:,}", "causal" if causal else "full", str(times["regard"]), str(times[name]),
-                    str(faster(times["regard"], times[name])),
-                ])  # fmt: skip
+        ours = times.pop("regard")
+        for name, theirs in times.items():
+            kind = "causal" if causal else "full"
+            rows.append([name, f"{length:,}", kind, str(ours), str(theirs), str(faster(ours, theirs))])
     header = ["beside", "n", "", "regard", "peer", "times as fast"]
     return f"## Beside others\n\n{HEADS} heads, D = 64, float32.\n\n{markdown(header, rows)}"
 
@@ -215,16 +216,16 @@ def options(rounds: int, smoke: bool) -> str:
         plain: Callable[[], object]
         share = 1.0  # of the plain call's work
         if like.get("quarters"):
-            plain, share = (lambda: regard.attention(*quarter)), 4.0
+            plain, share = partial(regard.attention, *quarter), 4.0
         elif like.get("band"):
             width = like["band"]
             share = (width * (width + 1) / 2 + (length - width) * (width + 1)) / length**2
-            plain = lambda: regard.attention(q, k, v)  # noqa: E731
+            plain = partial(regard.attention, q, k, v)
         else:
-            plain = lambda like=like: regard.attention(q, k, v, **like)  # noqa: E731
-        call: Callable[[], object] = lambda given=given: regard.attention(q, k, v, **given)  # noqa: E731
+            plain = partial(regard.attention, q, k, v, **like)
+        call: Callable[[], object] = partial(regard.attention, q, k, v, **given)
         if name.endswith("lse too"):
-            call = lambda given=given: regard.attention_partial(q, k, v, **given)  # noqa: E731
+            call = partial(regard.attention_partial, q, k, v, **given)
         times = alternate({"with": call, "plain": plain}, rounds)
         cost = Ratio([a / b / share for a, b in zip(times["with"].rounds, times["plain"].rounds, strict=True)])
         rows.append([name, str(times["with"]), f"{1e3 * share * times['plain'].median:,.3f} ms", str(cost)])
@@ -241,8 +242,8 @@ def windows(rounds: int, smoke: bool) -> str:
     q, k, v = (x[:, :1] for x in inputs(length, 64))
     widths = (128, 256, 512, 1024)
     times = alternate(
-        {str(w): (lambda w=w: regard.attention(q, k, v, causal=True, window=(w, 0))) for w in widths}
-        | {"all": lambda: regard.attention(q, k, v, causal=True)},
+        {str(w): partial(regard.attention, q, k, v, causal=True, window=(w, 0)) for w in widths}
+        | {"all": partial(regard.attention, q, k, v, causal=True)},
         rounds,
     )
     rows = [[name, str(t), f"{t.median / times['256'].median:.2f}"] for name, t in times.items()]
@@ -257,8 +258,8 @@ def decode(rounds: int, smoke: bool) -> str:
         tensors = [torch.from_numpy(x) for x in (q, k, v)]
         times = alternate(
             {
-                "regard": lambda q=q, k=k, v=v: regard.attention(q, k, v),
-                "torch": lambda t=tensors: sdpa(*t, enable_gqa=True),
+                "regard": partial(regard.attention, q, k, v),
+                "torch": partial(sdpa, *tensors, enable_gqa=True),
             },
             rounds,
         )
@@ -283,9 +284,9 @@ def short_floats(rounds: int, smoke: bool) -> str:
             ]
             times = alternate(
                 {
-                    "short": lambda s=short, causal=causal: regard.attention(*s, causal=causal),
-                    "float32": lambda q=q, k=k, v=v, causal=causal: regard.attention(q, k, v, causal=causal),
-                    "torch": lambda t=theirs, causal=causal: sdpa(*t, is_causal=causal),
+                    "short": partial(regard.attention, *short, causal=causal),
+                    "float32": partial(regard.attention, q, k, v, causal=causal),
+                    "torch": partial(sdpa, *theirs, is_causal=causal),
                 },
                 rounds,
             )
@@ -311,7 +312,8 @@ def measure_memory(tokens: int) -> float:
     regard.attention(q[:256], k[:256], v[:256])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     output = regard.attention(q, k, v, causal=True, implementation="native")
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 1e6 - output.nbytes / 1e6
+    peak: float = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 1e6 - output.nbytes / 1e6
+    return peak
 
 
 def main() -> None:
@@ -331,8 +333,8 @@ def main() -> None:
     parts = [
         "# Attention",
         f"{machine()}; {THREADS} threads each. {versions('numpy', 'torch', 'jax', 'onnxruntime')}.\n"
-        f"The kernel runs on {native.instruction_set()}. Medians of {rounds} rounds that alternate, in brackets the middle "
-        "half of the rounds. Made by `nox -s bench`.",
+        f"The kernel runs on {native.instruction_set()}. Medians of {rounds} rounds that alternate, in brackets the "
+        "middle half of the rounds. Made by `nox -s bench`.",
         forward(rounds, smoke),
         both_ways(rounds, smoke),
         options(rounds, smoke),
