@@ -18,14 +18,16 @@ REGARD_INLINE ptrdiff_t place_of(const Lines& x, ptrdiff_t row) {
 // Numbers `start` to `start + count` of a row: where they are, or widened and gathered into `room`.
 template <class T> const T* line_of(const Lines& x, ptrdiff_t row, ptrdiff_t start, ptrdiff_t count, T* room) {
   const ptrdiff_t place = place_of(x, row) + start * x.column;
-  if (!is_short(x.kind) && x.column == 1) return reinterpret_cast<const T*>(x.data) + place;
-  as_stored<T>(x.kind, [&](auto stored) __attribute__((always_inline)) {
-    const auto* from = reinterpret_cast<const typename decltype(stored)::type*>(x.data) + place;
-    if (x.column == 1)
-      for (ptrdiff_t j = 0; j < count; ++j) room[j] = stored.read(from[j]);
+  if (!is_short(x.kind)) {
+    const T* from = reinterpret_cast<const T*>(x.data) + place;
+    if (x.column == 1) return from;
+    for (ptrdiff_t j = 0; j < count; ++j) room[j] = from[j * x.column];
+  } else if constexpr (sizeof(T) == 4) {
+    const uint16_t* from = reinterpret_cast<const uint16_t*>(x.data) + place;
+    if (x.column == 1) widen(x.kind, from, count, room);
     else
-      for (ptrdiff_t j = 0; j < count; ++j) room[j] = stored.read(from[j * x.column]);
-  });
+      for (ptrdiff_t j = 0; j < count; ++j) widen(x.kind, from + j * x.column, 1, room + j);
+  }
   return room;
 }
 
@@ -36,14 +38,15 @@ template <class T> T* line_for(const Lines& x, ptrdiff_t row, ptrdiff_t start, T
 }
 
 template <class T> void write_line(const T* from, const Lines& x, ptrdiff_t row, ptrdiff_t start, ptrdiff_t count) {
-  if (!is_short(x.kind) && x.column == 1) return;
-  as_stored<T>(x.kind, [&](auto stored) __attribute__((always_inline)) {
-    auto* to = reinterpret_cast<typename decltype(stored)::type*>(x.data) + place_of(x, row) + start * x.column;
-    if (x.column == 1)
-      for (ptrdiff_t j = 0; j < count; ++j) to[j] = stored.write(from[j]);
+  const ptrdiff_t place = place_of(x, row) + start * x.column;
+  if (!is_short(x.kind)) {
+    for (ptrdiff_t j = 0; x.column != 1 && j < count; ++j) reinterpret_cast<T*>(x.data)[place + j * x.column] = from[j];
+  } else if constexpr (sizeof(T) == 4) {
+    uint16_t* to = reinterpret_cast<uint16_t*>(x.data) + place;
+    if (x.column == 1) narrow(x.kind, from, count, to);
     else
-      for (ptrdiff_t j = 0; j < count; ++j) to[j * x.column] = stored.write(from[j]);
-  });
+      for (ptrdiff_t j = 0; j < count; ++j) narrow(x.kind, from + j, 1, to + j * x.column);
+  }
 }
 
 // The first `count` numbers of a vector; the others are 0.
