@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _measure import Times, faster, machine, markdown, versions
+
+from regard import kernels
 
 LENGTHS = (8, 32, 128, 512)
 THREADS = 2
@@ -131,7 +132,7 @@ def work(name: str) -> None:
         run(), run()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        run, times = runs[int(line)], []
+        run, times = runs[int(line)], list[float]()
         run()  # once unmeasured: what it needs is in the caches again
         until = time.perf_counter() + SECONDS
         while not times or time.perf_counter() < until:
@@ -141,7 +142,7 @@ def work(name: str) -> None:
         print(statistics.median(times), file=answers, flush=True)
 
 
-def measure(rounds: int) -> dict[str, dict[int, list[float]]]:
+def measure(rounds: int) -> dict[str, dict[int, Times]]:
     """Return the seconds of each, for each length, round by round."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(THREADS))
     workers = {
@@ -153,53 +154,47 @@ def measure(rounds: int) -> dict[str, dict[int, list[float]]]:
         for name in RUNS
     }  # fmt: skip
     try:
-        for name, worker in workers.items():
-            if not worker.stdout or worker.stdout.readline().strip() != "ready":
+        pipes = {name: (worker.stdin, worker.stdout) for name, worker in workers.items()}
+        for name, (_, answers) in pipes.items():
+            if not answers or answers.readline().strip() != "ready":
                 sys.exit(f"{name} does not run here")
-        times: dict[str, dict[int, list[float]]] = {name: {length: [] for length in LENGTHS} for name in RUNS}
+        times: dict[str, dict[int, Times]] = {name: {length: Times([]) for length in LENGTHS} for name in RUNS}
         for _ in range(rounds):
             for length in LENGTHS:
-                for name, worker in workers.items():
-                    assert worker.stdin and worker.stdout
-                    print(length, file=worker.stdin, flush=True)
-                    times[name][length].append(float(worker.stdout.readline()))
+                for name, (questions, answers) in pipes.items():
+                    print(length, file=questions, flush=True)
+                    times[name][length].rounds.append(float(answers.readline() if answers else "nan"))
         return times
     finally:
         for worker in workers.values():
             worker.terminate()
 
 
-def table(times: dict[str, dict[int, list[float]]]) -> str:
+def page(times: dict[str, dict[int, Times]]) -> str:
     """Return the measurement as Markdown."""
-    lines = [
-        f"| tokens | {' | '.join(RUNS)} | times as fast as the better | and recording every step |",
-        f"|---:|{'---:|' * (len(RUNS) + 2)}",
-    ]
+    rows = []
     for length in LENGTHS:
-        cells = [f"{1e3 * statistics.median(times[name][length]):.2f} ms" for name in RUNS]
-        for ours in ("regard", "regard, every step"):
-            best = [min(pair) for pair in zip(*(times[peer][length] for peer in PEERS), strict=True)]
-            ratios = sorted(b / a for a, b in zip(times[ours][length], best, strict=True))
-            middle = ratios[len(ratios) // 4 : len(ratios) - len(ratios) // 4]
-            cells.append(f"**{statistics.median(ratios):.2f}** ({middle[0]:.2f} to {middle[-1]:.2f})")
-        lines.append(f"| {length} | {' | '.join(cells)} |")
-    from regard import kernels
-
-    native = kernels.native()
-    kernel = f"kernel for {native.instruction_set()}" if native else "no kernel"
-    libraries = ", ".join(f"{n} {version(n)}" for n in ("torch", "transformers", "onnxruntime", "numpy"))
-    peak = f", {2 * THREADS * native.peak() / 1e9:.0f} GFLOP/s at best on {THREADS} threads" if native else ""
-    notes = [
-        "Medians of the time of one text, and the ratio within a round (median, and the middle half of the rounds).",
-        "`regard` records q, k and the log-sum-exp of every layer, `Trace(maps=True, only=\"*.attn.weights\")`;",
-        "*every step* all other taps too, `Trace(maps=True)`. transformers (eager, `output_attentions=True`) and ONNX",
-        "Runtime (exported from it, weights among the outputs) return the weights of every layer.",
-        "",
-        f"{len(times['regard'][LENGTHS[0]])} rounds, alternating, float32, {THREADS} threads each. "
-        f"{platform.system()} {platform.machine()}{peak}, {kernel}; Python {platform.python_version()}, {libraries}. "
-        "Made by `nox -s bench`.",
-    ]
-    return "\n".join(["# MiniLM with its attention recorded", "", *lines, "", *notes, ""])
+        best = Times([min(pair) for pair in zip(*(times[peer][length].rounds for peer in PEERS), strict=True)])
+        ratios = [f"{faster(times[ours][length], best)}" for ours in RUNS if ours not in PEERS]
+        rows.append([f"{length}", *(f"{times[name][length]}" for name in RUNS), *ratios])
+    native, rounds = kernels.native(), len(times["regard"][LENGTHS[0]].rounds)
+    kernel = f"The kernel runs on {native.instruction_set()}" if native else "There is no kernel"
+    return "\n".join(
+        [
+            "# MiniLM with its attention recorded",
+            "",
+            f"{machine()}; {THREADS} threads each. {versions('numpy', 'torch', 'transformers', 'onnxruntime')}.",
+            f"{kernel}. float32, one text, tokenization left out; medians of {rounds} rounds that alternate, in brackets",
+            "the middle half of the rounds. Made by `nox -s bench`.",
+            "",
+            '`regard` records q, k and the log-sum-exp of every layer, `Trace(maps=True, only="*.attn.weights")`;',
+            "*every step* all other taps too, `Trace(maps=True)`. transformers (eager, `output_attentions=True`) and ONNX",
+            "Runtime (exported from it, weights among the outputs) return the weights of every layer.",
+            "",
+            markdown(["tokens", *RUNS, "times as fast as the better peer", "and with every step"], rows),
+            "",
+        ]
+    )
 
 
 def main() -> None:
@@ -210,10 +205,10 @@ def main() -> None:
     if arguments.work:
         work(arguments.work)
         return
-    page = table(measure(3 if arguments.smoke else 30))
-    print(page)
+    text = page(measure(3 if arguments.smoke else 30))
+    print(text)
     if not arguments.smoke:
-        RESULTS.write_text(page, encoding="utf-8")
+        RESULTS.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -185,9 +185,7 @@ class Trace:
     def _has_edited_map(self, full: str) -> bool:
         """Tell whether a step between the queries and the weights beside `full` is edited."""
         scope = full.rpartition(".")[0]
-        return bool(self._edit) and any(
-            self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in WHOLE_MAPS
-        )
+        return bool(self._edit) and any(self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in WHOLE_MAPS)
 
     # Looking
 
