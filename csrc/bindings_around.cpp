@@ -84,8 +84,9 @@ void around(Around::What what, const Writable& output, const Array& x, const Som
   run(isa.around_tasks(call), cost, isa.around_scratch(call), [&](ptrdiff_t task, void* room) { isa.around(call, task, room); });
 }
 
-void linear(const Writable& output, const Array& x, const Array& weight, const Some& bias) {
+void linear(const Writable& output, const Array& x, const Array& weight, const Some& bias, Linear::Bend bend) {
   Linear call;
+  call.bend = bend;
   if (x.ndim() != 2 || weight.ndim() != 2 || output.ndim() != 2 || (bias && bias->ndim() != 1))
     refuse("x, weight and the output", "need two axes, bias one");
   call.rows = ptrdiff_t(x.shape(0)), call.depth = ptrdiff_t(x.shape(1)), call.columns = ptrdiff_t(weight.shape(1));
@@ -145,7 +146,12 @@ void bind_around(nb::module_& m) {
                      Kind of_16_bits) {
     around(interleaved ? Around::turn_neighbours : Around::turn_halves, output, x, {}, cos, sin, 0, of_16_bits);
   }, "output"_a, "x"_a, "cos"_a, "sin"_a, "interleaved"_a, is_short);
-  m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none());
+  nb::enum_<Linear::Bend>(m, "Bend")
+      .value("straight", Linear::straight)
+      .value("gelu", Linear::gelu)
+      .value("gelu_tanh", Linear::gelu_tanh)
+      .value("silu", Linear::silu);
+  m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "bend"_a = Linear::straight);
 }
 
 }  // namespace regard

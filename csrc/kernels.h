@@ -79,13 +79,15 @@ struct Around {
   double eps = 0;
 };
 
-// x W + b. Strides count numbers; the rows of the output lie one behind the other.
+// x W + b, bent at last. Strides count numbers; the rows of the output lie one behind the other.
 struct Linear {
+  enum Bend : int { straight, gelu, gelu_tanh, silu };
   ptrdiff_t rows, depth, columns;
   const char *x, *weight, *bias;
   ptrdiff_t x_row, weight_row, weight_column;
   char* output;
   Kind kind;  // of all
+  Bend bend = straight;
 };
 
 static inline ptrdiff_t few_rows(const Attention& call) { return call.sharing * call.queries; }

@@ -4,6 +4,7 @@
 // With few rows of x what takes its time is reading the weights. They are read once, in the order in which they lie,
 // and nothing is packed: where an output's weights are neighbours, by dot products, whose vectors run along the inputs.
 // With many rows a panel of weights is packed once and multiplied with all of them.
+#include "bends.h"
 #include "lines.h"
 
 namespace regard::REGARD_ISA {
@@ -157,16 +158,41 @@ void many_rows(const Linear& call, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t st
       out[i * call.columns + j] = sums[i * sums_row + j] + (bias ? bias[start + j] : T(0));
 }
 
+template <class T, class F> void bend(const Linear& call, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count, F f) {
+  for (ptrdiff_t i = first; i < first + rows; ++i) {
+    T* row = reinterpret_cast<T*>(call.output) + i * call.columns + start;
+    for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
+      store_up_to<T>(row + j, f(load_up_to<T>(row + j, n)), n);
+    });
+  }
+}
+
+// Bend what a task has found while it is still near.
+template <class T> void finish(const Linear& call, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count) {
+  switch (call.bend) {
+    case Linear::straight: break;
+    case Linear::gelu: bend<T>(call, first, rows, start, count, gelu<T>); break;
+    case Linear::gelu_tanh: bend<T>(call, first, rows, start, count, gelu_tanh<T>); break;
+    case Linear::silu: bend<T>(call, first, rows, start, count, silu<T>); break;
+  }
+}
+
 ptrdiff_t outputs(const Linear& call) { return by_dots(call) ? STREAM : PANEL; }
 ptrdiff_t row_blocks(const Linear& call) { return by_dots(call) ? 1 : blocks_of(call.rows, HEIGHT); }
 
 template <class T> void do_task(const Linear& call, ptrdiff_t task, void* memory) {
   const ptrdiff_t blocks = row_blocks(call), start = task / blocks * outputs(call);
   const ptrdiff_t count = smaller(outputs(call), call.columns - start);
-  if (by_dots(call)) return stream<T>(call, start, count);
+  if (by_dots(call)) {
+    stream<T>(call, start, count);
+    return finish<T>(call, 0, call.rows, start, count);
+  }
   const ptrdiff_t height = smaller(HEIGHT, round_up(blocks_of(call.rows, blocks), ROWS));  // of equal size
   const ptrdiff_t first = task % blocks * height;
-  if (first < call.rows) many_rows<T>(call, first, smaller(height, call.rows - first), start, count, memory);
+  if (first >= call.rows) return;
+  const ptrdiff_t rows = smaller(height, call.rows - first);
+  many_rows<T>(call, first, rows, start, count, memory);
+  finish<T>(call, first, rows, start, count);
 }
 
 }  // namespace

@@ -214,6 +214,17 @@ def test_the_linear_map_is_the_product(rng, instruction_set, rows, inputs, outpu
             assert (np.abs(output - (exact if bias is None else exact + b)) <= allowed).all()
 
 
+@pytest.mark.parametrize("rows", [3, 60])
+@pytest.mark.parametrize("name", ["gelu", "gelu_new", "silu", "relu"])
+def test_a_linear_map_may_end_in_a_bend(rng, monkeypatch, instruction_set, name, rows):
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, 20), (20, 71), (71,)))
+    ours = F.linear(x, np.asfortranarray(w), b, activation=name)
+    wide = formula(monkeypatch, lambda *a: F.linear(*a, activation=name), *(a.astype(np.float64) for a in (x, w, b)))
+    np.testing.assert_allclose(ours, wide, rtol=1e-5, atol=22 * np.finfo(np.float32).eps * 20)
+    with pytest.raises(RegardError, match="unknown activation 'mish'"):
+        F.linear(x, w, b, activation="mish")
+
+
 def test_any_number_of_threads_gives_the_same_product(rng, threads):
     w, b = rng.standard_normal((384, 1000)).astype(np.float32), rng.standard_normal(1000).astype(np.float32)
     for rows in (3, 40, 700):

@@ -17,6 +17,15 @@ _AXES = 8  # at most, in the kernel
 _LONG = {np.dtype(np.float32): np.float32, np.dtype(np.float64): np.float64}
 _AHEAD = frozenset({"AVX-512", "AVX2"})  # with which the kernel multiplies matrices at least as fast as a BLAS
 
+_BENDS = {
+    None: "straight",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+
 
 def compute(
     function: str,
@@ -54,10 +63,13 @@ def rotate(x: Array, cos: Array, sin: Array, interleaved: bool) -> np.ndarray | 
     return _asked("rotate", x, (cos, sin), (interleaved,))
 
 
-def linear(x: Array, weight: Array, bias: Array | None) -> np.ndarray | None:
-    """Return x · W + b as the kernel multiplies; None where NumPy's BLAS is to do it, or where they do not fit."""
+def linear(x: Array, weight: Array, bias: Array | None, bend: str | None) -> np.ndarray | None:
+    """Return x · W + b as the kernel multiplies, and bends where it knows how.
+
+    None where NumPy's BLAS is to multiply, or where they do not fit.
+    """
     kernel = kernels.native()
-    if kernel is None or kernel.instruction_set() not in _AHEAD:
+    if kernel is None or kernel.instruction_set() not in _AHEAD or bend not in _BENDS:
         return None
     if not isinstance(x, np.ndarray) or not isinstance(weight, np.ndarray):
         return None
@@ -72,7 +84,8 @@ def linear(x: Array, weight: Array, bias: Array | None) -> np.ndarray | None:
     *lead, inputs = x.shape
     outputs, rows = weight.shape[1], math.prod(lead)
     output = np.empty((rows, outputs), x.dtype)
-    kernel.linear(output, np.ascontiguousarray(_as_read(x)).reshape(rows, inputs), _as_read(weight), bias)
+    x = np.ascontiguousarray(_as_read(x)).reshape(rows, inputs)
+    kernel.linear(output, x, _as_read(weight), bias, getattr(kernel.Bend, _BENDS[bend]))
     return output.reshape(*lead, outputs)
 
 

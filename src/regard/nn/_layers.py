@@ -69,9 +69,9 @@ class Linear(Layer):
         weight = generator(rng).uniform(-limit, limit, (in_dim, out_dim)).astype(float_dtype(dtype))
         return cls(weight, np.zeros(out_dim, dtype) if bias else None)
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return ``... F`` for x ``... E``."""
-        y: np.ndarray = F.linear(x, self.weight, self.bias)
+    def __call__(self, x: np.ndarray, *, activation: str | None = None) -> np.ndarray:
+        """Return ``... F`` for x ``... E``; behind an activation, where one is named."""
+        y: np.ndarray = F.linear(x, self.weight, self.bias, activation=activation)
         return y
 
     forward = __call__
@@ -216,7 +216,7 @@ class FeedForward(Layer):
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``hidden`` (``... T F``) and ``output``."""
-        hidden = trace("hidden", F.activation(self.activation)(self.up_proj(x)), "... T F")
+        hidden = trace("hidden", self.up_proj(x, activation=self.activation), "... T F")
         output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
         return output
 
