@@ -6,7 +6,8 @@ namespace regard {
 namespace {
 
 #define REGARD_TABLE(isa, name, lanes) \
-  {name, lanes, isa::forward_tasks, isa::forward_scratch, isa::forward, isa::multiply_adds}
+  {name, lanes, isa::forward_tasks, isa::forward_scratch, isa::forward, isa::look_tasks, isa::look_scratch, isa::look, \
+   isa::multiply_adds}
 
 const std::vector<Kernels>& available() {
   static const std::vector<Kernels> all = [] {
