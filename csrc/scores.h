@@ -23,10 +23,6 @@ template <class T> class Scores {
     for (ptrdiff_t d = 0; d < call_.features; ++d)
       for (ptrdiff_t i = count & ~ptrdiff_t(LANES<T> - 1); i < lanes_; ++i) queries_[d * QUERIES + i] = 0;
     transposed<T>(rows_of<T>(call_.q, head, start, count, call_.features, room_), count, call_.features, queries_, QUERIES);
-    const T scale = T(call_.scale);
-    for (ptrdiff_t d = 0; d < call_.features; ++d)
-      for (ptrdiff_t i = 0; i < lanes_; i += LANES<T>)
-        store<T>(queries_ + d * QUERIES + i, load<T>(queries_ + d * QUERIES + i) * scale);
     find_limits();
   }
 
@@ -34,13 +30,14 @@ template <class T> class Scores {
   ptrdiff_t begin() const { return begin_; }
   ptrdiff_t end() const { return end_; }
   ptrdiff_t lanes() const { return lanes_; }
-  const T* packed_queries() const { return queries_; }  // [D][QUERIES], scaled
+  const T* packed_queries() const { return queries_; }  // [D][QUERIES]
 
   // scores[key][lane] of keys start <= j < start + count; those that are hidden are -infinity. `capped`, if there,
   // gets them before bias and mask.
   void of(ptrdiff_t start, ptrdiff_t count, T* scores, T* capped = nullptr) {
     const Matrix<T> keys = rows_of<T>(call_.k, head_, start, count, call_.features, room_);
-    product<T, Into::set>(keys, count, call_.features, queries_, QUERIES, scores, QUERIES, lanes_);
+    const T scale = T(call_.scale);
+    product<T, Into::scale>(keys, count, call_.features, queries_, QUERIES, scores, QUERIES, lanes_, &scale);
     if (call_.softcap > 0) cap(count, scores);
     if (capped)
       for (ptrdiff_t i = 0; i < count * QUERIES; i += LANES<T>) store<T>(capped + i, load<T>(scores + i));
