@@ -38,8 +38,9 @@ template <class T> class Shares {
     for (int i = 0; i < QUERIES; ++i) total_[i] = double(rows_.total[i]);
   }
 
-  // Know the largest of all scores before the first is added: their exponentials then need no factor.
+  // Know the largest of all scores before the first is added: only the sink, which is there already, then shrinks.
   void look_ahead(ptrdiff_t keys, ptrdiff_t lanes, const T* scores) {
+    const T sink = rows_.highest[0];
     constexpr int chains = 4;  // maxima that do not wait for each other
     for (ptrdiff_t i = 0; i < lanes; i += LANES<T>) {
       V<T> top[chains];
@@ -53,6 +54,8 @@ template <class T> class Shares {
       const V<T> held = at_most<T>(at_least<T>(top[0], splat(-FAR<T>)), splat(FAR<T>));
       store<T>(rows_.highest + i, top[0] == -INFINITE<T> ? top[0] : held);
     }
+    for (ptrdiff_t i = 0; sink != -INFINITE<T> && i < lanes; ++i)
+      total_[i] = __builtin_exp(double(sink) - double(rows_.highest[i]));
   }
 
   // Turn scores into exponentials relative to the largest so far, and add them up.
