@@ -120,15 +120,26 @@ template <> REGARD_INLINE V<double> slope_of_exp2<double>(V<double> f) {
 
 template <class T> REGARD_INLINE V<T> polynomial_of_exp2(V<T> f) { return slope_of_exp2<T>(f) * f + T(1); }
 
-// exp(x) for x <= 0, and somewhat above, with an error below 1 ulp; 0 where it is below the smallest number, and NaN for
-// NaN. exp(x) = 2^n exp(x - n ln 2) with a whole n. ln 2 is held in two numbers, the first of which has so few digits that
-// its product with n is exact, whether or not the compiler fuses it with the difference (Cody and Waite).
-template <class T> REGARD_INLINE V<T> rest_of_exp(V<T> x, V<T> n) {  // (x - n ln 2) / ln 2
-  constexpr T high = sizeof(T) == 4 ? T(0.693359375) : T(6.93147180369123816490e-1);
-  constexpr T low = sizeof(T) == 4 ? T(-2.12194440054690581e-4) : T(1.90821492927058770002e-10);
-  return ((x - n * high) - n * low) * T(1.44269504088896340736);
+// The rest of x log2(e) beside a whole number n near to it, as exact as if it had been rounded once: the product is held
+// in two numbers by a fused multiplication, or, where there is none, n log(2) is taken off x in two steps.
+template <class T> REGARD_INLINE V<T> rest_of(V<T> x, V<T> n) {
+  constexpr T log2_e = T(1.44269504088896340736);
+#if defined(__AVX512F__)  // told outright: where the product is also rounded, the compiler would not fuse it
+  constexpr T more = sizeof(T) == 4 ? T(1.92596298909e-8) : T(2.03552737409e-17);
+  if constexpr (sizeof(T) == 4) return V<T>(_mm512_fmsub_ps(__m512(x), __m512(splat(log2_e)), __m512(n))) + x * more;
+  else return V<T>(_mm512_fmsub_pd(__m512d(x), __m512d(splat(log2_e)), __m512d(n))) + x * more;
+#elif defined(__FMA__) || defined(__aarch64__)
+  constexpr T more = sizeof(T) == 4 ? T(1.92596298909e-8) : T(2.03552737409e-17);
+  return (x * log2_e - n) + x * more;
+#else
+  constexpr T log_2 = sizeof(T) == 4 ? T(0x1.63p-1) : T(0x1.62e42fefap-1);  // n times it is exact
+  constexpr T log_2_more = sizeof(T) == 4 ? T(-2.1219444005469058277e-4) : T(1.64659495828970812810e-12);
+  return ((x - n * log_2) - n * log_2_more) * log2_e;
+#endif
 }
 
+// exp(x) for x <= 0, and somewhat above, with an error below 1 ulp; 0 where it is below the smallest number, and NaN for
+// NaN. exp(x) = 2^(x log2 e), where the product is held in two numbers: n is whole, f the rest of the exact product.
 template <class T> REGARD_INLINE V<T> exp(V<T> x) {
   constexpr T log2_e = T(1.44269504088896340736);
 #if defined(__AVX512F__)
@@ -139,17 +150,17 @@ template <class T> REGARD_INLINE V<T> exp(V<T> x) {
     n = V<T>(_mm512_roundscale_ps(__m512(n), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   else
     n = V<T>(_mm512_roundscale_pd(__m512d(n), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  const V<T> p = polynomial_of_exp2<T>(rest_of_exp<T>(x, n));
+  const V<T> p = polynomial_of_exp2<T>(rest_of<T>(x, n));
   if constexpr (sizeof(T) == 4) return V<T>(_mm512_scalef_ps(__m512(p), __m512(n)));
   else return V<T>(_mm512_scalef_pd(__m512d(p), __m512d(n)));
 #else
   // Added to 1.5 * 2^(bits of the mantissa), a number is rounded to a whole one, which then stands in the low bits, from
   // where it is added to the exponent. What lies below the normal numbers becomes 0.
-  constexpr T shifter = sizeof(T) == 4 ? T(0x1.8p23) : T(0x1.8p52), lowest = sizeof(T) == 4 ? T(-87.33) : T(-708.39);
+  constexpr T shifter = sizeof(T) == 4 ? T(0x1.8p23) : T(0x1.8p52), lowest = sizeof(T) == 4 ? T(-87.3365) : T(-708.3964);
   constexpr int mantissa = sizeof(T) == 4 ? 23 : 52;
   const V<T> within = at_least<T>(x, splat(lowest));
-  const V<T> shifted = within * log2_e + shifter;
-  const V<T> p = polynomial_of_exp2<T>(rest_of_exp<T>(within, shifted - shifter));
+  const V<T> shifted = within * log2_e + shifter, n = shifted - shifter;
+  const V<T> p = polynomial_of_exp2<T>(rest_of<T>(within, n));
   const V<T> scaled = V<T>(V<Int<T>>(p) + (V<Int<T>>(shifted) << mantissa));
   return x < lowest ? V<T>{} : (x == x ? scaled : x);  // adding to the bits of NaN would lose it
 #endif
