@@ -28,6 +28,7 @@ template <class T> class Shares {
         share_(scratch.take<T>(QUERIES)),
         log_total_(scratch.take<T>(QUERIES)) {}
 
+  const T* highest() const { return rows_.highest; }
   const T* shift() const { return shift_; }
   const T* share() const { return share_; }
   const T* log_total() const { return log_total_; }
@@ -36,26 +37,6 @@ template <class T> class Shares {
   void begin(const Attention& call, ptrdiff_t head) {
     rows_.begin(call, head);
     for (int i = 0; i < QUERIES; ++i) total_[i] = double(rows_.total[i]);
-  }
-
-  // Know the largest of all scores before the first is added: only the sink, which is there already, then shrinks.
-  void look_ahead(ptrdiff_t keys, ptrdiff_t lanes, const T* scores) {
-    const T sink = rows_.highest[0];
-    constexpr int chains = 4;  // maxima that do not wait for each other
-    for (ptrdiff_t i = 0; i < lanes; i += LANES<T>) {
-      V<T> top[chains];
-      for (int n = 0; n < chains; ++n) top[n] = load<T>(rows_.highest + i);
-      ptrdiff_t j = 0;
-      for (; j + chains <= keys; j += chains)
-#pragma GCC unroll 4
-        for (int n = 0; n < chains; ++n) top[n] = at_least<T>(load<T>(scores + (j + n) * QUERIES + i), top[n]);
-      for (; j < keys; ++j) top[0] = at_least<T>(load<T>(scores + j * QUERIES + i), top[0]);
-      for (int n = 1; n < chains; ++n) top[0] = at_least<T>(top[n], top[0]);
-      const V<T> held = at_most<T>(at_least<T>(top[0], splat(-FAR<T>)), splat(FAR<T>));
-      store<T>(rows_.highest + i, top[0] == -INFINITE<T> ? top[0] : held);
-    }
-    for (ptrdiff_t i = 0; sink != -INFINITE<T> && i < lanes; ++i)
-      total_[i] = __builtin_exp(double(sink) - double(rows_.highest[i]));
   }
 
   // Turn scores into exponentials relative to the largest so far, and add them up.
@@ -187,7 +168,8 @@ template <class T> class Looker {
         scores_(look.call, scratch),
         shares_(scratch),
         largest_(look, scratch),
-        tile_(scratch.take<T>((holds_rows(look) ? larger<ptrdiff_t>(look.call.keys, KEYS) : KEYS) * QUERIES)),
+        tile_(scratch.take<T>((holds_rows(look) ? round_up(look.call.keys, KEYS) : KEYS) * QUERIES)),
+        known_(scratch.take<T>(holds_rows(look) ? (look.call.keys + PORTION) * QUERIES / PORTION : 0)),
         room_(scratch.take<T>(KEYS * QUERIES)),
         sums_(scratch.take<double>(3 * QUERIES)),
         received_(scratch.take<double>(look.sight == Sight::received ? keys_of_task(look.call) : 0)),
@@ -319,23 +301,39 @@ template <class T> class Looker {
     shares_.finish();
   }
 
+  // All weights of a few rows: their exponentials are kept, with the largest score that each portion knew of.
   void rows_of_weights() {
-    const ptrdiff_t begin = smaller(scores_.begin(), scores_.end()), end = scores_.end();
     shares_.begin(call_, head_);
-    for (ptrdiff_t j = begin; j < end; j += KEYS) scores_.of(j, smaller<ptrdiff_t>(KEYS, end - j), tile_ + j * QUERIES);
-    shares_.look_ahead(end - begin, scores_.lanes(), tile_ + begin * QUERIES);
-    shares_.add(end - begin, scores_.lanes(), tile_ + begin * QUERIES);
-    shares_.finish();
-    for (ptrdiff_t c = 0; c < call_.keys; c += KEYS) {
-      const ptrdiff_t keys = smaller<ptrdiff_t>(KEYS, call_.keys - c);
-      for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
-        const V<T> share = load<T>(shares_.share() + i);
-        for (ptrdiff_t j = c; j < c + keys; ++j) {
-          T* at = tile_ + j * QUERIES + i;
-          store<T>(at, (j >= begin && j < end ? load<T>(at) : V<T>{}) * share);
-        }
+    const ptrdiff_t end = larger(scores_.begin(), scores_.end());
+    in_blocks(scores_.begin(), end, [&](ptrdiff_t start, ptrdiff_t keys) {
+      scores_.of(start, keys, tile_ + start * QUERIES);
+      for (ptrdiff_t j = start; j < start + keys; j += PORTION) {
+        shares_.add(smaller(PORTION, start + keys - j), scores_.lanes(), tile_ + j * QUERIES);
+        for (int i = 0; i < QUERIES; ++i) known_[j / PORTION * QUERIES + i] = shares_.highest()[i];
       }
-      write(tile_ + c * QUERIES, c, keys);
+    });
+    shares_.finish();
+    const ptrdiff_t begin = scores_.begin() / KEYS * KEYS;
+    for (ptrdiff_t c = 0; c < call_.keys; c += KEYS) {
+      const ptrdiff_t columns = smaller<ptrdiff_t>(KEYS, call_.keys - c);
+      for (ptrdiff_t j = c; j < c + columns; j += PORTION)
+        share_out(j, smaller(PORTION, c + columns - j), j < begin ? 0 : smaller(PORTION, end - j));
+      write(tile_ + c * QUERIES, c, columns);
+    }
+  }
+
+  // Exponentials of a portion become weights; behind the first `seen` keys none is seen.
+  void share_out(ptrdiff_t start, ptrdiff_t keys, ptrdiff_t seen) {
+    for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
+      const V<T> share = load<T>(shares_.share() + i);
+      T* at = tile_ + start * QUERIES + i;
+      ptrdiff_t j = 0;
+      if (seen > 0) {
+        const V<T> known = load<T>(known_ + start / PORTION * QUERIES + i);
+        const V<T> times = exp<T>(known - load<T>(shares_.shift() + i)) * share;
+        for (; j < smaller(keys, seen); ++j) store<T>(at + j * QUERIES, load<T>(at + j * QUERIES) * times);
+      }
+      for (; j < keys; ++j) store<T>(at + j * QUERIES, V<T>{} * share);  // NaN where the row is
     }
   }
 
@@ -459,7 +457,7 @@ template <class T> class Looker {
   Scores<T> scores_;
   Shares<T> shares_;
   Largest<T> largest_;
-  T *tile_, *room_;
+  T *tile_, *known_, *room_;
   double *sums_, *received_, *cells_;
   ptrdiff_t head_ = 0, start_ = 0, count_ = 0;
 };
