@@ -83,7 +83,7 @@ def allowed(q, k, options, dtype):
 
 
 def pair(seed, dtype):
-    """Return a map by the kernel, the same by NumPy in float64, and how far scores and, relatively, weights may be off."""
+    """Return a map by the kernel, one by NumPy in float64, and how far scores and, relatively, weights may be off."""
     rng, q, k, options = drawn(seed)
     q, k = (x.astype(dtype) for x in (q, k))
     wide = [x.astype(np.float64) for x in (q, k)]
