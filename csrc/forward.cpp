@@ -9,24 +9,6 @@ namespace {
 // the finite ones are summed, and which infinities and NaN a query does see is put in at the end.
 enum Mark : uint8_t { plus = 1, minus = 2, not_a_number = 4 };
 
-template <class T> bool is_finite(Matrix<T> x, ptrdiff_t rows, ptrdiff_t columns) {
-  bool finite = true;
-  for (ptrdiff_t i = 0; i < rows; ++i) {
-    const T* row = x.data + i * x.row;
-    ptrdiff_t j = 0;
-    if (x.column == 1) {
-      V<T> zeros = {};
-      for (; j + LANES<T> <= columns; j += LANES<T>) {
-        const V<T> some = load<T>(row + j);
-        zeros += some - some;  // 0, or NaN for what is not finite
-      }
-      finite &= !any(zeros != 0);
-    }
-    for (; j < columns; ++j) finite &= row[j * x.column] - row[j * x.column] == 0;
-  }
-  return finite;
-}
-
 template <class T> class Block {
  public:
   Block(const Attention& call, Scratch& scratch)
@@ -65,6 +47,7 @@ template <class T> class Block {
     if (!marked_)
       for (ptrdiff_t i = 0; i < width * QUERIES; ++i) marks_[i] = 0;
     marked_ = true;
+    const Cells<T> cells(call_, head_);
     for (ptrdiff_t j = 0; j < count; ++j)
       for (ptrdiff_t f = 0; f < width; ++f) {
         const T x = values.data[j * values.row + f * values.column];
@@ -73,7 +56,7 @@ template <class T> class Block {
         if (finite) continue;
         const uint8_t mark = x != x ? not_a_number : x > 0 ? plus : minus;
         for (ptrdiff_t i = 0; i < count_; ++i)
-          if (scores_.sees(i, start + j)) marks_[f * QUERIES + i] |= mark;
+          if (cells.sees(start_ + i, start + j)) marks_[f * QUERIES + i] |= mark;
       }
     return {values_, width, 1};
   }

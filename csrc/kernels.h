@@ -12,6 +12,8 @@ enum class Kind : int { float32, float64, float16, bfloat16, boolean, int32 };
 
 constexpr int QUERIES = 64;  // of a block: as many lanes as the scores of one key have
 constexpr int KEYS = 96;     // of a block: its scores, 24 KB in float32, stay in the nearest caches
+constexpr int FEW_ROWS = 8;  // as few queries, of all the heads that share their keys, go another way (few.cpp),
+constexpr int FEW_KEYS = 512;  // with as many keys in a task
 
 // A matrix for each head, somewhere in memory. Strides and offsets are counted in elements; 0 repeats.
 struct Operand {
@@ -44,6 +46,9 @@ struct Attention {
   // may share their scores.
   ptrdiff_t first_query = 0, all_queries = 0;
   const ptrdiff_t* numbers = nullptr;  // of the scores of each head
+
+  ptrdiff_t sharing = 1;     // how many consecutive heads have the same keys and values
+  void* partials = nullptr;  // where few.cpp keeps what it has found
 
   Operand output;          // T Dv
   Operand highest, total;  // of each row, of the numbers computed with; weight = exp(score - highest) / total
@@ -84,7 +89,9 @@ struct Look {
   Operand pooled;     // row cells, column cells; float64
 };
 
-inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
+static inline ptrdiff_t few_rows(const Attention& call) { return call.sharing * call.queries; }
+static inline ptrdiff_t few_chunks(const Attention& call) { return (call.keys + FEW_KEYS - 1) / FEW_KEYS; }
+static inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
 
 // The functions that every instruction set has. A task is a part of the work that one thread does by itself; which
 // tasks there are depends on the call alone, so that any number of threads gives the same bits.
@@ -96,6 +103,11 @@ struct Kernels {
   size_t (*forward_scratch)(const Attention&);  // bytes that one thread needs
   void (*forward)(const Attention&, ptrdiff_t task, void* scratch);
 
+  size_t (*few_scratch)(const Attention&);
+  size_t (*few_partials)(const Attention&);  // bytes for `partials`
+  void (*few)(const Attention&, ptrdiff_t task, void* scratch);
+  void (*few_together)(const Attention&, ptrdiff_t row);
+
   ptrdiff_t (*look_tasks)(const Look&);
   size_t (*look_scratch)(const Look&);
   void (*look)(const Look&, ptrdiff_t task, void* scratch);
@@ -103,15 +115,19 @@ struct Kernels {
   double (*multiply_adds)(ptrdiff_t rounds);
 };
 
-#define REGARD_KERNELS(isa)                                                   \
-  namespace isa {                                                             \
-  ptrdiff_t forward_tasks(const Attention&);                                  \
-  size_t forward_scratch(const Attention&);                                   \
-  void forward(const Attention&, ptrdiff_t, void*);                           \
-  ptrdiff_t look_tasks(const Look&);                                          \
-  size_t look_scratch(const Look&);                                           \
-  void look(const Look&, ptrdiff_t, void*);                                   \
-  double multiply_adds(ptrdiff_t);                                            \
+#define REGARD_KERNELS(isa)                          \
+  namespace isa {                                    \
+  ptrdiff_t forward_tasks(const Attention&);         \
+  size_t forward_scratch(const Attention&);          \
+  void forward(const Attention&, ptrdiff_t, void*);  \
+  size_t few_scratch(const Attention&);              \
+  size_t few_partials(const Attention&);             \
+  void few(const Attention&, ptrdiff_t, void*);      \
+  void few_together(const Attention&, ptrdiff_t);    \
+  ptrdiff_t look_tasks(const Look&);                 \
+  size_t look_scratch(const Look&);                  \
+  void look(const Look&, ptrdiff_t, void*);          \
+  double multiply_adds(ptrdiff_t);                   \
   }
 REGARD_KERNELS(avx512)
 REGARD_KERNELS(avx2)

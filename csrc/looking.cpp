@@ -111,20 +111,21 @@ template <class T> class Largest {
         keys_(scratch.take<int32_t>(look.top * QUERIES)),
         limits_(scratch.take<T>(QUERIES)) {}
 
-  void begin() {
+  void begin(const Attention& call, ptrdiff_t head, ptrdiff_t first) {
+    call_ = &call, head_ = head, first_ = first;
     for (ptrdiff_t n = 0; n < count_ * QUERIES; ++n) weights_[n] = -1, keys_[n] = -1;
     for (int i = 0; i < QUERIES; ++i) limits_[i] = -1;
   }
 
   // The weights of keys start <= j < start + keys; what is hidden has weight -0.
-  void add(const Scores<T>& scores, ptrdiff_t start, ptrdiff_t keys, ptrdiff_t queries, const T* weights) {
+  void add(ptrdiff_t start, ptrdiff_t keys, ptrdiff_t queries, const T* weights) {
     for (ptrdiff_t i = 0; i < queries; i += LANES<T>) {
       V<T> top = splat(T(-1));
       for (ptrdiff_t j = 0; j < keys; ++j) top = at_least<T>(load<T>(weights + j * QUERIES + i), top);
       const V<Int<T>> larger = top > load<T>(limits_ + i);
       if (!any(larger)) continue;
       for (ptrdiff_t n = 0; n < LANES<T> && i + n < queries; ++n)
-        if (larger[n]) search(scores, start, keys, i + n, weights + i + n);
+        if (larger[n]) search(start, keys, i + n, weights + i + n);
     }
   }
 
@@ -140,13 +141,13 @@ template <class T> class Largest {
   }
 
  private:
-  void search(const Scores<T>& scores, ptrdiff_t start, ptrdiff_t keys, ptrdiff_t query, const T* weights) {
+  void search(ptrdiff_t start, ptrdiff_t keys, ptrdiff_t query, const T* weights) {
     T* mine = weights_ + query * count_;
     int32_t* its_keys = keys_ + query * count_;
     for (ptrdiff_t j = 0; j < keys; ++j) {
       const T weight = weights[j * QUERIES];
       if (!(weight > mine[count_ - 1])) continue;
-      if (__builtin_signbit(weight) && !scores.sees(query, start + j)) continue;
+      if (__builtin_signbit(weight) && !Cells<T>(*call_, head_).sees(first_ + query, start + j)) continue;
       ptrdiff_t n = count_ - 1;
       for (; n > 0 && weight > mine[n - 1]; --n) mine[n] = mine[n - 1], its_keys[n] = its_keys[n - 1];
       mine[n] = weight == 0 ? T(0) : weight, its_keys[n] = int32_t(start + j);
@@ -158,6 +159,8 @@ template <class T> class Largest {
   T* weights_;
   int32_t* keys_;
   T* limits_;
+  const Attention* call_ = nullptr;
+  ptrdiff_t head_ = 0, first_ = 0;
 };
 
 template <class T> class Looker {
@@ -204,14 +207,14 @@ template <class T> class Looker {
     take(head, start, count);
     find_sums();
     for (int i = 0; i < 3 * QUERIES; ++i) sums_[i] = 0;
-    if (look_.best) largest_.begin();
+    if (look_.best) largest_.begin(call_, head, start);
     const ptrdiff_t offset = look_.offset ? matrix_of<int32_t>(look_.offset, head).data[0] : 0;
     in_blocks(scores_.begin(), scores_.end(), [&](ptrdiff_t j, ptrdiff_t keys) {
       scores_.of(j, keys, tile_);
       shares_.hold(keys, scores_.lanes(), tile_);
       for (ptrdiff_t p = 0; p < keys; p += PORTION)
         add_to_rows(j + p - start - offset, smaller(PORTION, keys - p), tile_ + p * QUERIES);
-      if (look_.best) largest_.add(scores_, j, keys, count_, tile_);
+      if (look_.best) largest_.add(j, keys, count_, tile_);
     });
     const double *mass = sums_, *entropy = sums_ + QUERIES, *distance = entropy + QUERIES;
     for (ptrdiff_t i = 0; i < count; ++i) {
