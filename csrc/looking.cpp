@@ -209,7 +209,7 @@ template <class T> class Looker {
     for (int i = 0; i < 3 * QUERIES; ++i) sums_[i] = 0;
     if (look_.best) largest_.begin(call_, head, start);
     const ptrdiff_t offset = look_.offset ? matrix_of<int32_t>(look_.offset, head).data[0] : 0;
-    in_blocks(scores_.begin(), scores_.end(), [&](ptrdiff_t j, ptrdiff_t keys) {
+    in_seen_blocks(scores_.begin(), scores_.end(), [&](ptrdiff_t j, ptrdiff_t keys) {
       scores_.of(j, keys, tile_);
       shares_.hold(keys, scores_.lanes(), tile_);
       for (ptrdiff_t p = 0; p < keys; p += PORTION)
@@ -232,12 +232,12 @@ template <class T> class Looker {
       take(head, start, smaller<ptrdiff_t>(QUERIES, call_.queries - start));
       shares_.read(look_, head_, start_, count_);
       shares_.finish();
-      in_blocks(larger(first, scores_.begin() / KEYS * KEYS), smaller(end, scores_.end()),
-                [&](ptrdiff_t j, ptrdiff_t keys) {
-                  scores_.of(j, keys, tile_);
-                  shares_.weigh(keys, scores_.lanes(), tile_);
-                  add_received(keys, received_ + j - first);
-                });
+      const ptrdiff_t begin = larger(first, scores_.begin() / KEYS * KEYS);
+      in_seen_blocks(begin, smaller(end, scores_.end()), [&](ptrdiff_t j, ptrdiff_t keys) {
+        scores_.of(j, keys, tile_);
+        shares_.weigh(keys, scores_.lanes(), tile_);
+        add_received(keys, received_ + j - first);
+      });
     }
     double* to = const_cast<double*>(matrix_of<double>(look_.received, head).data);
     for (ptrdiff_t j = first; j < end; ++j) to[j * look_.received.row] = received_[j - first];
@@ -252,7 +252,7 @@ template <class T> class Looker {
     shares_.begin(call_, head);
     for (ptrdiff_t n = 0; n < look_.col_cells * QUERIES; ++n) cells_[n] = look_.mean ? 0 : -INFINITE<double>;
     ptrdiff_t cell = 0;
-    in_blocks(scores_.begin(), scores_.end(), [&](ptrdiff_t start, ptrdiff_t keys) {
+    in_seen_blocks(scores_.begin(), scores_.end(), [&](ptrdiff_t start, ptrdiff_t keys) {
       scores_.of(start, keys, tile_);
       for (ptrdiff_t p = 0; p < keys; p += PORTION) {
         T* portion = tile_ + p * QUERIES;
@@ -290,9 +290,14 @@ template <class T> class Looker {
     return const_cast<double&>(matrix_of<double>(x, head_).data[(start_ + i) * x.row]);
   }
 
+  // The same, without those that the mask hides from all queries of the block.
+  template <class F> void in_seen_blocks(ptrdiff_t begin, ptrdiff_t end, F f) const {
+    in_blocks(begin, end, [&](ptrdiff_t j, ptrdiff_t keys) { if (scores_.sees_any_of(j, keys)) f(j, keys); });
+  }
+
   void add_up() {
     shares_.begin(call_, head_);
-    in_blocks(scores_.begin(), scores_.end(), [&](ptrdiff_t j, ptrdiff_t keys) {
+    in_seen_blocks(scores_.begin(), scores_.end(), [&](ptrdiff_t j, ptrdiff_t keys) {
       scores_.of(j, keys, tile_);
       shares_.add(keys, scores_.lanes(), tile_);
     });
