@@ -9,6 +9,7 @@ namespace {
   {name,              lanes,               isa::forward_tasks, isa::forward_scratch, isa::forward,   \
    isa::widened,                                                                                     \
    isa::few_scratch,  isa::few_partials,   isa::few,           isa::few_together,                    \
+   isa::look_tasks,   isa::look_scratch,   isa::look,                                                \
    isa::around_tasks, isa::around_scratch, isa::around,                                              \
    isa::linear_tasks, isa::linear_scratch, isa::linear,        isa::multiply_adds}
 
