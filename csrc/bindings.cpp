@@ -9,6 +9,8 @@
 #include <chrono>
 #include <optional>
 #include <stdexcept>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "dispatch.h"
@@ -37,6 +39,7 @@ class Operands {
   }
 
   ptrdiff_t count() const { return count_; }
+  const Shape& heads() const { return heads_; }
 
   // `x` holds for each head a matrix, rows x columns, or with trailing = 1 a row. An axis of length 1 repeats, as do
   // those that are missing; fewer heads than there are (the last of the leading axes) are shared by as many in turn.
@@ -161,6 +164,56 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   run(isa.forward_tasks(a), isa.forward_scratch(a), [&](ptrdiff_t task, void* room) { isa.forward(a, task, room); });
 }
 
+// The gradients; false where something that was read is not finite, and the gradients hold nothing.
+bool backward(const Call& call, Array d_output, Array output, Array highest, Array total, Writable d_q, Writable d_k,
+              Writable d_v, std::optional<Writable> d_bias, std::optional<Writable> d_of_keys,
+              std::optional<Writable> d_of_queries, std::optional<Writable> d_diagonal, ptrdiff_t keys) {
+  Operands operands(call.operands.heads());  // the call itself may be pulled back by several threads at once
+  bool not_finite = false;
+  Backward b{};
+  b.call = call.attention;
+  Attention& a = b.call;
+  const Kind wide = computed(a.q.kind);
+  const auto given = [&](const char* name, const Array& x, Kind kind, int trailing, ptrdiff_t columns) {
+    return operands.of(name, Some(x), kind, trailing, a.queries, columns);
+  };
+  const auto wanted = [&](const char* name, const std::optional<Writable>& x, int trailing, ptrdiff_t rows,
+                          ptrdiff_t columns) {
+    if (x && ptrdiff_t(x->size()) != a.heads * rows * columns) refuse(name, "needs numbers of its own for each head");
+    return operands.of(name, x, wide, trailing, rows, columns);
+  };
+  if (!a.v) refuse("v", "is not there");
+  b.d_output = given("d_output", d_output, a.q.kind, 2, a.value_features);
+  a.output = given("output", output, wide, 2, a.value_features);
+  a.highest = given("highest", highest, wide, 1, 0);
+  a.total = given("total", total, wide, 1, 0);
+  b.d_q = wanted("d_q", d_q, 2, a.queries, a.features);
+  b.d_k = wanted("d_k", d_k, 2, a.keys, a.features);
+  b.d_v = wanted("d_v", d_v, 2, a.keys, a.value_features);
+  b.d_of_keys = wanted("d_of_keys", d_of_keys, 1, a.keys, 1);
+  b.d_of_queries = wanted("d_of_queries", d_of_queries, 1, a.queries, 1);
+  b.d_diagonal = wanted("d_diagonal", d_diagonal, 1, a.queries + a.keys - 1, 1);
+  b.d_bias = operands.of("d_bias", d_bias, wide, 2, a.queries, a.keys);
+  if (b.d_bias && ((b.d_bias.row == 0 && a.queries > 1) || (b.d_bias.column == 0 && a.keys > 1)))
+    refuse("d_bias", "must have a number for each query and key");
+
+  b.keys_of_task = keys ? keys : keys_of_task(a);
+  const auto blocks = size_t(blocks_of(a.queries, QUERIES)), heads = size_t(a.heads);
+  const auto chunks = std::max<size_t>(1, size_t(blocks_of(a.keys, b.keys_of_task)));
+  std::vector<int32_t> of_queries(heads * blocks), of_keys(heads * chunks), of_diagonal(heads);
+  std::vector<int32_t> of_bias(b.d_bias ? heads * chunks * blocks : 0), owner(heads), rank(heads);
+  std::unordered_map<ptrdiff_t, std::pair<int32_t, int32_t>> found;
+  for (size_t head = 0; b.d_bias && head < heads; ++head) {
+    auto& [first, before] = found.try_emplace(b.d_bias.offsets[head], int32_t(head), 0).first->second;
+    owner[head] = first, rank[head] = before++;
+  }
+  b.turn_of_queries = of_queries.data(), b.turn_of_keys = of_keys.data(), b.turn_of_diagonal = of_diagonal.data();
+  b.turn_of_bias = of_bias.data(), b.owner = owner.data(), b.rank = rank.data(), b.not_finite = &not_finite;
+  const Kernels& isa = kernels();
+  run(isa.backward_tasks(b), isa.backward_scratch(b), [&](ptrdiff_t task, void* room) { isa.backward(b, task, room); });
+  return !not_finite;
+}
+
 // Fused multiply-adds a second, of float32 on one thread: the best of a few tries.
 double peak() {
   double best = 0;
@@ -194,6 +247,9 @@ NB_MODULE(_native, m) {
       "last"_a.none() = nb::none(), "mask"_a.none() = nb::none(), "bias"_a.none() = nb::none(),
       "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0);
   m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
+  m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "d_q"_a, "d_k"_a, "d_v"_a,
+        "d_bias"_a.none() = nb::none(), "d_of_keys"_a.none() = nb::none(), "d_of_queries"_a.none() = nb::none(),
+        "d_diagonal"_a.none() = nb::none(), "keys"_a = 0);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);
   m.def("instruction_sets", &instruction_sets);

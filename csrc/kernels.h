@@ -44,7 +44,33 @@ struct Attention {
   Operand highest, total;  // of each row, of the numbers computed with; weight = exp(score - highest) / total
 };
 
+// The gradients of one call, from the gradient of its output. All but `d_output` are of the numbers computed with;
+// what is not wanted has no data. Heads that share an operand get their gradients beside each other, but for `d_bias`.
+struct Backward {
+  Attention call;      // with `output`, `highest` and `total` as the forward pass left them
+  Operand d_output;    // T Dv
+  Operand d_q, d_k, d_v;
+  Operand d_bias;      // T S, to which is added
+  Operand d_of_keys;   // S, the gradients of a bias summed over the queries,
+  Operand d_of_queries;  // T, or over the keys
+  Operand d_diagonal;  // as many numbers as there are distances
+
+  ptrdiff_t keys_of_task;
+  // Who may add next to what several tasks add to, in the order of the tasks. At the start all are 0.
+  int32_t *turn_of_queries, *turn_of_keys, *turn_of_diagonal, *turn_of_bias;
+  const int32_t *owner, *rank;  // of each head: the first one with the same d_bias, and how many come before
+  bool* not_finite;             // is set where a number read is NaN or infinite: the gradients then hold nothing
+};
+
 inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
+
+// A task of the backward pass takes as many keys that there are some tasks for each thread, but not so few that getting
+// the queries ready for them takes long, nor so many that their gradients leave the caches.
+inline ptrdiff_t keys_of_task(const Attention& call) {
+  const ptrdiff_t width = call.features + call.value_features + 1, wanted = call.heads * call.keys / 64;
+  const ptrdiff_t most = 65536 / width, keys = wanted < 2 * KEYS ? 2 * KEYS : wanted;
+  return blocks_of((keys < most ? keys : most) + 1, KEYS) * KEYS;
+}
 
 // The functions that every instruction set has. A task is a part of the work that one thread does by itself; which
 // tasks there are depends on the call alone, so that any number of threads gives the same bits.
@@ -56,6 +82,10 @@ struct Kernels {
   size_t (*forward_scratch)(const Attention&);  // bytes that one thread needs
   void (*forward)(const Attention&, ptrdiff_t task, void* scratch);
 
+  ptrdiff_t (*backward_tasks)(const Backward&);
+  size_t (*backward_scratch)(const Backward&);
+  void (*backward)(const Backward&, ptrdiff_t task, void* scratch);
+
   double (*multiply_adds)(ptrdiff_t rounds);
 };
 
@@ -64,6 +94,9 @@ struct Kernels {
   ptrdiff_t forward_tasks(const Attention&);                                  \
   size_t forward_scratch(const Attention&);                                   \
   void forward(const Attention&, ptrdiff_t, void*);                           \
+  ptrdiff_t backward_tasks(const Backward&);                                  \
+  size_t backward_scratch(const Backward&);                                   \
+  void backward(const Backward&, ptrdiff_t, void*);                           \
   double multiply_adds(ptrdiff_t);                                            \
   }
 REGARD_KERNELS(avx512)
