@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <stdexcept>
@@ -59,25 +60,33 @@ class Operands {
     if (trailing > 0) found.row = stride_of(own, rows);
     if (trailing > 1) found.column = stride_of(own + 1, columns);
 
-    std::vector<ptrdiff_t>& offsets = places_.emplace_back(size_t(count_), 0);
-    ptrdiff_t inner = 1;  // how many heads one step along the axis passes
-    for (int axis = all - 1; axis >= 0; inner *= heads_[size_t(axis)], --axis) {
-      const int at = axis - (all - own);
-      if (at < 0) break;
-      const ptrdiff_t size = ptrdiff_t(x->shape(size_t(at))), length = heads_[size_t(axis)];
-      if (size == 1 || length == 0) continue;
-      const bool shared = axis == all - 1 && size > 0 && length % size == 0;
-      if (size != length && !shared) refuse(name, "has a leading axis of the wrong length");
-      const ptrdiff_t repeats = length / size, stride = ptrdiff_t(x->stride(size_t(at)));
-      for (ptrdiff_t head = 0; head < count_; ++head)
-        offsets[size_t(head)] += head / inner % length / repeats * stride;
+    Shape shape, strides;
+    for (int axis = 0; axis < own; ++axis) {
+      shape.push_back(ptrdiff_t(x->shape(size_t(axis))));
+      strides.push_back(ptrdiff_t(x->stride(size_t(axis))));
     }
-    found.offsets = offsets.data();
+    found.offsets = places(name, shape, strides);
     kept_.push_back(Array(*x));
     static char nothing;  // an empty array may have no address
     found.data = const_cast<char*>(static_cast<const char*>(static_cast<const void*>(x->data())));
     if (!found.data) found.data = &nothing;
     return found;
+  }
+
+  // For each head where it begins in something with these leading axes, which repeat as those of an array do.
+  const ptrdiff_t* places(const char* name, const Shape& shape, const Shape& strides) {
+    std::vector<ptrdiff_t>& offsets = places_.emplace_back(size_t(count_), 0);
+    const size_t missing = heads_.size() - shape.size();
+    ptrdiff_t inner = 1;  // how many heads one step along the axis passes
+    for (size_t axis = heads_.size(); axis-- > missing; inner *= heads_[axis]) {
+      const ptrdiff_t size = shape[axis - missing], stride = strides[axis - missing], length = heads_[axis];
+      if (size == 1 || length == 0) continue;
+      const bool shared = axis + 1 == heads_.size() && size > 0 && length % size == 0;
+      if (size != length && !shared) refuse(name, "has a leading axis of the wrong length");
+      for (ptrdiff_t head = 0; head < count_; ++head)
+        offsets[size_t(head)] += head / inner % length / (length / size) * stride;
+    }
+    return offsets.data();
   }
 
  private:
@@ -125,7 +134,8 @@ struct Call {
 using Some = std::optional<Array>;
 
 Call call_of(Shape heads, Kind kind, Array q, Array k, Some v, double scale, double softcap, Some first, Some last,
-             Some mask, Some bias, Some diagonal, Some sinks, uint64_t dropout, uint64_t seed, double kept) {
+             Some mask, Some bias, Some diagonal, Some sinks, uint64_t dropout, uint64_t seed, double kept,
+             ptrdiff_t first_query, ptrdiff_t all_queries, std::optional<Shape> score_heads) {
   Call call{Operands(std::move(heads)), {}};
   Attention& a = call.attention;
   if (q.ndim() < 2 || k.ndim() < 2 || (v && v->ndim() < 2)) refuse("q, k and v", "need two axes");
@@ -147,6 +157,12 @@ Call call_of(Shape heads, Kind kind, Array q, Array k, Some v, double scale, dou
   a.diagonal = of("diagonal", diagonal, wide, 1, a.queries + a.keys - 1 + QUERIES, 0);
   a.sinks = of("sinks", sinks, wide, 0, 0, 0);
   a.scale = scale, a.softcap = softcap, a.dropout = dropout, a.seed = seed, a.kept = kept;
+  const Shape lead = score_heads ? *score_heads : call.operands.heads();
+  Shape strides(lead.size(), 1);
+  for (size_t axis = lead.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * lead[axis];
+  if (lead.size() > call.operands.heads().size()) refuse("score_heads", "has too many axes");
+  a.numbers = call.operands.places("score_heads", lead, strides);
+  a.first_query = first_query, a.all_queries = std::max(all_queries, a.queries);
   return call;
 }
 
@@ -156,7 +172,8 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
              std::optional<Writable> total) {
   Attention& a = call.attention;
   const Kind wide = computed(a.q.kind);
-  a.output = call.operands.of("output", output, a.q.kind, 2, a.queries, a.value_features);
+  const bool rounded = output && output->dtype() == nb::dtype<uint16_t>();
+  a.output = call.operands.of("output", output, rounded ? a.q.kind : wide, 2, a.queries, a.value_features);
   a.highest = call.operands.of("highest", highest, wide, 1, a.queries, 0);
   a.total = call.operands.of("total", total, wide, 1, a.queries, 0);
   if (bool(a.output) != bool(a.v) || bool(a.highest) != bool(a.total)) refuse("the output", "does not fit");
@@ -239,17 +256,20 @@ NB_MODULE(_native, m) {
   nb::class_<Call>(m, "Call").def(
       "__init__",
       [](Call* self, Shape heads, Kind kind, Array q, Array k, Some v, double scale, double softcap, Some first,
-         Some last, Some mask, Some bias, Some diagonal, Some sinks, uint64_t dropout, uint64_t seed, double kept) {
+         Some last, Some mask, Some bias, Some diagonal, Some sinks, uint64_t dropout, uint64_t seed, double kept,
+         ptrdiff_t first_query, ptrdiff_t all_queries, std::optional<Shape> score_heads) {
         new (self) Call(call_of(std::move(heads), kind, q, k, v, scale, softcap, first, last, mask, bias, diagonal,
-                                sinks, dropout, seed, kept));
+                                sinks, dropout, seed, kept, first_query, all_queries, std::move(score_heads)));
       },
       "heads"_a, "kind"_a, "q"_a, "k"_a, "v"_a.none(), "scale"_a, "softcap"_a = 0.0, "first"_a.none() = nb::none(),
       "last"_a.none() = nb::none(), "mask"_a.none() = nb::none(), "bias"_a.none() = nb::none(),
-      "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0);
+      "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0,
+      "first_query"_a = 0, "all_queries"_a = 0, "score_heads"_a.none() = nb::none());
   m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
   m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "d_q"_a, "d_k"_a, "d_v"_a,
         "d_bias"_a.none() = nb::none(), "d_of_keys"_a.none() = nb::none(), "d_of_queries"_a.none() = nb::none(),
         "d_diagonal"_a.none() = nb::none(), "keys"_a = 0);
+  m.def("forward_scratch", [](const Call& call) { return kernels().forward_scratch(call.attention); }, "call"_a);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);
   m.def("instruction_sets", &instruction_sets);

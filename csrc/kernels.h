@@ -34,11 +34,16 @@ struct Attention {
   Operand first, last;
   Operand mask;
   Operand bias;      // T S, of the numbers computed with
-  Operand diagonal;  // instead of T S a bias for each distance: that of cell (i, j) is number j - i + T - 1
+  Operand diagonal;  // instead of T S a bias for each distance: that of cell (i, j) is number i - j + S - 1;
+                     // QUERIES more numbers behind them are read, and do not count
   Operand sinks;     // one number for each head
 
   uint64_t dropout = 0, seed = 0;  // cells whose 53 random bits are below `dropout` are dropped; 0 is none
   double kept = 1;                 // what the others are multiplied with
+  // How cells are numbered: these queries may be some of more, and several heads, which differ in their values alone,
+  // may share their scores.
+  ptrdiff_t first_query = 0, all_queries = 0;
+  const ptrdiff_t* numbers = nullptr;  // of the scores of each head
 
   Operand output;          // T Dv
   Operand highest, total;  // of each row, of the numbers computed with; weight = exp(score - highest) / total

@@ -12,6 +12,7 @@ namespace regard::REGARD_ISA {
 
 enum class Into {
   set,      // C = A B
+  scale,    // C = (A B) * factor[0]
   add,      // C = C + A B
   rescale,  // C = C * factor[lanes] + A B
 };
@@ -46,13 +47,16 @@ __attribute__((noinline)) void tile(Matrix<T> a, const T* b, ptrdiff_t b_row, pt
   }
 #pragma GCC unroll 8
   for (int n = 0; n < vectors; ++n) {
-    const V<T> shrink = into == Into::rescale ? load<T>(factor + n * LANES<T>) : V<T>{};
+    V<T> times = {};
+    if constexpr (into == Into::scale) times = splat(*factor);
+    if constexpr (into == Into::rescale) times = load<T>(factor + n * LANES<T>);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) {
       T* to = c + i * c_row + n * LANES<T>;
       if constexpr (into == Into::set) store<T>(to, sums[i][n]);
+      if constexpr (into == Into::scale) store<T>(to, sums[i][n] * times);
       if constexpr (into == Into::add) store<T>(to, load<T>(to) + sums[i][n]);
-      if constexpr (into == Into::rescale) store<T>(to, load<T>(to) * shrink + sums[i][n]);
+      if constexpr (into == Into::rescale) store<T>(to, load<T>(to) * times + sums[i][n]);
     }
   }
 }
@@ -61,14 +65,14 @@ template <class T, Into into, int rows>
 REGARD_INLINE void row_of_tiles(Matrix<T> a, const T* b, ptrdiff_t b_row, ptrdiff_t depth, T* c, ptrdiff_t c_row,
                                 ptrdiff_t lanes, const T* factor) {
   constexpr int width = VECTORS * LANES<T>;
+  const auto of = [&](ptrdiff_t n) { return into == Into::rescale ? factor + n : factor; };
   ptrdiff_t n = 0;
-  for (; n + width <= lanes; n += width)
-    tile<T, into, rows, VECTORS>(a, b + n, b_row, depth, c + n, c_row, factor + n);
+  for (; n + width <= lanes; n += width) tile<T, into, rows, VECTORS>(a, b + n, b_row, depth, c + n, c_row, of(n));
   switch ((lanes - n) / LANES<T>) {
-    case 3: tile<T, into, rows, 3 < VECTORS ? 3 : 1>(a, b + n, b_row, depth, c + n, c_row, factor + n); break;
-    case 2: tile<T, into, rows, 2 < VECTORS ? 2 : 1>(a, b + n, b_row, depth, c + n, c_row, factor + n); break;
-    case 1: tile<T, into, rows, 1>(a, b + n, b_row, depth, c + n, c_row, factor + n); break;
-    default: break;
+    case 3: return tile<T, into, rows, 3 < VECTORS ? 3 : 1>(a, b + n, b_row, depth, c + n, c_row, of(n));
+    case 2: return tile<T, into, rows, 2 < VECTORS ? 2 : 1>(a, b + n, b_row, depth, c + n, c_row, of(n));
+    case 1: return tile<T, into, rows, 1>(a, b + n, b_row, depth, c + n, c_row, of(n));
+    default: return;
   }
 }
 

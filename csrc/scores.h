@@ -29,17 +29,13 @@ template <class T> class Scores {
     for (ptrdiff_t d = 0; d < call_.features; ++d)
       for (ptrdiff_t i = count & ~ptrdiff_t(LANES<T> - 1); i < lanes_; ++i) queries_[d * QUERIES + i] = 0;
     transposed<T>(rows_of<T>(call_.q, head, start, count, call_.features, room_), count, call_.features, queries_, QUERIES);
-    const T scale = T(call_.scale);
-    for (ptrdiff_t d = 0; d < call_.features; ++d)
-      for (ptrdiff_t i = 0; i < lanes_; i += LANES<T>)
-        store<T>(queries_ + d * QUERIES + i, load<T>(queries_ + d * QUERIES + i) * scale);
   }
 
   // The keys that any of the queries may see: outside begin <= j < end all is hidden.
   ptrdiff_t begin() const { return begin_; }
   ptrdiff_t end() const { return end_; }
   ptrdiff_t lanes() const { return lanes_; }
-  const T* packed_queries() const { return queries_; }  // [D][QUERIES], scaled
+  const T* packed_queries() const { return queries_; }  // [D][QUERIES]
 
   // scores[key][lane] of keys start <= j < start + count; those that are hidden are -infinity. `capped`, if there,
   // gets them before bias and mask.
@@ -49,7 +45,8 @@ template <class T> class Scores {
 
   // The same, of keys that are at hand.
   void of(Matrix<T> keys, ptrdiff_t start, ptrdiff_t count, T* scores, T* capped = nullptr) {
-    product<T, Into::set>(keys, count, call_.features, queries_, QUERIES, scores, QUERIES, lanes_);
+    const T scale = T(call_.scale);
+    product<T, Into::scale>(keys, count, call_.features, queries_, QUERIES, scores, QUERIES, lanes_, &scale);
     if (call_.softcap > 0) cap(count, scores);
     if (capped)
       for (ptrdiff_t i = 0; i < count * QUERIES; i += LANES<T>) store<T>(capped + i, load<T>(scores + i));

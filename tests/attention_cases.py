@@ -12,7 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from regard import kernels
 from regard.functional import ALiBi, Causal, Dense, KeyLengths, Prefix, RelativePositions, Segments, Window
+
+# Every way in which attention can be computed here. That the kernel is there is a test of its own (tests/kernels).
+PATHS = ["direct", "blocked", *(["native"] if kernels.native() else [])]
 
 
 @dataclass

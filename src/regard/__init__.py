@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         merge,
         softmax,
     )
+    from regard.kernels import num_threads, set_num_threads
     from regard.kv_cache import KVCache
     from regard.models import Model, load
     from regard.text import Encoding
@@ -46,6 +47,8 @@ __all__ = [
     "AttentionMap",
     "KVCache",
     "softmax",
+    "set_num_threads",
+    "num_threads",
     "load",
     "Model",
     "Trace",
@@ -71,6 +74,8 @@ _HOMES = {
     "AttentionMap": "attention_map",
     "KVCache": "kv_cache",
     "softmax": "functional",
+    "set_num_threads": "kernels",
+    "num_threads": "kernels",
     "load": "models",
     "Model": "models",
     "Trace": "trace",

@@ -23,9 +23,10 @@ from regard._typing import Array
 from regard.functional._arrays import namespace
 from regard.functional._attention import Stage, tile_of
 from regard.functional._bias import Bias
-from regard.functional._blocked import Normaliser, normaliser
+from regard.functional._blocked import normaliser
 from regard.functional._grid import Grid, Index, broadcasts
 from regard.functional._mask import Cover, Mask
+from regard.functional._normaliser import Normaliser
 from regard.functional._plan import block_sizes, bytes_of, seen_blocks, spans
 from regard.functional._problem import Options, Problem, heads, number, problem
 from regard.functional._scores import Tile, score

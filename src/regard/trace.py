@@ -137,7 +137,7 @@ class Trace:
         if not self._keep_maps or not self._is_named(name) or self._has_edited_map(name):
             return
         self._check_new(name)
-        look = AttentionMap.of(problem).kept()
+        look = AttentionMap.of(problem.computed()).kept()
         self._taps[name] = None
         self._axes[name] = _fitted(name, "... H T S", look.ndim)
         self._maps[name] = look

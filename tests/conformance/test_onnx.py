@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx_operators import attention_operator, rotary_operator
 
-from attention_cases import cut_into_blocks
+from attention_cases import PATHS, cut_into_blocks
 
 
 def collected():
@@ -76,7 +76,7 @@ def test_attention(name):
 
 
 @ATTENTION
-@pytest.mark.parametrize("path", ["direct", "blocked", "blocked 3 2", "blocked 1 1"])
+@pytest.mark.parametrize("path", [*PATHS, "blocked 3 2", "blocked 1 1"])
 def test_attention_on_each_path(name, path, monkeypatch):
     implementation, *blocks = path.split()
     if blocks:

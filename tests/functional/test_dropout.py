@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attention_cases import cut_into_blocks, random_case
+from attention_cases import PATHS, cut_into_blocks, random_case
 from regard import RegardError, Trace, attention, attention_vjp, attention_weights, explain_plan
 
 
@@ -21,11 +21,11 @@ def dropping(seed, rate=0.4):
 def test_all_paths_drop_the_same_weights():
     for seed in range(200):
         case = random_case(seed)
-        direct, blocked = (
-            attention(case.q, case.k, case.v, **case.options, **dropping(seed), implementation=path)
-            for path in ("direct", "blocked")
+        direct, *others = (
+            attention(case.q, case.k, case.v, **case.options, **dropping(seed), implementation=path) for path in PATHS
         )
-        np.testing.assert_allclose(blocked, direct, rtol=1e-10, atol=1e-12)
+        for other in others:
+            np.testing.assert_allclose(other, direct, rtol=1e-10, atol=1e-12)
         traced = attention(case.q, case.k, case.v, **case.options, **dropping(seed), trace=Trace())
         assert np.array_equal(traced, direct)  # the same numbers whether weights are asked for or not
         weights = attention_weights(case.q, case.k, **case.options, **dropping(seed))

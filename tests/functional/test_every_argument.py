@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attention_cases import cut_into_blocks, random_case, reference
+from attention_cases import PATHS, cut_into_blocks, random_case, reference
 from regard import Trace, attention, attention_partial, attention_vjp, attention_weights
 
 SEEDS = range(0, 2000, 50)
@@ -21,7 +21,7 @@ def close(ours, theirs):
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("implementation", PATHS)
 @pytest.mark.parametrize("first", SEEDS)
 def test_context_is_that_of_the_formula(first, implementation):
     for seed in range(first, first + 50):
@@ -87,7 +87,7 @@ def test_stages_are_the_steps_of_the_direct_path(first):
 def test_the_same_bits_when_asked_twice():
     for seed in range(100):
         case = random_case(seed)
-        for implementation in ("direct", "blocked"):
+        for implementation in PATHS:
             first, second = (
                 attention(case.q, case.k, case.v, **case.options, implementation=implementation) for _ in range(2)
             )

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention_cases import cut_into_blocks, random_case, reference
+from attention_cases import PATHS, cut_into_blocks, random_case, reference
 from regard import RegardError, Trace, attention, attention_partial, attention_vjp, attention_weights, merge
 from regard.functional import ALiBi, Bias, Causal, Dense, KeyLengths, Segments, Window, _blocked, alibi_slopes
 
 seeds = st.integers(0, 2**31)
 law = settings(max_examples=60, deadline=None)
-PATHS = ["direct", "blocked"]
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from attention_cases import PATHS
 from regard import AttentionMap, attention, attention_weights
 
 SHORT = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
@@ -33,7 +34,7 @@ def exact(q, k, v, scale):
     return (exponentials / exponentials.sum(-1, keepdims=True)) @ v
 
 
-@pytest.mark.parametrize("path", ["direct", "blocked"])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("kind", SHORT)
 @pytest.mark.parametrize("spread", [0.1, 1.0, 30.0, 1e3, 1e4])
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 513, 4096])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from attention_cases import cut_into_blocks, random_case, t5_bucket
+from attention_cases import PATHS, cut_into_blocks, random_case, t5_bucket
 from regard import attention, attention_partial, attention_vjp
 from regard.functional import ALiBi, RelativePositions, Segments, alibi_slopes
 
@@ -88,7 +88,7 @@ def test_output_and_gradients_are_those_of_autograd(first):
         d_output = np.random.default_rng(seed).standard_normal(theirs.shape)
         theirs.backward(torch.tensor(d_output))
 
-        for implementation in ("direct", "blocked"):
+        for implementation in PATHS:
             ours = attention(case.q, case.k, case.v, **case.options, implementation=implementation)
             close(ours, theirs, seed=seed, path=implementation)
         output, pullback = attention_vjp(case.q, case.k, case.v, **case.options)

@@ -13,11 +13,13 @@ from regard._recorder import SILENT, Recorder
 from regard._typing import Array
 from regard.functional._arrays import as_array, integers, namespace
 from regard.functional._bias import Bias
-from regard.functional._blocked import Normaliser, blocked, normaliser
+from regard.functional._blocked import blocked, normaliser
 from regard.functional._grid import EVERY, Grid, Index, bounds_of
 from regard.functional._mask import Mask
+from regard.functional._native import attend as native
+from regard.functional._normaliser import Normaliser
 from regard.functional._plan import path_of
-from regard.functional._problem import Implementation, Options, Problem, for_each_query_head, heads, problem
+from regard.functional._problem import Implementation, Options, Problem, as_given, for_each_query_head, heads, problem
 from regard.functional._scores import score, weighted_sum, with_infinities
 from regard.functional._softmax import softmax
 
@@ -77,7 +79,8 @@ def attention(
     rng : numpy.random.Generator, optional
         Where `dropout` draws from; required with it.
     implementation : {"auto", "direct", "blocked", "native"}
-        The formula on the whole map, or block by block in memory of O(n · D); `explain_plan` says what auto takes.
+        The formula on the whole map; block by block in memory of O(n · D); or the compiled kernel, which does that at
+        the speed of the machine, or raises with the reason where it cannot. `explain_plan` says what auto takes.
     trace : Recorder
         Gets ``scores``, ``capped`` (where there is a softcap), ``biased`` (where a bias or a mask is), ``weights``,
         ``dropped`` (where there is a dropout) and ``context``. Where it wants one of those that hold the whole map,
@@ -112,16 +115,21 @@ def attention(
     array([[0.5],
            [0.5]])
     """
-    p = problem(
+    p = as_given(
         q, k, v, mask=mask, bias=bias, causal=causal, query_offset=query_offset, window=window, scale=scale,
         softcap=softcap, sinks=sinks, key_lengths=key_lengths, dropout=dropout, rng=rng, implementation=implementation,
     )  # fmt: skip
     if not hasattr(trace, "keep_attention"):
         raise RegardError(f"trace is a recorder, trace=regard.Trace(), got {trace!r}")
-    trace.keep_attention(p)
     path, _ = path_of(p, trace)
-    context = trace("context", _direct(p, trace) if path == "direct" else blocked(p)[0], "... H T Dv")
-    return p.grid.xp.astype(context, p.dtype, copy=False)
+    if path == "native":
+        context, _ = native(p, p.dtype if trace is SILENT else p.work)
+        trace.keep_attention(p)
+    else:
+        p = p.computed()
+        trace.keep_attention(p)
+        context = _direct(p, trace) if path == "direct" else blocked(p)[0]
+    return p.grid.xp.astype(trace("context", context, "... H T Dv"), p.dtype, copy=False)
 
 
 def _direct(p: Problem, trace: Recorder) -> Array:

@@ -25,11 +25,14 @@ class Bias:
         Whether it asks where the queries stand.
     hides : bool
         Whether its numbers may be −inf, which hides as a mask does.
+    by_distance : bool
+        Whether its numbers depend on the head, the batch entry and how far query and key are apart alone.
     """
 
     parameter: Array
     uses_positions = False
     hides = True
+    by_distance = False
 
     def check(self, grid: Grid) -> None:
         """Raise RegardError if the rule does not fit the grid."""
@@ -70,6 +73,7 @@ class ALiBi(Bias):
     parameter: Array
     uses_positions = True
     hides = False
+    by_distance = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameter", _floating(self.parameter, "ALiBi slopes"))
@@ -115,6 +119,7 @@ class RelativePositions(Bias):
     max_distance: int = 128
     uses_positions = True
     hides = False
+    by_distance = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameter", _floating(self.parameter, "the table of relative positions"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,23 @@ class Cover(enum.Enum):
     EMPTY = "empty"
     MIXED = "mixed"
     FULL = "full"
+
+
+class Intervals(NamedTuple):
+    """The keys that each query may look at, where they lie side by side: first ≤ key < last.
+
+    Parameters
+    ----------
+    first, last : integer NumPy array that broadcasts to ``... H T``
+        They may lie outside the keys that there are.
+    """
+
+    first: np.ndarray
+    last: np.ndarray
+
+    def both(self, other: Intervals) -> Intervals:
+        """Return what the two have in common."""
+        return Intervals(np.maximum(self.first, other.first), np.minimum(self.last, other.last))
 
 
 class Mask:
@@ -49,6 +67,13 @@ class Mask:
         MIXED is always a right answer; it only costs time.
         """
         return Cover.MIXED
+
+    def intervals(self, grid: Grid) -> Intervals | None:  # noqa: ARG002
+        """Return for each query the keys it may look at, where they lie side by side; None where they do not.
+
+        None is always a right answer; it only costs time.
+        """
+        return None
 
     def __and__(self, other: Mask | Array) -> Mask:
         return Both(self, as_mask(other))
@@ -102,6 +127,12 @@ class _Band(Mask):
         left_fits = self.left is None or cols.start >= last - self.left
         right_fits = self.right is None or cols.stop - 1 <= first + self.right
         return Cover.FULL if left_fits and right_fits else Cover.MIXED
+
+    def intervals(self, grid: Grid) -> Intervals:
+        """Return the band around the position of each query."""
+        position = _of_rows(grid.offset(self.query_offset)) + np.arange(grid.queries)
+        first = _NONE if self.left is None else position - self.left
+        return Intervals(first, _ALL if self.right is None else position + (self.right + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +203,10 @@ class KeyLengths(Mask):
             return Cover.MIXED
         return Cover.FULL if cols.stop <= bounds[0] else Cover.EMPTY if cols.start >= bounds[1] else Cover.MIXED
 
+    def intervals(self, grid: Grid) -> Intervals:
+        """Return the first keys."""
+        return Intervals(_NONE, _of_rows(self._lengths(grid)))
+
     def _lengths(self, grid: Grid) -> int | Array:
         return grid.for_each_entry(self.lengths, self._name)
 
@@ -241,6 +276,19 @@ class Segments(Mask):
         if query_bounds[1] < key_bounds[0] or key_bounds[1] < query_bounds[0]:
             return Cover.EMPTY
         return Cover.FULL if {*query_bounds} == {*key_bounds} and len({*query_bounds}) == 1 else Cover.MIXED
+
+    def intervals(self, grid: Grid) -> Intervals | None:
+        """Return the keys of each query's segment; None if those of a segment do not lie side by side."""
+        queries, keys = (np.asarray(ids) for ids in self._ids())
+        lead = np.broadcast_shapes(queries.shape[:-1], keys.shape[:-1])
+        shape = (*lead, 1, grid.queries) if len(grid.shape) > 2 else (grid.queries,)
+        queries, keys = (
+            np.broadcast_to(ids, (*lead, ids.shape[-1])).reshape(-1, ids.shape[-1]) for ids in (queries, keys)
+        )
+        found = [_runs(one, other) for one, other in zip(queries, keys, strict=True)]
+        if any(runs is None for runs in found):
+            return None
+        return Intervals(*(np.reshape([runs[i] for runs in found], shape) for i in range(2)))  # type: ignore[index]
 
     def _ids(self) -> tuple[Array, Array]:
         return self.queries, self.queries if self.keys is None else self.keys
@@ -317,6 +365,11 @@ class Both(_Pair):
         """Return the logical and."""
         return grid.xp.logical_and(self.one.allows(grid, rows, cols), self.other.allows(grid, rows, cols))
 
+    def intervals(self, grid: Grid) -> Intervals | None:
+        """Return what both have in common."""
+        one, other = self.one.intervals(grid), self.other.intervals(grid)
+        return None if one is None or other is None else one.both(other)
+
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
         """EMPTY where one is, FULL where both are."""
         return self._cover(grid, rows, cols, Cover.EMPTY)
@@ -328,6 +381,21 @@ class Either(_Pair):
     def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
         """Return the logical or."""
         return grid.xp.logical_or(self.one.allows(grid, rows, cols), self.other.allows(grid, rows, cols))
+
+    def intervals(self, grid: Grid) -> Intervals | None:
+        """Return both together; None where there is a gap between them."""
+        one, other = self.one.intervals(grid), self.other.intervals(grid)
+        if one is None or other is None:
+            return None
+        bounds = [np.clip(x, 0, grid.keys) for x in (*one, *other)]
+        first, last, other_first, other_last = np.broadcast_arrays(*bounds)
+        nothing, nothing_more = last <= first, other_last <= other_first
+        if np.any((np.maximum(first, other_first) > np.minimum(last, other_last)) & ~nothing & ~nothing_more):
+            return None
+        return Intervals(
+            np.where(nothing, other_first, np.where(nothing_more, first, np.minimum(first, other_first))),
+            np.where(nothing, other_last, np.where(nothing_more, last, np.maximum(last, other_last))),
+        )
 
     def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:
         """FULL where one is, EMPTY where both are."""
@@ -346,6 +414,29 @@ def both(*masks: Mask | None) -> Mask | None:
         if mask is not None:
             joined = mask if joined is None else Both(joined, mask)
     return joined
+
+
+_NONE, _ALL = np.zeros(1, np.int64), np.full(1, 2 * FARTHEST)
+
+
+def _of_rows(value: int | Array) -> np.ndarray:
+    """Return an integer, or an array ``... 1 1 1`` with one for each entry, as what broadcasts to ``... H T``."""
+    array = np.asarray(value)
+    return array[..., 0] if array.ndim else array[None]
+
+
+def _runs(queries: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return where the run of each query's segment among the keys begins and ends; None if one has several runs."""
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if keys.size else np.zeros(0, np.int64)
+    ends, ids = np.append(starts[1:], keys.size), keys[starts]
+    order = np.argsort(ids, kind="stable")
+    starts, ends, ids = starts[order], ends[order], ids[order]
+    if np.any(ids[1:] == ids[:-1]):
+        return None
+    at = np.searchsorted(ids, queries)
+    there = np.append(ids, 0)[at] == queries
+    there &= at < ids.size
+    return np.where(there, np.append(starts, 0)[at], 0), np.where(there, np.append(ends, 0)[at], 0)
 
 
 def check_broadcast(array: Array, name: str, grid: Grid) -> None:

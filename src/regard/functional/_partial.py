@@ -12,7 +12,9 @@ from regard._typing import Array
 from regard.functional._arrays import is_finite, namespace
 from regard.functional._blocked import blocked
 from regard.functional._grid import broadcasts
-from regard.functional._problem import Options, problem
+from regard.functional._native import attend as native
+from regard.functional._plan import path_of
+from regard.functional._problem import Options, as_given
 from regard.functional._softmax import or_one, shift_of
 
 
@@ -49,8 +51,8 @@ def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) 
     >>> bool(np.allclose(merge(*parts).output, whole.output))
     True
     """
-    p = problem(q, k, v, **options)
-    context, normaliser = blocked(p)
+    p = as_given(q, k, v, **options)
+    context, normaliser = native(p, p.work) if path_of(p)[0] == "native" else blocked(p.computed())
     return Partial(context, normaliser.lse(p.grid.xp, p.grid.device))
 
 

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Unpack
 
+from regard import kernels
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard._typing import Array
 from regard.functional._grid import Index
 from regard.functional._mask import Cover
-from regard.functional._problem import Options, Problem, problem
+from regard.functional._native import call_of, reason_against, rules_of
+from regard.functional._problem import Options, Problem, as_given
 
 _DIRECT_CELLS = 2**22  # a map of this many cells is small enough to be held whole
 _TILE_CELLS = 2**20  # over all heads; a few arrays of this size stay in or near the caches
@@ -28,7 +30,8 @@ class Plan:
     Parameters
     ----------
     path : str
-        ``"direct"``, the formula on the whole map; ``"blocked"``, block by block with an online softmax.
+        ``"native"``, the compiled kernel; ``"direct"``, the formula on the whole map; ``"blocked"``, block by block
+        with an online softmax.
     reason : str
         Why this path.
     rows, cols : int
@@ -37,6 +40,8 @@ class Plan:
         How many blocks the masks leave ``"full"``, ``"mixed"`` and ``"empty"``. The empty ones are never read.
     memory : int
         Bytes beside the inputs and the output, about.
+    instruction_set : str or None
+        What the kernel is compiled for; None on the other paths.
     """
 
     path: str
@@ -45,11 +50,13 @@ class Plan:
     cols: int
     blocks: dict[str, int]
     memory: int
+    instruction_set: str | None = None
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in self.blocks.items())
+        by = "" if self.instruction_set is None else f" ({self.instruction_set})"
         return (
-            f"path    {self.path}: {self.reason}\n"
+            f"path    {self.path}{by}: {self.reason}\n"
             f"blocks  {self.rows:,} queries × {self.cols:,} keys: {counts}\n"
             f"memory  about {self.memory / 1e6:,.1f} MB beside the inputs and the output"
         )
@@ -64,12 +71,15 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = SILENT, **op
     --------
     >>> import numpy as np
     >>> q = k = v = np.ones((4096, 64), np.float32)
-    >>> plan = explain_plan(q, k, v, causal=True)
+    >>> plan = explain_plan(q, k, v, causal=True, implementation="blocked")
     >>> plan.path, plan.blocks
     ('blocked', {'full': 6, 'mixed': 4, 'empty': 6})
     """
-    p = problem(q, k, v, **options)
+    p = as_given(q, k, v, **options)
     path, reason = path_of(p, trace)
+    if path == "native":
+        return _native_plan(p, reason)
+    p = p.computed()
     if path == "direct":
         rows, cols, counts = p.grid.queries, p.grid.keys, {"mixed" if p.mask else "full": 1}
     else:
@@ -81,20 +91,36 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = SILENT, **op
 
 
 def path_of(p: Problem, trace: Recorder = SILENT) -> tuple[str, str]:
-    """Return ``"direct"`` or ``"blocked"``, and why."""
+    """Return ``"native"``, ``"direct"`` or ``"blocked"``, and why."""
     whole = any(trace.wants(name) for name in WHOLE_MAPS)
-    if p.implementation == "blocked" and whole:
+    if p.implementation in ("native", "blocked") and whole:
         raise RegardError(
-            "the blocked path has no whole map to record or edit; leave implementation to auto, "
+            f"the {p.implementation} path has no whole map to record or edit; leave implementation to auto, "
             "or record with Trace(maps=True)"
         )
+    against = reason_against(p) if p.implementation in ("auto", "native") else None
+    if p.implementation == "native" and against is not None:
+        raise RegardError(f"implementation='native' cannot compute this call: {against}; 'auto' takes another path")
     if p.implementation != "auto":
         return p.implementation, "as asked for"
     if whole:
         return "direct", "the trace records or edits the whole map"
+    if against is None:
+        return "native", "the compiled kernel knows the call"
     if p.grid.size <= _DIRECT_CELLS:
         return "direct", f"the map has {p.grid.size:,} cells, at most {_DIRECT_CELLS:,}"
     return "blocked", f"the map has {p.grid.size:,} cells, more than {_DIRECT_CELLS:,}"
+
+
+def _native_plan(p: Problem, reason: str) -> Plan:
+    """Return the plan of the kernel, which goes from the first key that one of 64 queries sees to the last."""
+    native = kernels.native()
+    rows, cols = min(native.QUERIES, max(p.grid.queries, 1)), min(native.KEYS, max(p.grid.keys, 1))
+    rules = rules_of(p)
+    counts = rules.blocks(native.QUERIES, native.KEYS)
+    call = call_of(p, rules, rules.spans(slice(0, p.grid.queries))[0])
+    memory = native.forward_scratch(call) * native.num_threads() + rules.memory
+    return Plan("native", reason, rows, cols, counts, memory, native.instruction_set())
 
 
 def block_sizes(p: Problem) -> tuple[int, int]:

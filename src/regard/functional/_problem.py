@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Arrays in the precision to compute in, and the rules by which their scores become weights.
+    """Arrays, and the rules by which their scores become weights.
 
     Parameters
     ----------
@@ -85,18 +85,44 @@ class Problem:
         lead = np.broadcast_shapes(self.grid.shape[:-2], (*self.v.shape[:-3], *((1,) if self.v.ndim > 2 else ())))
         return (*lead, self.grid.queries, int(self.v.shape[-1]))
 
+    @property
+    def work(self) -> Any:
+        """The dtype to compute in: float32 for the two short float types."""
+        return compute_dtype(self.grid.xp, self.dtype)
+
+    def computed(self) -> Problem:
+        """Return the same problem with its arrays in the dtype to compute in."""
+        return self._in(self.work)
+
     def widened(self) -> Problem:
         """Return the same problem, to be computed in the widest floats there are."""
-        xp, wide = self.grid.xp, widest_float(self.grid.xp, self.grid.device)
-        wide = np.promote_types(self.q.dtype, wide) if xp is np else wide  # a longer one than float64 stays
+        wide = widest_float(self.grid.xp, self.grid.device)
+        if self.grid.xp is np:
+            wide = np.promote_types(self.work, wide)  # a longer one than float64 stays
+        return self._in(wide)
+
+    def _in(self, dtype: Any) -> Problem:
+        if self.q.dtype == self.k.dtype == dtype and all(x is None or x.dtype == dtype for x in (self.v, self.sinks)):
+            return self
         q, k, v, sinks = (
-            None if x is None else self.grid.xp.astype(x, wide, copy=False)
+            None if x is None else self.grid.xp.astype(x, dtype, copy=False)
             for x in (self.q, self.k, self.v, self.sinks)
         )
         return replace(self, q=q, k=k, v=v, sinks=sinks)
 
 
-def problem(
+def problem(q: Array, k: Array, v: Array | None = None, **options: Unpack[Options]) -> Problem:
+    """Return the checked arguments of `attention` with arrays in the dtype to compute in.
+
+    Raises
+    ------
+    RegardError
+        What is wrong and what to do.
+    """
+    return as_given(q, k, v, **options).computed()
+
+
+def as_given(
     q: Array,
     k: Array,
     v: Array | None = None,
@@ -115,7 +141,7 @@ def problem(
     implementation: Implementation = "auto",
     **unknown: Any,
 ) -> Problem:
-    """Return the checked arguments of `attention`, or raise RegardError with what is wrong and what to do."""
+    """Return what `problem` does, with q, k and v as they are given."""
     if unknown:
         known = ", ".join(Options.__annotations__)
         raise TypeError(f"attention has no argument {', '.join(map(repr, unknown))}; its options are {known}")
@@ -124,7 +150,6 @@ def problem(
     _check_shapes(arrays)
     xp, dtype = namespace(*arrays.values()), result_dtype(*arrays.values())
     work = compute_dtype(xp, dtype)
-    arrays = {name: xp.astype(x, work, copy=False) for name, x in arrays.items()}
     q, k, v = arrays["q"], arrays["k"], arrays.get("v")
 
     grid = Grid(xp, device(q), _scores_shape(arrays), query_offset)
@@ -147,8 +172,6 @@ def problem(
             part.check(grid)
     if implementation not in ("auto", "direct", "blocked", "native"):
         raise RegardError(f"implementation must be auto, direct, blocked or native, got {implementation!r}")
-    if implementation == "native":
-        raise RegardError("this installation of regard has no compiled kernel; use implementation='auto'")
     return Problem(
         q=q,
         k=k,

@@ -11,8 +11,9 @@ from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional._arrays import as_array, is_floating, namespace, result_dtype, side_by_side, without_gradients
 from regard.functional._bias import GradientSum, unbroadcast
-from regard.functional._blocked import Normaliser, blocked
+from regard.functional._blocked import blocked
 from regard.functional._grid import take
+from regard.functional._normaliser import Normaliser
 from regard.functional._plan import block_sizes, seen_blocks, spans
 from regard.functional._problem import Options, Problem, for_each_query_head, heads, problem
 from regard.functional._scores import Tile, score, weighted_sum

@@ -23,7 +23,7 @@ def why_not() -> str | None:
 @functools.cache
 def _loaded() -> tuple[Any, str | None]:
     try:
-        from regard.kernels import _native
+        from regard.kernels import _native  # type: ignore[attr-defined, unused-ignore]
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error)
         return None, (

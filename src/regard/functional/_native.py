@@ -1,0 +1,316 @@
+"""The compiled kernel, asked for attention: when it can, and what it is told.
+
+The kernel knows arrays. What a mask or a bias says is told to it as intervals of keys, as an array, or as a number for
+each distance; rules that are none of these are evaluated for some queries at a time, so that n² cells are never held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard import kernels
+from regard._typing import Array
+from regard.functional._bias import Bias, DenseBias
+from regard.functional._grid import EVERY, take_broadcast
+from regard.functional._mask import Both, Dense, Intervals, Mask
+from regard.functional._normaliser import Normaliser
+from regard.functional._problem import Problem
+from regard.functional._scores import within
+
+_KINDS = ("float16", "bfloat16", "float32", "float64")
+_STRIP_CELLS = 2**22  # of a rule that is evaluated for some queries at a time
+_LONGEST = 2**30
+
+
+def reason_against(p: Problem) -> str | None:
+    """Return why the kernel cannot compute a call; None where it can."""
+    if kernels.native() is None:
+        return kernels.why_not()
+    if _name(p.dtype) not in _KINDS:
+        return f"the kernel knows {', '.join(_KINDS)}, not {_name(p.dtype)}"
+    if max(p.grid.shape[-2:]) >= _LONGEST:
+        return f"the kernel counts fewer than {_LONGEST:,} positions"
+    return None if p.grid.xp is np else _reason_against_library(p)
+
+
+def attend(p: Problem, dtype: Any) -> tuple[Array, Normaliser]:
+    """Return the context, ``... H T Dv``, in the result's dtype or that computed in, and the sums of the rows."""
+    output = _empty(p, p.context_shape, dtype)
+    highest, total = (np.empty(p.context_shape[:-1], _numbers(p)) for _ in range(2))
+    native, out = kernels.native(), to_kernel(output)
+    for span, call in calls(p):
+        native.forward(call, out[..., span, :], highest[..., span], total[..., span])
+    return output, normaliser_of(p, highest, total)
+
+
+def normaliser(p: Problem, rows: slice) -> Normaliser:
+    """Return what normalises the scores of some queries over all keys, ``... H R 1``."""
+    count = rows.stop - rows.start
+    sums = tuple(np.empty((*p.grid.shape[:-2], count), _numbers(p)) for _ in range(2))
+    native = kernels.native()
+    for span, call in calls(p, rows):
+        here = slice(span.start - rows.start, span.stop - rows.start)
+        native.forward(call, None, *(x[..., here] for x in sums))
+    return normaliser_of(p, *sums)
+
+
+def normaliser_of(p: Problem, highest: np.ndarray, total: np.ndarray) -> Normaliser:
+    """Return the sums of rows, as the kernel fills them in, as the library of the problem has them."""
+    lead = p.grid.shape[:-2]
+    found = []
+    for x in (highest, total):
+        x = x[(0,) * (x.ndim - 1 - len(lead))]  # v may have leading axes that the scores do not have
+        x = x[tuple(slice(0, 1) if size == 1 else slice(None) for size in lead)]
+        found.append(p.grid.xp.asarray(x[..., None], device=p.grid.device))
+    return Normaliser(*found)
+
+
+def calls(p: Problem, rows: slice | None = None) -> Iterator[tuple[slice, Any]]:
+    """Yield calls of the kernel and which of the queries each is for."""
+    rules = rules_of(p)
+    for span in rules.spans(rows or slice(0, p.grid.queries)):
+        yield span, call_of(p, rules, span)
+
+
+def call_of(p: Problem, rules: Rules, rows: slice) -> Any:
+    """Return the arguments of the kernel for some queries."""
+    native = kernels.native()
+    lead = p.grid.shape[:-2] if p.v is None else p.context_shape[:-2]
+    whole = rows == slice(0, p.grid.queries)
+    q, k = (to_kernel(p.grid.xp.astype(x, p.dtype, copy=False)) for x in (p.q, p.k))
+    v = None if p.v is None else to_kernel(p.grid.xp.astype(p.v, p.dtype, copy=False))
+    drop = p.dropout
+    return native.Call(
+        lead,
+        getattr(native.Kind, _name(p.dtype)),
+        q if whole else q[..., rows, :],
+        k,
+        v,
+        p.scale,
+        softcap=p.softcap or 0.0,
+        **rules.of(rows),
+        sinks=None if p.sinks is None else _sinks(p),
+        dropout=0 if drop is None else int(np.uint64(drop.rate * 2**53)),
+        seed=0 if drop is None else drop.seed,
+        kept=1.0 if drop is None else 1 / (1 - drop.rate),
+        first_query=rows.start,
+        all_queries=p.grid.queries,
+        score_heads=p.grid.shape[:-2],
+    )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What masks and biases say, as the kernel takes it.
+
+    Parameters
+    ----------
+    p : Problem
+    intervals : Intervals or None
+        The keys each query sees, as far as the other rules let it.
+    masks : list of boolean arrays, broadcasting to ``... H T S``
+    bias : floating array, broadcasting to ``... H T S``, or None
+    diagonal : floating array ``... H N``, or None
+        A number for each distance, row − column, from −(S − 1) on.
+    others : list of Mask
+        Rules that must be evaluated cell by cell.
+    other_bias : Bias or None
+        The same.
+    """
+
+    p: Problem
+    intervals: Intervals | None
+    masks: list[np.ndarray]
+    others: list[Mask]
+    bias: np.ndarray | None
+    diagonal: np.ndarray | None
+    other_bias: Bias | None
+
+    def spans(self, rows: slice) -> list[slice]:
+        """Return the queries in as many parts as it takes that no rule is evaluated for too many cells at once."""
+        size = rows.stop - rows.start
+        if self.others or self.other_bias is not None or len(self.masks) > 1:
+            cells_of_row = math.prod(self.p.grid.shape) // max(1, self.p.grid.queries)
+            size = max(1, _STRIP_CELLS // max(1, cells_of_row) // 64 * 64 or 64)
+        return [
+            slice(a, min(a + size, rows.stop)) for a in range(rows.start, max(rows.stop, rows.start + 1), size or 1)
+        ]
+
+    def blocks(self, rows: int, cols: int) -> dict[str, int]:
+        """Return how many blocks of `rows` queries and `cols` keys the kernel reads whole, in part and not at all."""
+        queries, keys = self.p.grid.shape[-2:]
+        every = -(-queries // rows) * -(-keys // cols)
+        cellwise = bool(self.masks or self.others or (self.p.bias is not None and self.p.bias.hides))
+        if self.intervals is None:
+            return {"full": 0 if cellwise else every, "mixed": every if cellwise else 0, "empty": 0}
+        first, last = (np.broadcast_to(x, np.broadcast_shapes(x.shape, (queries,))) for x in self.intervals)
+        first, last = np.broadcast_arrays(first, last)
+        starts = np.arange(0, queries, rows)
+        begin, from_all = (how.reduceat(first, starts, axis=-1) for how in (np.minimum, np.maximum))
+        end, to_all = (how.reduceat(last, starts, axis=-1) for how in (np.maximum, np.minimum))
+        read = -(-np.maximum(end - begin, 0) // cols)
+        whole = np.maximum(to_all - begin, 0) // cols - -(-np.maximum(from_all - begin, 0) // cols)
+        heads = math.prod(first.shape[:-1])
+        mean_read, mean_whole = round(read.sum() / heads), round(np.clip(whole, 0, read).sum() / heads)
+        full = 0 if cellwise else mean_whole
+        return {"full": full, "mixed": mean_read - full, "empty": max(0, every - mean_read)}
+
+    @property
+    def memory(self) -> int:
+        """Bytes of what was made to tell the kernel."""
+        strip = _STRIP_CELLS if self.others or self.other_bias is not None or len(self.masks) > 1 else 0
+        cell = 1 if self.other_bias is None else 1 + np.dtype(_numbers(self.p)).itemsize
+        made = [*(self.intervals or ()), *([] if self.diagonal is None else [self.diagonal])]
+        return sum(int(x.nbytes) for x in made) + strip * cell
+
+    def of(self, rows: slice) -> dict[str, np.ndarray | None]:
+        """Return what holds for some queries, by the names of the kernel's arguments."""
+        found: dict[str, np.ndarray | None] = {}
+        if self.intervals is not None:
+            found["first"], found["last"] = (_of_rows(x, rows, self.p.grid.queries) for x in self.intervals)
+        mask = _all_of([take_broadcast(mask, rows, EVERY) for mask in self.masks])
+        grid = self.p.grid
+        for other in self.others:
+            mask = _all_of([*([] if mask is None else [mask]), np.asarray(other.allows(grid, rows, EVERY))])
+        if mask is not None:
+            found["mask"] = _aligned(np.atleast_2d(mask)).view(np.uint8)
+        bias = None if self.bias is None else take_broadcast(self.bias, rows, EVERY)
+        if self.other_bias is not None:
+            bias = _bias_numbers(self.p, self.other_bias.tile(grid, rows, EVERY))
+        if bias is not None:
+            found["bias"] = bias
+        if self.diagonal is not None:
+            found["diagonal"] = self.diagonal[..., rows.start : rows.stop + grid.keys - 1 + _queries_of_block()]
+        return found
+
+
+def rules_of(p: Problem) -> Rules:
+    """Return what the mask and the bias of a problem say, as the kernel takes it."""
+    intervals, masks, others = None, [], []
+    for rule in _conjuncts(p.mask):
+        its = rule.intervals(p.grid)
+        if its is not None:
+            intervals = its if intervals is None else intervals.both(its)
+        elif isinstance(rule, Dense):
+            masks.append(np.atleast_2d(np.asarray(rule.array)))
+        else:
+            others.append(rule)
+    if intervals is not None:
+        intervals = Intervals(*(np.clip(x, 0, p.grid.keys).astype(np.int32) for x in intervals))
+    bias = diagonal = other_bias = None
+    if isinstance(p.bias, DenseBias):
+        bias = _bias_numbers(p, p.bias.parameter)
+    elif p.bias is not None and p.bias.by_distance:
+        diagonal = _diagonal(p, p.bias)
+    else:
+        other_bias = p.bias
+    return Rules(p, intervals, masks, others, bias, diagonal, other_bias)
+
+
+def to_kernel(x: Array) -> np.ndarray:
+    """Return an array as the kernel reads it, without a copy where there need be none; short floats as their bits."""
+    array = _aligned(x if isinstance(x, np.ndarray) else _tensor_to_numpy(x))
+    return array.view(np.uint16) if array.dtype.itemsize == 2 else array
+
+
+def _aligned(x: np.ndarray) -> np.ndarray:
+    whole_steps = all(step % x.itemsize == 0 for step in x.strides)
+    if x.flags.aligned and x.dtype.isnative and whole_steps:
+        return x
+    return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
+
+
+def _conjuncts(mask: Mask | None) -> Iterator[Mask]:
+    if isinstance(mask, Both):
+        yield from _conjuncts(mask.one)
+        yield from _conjuncts(mask.other)
+    elif mask is not None:
+        yield mask
+
+
+def _all_of(masks: list[np.ndarray]) -> np.ndarray | None:
+    found = None
+    for mask in masks:
+        found = mask if found is None else found & mask
+    return found
+
+
+def _of_rows(x: np.ndarray, rows: slice, count: int) -> np.ndarray:
+    return x[..., rows] if x.shape[-1] == count and count > 1 else x
+
+
+def _bias_numbers(p: Problem, bias: Array) -> np.ndarray:
+    """Return a bias in the numbers to compute with; those too large for it as its largest."""
+    return np.atleast_2d(to_kernel(within(bias, p.work)))
+
+
+def _diagonal(p: Problem, bias: Bias) -> np.ndarray:
+    """Return the number for each distance, ``... H N``: from that of the last key and the first query on."""
+    grid = p.grid
+    if not grid.queries or not grid.keys:
+        return np.zeros(max(0, grid.queries + grid.keys - 1 + _queries_of_block()), _numbers(p))
+    row = _bias_numbers(p, bias.tile(grid, slice(0, 1), EVERY))[..., 0, ::-1]
+    column = _bias_numbers(p, bias.tile(grid, EVERY, slice(0, 1)))[..., 1:, 0]
+    beyond = np.zeros((*row.shape[:-1], _queries_of_block()), row.dtype)
+    return np.concatenate([row, column, beyond], axis=-1)
+
+
+def _queries_of_block() -> int:
+    return int(kernels.native().QUERIES)
+
+
+def _sinks(p: Problem) -> np.ndarray:
+    sinks = to_kernel(within(p.sinks, p.work))
+    return sinks[..., 0, 0]
+
+
+def _numbers(p: Problem) -> Any:
+    return np.float64 if _name(p.dtype) == "float64" else np.float32
+
+
+def _name(dtype: Any) -> str:
+    """Return the name of a dtype, whatever library and byte order it is of."""
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        return str(dtype).split(".")[-1]
+
+
+def _empty(p: Problem, shape: tuple[int, ...], dtype: Any) -> Array:
+    if p.grid.xp is np:
+        return np.empty(shape, np.dtype(dtype).newbyteorder("="))
+    return p.grid.xp.empty(shape, dtype=dtype, device=p.grid.device)
+
+
+def _reason_against_library(p: Problem) -> str | None:
+    """Return why the kernel cannot take arrays that are not NumPy's; None for plain tensors of PyTorch on the CPU."""
+    library = p.grid.xp.__name__.split(".")[-1]
+    if library != "torch" or p.grid.device.type != "cpu":
+        return f"the kernel takes arrays of NumPy and of PyTorch on the CPU, not of {library} on {p.grid.device}"
+    import torch
+
+    tensors = [x for x in (p.q, p.k, p.v, p.sinks, getattr(p.bias, "parameter", None)) if x is not None]
+    if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors):
+        return "PyTorch only traces the call"
+    derived = torch.autograd.forward_ad._current_level >= 0
+    if derived or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+        return "PyTorch takes a derivative of what it computes; attention_vjp gives gradients of the kernel"
+    try:
+        for x in tensors:
+            _tensor_to_numpy(x)
+    except RuntimeError:  # inside a transformation such as vmap there is no memory to look into
+        return "PyTorch transforms the call"
+    return None
+
+
+def _tensor_to_numpy(x: Any) -> np.ndarray:
+    import torch
+
+    x = x.detach()
+    array: np.ndarray = (x.view(torch.int16) if x.dtype == torch.bfloat16 else x).numpy()
+    return array

@@ -1,0 +1,47 @@
+"""The compiled module; csrc/bindings.cpp."""
+
+import enum
+
+import numpy as np
+
+QUERIES: int
+KEYS: int
+
+class Kind(enum.Enum):
+    float32 = ...
+    float64 = ...
+    float16 = ...
+    bfloat16 = ...
+
+class Call:
+    def __init__(
+        self,
+        heads: tuple[int, ...],
+        kind: Kind,
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray | None,
+        scale: float,
+        softcap: float = 0.0,
+        first: np.ndarray | None = None,
+        last: np.ndarray | None = None,
+        mask: np.ndarray | None = None,
+        bias: np.ndarray | None = None,
+        diagonal: np.ndarray | None = None,
+        sinks: np.ndarray | None = None,
+        dropout: int = 0,
+        seed: int = 0,
+        kept: float = 1.0,
+        first_query: int = 0,
+        all_queries: int = 0,
+        score_heads: tuple[int, ...] | None = None,
+    ) -> None: ...
+
+def forward(call: Call, output: np.ndarray | None, highest: np.ndarray | None, total: np.ndarray | None) -> None: ...
+def forward_scratch(call: Call) -> int: ...
+def num_threads() -> int: ...
+def set_num_threads(count: int) -> None: ...
+def instruction_sets() -> list[str]: ...
+def instruction_set() -> str: ...
+def use_instruction_set(name: str) -> bool: ...
+def peak() -> float: ...
