@@ -27,10 +27,10 @@ template <class T> class Pullback {
         blocks_(blocks_of(a_.queries, QUERIES)),
         scores_(a_, scratch) {
     const ptrdiff_t keys = smaller(a_.keys, call.keys_of_task), tile = KEYS * QUERIES;
-    k_ = scratch.take<T>(keys * width_), v_ = scratch.take<T>(keys * value_width_);
+    keys_room_ = scratch.take<T>(keys * width_), values_room_ = scratch.take<T>(keys * value_width_);
     d_k_ = scratch.take<T>(keys * width_), d_v_ = scratch.take<T>(keys * value_width_);
-    q_ = scratch.take<T>(QUERIES * width_), d_q_ = scratch.take<T>(QUERIES * width_);
-    d_out_ = scratch.take<T>(QUERIES * value_width_), packed_ = scratch.take<T>(value_width_ * QUERIES);
+    queries_room_ = scratch.take<T>(QUERIES * width_), outputs_room_ = scratch.take<T>(QUERIES * value_width_);
+    d_q_ = scratch.take<T>(QUERIES * width_), packed_ = scratch.take<T>(value_width_ * QUERIES);
     weights_ = scratch.take<T>(tile), d_scores_ = scratch.take<T>(tile);
     capped_ = a_.softcap > 0 ? scratch.take<T>(tile) : nullptr;
     room_ = scratch.take<T>(larger<ptrdiff_t>(larger(a_.features, a_.value_features), QUERIES));
@@ -65,25 +65,24 @@ template <class T> class Pullback {
     for (ptrdiff_t i = 0; i < count; ++i) x[i] = 0;
   }
 
-  // Rows of an operand, one behind the other, each filled up with zeros to `width` numbers. Tells whether all are finite.
-  bool pack(const Operand& x, ptrdiff_t start, ptrdiff_t count, ptrdiff_t features, T* to, ptrdiff_t width) {
-    V<T> zeros = {};
-    for (ptrdiff_t i = 0; i < count; ++i, to += width) {
+  // Rows of an operand as a product reads them, `width` numbers filled up with zeros: where they are, or in `room`.
+  Matrix<T> rows(const Operand& x, ptrdiff_t start, ptrdiff_t count, ptrdiff_t features, ptrdiff_t width, T* room) {
+    const bool near = x.column == 1 && x.row >= 0 && x.row <= 2 * width;  // rows far apart share few lines of the caches
+    if (near && width == features && !is_short(x.kind)) return matrix_of<T>(x, head_).from(start);
+    for (ptrdiff_t i = 0; i < count; ++i) {
       const Matrix<T> row = rows_of<T>(x, head_, start + i, 1, features, room_);
-      ptrdiff_t d = 0;
-      if (row.column == 1)
-        for (; d + LANES<T> <= features; d += LANES<T>) store<T>(to + d, load<T>(row.data + d));
-      for (; d < features; ++d) to[d] = row.data[d * row.column];
-      for (; d < width; ++d) to[d] = 0;
-      for (d = 0; d < width; d += LANES<T>) zeros += load<T>(to + d) - load<T>(to + d);  // NaN of what is not finite
+      T* to = room + i * width;
+      for (ptrdiff_t d = 0; d < features; ++d) to[d] = row.data[d * row.column];
+      for (ptrdiff_t d = features; d < width; ++d) to[d] = 0;
     }
-    return !any(zeros != 0);
+    return {room, width, 1};
   }
 
   void take_keys() {
     const ptrdiff_t keys = to_ - from_;
-    check(pack(a_.k, from_, keys, a_.features, k_, width_));
-    check(pack(a_.v, from_, keys, a_.value_features, v_, value_width_));
+    k_ = rows(a_.k, from_, keys, a_.features, width_, keys_room_);
+    v_ = rows(a_.v, from_, keys, a_.value_features, value_width_, values_room_);
+    check(is_finite(k_, keys, width_) && is_finite(v_, keys, value_width_));
     clear(d_k_, keys * width_), clear(d_v_, keys * value_width_);
     if (of_keys_) clear(of_keys_, keys);
     taken_ = true;
@@ -122,42 +121,37 @@ template <class T> class Pullback {
   }
 
   void take_queries() {
-    scores_.take_queries(head_, start_, count_);
-    bool finite = pack(a_.q, start_, count_, a_.features, q_, width_);
-    finite &= pack(call_.d_output, start_, count_, a_.value_features, d_out_, value_width_);
+    scores_.take_queries();
+    q_ = rows(a_.q, start_, count_, a_.features, width_, queries_room_);
+    d_out_ = rows(call_.d_output, start_, count_, a_.value_features, value_width_, outputs_room_);
     const T *highest = matrix_of<T>(a_.highest, head_).data + start_, *total = matrix_of<T>(a_.total, head_).data + start_;
+    const T* row_sums = matrix_of<T>(call_.row_sums, head_).data + start_;
+    bool all_see = true;
     held_ = false;
     for (ptrdiff_t i = 0; i < QUERIES; ++i) {
       const bool sees = i < count_ && total[i] != 0;
       shift_[i] = sees ? highest[i] : T(0);
       share_[i] = sees ? 1 / total[i] : T(0);
+      row_sum_[i] = sees ? row_sums[i] : T(0);
+      of_queries_[i] = 0;
       held_ |= shift_[i] == -FAR<T>;
-      of_queries_[i] = row_sum_[i] = 0;
-      if (i < lanes_ && !sees) clear(d_out_ + i * value_width_, value_width_);  // reaches nobody, be it NaN
-      if (!sees) continue;
-      row_sum_[i] = row_sum(i);
-      finite &= row_sum_[i] - row_sum_[i] == 0 && share_[i] - share_[i] == 0;
+      all_see &= sees || i >= count_;
     }
-    transposed<T>(d_out_, value_width_, lanes_, a_.value_features, packed_, QUERIES);
-    check(finite);
-  }
-
-  T row_sum(ptrdiff_t i) const {
-    const Matrix<T> out = matrix_of<T>(a_.output, head_).from(start_ + i);
-    const T* d_out = d_out_ + i * value_width_;
-    V<T> sums = {};
-    T total = 0;
-    ptrdiff_t d = 0;
-    if (out.column == 1)
-      for (; d + LANES<T> <= a_.value_features; d += LANES<T>) sums += load<T>(d_out + d) * load<T>(out.data + d);
-    for (; d < a_.value_features; ++d) total += d_out[d] * out.data[d * out.column];
-    return total + sum<T>(sums);
+    if (!all_see) {  // what a row that sees nothing is told reaches nobody, be it NaN
+      for (ptrdiff_t i = 0; i < count_; ++i)
+        for (ptrdiff_t d = 0; d < value_width_; ++d)
+          outputs_room_[i * value_width_ + d] = total[i] == 0 ? T(0) : d_out_.data[i * d_out_.row + d];
+      d_out_ = {outputs_room_, value_width_, 1};
+    }
+    for (ptrdiff_t d = 0; d < a_.value_features; ++d)
+      for (ptrdiff_t i = count_ & ~ptrdiff_t(LANES<T> - 1); i < lanes_; ++i) packed_[d * QUERIES + i] = 0;
+    transposed<T>(d_out_, count_, a_.value_features, packed_, QUERIES);
   }
 
   // What a block of keys and the block of queries give each other.
   void add(ptrdiff_t start, ptrdiff_t count, bool is_first) {
     const ptrdiff_t at = start - from_;
-    const Matrix<T> keys = {k_ + at * width_, width_, 1}, values = {v_ + at * value_width_, value_width_, 1};
+    const Matrix<T> keys = k_.from(at), values = v_.from(at);
     scores_.of(keys, start, count, weights_, capped_);
     product<T, Into::set>(values, count, a_.value_features, packed_, QUERIES, d_scores_, QUERIES, lanes_);
     if (a_.dropout) drop<T>(a_, head_, start_, lanes_, start, count, d_scores_);
@@ -165,14 +159,14 @@ template <class T> class Pullback {
     through_softmax(count, T(at_once ? a_.scale : 1));
     if (a_.dropout) drop<T>(a_, head_, start_, lanes_, start, count, weights_);
     const Matrix<T> weights = {weights_, QUERIES, 1}, d_scores = {d_scores_, QUERIES, 1};
-    product<T, Into::add>(weights, count, count_, d_out_, value_width_, d_v_ + at * value_width_, value_width_, value_width_);
+    product<T, Into::add>(weights, count, count_, d_out_.data, d_out_.row, d_v_ + at * value_width_, value_width_, value_width_);
     if (!at_once) {
       add_to_bias(start, count);
       through_cap_and_scale(count);
     }
-    product<T, Into::add>(d_scores, count, count_, q_, width_, d_k_ + at * width_, width_, width_);
-    if (is_first) product<T, Into::set>(d_scores.transposed(), count_, count, keys.data, width_, d_q_, width_, width_);
-    else product<T, Into::add>(d_scores.transposed(), count_, count, keys.data, width_, d_q_, width_, width_);
+    product<T, Into::add>(d_scores, count, count_, q_.data, q_.row, d_k_ + at * width_, width_, width_);
+    if (is_first) product<T, Into::set>(d_scores.transposed(), count_, count, keys.data, keys.row, d_q_, width_, width_);
+    else product<T, Into::add>(d_scores.transposed(), count_, count, keys.data, keys.row, d_q_, width_, width_);
   }
 
   bool wants_bias() const { return call_.d_bias || call_.d_of_keys || call_.d_of_queries || call_.d_diagonal; }
@@ -289,18 +283,48 @@ template <class T> class Pullback {
   const ptrdiff_t width_, value_width_;  // of a row, filled up to whole vectors
   const ptrdiff_t chunks_, blocks_;
   Scores<T> scores_;
-  T *k_, *v_, *d_k_, *d_v_;        // of the keys of the task
-  T *q_, *d_q_, *d_out_, *packed_;  // of a block of queries; the last is d_out transposed, [Dv][QUERIES]
-  T *weights_, *d_scores_, *capped_, *room_;
+  Matrix<T> k_{}, v_{}, q_{}, d_out_{};  // of the keys of the task, of a block of queries
+  T *keys_room_, *values_room_, *queries_room_, *outputs_room_, *room_;
+  T *d_k_, *d_v_, *d_q_;
+  T* packed_;  // d_out transposed, [Dv][QUERIES]
+  T *weights_, *d_scores_, *capped_;
   T *shift_, *share_, *row_sum_, *of_queries_, *of_keys_, *line_;
   ptrdiff_t head_ = 0, chunk_ = 0, from_ = 0, to_ = 0, first_query_ = 0, start_ = 0, count_ = 0, lanes_ = 0;
   bool taken_ = false, held_ = false;
 };
 
+// The sum over a row of P dP for each query of a block, which is dO . O.
+template <class T> void sum_rows(const Backward& call, ptrdiff_t task, void* memory) {
+  const Attention& a = call.call;
+  Scratch scratch(memory);
+  T* q_room = scratch.take<T>(QUERIES * a.features);
+  T* d_room = scratch.take<T>(QUERIES * a.value_features);
+  const ptrdiff_t blocks = blocks_of(a.queries, QUERIES), head = task / blocks, start = task % blocks * QUERIES;
+  const ptrdiff_t count = smaller<ptrdiff_t>(QUERIES, a.queries - start), width = a.value_features;
+  const Matrix<T> output = matrix_of<T>(a.output, head).from(start);
+  const Matrix<T> d_output = rows_of<T>(call.d_output, head, start, count, width, d_room);
+  const T* total = matrix_of<T>(a.total, head).data + start;
+  T* sums = const_cast<T*>(matrix_of<T>(call.row_sums, head).data) + start;
+  bool finite = is_finite(rows_of<T>(a.q, head, start, count, a.features, q_room), count, a.features);
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    sums[i] = 0;
+    if (total[i] == 0) continue;  // what a row that sees nothing is told reaches nobody
+    const T *d_out = d_output.data + i * d_output.row, *out = output.data + i * output.row;
+    V<T> some = {};
+    ptrdiff_t d = 0;
+    if (d_output.column == 1 && output.column == 1)
+      for (; d + LANES<T> <= width; d += LANES<T>) some += load<T>(d_out + d) * load<T>(out + d);
+    for (; d < width; ++d) sums[i] += d_out[d * d_output.column] * out[d * output.column];
+    sums[i] += sum<T>(some);
+    finite &= sums[i] - sums[i] == 0 && total[i] - total[i] == 0 && is_finite(d_output.from(i), 1, width);
+  }
+  if (!finite) __atomic_store_n(call.not_finite, true, __ATOMIC_RELAXED);
+}
+
 template <class T> size_t needed(const Backward& call) {
   Scratch scratch(nullptr);
   Pullback<T> pullback(call, scratch);
-  return scratch.used();
+  return larger<size_t>(scratch.used(), 2 * QUERIES * round_up(call.call.features + call.call.value_features, 64) * sizeof(T));
 }
 
 template <class T> void pull(const Backward& call, ptrdiff_t task, void* memory) {
@@ -317,6 +341,10 @@ ptrdiff_t backward_tasks(const Backward& call) {
 
 size_t backward_scratch(const Backward& call) {
   return call.call.q.kind == Kind::float64 ? needed<double>(call) : needed<float>(call);
+}
+
+void backward_rows(const Backward& call, ptrdiff_t task, void* scratch) {
+  call.call.q.kind == Kind::float64 ? sum_rows<double>(call, task, scratch) : sum_rows<float>(call, task, scratch);
 }
 
 void backward(const Backward& call, ptrdiff_t task, void* scratch) {

@@ -182,7 +182,7 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
 }
 
 // The gradients; false where something that was read is not finite, and the gradients hold nothing.
-bool backward(const Call& call, Array d_output, Array output, Array highest, Array total, Writable d_q, Writable d_k,
+bool backward(const Call& call, Array d_output, Array output, Array highest, Array total, Writable row_sums, Writable d_q, Writable d_k,
               Writable d_v, std::optional<Writable> d_bias, std::optional<Writable> d_of_keys,
               std::optional<Writable> d_of_queries, std::optional<Writable> d_diagonal, ptrdiff_t keys) {
   Operands operands(call.operands.heads());  // the call itself may be pulled back by several threads at once
@@ -204,6 +204,7 @@ bool backward(const Call& call, Array d_output, Array output, Array highest, Arr
   a.output = given("output", output, wide, 2, a.value_features);
   a.highest = given("highest", highest, wide, 1, 0);
   a.total = given("total", total, wide, 1, 0);
+  b.row_sums = wanted("row_sums", row_sums, 1, a.queries, 1);
   b.d_q = wanted("d_q", d_q, 2, a.queries, a.features);
   b.d_k = wanted("d_k", d_k, 2, a.keys, a.features);
   b.d_v = wanted("d_v", d_v, 2, a.keys, a.value_features);
@@ -227,7 +228,9 @@ bool backward(const Call& call, Array d_output, Array output, Array highest, Arr
   b.turn_of_queries = of_queries.data(), b.turn_of_keys = of_keys.data(), b.turn_of_diagonal = of_diagonal.data();
   b.turn_of_bias = of_bias.data(), b.owner = owner.data(), b.rank = rank.data(), b.not_finite = &not_finite;
   const Kernels& isa = kernels();
-  run(isa.backward_tasks(b), isa.backward_scratch(b), [&](ptrdiff_t task, void* room) { isa.backward(b, task, room); });
+  const size_t scratch = isa.backward_scratch(b);
+  run(a.heads * blocks, scratch, [&](ptrdiff_t task, void* room) { isa.backward_rows(b, task, room); });
+  run(isa.backward_tasks(b), scratch, [&](ptrdiff_t task, void* room) { isa.backward(b, task, room); });
   return !not_finite;
 }
 
@@ -266,7 +269,7 @@ NB_MODULE(_native, m) {
       "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0,
       "first_query"_a = 0, "all_queries"_a = 0, "score_heads"_a.none() = nb::none());
   m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
-  m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "d_q"_a, "d_k"_a, "d_v"_a,
+  m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "row_sums"_a, "d_q"_a, "d_k"_a, "d_v"_a,
         "d_bias"_a.none() = nb::none(), "d_of_keys"_a.none() = nb::none(), "d_of_queries"_a.none() = nb::none(),
         "d_diagonal"_a.none() = nb::none(), "keys"_a = 0);
   m.def("forward_scratch", [](const Call& call) { return kernels().forward_scratch(call.attention); }, "call"_a);

@@ -9,24 +9,6 @@ namespace {
 // the finite ones are summed, and which infinities and NaN a query does see is put in at the end.
 enum Mark : uint8_t { plus = 1, minus = 2, not_a_number = 4 };
 
-template <class T> bool is_finite(Matrix<T> x, ptrdiff_t rows, ptrdiff_t columns) {
-  bool finite = true;
-  for (ptrdiff_t i = 0; i < rows; ++i) {
-    const T* row = x.data + i * x.row;
-    ptrdiff_t j = 0;
-    if (x.column == 1) {
-      V<T> zeros = {};
-      for (; j + LANES<T> <= columns; j += LANES<T>) {
-        const V<T> some = load<T>(row + j);
-        zeros += some - some;  // 0, or NaN for what is not finite
-      }
-      finite &= !any(zeros != 0);
-    }
-    for (; j < columns; ++j) finite &= row[j * x.column] - row[j * x.column] == 0;
-  }
-  return finite;
-}
-
 template <class T> class Block {
  public:
   Block(const Attention& call, Scratch& scratch)

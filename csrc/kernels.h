@@ -54,6 +54,7 @@ struct Attention {
 struct Backward {
   Attention call;      // with `output`, `highest` and `total` as the forward pass left them
   Operand d_output;    // T Dv
+  Operand row_sums;    // T, of the gradients of the weights times these; backward_rows fills them in
   Operand d_q, d_k, d_v;
   Operand d_bias;      // T S, to which is added
   Operand d_of_keys;   // S, the gradients of a bias summed over the queries,
@@ -87,6 +88,7 @@ struct Kernels {
   size_t (*forward_scratch)(const Attention&);  // bytes that one thread needs
   void (*forward)(const Attention&, ptrdiff_t task, void* scratch);
 
+  void (*backward_rows)(const Backward&, ptrdiff_t task, void* scratch);  // of each head and block; before all others
   ptrdiff_t (*backward_tasks)(const Backward&);
   size_t (*backward_scratch)(const Backward&);
   void (*backward)(const Backward&, ptrdiff_t task, void* scratch);
@@ -99,6 +101,7 @@ struct Kernels {
   ptrdiff_t forward_tasks(const Attention&);                                  \
   size_t forward_scratch(const Attention&);                                   \
   void forward(const Attention&, ptrdiff_t, void*);                           \
+  void backward_rows(const Backward&, ptrdiff_t, void*);                      \
   ptrdiff_t backward_tasks(const Backward&);                                  \
   size_t backward_scratch(const Backward&);                                   \
   void backward(const Backward&, ptrdiff_t, void*);                           \

@@ -95,6 +95,25 @@ Matrix<T> rows_of(const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t c
   return {room, width, 1};
 }
 
+// Whether there is neither NaN nor infinity.
+template <class T> bool is_finite(Matrix<T> x, ptrdiff_t rows, ptrdiff_t columns) {
+  bool finite = true;
+  for (ptrdiff_t i = 0; i < rows; ++i) {
+    const T* row = x.data + i * x.row;
+    ptrdiff_t j = 0;
+    if (x.column == 1) {
+      V<T> zeros = {};
+      for (; j + LANES<T> <= columns; j += LANES<T>) {
+        const V<T> some = load<T>(row + j);
+        zeros += some - some;  // 0, or NaN for what is not finite
+      }
+      finite &= !any(zeros != 0);
+    }
+    for (; j < columns; ++j) finite &= row[j * x.column] - row[j * x.column] == 0;
+  }
+  return finite;
+}
+
 // to[j][i] = from[i][j] for `rows` x `columns` numbers; the numbers of a row of `from` lie side by side.
 template <class T>
 void transposed(const T* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns, T* to, ptrdiff_t to_row) {

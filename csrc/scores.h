@@ -23,12 +23,16 @@ template <class T> class Scores {
     find_limits();
   }
 
-  // Stand at queries and take them, to be multiplied with keys.
+  // Take them, to be multiplied with keys.
+  void take_queries() {
+    for (ptrdiff_t d = 0; d < call_.features; ++d)
+      for (ptrdiff_t i = count_ & ~ptrdiff_t(LANES<T> - 1); i < lanes_; ++i) queries_[d * QUERIES + i] = 0;
+    transposed<T>(rows_of<T>(call_.q, head_, start_, count_, call_.features, room_), count_, call_.features, queries_, QUERIES);
+  }
+
   void take_queries(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
     stand_at(head, start, count);
-    for (ptrdiff_t d = 0; d < call_.features; ++d)
-      for (ptrdiff_t i = count & ~ptrdiff_t(LANES<T> - 1); i < lanes_; ++i) queries_[d * QUERIES + i] = 0;
-    transposed<T>(rows_of<T>(call_.q, head, start, count, call_.features, room_), count, call_.features, queries_, QUERIES);
+    take_queries();
   }
 
   // The keys that any of the queries may see: outside begin <= j < end all is hidden.
