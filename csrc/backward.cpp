@@ -178,9 +178,9 @@ template <class T> class Pullback {
         const V<T> s = load<T>(weights_ + n);
         store<T>(weights_ + n, s == -INFINITE<T> ? s : at_least<T>(s, splat(-FAR<T>)));
       }
-    constexpr ptrdiff_t width = VECTORS * LANES<T>;
+    constexpr ptrdiff_t width = 2 * LANES<T>;  // what fits into the registers
     ptrdiff_t i = 0;
-    for (; i + width <= lanes_; i += width) columns<VECTORS>(count, i, factor);
+    for (; i + width <= lanes_; i += width) columns<2>(count, i, factor);
     for (; i < lanes_; i += LANES<T>) columns<1>(count, i, factor);
   }
 

@@ -70,12 +70,12 @@ struct Backward {
 
 inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
 
-// A task of the backward pass takes as many keys that there are some tasks for each thread, but not so few that getting
-// the queries ready for them takes long, nor so many that their gradients leave the caches.
+// A task of the backward pass takes as many keys that there are some tasks for each of many threads, but not so few that
+// getting the queries ready for them takes long, nor so many that they and their gradients leave the caches.
 inline ptrdiff_t keys_of_task(const Attention& call) {
-  const ptrdiff_t width = call.features + call.value_features + 1, wanted = call.heads * call.keys / 64;
-  const ptrdiff_t most = 65536 / width, keys = wanted < 2 * KEYS ? 2 * KEYS : wanted;
-  return blocks_of((keys < most ? keys : most) + 1, KEYS) * KEYS;
+  const ptrdiff_t least = 2, most = 131072 / (call.features + call.value_features + 1) / KEYS;
+  const ptrdiff_t wanted = blocks_of(call.heads * call.keys / 48, KEYS), blocks = wanted < 8 ? wanted : 8;
+  return KEYS * (blocks < least || most < least ? least : blocks < most ? blocks : most);
 }
 
 // The functions that every instruction set has. A task is a part of the work that one thread does by itself; which
