@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <unordered_map>
@@ -27,6 +28,8 @@ namespace {
 using Array = nb::ndarray<nb::ro, nb::device::cpu>;
 using Writable = nb::ndarray<nb::device::cpu>;
 using Shape = std::vector<ptrdiff_t>;
+
+constexpr double WORTH_A_THREAD = 500'000;  // multiply-adds: some 20 microseconds
 
 [[noreturn]] void refuse(const char* name, const char* why) {
   throw std::invalid_argument(std::string(name) + " " + why);
@@ -112,17 +115,31 @@ class Operands {
 
 Kind computed(Kind kind) { return kind == Kind::float64 ? Kind::float64 : Kind::float32; }
 
-// Do the tasks on all threads, without Python's lock; Ctrl-C ends it between two tasks.
-template <class Work> void run(ptrdiff_t tasks, size_t scratch, Work work) {
+// Do the tasks on all threads, without Python's lock; Ctrl-C ends it between two tasks. `cost`, in multiply-adds, says
+// how many threads are worth waking.
+template <class Work> void run(ptrdiff_t tasks, double cost, size_t scratch, Work work) {
   bool interrupted = false, done;
   {
     nb::gil_scoped_release release;
-    done = parallel(tasks, scratch, work, [&] {
+    done = parallel(tasks, int(std::min(1 + cost / WORTH_A_THREAD, 1024.0)), scratch, work, [&] {
       nb::gil_scoped_acquire acquire;
       return interrupted = PyErr_CheckSignals() != 0;
     });
   }
   if (!done && interrupted) throw nb::python_error();
+}
+
+// How many consecutive heads have the same keys and values.
+ptrdiff_t sharing(const Attention& a) {
+  const auto same = [&](ptrdiff_t one, ptrdiff_t other) {
+    return a.k.offsets[one] == a.k.offsets[other] && (!a.v || a.v.offsets[one] == a.v.offsets[other]);
+  };
+  ptrdiff_t count = 1;
+  while (count < a.heads && same(0, count)) ++count;
+  if (a.heads % count != 0) return 1;
+  for (ptrdiff_t head = 0; head < a.heads; ++head)
+    if (!same(head, head / count * count)) return 1;
+  return count;
 }
 
 // The arguments of a call of attention, and its operands' places.
@@ -156,6 +173,7 @@ Call call_of(Shape heads, Kind kind, Array q, Array k, Some v, double scale, dou
   a.bias = of("bias", bias, wide, 2, a.queries, a.keys);
   a.diagonal = of("diagonal", diagonal, wide, 1, a.queries + a.keys - 1 + QUERIES, 0);
   a.sinks = of("sinks", sinks, wide, 0, 0, 0);
+  a.sharing = sharing(a);
   a.scale = scale, a.softcap = softcap, a.dropout = dropout, a.seed = seed, a.kept = kept;
   const Shape lead = score_heads ? *score_heads : call.operands.heads();
   Shape strides(lead.size(), 1);
@@ -178,13 +196,23 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   a.total = call.operands.of("total", total, wide, 1, a.queries, 0);
   if (bool(a.output) != bool(a.v) || bool(a.highest) != bool(a.total)) refuse("the output", "does not fit");
   const Kernels& isa = kernels();
-  run(isa.forward_tasks(a), isa.forward_scratch(a), [&](ptrdiff_t task, void* room) { isa.forward(a, task, room); });
+  const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.features + a.value_features + 20);
+  if (few_rows(a) > FEW_ROWS) {
+    run(isa.forward_tasks(a), cost, isa.forward_scratch(a), [&](ptrdiff_t task, void* room) { isa.forward(a, task, room); });
+    return;
+  }
+  const std::unique_ptr<char[]> partials(new char[isa.few_partials(a)]);
+  a.partials = partials.get();
+  run(a.heads / a.sharing * few_chunks(a), cost, isa.few_scratch(a), [&](ptrdiff_t task, void* room) { isa.few(a, task, room); });
+  run(a.heads * a.queries, double(a.heads * a.queries) * double(few_chunks(a) * a.value_features), 0, [&](ptrdiff_t task, void*) { isa.few_together(a, task); });
+  a.partials = nullptr;
 }
 
 // The gradients; false where something that was read is not finite, and the gradients hold nothing.
-bool backward(const Call& call, Array d_output, Array output, Array highest, Array total, Writable row_sums, Writable d_q, Writable d_k,
-              Writable d_v, std::optional<Writable> d_bias, std::optional<Writable> d_of_keys,
-              std::optional<Writable> d_of_queries, std::optional<Writable> d_diagonal, ptrdiff_t keys) {
+bool backward(const Call& call, Array d_output, Array output, Array highest, Array total, Writable row_sums,
+              Writable d_q, Writable d_k, Writable d_v, std::optional<Writable> d_bias,
+              std::optional<Writable> d_of_keys, std::optional<Writable> d_of_queries,
+              std::optional<Writable> d_diagonal, ptrdiff_t keys) {
   Operands operands(call.operands.heads());  // the call itself may be pulled back by several threads at once
   bool not_finite = false;
   Backward b{};
@@ -200,7 +228,8 @@ bool backward(const Call& call, Array d_output, Array output, Array highest, Arr
     return operands.of(name, x, wide, trailing, rows, columns);
   };
   if (!a.v) refuse("v", "is not there");
-  b.d_output = given("d_output", d_output, a.q.kind, 2, a.value_features);
+  const bool is_short = d_output.dtype() == nb::dtype<uint16_t>();
+  b.d_output = given("d_output", d_output, is_short ? a.q.kind : wide, 2, a.value_features);
   a.output = given("output", output, wide, 2, a.value_features);
   a.highest = given("highest", highest, wide, 1, 0);
   a.total = given("total", total, wide, 1, 0);
@@ -229,8 +258,9 @@ bool backward(const Call& call, Array d_output, Array output, Array highest, Arr
   b.turn_of_bias = of_bias.data(), b.owner = owner.data(), b.rank = rank.data(), b.not_finite = &not_finite;
   const Kernels& isa = kernels();
   const size_t scratch = isa.backward_scratch(b);
-  run(a.heads * blocks, scratch, [&](ptrdiff_t task, void* room) { isa.backward_rows(b, task, room); });
-  run(isa.backward_tasks(b), scratch, [&](ptrdiff_t task, void* room) { isa.backward(b, task, room); });
+  const double cells = double(a.heads) * double(a.queries) * double(a.keys), width = double(a.features + a.value_features);
+  run(ptrdiff_t(heads * blocks), double(a.heads) * double(a.queries) * width, scratch, [&](ptrdiff_t task, void* room) { isa.backward_rows(b, task, room); });
+  run(isa.backward_tasks(b), cells * (3 * width + 20), scratch, [&](ptrdiff_t task, void* room) { isa.backward(b, task, room); });
   return !not_finite;
 }
 

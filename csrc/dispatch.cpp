@@ -5,9 +5,10 @@
 namespace regard {
 namespace {
 
-#define REGARD_TABLE(isa, name, lanes) \
-  {name, lanes, isa::forward_tasks, isa::forward_scratch, isa::forward, \
-   isa::backward_rows, isa::backward_tasks, isa::backward_scratch, isa::backward, isa::multiply_adds}
+#define REGARD_TABLE(isa, name, lanes)                                                                \
+  {name,               lanes,               isa::forward_tasks,    isa::forward_scratch, isa::forward, \
+   isa::few_scratch,   isa::few_partials,   isa::few,              isa::few_together,                  \
+   isa::backward_rows, isa::backward_tasks, isa::backward_scratch, isa::backward,        isa::multiply_adds}
 
 const std::vector<Kernels>& available() {
   static const std::vector<Kernels> all = [] {

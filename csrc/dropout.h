@@ -11,18 +11,19 @@ REGARD_INLINE uint64_t mixed(uint64_t bits) {  // the finaliser of SplitMix64
   return bits ^ (bits >> 31);
 }
 
-// Multiply the weights of keys start <= j < start + count, [key][QUERIES], with 0 or with what keeps their mean.
+// What to multiply the weight of a cell with: 0, or what keeps the mean of all.
+template <class T> REGARD_INLINE T dropped(const Attention& call, ptrdiff_t head, ptrdiff_t query, ptrdiff_t key) {
+  const uint64_t row = uint64_t(call.numbers[head]) * uint64_t(call.all_queries) + uint64_t(call.first_query + query);
+  const uint64_t cell = row * uint64_t(call.keys) + uint64_t(key);
+  return mixed(cell * 0x9E3779B97F4A7C15u + call.seed) >> 11 >= call.dropout ? T(call.kept) : T(0);
+}
+
+// Multiply the weights of keys start <= j < start + count, [key][QUERIES].
 template <class T>
 void drop(const Attention& call, ptrdiff_t head, ptrdiff_t query, ptrdiff_t lanes, ptrdiff_t start,
           ptrdiff_t count, T* weights) {
-  const T kept = T(call.kept);
   for (ptrdiff_t j = 0; j < count; ++j)
-    for (ptrdiff_t i = 0; i < lanes; ++i) {
-      const uint64_t row = uint64_t(call.numbers[head]) * uint64_t(call.all_queries) + uint64_t(call.first_query + query + i);
-      const uint64_t cell = row * uint64_t(call.keys) + uint64_t(start + j);
-      const bool stays = mixed(cell * 0x9E3779B97F4A7C15u + call.seed) >> 11 >= call.dropout;
-      weights[j * QUERIES + i] = stays ? weights[j * QUERIES + i] * kept : T(0);
-    }
+    for (ptrdiff_t i = 0; i < lanes; ++i) weights[j * QUERIES + i] *= dropped<T>(call, head, query + i, start + j);
 }
 
 }  // namespace regard::REGARD_ISA

@@ -47,6 +47,7 @@ template <class T> class Block {
     if (!marked_)
       for (ptrdiff_t i = 0; i < width * QUERIES; ++i) marks_[i] = 0;
     marked_ = true;
+    const Cells<T> cells(call_, head_);
     for (ptrdiff_t j = 0; j < count; ++j)
       for (ptrdiff_t f = 0; f < width; ++f) {
         const T x = values.data[j * values.row + f * values.column];
@@ -55,7 +56,7 @@ template <class T> class Block {
         if (finite) continue;
         const uint8_t mark = x != x ? not_a_number : x > 0 ? plus : minus;
         for (ptrdiff_t i = 0; i < count_; ++i)
-          if (scores_.sees(i, start + j)) marks_[f * QUERIES + i] |= mark;
+          if (cells.sees(start_ + i, start + j)) marks_[f * QUERIES + i] |= mark;
       }
     return {values_, width, 1};
   }

@@ -12,6 +12,8 @@ enum class Kind : int { float32, float64, float16, bfloat16, boolean, int32 };
 
 constexpr int QUERIES = 64;  // of a block: as many lanes as the scores of one key have
 constexpr int KEYS = 96;     // of a block: its scores, 24 KB in float32, stay in the nearest caches
+constexpr int FEW_ROWS = 8;  // as few queries, of all the heads that share their keys, go another way (few.cpp),
+constexpr int FEW_KEYS = 512;  // with as many keys in a task
 
 // A matrix for each head, somewhere in memory. Strides and offsets are counted in elements; 0 repeats.
 struct Operand {
@@ -45,6 +47,9 @@ struct Attention {
   ptrdiff_t first_query = 0, all_queries = 0;
   const ptrdiff_t* numbers = nullptr;  // of the scores of each head
 
+  ptrdiff_t sharing = 1;     // how many consecutive heads have the same keys and values
+  void* partials = nullptr;  // where few.cpp keeps what it has found
+
   Operand output;          // T Dv
   Operand highest, total;  // of each row, of the numbers computed with; weight = exp(score - highest) / total
 };
@@ -68,11 +73,13 @@ struct Backward {
   bool* not_finite;             // is set where a number read is NaN or infinite: the gradients then hold nothing
 };
 
-inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
+static inline ptrdiff_t few_rows(const Attention& call) { return call.sharing * call.queries; }
+static inline ptrdiff_t few_chunks(const Attention& call) { return (call.keys + FEW_KEYS - 1) / FEW_KEYS; }
+static inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
 
 // A task of the backward pass takes as many keys that there are some tasks for each of many threads, but not so few that
 // getting the queries ready for them takes long, nor so many that they and their gradients leave the caches.
-inline ptrdiff_t keys_of_task(const Attention& call) {
+static inline ptrdiff_t keys_of_task(const Attention& call) {
   const ptrdiff_t least = 2, most = 131072 / (call.features + call.value_features + 1) / KEYS;
   const ptrdiff_t wanted = blocks_of(call.heads * call.keys / 48, KEYS), blocks = wanted < 8 ? wanted : 8;
   return KEYS * (blocks < least || most < least ? least : blocks < most ? blocks : most);
@@ -88,6 +95,11 @@ struct Kernels {
   size_t (*forward_scratch)(const Attention&);  // bytes that one thread needs
   void (*forward)(const Attention&, ptrdiff_t task, void* scratch);
 
+  size_t (*few_scratch)(const Attention&);
+  size_t (*few_partials)(const Attention&);  // bytes for `partials`
+  void (*few)(const Attention&, ptrdiff_t task, void* scratch);
+  void (*few_together)(const Attention&, ptrdiff_t row);
+
   void (*backward_rows)(const Backward&, ptrdiff_t task, void* scratch);  // of each head and block; before all others
   ptrdiff_t (*backward_tasks)(const Backward&);
   size_t (*backward_scratch)(const Backward&);
@@ -96,16 +108,20 @@ struct Kernels {
   double (*multiply_adds)(ptrdiff_t rounds);
 };
 
-#define REGARD_KERNELS(isa)                                                   \
-  namespace isa {                                                             \
-  ptrdiff_t forward_tasks(const Attention&);                                  \
-  size_t forward_scratch(const Attention&);                                   \
-  void forward(const Attention&, ptrdiff_t, void*);                           \
-  void backward_rows(const Backward&, ptrdiff_t, void*);                      \
-  ptrdiff_t backward_tasks(const Backward&);                                  \
-  size_t backward_scratch(const Backward&);                                   \
-  void backward(const Backward&, ptrdiff_t, void*);                           \
-  double multiply_adds(ptrdiff_t);                                            \
+#define REGARD_KERNELS(isa)                               \
+  namespace isa {                                         \
+  ptrdiff_t forward_tasks(const Attention&);              \
+  size_t forward_scratch(const Attention&);               \
+  void forward(const Attention&, ptrdiff_t, void*);       \
+  size_t few_scratch(const Attention&);                   \
+  size_t few_partials(const Attention&);                  \
+  void few(const Attention&, ptrdiff_t, void*);           \
+  void few_together(const Attention&, ptrdiff_t);         \
+  void backward_rows(const Backward&, ptrdiff_t, void*);  \
+  ptrdiff_t backward_tasks(const Backward&);              \
+  size_t backward_scratch(const Backward&);               \
+  void backward(const Backward&, ptrdiff_t, void*);       \
+  double multiply_adds(ptrdiff_t);                        \
   }
 REGARD_KERNELS(avx512)
 REGARD_KERNELS(avx2)

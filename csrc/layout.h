@@ -95,25 +95,6 @@ Matrix<T> rows_of(const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t c
   return {room, width, 1};
 }
 
-// Whether there is neither NaN nor infinity.
-template <class T> bool is_finite(Matrix<T> x, ptrdiff_t rows, ptrdiff_t columns) {
-  bool finite = true;
-  for (ptrdiff_t i = 0; i < rows; ++i) {
-    const T* row = x.data + i * x.row;
-    ptrdiff_t j = 0;
-    if (x.column == 1) {
-      V<T> zeros = {};
-      for (; j + LANES<T> <= columns; j += LANES<T>) {
-        const V<T> some = load<T>(row + j);
-        zeros += some - some;  // 0, or NaN for what is not finite
-      }
-      finite &= !any(zeros != 0);
-    }
-    for (; j < columns; ++j) finite &= row[j * x.column] - row[j * x.column] == 0;
-  }
-  return finite;
-}
-
 // to[j][i] = from[i][j] for `rows` x `columns` numbers; the numbers of a row of `from` lie side by side.
 template <class T>
 void transposed(const T* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns, T* to, ptrdiff_t to_row) {
@@ -180,6 +161,25 @@ void write_transposed(const T* from, ptrdiff_t rows, ptrdiff_t width, const Oper
     for (ptrdiff_t i = 0; i < rows; ++i)
       for (ptrdiff_t j = 0; j < width; ++j) out[i * to.row + j * to.column] = stored.write(room[i * width + j]);
   });
+}
+
+// Whether all numbers are finite.
+template <class T> bool is_finite(Matrix<T> x, ptrdiff_t rows, ptrdiff_t columns) {
+  bool finite = true;
+  for (ptrdiff_t i = 0; i < rows; ++i) {
+    const T* row = x.data + i * x.row;
+    ptrdiff_t j = 0;
+    if (x.column == 1) {
+      V<T> zeros = {};
+      for (; j + LANES<T> <= columns; j += LANES<T>) {
+        const V<T> some = load<T>(row + j);
+        zeros += some - some;  // 0, or NaN for what is not finite
+      }
+      finite &= !any(zeros != 0);
+    }
+    for (; j < columns; ++j) finite &= row[j * x.column] - row[j * x.column] == 0;
+  }
+  return finite;
 }
 
 // Numbers of scratch memory, handed out one piece behind the other, each on a line of the cache. With no memory it

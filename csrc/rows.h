@@ -12,6 +12,11 @@ namespace regard::REGARD_ISA {
 // Scores so large that their differences overflow are held at this: all of them share the weight.
 template <class T> constexpr T FAR = LARGEST<T> / 4;
 
+template <class T> T held_sink(T sink) {
+  if (sink == -INFINITE<T>) return sink;  // no sink
+  return sink < -FAR<T> ? -FAR<T> : sink > FAR<T> ? FAR<T> : sink;
+}
+
 template <class T> class Rows {
  public:
   T *highest, *total;  // of each lane
@@ -23,8 +28,7 @@ template <class T> class Rows {
   // Before any key: nothing, or the sink, which is there for every query.
   void begin(const Attention& call, ptrdiff_t head) {
     T sink = -INFINITE<T>;
-    if (call.sinks) sink = matrix_of<T>(call.sinks, head).data[0];
-    if (sink != -INFINITE<T>) sink = sink < -FAR<T> ? -FAR<T> : sink > FAR<T> ? FAR<T> : sink;
+    if (call.sinks) sink = held_sink(matrix_of<T>(call.sinks, head).data[0]);
     for (int i = 0; i < QUERIES; ++i) {
       highest[i] = sink;
       total[i] = sink == -INFINITE<T> ? T(0) : T(1);

@@ -4,7 +4,7 @@
 // several queries that look at the same key, and the maximum and the sum of each row are found lane by lane.
 #pragma once
 
-#include "layout.h"
+#include "cells.h"
 
 namespace regard::REGARD_ISA {
 
@@ -58,14 +58,6 @@ template <class T> class Scores {
     if (call_.diagonal) add_diagonal(start, count, scores);
     if (call_.mask) hide_masked(start, count, scores);
     if (start < all_from_ || start + count > all_to_) hide_outside(start, count, scores);
-  }
-
-  // Whether a query of the block may look at a key; for the rare case that one number must be known.
-  bool sees(ptrdiff_t query, ptrdiff_t key) const {
-    const ptrdiff_t i = start_ + query;
-    if (key < first_[query] || key >= last_[query]) return false;
-    if (call_.mask && !at<uint8_t>(call_.mask, i, key)) return false;
-    return !call_.bias || at<T>(call_.bias, i, key) != -INFINITE<T>;
   }
 
  private:

@@ -148,6 +148,8 @@ template <class T> REGARD_INLINE V<T> exp(V<T> x) {
 #endif
 }
 
+template <class T> REGARD_INLINE T one_exp(T x) { return exp<T>(splat(x))[0]; }
+
 // tanh(x) = e / (e + 2) with e = exp(2 |x|) - 1, which is summed without its 1 so that small numbers keep their digits.
 template <class T> REGARD_INLINE V<T> tanh(V<T> x) {
   constexpr T shifter = sizeof(T) == 4 ? T(0x1.8p23) : T(0x1.8p52), log2_e = T(1.44269504088896340736);

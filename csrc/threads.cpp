@@ -167,7 +167,7 @@ Pool& pool() {
 int num_threads() { return the_count; }
 void set_num_threads(int count) { the_count = std::max(1, count); }
 
-bool parallel(ptrdiff_t tasks, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
+bool parallel(ptrdiff_t tasks, int most_threads, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
               const std::function<bool()>& stop) {
   static thread_local Memory mine;
   Job job;
@@ -179,7 +179,7 @@ bool parallel(ptrdiff_t tasks, size_t scratch, const std::function<void(ptrdiff_
     asked = now;
     return stop();
   };
-  const auto helpers = std::min<ptrdiff_t>(num_threads(), tasks) - 1;
+  const auto helpers = std::min<ptrdiff_t>(std::min(num_threads(), most_threads), tasks) - 1;
   std::unique_lock<std::mutex> lock;
   if (helpers > 0) lock = std::unique_lock(pool().busy, std::try_to_lock);
   if (lock) the_pool.load()->run(job, unsigned(helpers), mine, ask);

@@ -86,7 +86,9 @@ _PACKAGES = ("functional", "nn", "text", "models", "views")
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(f"regard.{_HOMES[name]}"), name)
+        found = getattr(importlib.import_module(f"regard.{_HOMES[name]}"), name)
+        globals()[name] = found  # the next time it is an attribute like any other
+        return found
     if name in _PACKAGES:
         return importlib.import_module(f"regard.{name}")
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

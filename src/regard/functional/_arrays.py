@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -136,8 +137,14 @@ def is_finite(x: Array) -> bool:
 def _is_kind(x: Array, kind: str) -> bool:
     if _is_short(x.dtype):  # the standard's own isdtype does not know bfloat16
         return kind == "real floating"
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in _NUMPY_KINDS[kind]
     return bool(namespace(x).isdtype(x.dtype, kind))
 
 
+_NUMPY_KINDS = {"bool": "b", "real floating": "f", "complex floating": "c"}
+
+
+@functools.lru_cache  # the name of a dtype takes longer to make than a small softmax
 def _is_short(dtype: Any) -> bool:
     return any(short in str(dtype) for short in ("float16", "half"))  # bfloat16 contains float16

@@ -16,7 +16,7 @@ from regard.functional._bias import Bias
 from regard.functional._blocked import blocked, normaliser
 from regard.functional._grid import EVERY, Grid, Index, bounds_of
 from regard.functional._mask import Mask
-from regard.functional._native import attend as native
+from regard.functional._native import attend as attend_natively
 from regard.functional._normaliser import Normaliser
 from regard.functional._plan import path_of
 from regard.functional._problem import Implementation, Options, Problem, as_given, for_each_query_head, heads, problem
@@ -123,7 +123,7 @@ def attention(
         raise RegardError(f"trace is a recorder, trace=regard.Trace(), got {trace!r}")
     path, _ = path_of(p, trace)
     if path == "native":
-        context, _ = native(p, p.dtype if trace is SILENT else p.work)
+        context = attend_natively(p, p.dtype if trace is SILENT else p.work)
         trace.keep_attention(p)
     else:
         p = p.computed()

@@ -6,6 +6,7 @@ each distance; rules that are none of these are evaluated for some queries at a 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 
 from regard import kernels
 from regard._typing import Array
+from regard.functional._arrays import compute_dtype
 from regard.functional._bias import Bias, DenseBias
 from regard.functional._grid import EVERY, take_broadcast
 from regard.functional._mask import Both, Dense, Intervals, Mask
@@ -38,8 +40,17 @@ def reason_against(p: Problem) -> str | None:
     return None if p.grid.xp is np else _reason_against_library(p)
 
 
-def attend(p: Problem, dtype: Any) -> tuple[Array, Normaliser]:
-    """Return the context, ``... H T Dv``, in the result's dtype or that computed in, and the sums of the rows."""
+def attend(p: Problem, dtype: Any) -> Array:
+    """Return the context, ``... H T Dv``, in the dtype of the result or that computed in."""
+    output = _empty(p, p.context_shape, dtype)
+    native, out = kernels.native(), to_kernel(output)
+    for span, call in calls(p):
+        native.forward(call, out[..., span, :], None, None)
+    return output
+
+
+def attend_with_sums(p: Problem, dtype: Any) -> tuple[Array, Normaliser]:
+    """Return the context and what normalised each row."""
     output = _empty(p, p.context_shape, dtype)
     highest, total = (np.empty(p.context_shape[:-1], _numbers(p)) for _ in range(2))
     native, out = kernels.native(), to_kernel(output)
@@ -201,7 +212,7 @@ def rules_of(p: Problem) -> Rules:
         else:
             others.append(rule)
     if intervals is not None:
-        intervals = Intervals(*(np.clip(x, 0, p.grid.keys).astype(np.int32) for x in intervals))
+        intervals = Intervals(*(x.astype(np.int32) for x in intervals))  # positions are at most FARTHEST
     bias = diagonal = other_bias = None
     if isinstance(p.bias, DenseBias):
         bias = _bias_numbers(p, p.bias.parameter)
@@ -246,7 +257,9 @@ def _of_rows(x: np.ndarray, rows: slice, count: int) -> np.ndarray:
 
 def _bias_numbers(p: Problem, bias: Array) -> np.ndarray:
     """Return a bias in the numbers to compute with; those too large for it as its largest."""
-    return np.atleast_2d(to_kernel(within(bias, p.work)))
+    xp = p.grid.xp
+    computed = xp.astype(bias, compute_dtype(xp, bias.dtype), copy=False)
+    return np.atleast_2d(to_kernel(within(computed, p.work)))
 
 
 def _diagonal(p: Problem, bias: Bias) -> np.ndarray:
@@ -273,6 +286,7 @@ def _numbers(p: Problem) -> Any:
     return np.float64 if _name(p.dtype) == "float64" else np.float32
 
 
+@functools.lru_cache
 def _name(dtype: Any) -> str:
     """Return the name of a dtype, whatever library and byte order it is of."""
     try:

@@ -12,7 +12,7 @@ from regard._typing import Array
 from regard.functional._arrays import is_finite, namespace
 from regard.functional._blocked import blocked
 from regard.functional._grid import broadcasts
-from regard.functional._native import attend as native
+from regard.functional._native import attend_with_sums
 from regard.functional._plan import path_of
 from regard.functional._problem import Options, as_given
 from regard.functional._softmax import or_one, shift_of
@@ -52,7 +52,7 @@ def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) 
     True
     """
     p = as_given(q, k, v, **options)
-    context, normaliser = native(p, p.work) if path_of(p)[0] == "native" else blocked(p.computed())
+    context, normaliser = attend_with_sums(p, p.work) if path_of(p)[0] == "native" else blocked(p.computed())
     return Partial(context, normaliser.lse(p.grid.xp, p.grid.device))
 
 

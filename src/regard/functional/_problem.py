@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
@@ -79,7 +80,7 @@ class Problem:
     dropout: Dropout | None
     implementation: Implementation
 
-    @property
+    @functools.cached_property
     def context_shape(self) -> tuple[int, ...]:
         """``... H T Dv``; v may have leading axes that the scores do not have."""
         lead = np.broadcast_shapes(self.grid.shape[:-2], (*self.v.shape[:-3], *((1,) if self.v.ndim > 2 else ())))
