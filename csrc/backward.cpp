@@ -16,6 +16,10 @@ namespace {
 
 constexpr ptrdiff_t SEGMENT = 128 * QUERIES;  // queries of a task: a long text is cut, so that no task is too long
 
+template <class T> void copy_finite(const T* from, ptrdiff_t count, T* to) {
+  for (ptrdiff_t i = 0; i < count; ++i) to[i] = from[i] - from[i] == 0 ? from[i] : T(0);
+}
+
 template <class T> class Pullback {
  public:
   Pullback(const Backward& call, Scratch& scratch)
@@ -58,9 +62,7 @@ template <class T> class Pullback {
 
  private:
   bool given_up() const { return __atomic_load_n(call_.not_finite, __ATOMIC_RELAXED); }
-  void check(bool finite) const {
-    if (!finite) __atomic_store_n(call_.not_finite, true, __ATOMIC_RELAXED);
-  }
+  void give_up() const { __atomic_store_n(call_.not_finite, true, __ATOMIC_RELAXED); }
   static void clear(T* x, ptrdiff_t count) {
     for (ptrdiff_t i = 0; i < count; ++i) x[i] = 0;
   }
@@ -78,11 +80,24 @@ template <class T> class Pullback {
     return {room, width, 1};
   }
 
+  // Keys or values with 0 for what is not finite: 0 * NaN is NaN, so what is hidden would poison the sums. Where a query
+  // sees it, there is no derivative.
+  Matrix<T> finite_part(Matrix<T> x, ptrdiff_t keys, ptrdiff_t width, T* room) {
+    if (is_finite(x, keys, width)) return x;
+    const Cells<T> cells(a_, head_);
+    for (ptrdiff_t j = 0; j < keys; ++j) {
+      const bool finite = is_finite(x.from(j), 1, width);
+      for (ptrdiff_t i = 0; i < a_.queries && !finite; ++i)
+        if (cells.sees(i, from_ + j)) give_up();
+      copy_finite(x.data + j * x.row, width, room + j * width);
+    }
+    return {room, width, 1};
+  }
+
   void take_keys() {
     const ptrdiff_t keys = to_ - from_;
-    k_ = rows(a_.k, from_, keys, a_.features, width_, keys_room_);
-    v_ = rows(a_.v, from_, keys, a_.value_features, value_width_, values_room_);
-    check(is_finite(k_, keys, width_) && is_finite(v_, keys, value_width_));
+    k_ = finite_part(rows(a_.k, from_, keys, a_.features, width_, keys_room_), keys, width_, keys_room_);
+    v_ = finite_part(rows(a_.v, from_, keys, a_.value_features, value_width_, values_room_), keys, value_width_, values_room_);
     clear(d_k_, keys * width_), clear(d_v_, keys * value_width_);
     if (of_keys_) clear(of_keys_, keys);
     taken_ = true;
@@ -137,11 +152,12 @@ template <class T> class Pullback {
       held_ |= shift_[i] == -FAR<T>;
       all_see &= sees || i >= count_;
     }
-    if (!all_see) {  // what a row that sees nothing is told reaches nobody, be it NaN
-      for (ptrdiff_t i = 0; i < count_; ++i)
-        for (ptrdiff_t d = 0; d < value_width_; ++d)
-          outputs_room_[i * value_width_ + d] = total[i] == 0 ? T(0) : d_out_.data[i * d_out_.row + d];
-      d_out_ = {outputs_room_, value_width_, 1};
+    if (!all_see || a_.sinks) {  // what a row that sees nothing holds and is told reaches nobody, be it NaN
+      for (ptrdiff_t i = 0; i < count_; ++i) {
+        copy_finite(q_.data + i * q_.row, width_, queries_room_ + i * width_);
+        copy_finite(d_out_.data + i * d_out_.row, value_width_, outputs_room_ + i * value_width_);
+      }
+      q_ = {queries_room_, width_, 1}, d_out_ = {outputs_room_, value_width_, 1};
     }
     for (ptrdiff_t d = 0; d < a_.value_features; ++d)
       for (ptrdiff_t i = count_ & ~ptrdiff_t(LANES<T> - 1); i < lanes_; ++i) packed_[d * QUERIES + i] = 0;
@@ -305,7 +321,12 @@ template <class T> void sum_rows(const Backward& call, ptrdiff_t task, void* mem
   const Matrix<T> d_output = rows_of<T>(call.d_output, head, start, count, width, d_room);
   const T* total = matrix_of<T>(a.total, head).data + start;
   T* sums = const_cast<T*>(matrix_of<T>(call.row_sums, head).data) + start;
-  bool finite = is_finite(rows_of<T>(a.q, head, start, count, a.features, q_room), count, a.features);
+  const Matrix<T> queries = rows_of<T>(a.q, head, start, count, a.features, q_room);
+  const Cells<T> cells(a, head);
+  bool finite = true;
+  for (ptrdiff_t i = 0; i < count; ++i)
+    if (total[i] != 0 && !is_finite(queries.from(i), 1, a.features))
+      for (ptrdiff_t j = 0; j < a.keys && finite; ++j) finite = !cells.sees(start + i, j);
   for (ptrdiff_t i = 0; i < count; ++i) {
     sums[i] = 0;
     if (total[i] == 0) continue;  // what a row that sees nothing is told reaches nobody
