@@ -330,14 +330,16 @@ template <class T> void sum_rows(const Backward& call, ptrdiff_t task, void* mem
   for (ptrdiff_t i = 0; i < count; ++i) {
     sums[i] = 0;
     if (total[i] == 0) continue;  // what a row that sees nothing is told reaches nobody
-    const T *d_out = d_output.data + i * d_output.row, *out = output.data + i * output.row;
+    finite &= is_finite(d_output.from(i), 1, width);
+    T* products = d_room + i * width;  // in whose place short floats were widened; the sum is the same for any strides
+    for (ptrdiff_t d = 0; d < width; ++d)
+      products[d] = d_output.data[i * d_output.row + d * d_output.column] * output.data[i * output.row + d * output.column];
     V<T> some = {};
     ptrdiff_t d = 0;
-    if (d_output.column == 1 && output.column == 1)
-      for (; d + LANES<T> <= width; d += LANES<T>) some += load<T>(d_out + d) * load<T>(out + d);
-    for (; d < width; ++d) sums[i] += d_out[d * d_output.column] * out[d * output.column];
+    for (; d + LANES<T> <= width; d += LANES<T>) some += load<T>(products + d);
+    for (; d < width; ++d) sums[i] += products[d];
     sums[i] += sum<T>(some);
-    finite &= sums[i] - sums[i] == 0 && total[i] - total[i] == 0 && is_finite(d_output.from(i), 1, width);
+    finite &= sums[i] - sums[i] == 0 && total[i] - total[i] == 0;
   }
   if (!finite) __atomic_store_n(call.not_finite, true, __ATOMIC_RELAXED);
 }

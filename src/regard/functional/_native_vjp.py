@@ -34,22 +34,19 @@ def pull_back(p: Problem, context: Array, normaliser: Normaliser, d_output: Arra
     lead, keys = p.context_shape[:-2], p.grid.keys
     row_sums = np.empty(p.context_shape[:-1], out.dtype)
     d_q = np.empty((*row_sums.shape, p.q.shape[-1]), out.dtype)
-    d_k = d_v = None
+    d_kv: list[np.ndarray] = []
     bias = _GradientOfBias(p, out.dtype)
     for rows, call in calls(p):
-        part_k, part_v = (np.empty((*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v))
+        parts = [np.empty((*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v)]
         sums = (x if x.shape[-1] == 1 else x[..., rows] for x in (highest, total))
         whole = native.backward(
-            call, d_out[..., rows, :], out[..., rows, :], *sums, row_sums[..., rows], d_q[..., rows, :], part_k, part_v,
+            call, d_out[..., rows, :], out[..., rows, :], *sums, row_sums[..., rows], d_q[..., rows, :], *parts,
             **bias.places(rows),
         )  # fmt: skip
         if not whole:
             return None
         bias.gather(rows)
-        d_k, d_v = (
-            part if sum_so_far is None else sum_so_far + part
-            for sum_so_far, part in ((d_k, part_k), (d_v, part_v))
-        )
+        d_kv = [so_far + part for so_far, part in zip(d_kv, parts, strict=True)] if d_kv else parts
 
     def ours(x: np.ndarray) -> Array:
         return xp.asarray(x, device=p.grid.device)
@@ -62,8 +59,8 @@ def pull_back(p: Problem, context: Array, normaliser: Normaliser, d_output: Arra
         d_sinks = unbroadcast(-ours(row_sums)[..., None] * shares, p.sinks.shape)
     return {
         "q": unbroadcast(ours(d_q), p.q.shape),
-        "k": sum_of_query_heads(ours(d_k), p.k.shape),
-        "v": sum_of_query_heads(ours(d_v), p.v.shape),
+        "k": sum_of_query_heads(ours(d_kv[0]), p.k.shape),
+        "v": sum_of_query_heads(ours(d_kv[1]), p.v.shape),
         "bias": bias.total(),
         "sinks": d_sinks,
     }
@@ -79,13 +76,13 @@ class _GradientOfBias:
     def __init__(self, p: Problem, dtype: Any) -> None:
         self._p, self._dtype, self._gradient = p, dtype, None
         (queries, keys), lead = p.grid.shape[-2:], p.context_shape[:-2]
+        self._shape = () if p.bias is None else tuple(p.bias.parameter.shape)
         self._kind = "none"
+        if not queries or not keys:
+            return
         if isinstance(p.bias, DenseBias):
-            shape = (1, 1, *p.bias.parameter.shape)
-            self._kind = {(True, True): "d_bias", (False, True): "d_of_keys", (True, False): "d_of_queries"}.get(
-                (shape[-2] != 1, shape[-1] != 1), "d_of_keys"
-            )
-            self._shape = (*p.bias.parameter.shape[:-2], queries, keys)
+            has_rows, has_cols = (size != 1 for size in (1, 1, *self._shape)[-2:])
+            self._kind = "d_of_keys" if not has_rows else "d_bias" if has_cols else "d_of_queries"
         elif p.bias is not None:
             self._kind = "d_diagonal" if p.bias.by_distance else "cells"
         if self._kind == "d_bias":
@@ -93,7 +90,7 @@ class _GradientOfBias:
         elif self._kind == "d_of_queries":
             self._sums = np.empty((*lead, queries), dtype)
         elif self._kind == "d_diagonal":
-            self._sums = np.zeros((*lead, max(0, queries + keys - 1)), dtype)
+            self._sums = np.zeros((*lead, queries + keys - 1), dtype)
 
     def places(self, rows: slice) -> dict[str, np.ndarray]:
         """Return the kernel's arguments for some queries."""
@@ -103,7 +100,7 @@ class _GradientOfBias:
         if self._kind == "d_of_queries":
             return {"d_of_queries": self._sums[..., rows]}
         if self._kind == "d_diagonal":
-            return {"d_diagonal": self._sums[..., rows.start : max(rows.start, rows.stop + keys - 1)]}
+            return {"d_diagonal": self._sums[..., rows.start : rows.stop + keys - 1]}
         if self._kind == "d_bias":
             return {"d_bias": self._sums[..., rows, :]}
         if self._kind == "d_of_keys":
@@ -115,31 +112,28 @@ class _GradientOfBias:
     def gather(self, rows: slice) -> None:
         """Take what the kernel put there for some queries."""
         if self._kind == "d_of_keys":
-            self._add(unbroadcast(self._part[..., None, :], self._p.bias.parameter.shape))
+            self._add(unbroadcast(self._part[..., None, :], self._shape))
         elif self._kind == "cells":
             self._add(self._of_rule(rows, slice(0, self._p.grid.keys), self._part))
 
     def total(self) -> Array | None:
         """Return the gradient in the shape of the parameter."""
-        if self._kind == "none":
+        if self._p.bias is None:
             return None
-        shape = self._p.bias.parameter.shape
         if self._kind == "d_bias":
             self._add(self._sums)
         elif self._kind == "d_of_queries":
-            self._add(unbroadcast(self._sums[..., None], shape))
+            self._add(unbroadcast(self._sums[..., None], self._shape))
         elif self._kind == "d_diagonal":
             for rows, cols, part in self._cells_of_distances():
                 self._add(self._of_rule(rows, cols, part))
         xp = self._p.grid.xp
-        found = np.zeros(shape, self._dtype) if self._gradient is None else self._gradient
+        found = np.zeros(self._shape, self._dtype) if self._gradient is None else self._gradient
         return xp.asarray(found, device=self._p.grid.device)
 
     def _cells_of_distances(self) -> Iterator[tuple[slice, slice, np.ndarray]]:
         """Yield the sums for the distances as gradients of the first row and the first column, which have them all."""
         queries, keys = self._p.grid.shape[-2:]
-        if not queries or not keys:
-            return
         yield slice(0, 1), slice(0, keys), self._sums[..., None, keys - 1 :: -1]
         for start in range(1, queries, _STRIP):
             stop = min(start + _STRIP, queries)
