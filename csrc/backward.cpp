@@ -112,7 +112,14 @@ template <class T> class Pullback {
     if (from < to) {
       if (!taken_) take_keys();
       take_queries();
-      for (ptrdiff_t j = from; j < to; j += KEYS) add(j, smaller<ptrdiff_t>(KEYS, to - j), j == from);
+      bool is_first = true;
+      for (ptrdiff_t j = from; j < to; j += KEYS) {
+        const ptrdiff_t keys = smaller<ptrdiff_t>(KEYS, to - j);
+        if (!scores_.sees_any_of(j, keys)) continue;
+        add(j, keys, is_first);
+        is_first = false;
+      }
+      if (is_first) clear(d_q_, QUERIES * width_);
       const auto mine = int32_t(chunk_ - begin / call_.keys_of_task);  // tasks before that see something of the block
       int32_t* turn = call_.turn_of_queries + head_ * blocks_ + start / QUERIES;
       wait_for_turn(turn, mine, call_.not_finite);
