@@ -227,7 +227,7 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   if (bool(a.output) != bool(a.v) || bool(a.highest) != bool(a.total)) refuse("the output", "does not fit");
   const Kernels& isa = kernels();
   const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.features + a.value_features + 20);
-  if (few_rows(a) > FEW_ROWS) {
+  if (few_rows(a) > FEW_ROWS || a.keys == 0) {  // without keys there are no chunks to put together
     run(isa.forward_tasks(a), cost, isa.forward_scratch(a), [&](ptrdiff_t task, void* room) { isa.forward(a, task, room); });
     return;
   }
