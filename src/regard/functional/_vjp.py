@@ -189,6 +189,8 @@ def _like(p: Problem, gradient: Array | None, given: object) -> Array | None:
     """Return a gradient in the shape and, for floats, the dtype of what it belongs to."""
     if gradient is None:
         return None
+    if all(getattr(given, what, None) == getattr(gradient, what) for what in ("shape", "dtype")):
+        return gradient
     array = p.grid.beside(as_array(getattr(given, "parameter", given), "input"))
     dtype = array.dtype if is_floating(array) else gradient.dtype
     return p.grid.xp.astype(p.grid.xp.reshape(gradient, array.shape), dtype, copy=False)
