@@ -5,10 +5,11 @@
 namespace regard {
 namespace {
 
-#define REGARD_TABLE(isa, name, lanes)                                                                \
-  {name,               lanes,               isa::forward_tasks,    isa::forward_scratch, isa::forward, isa::widened, \
-   isa::few_scratch,   isa::few_partials,   isa::few,              isa::few_together,                                \
-   isa::backward_rows, isa::backward_tasks, isa::backward_scratch, isa::backward,        isa::multiply_adds}
+#define REGARD_TABLE(isa, name, lanes)                                                                       \
+  {name,                 lanes,             isa::forward_tasks, isa::forward_scratch, isa::forward,          \
+   isa::widened,         isa::few_scratch,  isa::few_partials,  isa::few,             isa::few_together,     \
+   isa::backward_rows,   isa::backward_tasks, isa::backward_scratch, isa::backward,                          \
+   isa::look_tasks,      isa::look_scratch, isa::look,          isa::multiply_adds}
 
 const std::vector<Kernels>& available() {
   static const std::vector<Kernels> all = [] {

@@ -76,7 +76,8 @@ class _GradientOfBias:
     def __init__(self, p: Problem, dtype: Any) -> None:
         self._p, self._dtype, self._gradient = p, dtype, None
         (queries, keys), lead = p.grid.shape[-2:], p.context_shape[:-2]
-        self._shape = tuple(p.bias.parameter.shape) if hasattr(p.bias, "parameter") else ()
+        parameter = getattr(p.bias, "parameter", None)  # a rule of one's own may have none
+        self._shape = () if parameter is None else tuple(parameter.shape)
         self._kind = "none"
         if not queries or not keys:
             return

@@ -52,7 +52,8 @@ def attention_vjp(
     pullback : function
         Takes the gradient of a number with respect to the output, ``... H T Dv``, and returns `Gradients`. It
         computes the weights anew, block by block, in memory of O(n · D). A query with nothing to look at, and what
-        is hidden, get 0; integers get float64 gradients.
+        is hidden, get 0; integers get float64 gradients. What is looked at and not finite has no derivative: what it
+        reaches gets NaN, and such a call is worked out in blocks also where the compiled kernel went forth.
 
     References
     ----------

@@ -53,8 +53,28 @@ def backward(
     d_of_keys: np.ndarray | None = None,
     d_of_queries: np.ndarray | None = None,
     d_diagonal: np.ndarray | None = None,
-    keys: int = 0,
 ) -> bool: ...
+def look_sums(call: Call, highest: np.ndarray, total: np.ndarray) -> None: ...
+def look_tile(
+    call: Call,
+    stage: int,
+    keys: np.ndarray,
+    tile: np.ndarray,
+    highest: np.ndarray | None = None,
+    total: np.ndarray | None = None,
+) -> None: ...
+def look_rows(
+    call: Call,
+    highest: np.ndarray,
+    total: np.ndarray,
+    offset: np.ndarray | None = None,
+    entropy: np.ndarray | None = None,
+    distance: np.ndarray | None = None,
+    best: np.ndarray | None = None,
+    best_keys: np.ndarray | None = None,
+) -> None: ...
+def look_received(call: Call, highest: np.ndarray, total: np.ndarray, received: np.ndarray) -> None: ...
+def look_pooled(call: Call, row_edges: np.ndarray, col_edges: np.ndarray, mean: bool, pooled: np.ndarray) -> None: ...
 def num_threads() -> int: ...
 def set_num_threads(count: int) -> None: ...
 def instruction_sets() -> list[str]: ...
