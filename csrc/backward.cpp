@@ -97,7 +97,8 @@ template <class T> class Pullback {
   void take_keys() {
     const ptrdiff_t keys = to_ - from_;
     k_ = finite_part(rows(a_.k, from_, keys, a_.features, width_, keys_room_), keys, width_, keys_room_);
-    v_ = finite_part(rows(a_.v, from_, keys, a_.value_features, value_width_, values_room_), keys, value_width_, values_room_);
+    const Matrix<T> values = rows(a_.v, from_, keys, a_.value_features, value_width_, values_room_);
+    v_ = finite_part(values, keys, value_width_, values_room_);
     clear(d_k_, keys * width_), clear(d_v_, keys * value_width_);
     if (of_keys_) clear(of_keys_, keys);
     taken_ = true;
@@ -146,7 +147,8 @@ template <class T> class Pullback {
     scores_.take_queries();
     q_ = rows(a_.q, start_, count_, a_.features, width_, queries_room_);
     d_out_ = rows(call_.d_output, start_, count_, a_.value_features, value_width_, outputs_room_);
-    const T *highest = matrix_of<T>(a_.highest, head_).data + start_, *total = matrix_of<T>(a_.total, head_).data + start_;
+    const T* highest = matrix_of<T>(a_.highest, head_).data + start_;
+    const T* total = matrix_of<T>(a_.total, head_).data + start_;
     const T* row_sums = matrix_of<T>(call_.row_sums, head_).data + start_;
     bool all_see = true;
     held_ = false;
@@ -182,7 +184,8 @@ template <class T> class Pullback {
     through_softmax(count, T(at_once ? a_.scale : 1));
     if (a_.dropout) drop<T>(a_, head_, start_, lanes_, start, count, weights_);
     const Matrix<T> weights = {weights_, QUERIES, 1}, d_scores = {d_scores_, QUERIES, 1};
-    product<T, Into::add>(weights, count, count_, d_out_.data, d_out_.row, d_v_ + at * value_width_, value_width_, value_width_);
+    product<T, Into::add>(weights, count, count_, d_out_.data, d_out_.row, d_v_ + at * value_width_, value_width_,
+                          value_width_);
     if (!at_once) {
       add_to_bias(start, count);
       through_cap_and_scale(count);
@@ -340,7 +343,7 @@ template <class T> void sum_rows(const Backward& call, ptrdiff_t task, void* mem
     finite &= is_finite(d_output.from(i), 1, width);
     T* products = d_room + i * width;  // in whose place short floats were widened; the sum is the same for any strides
     for (ptrdiff_t d = 0; d < width; ++d)
-      products[d] = d_output.data[i * d_output.row + d * d_output.column] * output.data[i * output.row + d * output.column];
+      products[d] = d_output.from(i, d).data[0] * output.from(i, d).data[0];
     V<T> some = {};
     ptrdiff_t d = 0;
     for (; d + LANES<T> <= width; d += LANES<T>) some += load<T>(products + d);
@@ -354,7 +357,8 @@ template <class T> void sum_rows(const Backward& call, ptrdiff_t task, void* mem
 template <class T> size_t needed(const Backward& call) {
   Scratch scratch(nullptr);
   Pullback<T> pullback(call, scratch);
-  return larger<size_t>(scratch.used(), 2 * QUERIES * round_up(call.call.features + call.call.value_features, 64) * sizeof(T));
+  const size_t width = size_t(round_up(call.call.features + call.call.value_features, 64));  // for sum_rows
+  return larger<size_t>(scratch.used(), 2 * QUERIES * width * sizeof(T));
 }
 
 template <class T> void pull(const Backward& call, ptrdiff_t task, void* memory) {

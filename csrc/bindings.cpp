@@ -419,9 +419,9 @@ NB_MODULE(_native, m) {
       "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0,
       "first_query"_a = 0, "all_queries"_a = 0, "score_heads"_a.none() = nb::none());
   m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
-  m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "row_sums"_a, "d_q"_a, "d_k"_a, "d_v"_a,
-        "d_bias"_a.none() = nb::none(), "d_of_keys"_a.none() = nb::none(), "d_of_queries"_a.none() = nb::none(),
-        "d_diagonal"_a.none() = nb::none());
+  m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "row_sums"_a, "d_q"_a,
+        "d_k"_a, "d_v"_a, "d_bias"_a.none() = nb::none(), "d_of_keys"_a.none() = nb::none(),
+        "d_of_queries"_a.none() = nb::none(), "d_diagonal"_a.none() = nb::none());
   m.def("forward_scratch", [](const Call& call) { return kernels().forward_scratch(call.attention); }, "call"_a);
   m.def("look_sums", &look_sums, "call"_a, "highest"_a, "total"_a);
   m.def("look_tile", &look_tile, "call"_a, "stage"_a, "keys"_a, "tile"_a, "highest"_a.none() = nb::none(),
