@@ -42,12 +42,14 @@ class Case:
         return Case(q, k, v, self.options, self.seen, self.added, self.scale, self.softcap, self.sinks)
 
 
-def random_case(seed: int, *, spread: float | None = None, hide_some: bool = True) -> Case:
-    """Draw sizes, head layout and any combination of arguments."""
+def random_case(
+    seed: int, *, spread: float | None = None, hide_some: bool = True, lengths: list[int] | None = None
+) -> Case:
+    """Draw sizes, head layout and any combination of arguments; texts are of one of `lengths`, or short."""
     rng = np.random.default_rng(seed)
     groups, repeats = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     heads = groups * repeats
-    queries, keys = (int(rng.integers(1, 10)) for _ in range(2))
+    queries, keys = (int(rng.integers(1, 10) if lengths is None else rng.choice(lengths)) for _ in range(2))
     dim, width = (int(rng.integers(1, 8)) for _ in range(2))
     lead = [(), (int(rng.integers(1, 4)),), (2, int(rng.integers(1, 3)))][int(rng.integers(0, 3))]
     spread = float(rng.choice([0.1, 1.0, 5.0])) if spread is None else spread
