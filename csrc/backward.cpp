@@ -148,14 +148,14 @@ template <class T> class Pullback {
     q_ = rows(a_.q, start_, count_, a_.features, width_, queries_room_);
     d_out_ = rows(call_.d_output, start_, count_, a_.value_features, value_width_, outputs_room_);
     const T* highest = matrix_of<T>(a_.highest, head_).data + start_;
-    const T* total = matrix_of<T>(a_.total, head_).data + start_;
+    const double* total = matrix_of<double>(a_.total, head_).data + start_;
     const T* row_sums = matrix_of<T>(call_.row_sums, head_).data + start_;
     bool all_see = true;
     held_ = false;
     for (ptrdiff_t i = 0; i < QUERIES; ++i) {
       const bool sees = i < count_ && total[i] != 0;
       shift_[i] = sees ? highest[i] : T(0);
-      share_[i] = sees ? 1 / total[i] : T(0);
+      share_[i] = sees ? T(1 / total[i]) : T(0);
       row_sum_[i] = sees ? row_sums[i] : T(0);
       of_queries_[i] = 0;
       held_ |= shift_[i] == -FAR<T>;
@@ -329,7 +329,7 @@ template <class T> void sum_rows(const Backward& call, ptrdiff_t task, void* mem
   const ptrdiff_t count = smaller<ptrdiff_t>(QUERIES, a.queries - start), width = a.value_features;
   const Matrix<T> output = matrix_of<T>(a.output, head).from(start);
   const Matrix<T> d_output = rows_of<T>(call.d_output, head, start, count, width, d_room);
-  const T* total = matrix_of<T>(a.total, head).data + start;
+  const double* total = matrix_of<double>(a.total, head).data + start;
   T* sums = const_cast<T*>(matrix_of<T>(call.row_sums, head).data) + start;
   const Matrix<T> queries = rows_of<T>(a.q, head, start, count, a.features, q_room);
   const Cells<T> cells(a, head);

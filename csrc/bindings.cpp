@@ -153,7 +153,7 @@ Call call_of(Shape heads, Kind kind, Array q, Array k, Some v, double scale, dou
   a.diagonal = of("diagonal", diagonal, wide, 1, a.queries + a.keys - 1 + QUERIES, 0);
   a.sinks = of("sinks", sinks, wide, 0, 0, 0);
   a.sharing = sharing(a);
-  if ((kind == Kind::float16 || kind == Kind::bfloat16) && few_rows(a) > FEW_ROWS) {
+  if ((kind == Kind::float16 || kind == Kind::bfloat16) && !is_few(a)) {
     a.k = widened(call.operands, "k", k, kind, a.keys, a.features);
     if (v) a.v = widened(call.operands, "v", *v, kind, a.keys, a.value_features);
   }
@@ -176,11 +176,11 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   const bool rounded = output && output->dtype() == nb::dtype<uint16_t>();
   a.output = call.operands.of("output", output, rounded ? a.q.kind : wide, 2, a.queries, a.value_features);
   a.highest = call.operands.of("highest", highest, wide, 1, a.queries, 0);
-  a.total = call.operands.of("total", total, wide, 1, a.queries, 0);
+  a.total = call.operands.of("total", total, Kind::float64, 1, a.queries, 0);
   if (bool(a.output) != bool(a.v) || bool(a.highest) != bool(a.total)) refuse("the output", "does not fit");
   const Kernels& isa = kernels();
   const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.features + a.value_features + 20);
-  if (few_rows(a) > FEW_ROWS || a.keys == 0) {  // without keys there are no chunks to put together
+  if (!is_few(a)) {
     run(isa.forward_tasks(a), cost, isa.forward_scratch(a), [&](ptrdiff_t task, void* room) { isa.forward(a, task, room); });
     return;
   }
@@ -215,7 +215,7 @@ bool backward(const Call& call, Array d_output, Array output, Array highest, Arr
   b.d_output = given("d_output", d_output, is_short ? a.q.kind : wide, 2, a.value_features);
   a.output = given("output", output, wide, 2, a.value_features);
   a.highest = given("highest", highest, wide, 1, 0);
-  a.total = given("total", total, wide, 1, 0);
+  a.total = given("total", total, Kind::float64, 1, 0);
   b.row_sums = wanted("row_sums", row_sums, 1, a.queries, 1);
   b.d_q = wanted("d_q", d_q, 2, a.queries, a.features);
   b.d_k = wanted("d_k", d_k, 2, a.keys, a.features);
@@ -393,4 +393,5 @@ NB_MODULE(_native, m) {
   m.def("peak", &peak);
   m.attr("QUERIES") = QUERIES;
   m.attr("KEYS") = KEYS;
+  m.attr("FEW_ROWS") = FEW_ROWS;
 }

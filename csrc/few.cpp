@@ -186,18 +186,18 @@ template <class T> void put_together(const Attention& call, ptrdiff_t task) {
   T highest = sink;
   for (ptrdiff_t c = 0; c < chunks; ++c) highest = larger(highest, *Partial<T>(call, group, c, row).highest);
   const T shift = highest == -INFINITE<T> ? T(0) : highest;
-  T total = one_exp(sink - shift);
+  double total = double(one_exp(sink - shift));
   for (ptrdiff_t c = 0; c < chunks; ++c) {
     const Partial<T> part(call, group, c, row);
-    total += *part.total * one_exp(*part.highest - shift);
+    total += double(*part.total) * double(one_exp(*part.highest - shift));
   }
   if (call.highest) {
     const_cast<T&>(matrix_of<T>(call.highest, head).from(i).data[0]) = highest;
-    const_cast<T&>(matrix_of<T>(call.total, head).from(i).data[0]) = total;
+    const_cast<double&>(matrix_of<double>(call.total, head).from(i).data[0]) = total;
   }
   if (!call.v) return;
   T* sums = Partial<T>(call, group, 0, row).sums;  // those of the first chunk get the others'
-  const T share = 1 / (total == 0 ? T(1) : total);
+  const T share = T(1 / (total == 0 ? 1 : total));
   for (ptrdiff_t c = 0; c < chunks; ++c) {
     const Partial<T> part(call, group, c, row);
     const T factor = one_exp(*part.highest - shift);

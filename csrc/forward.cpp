@@ -65,7 +65,9 @@ template <class T> class Block {
   void finish() {
     const ptrdiff_t width = call_.v ? call_.value_features : 0;
     for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
-      const V<T> total = load<T>(rows_.total + i), share = total == 0 ? splat(T(1)) : total;
+      V<T> total;
+      for (ptrdiff_t n = 0; n < LANES<T>; ++n) total[n] = T(rows_.total[i + n]);
+      const V<T> share = total == 0 ? splat(T(1)) : total;
       for (ptrdiff_t f = 0; f < width; ++f)
         store<T>(context_ + f * QUERIES + i, load<T>(context_ + f * QUERIES + i) / share);
     }
@@ -78,7 +80,7 @@ template <class T> class Block {
     if (!call_.highest) return;
     for (ptrdiff_t i = 0; i < count_; ++i) {
       const_cast<T&>(matrix_of<T>(call_.highest, head_).data[start_ + i]) = rows_.highest[i];
-      const_cast<T&>(matrix_of<T>(call_.total, head_).data[start_ + i]) = rows_.total[i];
+      const_cast<double&>(matrix_of<double>(call_.total, head_).data[start_ + i]) = rows_.total[i];
     }
   }
 

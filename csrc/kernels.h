@@ -51,7 +51,7 @@ struct Attention {
   void* partials = nullptr;  // where few.cpp keeps what it has found
 
   Operand output;          // T Dv
-  Operand highest, total;  // of each row, of the numbers computed with; weight = exp(score - highest) / total
+  Operand highest, total;  // of each row, the totals in float64; weight = exp(score - highest) / total
 };
 
 // The gradients of one call, from the gradient of its output. All but `d_output` are of the numbers computed with;
@@ -145,9 +145,8 @@ struct Linear {
 };
 
 static inline ptrdiff_t few_rows(const Attention& call) { return call.sharing * call.queries; }
-static inline ptrdiff_t few_chunks(const Attention& call) {  // with no keys, one that says so
-  return call.keys > FEW_KEYS ? (call.keys + FEW_KEYS - 1) / FEW_KEYS : 1;
-}
+static inline ptrdiff_t few_chunks(const Attention& call) { return (call.keys + FEW_KEYS - 1) / FEW_KEYS; }
+static inline bool is_few(const Attention& call) { return few_rows(call) <= FEW_ROWS && call.keys > QUERIES; }
 static inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
 
 // A task of the backward pass takes as many keys that there are some tasks for each of many threads, but not so few that

@@ -8,7 +8,6 @@
 namespace regard::REGARD_ISA {
 namespace {
 
-constexpr ptrdiff_t PORTION = 32;              // keys whose sum is short enough for the numbers computed with
 constexpr ptrdiff_t NEAR = ptrdiff_t(1) << 19;  // bytes of scores that stay in a core's own cache
 
 // Call f(start, count) for the blocks of keys begin <= j < end. They begin at multiples of KEYS, whatever queries see

@@ -12,6 +12,8 @@ namespace regard::REGARD_ISA {
 // Scores so large that their differences overflow are held at this: all of them share the weight.
 template <class T> constexpr T FAR = LARGEST<T> / 4;
 
+constexpr ptrdiff_t PORTION = 32;  // keys whose sum is short enough for the numbers computed with
+
 template <class T> T held_sink(T sink) {
   if (sink == -INFINITE<T>) return sink;  // no sink
   return sink < -FAR<T> ? -FAR<T> : sink > FAR<T> ? FAR<T> : sink;
@@ -19,11 +21,12 @@ template <class T> T held_sink(T sink) {
 
 template <class T> class Rows {
  public:
-  T *highest, *total;  // of each lane
+  T* highest;     // of each lane
+  double* total;  // in float64, so that the weights of a long row in float32 sum to 1 too
   T* factor;           // by which what was gathered before the last block shrinks
 
   explicit Rows(Scratch& scratch)
-      : highest(scratch.take<T>(QUERIES)), total(scratch.take<T>(QUERIES)), factor(scratch.take<T>(QUERIES)) {}
+      : highest(scratch.take<T>(QUERIES)), total(scratch.take<double>(QUERIES)), factor(scratch.take<T>(QUERIES)) {}
 
   // Before any key: nothing, or the sink, which is there for every query.
   void begin(const Attention& call, ptrdiff_t head) {
@@ -31,7 +34,7 @@ template <class T> class Rows {
     if (call.sinks) sink = held_sink(matrix_of<T>(call.sinks, head).data[0]);
     for (int i = 0; i < QUERIES; ++i) {
       highest[i] = sink;
-      total[i] = sink == -INFINITE<T> ? T(0) : T(1);
+      total[i] = sink == -INFINITE<T> ? 0 : 1;
       factor[i] = 1;
     }
   }
@@ -48,7 +51,7 @@ template <class T> class Rows {
   void weights(ptrdiff_t lanes, T* shift, T* share) const {
     for (ptrdiff_t i = 0; i < lanes; ++i) {
       shift[i] = highest[i] == -INFINITE<T> ? T(0) : highest[i];
-      share[i] = total[i] == 0 ? T(0) : 1 / total[i];
+      share[i] = total[i] == 0 ? T(0) : T(1 / total[i]);
     }
   }
 
@@ -79,18 +82,24 @@ template <class T> class Rows {
       store<T>(at, now);
       store<T>(factor + lane + n * LANES<T>, before == -INFINITE<T> ? splat(T(1)) : exp<T>(before - now));
     }
-    for (ptrdiff_t j = 0; j < keys; ++j)
+    for (ptrdiff_t start = 0; start < keys; start += PORTION) {
+      V<T> some[vectors] = {};
+      for (ptrdiff_t j = start; j < smaller(start + PORTION, keys); ++j)
 #pragma GCC unroll 8
-      for (int n = 0; n < vectors; ++n) {
-        T* at = scores + j * QUERIES + n * LANES<T>;
-        const V<T> e = exp<T>(load<T>(at) - shift[n]);
-        sums[n] += e;
-        store<T>(at, e);
-      }
-    for (int n = 0; n < vectors; ++n) {
-      T* at = total + lane + n * LANES<T>;
-      store<T>(at, load<T>(at) * load<T>(factor + lane + n * LANES<T>) + sums[n]);
+        for (int n = 0; n < vectors; ++n) {
+          T* at = scores + j * QUERIES + n * LANES<T>;
+          const V<T> e = exp<T>(load<T>(at) - shift[n]);
+          some[n] += e;
+          store<T>(at, e);
+        }
+#pragma GCC unroll 8
+      for (int n = 0; n < vectors; ++n) sums[n] += some[n];
     }
+    for (int n = 0; n < vectors; ++n)
+      for (ptrdiff_t i = 0; i < LANES<T>; ++i) {
+        const ptrdiff_t at = lane + n * LANES<T> + i;
+        total[at] = total[at] * double(factor[at]) + double(sums[n][i]);
+      }
   }
 
   template <int vectors> static REGARD_INLINE void largest(ptrdiff_t keys, const T* scores, V<T> (&top)[vectors]) {

@@ -29,8 +29,14 @@ class Recorder(Protocol):
     def edits(self, name: str) -> bool:
         """Tell whether a tap called `name` in this scope would be edited, so that what comes next depends on it."""
 
-    def keep_attention(self, problem: Any) -> None:
-        """Take note of a call of attention: its queries, keys and rules, from which any weight can be had again."""
+    def keeps_attention(self) -> bool:
+        """Tell whether `keep_attention` would take note of a call in this scope."""
+
+    def keep_attention(self, problem: Any, sums: Any = None) -> None:
+        """Take note of a call of attention: its queries, keys and rules, from which any weight can be had again.
+
+        `sums` are what normalises its rows, where the kernel has found them on the way.
+        """
 
     def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Take note of what is being computed: the model's name and each text of the batch."""
@@ -60,7 +66,11 @@ class Silent:
         """Return False."""
         return False
 
-    def keep_attention(self, problem: Any) -> None:
+    def keeps_attention(self) -> bool:
+        """Return False."""
+        return False
+
+    def keep_attention(self, problem: Any, sums: Any = None) -> None:
         """Take no note."""
 
     def describe(self, model: str, encodings: Sequence[Encoding]) -> None:

@@ -104,23 +104,30 @@ class AttentionMap:
         self._problem = _looked_at(problem(q, k, **options))
 
     @classmethod
-    def of(cls, p: Problem) -> AttentionMap:
-        """Return the map of a call of attention whose arguments have been checked, for its queries and keys."""
+    def of(cls, p: Problem, sums: Normaliser | None = None) -> AttentionMap:
+        """Return the map of a call of attention whose arguments have been checked, for its queries and keys.
+
+        `sums` are what the kernel has found of its rows.
+        """
         look = cls.__new__(cls)
         look._problem = _looked_at(p)
+        if sums is not None:
+            look.__dict__["_sums"] = sums
         return look
 
     def kept(self) -> AttentionMap:
         """Return the map with copies of its own, as NumPy arrays."""
+        sums = self.__dict__.get("_sums")
         if self._xp is np:
             p = self._problem
             arrays = {name: copy.deepcopy(getattr(p, name)) for name in ("q", "k", "mask", "bias", "sinks")}
             grid = replace(p.grid, query_offset=copy.deepcopy(p.grid.query_offset))
-            return AttentionMap.of(replace(p, grid=grid, **arrays))
+            return AttentionMap.of(replace(p, grid=grid, **arrays), sums)
         try:
-            return AttentionMap.of(_rebuilt(*self._rules()))
+            kept = _rebuilt(*self._rules())
         except RegardError:  # a rule of one's own, which only its library's arrays go with
-            return AttentionMap.of(self._problem)
+            kept = self._problem
+        return AttentionMap.of(kept, None if sums is None else Normaliser(*map(to_numpy, sums)))
 
     def to_arrays(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return everything as NumPy arrays, their names beginning with `prefix`, and as JSON: what a file keeps."""

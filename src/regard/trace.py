@@ -136,13 +136,21 @@ class Trace:
         """Tell whether a tap called `name` in this scope would be edited."""
         return self._is_edited(self._prefix + name)
 
-    def keep_attention(self, problem: Any) -> None:
-        """Take note of a call of attention: its queries, keys and rules, from which any weight can be had again."""
+    def keeps_attention(self) -> bool:
+        """Tell whether `keep_attention` would take note of a call in this scope."""
         name = self._prefix + "weights"
-        if not self._keep_maps or not self._is_named(name) or self._has_edited_map(name):
+        return self._keep_maps and self._is_named(name) and not self._has_edited_map(name)
+
+    def keep_attention(self, problem: Any, sums: Any = None) -> None:
+        """Take note of a call of attention: its queries, keys and rules, from which any weight can be had again.
+
+        `sums` are what normalises its rows, where the kernel has found them on the way.
+        """
+        if not self.keeps_attention():
             return
+        name = self._prefix + "weights"
         self._check_new(name)
-        look = AttentionMap.of(problem.computed()).kept()
+        look = AttentionMap.of(problem.computed(), sums).kept()
         self._taps[name] = None
         self._axes[name] = _fitted(name, "... H T S", look.ndim)
         self._maps[name] = look

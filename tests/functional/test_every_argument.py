@@ -74,7 +74,7 @@ def test_stages_are_the_steps_of_the_direct_path(first):
     for seed in range(first, first + 10):
         case = random_case(seed)
         trace = Trace()
-        attention(case.q, case.k, case.v, **case.options, trace=trace)
+        attention(case.q, case.k, case.v, **case.options, trace=trace, implementation="direct")
         step = "scores"
         for stage in ("scores", "capped", "biased", "weights"):
             step = stage if stage in trace else step

@@ -20,6 +20,7 @@ from regard.functional._looking import for_kernel, shows_hidden
 from regard.functional._looking import tile as compiled_tile
 from regard.functional._mask import Mask
 from regard.functional._native import attend as attend_natively
+from regard.functional._native import attend_with_sums, has_blocks
 from regard.functional._normaliser import Normaliser
 from regard.functional._plan import path_of
 from regard.functional._problem import Implementation, Options, Problem, as_given, for_each_query_head, heads
@@ -126,9 +127,7 @@ def attention(
         raise RegardError(f"trace is a recorder, trace=regard.Trace(), got {trace!r}")
     path, _ = path_of(p, trace)
     if path == "native":
-        context = attend_natively(p, p.dtype if trace is SILENT else p.work)
-        trace.keep_attention(p)
-        _record_whole_maps(p, trace)
+        context = _natively(p, trace)
     else:
         p = p.computed()
         trace.keep_attention(p)
@@ -136,10 +135,22 @@ def attention(
     return p.grid.xp.astype(trace("context", context, "... H T Dv"), p.dtype, copy=False)
 
 
+def _natively(p: Problem, trace: Recorder) -> Array:
+    """Return the context by the kernel; what a recorder wants beside it is found beside it."""
+    if trace is SILENT:
+        return attend_natively(p, p.dtype)
+    sums = None
+    if trace.keeps_attention() and has_blocks(p):
+        context, sums = attend_with_sums(p, p.work)
+    else:
+        context = attend_natively(p, p.work)
+    trace.keep_attention(p, sums)
+    _record_whole_maps(p, trace)
+    return context
+
+
 def _record_whole_maps(p: Problem, trace: Recorder) -> None:
     """Give a recorder the maps that it wants, which the kernel did not hold: looking changes nothing."""
-    if trace is SILENT:
-        return
     exact = replace(p.computed(), dtype=p.work, v=None, dropout=None)
     stages: dict[Stage, bool] = {
         "scores": True,

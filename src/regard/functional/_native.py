@@ -52,22 +52,17 @@ def attend(p: Problem, dtype: Any) -> Array:
 def attend_with_sums(p: Problem, dtype: Any) -> tuple[Array, Normaliser]:
     """Return the context and what normalised each row."""
     output = _empty(p, p.context_shape, dtype)
-    highest, total = (np.empty(p.context_shape[:-1], _numbers(p)) for _ in range(2))
+    highest, total = (np.empty(p.context_shape[:-1], dtype) for dtype in (_numbers(p), np.float64))
     native, out = kernels.native(), to_kernel(output)
     for span, call in calls(p):
         native.forward(call, out[..., span, :], highest[..., span], total[..., span])
     return output, normaliser_of(p, highest, total)
 
 
-def normaliser(p: Problem, rows: slice) -> Normaliser:
-    """Return what normalises the scores of some queries over all keys, ``... H R 1``."""
-    count = rows.stop - rows.start
-    sums = tuple(np.empty((*p.grid.shape[:-2], count), _numbers(p)) for _ in range(2))
+def has_blocks(p: Problem) -> bool:
+    """Tell whether the kernel goes through blocks of queries, whose scores are the same numbers whoever looks later."""
     native = kernels.native()
-    for span, call in calls(p, rows):
-        here = slice(span.start - rows.start, span.stop - rows.start)
-        native.forward(call, None, *(x[..., here] for x in sums))
-    return normaliser_of(p, *sums)
+    return p.grid.queries > native.FEW_ROWS or p.grid.keys <= native.QUERIES
 
 
 def normaliser_of(p: Problem, highest: np.ndarray, total: np.ndarray) -> Normaliser:

@@ -6,6 +6,7 @@ import numpy as np
 
 QUERIES: int
 KEYS: int
+FEW_ROWS: int
 
 class Kind(enum.Enum):
     float32 = ...
