@@ -147,7 +147,11 @@ def _is_kind(x: Array, kind: str) -> bool:
 _NUMPY_KINDS = {"bool": "b", "real floating": "f", "complex floating": "c"}
 
 
-@functools.lru_cache  # the name of a dtype takes longer to make than a small softmax
 def _is_short(dtype: Any) -> bool:
-    name = str(getattr(dtype, "name", dtype))  # the name of NumPy's says nothing of the order of bytes
+    return _has_short_name(dtype) if isinstance(dtype, np.dtype) else _has_short_name.__wrapped__(dtype)
+
+
+@functools.lru_cache  # the name of a dtype of NumPy takes longer to make than a small softmax
+def _has_short_name(dtype: Any) -> bool:
+    name = str(getattr(dtype, "name", dtype))  # NumPy's says nothing of the order of bytes
     return any(short in name for short in ("float16", "half"))  # bfloat16 contains float16

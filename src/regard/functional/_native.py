@@ -286,13 +286,14 @@ def _numbers(p: Problem) -> Any:
     return np.float64 if _name(p.dtype) == "float64" else np.float32
 
 
-@functools.lru_cache
 def _name(dtype: Any) -> str:
     """Return the name of a dtype, whatever library and byte order it is of."""
-    try:
-        return str(np.dtype(dtype).name)
-    except TypeError:
-        return str(dtype).split(".")[-1]
+    return _numpy_name(dtype) if isinstance(dtype, np.dtype | type) else str(dtype).split(".")[-1]
+
+
+@functools.lru_cache  # it takes a while to make
+def _numpy_name(dtype: Any) -> str:
+    return str(np.dtype(dtype).name)
 
 
 def _empty(p: Problem, shape: tuple[int, ...], dtype: Any) -> Array:
