@@ -270,7 +270,9 @@ def fault(call: Call) -> str | None:
     wrong = outside(part.output, bounds.low, bounds.high)
     if wrong:
         return f"context of attention_partial {wrong}"
-    wrong = outside(np.broadcast_to(part.lse, bounds.lse.shape), bounds.lse - bounds.lse_error, bounds.lse + bounds.lse_error)
+    wrong = outside(
+        np.broadcast_to(part.lse, bounds.lse.shape), bounds.lse - bounds.lse_error, bounds.lse + bounds.lse_error
+    )
     if wrong:
         return f"lse {wrong}"
     kernels.set_num_threads(call.threads % 4 + 1)
