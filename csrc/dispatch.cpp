@@ -6,7 +6,7 @@ namespace regard {
 namespace {
 
 #define REGARD_TABLE(isa, name, lanes)                                                                \
-  {name,             lanes,             isa::forward_tasks, isa::forward_scratch, isa::forward,      \
+  {name,             lanes,             isa::forward_tasks, isa::forward_scratch, isa::forward, isa::widened, \
    isa::few_scratch, isa::few_partials, isa::few,           isa::few_together,    isa::multiply_adds}
 
 const std::vector<Kernels>& available() {
@@ -17,7 +17,7 @@ const std::vector<Kernels>& available() {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
       found.push_back(REGARD_TABLE(avx512, "AVX-512", 16));
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
       found.push_back(REGARD_TABLE(avx2, "AVX2", 8));
 #endif
 #if defined(__aarch64__)

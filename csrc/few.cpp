@@ -196,19 +196,18 @@ template <class T> void put_together(const Attention& call, ptrdiff_t task) {
     const_cast<T&>(matrix_of<T>(call.total, head).from(i).data[0]) = total;
   }
   if (!call.v) return;
-  as_stored<T>(call.output.kind, [&](auto stored) __attribute__((always_inline)) {
-    typedef typename decltype(stored)::type S;
-    S* out = reinterpret_cast<S*>(call.output.data) + call.output.offsets[head] + i * call.output.row;
+  T* sums = Partial<T>(call, group, 0, row).sums;  // those of the first chunk get the others'
+  const T share = 1 / (total == 0 ? T(1) : total);
+  for (ptrdiff_t c = 0; c < chunks; ++c) {
+    const Partial<T> part(call, group, c, row);
+    const T factor = one_exp(*part.highest - shift);
     for (ptrdiff_t f = 0; f < call.value_features; ++f) {
-      T sum = 0;
-      for (ptrdiff_t c = 0; c < chunks; ++c) {
-        const Partial<T> part(call, group, c, row);
-        const T x = part.sums[f];
-        sum += x - x == 0 ? x * one_exp(*part.highest - shift) : x;
-      }
-      out[f * call.output.column] = stored.write(sum / (total == 0 ? T(1) : total));
+      const T x = part.sums[f], grown = x - x == 0 ? x * factor : x;  // an infinity that was seen stays one
+      sums[f] = c == 0 ? grown : sums[f] + grown;
     }
-  });
+  }
+  for (ptrdiff_t f = 0; f < call.value_features; ++f) sums[f] *= share;
+  write_row<T>(sums, call.value_features, call.output, head, i);
 }
 
 template <class T> void attend(const Attention& call, ptrdiff_t task, void* memory) {

@@ -112,6 +112,10 @@ size_t forward_scratch(const Attention& call) {
   return call.q.kind == Kind::float64 ? needed<double>(call) : needed<float>(call);
 }
 
+void widened(const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width, float* to) {
+  rows_of<float>(x, head, start, count, width, to);
+}
+
 void forward(const Attention& call, ptrdiff_t task, void* scratch) {
   call.q.kind == Kind::float64 ? attend<double>(call, task, scratch) : attend<float>(call, task, scratch);
 }

@@ -68,6 +68,9 @@ struct Kernels {
   size_t (*forward_scratch)(const Attention&);  // bytes that one thread needs
   void (*forward)(const Attention&, ptrdiff_t task, void* scratch);
 
+  // Rows of an operand of short floats as float32, one behind the other.
+  void (*widened)(const Operand&, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width, float* to);
+
   size_t (*few_scratch)(const Attention&);
   size_t (*few_partials)(const Attention&);  // bytes for `partials`
   void (*few)(const Attention&, ptrdiff_t task, void* scratch);
@@ -81,6 +84,7 @@ struct Kernels {
   ptrdiff_t forward_tasks(const Attention&);         \
   size_t forward_scratch(const Attention&);          \
   void forward(const Attention&, ptrdiff_t, void*);  \
+  void widened(const Operand&, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, float*); \
   size_t few_scratch(const Attention&);              \
   size_t few_partials(const Attention&);             \
   void few(const Attention&, ptrdiff_t, void*);      \

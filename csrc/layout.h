@@ -36,37 +36,57 @@ REGARD_INLINE uint16_t to_float16(float x) {
   return uint16_t(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
 }
 
-template <class T, Kind kind> struct Stored;  // how a number that is computed with as T lies in memory
-template <> struct Stored<float, Kind::float32> {
-  typedef float type;
-  static REGARD_INLINE float read(float x) { return x; }
-  static REGARD_INLINE float write(float x) { return x; }
-};
-template <> struct Stored<double, Kind::float64> {
-  typedef double type;
-  static REGARD_INLINE double read(double x) { return x; }
-  static REGARD_INLINE double write(double x) { return x; }
-};
-template <> struct Stored<float, Kind::float16> {
-  typedef uint16_t type;
-  static REGARD_INLINE float read(uint16_t x) { return from_float16(x); }
-  static REGARD_INLINE uint16_t write(float x) { return to_float16(x); }
-};
-template <> struct Stored<float, Kind::bfloat16> {
-  typedef uint16_t type;
-  static REGARD_INLINE float read(uint16_t x) { return from_bfloat16(x); }
-  static REGARD_INLINE uint16_t write(float x) { return to_bfloat16(x); }
-};
+// Rows of short floats, a vector at a time and the rest one by one.
+typedef uint16_t Shorts __attribute__((vector_size(BYTES / 2)));
+typedef uint32_t Bits __attribute__((vector_size(BYTES)));
 
-// Call f with the way in which numbers of `kind` are stored.
-template <class T, class F> REGARD_INLINE void as_stored(Kind kind, F f) {
-  if constexpr (sizeof(T) == 8) {
-    f(Stored<double, Kind::float64>{});
-  } else {
-    if (kind == Kind::float16) f(Stored<float, Kind::float16>{});
-    else if (kind == Kind::bfloat16) f(Stored<float, Kind::bfloat16>{});
-    else f(Stored<float, Kind::float32>{});
+inline void widen(Kind kind, const uint16_t* from, ptrdiff_t count, float* to) {
+  ptrdiff_t i = 0;
+  for (; i + LANES<float> <= count; i += LANES<float>) {
+    Shorts x;
+    __builtin_memcpy(&x, from + i, sizeof x);
+    Bits bits = __builtin_convertvector(x, Bits);
+    if (kind == Kind::bfloat16) {
+      bits <<= 16;
+    } else {
+#if defined(__AVX512F__)
+      bits = Bits(_mm512_cvtph_ps(__m256i(x)));
+#elif defined(__F16C__)
+      bits = Bits(_mm256_cvtph_ps(__m128i(x)));
+#else
+      const Bits magnitude = (bits & 0x7fff) << 13, sign = (bits & 0x8000) << 16;
+      const Bits finite = Bits(V<float>(magnitude) * 0x1p112f);
+      bits = (magnitude >= 0x0f800000 ? magnitude | 0x7f800000 : finite) | sign;
+#endif
+    }
+    store<float>(to + i, V<float>(bits));
   }
+  for (; i < count; ++i) to[i] = kind == Kind::bfloat16 ? from_bfloat16(from[i]) : from_float16(from[i]);
+}
+
+inline void narrow(Kind kind, const float* from, ptrdiff_t count, uint16_t* to) {
+  ptrdiff_t i = 0;
+#if defined(__AVX512F__) || defined(__F16C__)
+  constexpr bool halves = true;
+#else
+  constexpr bool halves = false;
+#endif
+  for (; (halves || kind == Kind::bfloat16) && i + LANES<float> <= count; i += LANES<float>) {
+    Shorts x;
+    if (kind == Kind::bfloat16) {
+      const V<float> numbers = load<float>(from + i);
+      const Bits bits = Bits(numbers), rounded = bits + 0x7fff + (bits >> 16 & 1);
+      x = __builtin_convertvector((numbers != numbers ? bits | 0x400000 : rounded) >> 16, Shorts);
+    } else {
+#if defined(__AVX512F__)
+      x = Shorts(_mm512_cvtps_ph(__m512(load<float>(from + i)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__F16C__)
+      x = Shorts(_mm256_cvtps_ph(__m256(load<float>(from + i)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#endif
+    }
+    __builtin_memcpy(to + i, &x, sizeof x);
+  }
+  for (; i < count; ++i) to[i] = kind == Kind::bfloat16 ? to_bfloat16(from[i]) : to_float16(from[i]);
 }
 
 constexpr bool is_short(Kind kind) { return kind == Kind::float16 || kind == Kind::bfloat16; }
@@ -81,18 +101,28 @@ template <class T> REGARD_INLINE Matrix<T> matrix_of(const Operand& x, ptrdiff_t
 template <class T>
 Matrix<T> rows_of(const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width, T* room) {
   if (!is_short(x.kind)) return matrix_of<T>(x, head).from(start);
-  as_stored<T>(x.kind, [&](auto stored) __attribute__((always_inline)) {
-    typedef typename decltype(stored)::type S;
-    const S* from = reinterpret_cast<const S*>(x.data) + x.offsets[head] + start * x.row;
-    for (ptrdiff_t i = 0; i < count; ++i, from += x.row) {
-      T* to = room + i * width;
-      if (x.column == 1)
-        for (ptrdiff_t j = 0; j < width; ++j) to[j] = stored.read(from[j]);
+  if constexpr (sizeof(T) == 4) {
+    const uint16_t* from = reinterpret_cast<const uint16_t*>(x.data) + x.offsets[head] + start * x.row;
+    for (ptrdiff_t i = 0; i < count; ++i, from += x.row)
+      if (x.column == 1) widen(x.kind, from, width, room + i * width);
       else
-        for (ptrdiff_t j = 0; j < width; ++j) to[j] = stored.read(from[j * x.column]);
-    }
-  });
+        for (ptrdiff_t j = 0; j < width; ++j) widen(x.kind, from + j * x.column, 1, room + i * width + j);
+  }
   return {room, width, 1};
+}
+
+// Write a row to an operand, rounded to its kind.
+template <class T>
+void write_row(const T* from, ptrdiff_t width, const Operand& to, ptrdiff_t head, ptrdiff_t row) {
+  const ptrdiff_t at = to.offsets[head] + row * to.row;
+  if (!is_short(to.kind)) {
+    for (ptrdiff_t j = 0; j < width; ++j) reinterpret_cast<T*>(to.data)[at + j * to.column] = from[j];
+  } else if constexpr (sizeof(T) == 4) {
+    uint16_t* out = reinterpret_cast<uint16_t*>(to.data) + at;
+    if (to.column == 1) narrow(to.kind, from, width, out);
+    else
+      for (ptrdiff_t j = 0; j < width; ++j) narrow(to.kind, from + j, 1, out + j * to.column);
+  }
 }
 
 // to[j][i] = from[i][j] for `rows` x `columns` numbers; the numbers of a row of `from` lie side by side.
@@ -155,12 +185,7 @@ void write_transposed(const T* from, ptrdiff_t rows, ptrdiff_t width, const Oper
     return transposed<T>(from, QUERIES, width, rows, out, to.row);
   }
   transposed<T>(from, QUERIES, width, rows, room, width);
-  as_stored<T>(to.kind, [&](auto stored) __attribute__((always_inline)) {
-    typedef typename decltype(stored)::type S;
-    S* out = reinterpret_cast<S*>(to.data) + to.offsets[head] + start * to.row;
-    for (ptrdiff_t i = 0; i < rows; ++i)
-      for (ptrdiff_t j = 0; j < width; ++j) out[i * to.row + j * to.column] = stored.write(room[i * width + j]);
-  });
+  for (ptrdiff_t i = 0; i < rows; ++i) write_row<T>(room + i * width, width, to, head, start + i);
 }
 
 // Whether all numbers are finite.

@@ -9,7 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 

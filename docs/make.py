@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/lesson.md", "docs/attention.md")
+PAGES = ("README.md", "docs/lesson.md", "docs/attention.md", "docs/kernel.md")
 IMAGES = Path("docs/images")
 MOST_PIXELS_OFF = 0.01  # mean difference of two renderings, 1 = black against white: fonts differ by a hair
 

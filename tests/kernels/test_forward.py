@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tracemalloc
 
+import fuzz
 import ml_dtypes
 import numpy as np
 import pytest
 
-import fuzz
 from attention_cases import Case, t5_bucket
 from regard import attention, attention_partial, kernels
 from regard.functional import ALiBi, Dense, RelativePositions, Segments

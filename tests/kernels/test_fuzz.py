@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 import fuzz
+import pytest
 
 
 @pytest.mark.parametrize("first", range(0, 600, 100))

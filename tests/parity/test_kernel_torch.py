@@ -1,4 +1,4 @@
-"""The compiled kernel on tensors of PyTorch: without a copy, and out of the way where PyTorch wants to see the steps."""
+"""The compiled kernel on tensors of PyTorch: without a copy, and out of the way where PyTorch asks for the steps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from regard import RegardError, attention, attention_partial, explain_plan, kernels
 
@@ -66,7 +67,7 @@ def test_what_the_kernel_reads_and_writes_is_the_memory_of_the_tensors(qkv, dtyp
         def __getattr__(self, name):
             return getattr(native, name)
 
-        def Call(self, *arguments, **options):  # noqa: N802
+        def Call(self, *arguments, **options):
             seen.extend(arguments[2:5])
             return native.Call(*arguments, **options)
 
@@ -120,6 +121,7 @@ def test_one_input_that_is_learned_is_enough(qkv):
         assert gradient.abs().max() > 0
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 def test_forward_derivatives_are_right(qkv):
     q, k, v = qkv
     direction = torch.ones_like(q)
@@ -136,10 +138,19 @@ def test_vmap_is_right(qkv):
     assert torch.isfinite(gradients).all()
 
 
+@pytest.mark.filterwarnings("ignore")  # what the compiler says of its own workings
 def test_a_compiler_is_given_steps_that_it_can_trace(qkv):
     q, k, v = (x.float() for x in qkv)
     compiled = torch.compile(attention, backend="eager")
     torch.testing.assert_close(compiled(q, k, v), attention(q, k, v, implementation="native"))
+
+
+@pytest.mark.filterwarnings("ignore")  # of steps that depend on numbers, which a trace cannot hold
+@pytest.mark.parametrize("trace", [torch.jit.trace, lambda f, x: make_fx(f)(*x)], ids=["jit.trace", "make_fx"])
+def test_a_trace_holds_for_other_numbers(qkv, trace):
+    traced = trace(lambda q, k, v: attention(q, k, v), tuple(qkv))
+    q, k, v = qkv
+    torch.testing.assert_close(traced(2 * q, k, v), attention(2 * q, k, v, implementation="native"))
 
 
 def test_a_conjugate_or_negative_view_is_read_as_what_it_says(qkv):

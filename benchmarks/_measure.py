@@ -1,0 +1,101 @@
+"""What the benchmarks have in common: contestants that alternate, ratios with their spread, the machine in words."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+ROUND = 0.05  # seconds that one contestant takes at a time
+
+
+class Times(NamedTuple):
+    """Seconds of a call, one number for each round."""
+
+    rounds: list[float]
+
+    @property
+    def median(self) -> float:
+        """The median over the rounds."""
+        return statistics.median(self.rounds)
+
+    def __str__(self) -> str:
+        return f"{1e3 * self.median:,.3f} ms"
+
+
+class Ratio(NamedTuple):
+    """How many times as fast one is as another: round by round, for a machine's mood lasts longer than a round."""
+
+    rounds: list[float]
+
+    @property
+    def median(self) -> float:
+        """The median over the rounds."""
+        return statistics.median(self.rounds)
+
+    def __str__(self) -> str:
+        low, high = quartiles(self.rounds)
+        return f"{self.median:.2f} ({low:.2f} to {high:.2f})"
+
+
+def alternate(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Times]:
+    """Return the seconds of a call of each, measured in turn; the first call of each is not counted."""
+    calls = {}
+    for name, call in contestants.items():
+        call()
+        start = time.perf_counter()
+        call()
+        calls[name] = max(1, min(1000, round(ROUND / max(1e-7, time.perf_counter() - start))))
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, call in contestants.items():
+            start = time.perf_counter()
+            for _ in range(calls[name]):
+                call()
+            times[name].append((time.perf_counter() - start) / calls[name])
+    return {name: Times(rounds) for name, rounds in times.items()}
+
+
+def faster(ours: Times, theirs: Times) -> Ratio:
+    """Return how many times as fast `ours` is."""
+    return Ratio([b / a for a, b in zip(ours.rounds, theirs.rounds, strict=True)])
+
+
+def quartiles(numbers: list[float]) -> tuple[float, float]:
+    """Return the numbers a quarter and three quarters up."""
+    if len(numbers) < 2:
+        return numbers[0], numbers[0]
+    low, _, high = statistics.quantiles(numbers, n=4)
+    return low, high
+
+
+def machine() -> str:
+    """Return the machine in words: processor, cores, system."""
+    processor = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        lines = [line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
+        processor = lines[0].split(":", 1)[1].strip() if lines else processor
+    return f"{processor}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, Python {platform.python_version()}"
+
+
+def versions(*packages: str) -> str:
+    """Return names and versions of packages; one that is missing as such."""
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            found.append(f"{package} is missing")
+    return ", ".join(found)
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table, the first column to the left and the others to the right."""
+    line = "|".join(["---", *["---:"] * (len(header) - 1)])
+    return "\n".join([f"| {' | '.join(header)} |", f"|{line}|", *(f"| {' | '.join(row)} |" for row in rows)])

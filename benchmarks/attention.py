@@ -1,0 +1,353 @@
+"""Attention beside its peers: PyTorch, JAX, ONNX Runtime, the lessons' NumPy code, and what the processor can do.
+
+All get the same arrays and as many threads, one after the other in short rounds; what counts is the ratio of a round.
+
+    python benchmarks/attention.py            everything, and the tables in benchmarks/results/attention.md
+    python benchmarks/attention.py --smoke    one round of small shapes, nothing written
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from _measure import Ratio, alternate, faster, machine, markdown, versions
+
+THREADS = len(os.sched_getaffinity(0))
+os.environ["OMP_NUM_THREADS"] = str(THREADS)
+os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads={THREADS}")
+
+import torch  # noqa: E402
+
+import regard  # noqa: E402
+from regard import kernels  # noqa: E402
+from regard.functional import ALiBi, Segments, alibi_slopes  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results" / "attention.md"
+HEADS = 12
+sdpa = torch.nn.functional.scaled_dot_product_attention
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+def inputs(length: int, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    q, k, v = (draw(1, HEADS, length, dim) for _ in range(3))
+    return q, k, v
+
+
+def geometric_mean(ratios: list[Ratio]) -> float:
+    return math.exp(sum(math.log(r.median) for r in ratios) / len(ratios))
+
+
+def summary(ratios: list[Ratio]) -> str:
+    worst = min(r.median for r in ratios)
+    return f"Geometric mean **{geometric_mean(ratios):.2f}**, the least {worst:.2f}."
+
+
+def shapes(smoke: bool) -> Iterator[tuple[int, int, bool]]:
+    for dim in (64,) if smoke else (32, 64, 128):
+        for length in (128, 256) if smoke else (128, 512, 1024, 2048, 4096):
+            for causal in (False, True):
+                yield dim, length, causal
+
+
+def forward(rounds: int, smoke: bool) -> str:
+    """Return the table of forward passes beside PyTorch."""
+    native = kernels.native()
+    peak = native.peak()
+    rows, ratios = [], []
+    for dim, length, causal in shapes(smoke):
+        q, k, v = inputs(length, dim)
+        tensors = [torch.from_numpy(x) for x in (q, k, v)]
+        times = alternate(
+            {
+                "regard": partial(regard.attention, q, k, v, causal=causal),
+                "torch": partial(sdpa, *tensors, is_causal=causal),
+            },
+            rounds,
+        )
+        ratio = faster(times["regard"], times["torch"])
+        cells = HEADS * (length * (length + 1) / 2 if causal else length**2)
+        share = 2 * dim * cells / times["regard"].median / peak
+        rows.append([
+            str(dim), f"{length:,}", "causal" if causal else "full", str(times["regard"]), str(times["torch"]),
+            str(ratio), f"{100 * share:.0f}%",
+        ])  # fmt: skip
+        ratios.append(ratio)
+    header = ["D", "n", "", "regard", "PyTorch", "times as fast", "of peak"]
+    note = (
+        f"Of peak: multiply-adds of the cells that count, beside {peak / 1e9:.0f} thousand million a second, what all "
+        "threads together do in registers."
+    )
+    return f"## Forward\n\n{HEADS} heads, float32. {summary(ratios)}\n{note}\n\n{markdown(header, rows)}"
+
+
+def both_ways(rounds: int, smoke: bool) -> str:
+    """Return the table of forward and backward passes beside PyTorch."""
+    rows, ratios = [], []
+    for dim, length, causal in shapes(smoke):
+        q, k, v = inputs(length, dim)
+        d_output = draw(1, HEADS, length, dim)
+        tensors = [torch.from_numpy(x).requires_grad_() for x in (q, k, v)]
+        d_tensor = torch.from_numpy(d_output)
+
+        def ours(q: Any = q, k: Any = k, v: Any = v, d: Any = d_output, causal: bool = causal) -> None:
+            regard.attention_vjp(q, k, v, causal=causal)[1](d)
+
+        def theirs(tensors: Any = tensors, d: Any = d_tensor, causal: bool = causal) -> None:
+            torch.autograd.grad(sdpa(*tensors, is_causal=causal), tensors, d)
+
+        times = alternate({"regard": ours, "torch": theirs}, rounds)
+        ratio = faster(times["regard"], times["torch"])
+        ratios.append(ratio)
+        rows.append([
+            str(dim), f"{length:,}", "causal" if causal else "full", str(times["regard"]), str(times["torch"]),
+            str(ratio),
+        ])  # fmt: skip
+    header = ["D", "n", "", "regard", "PyTorch", "times as fast"]
+    return f"## Forward and backward\n\n{summary(ratios)}\n\n{markdown(header, rows)}"
+
+
+def peers(rounds: int, smoke: bool) -> str:
+    """Return the table beside JAX, ONNX Runtime and the lessons' code."""
+    rows = []
+    for length, causal in ((128, False),) if smoke else ((128, False), (1024, False), (1024, True), (4096, True)):
+        q, k, v = inputs(length, 64)
+        tensors = [torch.from_numpy(x) for x in (q, k, v)]
+        contestants: dict[str, Callable[[], object]] = {
+            "regard": partial(regard.attention, q, k, v, causal=causal),
+            "PyTorch": partial(sdpa, *tensors, is_causal=causal),
+            "JAX": of_jax(q, k, v, causal),
+            "ONNX Runtime": of_onnx_runtime(q, k, v, causal),
+            "the lessons' NumPy": partial(of_lessons, q, k, v, causal),
+        }
+        expected = of_lessons(q, k, v, causal)
+        for name, call in contestants.items():
+            np.testing.assert_allclose(np.asarray(call()), expected, atol=1e-4, err_msg=name)
+        times = alternate(contestants, rounds)
+        ours = times.pop("regard")
+        for name, theirs in times.items():
+            kind = "causal" if causal else "full"
+            rows.append([name, f"{length:,}", kind, str(ours), str(theirs), str(faster(ours, theirs))])
+    header = ["beside", "n", "", "regard", "peer", "times as fast"]
+    return f"## Beside others\n\n{HEADS} heads, D = 64, float32.\n\n{markdown(header, rows)}"
+
+
+def of_jax(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> Callable[[], object]:
+    import jax
+
+    call = jax.jit(lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=causal))
+    arrays = [jax.numpy.asarray(np.ascontiguousarray(x.swapaxes(1, 2))) for x in (q, k, v)]  # B T H D
+    return lambda: call(*arrays).block_until_ready().swapaxes(1, 2)
+
+
+def of_onnx_runtime(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> Callable[[], object]:
+    import onnx
+    import onnxruntime
+
+    shape = [1, q.shape[2], HEADS * q.shape[3]]
+    node = onnx.helper.make_node(
+        "MultiHeadAttention",
+        ["q", "k", "v"],
+        ["y"],
+        domain="com.microsoft",
+        num_heads=HEADS,
+        unidirectional=int(causal),
+    )
+    of = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node], "attention", [of(name, onnx.TensorProto.FLOAT, shape) for name in "qkv"],
+        [of("y", onnx.TensorProto.FLOAT, shape)],
+    )  # fmt: skip
+    opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feed = {
+        name: np.ascontiguousarray(x.swapaxes(1, 2).reshape(shape)) for name, x in zip("qkv", (q, k, v), strict=True)
+    }
+    return lambda: session.run(None, feed)[0].reshape(1, -1, HEADS, q.shape[3]).swapaxes(1, 2)
+
+
+def of_lessons(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
+    scores = q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(q.shape[-1]))
+    if causal:
+        scores = np.where(np.tri(q.shape[-2], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    context: np.ndarray = weights @ v
+    return context
+
+
+def options(rounds: int, smoke: bool) -> str:
+    """Return the table of what each argument costs beside the plain call of the same work."""
+    length = 256 if smoke else 2048
+    q, k, v = inputs(length, 64)
+    ids = np.arange(length) // (length // 4)
+    calls: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "causal, lse too": ({"causal": True}, {"causal": True}),
+        "bias, n × n, of every head": ({"bias": draw(length, length)}, {}),
+        "bias, one number for each key": ({"bias": draw(1, length)}, {}),
+        "ALiBi": ({"bias": ALiBi(alibi_slopes(HEADS))}, {}),
+        "mask, n × n": ({"mask": np.ones((length, length), bool)}, {}),
+        "softcap": ({"softcap": 30.0}, {}),
+        "sinks": ({"sinks": draw(HEADS)}, {}),
+        "key lengths, all but one": ({"key_lengths": length - 1}, {}),
+        "four segments": ({"mask": Segments(ids)}, {"quarters": True}),
+        "window of a quarter, causal": ({"causal": True, "window": (length // 4, 0)}, {"band": length // 4}),
+    }
+    rows = []
+    quarter = [x[:, :, : length // 4] for x in (q, k, v)]
+    for name, (given, like) in calls.items():
+        plain: Callable[[], object]
+        share = 1.0  # of the plain call's work
+        if like.get("quarters"):
+            plain, share = partial(regard.attention, *quarter), 4.0
+        elif like.get("band"):
+            width = like["band"]
+            share = (width * (width + 1) / 2 + (length - width) * (width + 1)) / length**2
+            plain = partial(regard.attention, q, k, v)
+        else:
+            plain = partial(regard.attention, q, k, v, **like)
+        call: Callable[[], object] = partial(regard.attention, q, k, v, **given)
+        if name.endswith("lse too"):
+            call = partial(regard.attention_partial, q, k, v, **given)
+        times = alternate({"with": call, "plain": plain}, rounds)
+        cost = Ratio([a / b / share for a, b in zip(times["with"].rounds, times["plain"].rounds, strict=True)])
+        rows.append([name, str(times["with"]), f"{1e3 * share * times['plain'].median:,.3f} ms", str(cost)])
+    header = ["", "with it", "plain, the same work", "times the cost"]
+    return (
+        f"## What arguments cost\n\n{HEADS} heads, n = {length:,}, D = 64.\n\n{markdown(header, rows)}\n\n"
+        + windows(rounds, smoke)
+    )
+
+
+def windows(rounds: int, smoke: bool) -> str:
+    """Return how the cost of a causal window grows with the window."""
+    length = 1024 if smoke else 8192
+    q, k, v = (x[:, :1] for x in inputs(length, 64))
+    widths = (128, 256, 512, 1024)
+    times = alternate(
+        {str(w): partial(regard.attention, q, k, v, causal=True, window=(w, 0)) for w in widths}
+        | {"all": partial(regard.attention, q, k, v, causal=True)},
+        rounds,
+    )
+    rows = [[name, str(t), f"{t.median / times['256'].median:.2f}"] for name, t in times.items()]
+    return f"One head, n = {length:,}, causal:\n\n{markdown(['window', 'time', 'beside 256'], rows)}"
+
+
+def decode(rounds: int, smoke: bool) -> str:
+    """Return the table of one query on many keys."""
+    rows = []
+    for dim, keys in ((64, 1024),) if smoke else ((64, 4096), (64, 32768), (128, 4096), (128, 32768)):
+        q, k, v = draw(1, 32, 1, dim), draw(1, 8, keys, dim), draw(1, 8, keys, dim)
+        tensors = [torch.from_numpy(x) for x in (q, k, v)]
+        times = alternate(
+            {
+                "regard": partial(regard.attention, q, k, v),
+                "torch": partial(sdpa, *tensors, enable_gqa=True),
+            },
+            rounds,
+        )
+        speed = (k.nbytes + v.nbytes) / times["regard"].median / 1e9
+        rows.append([
+            str(dim), f"{keys:,}", str(times["regard"]), str(times["torch"]),
+            str(faster(times["regard"], times["torch"])), f"{speed:.1f} GB/s",
+        ])  # fmt: skip
+    header = ["D", "keys", "regard", "PyTorch", "times as fast", "keys and values read"]
+    return f"## One query\n\n32 heads on 8 key/value heads, float32.\n\n{markdown(header, rows)}"
+
+
+def short_floats(rounds: int, smoke: bool) -> str:
+    """Return the table of float16 and bfloat16 beside float32."""
+    rows = []
+    for length, causal in ((128, False),) if smoke else ((512, False), (2048, False), (2048, True)):
+        q, k, v = inputs(length, 64)
+        for dtype in (np.float16, ml_dtypes.bfloat16):
+            short = [x.astype(dtype) for x in (q, k, v)]
+            theirs = [
+                torch.from_numpy(x).to(torch.float16 if dtype is np.float16 else torch.bfloat16) for x in (q, k, v)
+            ]
+            times = alternate(
+                {
+                    "short": partial(regard.attention, *short, causal=causal),
+                    "float32": partial(regard.attention, q, k, v, causal=causal),
+                    "torch": partial(sdpa, *theirs, is_causal=causal),
+                },
+                rounds,
+            )
+            rows.append([
+                np.dtype(dtype).name, f"{length:,}", "causal" if causal else "full", str(times["short"]),
+                str(faster(times["short"], times["float32"])), str(faster(times["short"], times["torch"])),
+            ])  # fmt: skip
+    header = ["", "n", "", "regard", "times as fast as in float32", "times as fast as PyTorch"]
+    return f"## Short floats\n\n{HEADS} heads, D = 64.\n\n{markdown(header, rows)}"
+
+
+def memory(smoke: bool) -> str:
+    """Return the peak memory of a long text, measured in a process of its own."""
+    tokens = 16_384 if smoke else 131_072
+    done = subprocess.run(
+        [sys.executable, __file__, "--memory", str(tokens)], check=True, capture_output=True, text=True
+    )
+    return f"## Memory\n\nOne head, n = {tokens:,}, D = 64, above inputs and output: **{float(done.stdout):.1f} MB**."
+
+
+def measure_memory(tokens: int) -> float:
+    q, k, v = (draw(tokens, 64) for _ in range(3))
+    regard.attention(q[:256], k[:256], v[:256])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    output = regard.attention(q, k, v, causal=True, implementation="native")
+    peak: float = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 1e6 - output.nbytes / 1e6
+    return peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--smoke", action="store_true", help="a short run that writes nothing")
+    parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.memory:
+        print(measure_memory(arguments.memory))
+        return
+    if kernels.native() is None:
+        sys.exit(kernels.why_not())
+    torch.set_num_threads(THREADS)
+    regard.set_num_threads(THREADS)
+    smoke, rounds = arguments.smoke, 2 if arguments.smoke else 11
+    native = kernels.native()
+    parts = [
+        "# Attention",
+        f"{machine()}; {THREADS} threads each. {versions('numpy', 'torch', 'jax', 'onnxruntime')}.\n"
+        f"The kernel runs on {native.instruction_set()}. Medians of {rounds} rounds that alternate, in brackets the "
+        "middle half of the rounds. Made by `nox -s bench`.",
+        forward(rounds, smoke),
+        both_ways(rounds, smoke),
+        options(rounds, smoke),
+        decode(rounds, smoke),
+        short_floats(rounds, smoke),
+        peers(rounds, smoke),
+        memory(smoke),
+    ]
+    text = "\n\n".join(parts) + "\n"
+    print(text)
+    if not smoke:
+        RESULTS.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
