@@ -32,6 +32,7 @@ template <class T> class Block {
 
  private:
   void add(ptrdiff_t start, ptrdiff_t count) {
+    if (!scores_.sees_any_of(start, count)) return;
     scores_.of(start, count, tile_);
     rows_.go_on(count, scores_.lanes(), tile_);
     if (call_.dropout) drop<T>(call_, head_, start_, scores_.lanes(), start, count, tile_);

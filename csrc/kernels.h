@@ -55,7 +55,9 @@ struct Attention {
 };
 
 static inline ptrdiff_t few_rows(const Attention& call) { return call.sharing * call.queries; }
-static inline ptrdiff_t few_chunks(const Attention& call) { return (call.keys + FEW_KEYS - 1) / FEW_KEYS; }
+static inline ptrdiff_t few_chunks(const Attention& call) {  // with no keys, one that says so
+  return call.keys > FEW_KEYS ? (call.keys + FEW_KEYS - 1) / FEW_KEYS : 1;
+}
 static inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
 
 // The functions that every instruction set has. A task is a part of the work that one thread does by itself; which

@@ -32,6 +32,9 @@ template <class T> class Scores {
   ptrdiff_t lanes() const { return lanes_; }
   const T* packed_queries() const { return queries_; }  // [D][QUERIES]
 
+  // Whether the mask lets any query of the block see any of these keys.
+  bool sees_any_of(ptrdiff_t start, ptrdiff_t count) const { return !call_.mask || masked(start, count) != Cover::none; }
+
   // scores[key][lane] of keys start <= j < start + count; those that are hidden are -infinity. `capped`, if there,
   // gets them before bias and mask.
   void of(ptrdiff_t start, ptrdiff_t count, T* scores, T* capped = nullptr) {
@@ -43,11 +46,13 @@ template <class T> class Scores {
       for (ptrdiff_t i = 0; i < count * QUERIES; i += LANES<T>) store<T>(capped + i, load<T>(scores + i));
     if (call_.bias) add_bias(start, count, scores);
     if (call_.diagonal) add_diagonal(start, count, scores);
-    if (call_.mask) hide_masked(start, count, scores);
+    if (call_.mask && masked(start, count) != Cover::all) hide_masked(start, count, scores);
     if (start < all_from_ || start + count > all_to_) hide_outside(start, count, scores);
   }
 
  private:
+  enum class Cover { none, some, all };
+
   template <class X> X at(const Operand& x, ptrdiff_t i, ptrdiff_t j) const {
     return reinterpret_cast<const X*>(x.data)[x.offsets[head_] + i * x.row + j * x.column];
   }
@@ -76,8 +81,8 @@ template <class T> class Scores {
   }
 
   void cap(ptrdiff_t count, T* scores) const {
-    const T cap = T(call_.softcap);
-    each(count, scores, [=](V<T> s, ptrdiff_t, ptrdiff_t) { return cap * tanh<T>(s / cap); });
+    const T cap = T(call_.softcap), inverse = 1 / cap;
+    each(count, scores, [=](V<T> s, ptrdiff_t, ptrdiff_t) { return cap * tanh<T>(s * inverse); });
   }
 
   static REGARD_INLINE V<T> biased(V<T> s, V<T> bias) {  // -infinity hides, also what is NaN
@@ -98,9 +103,26 @@ template <class T> class Scores {
     each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t i) { return s + load<T>(line + i - j); });
   }
 
+  const uint8_t* mask_from(ptrdiff_t key) const {
+    return reinterpret_cast<const uint8_t*>(call_.mask.data) + call_.mask.offsets[head_] + start_ * call_.mask.row +
+           key * call_.mask.column;
+  }
+
+  Cover masked(ptrdiff_t start, ptrdiff_t count) const {
+    const uint8_t* mask = mask_from(start);
+    const ptrdiff_t column = call_.mask.column;
+    uint8_t all = 1, some = 0;
+    for (ptrdiff_t i = 0; i < (call_.mask.row == 0 ? 1 : count_) && all >= some; ++i, mask += call_.mask.row) {
+      if (column == 1)
+        for (ptrdiff_t j = 0; j < count; ++j) all &= mask[j], some |= mask[j];
+      else
+        for (ptrdiff_t j = 0; j < count; ++j) all &= mask[j * column], some |= mask[j * column];
+    }
+    return all ? Cover::all : some ? Cover::some : Cover::none;
+  }
+
   void hide_masked(ptrdiff_t start, ptrdiff_t count, T* scores) {
-    const uint8_t* mask = reinterpret_cast<const uint8_t*>(call_.mask.data) + call_.mask.offsets[head_] +
-                          start_ * call_.mask.row + start * call_.mask.column;
+    const uint8_t* mask = mask_from(start);
     const ptrdiff_t column = call_.mask.column;
     if (call_.mask.row == 0)
       return each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t) { return mask[j * column] ? s : splat(-INFINITE<T>); });

@@ -72,7 +72,14 @@ template <class T> REGARD_INLINE V<T> at_least(V<T> a, V<T> low) {
   return a < low ? low : a;
 #endif
 }
-template <class T> REGARD_INLINE V<T> at_most(V<T> a, V<T> high) { return a > high ? high : a; }
+template <class T> REGARD_INLINE V<T> at_most(V<T> a, V<T> high) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return V<T>(_mm512_min_ps(__m512(high), __m512(a)));
+  else return V<T>(_mm512_min_pd(__m512d(high), __m512d(a)));
+#else
+  return a > high ? high : a;
+#endif
+}
 
 template <class A> REGARD_INLINE A smaller(A a, A b) { return b < a ? b : a; }
 template <class A> REGARD_INLINE A larger(A a, A b) { return a < b ? b : a; }
@@ -165,17 +172,15 @@ template <class T> REGARD_INLINE V<T> exp(V<T> x) {
 
 template <class T> REGARD_INLINE T one_exp(T x) { return exp<T>(splat(x))[0]; }
 
-// tanh(x) = e / (e + 2) with e = exp(2 |x|) - 1, which is summed without its 1 so that small numbers keep their digits.
+// tanh(x) = e / (e + 2) with e = exp(2x) - 1, which is summed without its 1 so that small numbers keep their digits.
 template <class T> REGARD_INLINE V<T> tanh(V<T> x) {
   typedef Exponential<T> E;
-  const V<T> size = x < 0 ? -x : x;
-  const V<T> y = at_most<T>(2 * size, splat(T(40)));  // beyond, the quotient is 1
+  const V<T> y = at_most<T>(at_least<T>(2 * x, splat(T(-40))), splat(T(40)));  // beyond, the quotient is -1 or 1
   const V<T> shifted = y * E::LOG2_E + E::SHIFTER, n = shifted - E::SHIFTER;
   const V<T> r = (y - n * E::LN2_HIGH) - n * E::LN2_LOW;
   const V<T> power = V<T>((V<Int<T>>(shifted) << E::MANTISSA) + V<Int<T>>(splat(T(1))));
   const V<T> e = power * ((E::rest(r) * r + T(1)) * r) + (power - 1);
-  const V<T> found = e / (e + 2);
-  return x != x ? x : (x < 0 ? -found : found);
+  return e / (e + 2);
 }
 
 // Tiles of LANES x LANES numbers change rows and columns: in each stage the halves of pairs of rows are interleaved.
