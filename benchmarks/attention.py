@@ -312,7 +312,7 @@ def measure_memory(tokens: int) -> float:
     Path("/proc/self/clear_refs").write_text("5")  # the largest size so far is forgotten
     before = resident("VmRSS")
     output = regard.attention(q, k, v, causal=True, implementation="native")
-    return resident("VmHWM") - before - output.nbytes / 1e6
+    return resident("VmHWM") - before - float(output.nbytes) / 1e6
 
 
 def resident(what: str) -> float:

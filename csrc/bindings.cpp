@@ -236,6 +236,93 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   a.partials = nullptr;
 }
 
+// Numbers from Python, in a row: which keys, or where cells begin and end.
+using Numbers = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Look look_of(Sight sight, Call& call, const Some& highest, const Some& total) {
+  Look look;
+  look.sight = sight, look.call = call.attention;
+  const ptrdiff_t queries = look.call.queries;
+  if (highest.has_value() != total.has_value()) refuse("highest and total", "belong together");
+  look.highest = call.operands.of("highest", highest, computed(look.call.q.kind), 1, queries, 0);
+  look.total = call.operands.of("total", total, Kind::float64, 1, queries, 0);
+  return look;
+}
+
+void look_at(const Look& look) {
+  const Kernels& isa = kernels();
+  const Attention& a = look.call;
+  const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.features + 20);
+  run(isa.look_tasks(look), cost, isa.look_scratch(look), [&](ptrdiff_t task, void* room) { isa.look(look, task, room); });
+}
+
+void look_sums(Call& call, Writable highest, Writable total) {
+  look_at(look_of(Sight::sums, call, Array(highest), Array(total)));
+}
+
+// `stage` counts from the scores: 0 scaled, 1 capped, 2 biased and masked, 3 weights.
+void look_tile(Call& call, int stage, Numbers keys, Writable tile, Some highest, Some total) {
+  Look look = look_of(Sight::tile, call, highest, total);
+  const bool rounded = tile.dtype() == nb::dtype<uint16_t>();
+  look.shares = stage == 3;
+  look.column = keys.data(), look.columns = ptrdiff_t(keys.shape(0));
+  look.every_column = look.columns == look.call.keys;
+  for (ptrdiff_t c = 0; c < look.columns; ++c) {
+    if (look.column[c] < 0 || look.column[c] >= look.call.keys) refuse("keys", "has one that is not there");
+    look.every_column &= look.column[c] == c;
+  }
+  look.tile = call.operands.of("tile", Some(Array(tile)), rounded ? look.call.q.kind : computed(look.call.q.kind), 2,
+                               look.call.queries, look.columns);
+  if (stage < 1) look.call.softcap = 0;
+  if (stage < 2) look.call.bias = look.call.diagonal = look.call.mask = look.call.first = look.call.last = Operand();
+  look_at(look);
+}
+
+void look_rows(Call& call, Array highest, Array total, Some offset, std::optional<Writable> entropy,
+               std::optional<Writable> distance, std::optional<Writable> best, std::optional<Writable> best_keys) {
+  Look look = look_of(Sight::rows, call, highest, total);
+  const ptrdiff_t queries = look.call.queries;
+  look.offset = call.operands.of("offset", offset, Kind::int32, 0, 0, 0);
+  look.entropy = call.operands.of("entropy", entropy, Kind::float64, 1, queries, 0);
+  look.distance = call.operands.of("distance", distance, Kind::float64, 1, queries, 0);
+  if (best.has_value() != best_keys.has_value()) refuse("best and best_keys", "belong together");
+  if (best && best->ndim() > 0) look.top = ptrdiff_t(best->shape(best->ndim() - 1));
+  if (best && look.top < 1) refuse("best", "has no room");
+  look.best = call.operands.of("best", best, computed(look.call.q.kind), 2, queries, look.top);
+  look.best_keys = call.operands.of("best_keys", best_keys, Kind::int32, 2, queries, look.top);
+  look_at(look);
+}
+
+void look_received(Call& call, Array highest, Array total, Writable received) {
+  Look look = look_of(Sight::received, call, highest, total);
+  look.received = call.operands.of("received", Some(Array(received)), Kind::float64, 1, look.call.keys, 0);
+  look_at(look);
+}
+
+void check_edges(const char* name, const Numbers& edges, ptrdiff_t length, ptrdiff_t widest) {
+  const size_t count = edges.shape(0);
+  if (count < 2 || edges.data()[0] != 0 || edges.data()[count - 1] != length) refuse(name, "do not cover the map");
+  for (size_t i = 1; i < count; ++i)
+    if (edges.data()[i] <= edges.data()[i - 1] || edges.data()[i] - edges.data()[i - 1] > widest)
+      refuse(name, "make a cell that is empty or too wide");
+}
+
+void look_pooled(Call& call, Numbers row_edges, Numbers col_edges, bool mean, Writable pooled) {
+  Look look = look_of(Sight::pooled, call, {}, {});
+  check_edges("row_edges", row_edges, look.call.queries, QUERIES);
+  check_edges("col_edges", col_edges, look.call.keys, look.call.keys);
+  const auto row_cells = ptrdiff_t(row_edges.shape(0)) - 1;
+  look.row_edges = row_edges.data(), look.col_edges = col_edges.data();
+  look.col_cells = ptrdiff_t(col_edges.shape(0)) - 1, look.mean = mean;
+  std::vector<int32_t> strips{0};  // as many cells as are one block of queries
+  for (ptrdiff_t cell = 1; cell < row_cells; ++cell)
+    if (look.row_edges[cell + 1] - look.row_edges[strips.back()] > QUERIES) strips.push_back(int32_t(cell));
+  strips.push_back(int32_t(row_cells));
+  look.strips = strips.data(), look.strip_count = ptrdiff_t(strips.size()) - 1;
+  look.pooled = call.operands.of("pooled", Some(Array(pooled)), Kind::float64, 2, row_cells, look.col_cells);
+  look_at(look);
+}
+
 // Fused multiply-adds of float32 a second that all threads together do: the best of a few tries.
 double peak() {
   double best = 0;
@@ -274,6 +361,14 @@ NB_MODULE(_native, m) {
       "first_query"_a = 0, "all_queries"_a = 0, "score_heads"_a.none() = nb::none());
   m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
   m.def("forward_scratch", [](const Call& call) { return kernels().forward_scratch(call.attention); }, "call"_a);
+  m.def("look_sums", &look_sums, "call"_a, "highest"_a, "total"_a);
+  m.def("look_tile", &look_tile, "call"_a, "stage"_a, "keys"_a, "tile"_a, "highest"_a.none() = nb::none(),
+        "total"_a.none() = nb::none());
+  m.def("look_rows", &look_rows, "call"_a, "highest"_a, "total"_a, "offset"_a.none() = nb::none(),
+        "entropy"_a.none() = nb::none(), "distance"_a.none() = nb::none(), "best"_a.none() = nb::none(),
+        "best_keys"_a.none() = nb::none());
+  m.def("look_received", &look_received, "call"_a, "highest"_a, "total"_a, "received"_a);
+  m.def("look_pooled", &look_pooled, "call"_a, "row_edges"_a, "col_edges"_a, "mean"_a, "pooled"_a);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);
   m.def("instruction_sets", &instruction_sets);

@@ -7,7 +7,8 @@ namespace {
 
 #define REGARD_TABLE(isa, name, lanes)                                                                \
   {name,             lanes,             isa::forward_tasks, isa::forward_scratch, isa::forward, isa::widened, \
-   isa::few_scratch, isa::few_partials, isa::few,           isa::few_together,    isa::multiply_adds}
+   isa::few_scratch, isa::few_partials, isa::few,           isa::few_together,    isa::look_tasks,   \
+   isa::look_scratch, isa::look,         isa::multiply_adds}
 
 const std::vector<Kernels>& available() {
   static const std::vector<Kernels> all = [] {

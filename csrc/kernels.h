@@ -54,6 +54,41 @@ struct Attention {
   Operand highest, total;  // of each row, of the numbers computed with; weight = exp(score - highest) / total
 };
 
+// What is looked at in a map of weights that is never held.
+enum class Sight : int {
+  sums,      // the largest score of each row and the sum of its exponentials
+  tile,      // scores or weights of some keys
+  rows,      // entropy, distance and the largest weights of each row
+  received,  // what each key gets from all queries
+  pooled,    // the largest or the sum of the weights of each cell of an overview
+};
+
+struct Look {
+  Sight sight;
+  Attention call;
+  Operand highest, total;  // of each row, known or to be found; the totals in float64
+
+  bool shares = false;        // tile: weights, else scores
+  const int32_t* column = nullptr;  // the keys of the tile
+  ptrdiff_t columns = 0;
+  bool every_column = false;  // they are all keys in their order
+  Operand tile;               // T C
+
+  Operand offset;             // rows: query i of a head stands at key i + offset
+  Operand entropy, distance;  // float64
+  Operand best, best_keys;    // T `top`
+  ptrdiff_t top = 0;
+
+  Operand received;  // S, float64
+
+  // pooled: row cell r holds the queries row_edges[r] <= i < row_edges[r + 1], of which there are at most QUERIES; a
+  // task goes through the row cells strips[n] <= r < strips[n + 1].
+  const int32_t *row_edges = nullptr, *col_edges = nullptr, *strips = nullptr;
+  ptrdiff_t col_cells = 0, strip_count = 0;
+  bool mean = false;  // their sum, else the largest
+  Operand pooled;     // row cells, column cells; float64
+};
+
 static inline ptrdiff_t few_rows(const Attention& call) { return call.sharing * call.queries; }
 static inline ptrdiff_t few_chunks(const Attention& call) {  // with no keys, one that says so
   return call.keys > FEW_KEYS ? (call.keys + FEW_KEYS - 1) / FEW_KEYS : 1;
@@ -78,6 +113,10 @@ struct Kernels {
   void (*few)(const Attention&, ptrdiff_t task, void* scratch);
   void (*few_together)(const Attention&, ptrdiff_t row);
 
+  ptrdiff_t (*look_tasks)(const Look&);
+  size_t (*look_scratch)(const Look&);
+  void (*look)(const Look&, ptrdiff_t task, void* scratch);
+
   double (*multiply_adds)(ptrdiff_t rounds);
 };
 
@@ -91,6 +130,9 @@ struct Kernels {
   size_t few_partials(const Attention&);             \
   void few(const Attention&, ptrdiff_t, void*);      \
   void few_together(const Attention&, ptrdiff_t);    \
+  ptrdiff_t look_tasks(const Look&);                 \
+  size_t look_scratch(const Look&);                  \
+  void look(const Look&, ptrdiff_t, void*);          \
   double multiply_adds(ptrdiff_t);                   \
   }
 REGARD_KERNELS(avx512)

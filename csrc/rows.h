@@ -52,6 +52,16 @@ template <class T> class Rows {
     }
   }
 
+  // Scores that are too large to be subtracted from each other are held where they are not.
+  template <int vectors> static void hold(ptrdiff_t keys, T* scores) {
+    for (ptrdiff_t j = 0; j < keys; ++j)
+      for (int n = 0; n < vectors; ++n) {
+        T* at = scores + j * QUERIES + n * LANES<T>;
+        const V<T> s = load<T>(at);
+        store<T>(at, s == -INFINITE<T> ? s : at_most<T>(at_least<T>(s, splat(-FAR<T>)), splat(FAR<T>)));
+      }
+  }
+
  private:
   template <int vectors> void columns(ptrdiff_t keys, ptrdiff_t lane, T* scores) {
     V<T> top[vectors], shift[vectors], sums[vectors] = {};
@@ -89,15 +99,6 @@ template <class T> class Rows {
     for (ptrdiff_t j = 0; j < keys; ++j)
 #pragma GCC unroll 8
       for (int n = 0; n < vectors; ++n) top[n] = at_least<T>(load<T>(scores + j * QUERIES + n * LANES<T>), top[n]);
-  }
-
-  template <int vectors> static void hold(ptrdiff_t keys, T* scores) {
-    for (ptrdiff_t j = 0; j < keys; ++j)
-      for (int n = 0; n < vectors; ++n) {
-        T* at = scores + j * QUERIES + n * LANES<T>;
-        const V<T> s = load<T>(at);
-        store<T>(at, s == -INFINITE<T> ? s : at_most<T>(at_least<T>(s, splat(-FAR<T>)), splat(FAR<T>)));
-      }
   }
 };
 

@@ -7,11 +7,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from attention_cases import cut_into_blocks, random_case, reference
+from attention_cases import PATHS, cut_into_blocks, random_case, reference
 from regard import AttentionMap, RegardError, attention_weights
 from regard.functional import ALiBi, Causal, _blocked, rotary, rotary_pairs
 
 SEEDS = range(0, 600, 60)
+OVERVIEWS = PATHS[1:]  # block by block in NumPy, and the kernel where there is one
 
 
 @pytest.fixture
@@ -19,11 +20,12 @@ def small_blocks(monkeypatch):
     cut_into_blocks(monkeypatch, 3, 2)
 
 
-def cases(first):
+def cases(first, path):
     for seed in range(first, first + 60):
         case = random_case(seed)
         _, weights, lse = reference(case)
-        yield np.random.default_rng(seed), case, weights, lse, AttentionMap(case.q, case.k, **case.options)
+        look = AttentionMap(case.q, case.k, **case.options, implementation=path)
+        yield np.random.default_rng(seed), case, weights, lse, look
 
 
 def close(ours, theirs):
@@ -31,9 +33,10 @@ def close(ours, theirs):
 
 
 @pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("path", OVERVIEWS)
 @pytest.mark.parametrize("first", SEEDS)
-def test_indexing_is_that_of_the_array(first):
-    for rng, _, weights, lse, look in cases(first):
+def test_indexing_is_that_of_the_array(first, path):
+    for rng, _, weights, lse, look in cases(first, path):
         close(look.lse, lse)
         close(look.weights(), weights)
         cell = tuple(int(rng.integers(-n, n)) for n in weights.shape)
@@ -47,9 +50,10 @@ def test_indexing_is_that_of_the_array(first):
 
 
 @pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("path", OVERVIEWS)
 @pytest.mark.parametrize("first", SEEDS)
-def test_overviews_are_those_of_the_array(first):
-    for _, case, weights, _, look in cases(first):
+def test_overviews_are_those_of_the_array(first, path):
+    for _, case, weights, _, look in cases(first, path):
         some = np.where(weights > 0, weights, 1)
         close(look.entropy(), -(weights * np.log(some)).sum(-1))
         close(look.received(), weights.sum(-2))
@@ -70,9 +74,10 @@ def test_overviews_are_those_of_the_array(first):
 
 
 @pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("path", OVERVIEWS)
 @pytest.mark.parametrize("first", SEEDS)
-def test_top_names_the_largest_and_never_what_is_hidden(first):
-    for _, case, weights, _, look in cases(first):
+def test_top_names_the_largest_and_never_what_is_hidden(first, path):
+    for _, case, weights, _, look in cases(first, path):
         best, keys = look.top(3)
         count = min(3, weights.shape[-1])
         close(best[..., :count], np.sort(weights, -1)[..., ::-1][..., :count])
@@ -88,9 +93,10 @@ def test_of_equal_weights_top_names_the_first_key():
 
 
 @pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("path", OVERVIEWS)
 @pytest.mark.parametrize("first", SEEDS)
-def test_heads_and_entries_are_maps_of_their_own(first):
-    for rng, _, weights, _, look in cases(first):
+def test_heads_and_entries_are_maps_of_their_own(first, path):
+    for rng, _, weights, _, look in cases(first, path):
         lead = weights.shape[:-2]
         index = tuple(int(rng.integers(0, n)) if rng.random() < 0.6 else slice(None, None, 2) for n in lead)
         part, expected = look.entry(*index), weights[index]
@@ -162,7 +168,7 @@ def test_long_floats_stay_long(rng):
 
 def test_a_look_at_some_rows_goes_through_those_alone(rng, monkeypatch):
     q, k = rng.standard_normal((2, 4096, 4))
-    look, rows = AttentionMap(q, k, causal=True), []
+    look, rows = AttentionMap(q, k, causal=True, implementation="blocked"), []
     onward = _blocked._onward
 
     def counted(state, biased, xp):

@@ -20,18 +20,20 @@ from regard._checks import whole_number
 from regard._errors import RegardError
 from regard._rules import restored, stored, to_numpy
 from regard._typing import Array
-from regard.functional._arrays import namespace
 from regard.functional._attention import Stage, tile_of
-from regard.functional._bias import Bias
 from regard.functional._blocked import normaliser
 from regard.functional._grid import Grid, Index, broadcasts
-from regard.functional._mask import Cover, Mask
+from regard.functional._looking import for_kernel, in_float64, pooled, received, sums
+from regard.functional._looking import rows as of_rows
 from regard.functional._normaliser import Normaliser
+from regard.functional._part import is_part, part_of
 from regard.functional._plan import block_sizes, bytes_of, seen_blocks, spans
 from regard.functional._problem import Options, Problem, heads, number, problem
 from regard.functional._scores import Tile, score
 
 __all__ = ["AttentionMap", "Products", "Top"]
+
+LONGEST_TOP = 256  # of the kernel, which puts the largest weights in their places one by one
 
 
 class Top(NamedTuple):
@@ -74,8 +76,9 @@ class AttentionMap:
     """The weights ``... H T S`` of a call of attention, computed when they are looked at.
 
     It is indexed as the array of weights would be, ``look[head, rows, cols]``; arrays of rows and of columns together
-    mean every pair of the two. Everything is computed in float64 where there is one and rounded once, so that weights,
-    rows and overviews agree with each other: a row sums to 1.
+    mean every pair of the two. The compiled kernel computes scores in the precision of `attention`, as exact as they
+    enter it, and sums in float64; without it everything is computed in float64 where there is one and rounded once.
+    Either way weights, rows and overviews agree with each other: a row sums to 1.
 
     Parameters
     ----------
@@ -145,7 +148,7 @@ class AttentionMap:
 
     def _rules(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return queries, keys and all that says how scores become weights, as arrays and JSON."""
-        if self._problem.grid.offsets is not None or isinstance(self._problem.mask, _PartOfMask):
+        if is_part(self._problem):
             raise RegardError("a part of a map is not kept in a file; keep the whole map")
         p, arrays = self._problem, {f"{prefix}q": to_numpy(self.q), f"{prefix}k": to_numpy(self.k)}
         rules = {"query_offset": p.grid.query_offset, "scale": p.scale, "softcap": p.softcap}
@@ -203,8 +206,12 @@ class AttentionMap:
 
         The sums of these rows are worked out alone, or those of all rows once an overview has been asked for.
         """
-        sums_of_all = stage == "weights" and (rows is None or "_normaliser" in self.__dict__)
-        return tile_of(self._wide, rows, cols, stage, self._normaliser if sums_of_all else None)
+        name = "_normaliser" if self._compiled is None else "_sums"
+        of_all = rows is None and (
+            cols is not None or self._compiled is None
+        )  # a whole map needs one pass of the kernel
+        known = getattr(self, name) if stage == "weights" and (of_all or name in self.__dict__) else None
+        return tile_of(self._problem, rows, cols, stage, known)
 
     def weights(self) -> Array:
         """Return the whole map, ``... H T S``, in memory of n² weights."""
@@ -222,27 +229,11 @@ class AttentionMap:
         chosen += (slice(None),) * (len(lead) - len(chosen))
         if all(i == slice(None) for i in chosen):
             return self
-        part = _Part(p.grid, chosen)
-        q, k = part.of(p.q), part.of_keys(p.k)
-        shape = tuple(len(range(size)[i]) for i, size in zip(chosen, lead, strict=True) if isinstance(i, slice))
-        offset = p.grid.offset()
-        look = AttentionMap.of(
-            replace(
-                p,
-                q=q,
-                k=k,
-                grid=replace(
-                    p.grid,
-                    shape=(*shape, *self.shape[-2:]),
-                    offsets=None if isinstance(offset, int) else part.of(offset),
-                ),
-                mask=None if p.mask is None else _PartOfMask(p.mask, part),
-                bias=None if p.bias is None else _PartOfBias(p.bias, part),
-                sinks=None if p.sinks is None else part.of(p.sinks),
-            )
-        )
-        if "_normaliser" in self.__dict__:
-            look.__dict__["_normaliser"] = Normaliser(*(part.of(x) for x in self._normaliser))
+        entries, part = part_of(p, chosen)
+        look = AttentionMap.of(entries)
+        for name in ("_normaliser", "_sums"):  # those that have been worked out
+            if name in self.__dict__:
+                look.__dict__[name] = Normaliser(*(part.of(x) for x in self.__dict__[name]))
         return look
 
     def products(self, *cell: int, dims: Sequence[tuple[int, ...]] | None = None) -> Products:
@@ -289,7 +280,6 @@ class AttentionMap:
         if how not in ("max", "mean"):
             raise RegardError(f"how must be max or mean, got {how!r}")
         xp = self._xp
-        join, reduce = (xp.maximum, xp.max) if how == "max" else (xp.add, xp.sum)
         if not isinstance(size, Sequence) or len(size) != 2:
             raise RegardError(f"the size of an overview is (rows, columns), got {size!r}")
         row_cells, col_cells = (
@@ -298,6 +288,23 @@ class AttentionMap:
         )
         if not row_cells or not col_cells:
             return xp.zeros((*self.shape[:-2], len(row_cells), len(col_cells)), dtype=self._problem.dtype)
+        if self._compiled is not None:
+            overview = pooled(self._compiled, row_cells, col_cells, how)
+        else:
+            overview = self._pooled(row_cells, col_cells, how)
+        if how == "mean":
+            grid = self._problem.grid
+            heights, widths = (
+                xp.asarray([b - a for a, b in cells], dtype=overview.dtype, device=grid.device)
+                for cells in (row_cells, col_cells)
+            )
+            overview = overview / (heights[:, None] * widths[None, :])
+        return self._rounded(overview)
+
+    def _pooled(self, row_cells: list[tuple[int, int]], col_cells: list[tuple[int, int]], how: str) -> Array:
+        """Return the largest or the sum of the weights of each cell, ``... H P Q``."""
+        xp = self._xp
+        join, reduce = (xp.maximum, xp.max) if how == "max" else (xp.add, xp.sum)
         strips: dict[int, Array] = {}
         for rows, blocks in self._strips():
             inside = _inside(row_cells, rows)
@@ -312,17 +319,12 @@ class AttentionMap:
             for i, (cell, _, _) in enumerate(inside):
                 row = strip[..., i, :]
                 strips[cell] = join(strips[cell], row) if cell in strips else row
-        overview = xp.stack([strips[cell] for cell in range(len(row_cells))], axis=-2)
-        if how == "mean":
-            dtype, device = overview.dtype, self._wide.grid.device
-            counts = [
-                xp.asarray([b - a for a, b in cells], dtype=dtype, device=device) for cells in (row_cells, col_cells)
-            ]
-            overview = overview / (counts[0][:, None] * counts[1][None, :])
-        return self._rounded(overview)
+        return xp.stack([strips[cell] for cell in range(len(row_cells))], axis=-2)
 
     def entropy(self) -> Array:
         """Return −Σ w log w of each row in nats, ``... H T``: 0 where one key has it all, log S where all share."""
+        if self._compiled is not None:
+            return self._rounded(of_rows(self._compiled, self._sums, entropy=True).entropy)
         xp, parts = self._xp, []
         for rows, blocks in self._strips():
             total = self._zeros(rows.stop - rows.start)
@@ -336,6 +338,8 @@ class AttentionMap:
 
         Query i stands at position i + `query_offset` of the map; an offset that a rule has for itself does not count.
         """
+        if self._compiled is not None:
+            return self._rounded(of_rows(self._compiled, self._sums, distance=True).distance)
         xp, grid, parts = self._xp, self._wide.grid, []
         for rows, blocks in self._strips():
             total = mass = self._zeros(rows.stop - rows.start)
@@ -348,6 +352,8 @@ class AttentionMap:
 
     def received(self) -> Array:
         """Return how much each key is looked at by all queries together, ``... H S``."""
+        if self._compiled is not None:
+            return self._rounded(received(self._compiled, self._sums))
         xp = self._xp
         sums: dict[int, Array] = {}
         for _, blocks in self._strips():
@@ -362,11 +368,15 @@ class AttentionMap:
         """Return the k largest weights of each row and which keys they are of; of equal ones the first key."""
         k = whole_number("the number of keys of top", k, 1)
         xp, grid = self._xp, self._wide.grid
+        indices = grid.cols(slice(0, 0)).dtype
+        if self._compiled is not None and k <= LONGEST_TOP:
+            found = of_rows(self._compiled, self._sums, top=k)
+            return Top(self._rounded(found.best), xp.astype(found.keys, indices))
         parts = []
         for rows, blocks in self._strips():
             shape = (*self.shape[:-2], rows.stop - rows.start, k)
             best = xp.full(shape, -1.0, dtype=self._wide.q.dtype, device=grid.device)
-            keys = xp.full(shape, -1, dtype=grid.cols(slice(0, 0)).dtype, device=grid.device)
+            keys = xp.full(shape, -1, dtype=indices, device=grid.device)
             for cols, tile, weights in blocks:
                 if tile.seen is not None:
                     weights = xp.where(tile.seen, weights, -1.0)
@@ -386,8 +396,23 @@ class AttentionMap:
         return self._problem.widened()
 
     @functools.cached_property
+    def _compiled(self) -> Problem | None:
+        """The problem as the kernel looks at it; None where NumPy does, or another library."""
+        return for_kernel(self._problem)
+
+    @functools.cached_property
+    def _sums(self) -> Normaliser:
+        """What normalises the scores of the kernel, in its precision; never kept in a file, which another may read."""
+        assert self._compiled is not None
+        return sums(self._compiled)
+
+    @functools.cached_property
     def _normaliser(self) -> Normaliser:
-        return normaliser(self._wide, slice(0, self.shape[-2]))
+        """What normalises each row in the widest floats there are, whatever computes it."""
+        if self._compiled is None:
+            return normaliser(self._wide, slice(0, self.shape[-2]))
+        found = sums(in_float64(self._problem))
+        return Normaliser(*(self._xp.asarray(x, device=self._problem.grid.device) for x in found))
 
     @property
     def _xp(self) -> Any:
@@ -412,61 +437,6 @@ class AttentionMap:
 
     def _rounded(self, x: Array) -> Array:
         return self._xp.astype(x, self._problem.dtype, copy=False)
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Some entries of the axes before ``T S`` of a grid, and how to take them from what broadcasts to it."""
-
-    grid: Grid
-    index: tuple[Any, ...]
-
-    def of(self, x: Array) -> Array:
-        """Return the entries of an array that broadcasts to ``... H`` and two more axes."""
-        x = namespace(x).reshape(x, (1,) * (len(self.index) + 2 - x.ndim) + tuple(x.shape))
-        axes = zip(self.index, x.shape, self.grid.shape[:-2], strict=False)
-        return x[(*(_of_one(i, full) if size == 1 else i for i, size, full in axes), ...)]
-
-    def of_keys(self, k: Array) -> Array:
-        """Return the entries of keys ``... G S D``, a row of heads for each query head that is taken."""
-        xp, groups, query_heads = namespace(k), heads(k), self.grid.heads
-        if groups in (1, query_heads):
-            return self.of(k)
-        if isinstance(self.index[-1], int):
-            shared = self.index[-1] * groups // query_heads
-            return _Part(self.grid, (*self.index[:-1], shared)).of(k)
-        chosen = [h * groups // query_heads for h in range(query_heads)[self.index[-1]]]
-        k = xp.take(k, xp.asarray(np.asarray(chosen, dtype=np.int64), device=self.grid.device), axis=-3)
-        return _Part(self.grid, (*self.index[:-1], slice(None))).of(k)
-
-
-@dataclass(frozen=True, eq=False)
-class _PartOfMask(Mask):
-    """A mask, for some heads and batch entries of the grid that it was made for."""
-
-    mask: Mask
-    part: _Part
-
-    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
-        return self.part.of(self.mask.allows(self.part.grid, rows, cols))
-
-    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:  # noqa: ARG002
-        return self.mask.cover(self.part.grid, rows, cols)
-
-
-@dataclass(frozen=True, eq=False)
-class _PartOfBias(Bias):
-    """A bias, for some heads and batch entries of the grid that it was made for."""
-
-    bias: Bias
-    part: _Part
-
-    @property
-    def hides(self) -> bool:  # type: ignore[override]
-        return self.bias.hides
-
-    def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:  # noqa: ARG002
-        return self.part.of(self.bias.tile(self.part.grid, rows, cols))
 
 
 def _rebuilt(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any], prefix: str = "") -> Problem:
@@ -523,13 +493,6 @@ def _checked(index: int | slice, size: int) -> Any:
     if not -size <= number < size:
         raise RegardError(f"index {number} is outside an axis of {size}")
     return number % size
-
-
-def _of_one(index: int | slice, full: int) -> int | slice:
-    """Return the index into an axis of length 1 that is broadcast to `full`."""
-    if not isinstance(index, slice):
-        return 0
-    return slice(None) if range(full)[index] else slice(0, 0)
 
 
 def _cells(length: int, count: int) -> list[tuple[int, int]]:

@@ -78,10 +78,13 @@ def test_stages_are_the_steps_of_the_direct_path(first):
         for stage in ("scores", "capped", "biased", "weights"):
             step = stage if stage in trace else step
             before = trace[step]
-            whole = attention_weights(case.q, case.k, **case.options, stage=stage)
+            whole = attention_weights(case.q, case.k, **case.options, stage=stage, implementation="direct")
             np.testing.assert_array_equal(np.broadcast_to(whole, before.shape), before)
-            tile = attention_weights(case.q, case.k, **case.options, stage=stage, rows=[-1], cols=slice(1, 3))
-            close(tile, whole[..., -1:, 1:3])
+            for path in PATHS:
+                options = {**case.options, "stage": stage, "implementation": path}
+                tile = attention_weights(case.q, case.k, **options, rows=[-1], cols=slice(1, 3))
+                close(tile, np.broadcast_to(whole, before.shape)[..., -1:, 1:3])
+                close(np.broadcast_to(attention_weights(case.q, case.k, **options), before.shape), before)
 
 
 def test_the_same_bits_when_asked_twice():

@@ -15,11 +15,13 @@ from regard.functional._arrays import as_array, integers, namespace
 from regard.functional._bias import Bias
 from regard.functional._blocked import blocked, normaliser
 from regard.functional._grid import EVERY, Grid, Index, bounds_of
+from regard.functional._looking import for_kernel, shows_hidden
+from regard.functional._looking import tile as compiled_tile
 from regard.functional._mask import Mask
 from regard.functional._native import attend as attend_natively
 from regard.functional._normaliser import Normaliser
 from regard.functional._plan import path_of
-from regard.functional._problem import Implementation, Options, Problem, as_given, for_each_query_head, heads, problem
+from regard.functional._problem import Implementation, Options, Problem, as_given, for_each_query_head, heads
 from regard.functional._scores import score, weighted_sum, with_infinities
 from regard.functional._softmax import softmax
 
@@ -173,9 +175,10 @@ def attention_weights(
     Parameters
     ----------
     rows, cols : int, slice or integer array, optional
-        Which queries and keys. Each row is shared out over all keys, also those that are not asked for. A part is
-        computed in float64 where there is one and rounded once, so that the parts of a row sum to 1; beside the
-        part it takes memory of O(n · D).
+        Which queries and keys. Each row is shared out over all keys, also those that are not asked for, so that the
+        parts of a row sum to 1; beside the part it takes memory of O(n · D). The compiled kernel computes scores in
+        the precision of `attention`, as exact as they enter it; without it a part is computed in float64 where there
+        is one and rounded once.
     stage : {"scores", "capped", "biased", "weights"}
         How far to go: scaled; after the softcap; after bias and mask, hidden is −inf; shared out (and dropped out).
 
@@ -194,12 +197,13 @@ def attention_weights(
     >>> attention_weights(np.zeros((2, 3)), np.zeros((2, 3)), causal=True, rows=1, cols=0)
     array(0.5)
     """
-    p = problem(q, k, **options)
+    p = as_given(q, k, **options)
     _check_stage(stage)
-    if rows is not None or cols is not None:
-        return tile_of(p.widened(), rows, cols, stage)
-    part = _weights(p, trace)[0] if stage == "weights" else getattr(score(p, trace=trace), stage)
-    return p.grid.xp.astype(part, p.dtype, copy=False)
+    p = p.computed()
+    if rows is None and cols is None and for_kernel(p, trace) is None:
+        part = _weights(p, trace)[0] if stage == "weights" else getattr(score(p, trace=trace), stage)
+        return p.grid.xp.astype(part, p.dtype, copy=False)
+    return tile_of(p, rows, cols, stage)
 
 
 def tile_of(
@@ -209,26 +213,35 @@ def tile_of(
     stage: Stage = "weights",
     known: Normaliser | None = None,
 ) -> Array:
-    """Return a stage of some rows and columns of a problem that has been widened.
+    """Return a stage of some rows and columns.
 
-    `known` normalises all rows; without it those asked for are gone through once more.
+    `known` normalises all rows, in the precision that they are looked at in: `for_kernel`'s, or else the widest;
+    without it those asked for are gone through once more.
     """
     _check_stage(stage)
     row, row_axis = _index("rows", p.grid, rows, p.grid.queries)
     col, col_axis = _index("cols", p.grid, cols, p.grid.keys)
-    tile = score(p, row, col)
-    if stage == "weights":
-        of_rows = normaliser(p, row) if known is None else known.of(row)
-        part = of_rows.weights(tile.biased, p.grid.xp)
-        if p.dropout is not None:
-            part = part * p.dropout.factors(p.grid, row, col, part.dtype)
+    compiled = for_kernel(p)
+    if compiled is not None and not shows_hidden(p, stage):
+        part = compiled_tile(compiled, row, col, stage, known)
     else:
-        part = getattr(tile, stage)
+        part = _tile(p.widened(), row, col, stage, known)
+    if stage == "weights" and p.dropout is not None:
+        part = part * p.dropout.factors(p.grid, row, col, part.dtype)
     if not row_axis:
         part = part[..., 0, :]
     if not col_axis:
         part = part[..., 0]
     return p.grid.xp.astype(part, p.dtype, copy=False)
+
+
+def _tile(p: Problem, rows: Index, cols: Index, stage: Stage, known: Normaliser | None) -> Array:
+    """Return a stage of some rows and columns by the formula."""
+    tile = score(p, rows, cols)
+    if stage != "weights":
+        return getattr(tile, stage)
+    of_rows = normaliser(p, rows) if known is None else known.of(rows)
+    return of_rows.weights(tile.biased, p.grid.xp)
 
 
 def _check_stage(stage: str) -> None:

@@ -18,7 +18,7 @@ from regard import kernels
 from regard._typing import Array
 from regard.functional._arrays import compute_dtype
 from regard.functional._bias import Bias, DenseBias
-from regard.functional._grid import EVERY, take_broadcast
+from regard.functional._grid import EVERY, Index, take_broadcast
 from regard.functional._mask import Both, Dense, Intervals, Mask
 from regard.functional._normaliser import Normaliser
 from regard.functional._problem import Problem
@@ -88,11 +88,11 @@ def calls(p: Problem, rows: slice | None = None) -> Iterator[tuple[slice, Any]]:
         yield span, call_of(p, rules, span)
 
 
-def call_of(p: Problem, rules: Rules, rows: slice) -> Any:
-    """Return the arguments of the kernel for some queries."""
+def call_of(p: Problem, rules: Rules, rows: Index) -> Any:
+    """Return the arguments of the kernel for some queries; for those of an array nothing may be dropped out."""
     native = kernels.native()
     lead = p.grid.shape[:-2] if p.v is None else p.context_shape[:-2]
-    whole = rows == slice(0, p.grid.queries)
+    whole = isinstance(rows, slice) and rows == slice(0, p.grid.queries)
     q, k = (to_kernel(p.grid.xp.astype(x, p.dtype, copy=False)) for x in (p.q, p.k))
     v = None if p.v is None else to_kernel(p.grid.xp.astype(p.v, p.dtype, copy=False))
     drop = p.dropout
@@ -109,7 +109,7 @@ def call_of(p: Problem, rules: Rules, rows: slice) -> Any:
         dropout=0 if drop is None else int(np.uint64(drop.rate * 2**53)),
         seed=0 if drop is None else drop.seed,
         kept=1.0 if drop is None else 1 / (1 - drop.rate),
-        first_query=rows.start,
+        first_query=rows.start if isinstance(rows, slice) else 0,
         all_queries=p.grid.queries,
         score_heads=p.grid.shape[:-2],
     )
@@ -144,13 +144,17 @@ class Rules:
 
     def spans(self, rows: slice) -> list[slice]:
         """Return the queries in as many parts as it takes that no rule is evaluated for too many cells at once."""
-        size = rows.stop - rows.start
-        if self.others or self.other_bias is not None or len(self.masks) > 1:
+        size = self.rows_at_once(rows)
+        return [slice(a, min(a + size, rows.stop)) for a in range(rows.start, max(rows.stop, rows.start + 1), size)]
+
+    def rows_at_once(self, rows: Index) -> int:
+        """Return for how many of some queries the kernel can be told at once what it needs to know."""
+        count = rows.stop - rows.start if isinstance(rows, slice) else int(rows.shape[0])
+        by_distance = self.diagonal is not None and not isinstance(rows, slice)
+        if self.others or self.other_bias is not None or len(self.masks) > 1 or by_distance:
             cells_of_row = math.prod(self.p.grid.shape) // max(1, self.p.grid.queries)
-            size = max(1, _STRIP_CELLS // max(1, cells_of_row) // 64 * 64 or 64)
-        return [
-            slice(a, min(a + size, rows.stop)) for a in range(rows.start, max(rows.stop, rows.start + 1), size or 1)
-        ]
+            return max(1, _STRIP_CELLS // max(1, cells_of_row) // 64 * 64 or 64)
+        return max(1, count)
 
     def blocks(self, rows: int, cols: int) -> dict[str, int]:
         """Return how many blocks of `rows` queries and `cols` keys the kernel reads whole, in part and not at all."""
@@ -179,23 +183,25 @@ class Rules:
         made = [*(self.intervals or ()), *([] if self.diagonal is None else [self.diagonal])]
         return sum(int(x.nbytes) for x in made) + strip * cell
 
-    def of(self, rows: slice) -> dict[str, np.ndarray | None]:
+    def of(self, rows: Index) -> dict[str, np.ndarray | None]:
         """Return what holds for some queries, by the names of the kernel's arguments."""
         found: dict[str, np.ndarray | None] = {}
         if self.intervals is not None:
             found["first"], found["last"] = (_of_rows(x, rows, self.p.grid.queries) for x in self.intervals)
         mask = _all_of([take_broadcast(mask, rows, EVERY) for mask in self.masks])
         grid = self.p.grid
+        its = rows if isinstance(rows, slice) else grid.xp.asarray(rows, device=grid.device)
         for other in self.others:
-            mask = _all_of([*([] if mask is None else [mask]), np.asarray(other.allows(grid, rows, EVERY))])
+            mask = _all_of([*([] if mask is None else [mask]), np.asarray(other.allows(grid, its, EVERY))])
         if mask is not None:
             found["mask"] = _aligned(np.atleast_2d(mask)).view(np.uint8)
         bias = None if self.bias is None else take_broadcast(self.bias, rows, EVERY)
-        if self.other_bias is not None:
-            bias = _bias_numbers(self.p, self.other_bias.tile(grid, rows, EVERY))
+        cellwise = self.other_bias if self.diagonal is None or isinstance(rows, slice) else self.p.bias
+        if cellwise is not None:
+            bias = _bias_numbers(self.p, cellwise.tile(grid, its, EVERY))
         if bias is not None:
             found["bias"] = bias
-        if self.diagonal is not None:
+        if self.diagonal is not None and isinstance(rows, slice):
             found["diagonal"] = self.diagonal[..., rows.start : rows.stop + grid.keys - 1 + _queries_of_block()]
         return found
 
@@ -251,7 +257,7 @@ def _all_of(masks: list[np.ndarray]) -> np.ndarray | None:
     return found
 
 
-def _of_rows(x: np.ndarray, rows: slice, count: int) -> np.ndarray:
+def _of_rows(x: np.ndarray, rows: Index, count: int) -> np.ndarray:
     return x[..., rows] if x.shape[-1] == count and count > 1 else x
 
 

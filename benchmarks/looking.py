@@ -1,0 +1,134 @@
+"""Looking at maps of weights: the compiled kernel beside the NumPy path, and beside the machine's multiply-adds.
+
+The weights of a whole layer like those of MiniLM, a tile out of a long text, and what goes through all of its weights.
+Kernel and NumPy alternate within one process; the table gives medians, with the smallest and largest time behind them.
+The share of peak counts one multiply-add for each feature of each cell that is gone through, against those a second
+that the threads can do, measured meanwhile.
+
+    python benchmarks/looking.py            32,768 tokens, and the table in benchmarks/results
+    python benchmarks/looking.py --smoke    2,048 tokens, nothing written
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard import AttentionMap, attention_weights, kernels
+
+DIM = 64
+TILE = 512
+RESULTS = Path(__file__).parent / "results" / "looking.md"
+
+
+def measured(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def alternating(rounds: int, *works: Callable[[], Any]) -> list[list[float]]:
+    """Return the times of each of `works`, which take turns after a round that does not count."""
+    times: list[list[float]] = [[] for _ in works]
+    for number in range(rounds + 1):
+        for work, its in zip(works, times, strict=True):
+            took = measured(work)
+            if number:
+                its.append(took)
+    return times
+
+
+def spread(times: list[float]) -> str:
+    return f"{statistics.median(times) * 1e3:,.1f} ms ({min(times) * 1e3:,.1f} to {max(times) * 1e3:,.1f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--smoke", action="store_true", help="a short run that writes nothing")
+    smoke = parser.parse_args().smoke
+    native = kernels.native()
+    if native is None:
+        sys.exit(kernels.why_not())
+    rng = np.random.default_rng(0)
+    tokens = 2_048 if smoke else 32_768
+    many, some, few = (3, 2, 1) if smoke else (41, 7, 5)
+
+    # Whole weights of a layer, and a tile with the sums of its rows
+    layer = rng.standard_normal((2, 12, 512, 32), dtype=np.float32)
+    q, k = rng.standard_normal((2, 1, tokens, DIM), dtype=np.float32)
+    here: Any = {"rows": slice(tokens // 2, tokens // 2 + TILE), "cols": slice(tokens // 4, tokens // 4 + TILE)}
+    rows = []
+    for name, rounds, pair in (
+        (
+            "whole weights, 12 heads, n = 512, D = 32",
+            many,
+            [partial(attention_weights, *layer, implementation=path) for path in ("native", "direct")],
+        ),
+        (
+            f"tile of {TILE} × {TILE} out of {tokens:,} × {tokens:,}, D = {DIM}, from scratch",
+            some,
+            [partial(attention_weights, q, k, **here, implementation=path) for path in ("native", "blocked")],
+        ),
+    ):
+        kernel, numpy = alternating(rounds, *pair)
+        ratio = statistics.median(numpy) / statistics.median(kernel)
+        rows.append(f"| {name} | {spread(kernel)} | {spread(numpy)} | {ratio:.1f} times |")
+
+    # What goes through all weights of one head
+    look = AttentionMap(q, k)
+    look.received()  # the sums of the rows are then known
+
+    overviews: dict[str, Callable[[], Any]] = {
+        f"pooled to {TILE} × {TILE}, largest, from scratch": lambda: AttentionMap(q, k).pooled((TILE, TILE)),
+        f"pooled to {TILE} × {TILE}, mean, from scratch": lambda: AttentionMap(q, k).pooled((TILE, TILE), "mean"),
+        "entropy": look.entropy,
+        "mean distance": look.distance,
+        "top 10 of each row": lambda: look.top(10),
+        "received": look.received,
+    }
+    peaks = [native.peak()]
+    all_times = alternating(few, *overviews.values(), lambda: peaks.append(native.peak()))
+    ideal = tokens**2 * DIM / max(peaks)
+    passes = [
+        f"| {name} | {spread(times)} | {ideal / statistics.median(times):.0%} |"
+        for name, times in zip(overviews, all_times[:-1], strict=True)
+    ]
+    table = "\n".join(
+        [
+            "# Looking at maps of weights",
+            "",
+            f"float32, {native.instruction_set()}; {kernels.num_threads()} threads, which together do at most "
+            f"{max(peaks) / 1e9:.0f} thousand million",
+            "fused multiply-adds a second, measured meanwhile.",
+            f"Python {platform.python_version()}, NumPy {version('numpy')}, {platform.machine()}.",
+            "Medians, and the smallest and largest time. Made by `nox -s bench`.",
+            "",
+            "| | kernel | NumPy | |",
+            "|---|---:|---:|---:|",
+            *rows,
+            "",
+            f"One head of {tokens:,} tokens, D = {DIM}, every weight gone through once; the sums of the rows are known",
+            "except where it says so.",
+            "",
+            "| | kernel | of the peak |",
+            "|---|---:|---:|",
+            *passes,
+        ]
+    )
+    print(table)
+    if not smoke:
+        RESULTS.write_text(table + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

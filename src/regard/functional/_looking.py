@@ -1,0 +1,157 @@
+"""Weights, or what is asked of them, from the compiled kernel: tiles of a map and overviews of all of it.
+
+Scores are computed in the precision of the problem, float32 for the short floats, and come out the same in every pass,
+so that weights and the sums of their rows agree with each other to the last digit of a score. Sums over many cells are
+gathered in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from regard import kernels
+from regard._recorder import SILENT, Recorder
+from regard._typing import Array
+from regard.functional._arrays import is_finite, widest_float
+from regard.functional._grid import Index
+from regard.functional._native import call_of, rules_of
+from regard.functional._normaliser import Normaliser
+from regard.functional._plan import path_of, spans
+from regard.functional._problem import Problem
+
+STAGES = ("scores", "capped", "biased", "weights")
+Cells = list[tuple[int, int]]
+
+
+class RowSums(NamedTuple):
+    """What one pass finds about each row; None where it was not asked for.
+
+    Parameters
+    ----------
+    entropy, distance : float64 array, ``... H T``
+    best, keys : array, ``... H T k``
+        The largest weights and whose they are, −1 where a query sees fewer than k keys.
+    """
+
+    entropy: Array | None
+    distance: Array | None
+    best: Array | None
+    keys: Array | None
+
+
+def for_kernel(p: Problem, trace: Recorder = SILENT) -> Problem | None:
+    """Return the problem as the kernel is asked to look at it; None where it is not to.
+
+    Raises
+    ------
+    RegardError
+        ``implementation="native"`` is asked for and cannot be had.
+    """
+    return replace(p.computed(), dtype=p.work, v=None, dropout=None) if path_of(p, trace)[0] == "native" else None
+
+
+def in_float64(p: Problem) -> Problem:
+    """Return a problem for the kernel with everything in float64, where the library has it."""
+    return replace(p.widened(), dtype=widest_float(p.grid.xp, p.grid.device))
+
+
+def shows_hidden(p: Problem, stage: str) -> bool:
+    """Tell whether NaN or infinity of a key that nobody sees would show in scores that are not masked yet."""
+    hides = p.mask is not None or (p.bias is not None and p.bias.hides)
+    return stage in ("scores", "capped") and hides and not is_finite(p.k)
+
+
+def sums(p: Problem) -> Normaliser:
+    """Return what normalises each row, NumPy arrays ``... H T 1``: the largest score, and the total in float64."""
+    found = Normaliser(_empty(p, (p.grid.queries,)), _empty(p, (p.grid.queries,), np.float64))
+    for _, at, call in _calls(p, slice(0, p.grid.queries)):
+        kernels.native().look_sums(call, *(x[..., at] for x in found))
+    return Normaliser(*(x[..., None] for x in found))
+
+
+def tile(p: Problem, rows: Index, cols: Index, stage: str, known: Normaliser | None = None) -> Array:
+    """Return a stage of some rows and columns, ``... H R C``; `known` normalises all rows."""
+    columns = np.arange(cols.start, cols.stop) if isinstance(cols, slice) else np.asarray(cols)
+    columns = np.ascontiguousarray(columns, np.int32)
+    part = _empty(p, (_length(rows), len(columns)))
+    for these, at, call in _calls(p, rows):
+        its = () if known is None or stage != "weights" else (x[..., 0] for x in known.of(these))
+        kernels.native().look_tile(call, STAGES.index(stage), columns, part[..., at, :], *its)
+    return _of_library(p, part)
+
+
+def rows(p: Problem, known: Normaliser, *, entropy: bool = False, distance: bool = False, top: int = 0) -> RowSums:
+    """Return what is asked for of each row, in one pass over the map."""
+    count = p.grid.queries
+    offset = p.grid.offset()
+    offset = np.asarray(offset if isinstance(offset, int) else np.asarray(offset)[..., 0, 0])
+    found = RowSums(
+        _empty(p, (count,), np.float64) if entropy else None,
+        _empty(p, (count,), np.float64) if distance else None,
+        _empty(p, (count, top)) if top else None,
+        _empty(p, (count, top), np.int32) if top else None,
+    )
+    for these, at, call in _calls(p, slice(0, count)):
+        parts = (None if x is None else x[..., at] for x in found[:2])
+        largest = (None if x is None else x[..., at, :] for x in found[2:])
+        position = (offset + at.start).astype(np.int32)
+        kernels.native().look_rows(call, *(x[..., 0] for x in known.of(these)), position, *parts, *largest)
+    return RowSums(*(None if x is None else _of_library(p, x) for x in found))
+
+
+def received(p: Problem, known: Normaliser) -> Array:
+    """Return how much each key is looked at, ``... H S`` in float64."""
+    total = np.zeros((*p.grid.shape[:-2], p.grid.keys))
+    for these, _, call in _calls(p, slice(0, p.grid.queries)):
+        part = _empty(p, (p.grid.keys,), np.float64)
+        kernels.native().look_received(call, *(x[..., 0] for x in known.of(these)), part)
+        total += part
+    return _of_library(p, total)
+
+
+def pooled(p: Problem, row_cells: Cells, col_cells: Cells, how: Literal["max", "mean"]) -> Array:
+    """Return the largest or the sum of the weights of each cell, ``... H P Q`` in float64.
+
+    The kernel pools as many queries as it has in one block; their cells are joined here.
+    """
+    join = np.maximum if how == "max" else np.add
+    overview = np.zeros((*p.grid.shape[:-2], len(row_cells), len(col_cells)))
+    col_edges = np.array([0, *(b for _, b in col_cells)], np.int32)
+    for _, at, call in _calls(p, slice(0, p.grid.queries)):
+        pieces = [
+            (cell, start)
+            for cell, (a, b) in enumerate(row_cells)
+            for start in range(max(a, at.start), min(b, at.stop), kernels.native().QUERIES)
+        ]
+        row_edges = np.array([*(start - at.start for _, start in pieces), at.stop - at.start], np.int32)
+        part = _empty(p, (len(pieces), len(col_cells)), np.float64)
+        kernels.native().look_pooled(call, row_edges, col_edges, how == "mean", part)
+        cells, firsts = np.unique([cell for cell, _ in pieces], return_index=True)
+        overview[..., cells, :] = join(overview[..., cells, :], join.reduceat(part, firsts, axis=-2))
+    return _of_library(p, overview)
+
+
+def _calls(p: Problem, rows: Index) -> Iterator[tuple[Index, slice, Any]]:
+    """Yield some of `rows`, which of them they are, and the call of the kernel for them."""
+    rules = rules_of(p)
+    rows = rows if isinstance(rows, slice) else np.asarray(rows)
+    for at in spans(_length(rows), rules.rows_at_once(rows)):
+        these = slice(rows.start + at.start, rows.start + at.stop) if isinstance(rows, slice) else rows[at]
+        yield these, at, call_of(p, rules, these)
+
+
+def _length(rows: Index) -> int:
+    return rows.stop - rows.start if isinstance(rows, slice) else int(rows.shape[0])
+
+
+def _empty(p: Problem, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
+    numbers = np.float64 if "float64" in str(p.dtype) else np.float32
+    return np.empty((*p.grid.shape[:-2], *shape), numbers if dtype is None else dtype)
+
+
+def _of_library(p: Problem, x: np.ndarray) -> Array:
+    return x if p.grid.xp is np else p.grid.xp.asarray(x, device=p.grid.device)
