@@ -134,8 +134,11 @@ def test_no_more_threads_are_made_than_were_asked_for():
         workers = [threading.Thread(target=lambda: [attend() for _ in range(10)]) for _ in range(8)]
         [w.start() for w in workers]; [w.join() for w in workers]
         regard.set_num_threads(2); attend()
-        time.sleep(0.1)
-        print(len(os.listdir("/proc/self/task")) - before)
+        for _ in range(100):  # a thread that has ended is still listed for a moment
+            more = len(os.listdir("/proc/self/task")) - before
+            if more <= 2: break
+            time.sleep(0.05)
+        print(more)
     """
     if not Path("/proc/self/task").is_dir():
         pytest.skip("this system does not list its threads")
@@ -235,7 +238,7 @@ def test_ctrl_c_ends_a_long_call_and_the_next_works(shape, threads):
         assert attend().tobytes() == expected
         print(took)
     """
-    assert float(in_a_process(code)) < 0.5
+    assert float(in_a_process(code)) < 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
