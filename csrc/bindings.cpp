@@ -1,8 +1,5 @@
 // What Python sees: arrays in, arrays filled. Checks that what it is given fits together, so that no mistake above can
 // read or write where it should not; what a person may give, and what it means, is said in Python.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -11,29 +8,17 @@
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <stdexcept>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "dispatch.h"
-#include "kernels.h"
-#include "threads.h"
 
-namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace regard {
 namespace {
-
-using Array = nb::ndarray<nb::ro, nb::device::cpu>;
-using Writable = nb::ndarray<nb::device::cpu>;
-using Shape = std::vector<ptrdiff_t>;
-using Some = std::optional<Array>;
-
-constexpr double WORTH_A_THREAD = 500'000;  // multiply-adds: some 20 microseconds
-
-[[noreturn]] void refuse(const char* name, const char* why) {
-  throw std::invalid_argument(std::string(name) + " " + why);
-}
 
 // Turns arrays into operands, with the place of each head worked out.
 class Operands {
@@ -95,42 +80,12 @@ class Operands {
   }
 
  private:
-  template <class X> static void check_kind(const char* name, const X& x, Kind kind) {
-    const auto dtype = x.dtype();
-    bool fits = dtype.lanes == 1;
-    switch (kind) {
-      case Kind::float32: fits &= dtype == nb::dtype<float>(); break;
-      case Kind::float64: fits &= dtype == nb::dtype<double>(); break;
-      case Kind::float16:
-      case Kind::bfloat16: fits &= dtype == nb::dtype<uint16_t>(); break;
-      case Kind::boolean: fits &= dtype == nb::dtype<uint8_t>() || dtype == nb::dtype<bool>(); break;
-      case Kind::int32: fits &= dtype == nb::dtype<int32_t>(); break;
-    }
-    if (!fits) refuse(name, "has the wrong dtype");
-  }
-
   Shape heads_;
   ptrdiff_t count_ = 1;
   std::vector<std::vector<ptrdiff_t>> places_;
   std::vector<std::unique_ptr<float[]>> rooms_;
   std::vector<Array> kept_;  // what the operands point into stays while they are there
 };
-
-Kind computed(Kind kind) { return kind == Kind::float64 ? Kind::float64 : Kind::float32; }
-
-// Do the tasks on all threads, without Python's lock; Ctrl-C ends it between two tasks. `cost`, in multiply-adds, says
-// how many threads are worth waking.
-template <class Work> void run(ptrdiff_t tasks, double cost, size_t scratch, Work work) {
-  bool interrupted = false, done;
-  {
-    nb::gil_scoped_release release;
-    done = parallel(tasks, int(std::min(1 + cost / WORTH_A_THREAD, 1024.0)), scratch, work, [&] {
-      nb::gil_scoped_acquire acquire;
-      return interrupted = PyErr_CheckSignals() != 0;
-    });
-  }
-  if (!done && interrupted) throw nb::python_error();
-}
 
 // How many consecutive heads have the same keys and values.
 ptrdiff_t sharing(const Attention& a) {
@@ -225,7 +180,7 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   if (bool(a.output) != bool(a.v) || bool(a.highest) != bool(a.total)) refuse("the output", "does not fit");
   const Kernels& isa = kernels();
   const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.features + a.value_features + 20);
-  if (few_rows(a) > FEW_ROWS) {
+  if (few_rows(a) > FEW_ROWS || a.keys == 0) {  // without keys there are no chunks to put together
     run(isa.forward_tasks(a), cost, isa.forward_scratch(a), [&](ptrdiff_t task, void* room) { isa.forward(a, task, room); });
     return;
   }
@@ -234,6 +189,63 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   run(a.heads / a.sharing * few_chunks(a), cost, isa.few_scratch(a), [&](ptrdiff_t task, void* room) { isa.few(a, task, room); });
   run(a.heads * a.queries, double(a.heads * a.queries) * double(few_chunks(a) * a.value_features), 0, [&](ptrdiff_t task, void*) { isa.few_together(a, task); });
   a.partials = nullptr;
+}
+
+// The gradients; false where something that was read is not finite, and the gradients hold nothing.
+bool backward(const Call& call, Array d_output, Array output, Array highest, Array total, Writable row_sums,
+              Writable d_q, Writable d_k, Writable d_v, std::optional<Writable> d_bias,
+              std::optional<Writable> d_of_keys, std::optional<Writable> d_of_queries,
+              std::optional<Writable> d_diagonal) {
+  Operands operands(call.operands.heads());  // the call itself may be pulled back by several threads at once
+  bool not_finite = false;
+  Backward b{};
+  b.call = call.attention;
+  Attention& a = b.call;
+  const Kind wide = computed(a.q.kind);
+  const auto given = [&](const char* name, const Array& x, Kind kind, int trailing, ptrdiff_t columns) {
+    return operands.of(name, Some(x), kind, trailing, a.queries, columns);
+  };
+  const auto wanted = [&](const char* name, const std::optional<Writable>& x, int trailing, ptrdiff_t rows,
+                          ptrdiff_t columns) {
+    if (x && ptrdiff_t(x->size()) != a.heads * rows * columns) refuse(name, "needs numbers of its own for each head");
+    return operands.of(name, x, wide, trailing, rows, columns);
+  };
+  if (!a.v) refuse("v", "is not there");
+  const bool is_short = d_output.dtype() == nb::dtype<uint16_t>();
+  b.d_output = given("d_output", d_output, is_short ? a.q.kind : wide, 2, a.value_features);
+  a.output = given("output", output, wide, 2, a.value_features);
+  a.highest = given("highest", highest, wide, 1, 0);
+  a.total = given("total", total, wide, 1, 0);
+  b.row_sums = wanted("row_sums", row_sums, 1, a.queries, 1);
+  b.d_q = wanted("d_q", d_q, 2, a.queries, a.features);
+  b.d_k = wanted("d_k", d_k, 2, a.keys, a.features);
+  b.d_v = wanted("d_v", d_v, 2, a.keys, a.value_features);
+  b.d_of_keys = wanted("d_of_keys", d_of_keys, 1, a.keys, 1);
+  b.d_of_queries = wanted("d_of_queries", d_of_queries, 1, a.queries, 1);
+  b.d_diagonal = wanted("d_diagonal", d_diagonal, 1, a.queries + a.keys - 1, 1);
+  b.d_bias = operands.of("d_bias", d_bias, wide, 2, a.queries, a.keys);
+  if (b.d_bias && ((b.d_bias.row == 0 && a.queries > 1) || (b.d_bias.column == 0 && a.keys > 1)))
+    refuse("d_bias", "must have a number for each query and key");
+
+  b.keys_of_task = keys_of_task(a);
+  const auto blocks = size_t(blocks_of(a.queries, QUERIES)), heads = size_t(a.heads);
+  const auto chunks = std::max<size_t>(1, size_t(blocks_of(a.keys, b.keys_of_task)));
+  std::vector<int32_t> of_queries(heads * blocks), of_keys(heads * chunks), of_diagonal(heads);
+  std::vector<int32_t> of_bias(b.d_bias ? heads * chunks * blocks : 0), owner(heads), rank(heads);
+  std::unordered_map<ptrdiff_t, std::pair<int32_t, int32_t>> found;
+  for (size_t head = 0; b.d_bias && head < heads; ++head) {
+    auto& [first, before] = found.try_emplace(b.d_bias.offsets[head], int32_t(head), 0).first->second;
+    owner[head] = first, rank[head] = before++;
+  }
+  b.turn_of_queries = of_queries.data(), b.turn_of_keys = of_keys.data(), b.turn_of_diagonal = of_diagonal.data();
+  b.turn_of_bias = of_bias.data(), b.owner = owner.data(), b.rank = rank.data(), b.not_finite = &not_finite;
+  const Kernels& isa = kernels();
+  const size_t scratch = isa.backward_scratch(b);
+  const double rows = double(a.heads) * double(a.queries), width = double(a.features + a.value_features);
+  const auto with = [&](auto f) { return [&b, f](ptrdiff_t task, void* room) { f(b, task, room); }; };
+  run(ptrdiff_t(heads * blocks), rows * width, scratch, with(isa.backward_rows));
+  run(isa.backward_tasks(b), rows * double(a.keys) * (3 * width + 20), scratch, with(isa.backward));
+  return !not_finite;
 }
 
 // Numbers from Python, in a row: which keys, or where cells begin and end.
@@ -360,6 +372,9 @@ NB_MODULE(_native, m) {
       "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0,
       "first_query"_a = 0, "all_queries"_a = 0, "score_heads"_a.none() = nb::none());
   m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
+  m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "row_sums"_a, "d_q"_a,
+        "d_k"_a, "d_v"_a, "d_bias"_a.none() = nb::none(), "d_of_keys"_a.none() = nb::none(),
+        "d_of_queries"_a.none() = nb::none(), "d_diagonal"_a.none() = nb::none());
   m.def("forward_scratch", [](const Call& call) { return kernels().forward_scratch(call.attention); }, "call"_a);
   m.def("look_sums", &look_sums, "call"_a, "highest"_a, "total"_a);
   m.def("look_tile", &look_tile, "call"_a, "stage"_a, "keys"_a, "tile"_a, "highest"_a.none() = nb::none(),
@@ -369,6 +384,7 @@ NB_MODULE(_native, m) {
         "best_keys"_a.none() = nb::none());
   m.def("look_received", &look_received, "call"_a, "highest"_a, "total"_a, "received"_a);
   m.def("look_pooled", &look_pooled, "call"_a, "row_edges"_a, "col_edges"_a, "mean"_a, "pooled"_a);
+  bind_around(m);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);
   m.def("instruction_sets", &instruction_sets);

@@ -5,10 +5,9 @@
 namespace regard {
 namespace {
 
-#define REGARD_TABLE(isa, name, lanes)                                                                \
-  {name,             lanes,             isa::forward_tasks, isa::forward_scratch, isa::forward, isa::widened, \
-   isa::few_scratch, isa::few_partials, isa::few,           isa::few_together,    isa::look_tasks,   \
-   isa::look_scratch, isa::look,         isa::multiply_adds}
+#define REGARD_OF_AVX512(returned, name, arguments) , avx512::name
+#define REGARD_OF_AVX2(returned, name, arguments) , avx2::name
+#define REGARD_OF_GENERIC(returned, name, arguments) , generic::name
 
 const std::vector<Kernels>& available() {
   static const std::vector<Kernels> all = [] {
@@ -17,14 +16,14 @@ const std::vector<Kernels>& available() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
-      found.push_back(REGARD_TABLE(avx512, "AVX-512", 16));
+      found.push_back(Kernels{"AVX-512", 16 REGARD_FUNCTIONS(REGARD_OF_AVX512)});
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-      found.push_back(REGARD_TABLE(avx2, "AVX2", 8));
+      found.push_back(Kernels{"AVX2", 8 REGARD_FUNCTIONS(REGARD_OF_AVX2)});
 #endif
 #if defined(__aarch64__)
-    found.push_back(REGARD_TABLE(generic, "NEON", 4));
+    found.push_back(Kernels{"NEON", 4 REGARD_FUNCTIONS(REGARD_OF_GENERIC)});
 #else
-    found.push_back(REGARD_TABLE(generic, "generic", 4));
+    found.push_back(Kernels{"generic", 4 REGARD_FUNCTIONS(REGARD_OF_GENERIC)});
 #endif
     return found;
   }();

@@ -54,6 +54,25 @@ struct Attention {
   Operand highest, total;  // of each row, of the numbers computed with; weight = exp(score - highest) / total
 };
 
+// The gradients of one call, from the gradient of its output. All but `d_output` are of the numbers computed with;
+// what is not wanted has no data. Heads that share an operand get their gradients beside each other, but for `d_bias`.
+struct Backward {
+  Attention call;      // with `output`, `highest` and `total` as the forward pass left them
+  Operand d_output;    // T Dv
+  Operand row_sums;    // T, of the gradients of the weights times these; backward_rows fills them in
+  Operand d_q, d_k, d_v;
+  Operand d_bias;      // T S, to which is added
+  Operand d_of_keys;   // S, the gradients of a bias summed over the queries,
+  Operand d_of_queries;  // T, or over the keys
+  Operand d_diagonal;  // as many numbers as there are distances
+
+  ptrdiff_t keys_of_task;
+  // Who may add next to what several tasks add to, in the order of the tasks. At the start all are 0.
+  int32_t *turn_of_queries, *turn_of_keys, *turn_of_diagonal, *turn_of_bias;
+  const int32_t *owner, *rank;  // of each head: the first one with the same d_bias, and how many come before
+  bool* not_finite;             // is set where a number read is NaN or infinite: the gradients then hold nothing
+};
+
 // What is looked at in a map of weights that is never held.
 enum class Sight : int {
   sums,      // the largest score of each row and the sum of its exponentials
@@ -89,54 +108,97 @@ struct Look {
   Operand pooled;     // row cells, column cells; float64
 };
 
+// Rows of numbers: all the axes of an array before its last one. A stride of 0 repeats.
+constexpr int AXES = 8;
+struct Lines {
+  char* data = nullptr;
+  int axes = 0;
+  ptrdiff_t lengths[AXES], strides[AXES];
+  ptrdiff_t column = 1;
+  Kind kind = Kind::float32;
+
+  explicit operator bool() const { return data != nullptr; }
+};
+
+// One call of what is around attention, on the last axis. What is not there has no data.
+struct Around {
+  enum What : int { softmax, layer_norm, rms_norm, gelu, gelu_tanh, silu, swiglu, turn_halves, turn_neighbours };
+  What what;
+  ptrdiff_t rows, columns;
+  ptrdiff_t half = 0;  // pairs that turn
+  Lines x;
+  Lines other;         // a norm's residual, or what the bent x multiplies
+  Lines weight, bias;  // a norm's; x's bias, and that of the other; cosines and sines
+  Lines output;
+  double eps = 0;
+};
+
+// x W + b, bent at last. Strides count numbers; the rows of the output lie one behind the other.
+struct Linear {
+  enum Bend : int { straight, gelu, gelu_tanh, silu };
+  ptrdiff_t rows, depth, columns;
+  const char *x, *weight, *bias;
+  ptrdiff_t x_row, weight_row, weight_column;
+  char* output;
+  Kind kind;  // of all
+  Bend bend = straight;
+};
+
 static inline ptrdiff_t few_rows(const Attention& call) { return call.sharing * call.queries; }
 static inline ptrdiff_t few_chunks(const Attention& call) {  // with no keys, one that says so
   return call.keys > FEW_KEYS ? (call.keys + FEW_KEYS - 1) / FEW_KEYS : 1;
 }
 static inline ptrdiff_t blocks_of(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
 
-// The functions that every instruction set has. A task is a part of the work that one thread does by itself; which
-// tasks there are depends on the call alone, so that any number of threads gives the same bits.
+// A task of the backward pass takes as many keys that there are some tasks for each of many threads, but not so few that
+// getting the queries ready for them takes long, nor so many that they and their gradients leave the caches.
+static inline ptrdiff_t keys_of_task(const Attention& call) {
+  const ptrdiff_t least = 2, most = 131072 / (call.features + call.value_features + 1) / KEYS;
+  const ptrdiff_t wanted = blocks_of(call.heads * call.keys / 48, KEYS), blocks = wanted < 8 ? wanted : 8;
+  return KEYS * (blocks < least || most < least ? least : blocks < most ? blocks : most);
+}
+
+// The functions that every instruction set has, listed once: f(what it returns, name, what it takes). A task is a part of
+// the work that one thread does by itself; which tasks there are depends on the call alone, so that any number of threads
+// gives the same bits. `_scratch` are the bytes that a thread needs.
+#define REGARD_FUNCTIONS(f)                                                                                       \
+  f(ptrdiff_t, forward_tasks, (const Attention&))                                                                 \
+  f(size_t, forward_scratch, (const Attention&))                                                                  \
+  f(void, forward, (const Attention&, ptrdiff_t task, void* scratch))                                             \
+  /* rows of an operand of short floats as float32, one behind the other */                                       \
+  f(void, widened, (const Operand&, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width, float* to)) \
+  f(size_t, few_scratch, (const Attention&))                                                                      \
+  f(size_t, few_partials, (const Attention&)) /* bytes for `partials` */                                          \
+  f(void, few, (const Attention&, ptrdiff_t task, void* scratch))                                                 \
+  f(void, few_together, (const Attention&, ptrdiff_t row))                                                        \
+  /* a task for each head and block of queries, before all others */                                              \
+  f(void, backward_rows, (const Backward&, ptrdiff_t task, void* scratch))                                        \
+  f(ptrdiff_t, backward_tasks, (const Backward&))                                                                 \
+  f(size_t, backward_scratch, (const Backward&))                                                                  \
+  f(void, backward, (const Backward&, ptrdiff_t task, void* scratch))                                             \
+  f(ptrdiff_t, look_tasks, (const Look&))                                                                         \
+  f(size_t, look_scratch, (const Look&))                                                                          \
+  f(void, look, (const Look&, ptrdiff_t task, void* scratch))                                                     \
+  f(ptrdiff_t, around_tasks, (const Around&))                                                                     \
+  f(size_t, around_scratch, (const Around&))                                                                      \
+  f(void, around, (const Around&, ptrdiff_t task, void* scratch))                                                 \
+  f(ptrdiff_t, linear_tasks, (const Linear&))                                                                     \
+  f(size_t, linear_scratch, (const Linear&))                                                                      \
+  f(void, linear, (const Linear&, ptrdiff_t task, void* scratch))                                                 \
+  f(double, multiply_adds, (ptrdiff_t rounds))
+
 struct Kernels {
   const char* name;
   int lanes;  // of float32
-
-  ptrdiff_t (*forward_tasks)(const Attention&);
-  size_t (*forward_scratch)(const Attention&);  // bytes that one thread needs
-  void (*forward)(const Attention&, ptrdiff_t task, void* scratch);
-
-  // Rows of an operand of short floats as float32, one behind the other.
-  void (*widened)(const Operand&, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width, float* to);
-
-  size_t (*few_scratch)(const Attention&);
-  size_t (*few_partials)(const Attention&);  // bytes for `partials`
-  void (*few)(const Attention&, ptrdiff_t task, void* scratch);
-  void (*few_together)(const Attention&, ptrdiff_t row);
-
-  ptrdiff_t (*look_tasks)(const Look&);
-  size_t (*look_scratch)(const Look&);
-  void (*look)(const Look&, ptrdiff_t task, void* scratch);
-
-  double (*multiply_adds)(ptrdiff_t rounds);
+#define REGARD_POINTER(returned, name, arguments) returned(*name) arguments;
+  REGARD_FUNCTIONS(REGARD_POINTER)
+#undef REGARD_POINTER
 };
 
-#define REGARD_KERNELS(isa)                          \
-  namespace isa {                                    \
-  ptrdiff_t forward_tasks(const Attention&);         \
-  size_t forward_scratch(const Attention&);          \
-  void forward(const Attention&, ptrdiff_t, void*);  \
-  void widened(const Operand&, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, float*); \
-  size_t few_scratch(const Attention&);              \
-  size_t few_partials(const Attention&);             \
-  void few(const Attention&, ptrdiff_t, void*);      \
-  void few_together(const Attention&, ptrdiff_t);    \
-  ptrdiff_t look_tasks(const Look&);                 \
-  size_t look_scratch(const Look&);                  \
-  void look(const Look&, ptrdiff_t, void*);          \
-  double multiply_adds(ptrdiff_t);                   \
-  }
-REGARD_KERNELS(avx512)
-REGARD_KERNELS(avx2)
-REGARD_KERNELS(generic)
+#define REGARD_DECLARATION(returned, name, arguments) returned name arguments;
+namespace avx512 { REGARD_FUNCTIONS(REGARD_DECLARATION) }
+namespace avx2 { REGARD_FUNCTIONS(REGARD_DECLARATION) }
+namespace generic { REGARD_FUNCTIONS(REGARD_DECLARATION) }
+#undef REGARD_DECLARATION
 
 }  // namespace regard

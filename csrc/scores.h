@@ -17,13 +17,22 @@ template <class T> class Scores {
         first_(scratch.take<Int<T>>(QUERIES)),
         last_(scratch.take<Int<T>>(QUERIES)) {}
 
-  // Take queries start <= i < start + count of a head, at most QUERIES of them.
-  void take_queries(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
+  // Stand at queries start <= i < start + count of a head, at most QUERIES of them, and see which keys they may see.
+  void stand_at(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
     head_ = head, start_ = start, count_ = count, lanes_ = round_up(count, LANES<T>);
-    for (ptrdiff_t d = 0; d < call_.features; ++d)
-      for (ptrdiff_t i = count & ~ptrdiff_t(LANES<T> - 1); i < lanes_; ++i) queries_[d * QUERIES + i] = 0;
-    transposed<T>(rows_of<T>(call_.q, head, start, count, call_.features, room_), count, call_.features, queries_, QUERIES);
     find_limits();
+  }
+
+  // Take them, to be multiplied with keys.
+  void take_queries() {
+    for (ptrdiff_t d = 0; d < call_.features; ++d)
+      for (ptrdiff_t i = count_ & ~ptrdiff_t(LANES<T> - 1); i < lanes_; ++i) queries_[d * QUERIES + i] = 0;
+    transposed<T>(rows_of<T>(call_.q, head_, start_, count_, call_.features, room_), count_, call_.features, queries_, QUERIES);
+  }
+
+  void take_queries(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
+    stand_at(head, start, count);
+    take_queries();
   }
 
   // The keys that any of the queries may see: outside begin <= j < end all is hidden.
@@ -38,7 +47,11 @@ template <class T> class Scores {
   // scores[key][lane] of keys start <= j < start + count; those that are hidden are -infinity. `capped`, if there,
   // gets them before bias and mask.
   void of(ptrdiff_t start, ptrdiff_t count, T* scores, T* capped = nullptr) {
-    const Matrix<T> keys = rows_of<T>(call_.k, head_, start, count, call_.features, room_);
+    of(rows_of<T>(call_.k, head_, start, count, call_.features, room_), start, count, scores, capped);
+  }
+
+  // The same, of keys that are at hand.
+  void of(Matrix<T> keys, ptrdiff_t start, ptrdiff_t count, T* scores, T* capped = nullptr) {
     const T scale = T(call_.scale);
     product<T, Into::scale>(keys, count, call_.features, queries_, QUERIES, scores, QUERIES, lanes_, &scale);
     if (call_.softcap > 0) cap(count, scores);

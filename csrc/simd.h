@@ -116,7 +116,7 @@ template <class T> struct Exponential;
 
 template <> struct Exponential<float> {
   static constexpr float LOG2_E = 1.44269504f, LN2_HIGH = 0x1.63p-1f, LN2_LOW = -2.12194440054690583e-4f;
-  static constexpr float ZERO_BELOW = -104, NORMAL_BELOW = -87, SHIFTER = 0x1.8p23f;
+  static constexpr float ZERO_BELOW = -104, NORMAL_BELOW = -87.3365f, SHIFTER = 0x1.8p23f;
   static constexpr int MANTISSA = 23;
 
   static REGARD_INLINE V<float> rest(V<float> r) {  // (exp(r) - 1 - r) / r^2
@@ -130,7 +130,7 @@ template <> struct Exponential<float> {
 
 template <> struct Exponential<double> {
   static constexpr double LOG2_E = 1.44269504088896340736, LN2_HIGH = 0x1.62e42feep-1, LN2_LOW = 1.90821492927058770002e-10;
-  static constexpr double ZERO_BELOW = -746, NORMAL_BELOW = -708, SHIFTER = 0x1.8p52;
+  static constexpr double ZERO_BELOW = -746, NORMAL_BELOW = -708.3964, SHIFTER = 0x1.8p52;
   static constexpr int MANTISSA = 52;
 
   static REGARD_INLINE V<double> rest(V<double> r) {

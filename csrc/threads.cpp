@@ -16,6 +16,8 @@
 #include <pthread.h>
 #endif
 
+#include "turns.h"
+
 namespace regard {
 namespace {
 
@@ -190,6 +192,14 @@ bool parallel(ptrdiff_t tasks, int most_threads, size_t scratch, const std::func
   else job.take_part(mine, ask);
   if (job.out_of_memory) throw std::bad_alloc();
   return !job.stopped;
+}
+
+void wait_for_turn(const int32_t* turn, int32_t mine, const bool* given_up) {
+  for (int tries = 0; __atomic_load_n(turn, __ATOMIC_ACQUIRE) != mine; ++tries) {
+    if (__atomic_load_n(given_up, __ATOMIC_RELAXED)) return;
+    if (tries < 1000) pause();
+    else std::this_thread::yield();  // whoever is before may need this processor
+  }
 }
 
 }  // namespace regard

@@ -54,10 +54,10 @@ class Sizes(NamedTuple):
     width: int
 
 
-def small_sizes(rng: np.random.Generator) -> Sizes:
-    """Draw sizes of a few of everything."""
+def small_sizes(rng: np.random.Generator, lengths: list[int] | None = None) -> Sizes:
+    """Draw sizes of a few of everything; texts are of one of `lengths`, or short."""
     groups, repeats = int(rng.integers(1, 4)), int(rng.integers(1, 4))
-    queries, keys = (int(rng.integers(1, 10)) for _ in range(2))
+    queries, keys = (int(rng.integers(1, 10) if lengths is None else rng.choice(lengths)) for _ in range(2))
     dim, width = (int(rng.integers(1, 8)) for _ in range(2))
     lead = [(), (int(rng.integers(1, 4)),), (2, int(rng.integers(1, 3)))][int(rng.integers(0, 3))]
     return Sizes(lead, groups, repeats, queries, keys, dim, width)
@@ -68,11 +68,12 @@ def random_case(
     *,
     spread: float | None = None,
     hide_some: bool = True,
+    lengths: list[int] | None = None,
     sizes: Sizes | None = None,
 ) -> Case:
-    """Draw head layout and any combination of arguments, and sizes where none are given."""
+    """Draw any combination of arguments, for given sizes or small ones with texts of `lengths`."""
     rng = np.random.default_rng(seed)
-    lead, groups, repeats, queries, keys, dim, width = small_sizes(rng) if sizes is None else sizes
+    lead, groups, repeats, queries, keys, dim, width = sizes or small_sizes(rng, lengths)
     heads = groups * repeats
     spread = float(rng.choice([0.1, 1.0, 5.0])) if spread is None else spread
     shape = (*lead, heads, queries, keys)

@@ -57,6 +57,8 @@ def restored(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 def to_numpy(value: Array) -> np.ndarray:
     """Return a copy of an array of any library; bfloat16, which NumPy does not know, becomes float32."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return np.array(value)
     if hasattr(value, "detach"):  # PyTorch: away from the gradient and the accelerator
         value = value.detach().cpu()
     if "bfloat16" in str(getattr(value, "dtype", "")):

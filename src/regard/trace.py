@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import functools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -179,12 +180,12 @@ class Trace:
         return self._only is None or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._only)
 
     def _is_edited(self, full: str) -> bool:
-        return any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
+        return bool(self._edit) and any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
 
     def _has_edited_map(self, full: str) -> bool:
         """Tell whether a step between the queries and the weights beside `full` is edited."""
         scope = full.rpartition(".")[0]
-        return any(self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in WHOLE_MAPS)
+        return bool(self._edit) and any(self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in WHOLE_MAPS)
 
     # Looking
 
@@ -352,6 +353,7 @@ def _edited(name: str, value: Array, function: Edit) -> Array:
     return namespace(value).asarray(changed, dtype=value.dtype, device=device(value))
 
 
+@functools.lru_cache(1024)
 def _fitted(name: str, axes: str, ndim: int) -> str:
     """Return the letters of `axes` that a value of `ndim` dimensions has.
 

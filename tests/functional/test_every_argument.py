@@ -46,12 +46,13 @@ def test_weights_and_log_sum_exp_are_those_of_the_formula(first):
         close(partial.output, context)
 
 
+@pytest.mark.parametrize("implementation", PATHS)
 @pytest.mark.parametrize("first", SEEDS)
-def test_gradients_are_finite_differences_of_the_formula(first):
+def test_gradients_are_finite_differences_of_the_formula(first, implementation):
     for seed in range(first, first + 10):
         case = random_case(seed)
         rng = np.random.default_rng(seed)
-        output, pullback = attention_vjp(case.q, case.k, case.v, **case.options)
+        output, pullback = attention_vjp(case.q, case.k, case.v, **case.options, implementation=implementation)
         close(output, reference(case)[0])
         d_output = rng.standard_normal(output.shape)
         gradients = pullback(d_output)

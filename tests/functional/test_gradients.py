@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attention_cases import cut_into_blocks
+from attention_cases import PATHS, cut_into_blocks
 from regard import attention, attention_vjp
 from regard.functional import ALiBi, Causal, RelativePositions, Segments
 
@@ -114,9 +114,10 @@ def check(inputs, options):
     return gradients
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", CASES)
-def test_each_gradient_is_the_slope_of_the_output(name):
-    options = CASES[name]
+def test_each_gradient_is_the_slope_of_the_output(name, path):
+    options = {**CASES[name], "implementation": path}
     inputs = {
         "q": draw(2, HEADS, QUERIES, DIM, seed=10),
         "k": draw(2, GROUPS, KEYS, DIM, seed=11),
@@ -131,6 +132,7 @@ def test_each_gradient_is_the_slope_of_the_output(name):
     assert (gradients["sinks"] is None) == ("sinks" not in options)
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "shapes",
     [
@@ -143,5 +145,6 @@ def test_each_gradient_is_the_slope_of_the_output(name):
     ],
     ids=str,
 )
-def test_an_input_that_is_broadcast_gets_the_sum_of_its_gradients(shapes):
-    check({name: draw(*shape, seed=i) for i, (name, shape) in enumerate(zip("qkv", shapes, strict=True))}, {})
+def test_an_input_that_is_broadcast_gets_the_sum_of_its_gradients(shapes, path):
+    inputs = {name: draw(*shape, seed=i) for i, (name, shape) in enumerate(zip("qkv", shapes, strict=True))}
+    check(inputs, {"implementation": path})

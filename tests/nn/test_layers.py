@@ -283,7 +283,7 @@ def test_weights_of_heads_are_not_cut_anew(shapes, message):
         (lambda rng: nn.Embedding.init(rng, 5, 3)(np.array([5])), r"id 5 is outside .* 0 to 4"),
         (lambda rng: nn.Embedding.init(rng, 5, 3)(np.array([-1])), r"id -1 is outside"),
         (lambda rng: nn.Embedding.init(rng, 5, 3)(np.array([0.5])), r"ids must be integers"),
-        (lambda rng: nn.FeedForward.init(rng, 4, activation="swish"), r"unknown activation"),
+        (lambda rng: nn.FeedForward.init(rng, 4, activation="mish"), r"unknown activation"),
     ],
 )
 def test_mistakes_say_what_to_do(rng, call, message):

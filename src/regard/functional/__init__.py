@@ -4,13 +4,13 @@ Everything works on arrays of any library of the Python array API standard and s
 axes it expects, in the letters ``B H G T S D Dv E``. Knows nothing of layers, files or models.
 """
 
-from regard.functional._activation import activation, gelu, relu
+from regard.functional._activation import activation, gelu, relu, silu, swiglu
 from regard.functional._attention import attention, attention_weights
 from regard.functional._bias import ALiBi, Bias, RelativePositions
 from regard.functional._heads import merge_heads, split_heads
 from regard.functional._linear import linear
 from regard.functional._mask import Causal, Dense, KeyLengths, Mask, Prefix, Segments, Window
-from regard.functional._norm import layer_norm
+from regard.functional._norm import layer_norm, rms_norm
 from regard.functional._partial import Partial, attention_partial, merge
 from regard.functional._plan import Plan, explain_plan
 from regard.functional._positions import (
@@ -58,7 +58,10 @@ __all__ = [
     "merge_heads",
     "linear",
     "layer_norm",
+    "rms_norm",
     "activation",
     "gelu",
     "relu",
+    "silu",
+    "swiglu",
 ]

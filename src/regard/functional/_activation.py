@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from regard._errors import RegardError
 from regard._typing import Array
+from regard.functional import _around
 from regard.functional._arrays import as_array, compute_dtype, namespace, result_dtype
 
 
-def gelu(x: Array, approximate: Literal["none", "tanh"] = "none") -> Array:
+def gelu(x: Array, approximate: Literal["none", "tanh"] = "none", *, bias: Array | None = None) -> Array:
     """Return x · Φ(x): the input times the chance that a standard normal number is below it.
 
     Parameters
@@ -21,6 +22,8 @@ def gelu(x: Array, approximate: Literal["none", "tanh"] = "none") -> Array:
         ``"none"`` is exact, Φ(x) = erfc(−x/√2) / 2, accurate in the far negative tail too.
         ``"tanh"`` is the older formula x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))), which some models
         (BERT's first code, GPT-2) were trained with.
+    bias : array, ``F`` for x ``... F``, optional
+        Added to x first: that of the linear map before.
 
     Returns
     -------
@@ -37,17 +40,76 @@ def gelu(x: Array, approximate: Literal["none", "tanh"] = "none") -> Array:
     """
     if approximate not in ("none", "tanh"):
         raise RegardError(f'approximate is "none" or "tanh", not {approximate!r}')
-    x = as_array(x, "x")
+    asked = _asked("gelu" if approximate == "none" else "gelu_tanh", x, (), (bias,))
+    if asked is not None:
+        return asked
+    (x,), dtype = _checked({"x": x}, {"bias": bias})
     xp = namespace(x)
-    dtype = result_dtype(x)
-    x = xp.astype(x, compute_dtype(xp, dtype), copy=False)
-    half = xp.where(x == -xp.inf, xp.zeros_like(x), 0.5 * x)  # at −∞ the product's limit is 0
+    half = 0.5 * _finite_below(x)
     x = xp.clip(x, -_FAR, _FAR)
     if approximate == "tanh":
         bent = half * (1 + xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     else:
         bent = half * _erfc(x * -math.sqrt(0.5))
     return xp.astype(bent, dtype, copy=False)
+
+
+def silu(x: Array, *, bias: Array | None = None) -> Array:
+    """Return x / (1 + exp(−x)), also called swish: the input times its logistic share.
+
+    Parameters
+    ----------
+    x : array, any shape
+    bias : array, ``F`` for x ``... F``, optional
+        Added to x first.
+
+    Returns
+    -------
+    array, shape of `x`
+
+    References
+    ----------
+    Elfwing, Uchibe and Doya (2017), "Sigmoid-weighted linear units", https://arxiv.org/abs/1702.03118.
+
+    Examples
+    --------
+    >>> silu([-1.0, 0.0, 1.0]).round(6)
+    array([-0.268941,  0.      ,  0.731059])
+    """
+    asked = _asked("silu", x, (), (bias,))
+    if asked is not None:
+        return asked
+    (x,), dtype = _checked({"x": x}, {"bias": bias})
+    return namespace(x).astype(_silu(x), dtype, copy=False)
+
+
+def swiglu(gate: Array, up: Array, *, gate_bias: Array | None = None, up_bias: Array | None = None) -> Array:
+    """Return silu(gate) × up: one linear map of the input says how much of another goes on.
+
+    Parameters
+    ----------
+    gate, up : array, ``... F``
+    gate_bias, up_bias : array, ``F``, optional
+        Added to each first.
+
+    Returns
+    -------
+    array, ``... F``
+
+    References
+    ----------
+    Shazeer (2020), "GLU variants improve Transformer", https://arxiv.org/abs/2002.05202.
+
+    Examples
+    --------
+    >>> swiglu([1.0, 2.0], [3.0, 0.0]).round(6)
+    array([2.193176, 0.      ])
+    """
+    asked = _asked("swiglu", gate, (up,), (gate_bias, up_bias))
+    if asked is not None:
+        return asked
+    (gate, up), dtype = _checked({"gate": gate, "up": up}, {"gate_bias": gate_bias, "up_bias": up_bias})
+    return namespace(gate, up).astype(_silu(gate) * up, dtype, copy=False)
 
 
 def relu(x: Array) -> Array:
@@ -76,6 +138,8 @@ def activation(name: str) -> Callable[[Array], Array]:
         "gelu_new": _gelu_tanh,
         "gelu_pytorch_tanh": _gelu_tanh,
         "relu": relu,
+        "silu": silu,
+        "swish": silu,
     }
     if name not in known:
         raise RegardError(f"unknown activation {name!r}; known are {', '.join(known)}")
@@ -84,6 +148,45 @@ def activation(name: str) -> Callable[[Array], Array]:
 
 def _gelu_tanh(x: Array) -> Array:
     return gelu(x, "tanh")
+
+
+def _silu(x: Array) -> Array:
+    xp = namespace(x)
+    small = xp.exp(-xp.abs(x))  # never overflows
+    return _finite_below(x) * (xp.where(x < 0, small, xp.ones_like(x)) / (1 + small))
+
+
+def _finite_below(x: Array) -> Array:
+    """Return `x` with 0 for −∞, where its product with a share that vanishes has the limit 0."""
+    xp = namespace(x)
+    return xp.where(x == -xp.inf, xp.zeros_like(x), x)
+
+
+def _asked(bend: str, x: Array, others: tuple[Array, ...], biases: tuple[Array | None, ...]) -> Array | None:
+    """Return what the kernel makes of arrays of one dtype; None where it makes nothing of them."""
+    dtype = getattr(x, "dtype", None)
+    if any([a is not None and getattr(a, "dtype", None) != dtype for a in (*others, *biases)]):  # noqa: C419
+        return None
+    return _around.compute(bend, x, others, biases)
+
+
+def _checked(arrays: dict[str, Array], biases: dict[str, Array | None]) -> tuple[list[Array], Any]:
+    """Return the arrays, with their biases added, in the precision to compute in, and the dtype of the result."""
+    found = {name: as_array(x, name) for name, x in arrays.items()}
+    added = {name: as_array(b, name) for name, b in biases.items() if b is not None}
+    first, x = next(iter(found.items()))
+    for name, a in (*found.items(), *added.items()):
+        shape = tuple(x.shape[-1:]) if name in added else tuple(x.shape)
+        if tuple(a.shape) != shape:
+            raise RegardError(f"{name} {tuple(a.shape)} must be {shape} for {first} {tuple(x.shape)}")
+    everything = (*found.values(), *added.values())
+    xp, dtype = namespace(*everything), result_dtype(*everything)
+    work = compute_dtype(xp, dtype)
+    sums = []
+    for a, bias in zip(found.values(), biases, strict=True):
+        a = xp.astype(a, work, copy=False)
+        sums.append(a + xp.astype(added[bias], work, copy=False) if bias in added else a)
+    return sums, dtype
 
 
 _FAR = 250.0  # here Φ is 0 or 1 in any precision, and the powers of x are still far from overflow

@@ -15,7 +15,7 @@ from regard._typing import Array
 
 def namespace(*arrays: Array) -> Any:
     """Return the array API namespace that all `arrays` share."""
-    if all(isinstance(a, np.ndarray) for a in arrays):
+    if all([isinstance(a, np.ndarray) for a in arrays]):  # noqa: C419, a list is made sooner than a generator
         return np  # NumPy speaks the standard itself; the compatibility layer would only cost start-up time
     from array_api_compat import array_namespace
 
@@ -34,6 +34,8 @@ def as_array(value: Array, name: str) -> Array:
     RegardError
         It is not of numbers, or of a kind of NumPy's arrays that computes differently.
     """
+    if type(value) is np.ndarray and value.dtype.kind == "f":
+        return value  # what is usual, found at once
     if isinstance(value, np.ma.MaskedArray | np.matrix):
         raise RegardError(f"{name} is a {type(value).__name__}, which computes differently; give a plain array")
     if not isinstance(value, np.ndarray):
@@ -68,6 +70,9 @@ def result_dtype(*arrays: Array) -> Any:
     RegardError
         An array is boolean or complex.
     """
+    first = arrays[0].dtype
+    if isinstance(first, np.dtype) and first.kind == "f" and all([x.dtype is first for x in arrays]):  # noqa: C419
+        return first  # what is usual, found at once
     xp = namespace(*arrays)
     for x in arrays:
         if is_boolean(x) or _is_kind(x, "complex floating"):

@@ -232,6 +232,8 @@ def as_bias(bias: Bias | Array) -> Bias:
 
 def unbroadcast(x: Array, shape: tuple[int, ...]) -> Array:
     """Return `x` summed over the axes along which an array of `shape` was broadcast to it."""
+    if tuple(x.shape) == tuple(shape):
+        return x
     xp = namespace(x)
     extra = x.ndim - len(shape)
     x = xp.sum(x, axis=tuple(range(extra))) if extra > 0 else xp.reshape(x, (1,) * -extra + tuple(x.shape))

@@ -21,14 +21,19 @@ def split_heads(x: Array, num_heads: int) -> Array:
     if width % whole_number("num_heads", num_heads, 1):
         raise RegardError(f"{width} features do not split into {num_heads} heads of equal size")
     heads = namespace(x).reshape(x, (*lead, length, num_heads, width // num_heads))  # ... T H D
-    return namespace(x).moveaxis(heads, -2, -3)
+    return _swapped(heads)
 
 
 def merge_heads(x: Array) -> Array:
     """Return ``... H T D`` as ``... T (H D)``: the heads' vectors side by side, the inverse of `split_heads`."""
     x = _with_axes(x, "H T D", 3)
     *lead, num_heads, length, head_dim = x.shape
-    return namespace(x).reshape(namespace(x).moveaxis(x, -3, -2), (*lead, length, num_heads * head_dim))
+    return namespace(x).reshape(_swapped(x), (*lead, length, num_heads * head_dim))
+
+
+def _swapped(x: Array) -> Array:
+    """Return ``... A B D`` as ``... B A D``."""
+    return namespace(x).permute_dims(x, (*range(x.ndim - 3), x.ndim - 2, x.ndim - 3, x.ndim - 1))
 
 
 def _with_axes(x: Array, axes: str, least: int) -> Array:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from regard._errors import RegardError
 from regard._typing import Array
+from regard.functional import _around
+from regard.functional._activation import activation as bend_called
 from regard.functional._arrays import as_array, compute_dtype, namespace, result_dtype
 
 
-def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Return x · W + b.
+def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None) -> Array:
+    """Return x · W + b, or what an activation makes of it.
 
     Parameters
     ----------
@@ -16,6 +18,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     weight : array, ``E F``
         Columns are output features (the transpose of what PyTorch's ``nn.Linear`` stores).
     bias : array, ``F``, optional
+    activation : str, optional
+        The name of a bend behind the map, as `regard.functional.activation` knows it.
 
     Returns
     -------
@@ -26,7 +30,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     Raises
     ------
     RegardError
-        The shapes do not fit.
+        The shapes do not fit, or the activation is unknown.
 
     Examples
     --------
@@ -34,6 +38,10 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     >>> linear(np.array([1.0, 2.0]), np.eye(2), np.array([0.5, 0.5]))
     array([1.5, 2.5])
     """
+    bend = None if activation is None else bend_called(activation)
+    asked = _around.linear(x, weight, bias, activation)
+    if asked is not None:
+        return asked
     x, weight = as_array(x, "x"), as_array(weight, "weight")
     added = [] if bias is None else [as_array(bias, "bias")]
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[0]:
@@ -49,4 +57,4 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     y = x @ weight
     for b in added:
         y = y + b
-    return xp.astype(y, dtype, copy=False)
+    return xp.astype(y if bend is None else bend(y), dtype, copy=False)

@@ -20,7 +20,7 @@ from regard.functional._arrays import (
     result_dtype,
     widest_float,
 )
-from regard.functional._bias import Bias, as_bias
+from regard.functional._bias import Bias, as_bias, unbroadcast
 from regard.functional._dropout import Dropout, dropout_of
 from regard.functional._grid import Grid, broadcasts
 from regard.functional._mask import Causal, KeyLengths, Mask, Window, as_mask, both
@@ -200,6 +200,15 @@ def for_each_query_head(x: Array, num_heads: int) -> Array:
     if groups in (1, num_heads) or num_heads == 1:
         return x  # one head broadcasts by itself
     return namespace(x).repeat(x, num_heads // groups, axis=-3)
+
+
+def sum_of_query_heads(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return ``... H S D`` as `shape`, ``... G S D``: what the heads have in common summed, as are leading axes."""
+    groups = shape[-3] if len(shape) > 2 else 1
+    if x.ndim > 2 and groups not in (1, x.shape[-3]):
+        xp = namespace(x)
+        x = xp.sum(xp.reshape(x, (*x.shape[:-3], groups, -1, *x.shape[-2:])), axis=-3)
+    return unbroadcast(x, shape)
 
 
 def _check_shapes(arrays: dict[str, Array]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard._typing import Array
+from regard.functional import _around
 from regard.functional._arrays import as_array, compute_dtype, device, namespace, result_dtype, widest_float
 from regard.functional._grid import bounds_of, broadcasts
 from regard.functional._problem import number
@@ -102,7 +103,11 @@ def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Ar
     if 2 * half > features or cos.shape != sin.shape or not broadcasts(cos.shape[:-1], x.shape[:-1]):
         raise RegardError(f"x {tuple(x.shape)} cannot be turned by cos {tuple(cos.shape)} and sin {tuple(sin.shape)}")
     work = compute_dtype(xp, dtype)
-    wide, cos, sin = (xp.astype(array, work, copy=False) for array in (x, cos, sin))
+    x, cos, sin = xp.astype(x, dtype, copy=False), *(xp.astype(array, work, copy=False) for array in (cos, sin))
+    asked = _around.rotate(x, cos, sin, interleaved)
+    if asked is not None:
+        return asked
+    wide = xp.astype(x, work, copy=False)
     turned, rest = wide[..., : 2 * half], wide[..., 2 * half :]
     if interleaved:
         a, b = turned[..., 0::2], turned[..., 1::2]

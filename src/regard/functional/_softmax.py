@@ -6,6 +6,7 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard._typing import Array
+from regard.functional import _around
 from regard.functional._arrays import as_array, compute_dtype, namespace, result_dtype
 
 
@@ -44,9 +45,14 @@ def softmax(x: Array, axis: int = -1) -> Array:
     if not isinstance(axis, int | np.integer) or not -x.ndim <= axis < x.ndim:
         raise RegardError(f"x {tuple(x.shape)} has no axis {axis}")
     dtype = result_dtype(x)
-    x = xp.astype(x, compute_dtype(xp, dtype), copy=False)
+    x = xp.astype(x, dtype, copy=False)
     if x.shape[axis] == 0:
         return xp.astype(x, dtype)
+    last = axis in (-1, x.ndim - 1)
+    asked = _around.compute("softmax", x if last else xp.moveaxis(x, axis, -1))
+    if asked is not None:
+        return asked if last else xp.moveaxis(asked, -1, axis)
+    x = xp.astype(x, compute_dtype(xp, dtype), copy=False)
     x = infinity_as_largest(x)
     exponentials = xp.exp(x - shift_of(xp.max(x, axis=axis, keepdims=True)))
     total = xp.sum(exponentials, axis=axis, keepdims=True)

@@ -13,9 +13,11 @@ from regard.functional._arrays import as_array, is_floating, namespace, result_d
 from regard.functional._bias import GradientSum, unbroadcast
 from regard.functional._blocked import blocked
 from regard.functional._grid import take
+from regard.functional._native import attend_with_sums
+from regard.functional._native_vjp import pull_back
 from regard.functional._normaliser import Normaliser
-from regard.functional._plan import block_sizes, seen_blocks, spans
-from regard.functional._problem import Options, Problem, for_each_query_head, heads, problem
+from regard.functional._plan import block_sizes, path_of, seen_blocks, spans
+from regard.functional._problem import Options, Problem, as_given, for_each_query_head, heads, sum_of_query_heads
 from regard.functional._scores import Tile, score, weighted_sum
 
 
@@ -50,7 +52,8 @@ def attention_vjp(
     pullback : function
         Takes the gradient of a number with respect to the output, ``... H T Dv``, and returns `Gradients`. It
         computes the weights anew, block by block, in memory of O(n · D). A query with nothing to look at, and what
-        is hidden, get 0; integers get float64 gradients.
+        is hidden, get 0; integers get float64 gradients. What is looked at and not finite has no derivative: what it
+        reaches gets NaN, and such a call is worked out in blocks also where the compiled kernel went forth.
 
     References
     ----------
@@ -66,9 +69,14 @@ def attention_vjp(
            [0.5]]))
     """
     given = {"q": q, "k": k, "v": v, "bias": options.get("bias"), "sinks": options.get("sinks")}
-    p = problem(q, k, v, **options)
+    p = as_given(q, k, v, **options)
     with without_gradients(p.grid.xp):
-        context, normaliser = blocked(p)
+        native = path_of(p)[0] == "native"
+        if native:
+            context, normaliser = attend_with_sums(p, p.work)
+        else:
+            p = p.computed()
+            context, normaliser = blocked(p)
 
     def pullback(d_output: Array) -> Gradients:
         d_output = p.grid.beside(as_array(d_output, "d_output"))
@@ -78,13 +86,17 @@ def attention_vjp(
                 f"d_output {tuple(d_output.shape)} must have the shape of the output, {tuple(context.shape)}"
             )
         with without_gradients(p.grid.xp):
-            gradients = _backward(p, context, normaliser, p.grid.xp.astype(d_output, p.q.dtype, copy=False))
-        return Gradients(**{name: _like(p, g, given[name]) for name, g in gradients._asdict().items()})
+            gradients = pull_back(p, context, normaliser, d_output) if native else None
+            if gradients is None:
+                computed = p.computed()
+                state = blocked(computed) if native else (context, normaliser)
+                gradients = _backward(computed, *state, p.grid.xp.astype(d_output, p.work, copy=False))
+        return Gradients(**{name: _like(p, gradient, given[name]) for name, gradient in gradients.items()})
 
     return p.grid.xp.astype(context, p.dtype, copy=False), pullback
 
 
-def _backward(p: Problem, context: Array, normaliser: Normaliser, d_context: Array) -> Gradients:
+def _backward(p: Problem, context: Array, normaliser: Normaliser, d_context: Array) -> dict[str, Array | None]:
     """Return the gradients in the precision of the problem.
 
     With P the weights and O = P · V: dV = Pᵀ · dO, and with dP = dO · Vᵀ the scores get P · (dP − Σ_s P dP), where the
@@ -122,13 +134,13 @@ def _backward(p: Problem, context: Array, normaliser: Normaliser, d_context: Arr
             dropped = xp.broadcast_to(weights * factors, d_scores.shape)
             d_v[c] = _plus(d_v[c], _seen_sum(xp.matrix_transpose(dropped), d_out, seen_by))
         d_q.append(d_q_rows)
-    return Gradients(
-        q=unbroadcast(side_by_side(d_q, -2), p.q.shape),
-        k=_summed_heads(p, d_k, cols, p.k),
-        v=_summed_heads(p, d_v, cols, p.v),
-        bias=None if d_bias is None else d_bias.total(p.q.dtype),
-        sinks=None if p.sinks is None else unbroadcast(-row_sums * normaliser.weights(p.sinks, xp), p.sinks.shape),
-    )
+    return {
+        "q": unbroadcast(side_by_side(d_q, -2), p.q.shape),
+        "k": sum_of_query_heads(_whole(p, d_k, cols, p.k), p.k.shape),
+        "v": sum_of_query_heads(_whole(p, d_v, cols, p.v), p.v.shape),
+        "bias": None if d_bias is None else d_bias.total(p.q.dtype),
+        "sinks": None if p.sinks is None else unbroadcast(-row_sums * normaliser.weights(p.sinks, xp), p.sinks.shape),
+    }
 
 
 def _through_softmax_and_cap(
@@ -156,11 +168,10 @@ def _seen_sum(weights: Array, x: Array, seen: Array | None) -> Array:
     return xp.where(any_mark, xp.nan, total)
 
 
-def _summed_heads(p: Problem, parts: list[Array | None], cols: list[slice], x: Array) -> Array:
-    """Return the gradient of keys or values, ``... G S F``, from blocks ``... H C F``; a block nobody saw is 0."""
-    xp = p.grid.xp
-    lead = p.context_shape[:-2]
-    whole = side_by_side(
+def _whole(p: Problem, parts: list[Array | None], cols: list[slice], x: Array) -> Array:
+    """Return the gradient of keys or values, ``... H S F``, from blocks ``... H C F``; a block nobody saw is 0."""
+    xp, lead = p.grid.xp, p.context_shape[:-2]
+    return side_by_side(
         [
             xp.zeros((*lead, span.stop - span.start, x.shape[-1]), dtype=x.dtype, device=p.grid.device)
             if part is None
@@ -169,11 +180,6 @@ def _summed_heads(p: Problem, parts: list[Array | None], cols: list[slice], x: A
         ],
         -2,
     )
-    groups = heads(x)
-    if groups not in (1, heads(p.q)):
-        shared = xp.reshape(whole, (*whole.shape[:-3], groups, -1, *whole.shape[-2:]))
-        whole = xp.sum(shared, axis=-3)
-    return unbroadcast(whole, x.shape)
 
 
 def _plus(total: Array | None, part: Array) -> Array:
@@ -184,6 +190,8 @@ def _like(p: Problem, gradient: Array | None, given: object) -> Array | None:
     """Return a gradient in the shape and, for floats, the dtype of what it belongs to."""
     if gradient is None:
         return None
+    if all(getattr(given, what, None) == getattr(gradient, what) for what in ("shape", "dtype")):
+        return gradient
     array = p.grid.beside(as_array(getattr(given, "parameter", given), "input"))
     dtype = array.dtype if is_floating(array) else gradient.dtype
     return p.grid.xp.astype(p.grid.xp.reshape(gradient, array.shape), dtype, copy=False)

@@ -39,6 +39,21 @@ class Call:
 
 def forward(call: Call, output: np.ndarray | None, highest: np.ndarray | None, total: np.ndarray | None) -> None: ...
 def forward_scratch(call: Call) -> int: ...
+def backward(
+    call: Call,
+    d_output: np.ndarray,
+    output: np.ndarray,
+    highest: np.ndarray,
+    total: np.ndarray,
+    row_sums: np.ndarray,
+    d_q: np.ndarray,
+    d_k: np.ndarray,
+    d_v: np.ndarray,
+    d_bias: np.ndarray | None = None,
+    d_of_keys: np.ndarray | None = None,
+    d_of_queries: np.ndarray | None = None,
+    d_diagonal: np.ndarray | None = None,
+) -> bool: ...
 def look_sums(call: Call, highest: np.ndarray, total: np.ndarray) -> None: ...
 def look_tile(
     call: Call,

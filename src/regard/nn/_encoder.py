@@ -109,14 +109,20 @@ class EncoderBlock(Layer):
 
         `mask`, `causal` and the other options are those of `regard.attention`.
         """
-        with trace.scope("attn"):
-            y = self.attn_norm(x) if self.norm_first else x
-            x = x + self.attn(y, trace=trace, **options)
-        x = trace("attn_residual", x if self.norm_first else self.attn_norm(x), "... T E")
-        with trace.scope("mlp"):
-            y = self.mlp_norm(x) if self.norm_first else x
-            x = x + self.mlp(y, trace=trace)
-        output: np.ndarray = trace("output", x if self.norm_first else self.mlp_norm(x), "... T E")
+        if self.norm_first:
+            with trace.scope("attn"):
+                x = x + self.attn(self.attn_norm(x), trace=trace, **options)
+            x = trace("attn_residual", x, "... T E")
+            with trace.scope("mlp"):
+                x = x + self.mlp(self.mlp_norm(x), trace=trace)
+        else:
+            with trace.scope("attn"):
+                y = self.attn(x, trace=trace, **options)
+            x = trace("attn_residual", self.attn_norm(x, residual=y), "... T E")
+            with trace.scope("mlp"):
+                y = self.mlp(x, trace=trace)
+            x = self.mlp_norm(x, residual=y)
+        output: np.ndarray = trace("output", x, "... T E")
         return output
 
     forward = __call__

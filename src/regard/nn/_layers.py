@@ -69,9 +69,9 @@ class Linear(Layer):
         weight = generator(rng).uniform(-limit, limit, (in_dim, out_dim)).astype(float_dtype(dtype))
         return cls(weight, np.zeros(out_dim, dtype) if bias else None)
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return ``... F`` for x ``... E``."""
-        y: np.ndarray = F.linear(x, self.weight, self.bias)
+    def __call__(self, x: np.ndarray, *, activation: str | None = None) -> np.ndarray:
+        """Return ``... F`` for x ``... E``; behind an activation, where one is named."""
+        y: np.ndarray = F.linear(x, self.weight, self.bias, activation=activation)
         return y
 
     forward = __call__
@@ -111,9 +111,9 @@ class LayerNorm(Layer):
         embed_dim, dtype = whole_number("embed_dim", embed_dim, 1), float_dtype(dtype)
         return cls(np.ones(embed_dim, dtype), np.zeros(embed_dim, dtype), eps)
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return ``... E`` for x ``... E``."""
-        y: np.ndarray = F.layer_norm(x, self.weight, self.bias, eps=self.eps)
+    def __call__(self, x: np.ndarray, *, residual: np.ndarray | None = None) -> np.ndarray:
+        """Return ``... E`` for x ``... E``; of x + residual, where there is one."""
+        y: np.ndarray = F.layer_norm(x, self.weight, self.bias, eps=self.eps, residual=residual)
         return y
 
     forward = __call__
@@ -175,7 +175,7 @@ class FeedForward(Layer):
     up_proj : Linear, ``E F``
     down_proj : Linear, ``F E``
     activation : str
-        ``"gelu"``, ``"gelu_new"`` (tanh formula) or ``"relu"``.
+        ``"gelu"``, ``"gelu_new"`` (tanh formula), ``"silu"`` or ``"relu"``.
     """
 
     up_proj: Linear
@@ -216,7 +216,7 @@ class FeedForward(Layer):
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``hidden`` (``... T F``) and ``output``."""
-        hidden = trace("hidden", F.activation(self.activation)(self.up_proj(x)), "... T F")
+        hidden = trace("hidden", self.up_proj(x, activation=self.activation), "... T F")
         output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
         return output
 

@@ -1,0 +1,157 @@
+// What Python sees of the rows around attention and of the linear map.
+#include "arrays.h"
+#include "dispatch.h"
+
+using namespace nb::literals;
+
+namespace regard {
+namespace {
+
+// Arrays whose axes before the last one broadcast to those of the output.
+class Rows {
+ public:
+  Rows(const Writable& output, Kind of_16_bits) : output_(output), of_16_bits_(of_16_bits) {
+    if (output.ndim() < 1 || output.ndim() > size_t(AXES)) refuse("the output", "has the wrong number of axes");
+    for (size_t axis = 0; axis + 1 < output.ndim(); ++axis) count *= ptrdiff_t(output.shape(axis));
+    columns = ptrdiff_t(output.shape(output.ndim() - 1));
+  }
+
+  ptrdiff_t count = 1, columns;
+
+  Lines output() const { return of("the output", output_, columns); }
+  Lines of(const char* name, const Some& x, ptrdiff_t length) const { return x ? of(name, *x, length) : Lines(); }
+
+  template <class X> Lines of(const char* name, const X& x, ptrdiff_t length) const {
+    Lines found;
+    found.kind = x.dtype() == nb::dtype<double>() ? Kind::float64
+                 : x.dtype() == nb::dtype<float>() ? Kind::float32 : of_16_bits_;
+    check_kind(name, x, found.kind);
+    if (x.ndim() < 1 || x.ndim() > output_.ndim()) refuse(name, "has the wrong number of axes");
+    const size_t own = x.ndim() - 1, missing = output_.ndim() - x.ndim();
+    if (ptrdiff_t(x.shape(own)) != length) refuse(name, "has a last axis of the wrong length");
+    found.column = length == 1 ? 1 : ptrdiff_t(x.stride(own));
+    ptrdiff_t length_so_far = 1;  // of the axis last put down, which takes in those that go on with its steps
+    for (size_t axis = output_.ndim() - 1; axis-- > 0;) {
+      const ptrdiff_t wanted = ptrdiff_t(output_.shape(axis));
+      const ptrdiff_t size = axis < missing ? 1 : ptrdiff_t(x.shape(axis - missing));
+      if (size != wanted && size != 1) refuse(name, "has an axis of the wrong length");
+      if (wanted == 1) continue;
+      const ptrdiff_t stride = size == 1 ? 0 : ptrdiff_t(x.stride(axis - missing));
+      if (found.axes && stride == found.strides[0] * length_so_far) {
+        found.lengths[0] = length_so_far *= wanted;
+        continue;
+      }
+      for (int i = found.axes++; i > 0; --i)
+        found.lengths[i] = found.lengths[i - 1], found.strides[i] = found.strides[i - 1];
+      found.lengths[0] = length_so_far = wanted, found.strides[0] = stride;
+    }
+    static char nothing;  // an empty array may have no address
+    found.data = const_cast<char*>(static_cast<const char*>(static_cast<const void*>(x.data())));
+    if (!found.data) found.data = &nothing;
+    return found;
+  }
+
+ private:
+  const Writable& output_;
+  Kind of_16_bits_;
+};
+
+bool is_one_row(const Lines& x, ptrdiff_t columns) {
+  return !x || (x.column == 1 && (x.axes == 0 || (x.axes == 1 && x.strides[0] == columns)));
+}
+
+void around(Around::What what, const Writable& output, const Array& x, const Some& other, const Some& weight,
+            const Some& bias, double eps, Kind of_16_bits) {
+  const bool turns = what == Around::turn_halves || what == Around::turn_neighbours;
+  const Rows rows(output, of_16_bits);
+  Around call;
+  call.what = what, call.eps = eps, call.rows = rows.count, call.columns = rows.columns;
+  if (turns) call.half = weight ? ptrdiff_t(weight->shape(weight->ndim() - 1)) : 0;
+  if (2 * call.half > call.columns || (turns && !(weight && bias))) refuse("cos", "does not fit");
+  if (what == Around::swiglu && !other) refuse("swiglu", "multiplies two arrays");
+  const ptrdiff_t length = turns ? call.half : call.columns;
+  call.x = rows.of("x", x, call.columns), call.other = rows.of("the other array", other, call.columns);
+  call.weight = rows.of("weight", weight, length), call.bias = rows.of("bias", bias, length);
+  call.output = rows.output();
+  for (const Lines* one : {&call.other, &call.weight, &call.bias, &call.output})
+    if (*one && computed(one->kind) != computed(call.x.kind)) refuse("an array", "has the wrong dtype");
+  const bool bends = what == Around::gelu || what == Around::gelu_tanh || what == Around::silu || what == Around::swiglu;
+  if (bends && !weight && !bias && is_one_row(call.x, call.columns) && is_one_row(call.other, call.columns) &&
+      is_one_row(call.output, call.columns))
+    call.columns *= call.rows, call.rows = 1;
+  const Kernels& isa = kernels();
+  const double cost = double(call.rows) * double(call.columns) * 20;  // of a number, about
+  run(isa.around_tasks(call), cost, isa.around_scratch(call), [&](ptrdiff_t task, void* room) { isa.around(call, task, room); });
+}
+
+void linear(const Writable& output, const Array& x, const Array& weight, const Some& bias, Linear::Bend bend) {
+  Linear call;
+  call.bend = bend;
+  if (x.ndim() != 2 || weight.ndim() != 2 || output.ndim() != 2 || (bias && bias->ndim() != 1))
+    refuse("x, weight and the output", "need two axes, bias one");
+  call.rows = ptrdiff_t(x.shape(0)), call.depth = ptrdiff_t(x.shape(1)), call.columns = ptrdiff_t(weight.shape(1));
+  call.kind = x.dtype() == nb::dtype<double>() ? Kind::float64 : Kind::float32;
+  check_kind("x", x, call.kind);
+  check_kind("weight", weight, call.kind);
+  check_kind("the output", output, call.kind);
+  if (bias) check_kind("bias", *bias, call.kind);
+  if (ptrdiff_t(weight.shape(0)) != call.depth || ptrdiff_t(output.shape(0)) != call.rows ||
+      ptrdiff_t(output.shape(1)) != call.columns || (bias && ptrdiff_t(bias->shape(0)) != call.columns))
+    refuse("the shapes", "do not fit");
+  if (!call.rows || !call.columns) return;  // the strides of nothing may be anything
+  const auto steps = [](const auto& a, size_t axis) { return a.shape(axis) < 2 ? 1 : ptrdiff_t(a.stride(axis)); };
+  if (steps(x, 1) != 1 || steps(output, 1) != 1 || (call.rows > 1 && ptrdiff_t(output.stride(0)) != call.columns) ||
+      (bias && steps(*bias, 0) != 1))
+    refuse("the rows of x, bias and the output", "must lie side by side");
+  call.x_row = ptrdiff_t(x.stride(0));
+  call.weight_row = ptrdiff_t(weight.stride(0)), call.weight_column = ptrdiff_t(weight.stride(1));
+  const auto place = [](const auto& a) { return static_cast<const char*>(static_cast<const void*>(a.data())); };
+  call.x = place(x), call.weight = place(weight), call.bias = bias ? place(*bias) : nullptr;
+  call.output = static_cast<char*>(output.data());
+  const Kernels& isa = kernels();
+  const double cost = double(call.rows) * double(call.depth) * double(call.columns);
+  run(isa.linear_tasks(call), cost, isa.linear_scratch(call), [&](ptrdiff_t task, void* room) { isa.linear(call, task, room); });
+}
+
+template <Around::What what> void bend(const Writable& output, const Array& x, const Some& bias, Kind of_16_bits) {
+  around(what, output, x, {}, {}, bias, 0, of_16_bits);
+}
+
+template <Around::What what>
+void norm(const Writable& output, const Array& x, const Some& residual, const Some& weight, const Some& bias,
+          double eps, Kind of_16_bits) {
+  around(what, output, x, residual, weight, bias, eps, of_16_bits);
+}
+
+}  // namespace
+
+// `of_16_bits` says which floats arrays of 16 bits hold, which come as integers.
+void bind_around(nb::module_& m) {
+  const auto is_short = "of_16_bits"_a = Kind::float16;
+  m.def("softmax", [](const Writable& output, const Array& x, Kind of_16_bits) {
+    around(Around::softmax, output, x, {}, {}, {}, 0, of_16_bits);
+  }, "output"_a, "x"_a, is_short);
+  m.def("layer_norm", &norm<Around::layer_norm>, "output"_a, "x"_a, "residual"_a.none(), "weight"_a.none(),
+        "bias"_a.none(), "eps"_a, is_short);
+  m.def("rms_norm", &norm<Around::rms_norm>, "output"_a, "x"_a, "residual"_a.none(), "weight"_a.none(),
+        "bias"_a.none(), "eps"_a, is_short);
+  m.def("gelu", &bend<Around::gelu>, "output"_a, "x"_a, "bias"_a.none(), is_short);
+  m.def("gelu_tanh", &bend<Around::gelu_tanh>, "output"_a, "x"_a, "bias"_a.none(), is_short);
+  m.def("silu", &bend<Around::silu>, "output"_a, "x"_a, "bias"_a.none(), is_short);
+  m.def("swiglu", [](const Writable& output, const Array& gate, const Array& up, const Some& gate_bias,
+                     const Some& up_bias, Kind of_16_bits) {
+    around(Around::swiglu, output, gate, up, up_bias, gate_bias, 0, of_16_bits);
+  }, "output"_a, "gate"_a, "up"_a, "gate_bias"_a.none(), "up_bias"_a.none(), is_short);
+  m.def("rotate", [](const Writable& output, const Array& x, const Array& cos, const Array& sin, bool interleaved,
+                     Kind of_16_bits) {
+    around(interleaved ? Around::turn_neighbours : Around::turn_halves, output, x, {}, cos, sin, 0, of_16_bits);
+  }, "output"_a, "x"_a, "cos"_a, "sin"_a, "interleaved"_a, is_short);
+  nb::enum_<Linear::Bend>(m, "Bend")
+      .value("straight", Linear::straight)
+      .value("gelu", Linear::gelu)
+      .value("gelu_tanh", Linear::gelu_tanh)
+      .value("silu", Linear::silu);
+  m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "bend"_a = Linear::straight);
+}
+
+}  // namespace regard
