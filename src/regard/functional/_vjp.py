@@ -190,7 +190,7 @@ def _like(p: Problem, gradient: Array | None, given: object) -> Array | None:
     """Return a gradient in the shape and, for floats, the dtype of what it belongs to."""
     if gradient is None:
         return None
-    if all(getattr(given, what, None) == getattr(gradient, what) for what in ("shape", "dtype")):
+    if isinstance(given, type(gradient)) and (given.shape, given.dtype) == (gradient.shape, gradient.dtype):
         return gradient
     array = p.grid.beside(as_array(getattr(given, "parameter", given), "input"))
     dtype = array.dtype if is_floating(array) else gradient.dtype
