@@ -58,10 +58,14 @@ def test_an_edit_of_one_head_changes_what_follows_and_nothing_before(block, x):
         return weights
 
     plain, edited = traced(block, x), traced(block, x, edit={"blocks.0.attn.weights": without_head_1})
-    assert np.array_equal(plain["blocks.0.attn.scores"], edited["blocks.0.attn.scores"])
+    # An edit of the map takes the formula, where looking may have taken the kernel: equal up to rounding.
+    np.testing.assert_allclose(plain["blocks.0.attn.scores"], edited["blocks.0.attn.scores"], rtol=1e-5, atol=1e-6)
     assert (edited["blocks.0.attn.weights"][:, 1] == 0).all()
     assert (edited["blocks.0.attn.context"][:, 1] == 0).all()
-    assert np.array_equal(plain["blocks.0.attn.context"][:, [0, 2]], edited["blocks.0.attn.context"][:, [0, 2]])
+    kept = (slice(None), [0, 2])
+    np.testing.assert_allclose(
+        plain["blocks.0.attn.context"][kept], edited["blocks.0.attn.context"][kept], rtol=1e-5, atol=1e-6
+    )
     assert not np.array_equal(plain["blocks.0.output"], edited["blocks.0.output"])
 
 

@@ -19,8 +19,7 @@ def test_weights_are_those_of_the_array_before_and_after_a_file(tmp_path):
         _, weights, _ = reference(case)
         arrays, maps = Trace(), Trace(maps=True)
         plain = attention(case.q, case.k, case.v, **case.options, trace=arrays)
-        looked_at = attention(case.q, case.k, case.v, **case.options, trace=maps)
-        np.testing.assert_allclose(looked_at, plain, rtol=1e-10, atol=1e-12)
+        assert np.array_equal(attention(case.q, case.k, case.v, **case.options, trace=maps), plain)
         assert maps.names() == ("weights", "context")
         assert maps.axes("weights") == arrays.axes("weights")
         maps.save(tmp_path / "maps.safetensors")
@@ -40,7 +39,8 @@ def test_a_long_text_stays_on_its_path(rng):
     q = k = v = rng.standard_normal((4096, 4)).astype(np.float32)
     maps = Trace(maps=True)
     assert explain_plan(q, k, v, trace=maps).path == explain_plan(q, k, v).path == PATHS[-1]
-    assert explain_plan(q, k, v, trace=Trace()).path == "direct"
+    assert explain_plan(q, k, v, trace=Trace()).path == ("native" if "native" in PATHS else "direct")
+    assert explain_plan(q, k, v, trace=Trace(edit={"weights": np.copy})).path == "direct"
     assert np.array_equal(attention(q, k, v, trace=maps), attention(q, k, v))  # looking never changes the answer
     assert maps.map().nbytes < 1e6
     np.testing.assert_allclose(maps.map()[4000].sum(), 1, atol=1e-6)

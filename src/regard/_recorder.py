@@ -26,6 +26,9 @@ class Recorder(Protocol):
     def wants(self, name: str) -> bool:
         """Tell whether a tap called `name` in this scope would be kept or edited."""
 
+    def edits(self, name: str) -> bool:
+        """Tell whether a tap called `name` in this scope would be edited, so that what comes next depends on it."""
+
     def keep_attention(self, problem: Any) -> None:
         """Take note of a call of attention: its queries, keys and rules, from which any weight can be had again."""
 
@@ -50,6 +53,10 @@ class Silent:
         return nullcontext()
 
     def wants(self, name: str) -> bool:  # noqa: ARG002
+        """Return False."""
+        return False
+
+    def edits(self, name: str) -> bool:  # noqa: ARG002
         """Return False."""
         return False
 

@@ -132,6 +132,10 @@ class Trace:
         full = self._prefix + name
         return self._is_kept(full) or self._is_edited(full)
 
+    def edits(self, name: str) -> bool:
+        """Tell whether a tap called `name` in this scope would be edited."""
+        return self._is_edited(self._prefix + name)
+
     def keep_attention(self, problem: Any) -> None:
         """Take note of a call of attention: its queries, keys and rules, from which any weight can be had again."""
         name = self._prefix + "weights"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -85,8 +86,8 @@ def attention(
         the speed of the machine, or raises with the reason where it cannot. `explain_plan` says what auto takes.
     trace : Recorder
         Gets ``scores``, ``capped`` (where there is a softcap), ``biased`` (where a bias or a mask is), ``weights``,
-        ``dropped`` (where there is a dropout) and ``context``. Where it wants one of those that hold the whole map,
-        the path is the direct one; `Trace(maps=True)` does not.
+        ``dropped`` (where there is a dropout) and ``context``. Where it edits one of those that hold the whole map, or
+        wants one and there is no kernel, the path is the direct one; `Trace(maps=True)` does not.
 
     Returns
     -------
@@ -127,11 +128,30 @@ def attention(
     if path == "native":
         context = attend_natively(p, p.dtype if trace is SILENT else p.work)
         trace.keep_attention(p)
+        _record_whole_maps(p, trace)
     else:
         p = p.computed()
         trace.keep_attention(p)
         context = _direct(p, trace) if path == "direct" else blocked(p)[0]
     return p.grid.xp.astype(trace("context", context, "... H T Dv"), p.dtype, copy=False)
+
+
+def _record_whole_maps(p: Problem, trace: Recorder) -> None:
+    """Give a recorder the maps that it wants, which the kernel did not hold: looking changes nothing."""
+    if trace is SILENT:
+        return
+    exact = replace(p.computed(), dtype=p.work, v=None, dropout=None)
+    stages: dict[Stage, bool] = {
+        "scores": True,
+        "capped": p.softcap is not None,
+        "biased": p.bias is not None or p.mask is not None,
+        "weights": True,
+    }
+    for stage, is_there in stages.items():
+        if is_there and trace.wants(stage):
+            trace(stage, tile_of(exact, None, None, stage), "... H T S")
+    if p.dropout is not None and trace.wants("dropped"):
+        trace("dropped", tile_of(replace(exact, dropout=p.dropout), None, None), "... H T S")
 
 
 def _direct(p: Problem, trace: Recorder) -> Array:

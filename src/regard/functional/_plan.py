@@ -93,20 +93,25 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = SILENT, **op
 def path_of(p: Problem, trace: Recorder = SILENT) -> tuple[str, str]:
     """Return ``"native"``, ``"direct"`` or ``"blocked"``, and why."""
     whole = any(trace.wants(name) for name in WHOLE_MAPS)
-    if p.implementation in ("native", "blocked") and whole:
+    edited = whole and any(trace.edits(name) for name in WHOLE_MAPS)
+    if p.implementation == "blocked" and whole:
         raise RegardError(
-            f"the {p.implementation} path has no whole map to record or edit; leave implementation to auto, "
+            "the blocked path has no whole map to record or edit; leave implementation to auto, "
             "or record with Trace(maps=True)"
         )
+    if p.implementation == "native" and edited:
+        raise RegardError("the native path has no whole map to edit; leave implementation to auto")
     against = reason_against(p) if p.implementation in ("auto", "native") else None
     if p.implementation == "native" and against is not None:
         raise RegardError(f"implementation='native' cannot compute this call: {against}; 'auto' takes another path")
     if p.implementation != "auto":
         return p.implementation, "as asked for"
-    if whole:
-        return "direct", "the trace records or edits the whole map"
+    if edited:
+        return "direct", "the trace edits the whole map"
     if against is None:
         return "native", "the compiled kernel knows the call"
+    if whole:
+        return "direct", "the trace records the whole map"
     if p.grid.size <= _DIRECT_CELLS:
         return "direct", f"the map has {p.grid.size:,} cells, at most {_DIRECT_CELLS:,}"
     return "blocked", f"the map has {p.grid.size:,} cells, more than {_DIRECT_CELLS:,}"
