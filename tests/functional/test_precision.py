@@ -50,8 +50,9 @@ def test_error_is_at_most_twice_that_of_the_naive_formula(rng, size, spread, kin
         np.abs(x.astype(np.float64) - truth).max()
         for x in (attention(q, k, v, implementation=path), naive(q, k, v, 1 / 8))
     )
-    # The largest value, rounded: of one number the naive formula may hit the truth by luck.
-    luck = float(ml_dtypes.finfo(dtype).eps) / 2 * float(np.abs(truth).max())
+    # The largest value, rounded; of a few rows the naive formula may hit the truth by luck, and a score rounded once
+    # moves a weight by half a unit of the score.
+    luck = float(ml_dtypes.finfo(dtype).eps) / 2 * float(np.abs(truth).max()) * (1 if queries >= 64 else 1 + spread)
     assert ours <= 2 * theirs + luck
 
 
