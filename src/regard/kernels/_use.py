@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 from regard.kernels._threads import usual_number
@@ -32,4 +33,8 @@ def _loaded() -> tuple[Any, str | None]:
             else f"the compiled kernel of regard cannot be loaded: {error}"
         )
     _native.set_num_threads(usual_number())
+    if "threadpoolctl" in sys.modules:
+        from regard.kernels._threadpoolctl import register
+
+        register()
     return _native, None

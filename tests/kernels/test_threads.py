@@ -1,0 +1,282 @@
+"""Threads: how many, from several Python threads at once, after a fork, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from regard import RegardError, attention, num_threads, set_num_threads
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+
+@pytest.fixture
+def qkv(rng):
+    return [rng.standard_normal((4, 700, 32)).astype(np.float32) for _ in range(3)]
+
+
+def in_a_process(code, **variables):
+    """Run code in a new process; return its output. It has numpy as np, regard, and q, k, v with their attention."""
+    start = """
+        import numpy as np, os, regard, sys, threading, time
+        rng = np.random.default_rng(1)
+        q, k, v = (rng.standard_normal((4, 700, 32)).astype(np.float32) for _ in range(3))
+        def attend(): return regard.attention(q, k, v, causal=True, implementation="native")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(code)],
+        env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_number_is_what_was_set(qkv):
+    for count in (3, 1, 2, np.int64(5)):
+        set_num_threads(count)
+        assert num_threads() == count
+
+
+def test_more_than_there_can_be_are_as_many_as_there_may_be(qkv):
+    set_num_threads(10**9)
+    assert num_threads() == 1024
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "2", None, True, np.ones(2)], ids=str)
+def test_what_is_no_number_of_threads_is_refused_in_one_line(wrong):
+    before = num_threads()
+    with pytest.raises(RegardError, match="the number of threads") as caught:
+        set_num_threads(wrong)
+    assert "\n" not in str(caught.value)
+    assert num_threads() == before
+
+
+@pytest.mark.parametrize(("said", "count"), [("3", 3), ("1", 1), (" 2 ", 2), ("4,2", 4), ("99999", 1024)])
+def test_omp_num_threads_is_asked_at_the_start(said, count):
+    assert in_a_process("print(regard.num_threads())", OMP_NUM_THREADS=said) == f"{count}\n"
+
+
+@pytest.mark.parametrize("said", ["", " "])
+def test_without_it_there_are_as_many_as_processors(said):
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert in_a_process("print(regard.num_threads())", OMP_NUM_THREADS=said) == f"{processors}\n"
+
+
+@pytest.mark.parametrize("said", ["0", "-2", "many", "0,4"])
+def test_what_it_says_wrongly_is_an_error_of_one_line(said):
+    code = """
+        try: attend()
+        except regard.RegardError as error: print(error)
+    """
+    out = in_a_process(code, OMP_NUM_THREADS=said)
+    assert out == f"OMP_NUM_THREADS is {said!r}; it must begin with a number of at least 1\n"
+
+
+def test_several_python_threads_at_once_get_the_right_numbers(qkv):
+    set_num_threads(3)
+    calls = [[x[:, : 700 - 37 * i] for x in qkv] for i in range(6)]
+    expected = [attention(*call, implementation="native").tobytes() for call in calls]
+    right = []
+
+    def ask(i):
+        right.extend(attention(*calls[i], implementation="native").tobytes() == expected[i] for _ in range(15))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 90
+
+
+def test_another_python_thread_runs_meanwhile(rng):
+    """The call takes a while; if it held Python's lock, nothing would be counted between its start and its end."""
+    q, k, v = (rng.standard_normal((12_000, 64)).astype(np.float32) for _ in range(3))
+    set_num_threads(1)
+    stop, counted = threading.Event(), []
+
+    def count():
+        while not stop.is_set():
+            counted.append(time.perf_counter())
+            time.sleep(0.001)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    try:
+        start = time.perf_counter()
+        attention(q, k, v, implementation="native")
+        end = time.perf_counter()
+    finally:
+        stop.set()
+        counter.join()
+    # From 5 % to 95 % of the call, so that what is done in Python before and after it does not count.
+    inside = [t for t in counted if 0.05 < (t - start) / (end - start) < 0.95]
+    assert end - start > 0.05
+    assert len(inside) > 10
+
+
+def test_no_more_threads_are_made_than_were_asked_for():
+    code = """
+        regard.set_num_threads(3)
+        before = len(os.listdir("/proc/self/task"))
+        workers = [threading.Thread(target=lambda: [attend() for _ in range(10)]) for _ in range(8)]
+        [w.start() for w in workers]; [w.join() for w in workers]
+        regard.set_num_threads(2); attend()
+        for _ in range(100):  # a thread that has ended is still listed for a moment
+            more = len(os.listdir("/proc/self/task")) - before
+            if more <= 2: break
+            time.sleep(0.05)
+        print(more)
+    """
+    if not Path("/proc/self/task").is_dir():
+        pytest.skip("this system does not list its threads")
+    assert in_a_process(code) == "2\n"
+
+
+def test_threads_without_work_leave_the_processor_to_others():
+    """A BLAS, or another process, has all processors as soon as a call is over."""
+    code = """
+        regard.set_num_threads(4)
+        attend()
+        start = time.process_time()
+        time.sleep(0.5)
+        print(time.process_time() - start)
+    """
+    assert float(in_a_process(code)) < 0.05
+
+
+@needs_fork
+@pytest.mark.parametrize("before", ["", "attend()", "regard.set_num_threads(2); attend()"])
+def test_a_child_computes_with_threads_of_its_own(before):
+    code = f"""
+        import warnings; warnings.simplefilter("ignore")  # that a process with threads forks is what is asked here
+        regard.set_num_threads(3)
+        {before}
+        pid = os.fork()
+        if pid == 0:
+            found = [attend().tobytes() for _ in range(5)]
+            regard.set_num_threads(1)
+            ok = set(found) == {{attend().tobytes()}}
+            threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 2
+            os._exit(0 if ok and threads > 1 else 1)
+        _, status = os.waitpid(pid, 0)
+        attend()
+        print(os.waitstatus_to_exitcode(status))
+    """
+    assert in_a_process(code) == "0\n"
+
+
+@needs_fork
+def test_a_child_forked_while_another_thread_computes():
+    code = """
+        import warnings; warnings.simplefilter("ignore")
+        regard.set_num_threads(3)
+        expected = attend().tobytes()
+        going = True
+        def work():
+            while going: attend()
+        worker = threading.Thread(target=work); worker.start()
+        codes = []
+        for _ in range(10):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0 if attend().tobytes() == expected else 1)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        going = False; worker.join()
+        print(set(codes))
+    """
+    assert in_a_process(code) == "{0}\n"
+
+
+@needs_fork
+def test_multiprocessing_by_fork():
+    code = """
+        import multiprocessing, warnings; warnings.simplefilter("ignore")
+        expected = attend().tobytes()
+        def work(_): return attend().tobytes() == expected
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            print(all(pool.map(work, range(6))))
+    """
+    assert in_a_process(code) == "True\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", [(8, 30_000, 64), (256, 4, 60_000, 64)], ids=["many queries", "few queries"])
+def test_ctrl_c_ends_a_long_call_and_the_next_works(shape, threads):
+    code = f"""
+        import signal
+        regard.set_num_threads({threads})
+        expected = attend().tobytes()
+        *lead, n, d = {shape}
+        lead, queries = (lead, n) if len(lead) == 1 else (lead[:1], lead[1])
+        qs = np.ones((*lead, queries, d), np.float32)
+        ks = np.broadcast_to(np.ones((n, d), np.float32), (*lead, n, d))
+        start = time.perf_counter()
+        sent = []
+        def send():
+            time.sleep(0.4)
+            sent.append(time.perf_counter())
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=send).start()
+        try:
+            while True: regard.attention(qs, ks, ks, implementation="native")
+        except KeyboardInterrupt:
+            took = time.perf_counter() - sent[0]
+        assert attend().tobytes() == expected
+        print(took)
+    """
+    assert float(in_a_process(code)) < 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
+def test_a_handler_of_the_callers_own_is_called_and_the_call_goes_on():
+    code = """
+        import signal
+        called = []
+        signal.signal(signal.SIGALRM, lambda *_: called.append(time.perf_counter()))
+        x = np.ones((12_000, 64), np.float32)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        out = regard.attention(x, x, x, implementation="native")
+        end = time.perf_counter()
+        print((out == 1).all(), len(called), called[0] < end)
+    """
+    assert in_a_process(code) == "True 1 True\n"
+
+
+def test_threadpoolctl_sees_and_limits_it():
+    code = """
+        import threadpoolctl
+        regard.set_num_threads(3)
+        def ours(): return [x["num_threads"] for x in threadpoolctl.threadpool_info() if x["user_api"] == "regard"]
+        print(ours())
+        with threadpoolctl.threadpool_limits(1):
+            print(ours(), regard.num_threads())
+        with threadpoolctl.threadpool_limits(2, user_api="regard"):
+            print(regard.num_threads())
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+            print(regard.num_threads())
+        print(regard.num_threads())
+    """
+    assert in_a_process(code) == "[3]\n[1] 1\n2\n3\n3\n"
+
+
+def test_nothing_of_it_is_imported_for_its_own_sake():
+    code = """
+        attend()
+        print("threadpoolctl" in sys.modules)
+    """
+    assert in_a_process(code) == "False\n"
+    assert threadpoolctl.__version__
