@@ -78,14 +78,17 @@ def test_every_instruction_set_has_the_gradients_of_the_equations(first, instruc
 
 @pytest.mark.parametrize("first", SEEDS)
 def test_the_error_in_float32_is_that_of_the_equations(first):
-    """At most three times that of NumPy in float32, and where that is luck a few roundings of the largest number."""
+    """At most three times that of NumPy in float32, and where that is luck a few roundings of the largest number.
+
+    Sums over a block go on one number after the other: of 64 roundings as many as their square root, up and down.
+    """
     for seed in range(first, first + 8):
         case = random_case(seed, lengths=LENGTHS, spread=1.0).cast(np.float32)
         wide = case.cast(np.float64)
         ours, theirs = (gradients(case.q, case.k, case.v, path=path, **case.options) for path in ("native", "blocked"))
         d_output = draw(*attention_vjp(case.q, case.k, case.v, **case.options)[0].shape, seed=9).astype(np.float32)
         truth = gradients(wide.q, wide.k, wide.v, d_output.astype(float), path="blocked", **case.options)
-        luck = 8 * np.finfo(np.float32).eps * max(np.abs(exact).max(initial=1) for exact in truth.values())
+        luck = 16 * np.finfo(np.float32).eps * max(np.abs(exact).max(initial=1) for exact in truth.values())
         for name, exact in truth.items():
             off, naive = (np.abs(x[name] - exact).max(initial=0) for x in (ours, theirs))
             assert off <= 3 * naive + luck, (seed, name)

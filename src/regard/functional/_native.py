@@ -62,7 +62,7 @@ def attend_with_sums(p: Problem, dtype: Any) -> tuple[Array, Normaliser]:
 def has_blocks(p: Problem) -> bool:
     """Tell whether the kernel goes through blocks of queries, whose scores are the same numbers whoever looks later."""
     native = kernels.native()
-    return p.grid.queries > native.FEW_ROWS or p.grid.keys <= native.QUERIES
+    return bool(p.grid.queries > native.FEW_ROWS or p.grid.keys <= native.QUERIES)
 
 
 def normaliser_of(p: Problem, highest: np.ndarray, total: np.ndarray) -> Normaliser:
