@@ -175,6 +175,7 @@ def of_onnx_runtime(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # its threads would slow all others
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     feed = {
         name: np.ascontiguousarray(x.swapaxes(1, 2).reshape(shape)) for name, x in zip("qkv", (q, k, v), strict=True)
@@ -340,16 +341,13 @@ def main() -> None:
         f"{machine()}; {THREADS} threads each. {versions('numpy', 'torch', 'jax', 'onnxruntime')}.\n"
         f"The kernel runs on {native.instruction_set()}. Medians of {rounds} rounds that alternate, in brackets the "
         "middle half of the rounds. Made by `nox -s bench`.",
-        forward(rounds, smoke),
-        both_ways(rounds, smoke),
-        options(rounds, smoke),
-        decode(rounds, smoke),
-        short_floats(rounds, smoke),
-        peers(rounds, smoke),
-        memory(smoke),
     ]
+    for part in (forward, both_ways, options, decode, short_floats, peers):
+        parts.append(part(rounds, smoke))
+        print(parts[-1], flush=True)
+    parts.append(memory(smoke))
     text = "\n\n".join(parts) + "\n"
-    print(text)
+    print(parts[-1])
     if not smoke:
         RESULTS.write_text(text, encoding="utf-8")
 

@@ -191,20 +191,17 @@ void write_transposed(const T* from, ptrdiff_t rows, ptrdiff_t width, const Oper
 // Whether all numbers are finite.
 template <class T> bool is_finite(Matrix<T> x, ptrdiff_t rows, ptrdiff_t columns) {
   bool finite = true;
+  V<T> zeros = {};
   for (ptrdiff_t i = 0; i < rows; ++i) {
     const T* row = x.data + i * x.row;
     ptrdiff_t j = 0;
-    if (x.column == 1) {
-      V<T> zeros = {};
-      for (; j + LANES<T> <= columns; j += LANES<T>) {
-        const V<T> some = load<T>(row + j);
-        zeros += some - some;  // 0, or NaN for what is not finite
-      }
-      finite &= !any(zeros != 0);
+    for (; x.column == 1 && j + LANES<T> <= columns; j += LANES<T>) {
+      const V<T> some = load<T>(row + j);
+      zeros += some - some;  // 0, or NaN for what is not finite
     }
     for (; j < columns; ++j) finite &= row[j * x.column] - row[j * x.column] == 0;
   }
-  return finite;
+  return finite && !any(zeros != 0);
 }
 
 // Numbers of scratch memory, handed out one piece behind the other, each on a line of the cache. With no memory it

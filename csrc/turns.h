@@ -9,6 +9,6 @@ namespace regard {
 // Wait until it is the turn of `mine`, or until all is given up. (In threads.cpp.)
 void wait_for_turn(const int32_t* turn, int32_t mine, const bool* given_up);
 
-inline void next_turn(int32_t* turn, int32_t mine) { __atomic_store_n(turn, mine + 1, __ATOMIC_RELEASE); }
+static inline void next_turn(int32_t* turn, int32_t mine) { __atomic_store_n(turn, mine + 1, __ATOMIC_RELEASE); }
 
 }  // namespace regard
