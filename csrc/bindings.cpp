@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <initializer_list>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -64,6 +65,11 @@ class Operands {
 
   ptrdiff_t count() const { return count_; }
   const Shape& heads() const { return heads_; }
+  size_t room() const {  // bytes
+    size_t numbers = 0;
+    for (const Rooms::Room& room : rooms_) numbers += room.second;
+    return numbers * sizeof(float);
+  }
   float* room(size_t numbers) { return rooms_.emplace_back(Rooms::take(numbers)).first.get(); }
 
   // `x` holds for each head a matrix, rows x columns, or with trailing = 1 a row. An axis of length 1 repeats, as do
@@ -121,6 +127,12 @@ class Operands {
   std::vector<Array> kept_;  // what the operands point into stays while they are there
 };
 
+// Complain unless each has a number for each row, one behind the other.
+void side_by_side(std::initializer_list<const Operand*> of_rows, ptrdiff_t rows) {
+  for (const Operand* x : of_rows)
+    if (*x && rows > 1 && x->row != 1) refuse("what is known of each row", "must lie side by side");
+}
+
 // How many consecutive heads have the same keys and values.
 ptrdiff_t sharing(const Attention& a) {
   const auto same = [&](ptrdiff_t one, ptrdiff_t other) {
@@ -138,12 +150,9 @@ ptrdiff_t sharing(const Attention& a) {
 Operand widened(Operands& operands, const char* name, const Array& x, Kind kind, ptrdiff_t rows, ptrdiff_t columns) {
   constexpr ptrdiff_t SOME = 256;  // rows of a task
   Shape own;
-  size_t numbers = 1;
-  for (size_t axis = 0; axis < x.ndim(); ++axis) {
-    numbers *= x.shape(axis);
-    if (axis + 2 < x.ndim()) own.push_back(ptrdiff_t(x.shape(axis)));
-  }
+  for (size_t axis = 0; axis + 2 < x.ndim(); ++axis) own.push_back(ptrdiff_t(x.shape(axis)));
   Operands single(own);
+  const size_t numbers = size_t(single.count() * rows * columns);
   const Operand from = single.of(name, Some(x), kind, 2, rows, columns);
   float* to = operands.room(numbers);
   const ptrdiff_t chunks = blocks_of(rows, SOME);
@@ -185,6 +194,7 @@ Call call_of(Shape heads, Kind kind, Array q, Array k, Some v, double scale, dou
   a.mask = of("mask", mask, Kind::boolean, 2, a.queries, a.keys);
   a.bias = of("bias", bias, wide, 2, a.queries, a.keys);
   a.diagonal = of("diagonal", diagonal, wide, 1, a.queries + a.keys - 1 + QUERIES, 0);
+  if (a.diagonal && a.diagonal.row != 1) refuse("diagonal", "must have its numbers side by side");
   a.sinks = of("sinks", sinks, wide, 0, 0, 0);
   a.sharing = sharing(a);
   if ((kind == Kind::float16 || kind == Kind::bfloat16) && !is_few(a)) {
@@ -211,6 +221,7 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   a.output = call.operands.of("output", output, rounded ? a.q.kind : wide, 2, a.queries, a.value_features);
   a.highest = call.operands.of("highest", highest, wide, 1, a.queries, 0);
   a.total = call.operands.of("total", total, Kind::float64, 1, a.queries, 0);
+  side_by_side({&a.highest, &a.total}, a.queries);
   if (bool(a.output) != bool(a.v) || bool(a.highest) != bool(a.total)) refuse("the output", "does not fit");
   const Kernels& isa = kernels();
   const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.features + a.value_features + 20);
@@ -223,6 +234,15 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   run(a.heads / a.sharing * few_chunks(a), cost, isa.few_scratch(a), [&](ptrdiff_t task, void* room) { isa.few(a, task, room); });
   run(a.heads * a.queries, double(a.heads * a.queries) * double(few_chunks(a) * a.value_features), 0, [&](ptrdiff_t task, void*) { isa.few_together(a, task); });
   a.partials = nullptr;
+}
+
+// Bytes beside the inputs and the output that the forward pass takes, on all threads.
+size_t forward_memory(const Call& call) {
+  const Attention& a = call.attention;
+  const Kernels& isa = kernels();
+  const size_t threads = size_t(num_threads());
+  if (is_few(a)) return threads * isa.few_scratch(a) + isa.few_partials(a);
+  return threads * isa.forward_scratch(a) + call.operands.room();
 }
 
 // The gradients; false where something that was read is not finite, and the gradients hold nothing.
@@ -251,6 +271,7 @@ bool backward(const Call& call, Array d_output, Array output, Array highest, Arr
   a.highest = given("highest", highest, wide, 1, 0);
   a.total = given("total", total, Kind::float64, 1, 0);
   b.row_sums = wanted("row_sums", row_sums, 1, a.queries, 1);
+  side_by_side({&a.highest, &a.total, &b.row_sums}, a.queries);
   b.d_q = wanted("d_q", d_q, 2, a.queries, a.features);
   b.d_k = wanted("d_k", d_k, 2, a.keys, a.features);
   b.d_v = wanted("d_v", d_v, 2, a.keys, a.value_features);
@@ -409,7 +430,8 @@ NB_MODULE(_native, m) {
   m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "row_sums"_a, "d_q"_a,
         "d_k"_a, "d_v"_a, "d_bias"_a.none() = nb::none(), "d_of_keys"_a.none() = nb::none(),
         "d_of_queries"_a.none() = nb::none(), "d_diagonal"_a.none() = nb::none());
-  m.def("forward_scratch", [](const Call& call) { return kernels().forward_scratch(call.attention); }, "call"_a);
+  m.def("is_few", [](const Call& call) { return is_few(call.attention); }, "call"_a);
+  m.def("forward_memory", &forward_memory, "call"_a);
   m.def("look_sums", &look_sums, "call"_a, "highest"_a, "total"_a);
   m.def("look_tile", &look_tile, "call"_a, "stage"_a, "keys"_a, "tile"_a, "highest"_a.none() = nb::none(),
         "total"_a.none() = nb::none());
@@ -428,4 +450,5 @@ NB_MODULE(_native, m) {
   m.attr("QUERIES") = QUERIES;
   m.attr("KEYS") = KEYS;
   m.attr("FEW_ROWS") = FEW_ROWS;
+  m.attr("FEW_KEYS") = FEW_KEYS;
 }

@@ -66,7 +66,7 @@ void around(Around::What what, const Writable& output, const Array& x, const Som
   const Rows rows(output, of_16_bits);
   Around call;
   call.what = what, call.eps = eps, call.rows = rows.count, call.columns = rows.columns;
-  if (turns) call.half = weight ? ptrdiff_t(weight->shape(weight->ndim() - 1)) : 0;
+  if (turns) call.half = weight && weight->ndim() ? ptrdiff_t(weight->shape(weight->ndim() - 1)) : 0;
   if (2 * call.half > call.columns || (turns && !(weight && bias))) refuse("cos", "does not fit");
   if (what == Around::swiglu && !other) refuse("swiglu", "multiplies two arrays");
   const ptrdiff_t length = turns ? call.half : call.columns;

@@ -9,10 +9,13 @@ template <class T> class Cells {
  public:
   Cells(const Attention& call, ptrdiff_t head) : call_(call), head_(head) {}
 
+  // The keys that query i may see, as far as the mask and the bias let it: first <= j < last.
+  ptrdiff_t first(ptrdiff_t i) const { return call_.first ? at<int32_t>(call_.first, i, 0) : 0; }
+  ptrdiff_t last(ptrdiff_t i) const { return call_.last ? at<int32_t>(call_.last, i, 0) : call_.keys; }
+
   // Whether query i may look at key j.
   bool sees(ptrdiff_t i, ptrdiff_t j) const {
-    if (call_.first && j < at<int32_t>(call_.first, i, 0)) return false;
-    if (call_.last && j >= at<int32_t>(call_.last, i, 0)) return false;
+    if (j < first(i) || j >= last(i)) return false;
     if (call_.mask && !at<uint8_t>(call_.mask, i, j)) return false;
     return !call_.bias || at<T>(call_.bias, i, j) != -INFINITE<T>;
   }

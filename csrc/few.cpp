@@ -73,6 +73,11 @@ template <class T> struct Partial {
     highest = static_cast<T*>(call.partials) + ((group * few_chunks(call) + chunk) * rows + row) * width;
     total = highest + 1, sums = highest + 2;
   }
+
+  void clear(ptrdiff_t width) {  // nothing is seen
+    *highest = -INFINITE<T>, *total = 0;
+    for (ptrdiff_t f = 0; f < width; ++f) sums[f] = 0;
+  }
 };
 
 template <class T> class Chunk {
@@ -87,8 +92,14 @@ template <class T> class Chunk {
         scores_(scratch.take<T>(FEW_ROWS * STEP)) {}
 
   void attend(ptrdiff_t group, ptrdiff_t chunk) {
-    const ptrdiff_t rows = few_rows(call_), head = group * call_.sharing, start = chunk * FEW_KEYS;
-    const ptrdiff_t count = smaller<ptrdiff_t>(FEW_KEYS, call_.keys - start);
+    const ptrdiff_t rows = few_rows(call_), head = group * call_.sharing;
+    ptrdiff_t start = chunk * FEW_KEYS, end = smaller(start + FEW_KEYS, call_.keys);
+    leave_out_unseen(head, rows, start, end);
+    const ptrdiff_t count = end - start;
+    if (count <= 0) {
+      for (ptrdiff_t r = 0; r < rows; ++r) Partial<T>(call_, group, chunk, r).clear(value_width_);
+      return;
+    }
     score(head, rows, start, count);
     for (ptrdiff_t r = 0; r < rows; ++r) weigh(head, r, start, count, Partial<T>(call_, group, chunk, r));
     if (!call_.v) return;
@@ -103,6 +114,24 @@ template <class T> class Chunk {
  private:
   ptrdiff_t head_of(ptrdiff_t head, ptrdiff_t row) const { return head + row / call_.queries; }
   ptrdiff_t query_of(ptrdiff_t row) const { return row % call_.queries; }
+
+  // Make start <= j < end as short as it can be: what no row sees is not read.
+  void leave_out_unseen(ptrdiff_t head, ptrdiff_t rows, ptrdiff_t& start, ptrdiff_t& end) const {
+    ptrdiff_t first = call_.keys, last = 0;
+    for (ptrdiff_t r = 0; r < rows; ++r) {
+      const Cells<T> cells(call_, head_of(head, r));
+      first = smaller(first, cells.first(query_of(r))), last = larger(last, cells.last(query_of(r)));
+    }
+    start = larger(start, first), end = smaller(end, last);
+    const auto seen = [&](ptrdiff_t j) {
+      for (ptrdiff_t r = 0; r < rows; ++r)
+        if (Cells<T>(call_, head_of(head, r)).sees(query_of(r), j)) return true;
+      return false;
+    };
+    if (!call_.mask) return;
+    while (start < end && !seen(start)) ++start;
+    while (start < end && !seen(end - 1)) --end;
+  }
 
   void score(ptrdiff_t head, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count) {
     for (ptrdiff_t r = 0; r < rows; ++r) {

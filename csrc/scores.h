@@ -127,9 +127,9 @@ template <class T> class Scores {
     uint8_t all = 1, some = 0;
     for (ptrdiff_t i = 0; i < (call_.mask.row == 0 ? 1 : count_) && all >= some; ++i, mask += call_.mask.row) {
       if (column == 1)
-        for (ptrdiff_t j = 0; j < count; ++j) all &= mask[j], some |= mask[j];
+        for (ptrdiff_t j = 0; j < count; ++j) all &= mask[j] != 0, some |= mask[j] != 0;
       else
-        for (ptrdiff_t j = 0; j < count; ++j) all &= mask[j * column], some |= mask[j * column];
+        for (ptrdiff_t j = 0; j < count; ++j) all &= mask[j * column] != 0, some |= mask[j * column] != 0;
     }
     return all ? Cover::all : some ? Cover::some : Cover::none;
   }

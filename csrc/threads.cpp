@@ -11,6 +11,7 @@
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -40,6 +41,13 @@ struct Free {
 // Memory of one thread, kept from call to call while it is small.
 class Memory {
  public:
+  Memory() = default;
+  Memory(Memory&& other) noexcept { swap(other); }
+  Memory& operator=(Memory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
   void* of(size_t bytes) {
     bytes = (bytes + 63) / 64 * 64;
     if (bytes > size_) {
@@ -50,7 +58,20 @@ class Memory {
     return memory_.get();
   }
 
+  void shrink() {
+    if (size_ <= SMALL) return;
+    memory_.reset();
+    size_ = 0;
+  }
+
  private:
+  static constexpr size_t SMALL = size_t(1) << 24;
+
+  void swap(Memory& other) {
+    std::swap(memory_, other.memory_);
+    std::swap(size_, other.size_);
+  }
+
   std::unique_ptr<void, Free> memory_;
   size_t size_ = 0;
 };
@@ -101,7 +122,10 @@ class Pool {
       std::lock_guard lock(mutex_);
       job_ = nullptr;
     }
-    while (working_.load(std::memory_order_acquire) != 0) pause();
+    for (int tries = 0; working_.load(std::memory_order_acquire) != 0; ++tries) {
+      if (tries < 1000) pause();
+      else std::this_thread::yield();  // a helper may need this processor
+    }
   }
 
  private:
@@ -128,6 +152,7 @@ class Pool {
       }
       if (!job) continue;
       job->take_part(memory, [] { return false; });
+      memory.shrink();
       working_.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -175,7 +200,12 @@ __attribute__((visibility("default"))) void regard_set_num_threads(int count) { 
 
 bool parallel(ptrdiff_t tasks, int most_threads, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
               const std::function<bool()>& stop) {
-  static thread_local Memory mine;
+  // Whoever is asked whether to stop may call us again, on this thread: such a call has memory of its own, and no helpers.
+  static thread_local Memory kept;
+  static thread_local bool inside = false;
+  const bool outermost = !inside;
+  Memory mine = std::move(kept);
+  inside = true;
   Job job;
   job.tasks = tasks, job.scratch = scratch, job.work = &work;
   auto asked = Clock::now();
@@ -187,9 +217,12 @@ bool parallel(ptrdiff_t tasks, int most_threads, size_t scratch, const std::func
   };
   const auto helpers = std::min<ptrdiff_t>(std::min(num_threads(), most_threads), tasks) - 1;
   std::unique_lock<std::mutex> lock;
-  if (helpers > 0) lock = std::unique_lock(pool().busy, std::try_to_lock);
+  if (helpers > 0 && outermost) lock = std::unique_lock(pool().busy, std::try_to_lock);
   if (lock) the_pool.load()->run(job, unsigned(helpers), mine, ask);
   else job.take_part(mine, ask);
+  mine.shrink();
+  kept = std::move(mine);
+  inside = !outermost;
   if (job.out_of_memory) throw std::bad_alloc();
   return !job.stopped;
 }

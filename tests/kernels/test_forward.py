@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from attention_cases import Case, t5_bucket
-from regard import attention, attention_partial, kernels
-from regard.functional import ALiBi, Dense, RelativePositions, Segments
+from regard import Trace, attention, attention_partial, attention_weights, explain_plan, kernels
+from regard.functional import ALiBi, Bias, Dense, Mask, RelativePositions, Segments
+from regard.functional._mask import Intervals
 
 ISAS = kernels.native().instruction_sets() if kernels.native() else []
 QUERIES = (1, 2, 3, 7, 8, 9, 15, 17, 31, 33, 63, 64, 65, 127, 128, 129, 193)
@@ -361,3 +362,71 @@ def test_the_module_refuses_what_does_not_fit():
     frozen_output = frozen(ones)
     with pytest.raises(TypeError):
         native.forward(call(), frozen_output, None, None)
+
+
+def test_any_byte_but_0_lets_a_query_look(rng):
+    q, k, v = rng.standard_normal((3, 16, 8))
+    for allowed in (0x01, 0x80, 0xFF):
+        mask = np.zeros((16, 16), np.uint8)
+        mask[0], mask[3, 5] = allowed, allowed
+        ours = attention(q, k, v, mask=mask.view(bool), implementation="native")
+        theirs = attention(q, k, v, mask=mask != 0, implementation="direct")
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+class FarIntervals(Mask):
+    """A rule of one's own whose intervals end far outside the keys, as they may."""
+
+    def allows(self, grid, rows, cols):
+        return grid.cols(cols) >= 2
+
+    def intervals(self, grid):
+        return Intervals(np.full(1, 2), np.full(1, 2**40))
+
+
+class OneForAll(Bias):
+    """A rule by distance whose tile broadcasts."""
+
+    parameter = np.array([0.5])
+    by_distance = True
+    hides = False
+
+    def tile(self, grid, rows, cols):
+        return np.full((1, 1), 0.5)
+
+
+@pytest.mark.parametrize("queries", [3, 70])
+def test_rules_of_ones_own_may_be_far_and_may_broadcast(rng, queries):
+    q, k, v = (rng.standard_normal((n, 8)) for n in (queries, 130, 130))
+    for options in ({"mask": FarIntervals()}, {"bias": OneForAll()}):
+        ours, theirs = (attention(q, k, v, **options, implementation=path) for path in ("native", "direct"))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_few_queries_see_what_their_intervals_and_mask_let_them(rng):
+    q, k, v = rng.standard_normal((4, 2, 8)), rng.standard_normal((2, 1700, 8)), rng.standard_normal((2, 1700, 8))
+    mask = np.zeros(1700, bool)
+    mask[[600, 1200]] = True
+    for options in (
+        {"key_lengths": 3}, {"key_lengths": 0}, {"causal": True, "window": (40, 0)}, {"mask": mask},
+        {"mask": mask, "causal": True, "window": (550, 0)}, {"mask": ~mask, "key_lengths": 1000},
+    ):  # fmt: skip
+        ours, theirs = (attention(q, k, v, **options, implementation=path) for path in ("native", "direct"))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_the_plan_of_few_queries_is_in_chunks_of_keys(rng):
+    q, k = np.zeros((32, 1, 64), np.float32), np.zeros((8, 4096, 64), np.float32)
+    plan = explain_plan(q, k, k)
+    assert (plan.path, plan.rows, plan.cols, plan.blocks["full"]) == ("native", 1, 512, 8)
+    short = explain_plan(*(np.zeros((1, 4096, 64), np.float16) for _ in range(3)))
+    assert short.memory > 2 * 4096 * 64 * 4  # keys and values, widened
+
+
+def test_attention_weights_tells_a_recorder_what_it_tells_without_the_kernel(rng):
+    q, k = rng.standard_normal((2, 5, 4))
+    for path in ("native", "direct"):
+        trace = Trace()
+        weights = attention_weights(q, k, causal=True, trace=trace, implementation=path)
+        assert trace.names() == ("scores", "biased", "weights")
+        np.testing.assert_array_equal(trace["weights"], weights)

@@ -280,3 +280,27 @@ def test_nothing_of_it_is_imported_for_its_own_sake():
     """
     assert in_a_process(code) == "False\n"
     assert threadpoolctl.__version__
+
+
+def test_a_signal_handler_may_call_the_kernel_while_it_is_called():
+    """Its call has memory of its own: the outer one goes on with what it had."""
+    code = """
+import signal
+import numpy as np
+import regard
+
+inner = np.zeros((16, 4096), np.float32)
+seen = []
+signal.signal(signal.SIGALRM, lambda *_: seen.append(regard.attention(inner, inner, inner, implementation="native")))
+outer = np.ones((1, 2400, 256), np.float32)
+regard.attention(outer[:, :99], outer[:, :99], outer[:, :99], implementation="native")  # all is imported
+signal.setitimer(signal.ITIMER_REAL, 0.003, 0.05)
+while not seen:
+    found = regard.attention(outer, outer, outer, implementation="native")
+assert abs(found - 1).max() < 1e-5
+"""
+    for threads in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": threads}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr

@@ -234,6 +234,8 @@ def attention_weights(
     if rows is None and cols is None and for_kernel(p, trace) is None:
         part = _weights(p, trace)[0] if stage == "weights" else getattr(score(p, trace=trace), stage)
         return p.grid.xp.astype(part, p.dtype, copy=False)
+    if rows is None and cols is None and trace is not SILENT:
+        _record_whole_maps(p, trace)
     return tile_of(p, rows, cols, stage)
 
 

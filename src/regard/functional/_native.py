@@ -213,7 +213,7 @@ def rules_of(p: Problem) -> Rules:
         else:
             others.append(rule)
     if intervals is not None:
-        intervals = Intervals(*(x.astype(np.int32) for x in intervals))  # positions are at most FARTHEST
+        intervals = Intervals(*(np.clip(x, 0, p.grid.keys).astype(np.int32) for x in intervals))
     bias = diagonal = other_bias = None
     if isinstance(p.bias, DenseBias):
         bias = _bias_numbers(p, p.bias.parameter)
@@ -268,8 +268,9 @@ def _diagonal(p: Problem, bias: Bias) -> np.ndarray:
     grid = p.grid
     if not grid.queries or not grid.keys:
         return np.zeros(max(0, grid.queries + grid.keys - 1 + _queries_of_block()), _numbers(p))
-    row = _bias_numbers(p, bias.tile(grid, slice(0, 1), EVERY))[..., 0, ::-1]
-    column = _bias_numbers(p, bias.tile(grid, EVERY, slice(0, 1)))[..., 1:, 0]
+    row, column = (_bias_numbers(p, bias.tile(grid, *at)) for at in ((slice(0, 1), EVERY), (EVERY, slice(0, 1))))
+    row = np.broadcast_to(row, (*row.shape[:-2], 1, grid.keys))[..., 0, ::-1]
+    column = np.broadcast_to(column, (*column.shape[:-2], grid.queries, 1))[..., 1:, 0]
     beyond = np.zeros((*row.shape[:-1], _queries_of_block()), row.dtype)
     return np.concatenate([row, column, beyond], axis=-1)
 

@@ -118,14 +118,14 @@ def path_of(p: Problem, trace: Recorder = SILENT) -> tuple[str, str]:
 
 
 def _native_plan(p: Problem, reason: str) -> Plan:
-    """Return the plan of the kernel, which goes from the first key that one of 64 queries sees to the last."""
-    native = kernels.native()
-    rows, cols = min(native.QUERIES, max(p.grid.queries, 1)), min(native.KEYS, max(p.grid.keys, 1))
-    rules = rules_of(p)
-    counts = rules.blocks(native.QUERIES, native.KEYS)
+    """Return the plan of the kernel, which goes from the first key that one of its queries sees to the last."""
+    native, rules = kernels.native(), rules_of(p)
     call = call_of(p, rules, rules.spans(slice(0, p.grid.queries))[0])
-    memory = native.forward_scratch(call) * native.num_threads() + rules.memory
-    return Plan("native", reason, rows, cols, counts, memory, native.instruction_set())
+    few = native.is_few(call)
+    rows, cols = (p.grid.queries, native.FEW_KEYS) if few else (native.QUERIES, native.KEYS)
+    rows, cols = (max(1, min(size, n)) for size, n in zip((rows, cols), p.grid.shape[-2:], strict=True))
+    memory = native.forward_memory(call) + rules.memory
+    return Plan("native", reason, rows, cols, rules.blocks(rows, cols), memory, native.instruction_set())
 
 
 def block_sizes(p: Problem) -> tuple[int, int]:
