@@ -297,6 +297,7 @@ regard.attention(outer[:, :99], outer[:, :99], outer[:, :99], implementation="na
 signal.setitimer(signal.ITIMER_REAL, 0.003, 0.05)
 while not seen:
     found = regard.attention(outer, outer, outer, implementation="native")
+signal.setitimer(signal.ITIMER_REAL, 0)
 assert abs(found - 1).max() < 1e-5
 """
     for threads in ("1", "2"):
