@@ -200,7 +200,8 @@ def options(rounds: int, smoke: bool) -> str:
     ids = np.arange(length) // (length // 4)
     calls: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "causal, lse too": ({"causal": True}, {"causal": True}),
-        "bias, n × n, of every head": ({"bias": draw(length, length)}, {}),
+        "bias, n × n, one for all heads": ({"bias": draw(length, length)}, {}),
+        "bias, n × n of each head": ({"bias": draw(HEADS, length, length)}, {}),
         "bias, one number for each key": ({"bias": draw(1, length)}, {}),
         "ALiBi": ({"bias": ALiBi(alibi_slopes(HEADS))}, {}),
         "mask, n × n": ({"mask": np.ones((length, length), bool)}, {}),

@@ -22,7 +22,7 @@ struct Operand {
   ptrdiff_t row = 0, column = 0;
   Kind kind = Kind::float32;
 
-  explicit operator bool() const { return data != nullptr; }
+  explicit __attribute__((always_inline)) operator bool() const { return data != nullptr; }
 };
 
 // One call of attention. What is not there has no data.
@@ -117,7 +117,7 @@ struct Lines {
   ptrdiff_t column = 1;
   Kind kind = Kind::float32;
 
-  explicit operator bool() const { return data != nullptr; }
+  explicit __attribute__((always_inline)) operator bool() const { return data != nullptr; }
 };
 
 // One call of what is around attention, on the last axis. What is not there has no data.

@@ -37,7 +37,8 @@ class Plan:
     rows, cols : int
         Size of a block: queries and keys.
     blocks : dict of str to int
-        How many blocks the masks leave ``"full"``, ``"mixed"`` and ``"empty"``. The empty ones are never read.
+        How many blocks the masks leave ``"full"``, ``"mixed"`` and ``"empty"``. The empty ones are never read. (The
+        kernel begins to count at the first key that is seen; the mean over heads and batch entries.)
     memory : int
         Bytes beside the inputs and the output, about.
     instruction_set : str or None
