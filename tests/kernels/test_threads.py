@@ -218,6 +218,7 @@ def test_multiprocessing_by_fork():
 def test_ctrl_c_ends_a_long_call_and_the_next_works(shape, threads):
     code = f"""
         import signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background had it ignore
         regard.set_num_threads({threads})
         expected = attend().tobytes()
         *lead, n, d = {shape}
