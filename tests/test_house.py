@@ -116,3 +116,12 @@ def test_the_readme_prints_the_cold_start_that_was_measured():
     )
     assert f"is **{measured[1]} times** as fast" in (root / "README.md").read_text("utf-8")
     assert float(measured[1]) >= 8
+
+
+def test_the_readme_prints_the_speed_of_attention_that_was_measured():
+    root = Path(__file__).parent.parent
+    page = (root / "benchmarks/results/attention.md").read_text("utf-8")
+    forward, both = re.findall(r"Geometric mean \*\*([\d.]+)\*\*", page)
+    readme = " ".join((root / "README.md").read_text("utf-8").split())
+    assert f"**{forward} times** as fast as PyTorch's" in readme
+    assert f"**{both} times** with its gradients" in readme
