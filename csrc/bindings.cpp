@@ -221,7 +221,7 @@ void forward(Call& call, std::optional<Writable> output, std::optional<Writable>
   a.output = call.operands.of("output", output, rounded ? a.q.kind : wide, 2, a.queries, a.value_features);
   a.highest = call.operands.of("highest", highest, wide, 1, a.queries, 0);
   a.total = call.operands.of("total", total, Kind::float64, 1, a.queries, 0);
-  side_by_side({&a.highest, &a.total}, a.queries);
+  side_by_side({&a.highest, &a.total}, a.heads ? a.queries : 0);
   if (bool(a.output) != bool(a.v) || bool(a.highest) != bool(a.total)) refuse("the output", "does not fit");
   const Kernels& isa = kernels();
   const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.features + a.value_features + 20);
@@ -271,7 +271,7 @@ bool backward(const Call& call, Array d_output, Array output, Array highest, Arr
   a.highest = given("highest", highest, wide, 1, 0);
   a.total = given("total", total, Kind::float64, 1, 0);
   b.row_sums = wanted("row_sums", row_sums, 1, a.queries, 1);
-  side_by_side({&a.highest, &a.total, &b.row_sums}, a.queries);
+  side_by_side({&a.highest, &a.total, &b.row_sums}, a.heads ? a.queries : 0);
   b.d_q = wanted("d_q", d_q, 2, a.queries, a.features);
   b.d_k = wanted("d_k", d_k, 2, a.keys, a.features);
   b.d_v = wanted("d_v", d_v, 2, a.keys, a.value_features);
