@@ -36,7 +36,7 @@ def test_all_paths_drop_the_same_weights():
         np.testing.assert_allclose(part, weights[..., 1:, -1:], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("path", ["blocked", "native"])
+@pytest.mark.parametrize("path", PATHS[1:])
 def test_gradients_are_those_of_the_dropped_weights(path):
     q, k, v = (np.random.default_rng(1).standard_normal(shape) for shape in ((5, 3), (7, 3), (7, 2)))
     output, pullback = attention_vjp(q, k, v, causal=True, **dropping(0), implementation=path)
