@@ -127,6 +127,13 @@ class Operands {
   std::vector<Array> kept_;  // what the operands point into stays while they are there
 };
 
+// The strides of what lies one behind the other, each piece of `size` numbers.
+Shape one_behind_the_other(const Shape& shape, ptrdiff_t size) {
+  Shape strides(shape.size(), size);
+  for (size_t axis = shape.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * shape[axis];
+  return strides;
+}
+
 // Complain unless each has a number for each row, one behind the other.
 void side_by_side(std::initializer_list<const Operand*> of_rows, ptrdiff_t rows) {
   for (const Operand* x : of_rows)
@@ -161,9 +168,8 @@ Operand widened(Operands& operands, const char* name, const Array& x, Kind kind,
     const ptrdiff_t head = task / chunks, start = task % chunks * SOME;
     isa.widened(from, head, start, std::min(SOME, rows - start), columns, to + (head * rows + start) * columns);
   });
-  Shape strides(own.size(), rows * columns);
-  for (size_t axis = own.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * own[axis];
-  return {reinterpret_cast<char*>(to), operands.places(name, own, strides), columns, 1, Kind::float32};
+  const ptrdiff_t* places = operands.places(name, own, one_behind_the_other(own, rows * columns));
+  return {reinterpret_cast<char*>(to), places, columns, 1, Kind::float32};
 }
 
 // The arguments of a call of attention, and its operands' places.
@@ -203,15 +209,11 @@ Call call_of(Shape heads, Kind kind, Array q, Array k, Some v, double scale, dou
   }
   a.scale = scale, a.softcap = softcap, a.dropout = dropout, a.seed = seed, a.kept = kept;
   const Shape lead = score_heads ? *score_heads : call.operands.heads();
-  Shape strides(lead.size(), 1);
-  for (size_t axis = lead.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * lead[axis];
   if (lead.size() > call.operands.heads().size()) refuse("score_heads", "has too many axes");
-  a.numbers = call.operands.places("score_heads", lead, strides);
+  a.numbers = call.operands.places("score_heads", lead, one_behind_the_other(lead, 1));
   a.first_query = first_query, a.all_queries = std::max(all_queries, a.queries);
   return call;
 }
-
-Some read(const std::optional<Writable>& x) { return x ? Some(Array(*x)) : Some(); }
 
 void forward(Call& call, std::optional<Writable> output, std::optional<Writable> highest,
              std::optional<Writable> total) {

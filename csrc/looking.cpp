@@ -16,13 +16,11 @@ template <class F> void in_blocks(ptrdiff_t begin, ptrdiff_t end, F f) {
   for (ptrdiff_t j = begin / KEYS * KEYS; j < end; j += KEYS) f(j, smaller<ptrdiff_t>(KEYS, end - j));
 }
 
-// What turns the scores of a block of queries into weights. A total is gathered in float64, so that the weights of
-// long rows in float32 sum to 1 too.
+// What turns the scores of a block of queries into weights.
 template <class T> class Shares {
  public:
   explicit Shares(Scratch& scratch)
       : rows_(scratch),
-        total_(scratch.take<double>(QUERIES)),
         shift_(scratch.take<T>(QUERIES)),
         share_(scratch.take<T>(QUERIES)),
         log_total_(scratch.take<T>(QUERIES)) {}
@@ -33,18 +31,12 @@ template <class T> class Shares {
   const T* log_total() const { return log_total_; }
   const T* factor() const { return rows_.factor; }  // by which what was gathered before the last portion shrinks
 
-  void begin(const Attention& call, ptrdiff_t head) {
-    rows_.begin(call, head);
-    for (int i = 0; i < QUERIES; ++i) total_[i] = double(rows_.total[i]);
-  }
+  void begin(const Attention& call, ptrdiff_t head) { rows_.begin(call, head); }
 
   // Turn scores into exponentials relative to the largest so far, and add them up.
   void add(ptrdiff_t keys, ptrdiff_t lanes, T* scores) {
-    for (ptrdiff_t j = 0; j < keys; j += PORTION) {
-      for (int i = 0; i < QUERIES; ++i) rows_.total[i] = 0;
+    for (ptrdiff_t j = 0; j < keys; j += PORTION)
       rows_.go_on(smaller(PORTION, keys - j), lanes, scores + j * QUERIES);
-      for (ptrdiff_t i = 0; i < lanes; ++i) total_[i] = total_[i] * double(rows_.factor[i]) + double(rows_.total[i]);
-    }
   }
 
   // Take sums that are known, of rows start <= i < start + count, or give them.
@@ -53,7 +45,7 @@ template <class T> class Shares {
     const double* total = matrix_of<double>(look.total, head).data;
     for (ptrdiff_t i = 0; i < QUERIES; ++i) {
       rows_.highest[i] = i < count ? highest[(start + i) * look.highest.row] : -INFINITE<T>;
-      total_[i] = i < count ? total[(start + i) * look.total.row] : 0;
+      rows_.total[i] = i < count ? total[(start + i) * look.total.row] : 0;
     }
   }
   void write(const Look& look, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) const {
@@ -61,7 +53,7 @@ template <class T> class Shares {
     double* total = const_cast<double*>(matrix_of<double>(look.total, head).data);
     for (ptrdiff_t i = 0; i < count; ++i) {
       highest[(start + i) * look.highest.row] = rows_.highest[i];
-      total[(start + i) * look.total.row] = total_[i];
+      total[(start + i) * look.total.row] = rows_.total[i];
     }
   }
 
@@ -71,8 +63,8 @@ template <class T> class Shares {
     for (int i = 0; i < QUERIES; ++i) {
       const T highest = rows_.highest[i];
       shift_[i] = highest == -INFINITE<T> ? T(0) : highest;
-      share_[i] = total_[i] == 0 ? T(0) : T(1 / total_[i]);
-      log_total_[i] = total_[i] == 0 ? T(0) : T(__builtin_log(total_[i]));
+      share_[i] = rows_.total[i] == 0 ? T(0) : T(1 / rows_.total[i]);
+      log_total_[i] = rows_.total[i] == 0 ? T(0) : T(__builtin_log(rows_.total[i]));
       far_ |= highest != -INFINITE<T> && (highest >= FAR<T> || highest <= -FAR<T>);
     }
   }
@@ -95,7 +87,6 @@ template <class T> class Shares {
 
  private:
   Rows<T> rows_;
-  double* total_;
   T *shift_, *share_, *log_total_;
   bool far_ = false;
 };

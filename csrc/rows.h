@@ -23,7 +23,7 @@ template <class T> class Rows {
  public:
   T* highest;     // of each lane
   double* total;  // in float64, so that the weights of a long row in float32 sum to 1 too
-  T* factor;           // by which what was gathered before the last block shrinks
+  T* factor;      // by which what was gathered before the last block shrinks
 
   explicit Rows(Scratch& scratch)
       : highest(scratch.take<T>(QUERIES)), total(scratch.take<double>(QUERIES)), factor(scratch.take<T>(QUERIES)) {}
@@ -45,14 +45,6 @@ template <class T> class Rows {
     ptrdiff_t i = 0;
     for (; i + width <= lanes; i += width) columns<VECTORS>(keys, i, scores + i);
     for (; i < lanes; i += LANES<T>) columns<1>(keys, i, scores + i);
-  }
-
-  // The weights of scores are exp(score - shift) * share.
-  void weights(ptrdiff_t lanes, T* shift, T* share) const {
-    for (ptrdiff_t i = 0; i < lanes; ++i) {
-      shift[i] = highest[i] == -INFINITE<T> ? T(0) : highest[i];
-      share[i] = total[i] == 0 ? T(0) : T(1 / total[i]);
-    }
   }
 
   // Scores that are too large to be subtracted from each other are held where they are not.

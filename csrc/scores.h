@@ -39,7 +39,6 @@ template <class T> class Scores {
   ptrdiff_t begin() const { return begin_; }
   ptrdiff_t end() const { return end_; }
   ptrdiff_t lanes() const { return lanes_; }
-  const T* packed_queries() const { return queries_; }  // [D][QUERIES]
 
   // Whether the mask lets any query of the block see any of these keys.
   bool sees_any_of(ptrdiff_t start, ptrdiff_t count) const { return !call_.mask || masked(start, count) != Cover::none; }
@@ -66,18 +65,15 @@ template <class T> class Scores {
  private:
   enum class Cover { none, some, all };
 
-  template <class X> X at(const Operand& x, ptrdiff_t i, ptrdiff_t j) const {
-    return reinterpret_cast<const X*>(x.data)[x.offsets[head_] + i * x.row + j * x.column];
-  }
-
   void find_limits() {
+    const Cells<T> cells(call_, head_);
     begin_ = all_from_ = 0;
     end_ = all_to_ = call_.keys;
     for (ptrdiff_t i = 0; i < QUERIES; ++i) {
       first_[i] = 0, last_[i] = Int<T>(call_.keys);
       if (i >= count_) continue;
-      if (call_.first) first_[i] = larger<Int<T>>(0, at<int32_t>(call_.first, start_ + i, 0));
-      if (call_.last) last_[i] = smaller<Int<T>>(last_[i], at<int32_t>(call_.last, start_ + i, 0));
+      first_[i] = larger<Int<T>>(0, Int<T>(cells.first(start_ + i)));
+      last_[i] = smaller<Int<T>>(last_[i], Int<T>(cells.last(start_ + i)));
       const bool is_first = i == 0;
       const ptrdiff_t from = smaller<ptrdiff_t>(first_[i], call_.keys), to = larger<ptrdiff_t>(last_[i], 0);
       begin_ = is_first ? from : smaller(begin_, from), all_from_ = is_first ? from : larger(all_from_, from);

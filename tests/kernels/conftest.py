@@ -29,3 +29,16 @@ def as_it_was():
     yield
     native.use_instruction_set(before[0])
     kernels.set_num_threads(before[1])
+
+
+@pytest.fixture(params=kernels.native().instruction_sets() if kernels.native() else [])
+def instruction_set(request):
+    """Run the test on each instruction set; `as_it_was` puts back the usual one."""
+    assert kernels.native().use_instruction_set(request.param)
+    return request.param
+
+
+@pytest.fixture
+def threads():
+    """Return what sets the number of threads, which `as_it_was` puts back."""
+    return kernels.set_num_threads

@@ -33,21 +33,6 @@ CALLS = {
 SHAPES = [(1,), (7, 1), (3, 16), (5, 17), (2, 3, 5, 63), (11, 384), (2, 1031), (3, 0, 5), (0, 7)]
 
 
-@pytest.fixture(params=native.instruction_sets() if native else [])
-def instruction_set(request):
-    before = native.instruction_set()
-    native.use_instruction_set(request.param)
-    yield request.param
-    native.use_instruction_set(before)
-
-
-@pytest.fixture
-def threads():
-    before = kernels.num_threads()
-    yield kernels.set_num_threads
-    kernels.set_num_threads(before)
-
-
 def drawn(rng, shape, dtype=np.float32):
     x, y = (rng.standard_normal(shape) * 3 for _ in range(2))
     w, b = (rng.standard_normal(shape[-1:]) for _ in range(2))

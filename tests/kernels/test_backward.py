@@ -19,21 +19,6 @@ LENGTHS = [1, 2, 5, 63, 64, 65, 95, 96, 97, 191, 193, 229]  # a block is 64 quer
 SEEDS = range(0, 160, 8)
 
 
-@pytest.fixture
-def threads():
-    before = native.num_threads()
-    yield native.set_num_threads
-    native.set_num_threads(before)
-
-
-@pytest.fixture(params=native.instruction_sets() if native else [])
-def instruction_set(request):
-    best = native.instruction_set()
-    native.use_instruction_set(request.param)
-    yield request.param
-    native.use_instruction_set(best)
-
-
 def draw(*shape, seed=1):
     return np.random.default_rng(seed).standard_normal(shape)
 

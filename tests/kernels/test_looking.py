@@ -16,14 +16,6 @@ if native is None:
 STAGES = ("scores", "capped", "biased", "weights")
 
 
-@pytest.fixture(params=native.instruction_sets())
-def instruction_set(request):
-    before = native.instruction_set()
-    assert native.use_instruction_set(request.param)
-    yield request.param
-    native.use_instruction_set(before)
-
-
 class OnceEvery(Mask):
     """A rule of one's own, which the kernel has to be told cell by cell."""
 

@@ -42,21 +42,23 @@ def reason_against(p: Problem) -> str | None:
 
 def attend(p: Problem, dtype: Any) -> Array:
     """Return the context, ``... H T Dv``, in the dtype of the result or that computed in."""
-    output = _empty(p, p.context_shape, dtype)
-    native, out = kernels.native(), to_kernel(output)
-    for span, call in calls(p):
-        native.forward(call, out[..., span, :], None, None)
-    return output
+    return _forward(p, dtype)
 
 
 def attend_with_sums(p: Problem, dtype: Any) -> tuple[Array, Normaliser]:
     """Return the context and what normalised each row."""
+    sums = [np.empty(p.context_shape[:-1], dtype) for dtype in (_numbers(p), np.float64)]
+    return _forward(p, dtype, *sums), normaliser_of(p, *sums)
+
+
+def _forward(p: Problem, dtype: Any, highest: np.ndarray | None = None, total: np.ndarray | None = None) -> Array:
+    """Return the context; the sums of rows are filled in."""
     output = _empty(p, p.context_shape, dtype)
-    highest, total = (np.empty(p.context_shape[:-1], dtype) for dtype in (_numbers(p), np.float64))
-    native, out = kernels.native(), to_kernel(output)
+    out = to_kernel(output)
     for span, call in calls(p):
-        native.forward(call, out[..., span, :], highest[..., span], total[..., span])
-    return output, normaliser_of(p, highest, total)
+        sums = (None if x is None else x[..., span] for x in (highest, total))
+        kernels.native().forward(call, out[..., span, :], *sums)
+    return output
 
 
 def has_blocks(p: Problem) -> bool:
@@ -76,10 +78,10 @@ def normaliser_of(p: Problem, highest: np.ndarray, total: np.ndarray) -> Normali
     return Normaliser(*found)
 
 
-def calls(p: Problem, rows: slice | None = None) -> Iterator[tuple[slice, Any]]:
+def calls(p: Problem) -> Iterator[tuple[slice, Any]]:
     """Yield calls of the kernel and which of the queries each is for."""
     rules = rules_of(p)
-    for span in rules.spans(rows or slice(0, p.grid.queries)):
+    for span in rules.spans(slice(0, p.grid.queries)):
         yield span, call_of(p, rules, span)
 
 
@@ -146,10 +148,15 @@ class Rules:
         """Return for how many of some queries the kernel can be told at once what it needs to know."""
         count = rows.stop - rows.start if isinstance(rows, slice) else int(rows.shape[0])
         by_distance = self.diagonal is not None and not isinstance(rows, slice)
-        if self.others or self.other_bias is not None or len(self.masks) > 1 or by_distance:
+        if self._in_strips or by_distance:
             cells_of_row = math.prod(self.p.grid.shape) // max(1, self.p.grid.queries)
             return max(1, _STRIP_CELLS // max(1, cells_of_row) // 64 * 64 or 64)
         return max(1, count)
+
+    @property
+    def _in_strips(self) -> bool:
+        """Whether cells are made for some queries at a time."""
+        return bool(self.others) or self.other_bias is not None or len(self.masks) > 1
 
     def blocks(self, rows: int, cols: int) -> dict[str, int]:
         """Return how many blocks of `rows` queries and `cols` keys the kernel reads whole, in part and not at all."""
@@ -173,7 +180,7 @@ class Rules:
     @property
     def memory(self) -> int:
         """Bytes of what was made to tell the kernel."""
-        strip = _STRIP_CELLS if self.others or self.other_bias is not None or len(self.masks) > 1 else 0
+        strip = _STRIP_CELLS if self._in_strips else 0
         cell = 1 if self.other_bias is None else 1 + np.dtype(_numbers(self.p)).itemsize
         made = [*(self.intervals or ()), *([] if self.diagonal is None else [self.diagonal])]
         return sum(int(x.nbytes) for x in made) + strip * cell
