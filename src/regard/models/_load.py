@@ -9,7 +9,7 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard.models import _sources
-from regard.models._config import ConfigReader
+from regard.models._checkpoint import open_checkpoint
 from regard.models._model import Model
 from regard.models.bert import Bert
 
@@ -46,11 +46,12 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
         raise RegardError(f"a model is a name or the path of a folder, not {name_or_path!r}")
     dtype = _precision(dtype)
     folder = _sources.find(name_or_path, download=download)
-    kind = ConfigReader.open(folder / "config.json").peek("model_type")
+    checkpoint = open_checkpoint(folder)
+    kind = checkpoint.config().peek("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise RegardError(f"{folder} holds a model of type {kind!r}; regard can run: {known}")
-    return FAMILIES[kind].load(folder, name=os.fspath(name_or_path), dtype=dtype)
+    return FAMILIES[kind].load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
 
 
 def _precision(dtype: Any) -> np.dtype[Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
+from regard.nn import Layer
+from regard.trace import Edit, Trace
 
 Text: TypeAlias = "str | Encoding | Sequence[str] | Sequence[Encoding] | Sequence[int] | np.ndarray"
 """One text or a batch of them, as strings, as encodings, or as ids (``T`` or ``B T``)."""
@@ -40,10 +43,26 @@ class Output:
         The contextual vectors: what each token became in the last block.
     encodings : tuple of Encoding
         The texts as tokens, one for each batch entry. Where a text is shorter than ``T`` the rest is padding.
+    head : function, optional
+        What a language model makes of contextual vectors: a score for each entry of its vocabulary.
     """
 
     hidden: np.ndarray
     encodings: tuple[Encoding, ...]
+    head: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
+
+    @cached_property
+    def logits(self) -> np.ndarray:
+        """The scores of the token that comes next, ``B T V``; computed when they are first asked for.
+
+        Raises
+        ------
+        RegardError
+            The model is no language model.
+        """
+        if self.head is None:
+            raise RegardError("an encoder has no logits: it returns contextual vectors, .hidden, and predicts no token")
+        return self.head(self.hidden)
 
 
 class Model(Protocol):
@@ -63,6 +82,59 @@ class Model(Protocol):
 
     def __call__(self, text: Text, *, trace: Recorder = SILENT) -> Output:
         """Run on one text or a batch."""
+
+
+class TextModel(Layer):
+    """A pretrained model: calling it makes tokens of a text and runs on them.
+
+    A family is a frozen dataclass that derives from it, with the fields ``name``, ``config`` and ``tokenizer`` and
+    its layers.
+    """
+
+    name: str
+    config: Any
+    tokenizer: Tokenizer
+
+    @property
+    def limit(self) -> int:
+        """The most tokens that it looks at at once."""
+        raise NotImplementedError
+
+    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = SILENT) -> np.ndarray:
+        """Return the contextual vectors, ``B T E``, of ids ``B T``; the mask, ``B 1 1 T``, is True where text is."""
+        raise NotImplementedError
+
+    head: Callable[[np.ndarray], np.ndarray] | None = None
+    """A language model's method from contextual vectors, ``... E``, to logits, ``... V``."""
+
+    def __call__(self, text: Text, *, trace: Recorder = SILENT, edit: Mapping[str, Edit] | None = None) -> Output:
+        """Return the contextual vectors of every token.
+
+        Parameters
+        ----------
+        text
+            One text or a batch of them, as strings, encodings or ids.
+        trace : Trace, optional
+            Records the steps; the names are those that `run` taps.
+        edit : mapping of str to function, optional
+            Names of steps (``*`` stands for anything) and what to do to the value there: the same as
+            ``trace=Trace(edit=edit)``, for a run of which nothing else is to be recorded.
+
+        Raises
+        ------
+        RegardError
+            There is nothing at all, or more tokens than the model looks at at once (an empty text may have special
+            ones); both a trace and an edit are given, or a name of the edit is that of no step.
+        """
+        if edit is not None:
+            if trace is not SILENT:
+                raise RegardError("a trace brings its own edits: give them to it, Trace(edit=...)")
+            trace = Trace(only=(), edit=edit)
+        texts = batch(text, self.tokenizer, limit=self.limit, name=self.name)
+        trace.describe(self.name, texts.encodings)
+        hidden = self.run(texts.ids, mask=texts.mask, trace=trace)
+        trace.finish()
+        return Output(hidden, texts.encodings, self.head)
 
 
 @dataclass(frozen=True, eq=False)

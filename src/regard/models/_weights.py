@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,20 @@ class Tensor:
     stored: str
     shape: tuple[int, ...]
     transposed: bool = False
+
+
+class Tensors(Protocol):
+    """The tensors of a checkpoint by the names that they have there; each is read when it is asked for."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of every tensor, known without reading it."""
+
+    def __getitem__(self, name: str, /) -> np.ndarray:
+        """Return a tensor, memory-mapped where its numbers are stored as NumPy holds them."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
 
 
 def open_weights(folder: Path) -> SafetensorsFile:
@@ -48,10 +62,9 @@ def open_weights(folder: Path) -> SafetensorsFile:
 
 
 def take_weights(
-    file: Mapping[str, np.ndarray],
+    file: Tensors,
     wanted: Iterable[Tensor],
     *,
-    shapes: Mapping[str, tuple[int, ...]],
     prefixes: tuple[str, ...] = ("",),
     unused: tuple[str, ...] = (),
     endings: Mapping[str, str] | None = None,
@@ -66,8 +79,6 @@ def take_weights(
         The checkpoint's tensors.
     wanted
         What the family needs.
-    shapes
-        The shape of every tensor of `file`, known without reading it.
     prefixes
         What may stand before all names: the same encoder is ``encoder.…`` alone and ``bert.encoder.…`` inside a
         model with a task head. The first that fits is taken.
@@ -85,8 +96,8 @@ def take_weights(
         that are not finite.
     """
     wanted = list(wanted)
-    spelled = _spelled(shapes, endings or {})
-    shapes = {name: shapes[old] for name, old in spelled.items()}
+    spelled = _spelled(file.shapes, endings or {})
+    shapes = {name: file.shapes[old] for name, old in spelled.items()}
     prefix = max(prefixes, key=lambda p: sum(p + tensor.stored in shapes for tensor in wanted))
     stored = {prefix + tensor.stored: tensor for tensor in wanted}
     problems = []

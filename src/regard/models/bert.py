@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.functional import table_positions
+from regard.models._checkpoint import Checkpoint, take, tokenizer_for
 from regard.models._config import ConfigReader
-from regard.models._model import Output, Text, batch
-from regard.models._weights import Tensor, open_weights, take_weights
-from regard.nn import Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, SelfAttention
+from regard.models._model import TextModel
+from regard.models._weights import Tensor
+from regard.nn import Embedding, EncoderBlock, FeedForward, LayerNorm, Linear, SelfAttention
 from regard.text import SubwordTokenizer
 
 
@@ -71,11 +70,8 @@ class BertConfig:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Bert(Layer):
-    """A BERT encoder with its tokenizer.
-
-    Calling it with one text or a batch returns an `Output` whose ``hidden`` is ``B T E``.
-    """
+class Bert(TextModel):
+    """A BERT encoder with its tokenizer."""
 
     name: str
     config: BertConfig
@@ -86,57 +82,43 @@ class Bert(Layer):
     embedding_norm: LayerNorm
     blocks: tuple[EncoderBlock, ...]
 
-    def __call__(self, text: Text, *, trace: Recorder = SILENT) -> Output:
-        """Return the contextual vectors of every token.
+    @property
+    def limit(self) -> int:
+        """The most tokens that it looks at at once."""
+        return self.config.max_positions
+
+    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = SILENT) -> np.ndarray:
+        """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
 
         Taps ``token_embeddings``, ``position_embeddings``, ``type_embeddings``, their sum ``embeddings``,
         ``normed_embeddings``, and for each block ``blocks.i.attn.*``, ``blocks.i.mlp.*``, ``blocks.i.output``.
-
-        Raises
-        ------
-        RegardError
-            There is nothing at all, or more tokens than the model has positions. (An empty text has special ones.)
         """
-        texts = batch(text, self.tokenizer, limit=self.config.max_positions, name=self.name)
-        trace.describe(self.name, texts.encodings)
-        length = texts.ids.shape[1]
-        tokens = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")
+        length = ids.shape[1]
+        tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
         positions = table_positions(self.position_embedding.weight, length)
         positions = trace("position_embeddings", positions, "T E")
         segment = trace("type_embeddings", self.type_embedding(np.zeros(length, dtype=int)), "T E")
-        x = trace("embeddings", tokens + positions + segment, "B T E")
-        x = trace("normed_embeddings", self.embedding_norm(x), "B T E")
+        embeddings = trace("embeddings", tokens + positions + segment, "B T E")
+        x: np.ndarray = trace("normed_embeddings", self.embedding_norm(embeddings), "B T E")
         for index, block in enumerate(self.blocks):
             with trace.scope(f"blocks.{index}"):
-                x = block(x, mask=texts.mask, trace=trace)
-        trace.finish()
-        return Output(x, texts.encodings)
+                x = block(x, mask=mask, trace=trace)
+        return x
 
     @classmethod
-    def load(cls, folder: Path, *, name: str, dtype: Any = np.float32) -> Bert:
-        """Read the model in `folder` (config.json, model.safetensors, tokenizer.json or vocab.txt)."""
-        config = BertConfig.read(ConfigReader.open(folder / "config.json"))
-        file = open_weights(folder)
-        if config.num_layers > len(file):  # told before a tensor is listed for each of them
-            raise RegardError(
-                f"{folder} has {len(file)} tensors, too few for {config.num_layers} layers; fetch it again"
-            )
-        weights = take_weights(
-            file,
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Bert:
+        """Build the model from its files."""
+        config = BertConfig.read(checkpoint.config())
+        weights = take(
+            checkpoint,
             _tensors(config),
-            shapes=file.shapes,
+            num_layers=config.num_layers,
             prefixes=("", "bert."),
             unused=("embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs."),
             endings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
             dtype=dtype,
-            path=folder / "model.safetensors",
         )
-        tokenizer = SubwordTokenizer.from_folder(folder)
-        if tokenizer.vocab_size > config.vocab_size:
-            raise RegardError(
-                f"the tokenizer of {folder} has {tokenizer.vocab_size} tokens, but its embeddings only "
-                f"{config.vocab_size}; give it the tokenizer that belongs to it"
-            )
+        tokenizer = tokenizer_for(checkpoint, config.vocab_size)
         return cls(
             name=name,
             config=config,
