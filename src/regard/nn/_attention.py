@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -14,6 +15,7 @@ from regard._recorder import SILENT, Recorder
 from regard.functional._arrays import as_array
 from regard.nn._layer import NOT_GIVEN, Layer
 from regard.nn._layers import Linear
+from regard.nn._packed import Packed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,13 +171,20 @@ class _Attention(Layer):
         trace: Recorder,
         options: F.Options,
     ) -> np.ndarray:
-        q = trace("q", F.split_heads(self.q_proj(x), self.num_heads), "... H T D")
-        k = trace("k", F.split_heads(self.k_proj(memory), self.num_kv_heads), "... G S D")
-        v = trace("v", F.split_heads(self.v_proj(memory), self.num_kv_heads), "... G S Dv")
+        together = self._packed(x) if memory is x and self._packed is not None else None
+        q, k, v = together or (self.q_proj(x), self.k_proj(memory), self.v_proj(memory))
+        q = trace("q", F.split_heads(q, self.num_heads), "... H T D")
+        k = trace("k", F.split_heads(k, self.num_kv_heads), "... G S D")
+        v = trace("v", F.split_heads(v, self.num_kv_heads), "... G S Dv")
         context = F.merge_heads(F.attention(q, k, v, trace=trace, **options))
         output = context if self.o_proj is None else self.o_proj(context)
         recorded: np.ndarray = trace("output", output, "... T E")
         return recorded
+
+    @cached_property
+    def _packed(self) -> Packed | None:
+        """The three projections of one x in one product."""
+        return Packed.of((self.q_proj, self.k_proj, self.v_proj))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
