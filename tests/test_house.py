@@ -23,6 +23,7 @@ PACKAGES = (
     "regard.text",
     "regard.models",
     "regard.views",
+    "regard.web",
     "regard.trace",
 )
 MODULES = sorted(
@@ -34,6 +35,7 @@ MODULES = sorted(
 # From the top of the house to the ground. A module may import from its own floor and from those below.
 FLOORS = (
     ("regard.cli", "regard.__main__"),
+    ("regard.web",),
     ("regard.views",),
     ("regard.models",),
     ("regard.text", "regard.nn"),

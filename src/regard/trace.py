@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
+import importlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -242,6 +243,18 @@ class Trace:
             way_out = f"there are {known}" if known else "record with Trace(maps=True)"
             raise RegardError(f"the trace has no map of {name or 'the layer'!r}; {way_out}")
         return self._maps[weights]
+
+    def has_map(self, name: str = "") -> bool:
+        """Tell whether `map` has an answer for the attention of this name."""
+        return (f"{name}.weights" if name else "weights") in self._maps
+
+    def explore(self, other: Trace | None = None, **options: Any) -> Any:
+        """Return the explorer of this run, or of two side by side, to be shown in a notebook; see `regard.explore`.
+
+        Needs the extra ``notebook``. From a script, ``regard.explore(trace)`` opens it in the browser.
+        """
+        web = importlib.import_module("regard.web")  # the top of the house, which a trace does not know otherwise
+        return web.widget(*(trace for trace in (self, other) if trace is not None), **options)
 
     def __contains__(self, name: object) -> bool:
         return name in self._axes

@@ -13,7 +13,7 @@ from regard._errors import RegardError
 from regard._version import __version__
 from regard.cli._output import writing
 
-_COMMANDS = ("look", "explain", "compare", "models", "pull", "info", "completion")
+_COMMANDS = ("look", "explain", "compare", "explore", "models", "pull", "info", "completion")
 _POSITIONS = ("sinusoidal", "table", "none")
 _SHELLS = ("bash", "zsh", "tcsh")
 
@@ -144,6 +144,29 @@ def build() -> argparse.ArgumentParser:
     _theme(compare)
     compare.add_argument("--json", action="store_true", help="print the similarities as JSON and nothing else")
     _colour(compare)
+
+    explore = _command(
+        commands,
+        "explore",
+        "open a page where attention can be walked through",
+        """
+        regard explore "The animal did not cross the street because it was too tired"
+        regard explore "a bat flew" "a bat hit the ball"
+        regard explore --file letter.txt --html letter.html
+        """,
+    )
+    _text(explore)
+    explore.add_argument(
+        "--model", default="minilm", metavar="NAME", help="a name that regard models lists, or a folder (minilm)"
+    )
+    explore.add_argument(
+        "--trace", metavar="FILE", nargs="+", help="one run, or two, that --save wrote, in place of a text"
+    )
+    explore.add_argument("--layer", type=int, metavar="N", help="the layer to open with, from 0; -1 is the last")
+    explore.add_argument("--head", type=int, metavar="N", help="the head to open with, from 0")
+    explore.add_argument("--port", type=int, metavar="N", help="the port, or the next that is free (8765)")
+    explore.add_argument("--no-browser", action="store_true", help="print the address and open nothing")
+    _files(explore, ("--html", "write the page as one file, which works offline"))
 
     models = _command(commands, "models", "list the models with a name, and where each is", "regard models")
     _colour(models)
