@@ -22,6 +22,13 @@ def cell(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int
     kv_head = layer.kv_head(head)
     steps = {name: layer.step(name) for name in ("q", "k", "v", "context", "scores", "capped", "biased", "weights")}
     look = layer.heads[head]
+    q: np.ndarray | None
+    k: np.ndarray | None
+    row: np.ndarray | None
+    scaled: float | None
+    capped: float | None
+    scale: float | None
+    softcap: float | None
     if isinstance(look, AttentionMap):
         q, k = (np.asarray(x, np.float64) for x in (look.q, look.k))
         q, k = (x.reshape(x.shape[-2:]) for x in (q, k))

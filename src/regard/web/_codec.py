@@ -49,14 +49,14 @@ def unpacked(blob: bytes, shape: tuple[int, ...], digits: int) -> np.ndarray:
     count = int(np.prod(shape))
     numbers = np.frombuffer(blob, np.uint8, count).astype(np.uint16)
     numbers[numbers == _ESCAPE] = np.frombuffer(blob, "<u2", offset=count)
-    return (numbers / 10**digits).reshape(shape)
+    return np.asarray(numbers / 10**digits).reshape(shape)
 
 
 def to_text(blob: bytes) -> bytes:
     """Return bytes deflated and in base 85."""
     deflated = zlib.compress(blob, 9)
     numbers = np.frombuffer(deflated + bytes(-len(deflated) % 4), ">u4")
-    return _LETTERS[(numbers[:, None] // _POWERS) % 85].tobytes()
+    return bytes(_LETTERS[(numbers[:, None] // _POWERS) % 85].tobytes())
 
 
 def from_text(text: bytes) -> bytes:

@@ -202,8 +202,8 @@ class Exploration:
         """Return a part of a map as float32, ``rows cols``; exact weights where a cell is one token by one.
 
         Cells are as equal as can be, each the largest or the mean weight in it. For the mean of all heads it is the
-        mean of what the heads show. A part of more than 8 million weights whose cells are none of the whole map's overview
-        is made from it, so that a cell takes in what lies up to a 4096th of the text beside it.
+        mean of what the heads show. A part of more than 8 million weights is made from an overview of the whole map in
+        at most 4096 × 4096 cells: a cell of it takes in all of those that it touches.
 
         Raises
         ------
@@ -250,7 +250,7 @@ class Exploration:
         heads = range(len(layer_map.heads)) if head == "mean" else [head]
         return _float32(np.mean([layer_map.tile(each, None, np.array([j]))[:, 0] for each in heads], axis=0))
 
-    def cell(self, run: int, layer: int, head: int, i: int, j: int) -> dict[str, Any]:
+    def cell(self, run: int, layer: int, head: Head, i: int, j: int) -> dict[str, Any]:
         """Return one weight step by step; see `regard.web._cell.cell`."""
         its, layer_map = self._layer(run, layer)
         if head == "mean":
@@ -264,8 +264,8 @@ class Exploration:
     def vectors(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
         """Return what all cells of a head can be computed from, float32, and the numbers that go with it.
 
-        q ``T D``, k ``S D``, v ``S Dv`` and lse ``T``, one after the other. None where that is not all: there is a bias,
-        a mask that is not causal, or no v.
+        q ``T D``, k ``S D``, v ``S Dv`` and lse ``T``, one after the other. None where that is not all: there is a
+        bias, a mask that is not causal, or no v.
         """
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
@@ -397,7 +397,8 @@ class Exploration:
         if way not in known:
             raise RegardError(f"there is no way {way!r} to look at this run; there are {', '.join(known)}")
         if way == "rollout":
-            return self._cache.get(("rollout", run), lambda: rollouts(its.layers, check))[layer]
+            reached: np.ndarray = self._cache.get(("rollout", run), lambda: rollouts(its.layers, check))[layer]
+            return reached
         if way == "norms":
             make = lambda: heads_together(its.layers[layer], head, self.values_of(run, layer))  # noqa: E731
             return self._cache.get(("norms", run, layer, head), make)

@@ -109,7 +109,7 @@ def recorded(model: Any, text: str, layer: int | None = None) -> Trace:
         The text is none that the model reads, or its vectors leave the range of numbers.
     """
     encoding = model.tokenizer(text)
-    only = STEPS
+    only: tuple[str, ...] = STEPS
     if len(encoding) > _LONG:
         here = "*" if layer is None else f"blocks.{layer % model.config.num_layers}."
         only = (f"{here}attn.weights", f"{here}attn.v")

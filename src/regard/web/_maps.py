@@ -57,7 +57,7 @@ class LayerMap:
         if isinstance(look, AttentionMap):
             return np.asarray(look.tile(rows, cols))
         rows, cols = (slice(None) if index is None else index for index in (rows, cols))
-        return look[rows][:, cols]
+        return np.asarray(look[rows][:, cols])
 
     def pooled(self, head: int, shape: tuple[int, int], how: Pool) -> np.ndarray:
         """Return an overview of a whole head, ``P Q``."""

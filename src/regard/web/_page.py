@@ -2,7 +2,8 @@
 
 The manifest stands in ``<script type="application/json" id="regard-manifest">``, and has in ``data`` where each blob is
 in ``<script type="text/plain" id="regard-data">``: ``name: [first character, characters, bytes]``, the bytes being
-those of the blob when it is inflated. `regard.web._codec` says how blobs are written. Their names, numbers counting from 0:
+those of the blob when it is inflated. `regard.web._codec` says how blobs are written. Their names, where numbers count
+from 0:
 
 * ``heads/RUN``, ``movement/RUN``: JSON, as `Exploration` answers
 * ``thumbnails/RUN``: bytes, ``L H t t``
@@ -163,9 +164,11 @@ def _each_map(exploration: Exploration) -> Iterator[tuple[str, np.ndarray]]:
             for head in range(len(layer.heads)):
                 yield f"weights/{run}/{number}/{head}", layer.tile(head, None, None)
             if rolled:
-                sides = {"rows": layer.rows, "cols": layer.cols}
-                whole = {"row0": 0, "row1": layer.rows, "col0": 0, "col1": layer.cols}
-                yield f"rollout/{run}/{number}", exploration.tile(run, number, 0, way="rollout", **whole, **sides)
+                t, s = layer.rows, layer.cols
+                rolled_out = exploration.tile(
+                    run, number, 0, way="rollout", row0=0, row1=t, col0=0, col1=s, rows=t, cols=s
+                )
+                yield f"rollout/{run}/{number}", rolled_out
 
 
 def _steps(exploration: Exploration) -> tuple[list[Blob], dict[str, Any]]:

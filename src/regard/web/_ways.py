@@ -46,8 +46,9 @@ def rollouts(layers: Sequence[LayerMap], check: Check) -> np.ndarray:
     reached, found = np.eye(layers[0].rows), []
     for layer in layers:
         check()
-        mixed = np.mean([layer.tile(head, None, None) for head in range(len(layer.heads))], axis=0, dtype=np.float64)
-        mixed += np.eye(len(mixed))
+        mixed = np.eye(layer.rows) * len(layer.heads)
+        for head in range(len(layer.heads)):
+            mixed += layer.tile(head, None, None)
         reached = mixed / mixed.sum(axis=-1, keepdims=True) @ reached
         found.append(reached.astype(np.float32))
     return np.stack(found)

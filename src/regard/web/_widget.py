@@ -23,22 +23,15 @@ def make_widget(exploration: Exploration) -> Any:
         anywidget is not installed.
     """
     try:
-        import anywidget
-        import traitlets
+        from anywidget import AnyWidget
     except ImportError:
         raise RegardError(
             "a notebook needs anywidget: pip install 'regard[notebook]'; in a script regard.explore opens the browser"
         ) from None
-
-    class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
-        """What `regard.explore` shows in a notebook."""
-
-        _esm = traitlets.Unicode(f"{bundled('widget.js')}export default {{ render: $entry.render }};\n").tag(sync=True)
-        _css = traitlets.Unicode(static("style.css")).tag(sync=True)
-
-    widget = Explorer()
-    widget.on_msg(lambda _, message, __: widget.send(*reply(exploration, message)))
-    return widget
+    page = {"_esm": f"{bundled('widget.js')}export default {{ render: $entry.render }};\n", "_css": static("style.css")}
+    shown = type("Explorer", (AnyWidget,), page)()
+    shown.on_msg(lambda _, message, __: shown.send(*reply(exploration, message)))
+    return shown
 
 
 def reply(exploration: Exploration, message: Any) -> tuple[dict[str, Any], list[bytes]]:
