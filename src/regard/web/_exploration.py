@@ -30,8 +30,8 @@ FORMAT = "regard.explore/1"
 Head: TypeAlias = int | Literal["mean"]
 
 _THUMBNAIL = 32  # cells along a side
-_BASE = 4096  # cells along a side of the overview that others are made from
-_DIRECT = 1 << 23  # weights of a part that are pooled anew; larger parts are made from the overview
+_BASE = 2048  # cells along a side of the overview that others are made from
+_DIRECT = 1 << 25  # weights of a part that are pooled anew; larger parts are made from the overview
 _LARGEST_ANSWER = 2048  # cells along a side
 _SAMPLED = 512  # rows of a text that is too long to go through all of them
 _MOST_EDITS = 8
@@ -202,8 +202,8 @@ class Exploration:
         """Return a part of a map as float32, ``rows cols``; exact weights where a cell is one token by one.
 
         Cells are as equal as can be, each the largest or the mean weight in it. For the mean of all heads it is the
-        mean of what the heads show. A part of more than 8 million weights is made from an overview of the whole map in
-        at most 4096 × 4096 cells: a cell of it takes in all of those that it touches.
+        mean of what the heads show. A part of more than 32 million weights is made from an overview of the whole map
+        in at most 2048 × 2048 cells: a cell of it takes in all of those that it touches.
 
         Raises
         ------
