@@ -102,7 +102,7 @@ def test_weights_are_read_from_the_map_and_cannot_be_written(write_bert):
     ("config", "message"),
     [
         ({"model_type": "gpt5"}, r"model of type 'gpt5'; regard can run: bert"),
-        ({"hidden_act": "swish"}, r"hidden_act='swish' is not supported \(supported: 'gelu'"),
+        ({"hidden_act": "mish"}, r"hidden_act='mish' is not supported \(supported: 'gelu'"),
         ({"position_embedding_type": "relative_key"}, r"position_embedding_type='relative_key' is not supported"),
         ({"is_decoder": True}, r"is_decoder=True is not supported"),
         ({"hidden_size": "12"}, r"hidden_size must be a whole number of at least 1, not '12'"),

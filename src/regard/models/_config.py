@@ -30,6 +30,9 @@ _BOOKKEEPING = frozenset(
 )
 
 
+_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
+
+
 class ConfigReader:
     """Takes the fields of one configuration one by one and complains of everything wrong at once.
 
@@ -88,6 +91,11 @@ class ConfigReader:
             self._problems.append(f"{name}={value!r} is not supported (supported: {known})")
             return default
         return value
+
+    def activation(self, name: str, default: str) -> str:
+        """Take the name of an activation that `regard.functional.activation` knows."""
+        taken: str = self.choice(name, default, _ACTIVATIONS)
+        return taken
 
     def require(self, fits: bool, problem: str) -> None:
         """Note `problem` unless `fits`."""

@@ -58,7 +58,7 @@ class BertConfig:
             hidden_dim=reader.count("intermediate_size"),
             max_positions=reader.count("max_position_embeddings"),
             num_types=reader.count("type_vocab_size"),
-            activation=reader.choice("hidden_act", "gelu", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"]),
+            activation=reader.activation("hidden_act", "gelu"),
             norm_eps=reader.positive("layer_norm_eps", 1e-12),
         )
         reader.require(

@@ -1,0 +1,196 @@
+"""Tiny random models that transformers writes, and what it makes of them: the numbers that regard is held against.
+
+``python tests/make_golden.py [family ...]``, in an environment with torch and transformers, writes every case of
+`CASES` to ``tests/models/golden/FAMILY/CASE``: a checkpoint (its weights in float16), a tokenizer, and
+``expected.safetensors``. Ordinary tests compare those with regard (`golden.check`); the parity tests do it with
+fresh ones. To add a family is to add a row to `CASES`.
+
+``expected.safetensors`` holds, in float64,
+
+- ``ids`` and ``lengths``: a batch of texts, padded at the right; for an encoder-decoder also ``target_ids`` and
+  ``target_lengths``, what its decoder reads;
+- ``hidden``, and ``logits`` where there is a head; ``memory``, what the encoder of an encoder-decoder returns;
+- all weights under the names that `regard.Trace` has for them, ``blocks.0.attn.weights``;
+- ``greedy``: what a language model continues the first text with.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+FOLDER = Path(__file__).parent / "models" / "golden"
+LENGTHS = (6, 4)
+TARGET_LENGTHS = (5, 3)
+NEW_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Family:
+    """Which classes of transformers write a family, and the configurations that cover what it reads.
+
+    Parameters
+    ----------
+    config, model : str
+        Names of classes of transformers.
+    sizes : dict
+        What all cases have in common.
+    cases : dict
+        For each name what else is in the configuration. A name of `sizes` may be given another value.
+    """
+
+    config: str
+    model: str
+    sizes: dict[str, Any]
+    cases: dict[str, dict[str, Any]] = field(default_factory=lambda: {"plain": {}})
+
+
+_BERT = {
+    "vocab_size": 23,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 11,
+}
+_BERT_CASES = {
+    "gelu": {},
+    "tanh": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "type_vocab_size": 1},
+    "silu": {"hidden_act": "silu", "hidden_size": 14, "num_attention_heads": 7, "pad_token_id": 2},
+}
+
+CASES = {
+    "bert": Family("BertConfig", "BertModel", _BERT, _BERT_CASES),
+}
+"""The families and their cases."""
+
+
+def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> None:
+    """Write one case to `folder`: a checkpoint, its tokenizer, and what transformers computes with it in `dtype`."""
+    import torch
+    import transformers
+    from safetensors.numpy import save_file
+
+    kind = CASES[family]
+    torch.manual_seed(sum(map(ord, family + case)))
+    with _doubles_throughout() if dtype == "float64" else ExitStack():
+        config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
+        config._attn_implementation = "eager"
+        model = getattr(transformers, kind.model)(config).eval()
+        with torch.no_grad():
+            for tensor in model.state_dict().values():  # away from the zeros and ones that hide a forgotten term
+                tensor.copy_((torch.randn(tensor.shape) * 0.5).half())
+        folder.mkdir(parents=True, exist_ok=True)
+        copy.deepcopy(model).half().save_pretrained(folder)  # a copy, for what is not stored keeps its precision
+        _write_tokenizer(folder, config)
+        save_file(_expected(model.to(getattr(torch, dtype)), config), folder / "expected.safetensors")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def _expected(model: Any, config: Any) -> dict[str, np.ndarray]:
+    import torch
+
+    ids, mask = _batch(config, LENGTHS)
+    expected = {"ids": ids, "lengths": np.array(LENGTHS)}
+    given = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    if config.is_encoder_decoder:
+        target_ids, target_mask = _batch(config, TARGET_LENGTHS)
+        target_ids[:, 0] = _start(config)
+        expected |= {"target_ids": target_ids, "target_lengths": np.array(TARGET_LENGTHS)}
+        given |= {"decoder_input_ids": torch.tensor(target_ids), "decoder_attention_mask": torch.tensor(target_mask)}
+    with torch.no_grad():
+        out = model(**given, output_attentions=True, output_hidden_states=True)
+    if config.is_encoder_decoder:
+        expected["memory"] = out.encoder_last_hidden_state.numpy()
+        expected["hidden"] = out.decoder_hidden_states[-1].numpy()
+        expected |= _weights("encoder.blocks.{}.attn.weights", out.encoder_attentions)
+        expected |= _weights("decoder.blocks.{}.attn.weights", out.decoder_attentions)
+        expected |= _weights("decoder.blocks.{}.cross_attn.weights", out.cross_attentions)
+    else:
+        expected["hidden"] = out.hidden_states[-1].numpy()
+        expected |= _weights("blocks.{}.attn.weights", out.attentions)
+    if model.can_generate():
+        expected["logits"] = out.logits.numpy()
+        expected["greedy"] = _greedy(model, config, given["input_ids"][:1])
+    return {name: np.ascontiguousarray(value) for name, value in expected.items()}
+
+
+def _greedy(model: Any, config: Any, ids: Any) -> np.ndarray:
+    import torch
+    from transformers import GenerationConfig
+
+    model.generation_config = GenerationConfig(
+        max_new_tokens=NEW_TOKENS,
+        do_sample=False,
+        pad_token_id=config.pad_token_id,
+        decoder_start_token_id=_start(config) if config.is_encoder_decoder else None,
+    )  # nothing ends it before
+    with torch.no_grad():
+        out = model.generate(ids, attention_mask=torch.ones_like(ids))
+    return np.asarray(out[0, -NEW_TOKENS:].numpy())
+
+
+def _start(config: Any) -> int:
+    start = getattr(config, "decoder_start_token_id", None)
+    return int(config.pad_token_id if start is None else start)
+
+
+def _batch(config: Any, lengths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return random texts of these lengths, padded at the right, and where there is text."""
+    rng = np.random.default_rng(3)
+    ids = rng.integers(5, config.vocab_size, (len(lengths), max(lengths)))
+    mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    return np.where(mask, ids, config.pad_token_id or 0), mask.astype(np.int64)
+
+
+def _weights(name: str, layers: Any) -> dict[str, np.ndarray]:
+    return {name.format(i): weights.numpy() for i, weights in enumerate(layers)}
+
+
+def _write_tokenizer(folder: Path, config: Any) -> None:
+    """Write a tokenizer that calls the tokens w0, w1, … and the one for padding <pad>."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+
+    pieces = [f"w{i}" for i in range(config.vocab_size)]
+    pieces[config.pad_token_id or 0] = "<pad>"
+    tokenizer = Tokenizer(WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="w3"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.add_special_tokens(["<pad>"])
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+
+
+@contextmanager
+def _doubles_throughout() -> Iterator[None]:
+    """Let code that asks for float32, as norms, rotations and buckets of transformers do, get float64."""
+    import torch
+
+    with ExitStack() as stack:
+        for name in ("float32", "float"):
+            stack.enter_context(mock.patch.object(torch, name, torch.float64))
+        stack.enter_context(mock.patch.object(torch.Tensor, "float", torch.Tensor.double))
+        yield
+
+
+def main(families: list[str]) -> None:
+    """Write the cases of `families`, or of all, to the repository."""
+    import transformers
+
+    transformers.logging.disable_progress_bar()
+    for family in families or CASES:
+        for case in CASES[family].cases:
+            write(family, case, FOLDER / family / case)
+            print(family, case, sum(f.stat().st_size for f in (FOLDER / family / case).iterdir()), "bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
