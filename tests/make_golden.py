@@ -67,8 +67,34 @@ _BERT_CASES = {
     "silu": {"hidden_act": "silu", "hidden_size": 14, "num_attention_heads": 7, "pad_token_id": 2},
 }
 
+_ROBERTA_CASES = {
+    "gelu": {},
+    "padding": {"pad_token_id": 4, "hidden_act": "relu", "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "first": {"pad_token_id": 0, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 14, "num_attention_heads": 7},
+}
+_DISTILBERT = {
+    "vocab_size": 23,
+    "dim": 12,
+    "n_layers": 2,
+    "n_heads": 3,
+    "hidden_dim": 20,
+    "max_position_embeddings": 11,
+}
+
 CASES = {
     "bert": Family("BertConfig", "BertModel", _BERT, _BERT_CASES),
+    "distilbert": Family(
+        "DistilBertConfig",
+        "DistilBertModel",
+        _DISTILBERT,
+        {
+            "gelu": {},
+            "relu": {"activation": "relu", "dim": 14, "n_heads": 7},
+            "tanh": {"activation": "gelu_new", "sinusoidal_pos_embds": True, "n_layers": 3},
+        },
+    ),
+    "roberta": Family("RobertaConfig", "RobertaModel", _BERT, _ROBERTA_CASES),
+    "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaModel", _BERT, _ROBERTA_CASES),
 }
 """The families and their cases."""
 
@@ -144,11 +170,15 @@ def _start(config: Any) -> int:
 
 
 def _batch(config: Any, lengths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return random texts of these lengths, padded at the right, and where there is text."""
+    """Return random texts of these lengths, padded at the right, and where there is text.
+
+    In the first of them a padding token stands in the midst, a token like any other but for those who count positions.
+    """
     rng = np.random.default_rng(3)
     ids = rng.integers(5, config.vocab_size, (len(lengths), max(lengths)))
     mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
-    return np.where(mask, ids, config.pad_token_id or 0), mask.astype(np.int64)
+    ids[~mask] = ids[0, 2] = config.pad_token_id or 0
+    return ids, mask.astype(np.int64)
 
 
 def _weights(name: str, layers: Any) -> dict[str, np.ndarray]:

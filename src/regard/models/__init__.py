@@ -7,6 +7,22 @@
 from regard.models._load import FAMILIES, load
 from regard.models._model import Model, Output
 from regard.models.bert import Bert, BertConfig
+from regard.models.distilbert import DistilBert, DistilBertConfig
+from regard.models.roberta import Roberta, RobertaConfig
 from regard.models.toy import Toy, ToyConfig, toy
 
-__all__ = ["load", "Model", "Output", "FAMILIES", "Bert", "BertConfig", "Toy", "ToyConfig", "toy"]
+__all__ = [
+    "load",
+    "Model",
+    "Output",
+    "FAMILIES",
+    "Bert",
+    "BertConfig",
+    "DistilBert",
+    "DistilBertConfig",
+    "Roberta",
+    "RobertaConfig",
+    "Toy",
+    "ToyConfig",
+    "toy",
+]

@@ -29,7 +29,6 @@ _BOOKKEEPING = frozenset(
     """.split()  # noqa: SIM905
 )
 
-
 _ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
 
 
@@ -75,6 +74,14 @@ class ConfigReader:
             return 1
         return value
 
+    def index(self, name: str, default: int | None, size: int) -> int:
+        """Take a whole number from 0 to `size` − 1, the place of something among `size` others."""
+        value = self._fields.pop(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
+            self._problems.append(f"{name} must be a whole number from 0 to {size - 1}, not {value!r}")
+            return 0
+        return value
+
     def positive(self, name: str, default: float) -> float:
         """Take a number above 0."""
         value = self._fields.pop(name, default)
@@ -96,6 +103,15 @@ class ConfigReader:
         """Take the name of an activation that `regard.functional.activation` knows."""
         taken: str = self.choice(name, default, _ACTIVATIONS)
         return taken
+
+    def ignore(self, *names: str) -> None:
+        """Take fields that have no part in computing hidden states and that other families do not have."""
+        for name in names:
+            self._fields.pop(name, None)
+
+    def splits(self, name: str, width: int, num_heads: int) -> None:
+        """Note a problem unless `width`, the value of the field `name`, splits into heads."""
+        self.require(width % num_heads == 0, f"{name} {width} does not split into {num_heads} attention heads")
 
     def require(self, fits: bool, problem: str) -> None:
         """Note `problem` unless `fits`."""

@@ -10,10 +10,17 @@ import numpy as np
 from regard._errors import RegardError
 from regard.models import _sources
 from regard.models._checkpoint import open_checkpoint
-from regard.models._model import Model
+from regard.models._model import Model, TextModel
 from regard.models.bert import Bert
+from regard.models.distilbert import DistilBert
+from regard.models.roberta import Roberta
 
-FAMILIES = {"bert": Bert}
+FAMILIES: dict[str, type[TextModel]] = {
+    "bert": Bert,
+    "distilbert": DistilBert,
+    "roberta": Roberta,
+    "xlm-roberta": Roberta,
+}
 """What runs the checkpoints of each ``model_type``."""
 
 
