@@ -80,6 +80,98 @@ _DISTILBERT = {
     "hidden_dim": 20,
     "max_position_embeddings": 11,
 }
+_GPT2 = {"vocab_size": 23, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 80, "eos_token_id": 2}
+_GPT2_CASES = {
+    "plain": {},
+    "scaled": {"scale_attn_by_inverse_layer_idx": True, "n_inner": 20, "activation_function": "gelu", "n_layer": 3},
+    "untied": {"scale_attn_weights": False, "tie_word_embeddings": False, "activation_function": "relu"},
+}
+_LLAMA = {
+    "vocab_size": 23,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 80,
+    "head_dim": 4,
+}
+_YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 20}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+_LLAMA_CASES = {
+    "plain": {},
+    "biased": {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu_new", "rms_norm_eps": 1e-5},
+    "tied": {"tie_word_embeddings": True, "num_key_value_heads": 6, "head_dim": None, "hidden_size": 24},
+    "llama3": {"rope_parameters": _LLAMA3, "head_dim": 8, "num_key_value_heads": 1},
+    "linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.5}},
+    "dynamic": {
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 5.0},
+        "max_position_embeddings": 16,
+    },
+    "yarn": {"rope_parameters": _YARN | {"beta_fast": 8.0, "beta_slow": 0.5, "attention_factor": 1.3}, "head_dim": 8},
+    "yarn-mscale": {"rope_parameters": _YARN | {"mscale": 0.7, "mscale_all_dim": 1.2, "truncate": False}},
+}
+_SLIDING = ["full_attention", "sliding_attention", "sliding_attention"]
+_MISTRAL_CASES = {
+    "window": {"sliding_window": 3},
+    "unbounded": {"sliding_window": None, "head_dim": None, "hidden_size": 24},
+    "tied": {"sliding_window": 5, "tie_word_embeddings": True, "num_key_value_heads": 2, "hidden_act": "gelu"},
+}
+_QWEN_CASES = {
+    "plain": {},
+    "windows": {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1, "num_hidden_layers": 3},
+    "types": {
+        "use_sliding_window": True,
+        "sliding_window": 4,
+        "layer_types": _SLIDING[::-1],
+        "num_hidden_layers": 3,
+        "rope_parameters": _YARN,
+        "tie_word_embeddings": True,
+    },
+}
+_GEMMA2_CASES = {
+    "plain": {"sliding_window": 3, "query_pre_attn_scalar": 5},
+    "capped": {
+        "attn_logit_softcapping": 0.7,
+        "final_logit_softcapping": 1.5,
+        "layer_types": _SLIDING,
+        "num_hidden_layers": 3,
+        "sliding_window": 4,
+        "hidden_activation": "silu",
+    },
+    "uncapped": {
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+        "layer_types": ["full_attention", "full_attention"],
+    },
+}
+_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 3}
+_GPT_OSS_CASES = {
+    "plain": {"max_position_embeddings": 131_072},
+    "narrow": {
+        "swiglu_alpha": 1.1,
+        "swiglu_limit": 0.5,
+        "num_experts_per_tok": 1,
+        "attention_bias": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+    },
+    "types": {
+        "layer_types": _SLIDING,
+        "num_hidden_layers": 3,
+        "num_experts_per_tok": 5,
+        "tie_word_embeddings": True,
+        "rope_parameters": _YARN | {"truncate": False},
+    },
+}
 
 CASES = {
     "bert": Family("BertConfig", "BertModel", _BERT, _BERT_CASES),
@@ -95,6 +187,13 @@ CASES = {
     ),
     "roberta": Family("RobertaConfig", "RobertaModel", _BERT, _ROBERTA_CASES),
     "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaModel", _BERT, _ROBERTA_CASES),
+    "gpt2": Family("GPT2Config", "GPT2LMHeadModel", _GPT2, _GPT2_CASES),
+    "llama": Family("LlamaConfig", "LlamaForCausalLM", _LLAMA, _LLAMA_CASES),
+    "mistral": Family("MistralConfig", "MistralForCausalLM", _LLAMA, _MISTRAL_CASES),
+    "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", _LLAMA, _QWEN_CASES),
+    "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", _LLAMA, {**_QWEN_CASES, "biased": {"attention_bias": True}}),
+    "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", _LLAMA, _GEMMA2_CASES),
+    "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", _LLAMA | _EXPERTS, _GPT_OSS_CASES),
 }
 """The families and their cases."""
 
@@ -109,8 +208,11 @@ def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> No
     torch.manual_seed(sum(map(ord, family + case)))
     with _doubles_throughout() if dtype == "float64" else ExitStack():
         config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
-        config._attn_implementation = "eager"
+        config._attn_implementation = config._experts_implementation = "eager"
         model = getattr(transformers, kind.model)(config).eval()
+        for module in model.modules():
+            if hasattr(module, "scalar_embed_scale"):  # else a root that was rounded to float32
+                module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float32)
         with torch.no_grad():
             for tensor in model.state_dict().values():  # away from the zeros and ones that hide a forgotten term
                 tensor.copy_((torch.randn(tensor.shape) * 0.5).half())

@@ -127,6 +127,10 @@ class Trace:
         finally:
             self._prefix = outer
 
+    def editing(self) -> Trace:
+        """Return a trace that edits as this one does and records nothing, however often a name comes by."""
+        return Trace(only=(), edit=self._edit)
+
     def wants(self, name: str) -> bool:
         """Tell whether a tap called `name` in this scope would be kept or edited."""
         full = self._prefix + name

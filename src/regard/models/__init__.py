@@ -1,13 +1,22 @@
 """Pretrained transformers, one readable file for each family, run in NumPy.
 
 `load` turns a name or a folder into a `Model`; calling it with a text returns its contextual vectors, and
-`regard.Trace` looks inside.
+`regard.Trace` looks inside. A `LanguageModel` goes on with a text, `generate`.
 """
 
+from regard.models._generation import Generated, Stream
+from regard.models._language import LanguageModel, State
 from regard.models._load import FAMILIES, load
 from regard.models._model import Model, Output
 from regard.models.bert import Bert, BertConfig
 from regard.models.distilbert import DistilBert, DistilBertConfig
+from regard.models.gemma2 import Gemma2, Gemma2Config
+from regard.models.gpt2 import GPT2, GPT2Config
+from regard.models.gpt_oss import Experts, GptOss, GptOssConfig
+from regard.models.llama import Llama, LlamaConfig
+from regard.models.mistral import Mistral, MistralConfig
+from regard.models.qwen2 import Qwen2, Qwen2Config
+from regard.models.qwen3 import Qwen3, Qwen3Config
 from regard.models.roberta import Roberta, RobertaConfig
 from regard.models.toy import Toy, ToyConfig, toy
 
@@ -15,6 +24,10 @@ __all__ = [
     "load",
     "Model",
     "Output",
+    "LanguageModel",
+    "State",
+    "Generated",
+    "Stream",
     "FAMILIES",
     "Bert",
     "BertConfig",
@@ -22,6 +35,21 @@ __all__ = [
     "DistilBertConfig",
     "Roberta",
     "RobertaConfig",
+    "GPT2",
+    "GPT2Config",
+    "Llama",
+    "LlamaConfig",
+    "Mistral",
+    "MistralConfig",
+    "Qwen2",
+    "Qwen2Config",
+    "Qwen3",
+    "Qwen3Config",
+    "Gemma2",
+    "Gemma2Config",
+    "GptOss",
+    "GptOssConfig",
+    "Experts",
     "Toy",
     "ToyConfig",
     "toy",

@@ -82,6 +82,32 @@ class ConfigReader:
             return 0
         return value
 
+    def optional_count(self, name: str, default: int | None = None) -> int | None:
+        """Take a whole number of at least 1, or None where there is none."""
+        if self._fields.get(name, default) is None:
+            self._fields.pop(name, None)
+            return None
+        return self.count(name) if name in self._fields else default
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Take True or False."""
+        value = self._fields.pop(name, default)
+        if not isinstance(value, bool):
+            self._problems.append(f"{name} must be true or false, not {value!r}")
+            return default
+        return value
+
+    def optional_positive(self, name: str, default: float | None = None) -> float | None:
+        """Take a number above 0, or None where there is none."""
+        if self._fields.get(name, default) is None:
+            self._fields.pop(name, None)
+            return None
+        return self.positive(name, 1.0) if name in self._fields else default
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Take a value as it is; what it may be is for the caller to `require`."""
+        return self._fields.pop(name, default)
+
     def positive(self, name: str, default: float) -> float:
         """Take a number above 0."""
         value = self._fields.pop(name, default)

@@ -13,6 +13,13 @@ from regard.models._checkpoint import open_checkpoint
 from regard.models._model import Model, TextModel
 from regard.models.bert import Bert
 from regard.models.distilbert import DistilBert
+from regard.models.gemma2 import Gemma2
+from regard.models.gpt2 import GPT2
+from regard.models.gpt_oss import GptOss
+from regard.models.llama import Llama
+from regard.models.mistral import Mistral
+from regard.models.qwen2 import Qwen2
+from regard.models.qwen3 import Qwen3
 from regard.models.roberta import Roberta
 
 FAMILIES: dict[str, type[TextModel]] = {
@@ -20,6 +27,13 @@ FAMILIES: dict[str, type[TextModel]] = {
     "distilbert": DistilBert,
     "roberta": Roberta,
     "xlm-roberta": Roberta,
+    "gpt2": GPT2,
+    "llama": Llama,
+    "mistral": Mistral,
+    "qwen2": Qwen2,
+    "qwen3": Qwen3,
+    "gemma2": Gemma2,
+    "gpt_oss": GptOss,
 }
 """What runs the checkpoints of each ``model_type``."""
 
