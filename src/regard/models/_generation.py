@@ -5,7 +5,7 @@ Knows a model as something that runs the next tokens; does not know architecture
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -275,7 +275,7 @@ def advance_all(
 def _endings(stop: Ending | Sequence[Ending]) -> tuple[tuple[str, ...], frozenset[int]]:
     """Return the strings and the ids of `stop`."""
     strings, ids = [], []
-    for one in (stop,) if isinstance(stop, str | int) else stop:
+    for one in stop if isinstance(stop, Iterable) and not isinstance(stop, str) else (stop,):
         if isinstance(one, str) and one:
             strings.append(one)
         elif isinstance(one, int | np.integer) and not isinstance(one, bool):
@@ -293,8 +293,7 @@ def _begun(stop: str, text: str) -> int:
 def _continued(prompt: Encoding, ids: Sequence[int], tokenizer: _Tokenizer) -> Encoding:
     """Return a prompt and the tokens behind it as one text.
 
-    A token begins a word unless letters or digits meet where it joins the one before. Tokens that make one character
-    together all span it, as they do when a tokenizer cuts it.
+    Tokens that make one character together all span it, as they do when a tokenizer cuts it.
     """
     if not ids:
         return prompt
@@ -307,8 +306,7 @@ def _continued(prompt: Encoding, ids: Sequence[int], tokenizer: _Tokenizer) -> E
     for piece, special in [*zip(pieces, added.special, strict=True), ("", True)]:
         parts += not special
         if parts and (piece or special):
-            follows = words[-1:] != [None] and text[-1:].isalnum() and piece[:1].isalnum()
-            word += not follows
+            word += words[-1:] == [None] or not _joins(text[-1:], piece[:1])
             spans += [(len(text), len(text) + len(piece))] * parts
             words += [word] * parts
             text, parts = text + piece, 0
@@ -323,3 +321,11 @@ def _continued(prompt: Encoding, ids: Sequence[int], tokenizer: _Tokenizer) -> E
         tuple(words[:-1]),  # less the end that was put behind all
         tuple(spans[:-1]),
     )
+
+
+def _joins(before: str, first: str) -> bool:
+    """Tell whether a token that begins with one character goes on with the word that ends with another.
+
+    It does where letters or digits meet; and a space belongs to the word behind it.
+    """
+    return (before.isalnum() and first.isalnum()) or (before.isspace() and not first.isspace())
