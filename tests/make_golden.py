@@ -64,14 +64,14 @@ _BERT = {
 }
 _BERT_CASES = {
     "gelu": {},
-    "tanh": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "type_vocab_size": 1},
+    "tanh": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "type_vocab_size": 1, "chunk_size_feed_forward": 2},
     "silu": {"hidden_act": "silu", "hidden_size": 14, "num_attention_heads": 7, "pad_token_id": 2},
 }
 
 _ROBERTA_CASES = {
     "gelu": {},
-    "padding": {"pad_token_id": 4, "hidden_act": "relu", "type_vocab_size": 1, "layer_norm_eps": 1e-5},
-    "first": {"pad_token_id": 0, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 14, "num_attention_heads": 7},
+    "padding": {"pad_token_id": 4, "hidden_act": "relu", "type_vocab_size": 1, "chunk_size_feed_forward": 3},
+    "first": {"pad_token_id": 0, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-5, "num_attention_heads": 2},
 }
 _DISTILBERT = {
     "vocab_size": 23,
@@ -218,7 +218,7 @@ CASES = {
         _DISTILBERT,
         {
             "gelu": {},
-            "relu": {"activation": "relu", "dim": 14, "n_heads": 7},
+            "relu": {"activation": "relu", "dim": 14, "n_heads": 7, "chunk_size_feed_forward": 2},
             "tanh": {"activation": "gelu_new", "sinusoidal_pos_embds": True, "n_layers": 3},
         },
     ),

@@ -69,7 +69,7 @@ class BartConfig:
             reader.choice(name, only, [only])
         reader.ignore(
             "activation_dropout", "classif_dropout", "decoder_layerdrop", "dropout", "encoder_layerdrop",
-            "force_bos_token_to_be_generated", "init_std", "output_past",
+            "force_bos_token_to_be_generated", "init_std", "output_past", "_num_labels",
         )  # fmt: skip
         vocab_size = reader.count("vocab_size")
         config = cls(

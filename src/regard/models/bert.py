@@ -51,7 +51,7 @@ def take_sizes(reader: ConfigReader, *model_types: str) -> dict[str, Any]:
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
         reader.choice(name, False, [False])
     reader.choice("position_embedding_type", "absolute", ["absolute"])
-    reader.choice("chunk_size_feed_forward", 0, [0])
+    reader.ignore("chunk_size_feed_forward")  # how many positions at a time makes no difference to any
     reader.choice("pruned_heads", {}, [{}])
     reader.choice("cross_attention_hidden_size", None, [None])
     sizes: dict[str, Any] = {

@@ -43,9 +43,8 @@ class DistilBertConfig:
         reader.choice("is_decoder", False, [False])
         reader.choice("is_encoder_decoder", False, [False])
         reader.choice("pruned_heads", {}, [{}])
-        reader.choice("chunk_size_feed_forward", 0, [0])
         reader.choice("sinusoidal_pos_embds", False, [False, True])  # how the table began; it is stored either way
-        reader.ignore("dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_")
+        reader.ignore("chunk_size_feed_forward", "dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_")
         config = cls(
             vocab_size=reader.count("vocab_size"),
             embed_dim=reader.count("dim"),
