@@ -4,10 +4,12 @@
 `regard.Trace` looks inside. A `LanguageModel` goes on with a text, `generate`.
 """
 
+from regard.models._encoder_decoder import EncoderDecoderOutput
 from regard.models._generation import Generated, Stream
 from regard.models._language import LanguageModel, State
 from regard.models._load import FAMILIES, load
 from regard.models._model import Model, Output
+from regard.models.bart import Bart, BartConfig
 from regard.models.bert import Bert, BertConfig
 from regard.models.distilbert import DistilBert, DistilBertConfig
 from regard.models.gemma2 import Gemma2, Gemma2Config
@@ -18,6 +20,7 @@ from regard.models.mistral import Mistral, MistralConfig
 from regard.models.qwen2 import Qwen2, Qwen2Config
 from regard.models.qwen3 import Qwen3, Qwen3Config
 from regard.models.roberta import Roberta, RobertaConfig
+from regard.models.t5 import T5, T5Config
 from regard.models.toy import Toy, ToyConfig, toy
 
 __all__ = [
@@ -28,7 +31,10 @@ __all__ = [
     "State",
     "Generated",
     "Stream",
+    "EncoderDecoderOutput",
     "FAMILIES",
+    "Bart",
+    "BartConfig",
     "Bert",
     "BertConfig",
     "DistilBert",
@@ -50,6 +56,8 @@ __all__ = [
     "GptOss",
     "GptOssConfig",
     "Experts",
+    "T5",
+    "T5Config",
     "Toy",
     "ToyConfig",
     "toy",

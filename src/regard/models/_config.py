@@ -29,7 +29,7 @@ _BOOKKEEPING = frozenset(
     """.split()  # noqa: SIM905
 )
 
-_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
 
 
 class ConfigReader:
@@ -127,7 +127,7 @@ class ConfigReader:
 
     def activation(self, name: str, default: str) -> str:
         """Take the name of an activation that `regard.functional.activation` knows."""
-        taken: str = self.choice(name, default, _ACTIVATIONS)
+        taken: str = self.choice(name, default, ACTIVATIONS)
         return taken
 
     def ignore(self, *names: str) -> None:

@@ -59,7 +59,8 @@ class Generated:
         Why it ended: ``"end"``, at a token that ends a text; ``"stop"``, at one of `stop`; ``"length"``, with
         `max_new_tokens`; ``"limit"``, where the model can look at no more; ``""``, it has not.
     encoding : Encoding
-        Prompt and added tokens as one text.
+        Prompt and added tokens as one text. Of an encoder-decoder it is the target: the added tokens behind the one
+        that every target begins with.
     """
 
     prompt: Encoding
@@ -173,6 +174,8 @@ class Writing:
     stop : str, int, or several of them
     end_ids : sequence of int
         The tokens that end a text.
+    behind : Encoding, optional
+        What the added tokens stand behind where that is not the prompt.
     """
 
     def __init__(
@@ -183,6 +186,8 @@ class Writing:
         most: int,
         stop: Ending | Sequence[Ending],
         end_ids: Sequence[int],
+        *,
+        behind: Encoding | None = None,
     ) -> None:
         self._tokenizer: _Tokenizer = tokenizer
         self._sampling = sampling
@@ -190,7 +195,8 @@ class Writing:
         self._stop_strings, self._stop_ids = _endings(stop)
         self._end_ids = frozenset(end_ids)
         self._rng = np.random.default_rng(sampling.seed)
-        self._speller = Speller(tokenizer, prompt.ids)
+        self._behind = prompt if behind is None else behind
+        self._speller = Speller(tokenizer, self._behind.ids)
         self._held = ""  # what may be the beginning of a string to stop at
         self.prompt = prompt
         self.ids: list[int] = []
@@ -223,7 +229,7 @@ class Writing:
 
     def generated(self) -> Generated:
         """Return what has come so far."""
-        encoding = _continued(self.prompt, self.ids, self._tokenizer)
+        encoding = _continued(self._behind, self.ids, self._tokenizer)
         return Generated(self.prompt, tuple(self.ids), self.text, self.ending, encoding)
 
 

@@ -11,6 +11,7 @@ from regard._errors import RegardError
 from regard.models import _sources
 from regard.models._checkpoint import open_checkpoint
 from regard.models._model import Model, TextModel
+from regard.models.bart import Bart
 from regard.models.bert import Bert
 from regard.models.distilbert import DistilBert
 from regard.models.gemma2 import Gemma2
@@ -21,11 +22,14 @@ from regard.models.mistral import Mistral
 from regard.models.qwen2 import Qwen2
 from regard.models.qwen3 import Qwen3
 from regard.models.roberta import Roberta
+from regard.models.t5 import T5
 
 FAMILIES: dict[str, type[TextModel]] = {
+    "bart": Bart,
     "bert": Bert,
     "distilbert": DistilBert,
     "roberta": Roberta,
+    "t5": T5,
     "xlm-roberta": Roberta,
     "gpt2": GPT2,
     "llama": Llama,
