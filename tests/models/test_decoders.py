@@ -194,6 +194,11 @@ def test_parameters_follow_the_vocabulary(write_decoder):
         ("qwen2/windows", {"layer_types": "absent"}),
         ("gemma2/plain", {"layer_types": "absent", "hidden_act": "gelu_pytorch_tanh", "cache_implementation": "x"}),
         ("gpt_oss/plain", {"experts_per_token": 2, "initial_context_length": 4096, "rope_theta": 150_000}),
+        (
+            "llama/plain",
+            {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}},
+        ),
+        ("gpt2/plain", {"n_special": 0, "predict_special_tokens": True, "_num_labels": 1}),
         ("gpt2/plain", {"n_ctx": 80, "tie_word_embeddings": "absent", "n_inner": "absent"}),
     ],
 )
