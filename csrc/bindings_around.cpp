@@ -1,6 +1,7 @@
 // What Python sees of the rows around attention and of the linear map.
 #include "arrays.h"
 #include "dispatch.h"
+#include "room.h"
 
 using namespace nb::literals;
 
@@ -84,28 +85,60 @@ void around(Around::What what, const Writable& output, const Array& x, const Som
   run(isa.around_tasks(call), cost, isa.around_scratch(call), [&](ptrdiff_t task, void* room) { isa.around(call, task, room); });
 }
 
+const char* place(const Array& a) { return static_cast<const char*>(static_cast<const void*>(a.data())); }
+template <class A> ptrdiff_t steps(const A& a, size_t axis) { return a.shape(axis) < 2 ? 1 : ptrdiff_t(a.stride(axis)); }
+template <class A> bool is_whole(const A& a) {  // in the order of its axes, without gaps
+  if (a.size() == 0) return true;
+  ptrdiff_t step = 1;
+  for (size_t axis = a.ndim(); axis-- > 0; step *= ptrdiff_t(a.shape(axis)))
+    if (a.shape(axis) > 1 && ptrdiff_t(a.stride(axis)) != step) return false;
+  return true;
+}
+
+// Put a weight, inputs by outputs, into panels from column `first` on.
+void pack(const Writable& panels, const Array& weight, ptrdiff_t first) {
+  if (panels.ndim() != 3 || weight.ndim() != 2) refuse("panels and weight", "need three axes and two");
+  Packing call;
+  call.kind = weight.dtype() == nb::dtype<double>() ? Kind::float64 : Kind::float32;
+  check_kind("weight", weight, call.kind);
+  check_kind("panels", panels, call.kind);
+  call.depth = ptrdiff_t(weight.shape(0)), call.columns = ptrdiff_t(weight.shape(1)), call.first = first;
+  if (ptrdiff_t(panels.shape(1)) != call.depth || ptrdiff_t(panels.shape(2)) != PANEL || first < 0 ||
+      first + call.columns > ptrdiff_t(panels.shape(0)) * PANEL)
+    refuse("the shapes", "do not fit");
+  if (!is_whole(panels)) refuse("panels", "must lie one behind the other");
+  if (!call.depth || !call.columns) return;
+  call.weight = place(weight), call.weight_row = steps(weight, 0), call.weight_column = steps(weight, 1);
+  call.panels = static_cast<char*>(panels.data());
+  const ptrdiff_t begin = first_panel(call), count = blocks_of(first + call.columns, PANEL) - begin;
+  const Kernels& isa = kernels();
+  run(count, 8 * double(call.depth) * double(call.columns), 0, [&](ptrdiff_t task, void*) { isa.pack(call, begin + task); });
+}
+
 void linear(const Writable& output, const Array& x, const Array& weight, const Some& bias, Linear::Bend bend) {
   Linear call;
   call.bend = bend;
-  if (x.ndim() != 2 || weight.ndim() != 2 || output.ndim() != 2 || (bias && bias->ndim() != 1))
+  call.is_packed = weight.ndim() == 3;
+  if (x.ndim() != 2 || (weight.ndim() != 2 && !call.is_packed) || output.ndim() != 2 || (bias && bias->ndim() != 1))
     refuse("x, weight and the output", "need two axes, bias one");
-  call.rows = ptrdiff_t(x.shape(0)), call.depth = ptrdiff_t(x.shape(1)), call.columns = ptrdiff_t(weight.shape(1));
+  call.rows = ptrdiff_t(x.shape(0)), call.depth = ptrdiff_t(x.shape(1)), call.columns = ptrdiff_t(output.shape(1));
   call.kind = x.dtype() == nb::dtype<double>() ? Kind::float64 : Kind::float32;
   check_kind("x", x, call.kind);
   check_kind("weight", weight, call.kind);
   check_kind("the output", output, call.kind);
   if (bias) check_kind("bias", *bias, call.kind);
-  if (ptrdiff_t(weight.shape(0)) != call.depth || ptrdiff_t(output.shape(0)) != call.rows ||
-      ptrdiff_t(output.shape(1)) != call.columns || (bias && ptrdiff_t(bias->shape(0)) != call.columns))
+  const bool fits = call.is_packed ? ptrdiff_t(weight.shape(0)) == blocks_of(call.columns, PANEL) &&
+                                         ptrdiff_t(weight.shape(1)) == call.depth &&
+                                         ptrdiff_t(weight.shape(2)) == PANEL && is_whole(weight)
+                                   : ptrdiff_t(weight.shape(0)) == call.depth && ptrdiff_t(weight.shape(1)) == call.columns;
+  if (!fits || ptrdiff_t(output.shape(0)) != call.rows || (bias && ptrdiff_t(bias->shape(0)) != call.columns))
     refuse("the shapes", "do not fit");
   if (!call.rows || !call.columns) return;  // the strides of nothing may be anything
-  const auto steps = [](const auto& a, size_t axis) { return a.shape(axis) < 2 ? 1 : ptrdiff_t(a.stride(axis)); };
   if (steps(x, 1) != 1 || steps(output, 1) != 1 || (call.rows > 1 && ptrdiff_t(output.stride(0)) != call.columns) ||
       (bias && steps(*bias, 0) != 1))
     refuse("the rows of x, bias and the output", "must lie side by side");
   call.x_row = ptrdiff_t(x.stride(0));
   call.weight_row = ptrdiff_t(weight.stride(0)), call.weight_column = ptrdiff_t(weight.stride(1));
-  const auto place = [](const auto& a) { return static_cast<const char*>(static_cast<const void*>(a.data())); };
   call.x = place(x), call.weight = place(weight), call.bias = bias ? place(*bias) : nullptr;
   call.output = static_cast<char*>(output.data());
   const Kernels& isa = kernels();
@@ -124,6 +157,19 @@ void norm(const Writable& output, const Array& x, const Some& residual, const So
 }
 
 }  // namespace
+
+// Bytes that nobody has written to yet, for a result.
+nb::object room(size_t bytes) {
+  void* const data = take_room(bytes);
+  if (!data) throw std::bad_alloc();
+  struct Lent { void* data; size_t bytes; };
+  nb::capsule owner(new Lent{data, bytes}, [](void* p) noexcept {
+    const Lent* const lent = static_cast<Lent*>(p);
+    give_room(lent->data, lent->bytes);
+    delete lent;
+  });
+  return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(data, {bytes}, owner));
+}
 
 // `of_16_bits` says which floats arrays of 16 bits hold, which come as integers.
 void bind_around(nb::module_& m) {
@@ -151,6 +197,9 @@ void bind_around(nb::module_& m) {
       .value("gelu", Linear::gelu)
       .value("gelu_tanh", Linear::gelu_tanh)
       .value("silu", Linear::silu);
+  m.def("room", &room, "bytes"_a);
+  m.attr("PANEL") = PANEL;
+  m.def("pack", &pack, "panels"_a, "weight"_a, "first"_a);
   m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "bend"_a = Linear::straight);
 }
 

@@ -133,7 +133,9 @@ struct Around {
   double eps = 0;
 };
 
-// x W + b, bent at last. Strides count numbers; the rows of the output lie one behind the other.
+// x W + b, bent at last. Strides count numbers; the rows of the output lie one behind the other. Packed weights are
+// panels of PANEL columns, one behind the other, with a row for each input; the last is filled up with zeros.
+constexpr ptrdiff_t PANEL = 48;
 struct Linear {
   enum Bend : int { straight, gelu, gelu_tanh, silu };
   ptrdiff_t rows, depth, columns;
@@ -142,7 +144,18 @@ struct Linear {
   char* output;
   Kind kind;  // of all
   Bend bend = straight;
+  bool is_packed = false;
 };
+
+// Columns of weights, to be packed from column `first` on.
+struct Packing {
+  ptrdiff_t depth, columns, first;
+  const char* weight;
+  ptrdiff_t weight_row, weight_column;
+  char* panels;
+  Kind kind;
+};
+static inline ptrdiff_t first_panel(const Packing& call) { return call.first / PANEL; }
 
 static inline ptrdiff_t few_rows(const Attention& call) { return call.sharing * call.queries; }
 static inline ptrdiff_t few_chunks(const Attention& call) { return (call.keys + FEW_KEYS - 1) / FEW_KEYS; }
@@ -184,6 +197,7 @@ static inline ptrdiff_t keys_of_task(const Attention& call) {
   f(ptrdiff_t, linear_tasks, (const Linear&))                                                                     \
   f(size_t, linear_scratch, (const Linear&))                                                                      \
   f(void, linear, (const Linear&, ptrdiff_t task, void* scratch))                                                 \
+  f(void, pack, (const Packing&, ptrdiff_t panel))                                                                \
   f(double, multiply_adds, (ptrdiff_t rounds))
 
 struct Kernels {

@@ -10,7 +10,8 @@
 namespace regard::REGARD_ISA {
 namespace {
 
-constexpr ptrdiff_t PANEL = 64;     // outputs of a task
+// With 32 registers a tile is 8 rows high, for numbers of rows are more often multiples of 8 than of 6.
+constexpr int TALL = BYTES == 64 ? 8 : ROWS, WIDE = BYTES == 64 ? 3 : VECTORS;
 constexpr ptrdiff_t FEW = 48;       // rows: up to so many, dot products are quicker
 constexpr ptrdiff_t STREAM = 96;    // the same with few rows
 constexpr ptrdiff_t DEPTH = 512;    // inputs of a packed panel, which then stays in the second cache
@@ -21,8 +22,8 @@ constexpr ptrdiff_t AHEAD = 16384;  // bytes, at least, by which weights are cal
 template <class T> constexpr int OUTPUTS = LANES<T> < 4 ? LANES<T> : 4;
 template <class T> constexpr int INPUTS = LANES<T> / OUTPUTS<T>;  // rows of x
 
-bool by_dots(const Linear& call) { return call.weight_row == 1 && call.rows <= FEW; }
-bool is_packed(const Linear& call) { return call.weight_column != 1 || call.rows > FEW; }
+bool by_dots(const Linear& call) { return !call.is_packed && call.weight_row == 1 && call.rows <= FEW; }
+bool is_copied(const Linear& call) { return !call.is_packed && (call.weight_column != 1 || call.rows > FEW); }
 
 // Pairs of vectors are folded: pieces of `unit` numbers from the lower, or the upper, halves of blocks of each, in turn.
 // The blocks are those of 16 bytes, inside which this is cheap, as long as they hold two pieces.
@@ -112,16 +113,19 @@ template <class T> struct Panel {
       : weights(scratch.take<T>(smaller(DEPTH, call.depth) * PANEL)), sums(scratch.take<T>(HEIGHT * PANEL)) {}
 };
 
+// A row of `width` numbers for each of `depth` inputs, in which `count` columns stand.
+template <class T>
+void columns(const T* from, ptrdiff_t row, ptrdiff_t column, ptrdiff_t count, ptrdiff_t depth, T* to, ptrdiff_t width) {
+  if (row == 1) return transposed<T>(from, column, count, depth, to, width);
+  for (ptrdiff_t i = 0; i < depth; ++i)
+    for (ptrdiff_t j = 0; j < count; ++j) to[i * width + j] = from[i * row + j * column];
+}
+
 // Columns of W, `width` of them for each input, of which `count` are there.
 template <class T>
-void pack(const Linear& call, ptrdiff_t t, ptrdiff_t depth, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width, T* to) {
+void copy(const Linear& call, ptrdiff_t t, ptrdiff_t depth, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width, T* to) {
   const T* from = reinterpret_cast<const T*>(call.weight) + t * call.weight_row + start * call.weight_column;
-  if (call.weight_row == 1) {
-    transposed<T>(from, call.weight_column, count, depth, to, width);
-  } else {
-    for (ptrdiff_t i = 0; i < depth; ++i)
-      for (ptrdiff_t j = 0; j < count; ++j) to[i * width + j] = from[i * call.weight_row + j * call.weight_column];
-  }
+  columns<T>(from, call.weight_row, call.weight_column, count, depth, to, width);
   for (ptrdiff_t i = 0; count < width && i < depth; ++i)
     for (ptrdiff_t j = count; j < width; ++j) to[i * width + j] = 0;
 }
@@ -132,7 +136,7 @@ void many_rows(const Linear& call, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t st
   Panel<T> panel(call, scratch);
   const T* x = reinterpret_cast<const T*>(call.x) + first * call.x_row;
   T* out = reinterpret_cast<T*>(call.output) + first * call.columns + start;
-  const ptrdiff_t width = round_up(count, LANES<T>);
+  const ptrdiff_t width = call.is_packed ? PANEL : round_up(count, LANES<T>);
   T* sums = count == width ? out : panel.sums;  // a last panel that is not whole vectors wide has no room there
   const ptrdiff_t sums_row = count == width ? call.columns : width;
   ptrdiff_t t = 0;
@@ -141,14 +145,16 @@ void many_rows(const Linear& call, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t st
     const Matrix<T> of_x{x + t, call.x_row, 1};
     const T* weights = panel.weights;
     ptrdiff_t weights_row = width;
-    if (is_packed(call) || count < width) {
-      pack<T>(call, t, depth, start, count, width, panel.weights);
+    if (call.is_packed) {
+      weights = reinterpret_cast<const T*>(call.weight) + start * call.depth + t * PANEL;
+    } else if (is_copied(call) || count < width) {
+      copy<T>(call, t, depth, start, count, width, panel.weights);
     } else {
       weights = reinterpret_cast<const T*>(call.weight) + t * call.weight_row + start;
       weights_row = call.weight_row;
     }
-    if (t == 0) product<T, Into::set>(of_x, rows, depth, weights, weights_row, sums, sums_row, width);
-    else product<T, Into::add>(of_x, rows, depth, weights, weights_row, sums, sums_row, width);
+    if (t == 0) product<T, Into::set, TALL, WIDE>(of_x, rows, depth, weights, weights_row, sums, sums_row, width);
+    else product<T, Into::add, TALL, WIDE>(of_x, rows, depth, weights, weights_row, sums, sums_row, width);
     t += depth;
   } while (t < call.depth);
   const T* bias = reinterpret_cast<const T*>(call.bias);
@@ -177,6 +183,13 @@ template <class T> void finish(const Linear& call, ptrdiff_t first, ptrdiff_t ro
   }
 }
 
+template <class T> void pack_panel(const Packing& call, ptrdiff_t panel) {
+  const ptrdiff_t start = larger(call.first, panel * PANEL), stop = smaller(call.first + call.columns, (panel + 1) * PANEL);
+  columns<T>(reinterpret_cast<const T*>(call.weight) + (start - call.first) * call.weight_column, call.weight_row,
+             call.weight_column, stop - start, call.depth,
+             reinterpret_cast<T*>(call.panels) + panel * PANEL * call.depth + start % PANEL, PANEL);
+}
+
 ptrdiff_t outputs(const Linear& call) { return by_dots(call) ? STREAM : PANEL; }
 ptrdiff_t row_blocks(const Linear& call) { return by_dots(call) ? 1 : blocks_of(call.rows, HEIGHT); }
 
@@ -187,7 +200,7 @@ template <class T> void do_task(const Linear& call, ptrdiff_t task, void* memory
     stream<T>(call, start, count);
     return finish<T>(call, 0, call.rows, start, count);
   }
-  const ptrdiff_t height = smaller(HEIGHT, round_up(blocks_of(call.rows, blocks), ROWS));  // of equal size
+  const ptrdiff_t height = smaller(HEIGHT, round_up(blocks_of(call.rows, blocks), TALL));  // of equal size
   const ptrdiff_t first = task % blocks * height;
   if (first >= call.rows) return;
   const ptrdiff_t rows = smaller(height, call.rows - first);
@@ -207,6 +220,10 @@ size_t linear_scratch(const Linear& call) {
   if (call.kind == Kind::float64) Panel<double>(call, scratch);
   else Panel<float>(call, scratch);
   return scratch.used();
+}
+
+void pack(const Packing& call, ptrdiff_t panel) {
+  call.kind == Kind::float64 ? pack_panel<double>(call, panel) : pack_panel<float>(call, panel);
 }
 
 void linear(const Linear& call, ptrdiff_t task, void* scratch) {

@@ -1,7 +1,7 @@
 // The one matrix product that everything here is made of: C[i][lanes] = sum over t of A[i][t] * B[t][lanes].
 //
 // A is read number by number, each of which multiplies a whole vector of B: so A may have any strides, and B has to
-// be packed, `lanes` numbers in a row. A tile of ROWS x VECTORS vectors of C stays in registers until its sum is
+// be packed, `lanes` numbers in a row. A tile of C, of ROWS rows and VECTORS vectors if not said otherwise, stays in registers until its sum is
 // complete. Each number of C is the same chain of fused multiplications and additions over t, whatever tile it falls
 // into: what is computed twice comes out the same twice.
 #pragma once
@@ -61,37 +61,30 @@ __attribute__((noinline)) void tile(Matrix<T> a, const T* b, ptrdiff_t b_row, pt
   }
 }
 
-template <class T, Into into, int rows>
+template <class T, Into into, int rows, int wide>
 REGARD_INLINE void row_of_tiles(Matrix<T> a, const T* b, ptrdiff_t b_row, ptrdiff_t depth, T* c, ptrdiff_t c_row,
                                 ptrdiff_t lanes, const T* factor) {
-  constexpr int width = VECTORS * LANES<T>;
+  constexpr int width = wide * LANES<T>;
   const auto of = [&](ptrdiff_t n) { return into == Into::rescale ? factor + n : factor; };
   ptrdiff_t n = 0;
-  for (; n + width <= lanes; n += width) tile<T, into, rows, VECTORS>(a, b + n, b_row, depth, c + n, c_row, of(n));
+  for (; n + width <= lanes; n += width) tile<T, into, rows, wide>(a, b + n, b_row, depth, c + n, c_row, of(n));
   switch ((lanes - n) / LANES<T>) {
-    case 3: return tile<T, into, rows, 3 < VECTORS ? 3 : 1>(a, b + n, b_row, depth, c + n, c_row, of(n));
-    case 2: return tile<T, into, rows, 2 < VECTORS ? 2 : 1>(a, b + n, b_row, depth, c + n, c_row, of(n));
+    case 3: return tile<T, into, rows, 3 < wide ? 3 : 1>(a, b + n, b_row, depth, c + n, c_row, of(n));
+    case 2: return tile<T, into, rows, 2 < wide ? 2 : 1>(a, b + n, b_row, depth, c + n, c_row, of(n));
     case 1: return tile<T, into, rows, 1>(a, b + n, b_row, depth, c + n, c_row, of(n));
     default: return;
   }
 }
 
-// `lanes` is a multiple of the lanes of a vector.
-template <class T, Into into>
+// `lanes` is a multiple of the lanes of a vector. Tiles are `tall` rows by `wide` vectors.
+template <class T, Into into, int tall = ROWS, int wide = VECTORS>
 void product(Matrix<T> a, ptrdiff_t rows, ptrdiff_t depth, const T* b, ptrdiff_t b_row, T* c, ptrdiff_t c_row,
              ptrdiff_t lanes, const T* factor = nullptr) {
   ptrdiff_t i = 0;
-  for (; i + ROWS <= rows; i += ROWS)
-    row_of_tiles<T, into, ROWS>(a.from(i), b, b_row, depth, c + i * c_row, c_row, lanes, factor);
-  c += i * c_row;
-  switch (rows - i) {
-    case 5: row_of_tiles<T, into, 5>(a.from(i), b, b_row, depth, c, c_row, lanes, factor); break;
-    case 4: row_of_tiles<T, into, 4>(a.from(i), b, b_row, depth, c, c_row, lanes, factor); break;
-    case 3: row_of_tiles<T, into, 3>(a.from(i), b, b_row, depth, c, c_row, lanes, factor); break;
-    case 2: row_of_tiles<T, into, 2>(a.from(i), b, b_row, depth, c, c_row, lanes, factor); break;
-    case 1: row_of_tiles<T, into, 1>(a.from(i), b, b_row, depth, c, c_row, lanes, factor); break;
-    default: break;
-  }
+  for (; i + tall <= rows; i += tall)
+    row_of_tiles<T, into, tall, wide>(a.from(i), b, b_row, depth, c + i * c_row, c_row, lanes, factor);
+  if constexpr (tall > 1)  // the rows that are left
+    if (i < rows) product<T, into, tall - 1, wide>(a.from(i), rows - i, depth, b, b_row, c + i * c_row, c_row, lanes, factor);
 }
 
 }  // namespace regard::REGARD_ISA

@@ -9,8 +9,9 @@
 
 namespace regard::REGARD_ISA {
 
-// Scores so large that their differences overflow are held at this: all of them share the weight.
-template <class T> constexpr T FAR = LARGEST<T> / 4;
+// An infinite score is held at this, so that it takes all the weight and no difference is infinity - infinity. (One of
+// two finite scores may be -infinity, whose exponential is the 0 that it should be.)
+template <class T> constexpr T FAR = LARGEST<T>;
 
 constexpr ptrdiff_t PORTION = 32;  // keys whose sum is short enough for the numbers computed with
 
@@ -47,7 +48,7 @@ template <class T> class Rows {
     for (; i < lanes; i += LANES<T>) columns<1>(keys, i, scores + i);
   }
 
-  // Scores that are too large to be subtracted from each other are held where they are not.
+  // Infinite scores are held where they can be subtracted from each other.
   template <int vectors> static void hold(ptrdiff_t keys, T* scores) {
     for (ptrdiff_t j = 0; j < keys; ++j)
       for (int n = 0; n < vectors; ++n) {

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from regard import kernels
 from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional._bias import ALiBi, DenseBias, RelativePositions
@@ -58,7 +59,7 @@ def restored(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 def to_numpy(value: Array) -> np.ndarray:
     """Return a copy of an array of any library; bfloat16, which NumPy does not know, becomes float32."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        return np.array(value)
+        return kernels.copied(value)
     if hasattr(value, "detach"):  # PyTorch: away from the gradient and the accelerator
         value = value.detach().cpu()
     if "bfloat16" in str(getattr(value, "dtype", "")):

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
+from regard import kernels
 from regard._checks import whole_number
 from regard._errors import RegardError
 from regard._rules import restored, stored, to_numpy
@@ -119,10 +120,11 @@ class AttentionMap:
         """Return the map with copies of its own, as NumPy arrays."""
         sums = self.__dict__.get("_sums")
         if self._xp is np:
-            p = self._problem
-            arrays = {name: copy.deepcopy(getattr(p, name)) for name in ("q", "k", "mask", "bias", "sinks")}
-            grid = replace(p.grid, query_offset=copy.deepcopy(p.grid.query_offset))
-            return AttentionMap.of(replace(p, grid=grid, **arrays), sums)
+            p, grid = self._problem, self._problem.grid
+            if grid.query_offset is not None:
+                grid = replace(grid, query_offset=copy.deepcopy(grid.query_offset))
+            rules = {name: copy.deepcopy(getattr(p, name)) for name in ("mask", "bias", "sinks")}
+            return AttentionMap.of(p.but(grid=grid, q=kernels.copied(p.q), k=kernels.copied(p.k), **rules), sums)
         try:
             kept = _rebuilt(*self._rules())
         except RegardError:  # a rule of one's own, which only its library's arrays go with
@@ -470,8 +472,9 @@ def _rebuilt(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any], prefix
 
 def _looked_at(p: Problem) -> Problem:
     """Return a problem without values and dropout; no gradient is taken of a look."""
-    q, k = (x.detach() if hasattr(x, "detach") else x for x in (p.q, p.k))
-    return replace(p, q=q, k=k, v=None, dropout=None)
+    if p.grid.xp is not np:
+        p = p.but(q=p.q.detach() if hasattr(p.q, "detach") else p.q, k=p.k.detach() if hasattr(p.k, "detach") else p.k)
+    return p if p.v is None and p.dropout is None else p.but(v=None, dropout=None)
 
 
 def _name_of(dtype: Any) -> str:

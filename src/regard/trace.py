@@ -108,7 +108,7 @@ class Trace:
     def __call__(self, name: str, value: Array, axes: str) -> Array:
         """Record `value` as `name` in the current scope and return it, or what an edit makes of it."""
         full = self._full(name)
-        for pattern, function in self._edit.items():
+        for pattern, function in self._edit.items() if self._edit else ():
             if fnmatch.fnmatchcase(full, pattern):
                 value = _edited(full, value, function)
         if self._is_kept(full):
@@ -193,10 +193,10 @@ class Trace:
         return self._is_named(full)
 
     def _is_named(self, full: str) -> bool:
-        return self._only is None or any(fnmatch.fnmatchcase(full, pattern) for pattern in self._only)
+        return self._only is None or _is_one_of(full, self._only)
 
     def _is_edited(self, full: str) -> bool:
-        return bool(self._edit) and any(fnmatch.fnmatchcase(full, pattern) for pattern in self._edit)
+        return bool(self._edit) and _is_one_of(full, tuple(self._edit))
 
     def _has_edited_map(self, full: str) -> bool:
         """Tell whether a step between the queries and the weights beside `full` is edited."""
@@ -340,6 +340,12 @@ def _names(only: object) -> tuple[str, ...]:
     return names
 
 
+@functools.lru_cache(4096)
+def _is_one_of(full: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(full, pattern) for pattern in patterns)
+
+
+@functools.lru_cache(4096)
 def _stage(full: str) -> Any:
     """Return the last part of a name that holds a number for each pair of tokens, else None."""
     last = full.rpartition(".")[2]

@@ -356,7 +356,7 @@ def test_help_leads_to_the_options_of_a_text(capsys):
     assert 'examples:\n  regard "' in out
 
 
-@pytest.mark.parametrize("command", ["look", "explain", "compare", "models", "pull", "info", "completion"])
+@pytest.mark.parametrize("command", ["look", "explain", "compare", "generate", "models", "pull", "info", "completion"])
 def test_help_has_examples(capsys, command):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention_cases import PATHS, cut_into_blocks, random_case, reference
-from regard import RegardError, Trace, attention, attention_partial, attention_vjp, attention_weights, merge
+from regard import (
+    AttentionMap,
+    RegardError,
+    Trace,
+    attention,
+    attention_partial,
+    attention_vjp,
+    attention_weights,
+    merge,
+)
 from regard.functional import ALiBi, Bias, Causal, Dense, KeyLengths, Segments, Window, _blocked, alibi_slopes
 
 seeds = st.integers(0, 2**31)
@@ -227,6 +236,25 @@ def test_scores_of_plus_infinity_share_all_the_weight(path, dtype):
     assert np.isfinite(out).all()
     np.testing.assert_array_equal(attention_weights(q, k, bias=bias)[0], [0, 0.5, 0, 0.5])
     np.testing.assert_array_equal(attention_weights(q, k, bias=bias, rows=0), [0, 0.5, 0, 0.5])
+
+
+@np.errstate(over="ignore")  # two of them may be farther apart than the largest number
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_of_scores_that_are_nearly_infinite_takes_all_the_weight(path, dtype):
+    far = np.finfo(dtype).max
+    bias = np.array([[far / 4, far / 2, -far, 0], [-far, far, 0, -np.inf], [-far, -far, -np.inf, -far / 2]], dtype)
+    bias = np.repeat(bias, 40, axis=0)
+    q, k, v = np.zeros((120, 1), dtype), np.zeros((4, 1), dtype), np.array([[1], [2], [3], [4]], dtype)
+    expected = np.repeat([2, 2, 4], 40)[:, None]
+    np.testing.assert_array_equal(attention(q, k, v, bias=bias, implementation=path), expected)
+    np.testing.assert_array_equal(attention(q[:1], k, v, bias=bias[:1], implementation=path), expected[:1])
+    np.testing.assert_array_equal(attention_weights(q, k, bias=bias, implementation=path) @ v, expected)
+    _, pullback = attention_vjp(q, k, v, bias=bias, implementation=path)
+    gradients = pullback(np.ones((120, 1), dtype))
+    np.testing.assert_array_equal(gradients.v[:, 0], [0, 80, 0, 40])
+    assert not gradients.bias.any()
+    assert np.isfinite(AttentionMap(q, k, bias=bias, implementation=path).entropy()).all()
 
 
 @pytest.mark.parametrize("path", PATHS)

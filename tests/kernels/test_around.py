@@ -199,6 +199,48 @@ def test_the_linear_map_is_the_product(rng, instruction_set, rows, inputs, outpu
             assert (np.abs(output - (exact if bias is None else exact + b)) <= allowed).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 31, 300])
+@pytest.mark.parametrize(("inputs", "widths"), [(1, [1]), (50, [48]), (96, [47, 2]), (600, [5, 96, 33]), (0, [3])])
+def test_packed_weights_give_the_product(rng, instruction_set, rows, inputs, widths, dtype):
+    native = kernels.native()
+    x = rng.standard_normal((rows, inputs)).astype(dtype)
+    weights = [rng.standard_normal((inputs, width)).astype(dtype) for width in widths]
+    weights[0] = np.asfortranarray(weights[0])
+    columns = sum(widths)
+    panels = np.zeros((-(-columns // native.PANEL), inputs, native.PANEL), dtype)
+    for weight, end in zip(weights, np.cumsum(widths), strict=True):
+        native.pack(panels, weight, int(end) - weight.shape[1])
+    bias = rng.standard_normal(columns).astype(dtype)
+    expected = x.astype(np.float64) @ np.concatenate(weights, axis=1).astype(np.float64) + bias
+    found = []
+    for threads in (1, 2):
+        kernels.set_num_threads(threads)
+        output = np.full((rows, columns), np.nan, dtype)
+        native.linear(output, x, panels, bias)
+        found.append(output)
+    np.testing.assert_allclose(found[0], expected, rtol=0, atol=(inputs + 1) * 10 * np.finfo(dtype).eps)
+    np.testing.assert_array_equal(*found)
+
+
+def test_panels_of_the_wrong_shape_are_refused():
+    native = kernels.native()
+    panels, weight = np.zeros((2, 5, native.PANEL), np.float32), np.zeros((5, 60), np.float32)
+    for wrong in (
+        lambda: native.pack(panels, weight, native.PANEL),  # runs out of the last
+        lambda: native.pack(panels, weight, -1),
+        lambda: native.pack(panels, weight[:4], 0),
+        lambda: native.pack(panels[:, :, 1:], weight, 0),
+        lambda: native.pack(panels[::-1], weight, 0),
+        lambda: native.pack(panels, weight.astype(np.float64), 0),
+        lambda: native.linear(np.zeros((3, 40), np.float32), np.zeros((3, 5), np.float32), panels, None),
+        lambda: native.linear(np.zeros((3, 60), np.float32), np.zeros((3, 4), np.float32), panels, None),
+        lambda: native.linear(np.zeros((3, 60), np.float32), np.zeros((3, 5), np.float32), panels[:, :, ::-1], None),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            wrong()
+
+
 @pytest.mark.parametrize("rows", [3, 60])
 @pytest.mark.parametrize("name", ["gelu", "gelu_new", "silu", "relu"])
 def test_a_linear_map_may_end_in_a_bend(rng, monkeypatch, instruction_set, name, rows):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,13 @@ import golden
 import regard
 import tiny_decoder
 from regard import RegardError, Trace, nn
+from regard._safetensors import SafetensorsFile
 from regard.models import LanguageModel
 from regard.views import select
 
 FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gpt_oss")
 CASES = [case for case in golden.KEPT if case.split("/")[0] in FAMILIES]
+WRITING = [*CASES, *(case for case in golden.KEPT if case.split("/")[0] in ("t5", "bart"))]
 LONG, SHORT = np.array([7, 20, 3, 11, 15, 9, 8, 21]), np.array([12, 6, 19])
 
 
@@ -31,6 +35,16 @@ def load(case):
     return regard.load(golden.FOLDER / case, dtype=np.float64)
 
 
+@pytest.mark.parametrize("case", WRITING)
+def test_what_it_goes_on_with_is_what_transformers_does(case):
+    expected = SafetensorsFile(golden.FOLDER / case / "expected.safetensors")
+    model = dataclasses.replace(load(case), end_ids=())
+    prompt = model.tokenizer.from_ids(expected["ids"][0][: expected["lengths"][0]].tolist())
+    ids = model.generate(prompt, max_new_tokens=64).ids
+    assert len(ids) == 64 or len(ids) == model.limit - 1
+    assert list(ids) == expected["greedy"][: len(ids)].tolist()
+
+
 def test_there_is_a_case_of_each_family():
     assert {case.split("/")[0] for case in CASES} == set(FAMILIES)
 
@@ -46,12 +60,26 @@ def test_padding_does_not_reach_a_text(case):
     assert (trace["blocks.1.attn.weights"][1, :, :, 3:] == 0).all()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", WRITING)
 def test_a_batch_goes_on_as_each_text_alone(case):
-    model = load(case)
+    model = dataclasses.replace(load(case), end_ids=())
     texts = [model.tokenizer.from_ids(ids) for ids in (LONG, SHORT, LONG[::-1][:5])]
     batch = model.generate(texts, max_new_tokens=24)
     assert [one.ids for one in batch] == [model.generate(text, max_new_tokens=24).ids for text in texts]
+    assert all(len(one.ids) == 24 for one in batch)
+
+
+@pytest.mark.parametrize("case", ["t5/relu", "bart/tied"])
+def test_what_an_encoder_decoder_wrote_is_recorded_as_its_target(case):
+    model = load(case)
+    trace, whole = Trace(), Trace()
+    done = model.generate([model.tokenizer.from_ids(LONG)], max_new_tokens=9, trace=trace)[0]
+    model(done.prompt, done.encoding, trace=whole)
+    assert done.encoding.ids == (model.start_id, *done.ids)
+    assert trace.names() == whole.names()
+    np.testing.assert_array_equal(
+        trace["decoder.blocks.0.cross_attn.weights"], whole["decoder.blocks.0.cross_attn.weights"]
+    )
 
 
 def test_a_run_names_every_step(write_decoder):
@@ -60,7 +88,7 @@ def test_a_run_names_every_step(write_decoder):
     output = model("cats", trace=trace)
     assert isinstance(model, LanguageModel)
     block = [
-        *(f"attn.{name}" for name in ("v", "q", "k", "scores", "biased", "weights", "context", "output")),
+        *(f"attn.{name}" for name in ("q", "k", "v", "scores", "biased", "weights", "context", "output")),
         "attn_residual", "mlp.gate", "mlp.up", "mlp.hidden", "mlp.output", "output",
     ]  # fmt: skip
     assert trace.names() == (
@@ -146,6 +174,11 @@ def test_parameters_follow_the_vocabulary(write_decoder):
         ("qwen2/windows", {"layer_types": "absent"}),
         ("gemma2/plain", {"layer_types": "absent", "hidden_act": "gelu_pytorch_tanh", "cache_implementation": "x"}),
         ("gpt_oss/plain", {"experts_per_token": 2, "initial_context_length": 4096, "rope_theta": 150_000}),
+        (
+            "llama/plain",
+            {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}},
+        ),
+        ("gpt2/plain", {"n_special": 0, "predict_special_tokens": True, "_num_labels": 1}),
         ("gpt2/plain", {"n_ctx": 80, "tie_word_embeddings": "absent", "n_inner": "absent"}),
     ],
 )

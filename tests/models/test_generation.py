@@ -6,12 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.decoders import Metaspace as MetaspaceDecoder
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Metaspace
 
 import regard
 import tiny_decoder
 from regard import RegardError, Trace
 from regard.models import LanguageModel, State
 from regard.models._generation import Sampling
+from regard.text import SubwordTokenizer
 
 PROMPTS = ["The cat", "A", "sat on the mat"]
 
@@ -121,6 +126,31 @@ def test_a_character_that_never_becomes_whole_is_told_at_the_end():
 def test_bytes_that_are_no_text_do_not_hold_up_the_rest():
     ids = (*Scripted("a").ids, *Scripted("猫").ids[:2], *Scripted("bc").ids)
     assert list(Scripted(ids).stream("go", max_new_tokens=5)) == ["a", "\ufffdb", "c"]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_bytes_in_any_order_join_to_what_they_decode_to(seed):
+    """Whole characters, parts of them in odd places, the end of a text in the midst."""
+    rng = np.random.default_rng(seed)
+    ids = [*Scripted("a猫é😀").ids, tiny_decoder.END]
+    ids = [int(i) for i in rng.choice(ids, 30)]
+    model = Scripted((*ids, *Scripted("!").ids), end_ids=())
+    pieces = list(model.stream("go", max_new_tokens=31))
+    assert "".join(pieces) == model.tokenizer.decode(model.ids)
+    assert model.generate("go", max_new_tokens=31).encoding.text == "go" + "".join(pieces)
+
+
+def test_the_space_before_a_first_word_is_kept():
+    """A tokenizer of the kind that Llama 2 has leaves out the first space of whatever it decodes."""
+    backend = Tokenizer(WordLevel({piece: i for i, piece in enumerate(("▁the", "▁cat", "s", "▁sat", "?"))}, "?"))
+    backend.pre_tokenizer, backend.decoder = Metaspace(), MetaspaceDecoder()
+    tokenizer = SubwordTokenizer(backend)
+    assert tokenizer.decode([1, 2]) == "cats"
+    model = Scripted((1, 2, 3), end_ids=(), tokenizer=tokenizer)
+    assert list(model.stream("the", max_new_tokens=3)) == [" cat", "s", " sat"]
+    whole = model.generate("the", max_new_tokens=3).encoding
+    assert whole.text == "the cats sat"
+    assert [word for word, _ in whole.word_groups()] == ["the", "cats", "sat"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Both mean the same. The kernel goes over the rows once, where each step of a for
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -68,25 +69,60 @@ def linear(x: Array, weight: Array, bias: Array | None, bend: str | None) -> np.
 
     None where NumPy's BLAS is to multiply, or where they do not fit.
     """
-    kernel = kernels.native()
-    if kernel is None or kernel.instruction_set() not in _AHEAD or bend not in _BENDS:
+    if not isinstance(weight, np.ndarray) or weight.ndim != 2:
         return None
-    if not isinstance(x, np.ndarray) or not isinstance(weight, np.ndarray):
+    inputs, columns = weight.shape
+    return _mapped(x, weight, inputs, columns, bias, bend)
+
+
+def pack(weights: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Return weights with the same inputs, ``E F`` each, side by side in panels as the kernel reads them.
+
+    None where it would not multiply, or where they are not of one precision that it computes in.
+    """
+    kernel, (inputs, _), dtype = _multiplier(), weights[0].shape, weights[0].dtype
+    if kernel is None or dtype not in _LONG or any(w.dtype != dtype or len(w) != inputs for w in weights):
         return None
-    if x.dtype not in _LONG or weight.dtype != x.dtype:
+    columns = sum(weight.shape[1] for weight in weights)
+    panels = np.zeros((-(-columns // kernel.PANEL), inputs, kernel.PANEL), dtype)
+    first = 0
+    for weight in weights:
+        kernel.pack(panels, _as_read(weight), first)
+        first += weight.shape[1]
+    return panels
+
+
+def packed_linear(
+    x: Array, panels: np.ndarray, columns: int, bias: np.ndarray | None, bend: str | None
+) -> np.ndarray | None:
+    """Return x · W + b of weights that `pack` laid out; None as in `linear`."""
+    return _mapped(x, panels, panels.shape[1], columns, bias, bend)
+
+
+def _mapped(
+    x: Array, weight: np.ndarray, inputs: int, columns: int, bias: Array | None, bend: str | None
+) -> np.ndarray | None:
+    kernel = _multiplier()
+    if kernel is None or bend not in _BENDS or not isinstance(x, np.ndarray):
         return None
-    if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[0]:
+    if x.dtype not in _LONG or weight.dtype != x.dtype or x.ndim == 0 or x.shape[-1] != inputs:
         return None
     if bias is not None:
-        if not isinstance(bias, np.ndarray) or bias.dtype != x.dtype or bias.shape != weight.shape[1:]:
+        if not isinstance(bias, np.ndarray) or bias.dtype != x.dtype or bias.shape != (columns,):
             return None
         bias = np.ascontiguousarray(_as_read(bias))
-    *lead, inputs = x.shape
-    outputs, rows = weight.shape[1], math.prod(lead)
-    output = np.empty((rows, outputs), x.dtype)
+    shape = x.shape[:-1]
+    rows = math.prod(shape)
+    output = kernels.empty((rows, columns), x.dtype)
     x = np.ascontiguousarray(_as_read(x)).reshape(rows, inputs)
     kernel.linear(output, x, _as_read(weight), bias, getattr(kernel.Bend, _BENDS[bend]))
-    return output.reshape(*lead, outputs)
+    return output.reshape(*shape, columns)
+
+
+def _multiplier() -> Any:
+    """Return the kernel, None where NumPy's BLAS multiplies matrices faster."""
+    kernel = kernels.native()
+    return kernel if kernel is not None and kernel.instruction_set() in _AHEAD else None
 
 
 def _asked(function: str, x: Array, arrays: tuple[Array | None, ...], numbers: tuple[Any, ...]) -> np.ndarray | None:
@@ -100,7 +136,7 @@ def _asked(function: str, x: Array, arrays: tuple[Array | None, ...], numbers: t
     for other in arrays:
         if other is not None and other.dtype != x.dtype and _LONG.get(other.dtype) is not precision:
             return None
-    output = np.empty(x.shape, x.dtype)
+    output = kernels.empty(x.shape, x.dtype)
     read = [None if other is None else _as_read(other) for other in arrays]
     kind = () if short is None else (getattr(kernel.Kind, short),)
     getattr(kernel, function)(_as_read(output), _as_read(x), *read, *numbers, *kind)

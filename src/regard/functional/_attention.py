@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -151,7 +150,7 @@ def _natively(p: Problem, trace: Recorder) -> Array:
 
 def _record_whole_maps(p: Problem, trace: Recorder) -> None:
     """Give a recorder the maps that it wants, which the kernel did not hold: looking changes nothing."""
-    exact = replace(p.computed(), dtype=p.work, v=None, dropout=None)
+    exact = p.computed().but(dtype=p.work, v=None, dropout=None)
     stages: dict[Stage, bool] = {
         "scores": True,
         "capped": p.softcap is not None,
@@ -162,7 +161,7 @@ def _record_whole_maps(p: Problem, trace: Recorder) -> None:
         if is_there and trace.wants(stage):
             trace(stage, tile_of(exact, None, None, stage), "... H T S")
     if p.dropout is not None and trace.wants("dropped"):
-        trace("dropped", tile_of(replace(exact, dropout=p.dropout), None, None), "... H T S")
+        trace("dropped", tile_of(exact.but(dropout=p.dropout), None, None), "... H T S")
 
 
 def _direct(p: Problem, trace: Recorder) -> Array:

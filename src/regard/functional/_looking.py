@@ -8,7 +8,6 @@ gathered in float64.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -51,12 +50,12 @@ def for_kernel(p: Problem, trace: Recorder = SILENT) -> Problem | None:
     RegardError
         ``implementation="native"`` is asked for and cannot be had.
     """
-    return replace(p.computed(), dtype=p.work, v=None, dropout=None) if path_of(p, trace)[0] == "native" else None
+    return p.computed().but(dtype=p.work, v=None, dropout=None) if path_of(p, trace)[0] == "native" else None
 
 
 def in_float64(p: Problem) -> Problem:
     """Return a problem for the kernel with everything in float64, where the library has it."""
-    return replace(p.widened(), dtype=widest_float(p.grid.xp, p.grid.device))
+    return p.widened().but(dtype=widest_float(p.grid.xp, p.grid.device))
 
 
 def shows_hidden(p: Problem, stage: str) -> bool:
@@ -150,7 +149,7 @@ def _length(rows: Index) -> int:
 
 def _empty(p: Problem, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
     numbers = np.float64 if "float64" in str(p.dtype) else np.float32
-    return np.empty((*p.grid.shape[:-2], *shape), numbers if dtype is None else dtype)
+    return kernels.empty((*p.grid.shape[:-2], *shape), np.dtype(numbers if dtype is None else dtype))
 
 
 def _of_library(p: Problem, x: np.ndarray) -> Array:

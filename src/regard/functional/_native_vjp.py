@@ -54,9 +54,7 @@ def pull_back(p: Problem, context: Array, normaliser: Normaliser, d_output: Arra
     d_sinks = None
     if p.sinks is not None:
         sinks = xp.astype(p.sinks, p.work, copy=False)
-        largest = float(np.finfo(out.dtype).max) / 4  # at which the kernel holds scores
-        shares = normaliser.weights(xp.where(sinks > largest, xp.full_like(sinks, largest), sinks), xp)
-        d_sinks = unbroadcast(-ours(row_sums)[..., None] * shares, p.sinks.shape)
+        d_sinks = unbroadcast(-ours(row_sums)[..., None] * normaliser.weights(sinks, xp), p.sinks.shape)
     return {
         "q": unbroadcast(ours(d_q), p.q.shape),
         "k": sum_of_query_heads(ours(d_kv[0]), p.k.shape),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -109,7 +109,14 @@ class Problem:
             None if x is None else self.grid.xp.astype(x, dtype, copy=False)
             for x in (self.q, self.k, self.v, self.sinks)
         )
-        return replace(self, q=q, k=k, v=v, sinks=sinks)
+        return self.but(q=q, k=k, v=v, sinks=sinks)
+
+    def but(self, **changed: Any) -> Problem:
+        """Return the same problem with some fields changed; nothing is checked again."""
+        other = object.__new__(Problem)
+        other.__dict__.update(self.__dict__, **changed)
+        other.__dict__.pop("context_shape", None)
+        return other
 
 
 def problem(q: Array, k: Array, v: Array | None = None, **options: Unpack[Options]) -> Problem:

@@ -4,7 +4,8 @@ It is optional: a package that was built without a compiler lacks it, and everyt
 arrays and nothing above it; `functional` asks it first where it may.
 """
 
+from regard.kernels._room import copied, empty, empty_like
 from regard.kernels._threads import num_threads, set_num_threads
 from regard.kernels._use import native, why_not
 
-__all__ = ["native", "why_not", "num_threads", "set_num_threads"]
+__all__ = ["native", "why_not", "num_threads", "set_num_threads", "empty", "empty_like", "copied"]

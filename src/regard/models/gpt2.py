@@ -48,6 +48,7 @@ class GPT2Config:
         reader.flag("reorder_and_upcast_attn", False)  # short floats are always computed in float32 here
         reader.ignore("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training
         reader.ignore(*(f"summary_{name}" for name in _SUMMARY))  # of a head that regard does not have
+        reader.ignore("n_special", "predict_special_tokens", "_num_labels")
         embed_dim, num_heads = reader.count("n_embd"), reader.count("n_head")
         reader.splits("n_embd", embed_dim, num_heads)
         positions = reader.count("n_positions")

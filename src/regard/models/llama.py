@@ -57,7 +57,11 @@ class LlamaConfig:
     def read(cls, reader: ConfigReader) -> Self:
         """Take the fields of a Hugging Face config.json; anything unknown is an error."""
         reader.choice("model_type", "llama", ["llama"])
-        reader.ignore("pretraining_tp")  # how a matrix was cut for training
+        reader.ignore(
+            "pretraining_tp", "transformers.js_config"
+        )  # how matrices were cut for training, and are in a browser
+        reader.choice("is_llama_config", True, [True])
+        reader.choice("rope_interleaved", False, [False])
         bias = reader.flag("attention_bias", False)
         sizes = read_sizes(reader)
         return cls._finish(

@@ -68,25 +68,21 @@ class CausalAttention(_Attention):
             Gets ``q``, ``k`` (both as they enter the scores: behind norm and rotation), ``v``, what
             `regard.attention` taps, and ``output``.
         """
-        q = F.split_heads(self.q_proj(x), self.num_heads)
-        k = F.split_heads(self.k_proj(x), self.num_kv_heads)
-        v = trace("v", F.split_heads(self.v_proj(x), self.num_kv_heads), "... G S Dv")
+        q, k, v = self._projected(x)
         if self.q_norm is not None:
             q = self.q_norm(q)
         if self.k_norm is not None:
             k = self.k_norm(k)
         if rotation is not None:
             q, k = F.rotate(q, *rotation), F.rotate(k, *rotation)
-        q, k = trace("q", q, "... H T D"), trace("k", k, "... G S D")
+        q, k, v = trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
         if cache is not None:
             cache = cache.append(k, v)
             k, v = cache.k, cache.v
-        context = F.attention(
+        output = self.gather(
             q, k, v, mask=mask, causal=True, window=self.window, scale=self.scale, softcap=self.softcap,
             sinks=self.sinks, trace=trace,
         )  # fmt: skip
-        joined = F.merge_heads(context)
-        output: np.ndarray = trace("output", joined if self.o_proj is None else self.o_proj(joined), "... T E")
         return output, cache
 
     forward = __call__
