@@ -208,7 +208,7 @@ CASES = {
                 "decoder_ffn_dim": 7,
                 "decoder_start_token_id": 0,
             },
-            "untied": {"tie_word_embeddings": False, "activation_function": "gelu_new", "encoder_layers": 1},
+            "untied": {"tie_word_embeddings": False, "activation_function": "swish", "encoder_layers": 1},
         },
     ),
     "bert": Family("BertConfig", "BertModel", _BERT, _BERT_CASES),
@@ -260,22 +260,22 @@ def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> No
     from safetensors.numpy import save_file
 
     kind = CASES[family]
-    with _doubles_throughout() if dtype == "float64" else ExitStack():
+    with doubles_throughout() if dtype == "float64" else ExitStack():
         config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
         config._attn_implementation = config._experts_implementation = "eager"
         for seed in count():
-            model = _drawn(getattr(transformers, kind.model)(config).eval(), seed).to(getattr(torch, dtype))
+            model = drawn(getattr(transformers, kind.model)(config).eval(), seed).to(getattr(torch, dtype))
             greedy = _greedy(model, config) if model.can_generate() else None
             if greedy is None or len(set(greedy.tolist())) > 3:  # the same token for ever would prove little
                 break
         folder.mkdir(parents=True, exist_ok=True)
         copy.deepcopy(model).half().save_pretrained(folder)  # a copy, for what is not stored keeps its precision
         (folder / "generation_config.json").unlink(missing_ok=True)
-        _write_tokenizer(folder, config)
+        write_tokenizer(folder, config)
         save_file(_expected(model, config), folder / "expected.safetensors")
 
 
-def _drawn(model: Any, seed: int) -> Any:
+def drawn(model: Any, seed: int) -> Any:
     """Return a model with numbers of float16, away from the zeros and ones that hide a forgotten term."""
     import torch
 
@@ -292,6 +292,8 @@ def _drawn(model: Any, seed: int) -> Any:
             else:
                 is_table = "embed" in name or "shared" in name
                 drawn = torch.randn(tensor.shape) * (1.0 if is_table else 1.5 * tensor.shape[-1] ** -0.5)
+            if name.endswith(".q.weight"):  # T5 does not scale its scores; its queries are small instead
+                drawn *= 0.5
             tensor.copy_(drawn.half())
     return model
 
@@ -361,7 +363,7 @@ def _weights(name: str, layers: Any) -> dict[str, np.ndarray]:
     return {name.format(i): weights.numpy() for i, weights in enumerate(layers)}
 
 
-def _write_tokenizer(folder: Path, config: Any) -> None:
+def write_tokenizer(folder: Path, config: Any) -> None:
     """Write a tokenizer that calls the tokens w0, w1, … and the one for padding <pad>."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -376,7 +378,7 @@ def _write_tokenizer(folder: Path, config: Any) -> None:
 
 
 @contextmanager
-def _doubles_throughout() -> Iterator[None]:
+def doubles_throughout() -> Iterator[None]:
     """Let code that asks for float32, as norms, rotations and buckets of transformers do, get float64."""
     import torch
 

@@ -297,6 +297,8 @@ def test_the_formulas_are_true_of_every_layer():
     assert formula("attn.scores") == "q · kᵀ × scale"
     assert formula("attn.capped") == "softcap · tanh(scores / softcap)"
     assert formula("attn.q") == "x · W_q (+ b_q), split into heads"
+    assert formula("decoder.blocks.1.cross_attn.k") == "what the encoder returned · W_k (+ b_k), split into heads"
+    assert formula("decoder.blocks.1.cross_attn.q") == formula("attn.q")
     assert formula("attn.output") == "heads side by side (· W_o (+ b_o))"
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import shutil
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ import golden
 import regard
 import tiny_decoder
 from regard import RegardError, Trace, nn
-from regard._safetensors import SafetensorsFile, write_safetensors
+from regard._safetensors import SafetensorsFile
 from regard.models import LanguageModel
 from regard.views import select
 
@@ -31,24 +29,6 @@ def write_decoder(tmp_path):
         return tiny_decoder.write(tmp_path / folder, config, changed, drop)
 
     return write
-
-
-@pytest.fixture
-def changed(tmp_path):
-    """Return a function that copies a kept model and changes its configuration and the names of its tensors."""
-
-    def change(case, config=None, drop=(), rename=None, extra=None):
-        folder = tmp_path / "changed"
-        shutil.copytree(golden.FOLDER / case, folder)
-        fields = json.loads((folder / "config.json").read_text())
-        fields = {name: value for name, value in {**fields, **(config or {})}.items() if name not in drop}
-        (folder / "config.json").write_text(json.dumps(fields))
-        file = SafetensorsFile(golden.FOLDER / case / "model.safetensors")
-        kept = {(rename or str)(name): np.array(file[name]) for name in file}
-        write_safetensors(folder / "model.safetensors", kept | (extra or {}))
-        return folder
-
-    return change
 
 
 def load(case):

@@ -259,7 +259,11 @@ class Bart(EncoderDecoder):
             checkpoint,
             _tensors(config, prefix, sorted(set(table_of.values())), has_bias="final_logits_bias" in shapes),
             num_layers=config.num_layers + config.num_decoder_layers,
-            unused=(f"{prefix}shared.weight", "classification_head.", "qa_outputs."),
+            unused=(
+                *(f"{prefix}{name}" for name in ("shared.weight", "encoder.version", "decoder.version")),
+                "classification_head.",
+                "qa_outputs.",
+            ),
             dtype=dtype,
         )
         bias = weights.get("lm_head.bias")

@@ -268,6 +268,7 @@ class T5(EncoderDecoder):
             num_layers=config.num_layers + config.num_decoder_layers,
             unused=(
                 "shared.weight",
+                "qa_outputs.",
                 "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",  # of the first code, never used
             ),
             dtype=dtype,
