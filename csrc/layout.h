@@ -125,9 +125,10 @@ void write_row(const T* from, ptrdiff_t width, const Operand& to, ptrdiff_t head
   }
 }
 
-// to[j][i] = from[i][j] for `rows` x `columns` numbers; the numbers of a row of `from` lie side by side.
-template <class T>
-void transposed(const T* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns, T* to, ptrdiff_t to_row) {
+// For `rows` x `columns` numbers, those of a row side by side: take(j, i, x) with x[n] = from[i + n][j], for vectors of
+// as many rows as there are whole ones. Returns how many rows that were.
+template <class T, class F>
+REGARD_INLINE ptrdiff_t for_each_column(const T* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns, F take) {
   constexpr int N = LANES<T>;
   ptrdiff_t i = 0;
   for (; i + N <= rows; i += N) {
@@ -138,11 +139,23 @@ void transposed(const T* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t col
       for (int r = 0; r < N; ++r) x[r] = load<T>(from + (i + r) * from_row + j);
       transpose<N>(x);
 #pragma GCC unroll 32
-      for (int r = 0; r < N; ++r) store<T>(to + (j + r) * to_row + i, x[r]);
+      for (int r = 0; r < N; ++r) take(j + r, i, x[r]);
     }
-    for (; j < columns; ++j)
-      for (int r = 0; r < N; ++r) to[j * to_row + i + r] = from[(i + r) * from_row + j];
+    for (; j < columns; ++j) {
+      V<T> x;
+      for (int r = 0; r < N; ++r) x[r] = from[(i + r) * from_row + j];
+      take(j, i, x);
+    }
   }
+  return i;
+}
+
+// to[j][i] = from[i][j] for `rows` x `columns` numbers; the numbers of a row of `from` lie side by side.
+template <class T>
+void transposed(const T* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns, T* to, ptrdiff_t to_row) {
+  ptrdiff_t i = for_each_column<T>(from, from_row, rows, columns, [=](ptrdiff_t j, ptrdiff_t at, V<T> x) __attribute__((always_inline)) {
+    store<T>(to + j * to_row + at, x);
+  });
   for (; i < rows; ++i)
     for (ptrdiff_t j = 0; j < columns; ++j) to[j * to_row + i] = from[i * from_row + j];
 }

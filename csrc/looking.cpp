@@ -281,7 +281,7 @@ template <class T> class Looker {
   }
 
   // The same, without those that the mask hides from all queries of the block.
-  template <class F> void in_seen_blocks(ptrdiff_t begin, ptrdiff_t end, F f) const {
+  template <class F> void in_seen_blocks(ptrdiff_t begin, ptrdiff_t end, F f) {
     in_blocks(begin, end, [&](ptrdiff_t j, ptrdiff_t keys) { if (scores_.sees_any_of(j, keys)) f(j, keys); });
   }
 

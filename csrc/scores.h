@@ -19,6 +19,7 @@ template <class T> class Scores {
 
   // Stand at queries start <= i < start + count of a head, at most QUERIES of them, and see which keys they may see.
   void stand_at(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
+    covered_ = -1;
     head_ = head, start_ = start, count_ = count, lanes_ = round_up(count, LANES<T>);
     find_limits();
   }
@@ -41,7 +42,7 @@ template <class T> class Scores {
   ptrdiff_t lanes() const { return lanes_; }
 
   // Whether the mask lets any query of the block see any of these keys.
-  bool sees_any_of(ptrdiff_t start, ptrdiff_t count) const { return !call_.mask || masked(start, count) != Cover::none; }
+  bool sees_any_of(ptrdiff_t start, ptrdiff_t count) { return !call_.mask || masked(start, count) != Cover::none; }
 
   // scores[key][lane] of keys start <= j < start + count; those that are hidden are -infinity. `capped`, if there,
   // gets them before bias and mask.
@@ -102,6 +103,13 @@ template <class T> class Scores {
     const Matrix<T> bias = matrix_of<T>(call_.bias, head_).from(start_, start);
     if (bias.row == 0)
       return each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t) { return biased(s, splat(bias.data[j * bias.column])); });
+    if (bias.column == 1 && count_ % LANES<T> == 0) {  // as they are turned, which saves a way through the cache
+      for_each_column<T>(bias.data, bias.row, count_, count, [=](ptrdiff_t j, ptrdiff_t i, V<T> x) __attribute__((always_inline)) {
+        T* at = scores + j * QUERIES + i;
+        store<T>(at, biased(load<T>(at), x));
+      });
+      return;
+    }
     T* tile = room_;
     transposed<T>(bias, count_, count, tile, QUERIES);
     each(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t i) { return biased(s, load<T>(tile + j * QUERIES + i)); });
@@ -117,7 +125,12 @@ template <class T> class Scores {
            key * call_.mask.column;
   }
 
-  Cover masked(ptrdiff_t start, ptrdiff_t count) const {
+  Cover masked(ptrdiff_t start, ptrdiff_t count) {
+    if (start != covered_ || count != covers_) covered_ = start, covers_ = count, cover_ = cover_of(start, count);
+    return cover_;
+  }
+
+  Cover cover_of(ptrdiff_t start, ptrdiff_t count) const {
     const uint8_t* mask = mask_from(start);
     const ptrdiff_t column = call_.mask.column;
     uint8_t all = 1, some = 0;
@@ -161,6 +174,8 @@ template <class T> class Scores {
   const Attention& call_;
   T *queries_, *room_;
   Int<T>*first_, *last_;
+  ptrdiff_t covered_ = -1, covers_ = 0;  // the first of the keys that `cover_` is of, and how many
+  Cover cover_ = Cover::none;
   ptrdiff_t head_ = 0, start_ = 0, count_ = 0, lanes_ = 0, begin_ = 0, end_ = 0, all_from_ = 0, all_to_ = 0;
 };
 

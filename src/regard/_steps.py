@@ -61,13 +61,13 @@ _FORMULAS = {
     "weights": "softmax(scores), each row sums to 1",
     "dropped": "weights, some of them 0 and the others larger",
     "context": "weights · v",
-    "gate": "x · W_gate (+ b_gate)",
-    "up": "x · W_up (+ b_up)",
-    "experts": "softmax of the largest scores of x · W_router + b_router",
-    "final_norm": "norm of what leaves the last block",
     "attn_residual": "x + attn.output, normed where the norm stands behind",
     "cross_attn_residual": "x + cross_attn.output, normed where the norm stands behind",
-    "hidden": "activation(x · W_up (+ b_up)), or activation(gate) × up",
+    "gate": "x · W_gate (+ b_gate)",
+    "up": "x · W_up (+ b_up)",
+    "hidden": "activation(x · W_up (+ b_up)); where there is a gate, activation(gate) × up",
+    "experts": "softmax of the largest scores of x · W_router + b_router",
+    "final_norm": "norm(what leaves the last block)",
 }
 _OUTPUTS = {
     "attn": "heads side by side (· W_o (+ b_o))",
