@@ -344,3 +344,16 @@ def test_the_configurations_of_the_first_barts_are_read(changed):
         "static_position_embeddings": False, "extra_pos_embeddings": 2, "num_hidden_layers": 2, "classif_dropout": 0.1,
     }  # fmt: skip
     assert regard.load(changed("bart/tied", old)).config == load("bart/tied").config
+
+
+def test_a_special_token_without_an_embedding_is_told_when_it_is_used(changed):
+    from tokenizers import Tokenizer
+
+    folder = changed("bart/tied")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<mask>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    model = regard.load(folder)
+    assert model("w5").hidden.shape == (1, 1, 12)
+    with pytest.raises(RegardError, match="id 23 is outside the vocabulary, which has ids 0 to 22"):
+        model("w5 <mask>")

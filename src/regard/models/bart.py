@@ -129,8 +129,8 @@ class BartDecoderBlock(Layer):
         Taps ``attn.*``, ``attn_residual``, ``cross_attn.*``, ``cross_attn_residual``, ``mlp.*`` and ``output``.
         """
         with trace.scope("attn"):
-            q = self.attn.queries(x, trace=trace)
-            cache = cache.append(*self.attn.keys_and_values(x, trace=trace))
+            q, k, v = self.attn.project(x, trace=trace)
+            cache = cache.append(k, v)
             y = self.attn.gather(q, cache.k, cache.v, causal=True, mask=mask, trace=trace)
         x = trace("attn_residual", self.attn_norm(x, residual=y), "B T E")
         with trace.scope("cross_attn"):

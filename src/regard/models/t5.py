@@ -161,9 +161,8 @@ class T5DecoderBlock(Layer):
         Taps ``attn.*``, ``attn_residual``, ``cross_attn.*``, ``cross_attn_residual``, ``mlp.*`` and ``output``.
         """
         with trace.scope("attn"):
-            normed = self.attn_norm(x)
-            q = self.attn.queries(normed, trace=trace)
-            cache = cache.append(*self.attn.keys_and_values(normed, trace=trace))
+            q, k, v = self.attn.project(self.attn_norm(x), trace=trace)
+            cache = cache.append(k, v)
             y = self.attn.gather(q, cache.k, cache.v, scale=1.0, bias=bias, causal=True, mask=mask, trace=trace)
         x = trace("attn_residual", x + y, "B T E")
         with trace.scope("cross_attn"):

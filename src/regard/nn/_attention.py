@@ -182,11 +182,10 @@ class _Attention(Layer):
         groups = self.num_kv_heads
         return F.split_heads(q, self.num_heads), F.split_heads(k, groups), F.split_heads(v, groups)
 
-    def _look(self, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray:
-        """Return what the tokens of x gather from each other."""
+    def project(self, x: np.ndarray, *, trace: Recorder = SILENT) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the queries, keys and values of one x, ``... T E``; taps ``q``, ``k`` and ``v``."""
         q, k, v = self._projected(x)
-        q, k = trace("q", q, "... H T D"), trace("k", k, "... G S D")
-        return self.gather(q, k, trace("v", v, "... G S Dv"), trace=trace, **options)
+        return trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
 
     def gather(
         self,
@@ -237,7 +236,7 @@ class SelfAttention(_Attention):
         `mask`, `causal` and the other options are those of `regard.attention`. Taps ``q``, ``k``, ``v``, those of
         `regard.attention`, and ``output``.
         """
-        return self._look(x, trace, options)
+        return self.gather(*self.project(x, trace=trace), trace=trace, **options)
 
     forward = __call__
 
@@ -259,7 +258,7 @@ class MultiHeadAttention(_Attention):
         Keys and values come from `memory`. The rest is as in `SelfAttention`.
         """
         if memory is x:
-            return self._look(x, trace, options)
+            return self.gather(*self.project(x, trace=trace), trace=trace, **options)
         q = self.queries(x, trace=trace)
         return self.gather(q, *self.keys_and_values(memory, trace=trace), trace=trace, **options)
 

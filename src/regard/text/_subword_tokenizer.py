@@ -175,9 +175,9 @@ class SubwordTokenizer:
             Some ids are not in the vocabulary; all such are named.
         """
         ids = check_ids(ids, self._has, self.vocab_size)
-        added = self.backend.get_added_tokens_decoder()
+        special = self.special_ids
         tokens = [self.backend.id_to_token(i) or "" for i in ids]
-        return encode_tokens(ids, tokens, [i in added and added[i].special for i in ids])
+        return encode_tokens(ids, tokens, [i in special for i in ids])
 
     def decode(self, ids: Iterable[int], *, keep_special: bool = False) -> str:
         """Return the text that `ids` spell, without the special tokens unless they are to be kept.
@@ -195,6 +195,11 @@ class SubwordTokenizer:
     def vocab_size(self) -> int:
         """How many pieces have an id, special ones included."""
         return self.backend.get_vocab_size()
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of special tokens, such as the one for padding."""
+        return frozenset(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a piece as the vocabulary spells it (``"##ing"``), None if there is no such piece."""
