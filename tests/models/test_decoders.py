@@ -69,6 +69,17 @@ def test_a_batch_goes_on_as_each_text_alone(case):
     assert all(len(one.ids) == 24 for one in batch)
 
 
+@pytest.mark.parametrize("case", WRITING)
+def test_a_text_that_ends_leaves_the_batch(case):
+    model = dataclasses.replace(load(case), end_ids=())
+    texts = [model.tokenizer.from_ids(ids) for ids in (LONG, SHORT, LONG[::-1][:5])]
+    alone = [model.generate(text, max_new_tokens=12).ids for text in texts]
+    stop = alone[1][3]
+    batch = model.generate(texts, max_new_tokens=12, stop=stop)
+    for one, ids in zip(batch, alone, strict=True):
+        assert one.ids == ids[: ids.index(stop) + 1 if stop in ids else None]
+
+
 @pytest.mark.parametrize("case", ["t5/relu", "bart/tied"])
 def test_what_an_encoder_decoder_wrote_is_recorded_as_its_target(case):
     model = load(case)
