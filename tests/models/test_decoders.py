@@ -69,6 +69,17 @@ def test_a_batch_goes_on_as_each_text_alone(case):
     assert all(len(one.ids) == 24 for one in batch)
 
 
+@pytest.mark.parametrize("case", WRITING)
+def test_a_text_that_ends_leaves_the_batch(case):
+    model = dataclasses.replace(load(case), end_ids=())
+    texts = [model.tokenizer.from_ids(ids) for ids in (LONG, SHORT, LONG[::-1][:5])]
+    alone = [model.generate(text, max_new_tokens=12).ids for text in texts]
+    stop = alone[1][3]
+    batch = model.generate(texts, max_new_tokens=12, stop=stop)
+    for one, ids in zip(batch, alone, strict=True):
+        assert one.ids == ids[: ids.index(stop) + 1 if stop in ids else None]
+
+
 @pytest.mark.parametrize("case", ["t5/relu", "bart/tied"])
 def test_what_an_encoder_decoder_wrote_is_recorded_as_its_target(case):
     model = load(case)
@@ -227,6 +238,8 @@ def test_names_that_older_files_have(changed, case, prefix, extra):
         ({"rope_parameters": {"rope_type": "linear", "factor": "2"}}, r"factor must be a finite positive number"),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2, "odd": 1}}, r"'linear' knows no odd"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "beta_fast": 1e-320}}, r"rope_parameters=.*beta_fast"),
+        ({"max_position_embeddings": 10**400}, r"max_position_embeddings 10* is more than can be counted"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": None}}, r"rope scaling 'yarn' lacks factor"),
         ({"rope_parameters": {"rope_theta": 0.5}}, r"base must be a number above 1"),
         (
             {"rope_parameters": {"rope_type": "dynamic", "factor": 2, "original_max_position_embeddings": 7}},
@@ -255,6 +268,7 @@ def test_names_that_older_files_have(changed, case, prefix, extra):
             r"3 experts for each token are more than the 2 there are",
         ),
         ({"model_type": "gpt2", "n_embd": 12, "n_head": 5}, r"n_embd 12 does not split into 5 attention heads"),
+        ({"model_type": "gpt2", "n_layer": 10**9}, r"n_layer 1000000000 is more than any model has"),
         ({"model_type": "gpt2", "add_cross_attention": True}, r"add_cross_attention=True is not supported"),
     ],
 )
@@ -284,7 +298,7 @@ def test_missing_and_unexpected_tensors_are_named_at_once(write_decoder):
         ({"rope_type": "linear", "factor": 2.5}, 100),
         ({"rope_type": "dynamic", "factor": 2}, 80),
         ({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 20}, 80),
-        ({"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 20}, 40),
+        ({"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 20, "beta_slow": None}, 40),
     ],
 )
 def test_a_stretched_rotation_reaches_further(write_decoder, rope, limit):
@@ -292,6 +306,12 @@ def test_a_stretched_rotation_reaches_further(write_decoder, rope, limit):
     assert model.limit == limit
     with pytest.raises(RegardError, match=f"looks at no more than {limit} at once"):
         model("x" * (limit + 1))
+
+
+def test_no_scaling_reaches_beyond_what_can_be_counted(write_decoder):
+    for kind in ("yarn", "linear", "dynamic"):
+        rope = {"rope_theta": 100.0, "rope_type": kind, "factor": 1e308}
+        assert regard.load(write_decoder({"rope_parameters": rope})).limit == 2**29
 
 
 def test_dynamic_rotation_depends_on_the_length_of_each_text_alone(write_decoder):

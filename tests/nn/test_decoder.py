@@ -92,7 +92,18 @@ def test_a_cache_changes_nothing(rng, cuts):
         y, cache = made(x[:, start:end], rotation=turned(end - start, start), cache=cache)
         parts.append(y)
     np.testing.assert_allclose(np.concatenate(parts, 1), made(x, rotation=turned(T))[0], rtol=1e-12, atol=1e-12)
-    assert cache.end == T
+    assert (cache.start, cache.end) == (T - 2, T)  # what its window reaches
+
+
+@pytest.mark.parametrize("window", [(0, 0), (2, 0), (99, 0), None])
+def test_a_mask_is_over_all_positions_also_those_that_are_dropped(rng, window):
+    made, x, cache = causal(rng, window=window), rng.normal(size=(B, T, E)), KVCache()
+    mask = (np.arange(T) >= np.array([[1], [3]]))[:, None, None]
+    whole, parts = made(x, mask=mask)[0], []
+    for t in range(T):
+        y, cache = made(x[:, t : t + 1], mask=mask[..., : t + 1], cache=cache)
+        parts.append(y)
+    np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-12, atol=1e-12)
 
 
 def test_a_mask_hides_besides_the_order(rng):

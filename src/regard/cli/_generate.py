@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     if done.ending == "limit" and sys.stderr is not None:
         print(f"regard: {readable(model.name)} looks at no more than {model.limit} tokens at once", file=sys.stderr)
     if arguments.save_file is not None:
-        trace = Trace(maps=True)
+        trace = Trace(maps=True, only="*attn.weights")
         model.look_back([done], trace=trace)
         trace.save(arguments.save_file)
 

@@ -19,8 +19,9 @@ from regard.models._weights import Tensors
 from regard.nn import DecoderBlock, Embedding, LayerNorm, Linear, RMSNorm, Rotation
 from regard.text import SubwordTokenizer
 
-_MOST_LAYERS = 10_000
+MOST_LAYERS = 10_000
 _LARGEST_HEAD = 2**16
+_MOST_POSITIONS = 2**29
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -157,7 +158,7 @@ class Rope:
         """Return how many positions the scaling stretches `max_positions` to, where it does."""
         scaling = self.scaling or {}
         original = scaling.get("original_max_position_embeddings", max_positions)
-        return max(max_positions, int(original * scaling.get("factor", 1)))
+        return max(max_positions, int(min(original * scaling.get("factor", 1), _MOST_POSITIONS)))
 
     @property
     def _kind(self) -> Any:
@@ -187,7 +188,8 @@ def read_sizes(
         "max_positions": reader.count("max_position_embeddings"),
         "norm_eps": reader.positive("rms_norm_eps", norm_eps),
     }
-    heads, embed_dim = sizes["num_heads"], sizes["embed_dim"]
+    heads, embed_dim, positions = sizes["num_heads"], sizes["embed_dim"], sizes["max_positions"]
+    reader.require(positions <= _MOST_POSITIONS, f"max_position_embeddings {positions} is more than can be counted")
     sizes["num_kv_heads"] = kv_heads = reader.optional_count("num_key_value_heads", num_kv_heads) or heads
     given = reader.optional_count("head_dim", head_dim)
     reader.require(
@@ -199,7 +201,7 @@ def read_sizes(
     reader.require(
         dim % 2 == 0 and 0 < dim <= _LARGEST_HEAD, f"heads of {dim} features do not turn in pairs by their position"
     )
-    if sizes["num_layers"] > _MOST_LAYERS:
+    if sizes["num_layers"] > MOST_LAYERS:
         reader.require(False, f"num_hidden_layers {sizes['num_layers']} is more than any model has")
         sizes["num_layers"] = 1
     return sizes
@@ -225,7 +227,8 @@ def read_rope(
     if not isinstance(found, dict):
         reader.require(False, f"rope_parameters must be an object, not {found!r}")
         return Rope(sizes["head_dim"], base)
-    numbers = {name: value for name, value in found.items() if name not in ("rope_type", "type", "rope_theta")}
+    apart = ("rope_type", "type", "rope_theta")
+    numbers = {name: value for name, value in found.items() if name not in apart and value is not None}
     kind = found.get("rope_type", found.get("type", "default"))
     if kind in ("yarn", "llama3"):
         numbers.setdefault("original_max_position_embeddings", sizes["max_positions"])

@@ -28,7 +28,7 @@ class State:
     Parameters
     ----------
     caches : tuple of KVCache
-        The keys and values of each block, all of one length.
+        The keys and values of each block, all up to one position; a window keeps the last of them only.
     padding : integer array, ``B``, optional
         How many of the first positions of each text are filled up; 0 everywhere by default.
     memory : tuple of KVCache
@@ -52,7 +52,7 @@ class State:
         rows = list(chosen)
 
         def of(cache: KVCache) -> KVCache:
-            return cache if not len(cache) else KVCache(cache.start).append(cache.k[rows], cache.v[rows])
+            return KVCache(cache.start).append(cache.k[rows], cache.v[rows]) if len(cache) else KVCache(cache.end)
 
         return replace(
             self,

@@ -16,7 +16,7 @@ from regard._recorder import SILENT, Recorder
 from regard.models._build import layer_norm, linear
 from regard.models._checkpoint import Checkpoint, take, tokenizer_for
 from regard.models._config import ConfigReader
-from regard.models._decoder import Decoder, prefix_of, read_bookkeeping
+from regard.models._decoder import MOST_LAYERS, Decoder, prefix_of, read_bookkeeping
 from regard.models._language import end_ids
 from regard.models._weights import Tensor, linear_tensors
 from regard.nn import CausalAttention, DecoderBlock, Embedding, FeedForward, Linear
@@ -51,12 +51,14 @@ class GPT2Config:
         reader.ignore("n_special", "predict_special_tokens", "_num_labels")
         embed_dim, num_heads = reader.count("n_embd"), reader.count("n_head")
         reader.splits("n_embd", embed_dim, num_heads)
+        num_layers = reader.count("n_layer")
+        reader.require(num_layers <= MOST_LAYERS, f"n_layer {num_layers} is more than any model has")
         positions = reader.count("n_positions")
         reader.choice("n_ctx", positions, [positions])
         config = cls(
             vocab_size=reader.count("vocab_size"),
             embed_dim=embed_dim,
-            num_layers=reader.count("n_layer"),
+            num_layers=num_layers,
             num_heads=num_heads,
             hidden_dim=reader.optional_count("n_inner") or 4 * embed_dim,
             max_positions=positions,

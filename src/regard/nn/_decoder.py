@@ -61,9 +61,11 @@ class CausalAttention(_Attention):
         rotation : pair of arrays, optional
             How queries and keys of x turn.
         cache : KVCache, optional
-            Keys and values of the tokens before x; without one there are none, and none is returned.
+            Keys and values of the tokens before x; without one there are none, and none is returned. What a window
+            leaves behind is dropped.
         mask : boolean array that broadcasts to ``... H T S``, optional
-            True where a token may look, besides the causal order.
+            True where a token may look, besides the causal order; ``S`` are all positions from the first on, also
+            those that the cache no longer holds.
         trace : Recorder
             Gets ``q``, ``k`` (both as they enter the scores: behind norm and rotation), ``v``, what
             `regard.attention` taps, and ``output``.
@@ -79,10 +81,13 @@ class CausalAttention(_Attention):
         if cache is not None:
             cache = cache.append(k, v)
             k, v = cache.k, cache.v
+            mask = None if mask is None else mask[..., cache.start :]
         output = self.gather(
             q, k, v, mask=mask, causal=True, window=self.window, scale=self.scale, softcap=self.softcap,
             sinks=self.sinks, trace=trace,
         )  # fmt: skip
+        if cache is not None and self.window is not None and self.window[0] is not None:
+            cache = cache.slide(self.window[0])  # no token to come looks further back
         return output, cache
 
     forward = __call__
