@@ -84,7 +84,9 @@ def cell(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int
     }
 
 
-def vectors(trace: Trace, layer: LayerMap, head: int, *, batch: int) -> tuple[bytes, dict[str, Any]] | None:
+def vectors(
+    trace: Trace, layer: LayerMap, head: int, *, batch: int, rotated: bool
+) -> tuple[bytes, dict[str, Any]] | None:
     """Return what all cells of a head can be computed from, as `Exploration.vectors` says."""
     look = layer.heads[head]
     v = _of_head(trace, layer.step("v"), batch, layer.kv_head(head))
@@ -102,7 +104,7 @@ def vectors(trace: Trace, layer: LayerMap, head: int, *, batch: int) -> tuple[by
     lse = score - np.log(largest)
     content = b"".join(np.ascontiguousarray(x, "<f4").tobytes() for x in (q, k, v[: layer.cols], lse))
     fields = {"sizes": [q.shape[-1], v.shape[-1]], "scale": look.scale, "softcap": look.softcap}
-    return content, {**fields, "kv_head": layer.kv_head(head), "causal": bool(hidden.any())}
+    return content, {**fields, "kv_head": layer.kv_head(head), "causal": bool(hidden.any()), "rotated": rotated}
 
 
 def _of_text(trace: Trace, name: str, batch: int) -> np.ndarray | None:

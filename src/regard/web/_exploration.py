@@ -258,8 +258,7 @@ class Exploration:
         self._check_head(layer_map, head)
         _check_number("token", i, layer_map.rows)
         _check_number("token", j, layer_map.cols)
-        rotated = getattr(getattr(its.model, "config", None), "rope", None) is not None
-        return cell(its.trace, layer_map, head, i, j, batch=its.batch, rotated=rotated)
+        return cell(its.trace, layer_map, head, i, j, batch=its.batch, rotated=_rotates(its))
 
     def vectors(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
         """Return what all cells of a head can be computed from, float32, and the numbers that go with it.
@@ -269,7 +268,7 @@ class Exploration:
         """
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
-        return vectors(its.trace, layer_map, head, batch=its.batch)
+        return vectors(its.trace, layer_map, head, batch=its.batch, rotated=_rotates(its))
 
     def values_of(self, run: int, layer: int) -> np.ndarray:
         """Return how long the vector is that each token hands on in each head, float32 ``H S``: what weights scale."""
@@ -490,6 +489,11 @@ def _ways_of(run: Run) -> tuple[str, ...]:
     if run.length <= LONGEST and run.model is not None and run.layers[0].step("v") in run.trace:
         ways.append("norms")
     return tuple(ways)
+
+
+def _rotates(run: Run) -> bool:
+    """Tell whether the model turns queries and keys by their positions."""
+    return getattr(getattr(run.model, "config", None), "rope", None) is not None
 
 
 def _moves(run: Run) -> bool:

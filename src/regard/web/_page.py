@@ -10,8 +10,8 @@ from 0:
 * ``weights/RUN/LAYER/HEAD``, ``rollout/RUN/LAYER``: packed weights, ``T S``
 * ``norms/RUN/LAYER``: float32, ``H S``, what the weights of a column are multiplied by
 * ``vectors/RUN/LAYER/HEAD``: float32, q ``T D``, k ``S D``, v ``S Dv``, lse ``T``, one after the other; under the
-  same name in ``steps`` of the manifest stand its ``sizes: [D, Dv]``, ``scale``, ``softcap``, ``kv_head`` and
-  ``causal``. The page computes a cell's steps from these. Heads with a bias, or with too many numbers, have none.
+  same name in ``steps`` of the manifest stand its ``sizes: [D, Dv]``, ``scale``, ``softcap``, ``kv_head``,
+  ``causal`` and ``rotated``. The page computes a cell's steps from these. Heads with a bias, or with too many numbers, have none.
 """
 
 from __future__ import annotations

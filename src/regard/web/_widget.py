@@ -30,7 +30,12 @@ def make_widget(exploration: Exploration) -> Any:
         ) from None
     page = {"_esm": f"{bundled('widget.js')}export default {{ render: $entry.render }};\n", "_css": static("style.css")}
     shown = type("Explorer", (AnyWidget,), page)()
-    shown.on_msg(lambda _, message, __: shown.send(*reply(exploration, message)))
+
+    def heard(_: Any, message: Any, __: Any) -> None:
+        if not (isinstance(message, dict) and message.get("method") == "cancel"):  # what is asked is answered already
+            shown.send(*reply(exploration, message))
+
+    shown.on_msg(heard)
     return shown
 
 
