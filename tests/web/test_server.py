@@ -114,7 +114,7 @@ def test_an_edit_is_a_new_run(client):
 def test_every_answer_has_a_strict_policy(client):
     for path in (
         f"/{TOKEN}/",
-        f"/{TOKEN}/static/app.js",
+        f"/{TOKEN}/static/style.css",
         f"/{TOKEN}/api/manifest",
         f"/{TOKEN}/api/none",
         "/",
@@ -316,7 +316,7 @@ def test_ctrl_c_ends_it_without_a_word(tmp_path):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
     )
     try:
-        address = process.stdout.readline().strip()
+        address, how = (process.stdout.readline().strip() for _ in range(2))
         port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/", address).groups()
         connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)  # stays open, as a browser's does
         for _ in range(100):
@@ -328,7 +328,8 @@ def test_ctrl_c_ends_it_without_a_word(tmp_path):
         assert json.loads(connection.getresponse().read())["title"] == "a b a"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=10)
+        connection.close()
     finally:
         process.kill()
-    assert (process.returncode, out, err) == (0, "Ctrl-C ends it\n", "")
+    assert (process.returncode, how, out, err) == (0, "Ctrl-C ends it", "", "")
     assert list(Path(tmp_path).iterdir()) == []

@@ -27,7 +27,7 @@ def test_an_answer_has_the_number_of_its_question(exploration):
     assert ask(exploration, "heads", run=0) == ({"id": 7, "result": exploration.heads(0)}, [])
     answer, (content,) = ask(exploration, "row", run=0, layer=1, head="mean", i=2, way="raw")
     assert answer == {"id": 7, "result": None}
-    np.testing.assert_array_equal(np.frombuffer(content, "<f4"), whole(exploration, 0, 1, "mean")[2])
+    np.testing.assert_allclose(np.frombuffer(content, "<f4"), whole(exploration, 0, 1, "mean")[2], rtol=1e-6)
     assert ask(exploration, "edit", ablate=[[0, 0]])[0]["result"]["run"] == 1
 
 

@@ -6,6 +6,7 @@ another name than that of this machine (DNS rebinding); what is answered may be 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import socket
@@ -83,7 +84,7 @@ def application(exploration: Exploration, token: str) -> Starlette:
             return _response(200, found, "application/octet-stream")
         return _response(200, json_bytes(found), "application/json")
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/{token}/", page, methods=["GET"]),
             Route("/{token}/static/{name}", file, methods=["GET"]),
@@ -91,6 +92,8 @@ def application(exploration: Exploration, token: str) -> Starlette:
         ],
         exception_handlers={404: _no_page, 405: _no_method},
     )
+    app.router.redirect_slashes = False  # it would tell whether there is such a page
+    return app
 
 
 def serve(
@@ -207,19 +210,17 @@ async def _worked_out(request: Request, limiter: anyio.CapacityLimiter, work: Ca
         check()
         return work(check)
 
-    async with anyio.create_task_group() as group:
+    async def watch() -> None:
+        while not await request.is_disconnected():
+            await anyio.sleep(0.05)
+        gone.set()
 
-        async def watch() -> None:
-            while not await request.is_disconnected():
-                await anyio.sleep(0.05)
-            gone.set()
-
-        if request.method == "GET":
-            group.start_soon(watch)
-        try:
-            return await anyio.to_thread.run_sync(start, limiter=limiter)
-        finally:
-            group.cancel_scope.cancel()
+    watching = asyncio.create_task(watch()) if request.method == "GET" else None  # else the request has been read
+    try:
+        return await anyio.to_thread.run_sync(start, limiter=limiter)
+    finally:
+        if watching is not None:
+            watching.cancel()
 
 
 def _file(name: str) -> Response:
