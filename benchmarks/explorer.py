@@ -92,14 +92,14 @@ def long_text(tokens: int, rounds: int) -> tuple[list[list[str]], str]:
         factor *= 2
     for name, asked in (("row", {"i": tokens // 2}), ("column", {"j": tokens // 3}), ("cell", {"i": 99, "j": 7})):
         asked = {"run": 0, "layer": 0, "head": 1, **asked}
-        took = [seconds(partial(answer, exploration, name, asked))[0] for _ in range(rounds)]
-        rows.append([name, spread(took)])
+        times = [seconds(partial(answer, exploration, name, asked))[0] for _ in range(rounds)]
+        rows.append([name, spread(times)])
     held = exploration.memory()
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1 << 20)
+    runs, overviews, bound = (held[name] / 1e6 for name in ("runs", "overviews", "overviews_at_most"))
     sentence = (
-        f"It holds {held['runs'] / 1e6:,.0f} MB of queries, keys and sums of rows, and "
-        f"{held['overviews'] / 1e6:,.0f} MB of overviews, of which there are never more than {held['overviews_at_most'] / 1e6:,.0f} MB; the process had "
-        f"{most:,.0f} MB at its largest."
+        f"It holds {runs:,.0f} MB of queries, keys and sums of rows, and {overviews:,.0f} MB of overviews, of which "
+        f"there are never more than {bound:,.0f} MB; the process had {most:,.0f} MB at its largest."
     )
     return rows, sentence
 
