@@ -189,7 +189,9 @@ def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
     if kind == 1:
         slopes = rng.random(heads)
         return ALiBi(slopes), -slopes[:, None, None] * np.abs(key - position), True
-    distance = np.broadcast_to(key - position, (*np.shape(position)[:-2], queries, keys))  # ... 1 T S where entries differ
+    distance = np.broadcast_to(
+        key - position, (*np.shape(position)[:-2], queries, keys)
+    )  # ... 1 T S where entries differ
     if kind == 2:
         nearest, farthest = (int(distance.min()) - 1, int(distance.max()) + 1) if distance.size else (0, 0)
         numbers = rng.standard_normal((heads, farthest - nearest + 1))

@@ -35,7 +35,7 @@ MODULES = sorted(
 FLOORS = (
     ("regard.cli", "regard.__main__"),
     ("regard.views",),
-    ("regard.models",),
+    ("regard.models", "regard._capture"),
     ("regard.text", "regard.nn"),
     ("regard.trace", "regard.kv_cache"),
     ("regard.attention_map",),

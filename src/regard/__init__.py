@@ -17,6 +17,7 @@ from regard._version import __version__
 
 if TYPE_CHECKING:
     from regard import functional, models, nn, text, views
+    from regard._capture import capture
     from regard.attention_map import AttentionMap
     from regard.functional import (
         Gradients,
@@ -52,6 +53,7 @@ __all__ = [
     "load",
     "Model",
     "Trace",
+    "capture",
     "Encoding",
     "RegardError",
     "functional",
@@ -79,6 +81,7 @@ _HOMES = {
     "load": "models",
     "Model": "models",
     "Trace": "trace",
+    "capture": "_capture",
     "Encoding": "text",
 }
 _PACKAGES = ("functional", "nn", "text", "models", "views")

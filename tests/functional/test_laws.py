@@ -33,6 +33,19 @@ from regard.functional import (
     _blocked,
     alibi_slopes,
 )
+from regard.functional import (
+    ALiBi,
+    Bias,
+    ByDistance,
+    Causal,
+    Dense,
+    KeyLengths,
+    Segments,
+    Spans,
+    Window,
+    _blocked,
+    alibi_slopes,
+)
 
 seeds = st.integers(0, 2**31)
 law = settings(max_examples=60, deadline=None)
@@ -442,3 +455,18 @@ def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
         read.clear()
         attention(q, k, v, **options, implementation="blocked")
         assert len(read) == blocks, options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mask": Spans(np.zeros(3, int), np.ones(3, int))}, r"shape \(3,\) for scores \(4, 5\): 4 queries need"),
+        ({"mask": Spans(np.zeros(4), np.ones(4, int))}, "integer arrays, got float64 for first"),
+        ({"mask": Spans(np.zeros(4, int), np.full(4, 6))}, r"last of Spans must lie between 0 and the 5 keys, got \(6"),
+        ({"bias": ByDistance(np.zeros(7), -4)}, r"those from -4 to 2, but scores \(4, 5\) have distances from -4 to 3"),
+        ({"bias": ByDistance(np.zeros((3, 8)), -4)}, r"of shape \(3, 8\) are not those of scores"),
+    ],
+)
+def test_spans_and_numbers_of_distances_fit_the_scores(options, message):
+    with pytest.raises(RegardError, match=message):
+        attention(np.zeros((4, 3)), np.zeros((5, 3)), np.zeros((5, 3)), **options)
