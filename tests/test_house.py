@@ -23,6 +23,8 @@ PACKAGES = (
     "regard.text",
     "regard.models",
     "regard.views",
+    "regard.measures",
+    "regard.edits",
     "regard.trace",
 )
 MODULES = sorted(
@@ -35,6 +37,7 @@ MODULES = sorted(
 FLOORS = (
     ("regard.cli", "regard.__main__"),
     ("regard.views",),
+    ("regard.measures", "regard.edits"),
     ("regard.models", "regard._capture"),
     ("regard.text", "regard.nn"),
     ("regard.trace", "regard.kv_cache"),
@@ -64,7 +67,7 @@ def test_all_is_what_is_defined(name):
     assert len(set(module.__all__)) == len(module.__all__)
     for public in module.__all__:
         assert getattr(module, public) is not None
-    if name not in ("regard", "regard.trace"):
+    if name not in ("regard", "regard.trace", "regard.edits"):
         tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
         imported = {
             alias.asname or alias.name

@@ -16,7 +16,7 @@ from regard._errors import RegardError
 from regard._version import __version__
 
 if TYPE_CHECKING:
-    from regard import functional, models, nn, text, views
+    from regard import edits, functional, measures, models, nn, text, views
     from regard._capture import capture
     from regard.attention_map import AttentionMap
     from regard.functional import (
@@ -60,6 +60,8 @@ __all__ = [
     "nn",
     "text",
     "models",
+    "measures",
+    "edits",
     "views",
     "__version__",
 ]
@@ -84,7 +86,7 @@ _HOMES = {
     "capture": "_capture",
     "Encoding": "text",
 }
-_PACKAGES = ("functional", "nn", "text", "models", "views")
+_PACKAGES = ("functional", "nn", "text", "models", "measures", "edits", "views")
 
 
 def __getattr__(name: str) -> Any:
