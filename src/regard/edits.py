@@ -1,7 +1,7 @@
 """Ready-made edits of a run: ``model(text, edit=ablate((3, 7)))``.
 
 Each function returns a dict from names of steps to functions, as `Trace` and the models take them; edits of different
-steps join with ``|``. A layer is given by its number, or by the name of its attention: ``"decoder.blocks.3.cross_attn"``.
+steps join with ``|``. A layer is given by its number, or by its attention's name, ``"decoder.blocks.3.cross_attn"``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def ablate(*heads: Head, by: Literal["zero", "mean"] = "zero") -> Edits:
     ----------
     *heads : (layer, head)
     by : {"zero", "mean"}
-        What stands in its place: nothing, or the same for every token, the mean over the tokens of the run. (Of texts of
-        different lengths in one batch the mean would count padding: run them one by one.)
+        What stands in its place: nothing, or the same for every token, the mean over the tokens of the run. (Of texts
+        of different lengths in one batch the mean would count padding: run them one by one.)
 
     Examples
     --------
@@ -43,7 +43,7 @@ def ablate(*heads: Head, by: Literal["zero", "mean"] = "zero") -> Edits:
         raise RegardError(f"a head is ablated by zero or mean, not {by!r}")
 
     def taken_out(context: np.ndarray) -> np.ndarray:  # B T Dv
-        return np.zeros_like(context) if by == "zero" else context.mean(-2, keepdims=True)
+        return np.zeros_like(context) if by == "zero" else np.asarray(context.mean(-2, keepdims=True))
 
     return _of_heads(heads, "context", taken_out)
 
@@ -65,7 +65,7 @@ def force(pattern: Pattern, *heads: Head) -> Edits:
         queries, keys = weights.shape[-2:]
         if pattern == "uniform":
             seen = weights > 0
-            return seen / np.maximum(seen.sum(-1, keepdims=True), 1)
+            return np.asarray(seen / np.maximum(seen.sum(-1, keepdims=True), 1))
         if queries != keys:
             raise RegardError(f"{queries} tokens that look at {keys} others have no {pattern} one to look at")
         looked_at = {"self": np.arange(keys), "previous": np.arange(-1, keys - 1), "first": np.zeros(keys, int)}

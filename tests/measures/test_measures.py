@@ -19,9 +19,7 @@ SPECIAL = (True, False, False, False, False, False, True)
 
 
 def encoding(length=LENGTH):
-    return Encoding(
-        "", IDS[:length], ("t",) * length, SPECIAL[:length], tuple(range(length)), tuple([(0, 0)] * length)
-    )
+    return Encoding("", IDS[:length], ("t",) * length, SPECIAL[:length], tuple(range(length)), tuple([(0, 0)] * length))
 
 
 def recorded(rng, *, maps=True, causal=False, lengths=(LENGTH,), layers=LAYERS, size=LENGTH):
@@ -120,7 +118,9 @@ def test_measures_of_heads_are_their_definitions(rng, maps, causal):
             after = [(i, j + 1) for i, j in pairs if j + 1 != i]
             expected = {
                 "entropy": np.mean(entropies),
-                "evenness": np.mean([e / np.log(max(2, len(row))) for e, row in zip(entropies, rows, strict=True)][causal:]),
+                "evenness": np.mean(
+                    [e / np.log(max(2, len(row))) for e, row in zip(entropies, rows, strict=True)][causal:]
+                ),
                 "distance": np.mean([sum(w[i, j] * abs(i - j) for j in range(length)) for i in range(length)]),
                 "sink": np.mean([sum(w[i, j] for j in sinks) for i in others]),
                 "previous": np.mean([w[i, i - 1] for i in range(1, length)]),

@@ -49,7 +49,7 @@ def _vectors(before: Output, after: Output) -> dict[str, Any]:
 def _predictions(model: Model, before: Output, after: Output, top: int) -> dict[str, Any]:
     assert before.head is not None
     assert after.head is not None
-    logits = (output.head(output.hidden[0, -1]) for output in (before, after) if output.head is not None)
+    logits = before.head(before.hidden[0, -1]), after.head(after.hidden[0, -1])
     changes = changed_predictions(*logits, model.tokenizer, top=top)
     return {"next": [{"token": c.token, "before": c.before, "after": c.after} for c in changes]}
 

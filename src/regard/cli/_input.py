@@ -46,6 +46,13 @@ def read_text(arguments: argparse.Namespace) -> str:
     return text.strip()
 
 
+def read_file_or_input(name: str) -> str:
+    """Return the text of the file `name`, or of standard input where that is ``-``."""
+    if name == "-" and sys.stdin is None:
+        raise RegardError("cannot read standard input: it is closed; give a file")
+    return _read(None if name == "-" else Path(name))
+
+
 def read_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
     """Return the model that the options ask for.
 

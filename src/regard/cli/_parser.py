@@ -241,12 +241,19 @@ def build() -> argparse.ArgumentParser:
     )
     embed.add_argument("file", metavar="FILE", nargs="?", help="a file with a text on each line; - is standard input")
     embed.add_argument("--text", action="append", metavar="TEXT", dest="texts", help="a text, in place of a file")
-    embed.add_argument("--out", required=True, metavar="FILE", help="where to: .npy, or .parquet with the texts beside")
+    embed.add_argument(
+        "--out",
+        required=True,
+        metavar="FILE",
+        dest="out_file",
+        help="where to: .npy, or .parquet with the texts beside",
+    )
     embed.add_argument(
         "--model", default="minilm", metavar="NAME", help="a name that regard models lists, or a folder (minilm)"
     )
     embed.add_argument("--batch-size", type=_count, default=32, metavar="N", help="lines that are run together (32)")
     embed.add_argument("--truncate", action="store_true", help="cut lines that are too long, in place of an error")
+    embed.add_argument("--skip-empty", action="store_true", help="leave out empty lines, in place of an error")
 
     models = _command(commands, "models", "list the models with a name, and where each is", "regard models")
     _colour(models)

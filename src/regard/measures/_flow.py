@@ -68,7 +68,7 @@ def _flows(pipes: Sequence[np.ndarray], start: int) -> np.ndarray:
     """
     length = len(pipes[0])
     if len(pipes) == 1:
-        return pipes[0][start].copy()
+        return np.array(pipes[0][start])
     # Between the layers stand L - 1 floors of tokens. Axes: the token at the bottom, floor, tokens.
     floors = len(pipes) - 1
     down = [np.broadcast_to(p, (length, length, length)).copy() for p in pipes[1:-1]]  # room from floor f + 1 to f
@@ -106,7 +106,7 @@ def _flows(pipes: Sequence[np.ndarray], start: int) -> np.ndarray:
 def _shared(amount: np.ndarray, room: np.ndarray) -> np.ndarray:
     """Return how an amount ``... T`` goes into pipes ``... T T``, one after the other until it is used up."""
     filled = np.cumsum(room, axis=-1)
-    return np.clip(amount[..., None] - (filled - room), 0, room)
+    return np.asarray(np.clip(amount[..., None] - (filled - room), 0, room))
 
 
 def _heights(down: list[np.ndarray], up: list[np.ndarray], to_end: np.ndarray, floors: int) -> np.ndarray:

@@ -156,8 +156,8 @@ class _Cases:
 
     def sinks(self, length: int) -> np.ndarray:
         """Return where the first token and special ones are, ``S``."""
-        sinks = np.arange(length) == 0
-        return sinks if self._special is None else sinks | self._special
+        sinks: np.ndarray = np.arange(length) == 0
+        return sinks if self._special is None else np.asarray(sinks | self._special)
 
     def duplicates(self, rows: slice, length: int) -> np.ndarray:
         """Return which keys are earlier occurrences of each row's token, ``R S``; special tokens have none."""
@@ -165,7 +165,7 @@ class _Cases:
             return np.zeros((rows.stop - rows.start, length), dtype=bool)
         queries = np.where(self._special, -1, self._ids)[rows, None]
         earlier = np.arange(length) < np.arange(rows.start, rows.stop)[:, None]
-        return (queries == self._ids) & earlier & ~self._special
+        return np.asarray((queries == self._ids) & earlier & ~self._special)
 
 
 def _measured(layer: LayerMap, cases: _Cases) -> np.ndarray:

@@ -72,9 +72,9 @@ def value_norms(
     projection = projection.astype(np.float64).reshape(look.heads, v.shape[-1], -1)  # H Dv E
     weights = look.rows(chosen_rows(rows, look.length))
     if heads == "each":
-        return weights * np.linalg.norm(v @ projection, axis=-1)[:, None, :]
+        return np.asarray(weights * np.linalg.norm(v @ projection, axis=-1)[:, None, :])
     # ‖Σ α f‖² = Σ Σ α α' f·f' over pairs of heads, so that no vector is held for each pair of tokens
     values = np.moveaxis(v @ projection, 0, 1)  # S H E
     products = values @ values.swapaxes(-1, -2)  # S H H
     squared = np.einsum("hrs,shg,grs->rs", weights, products, weights, optimize=True)
-    return np.sqrt(np.maximum(squared, 0))
+    return np.asarray(np.sqrt(np.maximum(squared, 0)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from regard._errors import RegardError
 from regard.models import _sources
 from regard.models._checkpoint import open_checkpoint
 from regard.models._model import Model, TextModel
+from regard.models._pooling import read_pooling
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
@@ -69,7 +71,8 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     if not isinstance(kind, str) or kind not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise RegardError(f"{folder} holds a model of type {kind!r}; regard can run: {known}")
-    return _family(kind).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+    model = _family(kind).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+    return replace(model, pooling=read_pooling(checkpoint.path))
 
 
 def _family(kind: str) -> type[TextModel]:

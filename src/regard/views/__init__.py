@@ -2,8 +2,8 @@
 
 from regard.views._ablation import Change, changed_predictions, changed_vectors
 from regard.views._head_grid import head_grid
-from regard.views._heatmap import heatmap
 from regard.views._heads import heads_rows, heads_table
+from regard.views._heatmap import heatmap
 from regard.views._json import to_json
 from regard.views._labels import readable
 from regard.views._movement import movement
