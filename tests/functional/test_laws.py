@@ -33,19 +33,6 @@ from regard.functional import (
     _blocked,
     alibi_slopes,
 )
-from regard.functional import (
-    ALiBi,
-    Bias,
-    ByDistance,
-    Causal,
-    Dense,
-    KeyLengths,
-    Segments,
-    Spans,
-    Window,
-    _blocked,
-    alibi_slopes,
-)
 
 seeds = st.integers(0, 2**31)
 law = settings(max_examples=60, deadline=None)
