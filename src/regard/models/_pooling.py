@@ -106,6 +106,8 @@ def read_pooling(folder: Path) -> Pooling | None:
     RegardError
         A file is malformed, or asks for a step that is not known.
     """
+    if not folder.is_dir():  # a single file has no others beside it
+        return None
     path = folder / "modules.json"
     content = read_file(path)
     if content is None:
