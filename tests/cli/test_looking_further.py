@@ -232,6 +232,16 @@ def test_mistakes(run, tiny, argv, message, tmp_path, monkeypatch):
     assert not (tmp_path / "v.npy").exists()
 
 
+def test_the_poolings_that_can_be_named_are_those_that_there_are(run, write_bert, tmp_path):
+    from regard.cli._parser import _POOLINGS
+    from regard.models._pooling import MODES
+
+    assert tuple(MODES) == _POOLINGS
+    folder, out = write_bert(), tmp_path / "v.npy"
+    assert run("embed", "--text", "a", "--out", str(out), "--model", str(folder), "--pooling", "max") == (0, "", "")
+    np.testing.assert_array_equal(np.load(out), regard.load(folder).embed(["a"], pooling="max"))
+
+
 def test_the_measures_that_can_be_sorted_by_are_those_that_there_are():
     from regard.cli._parser import _MEASURES
     from regard.views._heads import COLUMNS

@@ -114,9 +114,16 @@ def test_mistakes(sentence_model, call, message):
 
 def test_a_model_that_says_nothing_of_pooling(write_bert):
     model = regard.load(write_bert())
-    with pytest.raises(RegardError, match=r"no modules\.json and no 1_Pooling; name it, pooling='cls'"):
+    with pytest.raises(RegardError, match=r"no modules\.json and no 1_Pooling; name it \(pooling\), one of cls, max"):
         model.embed(["a"])
     assert model.embed(["a"], pooling="cls").shape == (1, 12)
+
+
+def test_a_model_that_returns_the_vectors_of_another_text(sentence_model, monkeypatch):
+    model = regard.load(sentence_model())
+    monkeypatch.setattr(type(model), "run", lambda self, ids, **options: np.zeros((len(ids), 1, 12)))
+    with pytest.raises(RegardError, match="vectors of another text"):
+        model.embed(["a"])
 
 
 @pytest.mark.parametrize(

@@ -534,6 +534,22 @@ def test_a_transformer_of_plain_pytorch():
     assert "encoder.blocks.1.attn.weights" in trace
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_looks_at_plain_attention_at_once(order):
+    import torch
+
+    module, x = multihead(), torch.randn(5, 12)
+    contexts = [regard.capture(module) for _ in range(2)]
+    traces = [context.__enter__() for context in contexts]
+    module(x, x, x)
+    for context in contexts[::order]:
+        assert not torch.backends.mha.get_fastpath_enabled()
+        context.__exit__(None, None, None)
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert not module._forward_pre_hooks
+    np.testing.assert_array_equal(traces[0]["weights"], traces[1]["weights"])
+
+
 def test_plain_attention_is_not_edited():
     import torch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -43,15 +44,43 @@ def hooked(modules: Sequence[Any], notes: Notes) -> Iterator[None]:
             take_note(trace, q, k, trace("v", v, "B H S Dv"), said)
 
     handles = []
-    fast = torch.backends.mha.get_fastpath_enabled()
     try:
-        torch.backends.mha.set_fastpath_enabled(False)
-        handles = [module.register_forward_pre_hook(note, with_kwargs=True) for module in modules]
-        yield
+        with _SLOWLY:
+            handles = [module.register_forward_pre_hook(note, with_kwargs=True) for module in modules]
+            yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
         for handle in handles:
             handle.remove()
+
+
+class _Slowly:
+    """PyTorch's fast paths switched off until the last of the contexts ends, in whatever order they do.
+
+    The switch is one for the whole process, so what it was before must be too.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._count, self._before = threading.Lock(), 0, True
+
+    def __enter__(self) -> None:
+        import torch
+
+        with self._lock:
+            if not self._count:
+                self._before = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        import torch
+
+        with self._lock:
+            self._count -= 1
+            if not self._count:
+                torch.backends.mha.set_fastpath_enabled(self._before)
+
+
+_SLOWLY = _Slowly()
 
 
 def _call(module: Any, given: dict[str, Any], known: Known) -> tuple[Any, Any, Any, Options]:

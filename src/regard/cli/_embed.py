@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
         vectors = model.embed(
             texts,
             batch_size=arguments.batch_size,
+            pooling=arguments.pooling,
             truncate=arguments.truncate,
             progress=progress,
             named=lambda i: f"line {numbers[i]}",

@@ -28,6 +28,7 @@ _COMMANDS = (
 )
 _POSITIONS = ("sinusoidal", "table", "none")
 _MEASURES = ("entropy", "distance", "sink", "previous", "duplicate", "induction")
+_POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 _SHELLS = ("bash", "zsh", "tcsh")
 
 
@@ -250,6 +251,9 @@ def build() -> argparse.ArgumentParser:
     )
     embed.add_argument(
         "--model", default="minilm", metavar="NAME", help="a name that regard models lists, or a folder (minilm)"
+    )
+    embed.add_argument(
+        "--pooling", choices=_POOLINGS, help="how the vectors of tokens become one (as the model's configuration says)"
     )
     embed.add_argument("--batch-size", type=_count, default=32, metavar="N", help="lines that are run together (32)")
     embed.add_argument("--truncate", action="store_true", help="cut lines that are too long, in place of an error")

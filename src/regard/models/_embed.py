@@ -32,7 +32,7 @@ def embed(
     if pooling is None:
         raise RegardError(
             f"{model.name} does not say how the vectors of its tokens become one: it has no modules.json and no "
-            f"1_Pooling; name it, pooling={next(iter(MODES))!r} or another of {', '.join(MODES)}"
+            f"1_Pooling; name it (pooling), one of {', '.join(MODES)}"
         )
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
         raise RegardError("embed takes a sequence of texts, one str for each")
@@ -56,6 +56,9 @@ def embed(
         chosen = order[start : start + batch_size]
         with np.errstate(all="ignore"):
             hidden = model([encodings[i] for i in chosen]).hidden
+        if hidden.shape[:2] != (len(chosen), len(encodings[chosen[0]])):
+            raise RegardError(f"{model.name} returns vectors of another text than it is given: it has none to pool")
+        with np.errstate(all="ignore"):
             found = [pooling(row[: len(encodings[i])]) for row, i in zip(hidden, chosen, strict=True)]
         for i, vector in zip(chosen, found, strict=True):
             if not np.isfinite(vector).all():
