@@ -45,7 +45,7 @@ FLOORS = (
     ("regard._rules",),
     ("regard.functional",),
     ("regard.kernels",),
-    ("regard._safetensors", "regard._steps", "regard._recorder"),
+    ("regard._safetensors", "regard._gguf", "regard._steps", "regard._recorder"),
     ("regard._encoding", "regard._files"),
     ("regard._checks",),
     ("regard._errors", "regard._typing", "regard._version"),

@@ -98,7 +98,7 @@ class SafetensorsFile(Mapping[str, NDArray[Any]]):
             stored, start = _STORED_AS[tensor.kind], self._data + tensor.start
             flat = np.frombuffer(self._bytes, stored, math.prod(tensor.shape), start)
         if tensor.kind == "BF16":
-            flat = (flat.astype(np.uint32) << 16).view(np.float32)
+            flat = np.left_shift(flat, 16, dtype=np.uint32).view(np.float32)  # widened in passing: no copy between
         elif tensor.kind == "BOOL" and (flat.view(np.uint8) > 1).any():
             raise RegardError(f"tensor {_brief(name)} of {self.path} is BOOL but has bytes other than 0 and 1")
         array = flat.reshape(tensor.shape)

@@ -81,7 +81,7 @@ def test_the_name_of_the_repository_leads_to_the_known_name() -> None:
 
 def test_a_file_is_refused_with_what_to_give(home: Path) -> None:
     (home / "model.safetensors").touch()
-    with pytest.raises(RegardError, match="is a file; give the folder that holds the model's files"):
+    with pytest.raises(RegardError, match="is a file, and not GGUF; give the folder that holds the model's files"):
         _sources.find(home / "model.safetensors")
 
 
