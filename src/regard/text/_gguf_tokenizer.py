@@ -33,19 +33,21 @@ _QWEN2 = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|
 _GPT4O = _LETTERS_IN_CASE % ((_ENDINGS + "?",) * 2) + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
 _TEKKEN = _LETTERS_IN_CASE % ("", "") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
 
-# By the names that files give: the expression that a text is cut with, None for GPT-2's own.
-_CUTS = {
-    "gpt-2": None,
-    "smollm": None,
-    "starcoder": None,
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "qwen2": _QWEN2,
-    "gpt-4o": _GPT4O,
-    "tekken": _TEKKEN,
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+
+# By the names that files give: the expressions that a text is cut with, one after the other.
+_CUTS: dict[str, tuple[str, ...]] = {
+    "gpt-2": (_GPT2,),
+    "smollm": (r"\p{N}", _GPT2),
+    "starcoder": (r"\p{N}", _GPT2),
+    "llama-bpe": (_LLAMA3,),
+    "llama3": (_LLAMA3,),
+    "llama-v3": (_LLAMA3,),
+    "qwen2": (_QWEN2,),
+    "gpt-4o": (_GPT4O,),
+    "tekken": (_TEKKEN,),
+    "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
 }
-_DIGITS_APART = frozenset({"smollm", "starcoder"})
 _WHOLE_WORDS_FIRST = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})  # a word that is a token is not cut
 _BEGINS = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})  # with a token, unless the file says otherwise
 _COMPOSED = frozenset({"qwen2"})  # to Unicode's form C
@@ -126,7 +128,7 @@ def _byte_level(given: _Given) -> tuple[Tokenizer, bool]:
     from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import BPE
 
-    cut = given.value("pre", str)
+    cut = given.value("pre", str, "default")
     if cut not in _CUTS:
         known = ", ".join(map(repr, _CUTS))
         raise RegardError(f"its pre-tokenizer (tokenizer.ggml.pre) is {cut!r}; regard knows: {known}")
@@ -140,12 +142,11 @@ def _byte_level(given: _Given) -> tuple[Tokenizer, bool]:
     tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=cut in _WHOLE_WORDS_FIRST))
     if cut in _COMPOSED:
         tokenizer.normalizer = normalizers.NFC()
-    expression, space = _CUTS[cut], given.value("add_space_prefix", bool, False)
-    steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if cut in _DIGITS_APART else []
-    if expression is not None:
-        steps.append(pre_tokenizers.Split(Regex(expression), behavior="isolated"))
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=expression is None))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    steps: list[Any] = [pre_tokenizers.Split(Regex(expression), behavior="isolated") for expression in _CUTS[cut]]
+    space = given.value("add_space_prefix", bool, False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [*steps, pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer, cut in _BEGINS
 

@@ -1,0 +1,132 @@
+"""GGUF files beside transformers' own reading of them, and beside the checkpoints that they were made from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gguf_files
+from gguf_files import TOKENS, from_hugging_face, write_gguf
+from regard.models._checkpoint import open_checkpoint
+
+SIZES = {
+    "vocab_size": len(TOKENS),
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 19,
+}
+FIELDS = {
+    "num_hidden_layers": "block_count",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "vocab_size": "vocab_size",
+    "head_dim": "attention.key_length",
+    "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+}
+# Whatever the file says, transformers takes heads of qwen3 to be 128 wide, and gpt2 to have 1024 positions and a
+# feed-forward of four times the embeddings: so they are here.
+CASES = {
+    "llama": ("llama", "LlamaConfig", {}),
+    "llama, biases, heads of another width, own head": (
+        "llama",
+        "LlamaConfig",
+        {"attention_bias": True, "mlp_bias": True, "head_dim": 12, "tie_word_embeddings": False, "rms_norm_eps": 1e-6},
+    ),
+    "qwen2": ("qwen2", "Qwen2Config", {"tie_word_embeddings": True}),
+    "qwen3": ("qwen3", "Qwen3Config", {"head_dim": 128, "tie_word_embeddings": False}),
+    "gemma2": ("gemma2", "Gemma2Config", {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5}),
+    "gpt2": ("gpt2", "GPT2Config", {}),
+    "gpt-oss": (
+        "gpt-oss",
+        "GptOssConfig",
+        {"head_dim": 16, "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 5},
+    ),
+}
+
+
+def made(transformers, path, architecture, config_class, options, **how):
+    """Return a random model of transformers, and the GGUF file of it."""
+    import torch
+
+    torch.manual_seed(7)
+    sizes = {name: size for name, size in SIZES.items() if architecture != "gpt2" or name == "vocab_size"}
+    if architecture == "gpt2":
+        sizes |= {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 1024, "n_inner": 128}
+    config = getattr(transformers, config_class)(**sizes | options)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.5)
+    state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    fields = {key: getattr(config, name) for name, key in FIELDS.items() if getattr(config, name, None) is not None}
+    fields.setdefault("feed_forward_length", 128)
+    if architecture != "gpt2":
+        fields["rope.freq_base"] = float(config.rope_parameters["rope_theta"])
+    return model, write_gguf(path, architecture, fields, from_hugging_face(state, architecture, config), **how)
+
+
+@pytest.mark.parametrize(("architecture", "config_class", "options"), CASES.values(), ids=CASES)
+def test_tensors_are_those_of_the_checkpoint(transformers, tmp_path, architecture, config_class, options):
+    model, path = made(transformers, tmp_path / "m.gguf", architecture, config_class, options)
+    tensors = open_checkpoint(path).tensors()
+    theirs = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        del theirs["lm_head.weight"]
+    assert dict(tensors.shapes) == {name: tensor.shape for name, tensor in theirs.items()}
+    for name, tensor in theirs.items():
+        np.testing.assert_allclose(tensors[name], tensor, rtol=0, atol=2e-7 if architecture == "gemma2" else 0)
+
+
+@pytest.mark.parametrize(("architecture", "config_class", "options"), CASES.values(), ids=CASES)
+def test_the_configuration_is_that_of_the_checkpoint(transformers, tmp_path, architecture, config_class, options):
+    model, path = made(transformers, tmp_path / "m.gguf", architecture, config_class, options)
+    fields = open_checkpoint(path)._fields
+    theirs = model.config.to_dict()
+    theirs |= {"rope_theta": (theirs.get("rope_parameters") or {}).get("rope_theta")}
+    ours = {name: value for name, value in fields.items() if not name.endswith("_token_id")}
+    ours.pop("rope_scaling", None)
+    assert {name: theirs.get(name) for name in ours} == ours
+    assert ours["model_type"] == model.config.model_type
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gpt2"])
+def test_tensors_are_those_that_transformers_reads(transformers, tmp_path, name, kind):
+    import torch
+
+    _, path = made(transformers, tmp_path / "m.gguf", *CASES[name], kind=kind)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file="m.gguf", dtype=torch.float32
+    ).state_dict()
+    tensors = open_checkpoint(path).tensors()
+    for ours in tensors.shapes:
+        np.testing.assert_array_equal(tensors[ours], theirs[ours].numpy(), err_msg=ours)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", *gguf_files.SCALES])
+def test_blocks_mean_what_transformers_makes_of_them(tmp_path, kind):
+    """Its dequantisation in PyTorch is not the library's, which computes ours."""
+    import gguf
+    import torch
+    from transformers.integrations.gguf import kernels
+
+    from regard._gguf import GgufFile
+
+    array = np.random.default_rng(1).standard_normal((37, 512)).astype(np.float32)
+    path = write_gguf(tmp_path / "q.gguf", tensors={"x.weight": array}, kind=kind)
+    stored = torch.from_numpy(gguf_files.quantised(array, kind).reshape(37, -1))
+    its = gguf.GGMLQuantizationType[kind]
+    theirs = kernels.dequantize_blocks(stored, int(its), 37, 512, torch.float32).numpy()
+    np.testing.assert_allclose(GgufFile(path)["x.weight"], theirs, rtol=1e-6, atol=1e-9)
