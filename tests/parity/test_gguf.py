@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gguf_files
+import regard
 from gguf_files import TOKENS, from_hugging_face, write_gguf
 from regard.models._checkpoint import open_checkpoint
 
@@ -101,6 +102,21 @@ def test_the_configuration_is_that_of_the_checkpoint(transformers, tmp_path, arc
     assert ours["model_type"] == model.config.model_type
 
 
+@pytest.mark.parametrize(("architecture", "config_class", "options"), CASES.values(), ids=CASES)
+def test_the_model_is_that_of_the_checkpoint(transformers, tmp_path, architecture, config_class, options):
+    model, path = made(transformers, tmp_path / "m.gguf", architecture, config_class, options)
+    ids = np.random.default_rng(2).integers(0, len(TOKENS), (2, 17))
+    ours = regard.load(path, dtype=np.float64)
+    (tmp_path / "checkpoint").mkdir()
+    model.save_pretrained(tmp_path / "checkpoint")
+    ours.tokenizer.backend.save(str(tmp_path / "checkpoint" / "tokenizer.json"))
+    theirs = regard.load(tmp_path / "checkpoint", dtype=np.float64)
+    # The file has the norms of gemma2 with one added, which rounds them; that of attention to 1e-7, and so on.
+    np.testing.assert_allclose(
+        ours(ids).logits, theirs(ids).logits, rtol=0, atol=2e-5 if architecture == "gemma2" else 1e-12
+    )
+
+
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gpt2"])
 def test_tensors_are_those_that_transformers_reads(transformers, tmp_path, name, kind):
@@ -130,3 +146,68 @@ def test_blocks_mean_what_transformers_makes_of_them(tmp_path, kind):
     its = gguf.GGMLQuantizationType[kind]
     theirs = kernels.dequantize_blocks(stored, int(its), 37, 512, torch.float32).numpy()
     np.testing.assert_allclose(GgufFile(path)["x.weight"], theirs, rtol=1e-6, atol=1e-9)
+
+
+# The pretrained model.
+
+
+@pytest.fixture(scope="module")
+def smollm2(transformers, smollm2_file):
+    """Return transformers' reading of the file: its tokenizer and its model."""
+    import torch
+
+    folder, name = smollm2_file.parent, smollm2_file.name
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)
+    return tokenizer, transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+
+
+PROMPTS = (
+    "The capital of France is",
+    "Once upon a time, in a village by the sea,",
+    "def fibonacci(n):\n    ",
+    "1, 1, 2, 3, 5, 8,",
+    "Le chat est assis sur",
+)
+
+
+@pytest.mark.smollm2
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_smollm2_says_what_it_says_in_transformers(smollm2, our_smollm2, prompt):
+    import torch
+
+    _, model = smollm2
+    encoding = our_smollm2.tokenizer(prompt)
+    ids = torch.tensor([encoding.ids])
+    with torch.no_grad():
+        logits = model(ids).logits.numpy()
+        generated = model.generate(ids, max_new_tokens=64, do_sample=False, eos_token_id=2, pad_token_id=2)[0]
+    np.testing.assert_allclose(our_smollm2(encoding).logits, logits, rtol=0, atol=2e-3)
+    ours = our_smollm2.generate(encoding, max_new_tokens=64)
+    assert [*encoding.ids, *ours.ids] == generated.tolist()
+
+
+@pytest.mark.smollm2
+def test_smollm2_cuts_texts_as_its_original_does(smollm2, our_smollm2):
+    """transformers cuts by GPT-2's expression whatever the file says; the original puts digits apart first."""
+    from texts import varied_strings
+    from tokenizers import pre_tokenizers
+
+    backend = smollm2[0].backend_tokenizer
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    for text in varied_strings(500):
+        assert list(our_smollm2.tokenizer(text).ids) == backend.encode(text).ids, text
+
+
+@pytest.mark.smollm2
+def test_the_chat_of_smollm2_is_written_as_transformers_writes_it(smollm2, our_smollm2):
+    tokenizer, _ = smollm2
+    messages = [
+        {"role": "user", "content": "Hello <|im_end|> \u732b"},
+        {"role": "assistant", "content": "Hi!"},
+        {"role": "user", "content": "x" * 50},
+    ]
+    for chat in (messages, messages[:1], [{"role": "system", "content": "Be brief."}, *messages]):
+        theirs = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        assert our_smollm2.tokenizer.chat(chat).text == theirs
