@@ -45,6 +45,33 @@ LLAMA = {
 """The metadata of a small llama, without what stands before each key."""
 
 
+_PIECES = ["▁t", "he", "▁the", "▁c", "at", "▁cat", "▁▁", "on"]
+_LETTERS = [*"▁abcdefghijklmnopqrstuvwxyz", "é", "."]
+_SPM_TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *_LETTERS, *_PIECES]
+SENTENCEPIECE = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": [*_SPM_TOKENS, "<user>"],
+    "tokenizer.ggml.scores": [0.0] * 259 + [-float(i) for i in range(len(_LETTERS + _PIECES), 0, -1)] + [-1000.0],
+    "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * len(_LETTERS + _PIECES) + [4],
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.unknown_token_id": 0,
+}
+"""The metadata of a small tokenizer as SentencePiece makes them; pieces that are longer score higher."""
+
+
+def gpt2_tensors() -> dict[str, np.ndarray]:
+    """Return random tensors for a gpt2 of the sizes of `LLAMA`, under the names and in the layout of the file."""
+    rng = np.random.default_rng(3)
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (len(TOKENS), 32), "position_embd.weight": (19, 32)}
+    sizes = {"attn_norm": (32,), "attn_qkv": (96, 32), "attn_output": (32, 32), "ffn_norm": (32,)}
+    sizes |= {"ffn_up": (64, 32), "ffn_down": (32, 64)}
+    for name, shape in [(f"blk.{i}.{name}", shape) for i in range(2) for name, shape in sizes.items()]:
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    shapes |= {"output_norm.weight": (32,), "output_norm.bias": (32,)}
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
 def llama_tensors(seed: int = 3) -> dict[str, np.ndarray]:
     """Return random tensors for `LLAMA`, under the names and in the layout of the file."""
     rng = np.random.default_rng(seed)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard._checks import brief
 from regard._errors import RegardError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class GgufFile(Mapping[str, NDArray[Any]]):
                 values: NDArray[np.float32] = _library().dequantize(blocks[None], kind)[0]
         except NotImplementedError as error:
             raise RegardError(
-                f"tensor {_brief(name)} of {self.path} is {kind.name}, which gguf {_version()} cannot dequantise"
+                f"tensor {brief(name)} of {self.path} is {kind.name}, which gguf {_version()} cannot dequantise"
             ) from error
         return values
 
@@ -192,7 +193,7 @@ def _parsed(file: mmap.mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
     for _ in range(num_values):
         key = header.text()
         if key in metadata:
-            raise ValueError(f"its metadata have {_brief(key)} twice")
+            raise ValueError(f"its metadata have {brief(key)} twice")
         metadata[key] = header.value(header.whole(4), key)
     tensors = _tensors(header, num_tensors, metadata.get("general.alignment", 32), len(file))
     return metadata, tensors
@@ -247,12 +248,12 @@ class _Header:
 
     def _numbers(self, kind: int, count: int, key: str) -> NDArray[Any]:
         if kind not in _NUMBERS:
-            raise ValueError(f"{_brief(key)} of its metadata has type {kind}, which is not one of the format's")
+            raise ValueError(f"{brief(key)} of its metadata has type {kind}, which is not one of the format's")
         self.expect(count * _NUMBERS[kind].itemsize)
         start = self.at
         self.at += count * _NUMBERS[kind].itemsize
         if kind == 7 and any(byte > 1 for byte in self._file[start : self.at]):
-            raise ValueError(f"{_brief(key)} of its metadata is neither true nor false")
+            raise ValueError(f"{brief(key)} of its metadata is neither true nor false")
         return np.frombuffer(self._file, _NUMBERS[kind], count, start)
 
     def _texts(self, count: int) -> list[str]:
@@ -277,11 +278,11 @@ class _Header:
 def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[str, _Tensor]:
     gguf = _library()
     if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
-        raise ValueError(f"its general.alignment is {_brief(alignment)}, which is not a power of two up to 2**20")
+        raise ValueError(f"its general.alignment is {brief(alignment)}, which is not a power of two up to 2**20")
     tensors: dict[str, _Tensor] = {}
     for _ in range(count):
         name = header.text()
-        where = f"tensor {_brief(name)}"
+        where = f"tensor {brief(name)}"
         if name in tensors:
             raise ValueError(f"{where} is there twice")
         axes = header.whole(4)
@@ -295,9 +296,10 @@ def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[
         except (ValueError, KeyError):
             raise ValueError(f"{where} has type {kind}, which gguf {_version()} does not know") from None
         if 0 in shape:
-            raise ValueError(f"{where} has shape {_brief(shape)}, which leaves nothing")
-        if (shape[-1] if shape else 1) % block:
-            raise ValueError(f"{where} has rows of {shape[-1]} numbers, but {kind.name} has blocks of {block}")
+            raise ValueError(f"{where} has shape {brief(shape)}, which leaves nothing")
+        row = shape[-1] if shape else 1
+        if row % block:
+            raise ValueError(f"{where} has rows of {row} numbers, but {kind.name} has blocks of {block}")
         if start % alignment:
             raise ValueError(f"{where} starts at byte {start} of the data, which is no multiple of {alignment}")
         tensors[name] = _Tensor(kind, shape, start, block, block_size)
@@ -305,7 +307,7 @@ def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[
     end, before = 0, ""
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].start):
         if tensor.start < end:
-            raise ValueError(f"tensor {_brief(name)} overlaps the tensor {_brief(before)}")
+            raise ValueError(f"tensor {brief(name)} overlaps the tensor {brief(before)}")
         end, before = tensor.start + tensor.size, name
     if tensors and data + end > size:
         raise ValueError(f"it is cut short: {data + end - size} of {data + end} bytes are missing; fetch it again")
@@ -313,9 +315,3 @@ def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[
         name: _Tensor(tensor.kind, tensor.shape, data + tensor.start, tensor.block, tensor.block_size)
         for name, tensor in tensors.items()
     }
-
-
-def _brief(value: object) -> str:
-    """Spell a value from the file on one line, however long and whatever signs it has."""
-    text = ascii(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -316,7 +316,8 @@ class GgufTensors:
             raise RegardError(
                 f"{file.path} has a tensor under its name here and under that of a Hugging Face checkpoint"
             )
-        self._shapes = {name: self._shape(stored) for name, stored in self._stored.items()}
+        shapes = file.shapes
+        self._shapes = {name: self._shape(stored, shapes[stored]) for name, stored in self._stored.items()}
         self._parts: dict[str, tuple[str, ...]] = {}
         if architecture.model_type == "gpt_oss":
             self._join_experts()
@@ -353,20 +354,20 @@ class GgufTensors:
             dot = ending = ""
         return ("" if number is None else self._architecture.layer.format(number)) + known + dot + ending
 
-    def _shape(self, stored: str) -> tuple[int, ...]:
-        shape = self._file.shapes[stored]
+    def _shape(self, stored: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[::-1] if self._architecture.changes.get(_inner(stored)[1]) is _transposed else shape
 
     def _join_experts(self) -> None:
         """Name the experts of gpt-oss, whose gate and up lie side by side and whose maps are (inputs, outputs)."""
-        for stored in [name for name in self._file if "_exps." in name]:
+        found = self._file.shapes
+        for stored in [name for name in found if "_exps." in name]:
             number, inner = _inner(stored)
             what, _, ending = inner.partition("_exps.")
             parts, name = {
                 "ffn_down": ((stored,), "down_proj"),
                 "ffn_gate": ((stored, f"blk.{number}.ffn_up_exps.{ending}"), "gate_up_proj"),
             }.get(what, ((), ""))
-            shapes = {self._file.shapes.get(part) for part in parts}
+            shapes = {found.get(part) for part in parts}
             shape = shapes.pop() if len(shapes) == 1 else None
             if shape is None or (ending, len(shape)) not in (("weight", 3), ("bias", 2)):
                 continue  # they do not belong together, and so are complained of

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from regard._checks import brief, one_line
 from regard._errors import RegardError
 from regard._safetensors import SafetensorsFile
 from regard.text._plain_text import listed
@@ -18,6 +19,7 @@ from regard.text._reading import read_file
 
 INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"[\w-][\w. -]{0,200}\.safetensors", re.ASCII)  # a plain name: no folder, nothing hidden
+_MOST_NAMES = 50  # that a message lists
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.index.json")
 
 
@@ -113,10 +115,10 @@ class ShardedTensors:
                 found.setdefault(tensor, []).append(name)
         problems = {
             "missing are the files": missing,
-            "in two files are": [_quoted(tensor) for tensor, files in found.items() if len(files) > 1],
-            "the index does not know": [_quoted(tensor) for tensor in found if tensor not in where],
+            "in two files are": [brief(tensor) for tensor, files in found.items() if len(files) > 1],
+            "the index does not know": [brief(tensor) for tensor in found if tensor not in where],
             "not where the index says are": [
-                f"{_quoted(tensor)} ({name})"
+                f"{brief(tensor)} ({name})"
                 for tensor, name in where.items()
                 if name not in missing and name not in found.get(tensor, ())
             ],
@@ -149,14 +151,8 @@ def _weight_map(path: Path, content: bytes) -> dict[str, str]:
     if not isinstance(where, dict) or not where or not all(isinstance(name, str) for name in where.values()):
         raise RegardError(f"{path} needs a weight_map that says which file each tensor is in; fetch the file again")
     if strange := [name for name in dict.fromkeys(where.values()) if not _PART.fullmatch(name)]:
-        raise RegardError(f"{path} names {listed(map(_quoted, strange))}, which are no safetensors files beside it")
+        raise RegardError(f"{path} names {listed(map(brief, strange))}, which are no safetensors files beside it")
     return where
-
-
-def _quoted(name: str) -> str:
-    """Spell a name from a file on one line, however long and whatever signs it has."""
-    text = ascii(name)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def take_weights(
@@ -190,24 +186,27 @@ def take_weights(
     Raises
     ------
     RegardError
-        Names all tensors that are missing, unexpected or of another shape, at once; or the first with numbers
-        that are not finite.
+        Names the tensors that are missing, unexpected or of another shape, at once (of thousands the first ones);
+        or the first with numbers that are not finite.
     """
     wanted = list(wanted)
-    spelled = _spelled(file.shapes, endings or {})
-    shapes = {name: file.shapes[old] for name, old in spelled.items()}
+    found = file.shapes
+    spelled = _spelled(found, endings or {})
+    shapes = {name: found[old] for name, old in spelled.items()}
     prefix = max(prefixes, key=lambda p: sum(p + tensor.stored in shapes for tensor in wanted))
     stored = {prefix + tensor.stored: tensor for tensor in wanted}
     problems = []
     missing = [name for name in stored if name not in shapes]
     if missing:
-        problems.append(f"missing {', '.join(missing)}")
+        problems.append(f"missing {listed(missing, _MOST_NAMES)}")
     unexpected = [name for name in shapes if name not in stored and not name.removeprefix(prefix).startswith(unused)]
     if unexpected:
-        problems.append(f"unexpected {', '.join(unexpected)}")
-    for name, tensor in stored.items():
-        if name in shapes and tuple(shapes[name]) != tensor.shape:
-            problems.append(f"{name} has shape {tuple(shapes[name])}, the configuration asks for {tensor.shape}")
+        problems.append(f"unexpected {listed(map(one_line, unexpected), _MOST_NAMES)}")
+    misshapen = [name for name in stored if name in shapes and tuple(shapes[name]) != stored[name].shape]
+    problems += [
+        f"{name} has shape {tuple(shapes[name])}, the configuration asks for {stored[name].shape}"
+        for name in misshapen[:_MOST_NAMES]
+    ]
     if problems:
         raise RegardError(f"the tensors of {path} do not fit its configuration: {'; '.join(problems)}")
 

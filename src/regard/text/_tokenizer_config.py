@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from regard._errors import RegardError
 from regard.text._chat import ChatTemplate
 from regard.text._reading import read_file
 from regard.text._wordpiece import WordPieceSettings
+
+_HALF = re.compile("[\ud800-\udfff]")  # of a character, which JSON can spell but no token can have
 
 
 def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
         if name.endswith("_token"):
             kind = str
             value = _content(value)
-        if isinstance(value, kind):
+        if isinstance(value, kind) and not (isinstance(value, str) and _HALF.search(value)):
             settings[name] = value
         elif value is not None:
             problems.append(f"{key} must be a {kind.__name__}, got {value!r}")
