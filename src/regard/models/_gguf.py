@@ -102,6 +102,14 @@ _TENSORS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_ROPE_SCALING = {
+    "rope.scaling.type": "rope_type",
+    "rope.scaling.factor": "factor",
+    "rope.scaling.original_context_length": "original_max_position_embeddings",
+    "rope.scaling.yarn_beta_fast": "beta_fast",
+    "rope.scaling.yarn_beta_slow": "beta_slow",
+    "rope.scaling.attn_factor": "attention_factor",
+}
 _GPT2_TENSORS = {
     "token_embd": "transformer.wte",
     "position_embd": "transformer.wpe",
@@ -238,7 +246,8 @@ class GgufCheckpoint:
         given = {key: _as_json(value) for key, value in metadata.items() if key.startswith(f"{self._name}.")}
         given = {key.removeprefix(f"{self._name}."): value for key, value in given.items()}
         fields: dict[str, Any] = {"model_type": architecture.model_type, **architecture.constants}
-        rope = {key: given.pop(key) for key in list(given) if key.startswith("rope.scaling.")}
+        rope = {name: given.pop(key) for key, name in _ROPE_SCALING.items() if key in given}
+        given.pop("rope.scaling.finetuned", None)  # whether the model was trained with it
         dimensions, width = given.pop("rope.dimension_count", None), given.pop("attention.value_length", None)
         if given.get("expert_count") == 0:  # as a model without experts may say
             given.pop("expert_count")
@@ -285,20 +294,12 @@ class GgufCheckpoint:
             fields["layer_types"] = alternating
 
     def _rope_scaling(self, given: Mapping[str, Any], theta: Any, head_dim: Any) -> dict[str, Any] | None:
-        kind = given.get("rope.scaling.type", "none")
-        names = {
-            "rope.scaling.type": "rope_type",
-            "rope.scaling.factor": "factor",
-            "rope.scaling.original_context_length": "original_max_position_embeddings",
-            "rope.scaling.yarn_beta_fast": "beta_fast",
-            "rope.scaling.yarn_beta_slow": "beta_slow",
-            "rope.scaling.attn_factor": "attention_factor",
-        }
+        kind = given.get("rope_type", "none")
         if "rope_freqs.weight" in self._file and kind == "none":
             return _llama3_scaling(self._file["rope_freqs.weight"], theta, head_dim, self.path)
         if kind == "none":
             return None
-        scaling = {names.get(key, key): value for key, value in given.items() if key != "rope.scaling.finetuned"}
+        scaling = dict(given)
         if kind == "linear":
             scaling.pop("original_max_position_embeddings", None)  # it has no part in it
         if self._architecture.model_type == "gpt_oss":
