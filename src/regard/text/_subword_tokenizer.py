@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,10 +67,13 @@ class SubwordTokenizer:
             The folder has no such file, or one of them cannot be read or is malformed.
         """
         folder = Path(folder)
+        return replace(cls._from_folder(folder), chat_template=read_chat_template(folder))
+
+    @classmethod
+    def _from_folder(cls, folder: Path) -> SubwordTokenizer:
         path = folder / "tokenizer.json"
         if (content := read_file(path)) is not None:
-            settings = read_settings(folder)
-            return cls._from_json(path, content, settings.get("pad_token"), read_chat_template(folder))
+            return cls._from_json(path, content, read_settings(folder).get("pad_token"))
         path = folder / "vocab.txt"
         if (content := read_file(path)) is not None:
             return cls._from_pieces(path, content, WordPieceSettings(**read_settings(folder)))
@@ -151,15 +154,13 @@ class SubwordTokenizer:
         return cls(backend, pad_id, ChatTemplate(template, tokens) if template else None)
 
     @classmethod
-    def _from_json(
-        cls, path: Path, content: bytes, pad_token: str | None, chat_template: ChatTemplate | None = None
-    ) -> SubwordTokenizer:
+    def _from_json(cls, path: Path, content: bytes, pad_token: str | None) -> SubwordTokenizer:
         from tokenizers import Tokenizer
 
         with _library_errors(f"{path} is no tokenizer.json (a vocab.txt is read by from_wordpiece)"):
             backend = Tokenizer.from_buffer(content)
             backend.encode("")  # some faults show only now
-        return cls(backend, _pad_id(backend, pad_token), chat_template)
+        return cls(backend, _pad_id(backend, pad_token))
 
     @classmethod
     def _from_pieces(cls, path: Path, content: bytes, settings: WordPieceSettings) -> SubwordTokenizer:
