@@ -30,6 +30,16 @@ TOKENIZER = {
 }
 """The metadata of a small byte-level tokenizer."""
 
+
+def as_read(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata as a file that has them gives them: lists of numbers are arrays, and None is nothing."""
+    return {
+        key: np.array(value) if isinstance(value, list) and not any(isinstance(item, str) for item in value) else value
+        for key, value in metadata.items()
+        if value is not None
+    }
+
+
 LLAMA = {
     "block_count": 2,
     "context_length": 19,

@@ -9,6 +9,7 @@ import gguf_files
 import regard
 from gguf_files import TOKENS, from_hugging_face, write_gguf
 from regard.models._checkpoint import open_checkpoint
+from regard.text import SubwordTokenizer
 
 SIZES = {
     "vocab_size": len(TOKENS),
@@ -211,3 +212,53 @@ def test_the_chat_of_smollm2_is_written_as_transformers_writes_it(smollm2, our_s
     for chat in (messages, messages[:1], [{"role": "system", "content": "Be brief."}, *messages]):
         theirs = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         assert our_smollm2.tokenizer.chat(chat).text == theirs
+
+
+# SentencePiece itself.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"add_dummy_prefix": False}, {"add_dummy_prefix": False, "user_defined_symbols": ["<user>", "the▁c", "▁▁"]}],
+)
+def test_pieces_are_those_of_sentencepiece(tmp_path, options):
+    import sentencepiece
+    from texts import TEXTS, varied_strings
+
+    model = tmp_path / "spm"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS[:-1] * 3),
+        model_prefix=str(model),
+        vocab_size=900,
+        model_type="bpe",
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        allow_whitespace_only_pieces=True,
+        num_threads=1,
+        minloglevel=2,
+        **options,
+    )
+    theirs = sentencepiece.SentencePieceProcessor(model_file=f"{model}.model")
+    count = range(theirs.vocab_size())
+    kinds = {"is_unknown": 2, "is_control": 3, "is_byte": 6}
+    types = [next((kind for name, kind in kinds.items() if getattr(theirs, name)(i)), 1) for i in count]
+    pieces = [theirs.id_to_piece(i) for i in count]
+    for symbol in options.get("user_defined_symbols", ()):
+        at = pieces.index(symbol)
+        types[at], pieces[at] = 4, symbol.replace("▁", " ")  # as the converter has it
+    ours = SubwordTokenizer.from_gguf(
+        gguf_files.as_read(
+            {
+                **gguf_files.SENTENCEPIECE,
+                "tokenizer.ggml.tokens": pieces,
+                "tokenizer.ggml.scores": [theirs.get_score(i) for i in count],
+                "tokenizer.ggml.token_type": types,
+                "tokenizer.ggml.add_bos_token": False,
+                "tokenizer.ggml.add_space_prefix": options.get("add_dummy_prefix", True),
+            }
+        )
+    )
+    for text in ["", " ", "  a", "a  b", *varied_strings(300)]:
+        if "<s>" not in text:
+            assert list(ours(text).ids) == theirs.encode(text), text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard._checks import one_line
 from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard.text._byte_level import ByteLevelSettings, build_byte_level
@@ -302,4 +303,4 @@ def _library_errors(problem: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise RegardError(f"{problem}: {' '.join(str(error).split())}") from error
+        raise RegardError(f"{problem}: {one_line(' '.join(str(error).split()))}") from error
