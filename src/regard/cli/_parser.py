@@ -167,6 +167,7 @@ def build() -> argparse.ArgumentParser:
         """
         regard generate "Once upon a time" --max-new-tokens 60
         regard generate "The capital of France is" --temperature 0.7 --top-p 0.9 --seed 1
+        regard generate "What is the capital of France?" --chat
         regard generate --file letter.txt --stop . --save letter.safetensors
         """,
     )
@@ -185,6 +186,9 @@ def build() -> argparse.ArgumentParser:
     drawing.add_argument("--top-k", type=_count, metavar="K", help="draw among the K likeliest only")
     drawing.add_argument("--top-p", type=float, metavar="P", help="draw among the fewest that have this share together")
     drawing.add_argument("--seed", type=int, metavar="N", help="what the draws start from")
+    generate.add_argument(
+        "--chat", action="store_true", help="take the text as a question, and write it as the model's chats are written"
+    )
     _files(generate, ("--save", "what was looked at, for the whole text, as one safetensors file"))
     heads = _command(
         commands,

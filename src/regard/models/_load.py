@@ -43,7 +43,8 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     Parameters
     ----------
     name_or_path
-        ``"minilm"``, or a folder with config.json, model.safetensors and tokenizer.json (or vocab.txt).
+        ``"minilm"``, ``"smollm2"``, a folder with config.json, model.safetensors (or its parts) and tokenizer.json (or
+        vocab.txt), or a GGUF file.
     download : bool
         Whether the files of a name that is nowhere on this machine may be fetched. The places are looked
         through in this order: ``REGARD_MODELS`` or the user's cache, installed packages that carry the
@@ -63,7 +64,7 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     (1, 8, 384)
     """
     if not isinstance(name_or_path, str | os.PathLike):
-        raise RegardError(f"a model is a name or the path of a folder, not {name_or_path!r}")
+        raise RegardError(f"a model is a name or the path of a folder or GGUF file, not {name_or_path!r}")
     dtype = _precision(dtype)
     folder = _sources.find(name_or_path, download=download)
     checkpoint = open_checkpoint(folder)
