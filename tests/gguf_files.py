@@ -151,22 +151,66 @@ def permuted(array: np.ndarray, heads: int) -> np.ndarray:
     return array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 
 
-def from_hugging_face(state: Mapping[str, np.ndarray], architecture: str, config: Any) -> dict[str, np.ndarray]:
+_FIELDS = {
+    "num_hidden_layers": "block_count",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "vocab_size": "vocab_size",
+    "n_layer": "block_count",
+    "n_positions": "context_length",
+    "n_embd": "embedding_length",
+    "n_head": "attention.head_count",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+}
+_ROPE = {
+    "rope_theta": "rope.freq_base",
+    "rope_type": "rope.scaling.type",
+    "factor": "rope.scaling.factor",
+    "original_max_position_embeddings": "rope.scaling.original_context_length",
+    "beta_fast": "rope.scaling.yarn_beta_fast",
+    "beta_slow": "rope.scaling.yarn_beta_slow",
+    "attention_factor": "rope.scaling.attn_factor",
+}
+
+
+def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata that say what a config.json of Hugging Face says."""
+    fields = {key: config[name] for name, key in _FIELDS.items() if config.get(name) is not None}
+    rope = config.get("rope_parameters") or {}
+    fields |= {key: rope[name] for name, key in _ROPE.items() if rope.get(name) not in (None, "default")}
+    if "n_embd" in config:
+        fields["feed_forward_length"] = config["n_inner"] or 4 * config["n_embd"]
+    return fields
+
+
+def from_hugging_face(
+    state: Mapping[str, np.ndarray], architecture: str, config: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
     """Return the tensors of a Hugging Face checkpoint as the file has them; the names are the library's own."""
     (number,) = [n for n, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
-    names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(number, config.get("num_hidden_layers") or config["n_layer"])
     tensors = {}
     for theirs, given in _split_experts(state) if architecture == "gpt-oss" else state.items():
-        if theirs == "lm_head.weight" and config.tie_word_embeddings:
+        if theirs == "lm_head.weight" and config["tie_word_embeddings"]:
             continue
         base, _, ending = theirs.rpartition(".")
         name = names.get_name(theirs if ending not in ("weight", "bias") else base)
         assert name is not None, theirs
         array, ending = given, "weight" if ending not in ("weight", "bias") else ending
         if architecture == "llama" and ".attn_q" in name:
-            array = permuted(array, config.num_attention_heads)
+            array = permuted(array, config["num_attention_heads"])
         elif architecture == "llama" and ".attn_k" in name:
-            array = permuted(array, config.num_key_value_heads)
+            array = permuted(array, config["num_key_value_heads"])
         elif architecture == "gemma2" and theirs.endswith("norm.weight"):
             array = array + np.float32(1)
         elif architecture == "gpt2" and array.ndim == 2 and name.startswith("blk"):

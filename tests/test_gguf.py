@@ -63,7 +63,7 @@ def test_every_way_to_store_reads_as_the_library_reads_it_whole(
 ) -> None:
     monkeypatch.setattr("regard._gguf._CHUNK", 4096)  # several parts, the last a short one
     array = np.random.default_rng(1).standard_normal((37, 256)).astype(np.float32)
-    for kind in ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", *SCALES):
+    for kind in ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4", *SCALES):
         opened = GgufFile(write_gguf(tmp_path / "a.gguf", tensors={"x.weight": array}, kind=kind))
         whole = gguf.dequantize(quantised(array, kind), gguf.GGMLQuantizationType[kind])
         np.testing.assert_array_equal(opened["x.weight"], whole, err_msg=kind)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from contextlib import suppress
 
 import numpy as np
 import pytest
 
+import golden
 import regard
-from gguf_files import LLAMA, TOKENIZER, TOKENS, gpt2_tensors, llama_tensors, permuted, write_gguf
+from gguf_files import (
+    LLAMA,
+    TOKENIZER,
+    TOKENS,
+    fields_from,
+    from_hugging_face,
+    gpt2_tensors,
+    llama_tensors,
+    permuted,
+    write_gguf,
+)
 from regard import RegardError
+from regard._safetensors import SafetensorsFile
 from regard.functional import rotary_frequencies
 from regard.models._checkpoint import open_checkpoint
 
@@ -152,3 +166,23 @@ def test_tensors_that_are_missing_are_all_named(checkpoint, tmp_path):
         RegardError, match=r"missing .*layers\.0\.self_attn\.v_proj\.weight.*layers\.1\.self_attn\.v_proj"
     ):
         regard.load(tmp_path)
+
+
+KEPT = ("llama/plain", "llama/tied", "llama/linear", "llama/yarn", "qwen2/plain", "qwen3/plain", "gpt2/plain")
+
+
+@pytest.mark.parametrize("case", [*KEPT, "gpt_oss/plain"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-10)])
+def test_the_numbers_that_transformers_computes_with_the_checkpoint(tmp_path, case, dtype, tolerance):
+    """The checkpoints that are kept, as the files that llama.cpp's converter would make of them."""
+    folder = golden.FOLDER / case
+    config = json.loads((folder / "config.json").read_text())
+    stored = SafetensorsFile(folder / "model.safetensors")
+    architecture = config["model_type"].replace("_", "-")
+    tensors = from_hugging_face(stored, architecture, config)
+    tokens = ["a", "b", "ab", *(f"w{i}" for i in range(3, config["vocab_size"]))]
+    vocabulary = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "merges": ["a b"]}
+    metadata = {f"tokenizer.ggml.{key}": value for key, value in vocabulary.items()}
+    write_gguf(tmp_path / "m.gguf", architecture, fields_from(config), tensors, metadata=metadata)
+    shutil.copy(folder / "expected.safetensors", tmp_path)
+    golden.check(tmp_path, dtype=dtype, tolerance=tolerance)

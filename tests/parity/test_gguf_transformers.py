@@ -7,7 +7,7 @@ import pytest
 
 import gguf_files
 import regard
-from gguf_files import TOKENS, from_hugging_face, write_gguf
+from gguf_files import TOKENS, fields_from, from_hugging_face, write_gguf
 from regard.models._checkpoint import open_checkpoint
 from regard.text import SubwordTokenizer
 
@@ -19,23 +19,6 @@ SIZES = {
     "num_key_value_heads": 2,
     "intermediate_size": 64,
     "max_position_embeddings": 19,
-}
-FIELDS = {
-    "num_hidden_layers": "block_count",
-    "max_position_embeddings": "context_length",
-    "hidden_size": "embedding_length",
-    "intermediate_size": "feed_forward_length",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "layer_norm_epsilon": "attention.layer_norm_epsilon",
-    "vocab_size": "vocab_size",
-    "head_dim": "attention.key_length",
-    "sliding_window": "attention.sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
-    "num_local_experts": "expert_count",
-    "num_experts_per_tok": "expert_used_count",
 }
 # Whatever the file says, transformers takes heads of qwen3 to be 128 wide, and gpt2 to have 1024 positions and a
 # feed-forward of four times the embeddings: so they are here.
@@ -72,11 +55,8 @@ def made(transformers, path, architecture, config_class, options, **how):
         for parameter in model.parameters():
             parameter.normal_(0, 0.5)
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    fields = {key: getattr(config, name) for name, key in FIELDS.items() if getattr(config, name, None) is not None}
-    fields.setdefault("feed_forward_length", 128)
-    if architecture != "gpt2":
-        fields["rope.freq_base"] = float(config.rope_parameters["rope_theta"])
-    return model, write_gguf(path, architecture, fields, from_hugging_face(state, architecture, config), **how)
+    tensors = from_hugging_face(state, architecture, config.to_dict())
+    return model, write_gguf(path, architecture, fields_from(config.to_dict()), tensors, **how)
 
 
 @pytest.mark.parametrize(("architecture", "config_class", "options"), CASES.values(), ids=CASES)
