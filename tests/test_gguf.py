@@ -124,6 +124,7 @@ UNSOUND = {
     "big-endian": (header(version=0x03000000), "it is big-endian; convert it"),
     "a count of values that fills any memory": (header(num_values=HUGE), "cut short or damaged"),
     "a count of tensors that fills any memory": (header(num_tensors=HUGE), "cut short or damaged"),
+    "more metadata than any model has": (header(bytes(13 * 2**17), num_values=2**17), "131072 metadata and 0 tensors"),
     "an array that fills any memory": (
         header(value("a", 9, struct.pack("<IQ", 4, HUGE)), num_values=1),
         "cut short or damaged: .* announces 4611686018427387904 bytes more",

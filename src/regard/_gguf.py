@@ -29,7 +29,8 @@ from regard._errors import RegardError
 if TYPE_CHECKING:
     from types import ModuleType
 
-_LONGEST_HEADER = 100_000_000  # bytes; vocabularies of a quarter of a million tokens need a fifth of it
+_LONGEST_HEADER = 50_000_000  # bytes; vocabularies of a quarter of a million tokens need half of it
+_MOST_VALUES, _MOST_TENSORS = 1 << 16, 1 << 18  # many times what any model has
 _MOST_AXES = 4  # the limit that ggml sets
 _CHUNK = 1 << 17  # numbers that are dequantised at a time: what the steps in between leave stays in the cache
 
@@ -189,6 +190,8 @@ def _parsed(file: mmap.mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
     if version not in (2, 3):
         raise ValueError(f"it is GGUF version {version}; regard reads versions 2 and 3")
     header.expect(num_values * 13 + num_tensors * 24)  # what the least of them take
+    if num_values > _MOST_VALUES or num_tensors > _MOST_TENSORS:
+        raise ValueError(f"it has {num_values} metadata and {num_tensors} tensors, which no model has")
     metadata: dict[str, Any] = {}
     for _ in range(num_values):
         key = header.text()

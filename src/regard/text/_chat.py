@@ -61,7 +61,7 @@ class ChatTemplate:
         try:
             answer = json.loads(done.stdout)
         except ValueError:
-            raise RegardError("the chat template ended in the middle: it needs more memory than it may have") from None
+            raise RegardError("the chat template ended in the middle: it needs more than it may have") from None
         if "text" not in answer:
             raise RegardError(f"the chat template cannot be used: {answer['error']}")
         text: str = answer["text"]
