@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
+
+from regard._safetensors import SafetensorsFile
 
 _BYTES = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _OTHERS = [byte for byte in range(256) if byte not in _BYTES]
@@ -191,6 +194,17 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     if "n_embd" in config:
         fields["feed_forward_length"] = config["n_inner"] or 4 * config["n_embd"]
     return fields
+
+
+def write_kept(folder: Path, path: Path) -> Path:
+    """Write a checkpoint of a Hugging Face folder as a GGUF file, with another vocabulary of the same size."""
+    config = json.loads((folder / "config.json").read_text())
+    architecture = config["model_type"].replace("_", "-")
+    tensors = from_hugging_face(SafetensorsFile(folder / "model.safetensors"), architecture, config)
+    tokens = ["a", "b", "ab", *(f"w{i}" for i in range(3, config["vocab_size"]))]
+    vocabulary = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "merges": ["a b"]}
+    metadata = {f"tokenizer.ggml.{key}": value for key, value in vocabulary.items()}
+    return write_gguf(path, architecture, fields_from(config), tensors, metadata=metadata)
 
 
 def from_hugging_face(

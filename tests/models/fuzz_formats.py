@@ -28,6 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import gguf_files
+import golden
 import regard
 import tiny_bert
 from gguf_files import LLAMA, TOKENS, llama_tensors, write_gguf
@@ -80,6 +81,10 @@ def seeds(folder: Path) -> list[Seed]:
         for name in seed.files:
             seed.changes[name] = changed_tensors if name.endswith(".safetensors") else changed_text
     found[-1].changes = {"tokenizer.json": changed_text}
+    for kept in sorted({Path(case).parts[0]: case for case in golden.KEPT}.values()):
+        names = ("config.json", "model.safetensors", "tokenizer.json")
+        files = {name: (golden.FOLDER / kept / name).read_bytes() for name in names}
+        found.append(Seed(kept.replace("/", " "), files, {"config.json": changed_text}))
     for name, written in gguf_seeds(folder):
         content = written.read_bytes()
         places = places_of_numbers(written)
@@ -107,6 +112,9 @@ def gguf_seeds(folder: Path) -> Iterator[tuple[str, Path]]:
     yield "gguf qwen2", write_gguf(folder / "qwen2.gguf", "qwen2")
     gpt2 = {key: LLAMA[key] for key in ("block_count", "context_length", "embedding_length", "feed_forward_length")}
     gpt2 |= {"attention.head_count": 4, "attention.layer_norm_epsilon": 1e-5}
+    for kept in ("gpt_oss/plain", "gemma2/plain", "qwen3/plain"):
+        name = f"gguf {kept.partition('/')[0]}"
+        yield name, gguf_files.write_kept(golden.FOLDER / kept, folder / f"{name}.gguf")
     yield "gguf gpt2", write_gguf(folder / "gpt2.gguf", "gpt2", gpt2, gguf_files.gpt2_tensors())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import suppress
 
@@ -15,15 +14,13 @@ from gguf_files import (
     LLAMA,
     TOKENIZER,
     TOKENS,
-    fields_from,
-    from_hugging_face,
     gpt2_tensors,
     llama_tensors,
     permuted,
     write_gguf,
+    write_kept,
 )
 from regard import RegardError
-from regard._safetensors import SafetensorsFile
 from regard.functional import rotary_frequencies
 from regard.models._checkpoint import open_checkpoint
 
@@ -123,6 +120,11 @@ def test_the_scaling_of_llama_3_is_known_by_its_frequencies(checkpoint, factor):
 def test_other_scalings_are_named_as_in_a_config(checkpoint):
     linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0, "rope.scaling.finetuned": True}
     assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+    del linear["rope.scaling.type"]
+    assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+    stored = {**llama_tensors(), "rope_freqs.weight": np.ones(4, np.float32)}
+    with pytest.raises(RegardError, match=r"scales rotations twice: by rope_freqs\.weight and as 'linear'"):
+        checkpoint(fields=linear, tensors=stored).config()
     yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 19}
     assert fields_of(checkpoint(fields=yarn))["rope_scaling"] == {
         "rope_type": "yarn",
@@ -176,13 +178,6 @@ KEPT = ("llama/plain", "llama/tied", "llama/linear", "llama/yarn", "qwen2/plain"
 def test_the_numbers_that_transformers_computes_with_the_checkpoint(tmp_path, case, dtype, tolerance):
     """The checkpoints that are kept, as the files that llama.cpp's converter would make of them."""
     folder = golden.FOLDER / case
-    config = json.loads((folder / "config.json").read_text())
-    stored = SafetensorsFile(folder / "model.safetensors")
-    architecture = config["model_type"].replace("_", "-")
-    tensors = from_hugging_face(stored, architecture, config)
-    tokens = ["a", "b", "ab", *(f"w{i}" for i in range(3, config["vocab_size"]))]
-    vocabulary = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "merges": ["a b"]}
-    metadata = {f"tokenizer.ggml.{key}": value for key, value in vocabulary.items()}
-    write_gguf(tmp_path / "m.gguf", architecture, fields_from(config), tensors, metadata=metadata)
+    write_kept(folder, tmp_path / "m.gguf")
     shutil.copy(folder / "expected.safetensors", tmp_path)
     golden.check(tmp_path, dtype=dtype, tolerance=tolerance)

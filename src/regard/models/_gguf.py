@@ -257,49 +257,49 @@ class GgufCheckpoint:
         fields.setdefault("vocab_size", self._file.shapes.get("token_embd.weight", (0,))[0])
         fields["tie_word_embeddings"] = "output.weight" not in self._file
         fields |= _special_ids(metadata)
-        if "num_attention_heads" not in fields:
+        if "num_attention_heads" not in fields:  # it is missing, or a gpt2, whose fields are all there
             return fields
-        head_dim = fields.get("head_dim", _quotient(fields.get("hidden_size"), fields["num_attention_heads"]))
-        for name, value in (("rope.dimension_count", dimensions), ("attention.value_length", width)):
+        even = _quotient(fields.get("hidden_size"), fields["num_attention_heads"])
+        head_dim = fields.get("head_dim", even)
+        if architecture.model_type in ("llama", "qwen2") and head_dim == even:
+            fields.pop("head_dim", None)  # what it is without being said
+        # Where only a part of a head turns, or values are of another width, the keys are left to be complained of.
+        for key, value in (("rope.dimension_count", dimensions), ("attention.value_length", width)):
             if value not in (None, head_dim):
-                fields[f"{self._name}.{name}"] = (
-                    value  # a part of the head that is rotated, or another width: complained of
-                )
-        self._complete(fields, head_dim)
+                fields[f"{self._name}.{key}"] = value
+        fields.setdefault("num_key_value_heads", fields["num_attention_heads"])
+        fields |= self._unsaid(fields, head_dim, even)
         if scaling := self._rope_scaling(rope, fields.get("rope_theta"), head_dim):
             fields["rope_scaling"] = scaling
         return fields
 
-    def _complete(self, fields: dict[str, Any], head_dim: Any) -> None:
-        """Add what follows from the tensors, or from what llama.cpp knows of a kind of model."""
-        kind, layers = self._architecture.model_type, fields.get("num_hidden_layers")
-        fields.setdefault("num_key_value_heads", fields["num_attention_heads"])
-        alternating = ["full_attention" if i % 2 else "sliding_attention" for i in range(min(_count(layers), 1 << 16))]
-        if kind in ("llama", "qwen2") and head_dim == _quotient(
-            fields.get("hidden_size"), fields["num_attention_heads"]
-        ):
-            fields.pop("head_dim", None)  # what it is without being said
-        if kind in ("llama", "qwen3"):
-            fields["attention_bias"] = "blk.0.attn_q.bias" in self._file
-        if kind == "llama":
-            fields["mlp_bias"] = "blk.0.ffn_gate.bias" in self._file
-        if kind == "gemma2":
-            fields["layer_types"] = alternating
-            # The largest Gemma 2, of 46 layers, scales by the width that each head has of the embeddings.
-            largest = layers == 46
-            fields["query_pre_attn_scalar"] = (
-                _quotient(fields.get("hidden_size"), fields["num_attention_heads"]) if largest else head_dim
-            )
-        if kind == "gpt_oss":
-            fields["layer_types"] = alternating
+    def _unsaid(self, fields: Mapping[str, Any], head_dim: Any, even: int) -> dict[str, Any]:
+        """Return what follows from the tensors, or what llama.cpp knows of a kind of model."""
+        layers = min(_count(fields.get("num_hidden_layers")), 1 << 16)
+        alternating = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
+        biases = {"attention_bias": "blk.0.attn_q.bias" in self._file}
+        match self._architecture.model_type:
+            case "llama":
+                return {**biases, "mlp_bias": "blk.0.ffn_gate.bias" in self._file}
+            case "qwen3":
+                return biases
+            case "gemma2":
+                # The largest, of 46 layers, scales by the width that each head has of the embeddings.
+                return {"layer_types": alternating, "query_pre_attn_scalar": even if layers == 46 else head_dim}
+            case "gpt_oss":
+                return {"layer_types": alternating}
+        return {}
 
     def _rope_scaling(self, given: Mapping[str, Any], theta: Any, head_dim: Any) -> dict[str, Any] | None:
-        kind = given.get("rope_type", "none")
-        if "rope_freqs.weight" in self._file and kind == "none":
+        kind = given.get("rope_type", "linear" if "factor" in given else "none")
+        factors = "rope_freqs.weight" in self._file
+        if factors and kind != "none":
+            raise RegardError(f"{self.path} scales rotations twice: by rope_freqs.weight and as {kind!r}")
+        if factors:
             return _llama3_scaling(self._file["rope_freqs.weight"], theta, head_dim, self.path)
         if kind == "none":
             return None
-        scaling = dict(given)
+        scaling = {**given, "rope_type": kind}
         if kind == "linear":
             scaling.pop("original_max_position_embeddings", None)  # it has no part in it
         if self._architecture.model_type == "gpt_oss":
