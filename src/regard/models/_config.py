@@ -154,6 +154,6 @@ class ConfigReader:
             Names all problems.
         """
         unknown = sorted(self._fields.keys() - _BOOKKEEPING)
-        problems = self._problems + [f"unknown field {one_line(name)}={brief(self._fields[name])}" for name in unknown]
+        problems = self._problems + [f"unknown field {name}={brief(self._fields[name])}" for name in unknown]
         if problems:
-            raise RegardError(f"cannot run the model of {self._path}: {'; '.join(problems)}")
+            raise RegardError(f"cannot run the model of {self._path}: {one_line('; '.join(problems))}")
