@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from regard._checks import whole_number
 from regard._encoding import Encoding
 from regard._errors import RegardError
-from regard.measures._layers import LayerMap, encoding_of, entries_of, layers_of
+from regard.measures._layers import encoding_of, entries_of, layers_of
 from regard.trace import Trace
 
 MEASURES = ("entropy", "distance", "sink", "previous", "duplicate", "induction")
@@ -93,9 +94,14 @@ def measure_heads(trace: Trace) -> HeadMeasures:
     """
     found = []
     for batch in range(entries_of(trace)):
-        cases = _Cases(encoding_of(trace, batch))
+        cases = Cases(encoding_of(trace, batch))
         layers = layers_of(trace, batch)
-        found.append([_measured(layer, cases) for layer in layers])
+        found.append(
+            [
+                measured(((np.arange(rows.start, rows.stop), w) for rows, w in layer.strips()), layer.length, cases)
+                for layer in layers
+            ]
+        )
     if not found:
         layers_of(trace, 0)  # says what is missing
     numbers = np.moveaxis(np.array(found), -2, 0)  # measure, B, L, H
@@ -147,7 +153,7 @@ def _is_special(tokenizer: Any, token: int) -> bool:
         return True
 
 
-class _Cases:
+class Cases:
     """Which keys are sinks, duplicates and what follows those, for the rows of one text."""
 
     def __init__(self, encoding: Encoding | None) -> None:
@@ -159,22 +165,24 @@ class _Cases:
         sinks: np.ndarray = np.arange(length) == 0
         return sinks if self._special is None else np.asarray(sinks | self._special)
 
-    def duplicates(self, rows: slice, length: int) -> np.ndarray:
+    def duplicates(self, rows: np.ndarray, length: int) -> np.ndarray:
         """Return which keys are earlier occurrences of each row's token, ``R S``; special tokens have none."""
         if self._ids is None or self._special is None:
-            return np.zeros((rows.stop - rows.start, length), dtype=bool)
+            return np.zeros((len(rows), length), dtype=bool)
         queries = np.where(self._special, -1, self._ids)[rows, None]
-        earlier = np.arange(length) < np.arange(rows.start, rows.stop)[:, None]
+        earlier = np.arange(length) < rows[:, None]
         return np.asarray((queries == self._ids) & earlier & ~self._special)
 
 
-def _measured(layer: LayerMap, cases: _Cases) -> np.ndarray:
-    """Return the measures of one layer, as `HeadMeasures` lists them, ``7 H``."""
-    length, heads = layer.length, layer.heads
+def measured(strips: Iterable[tuple[np.ndarray, np.ndarray]], length: int, cases: Cases) -> np.ndarray:
+    """Return the measures of one layer, as `HeadMeasures` lists them, ``7 H``.
+
+    `strips` are which rows, ``R``, and their weights in float64, ``H R S``: all rows of a text, or some of them.
+    """
     sinks = cases.sinks(length)
-    sums, counts = np.zeros((7, heads)), np.zeros(7)
-    for rows, weights in layer.strips():  # H R S
-        at = np.arange(rows.start, rows.stop)
+    sums: Any = [0.0] * 7
+    counts = np.zeros(7)
+    for at, weights in strips:
         entropy = -np.sum(weights * np.log(np.where(weights > 0, weights, 1)), axis=-1)
         seen = np.count_nonzero(weights, axis=-1)
         most = np.log(np.maximum(seen, 2))
@@ -183,7 +191,7 @@ def _measured(layer: LayerMap, cases: _Cases) -> np.ndarray:
         sink = weights[..., sinks].sum(-1)
         behind_first = at > 0
         previous = weights[:, np.arange(len(at)), np.maximum(at - 1, 0)]
-        same = cases.duplicates(rows, length)
+        same = cases.duplicates(at, length)
         followed = np.zeros_like(same)
         followed[:, 1:] = same[:, :-1]  # right after an earlier occurrence …
         followed[np.arange(len(at)), at] = False  # … and not the token itself
@@ -193,7 +201,7 @@ def _measured(layer: LayerMap, cases: _Cases) -> np.ndarray:
             (entropy, each),
             (entropy / most, has_choice),
             (distance, each),
-            (sink, ~sinks[rows]),
+            (sink, ~sinks[at]),
             (previous, behind_first),
             (np.einsum("hrs,rs->hr", weights, same.astype(np.float64)), same.any(-1)),
             (np.einsum("hrs,rs->hr", weights, followed.astype(np.float64)), followed.any(-1)),
@@ -202,4 +210,4 @@ def _measured(layer: LayerMap, cases: _Cases) -> np.ndarray:
             sums[number] += values[:, counted].sum(-1)
             counts[number] += counted.sum()
     with np.errstate(invalid="ignore"):
-        return sums / counts[:, None]
+        return np.asarray(np.stack(sums) / counts[:, None])

@@ -18,12 +18,13 @@ from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard._version import __version__
 from regard.attention_map import AttentionMap
-from regard.trace import Edit, Trace
+from regard.edits import ablate as ablate_heads
+from regard.trace import Trace
 from regard.views._labels import pieces
 from regard.web._cache import Cache
 from regard.web._cell import cell, vectors
 from regard.web._maps import Check, LayerMap, Pool, edges, layers_of, pooled
-from regard.web._measured import MEASURES, measured
+from regard.web._measured import MEASURES, measures_of
 from regard.web._movement import MOST_TOKENS, movements, stages_of
 from regard.web._ways import LONGEST, WAYS, hands_over, heads_together, norms, rollouts
 
@@ -170,7 +171,7 @@ class Exploration:
         """Return the measures of every head, ``L H`` each; of a long text, from some of its rows."""
         its = self._run(run)
         key = ("heads", run)
-        found = self._cache.get(key, lambda: measured(its, _sampled(its.length), check))
+        found = self._cache.get(key, lambda: measures_of(its, _sampled(its.length), check))
         return {
             "measures": {
                 measure["key"]: [[None if np.isnan(x) else round(float(x), 6) for x in row] for row in values]
@@ -319,9 +320,7 @@ class Exploration:
         if its.model is None or its.encoding is None:
             raise RegardError("a run is edited by its model: explore a text with a model, not a saved trace")
         chosen = _heads_of(its, ablate)
-        edits: dict[str, Edit] = {}
-        for number in sorted({layer for layer, _ in chosen}):
-            edits[its.layers[number].step("context")] = _without([h for at, h in chosen if at == number])
+        edits = ablate_heads(*((its.layers[layer].name, head) for layer, head in chosen))
         trace = Trace(maps=True, edit=edits)
         with np.errstate(all="ignore"):
             before, after = its.model(its.encoding), its.model(its.encoding, trace=trace)
@@ -551,14 +550,6 @@ def _heads_of(run: Run, ablate: Any) -> list[tuple[int, int]]:
         _check_number("layer", layer, len(run.layers))
         _check_number("head", head, len(run.layers[layer].heads))
     return chosen
-
-
-def _without(heads: Sequence[int]) -> Edit:
-    def edit(context: np.ndarray) -> np.ndarray:  # ... H T Dv
-        context[..., heads, :, :] = 0
-        return context
-
-    return edit
 
 
 def _changes(before: Any, after: Any, run: Run) -> dict[str, Any]:
