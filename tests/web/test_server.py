@@ -247,6 +247,10 @@ def test_work_for_a_page_that_is_left_stops(monkeypatch):
             connection.sendall(f"GET /{TOKEN}/api/thumbnails?run=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             while not calls:
                 time.sleep(0.01)
+            asked = time.perf_counter()
+            assert client.api("row?run=0&layer=0&head=0&i=5")[0] == 200
+            assert time.perf_counter() - asked < 3  # it does not wait for the thumbnails, which take four seconds
+            assert not left.is_set()
         assert left.wait(3)
         assert len(calls) < 150
         assert client.api("manifest")[0] == 200

@@ -20,6 +20,7 @@ from regard._version import __version__
 from regard.attention_map import AttentionMap
 from regard.edits import ablate as ablate_heads
 from regard.trace import Trace
+from regard.views._ablation import changed_predictions, changed_vectors
 from regard.views._labels import pieces
 from regard.web._cache import Cache
 from regard.web._cell import cell, vectors
@@ -37,6 +38,7 @@ _DIRECT = 1 << 25  # weights of a part that are pooled anew; larger parts are ma
 _LARGEST_ANSWER = 2048  # cells along a side
 _SAMPLED = 512  # rows of a text that is too long to go through all of them
 _MOST_EDITS = 8
+_CHANGES = 10  # tokens whose probability of coming next changes most
 _CACHE = 256 << 20  # bytes
 
 
@@ -554,23 +556,13 @@ def _heads_of(run: Run, ablate: Any) -> list[tuple[int, int]]:
 
 def _changes(before: Any, after: Any, run: Run) -> dict[str, Any]:
     """Return what an edit changes: the cosine of each token's vectors, and what a language model expects next."""
-    one, other = (np.asarray(x.hidden[0], np.float64) for x in (before, after))
-    norm = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    cosines = (one * other).sum(axis=-1) / np.where(norm == 0, 1.0, norm)
-    return {"cosines": [round(float(x), 6) for x in cosines.clip(-1, 1)], "next": _next(before, after, run)}
-
-
-def _next(before: Any, after: Any, run: Run) -> list[dict[str, Any]] | None:
-    if before.head is None:
-        return None
-    logits = [np.asarray(x.head(x.hidden[:, -1:])[0, -1], np.float64) for x in (before, after)]
-    one, other = (np.exp(x - x.max()) / np.exp(x - x.max()).sum() for x in logits)
-    order = np.argsort(-np.abs(other - one), kind="stable")[:10]
-    spelled = [run.model.tokenizer.from_ids([int(i)]) for i in order]
-    return [
-        {"token": (pieces(token) or ("",))[0], "before": float(one[i]), "after": float(other[i])}
-        for i, token in zip(order, spelled, strict=True)
-    ]
+    cosines = changed_vectors(before.hidden[0], after.hidden[0])
+    changed = None
+    if before.head is not None:
+        one, other = (np.asarray(output.head(output.hidden[:, -1:]))[0, -1] for output in (before, after))
+        changes = changed_predictions(one, other, run.model.tokenizer, top=_CHANGES)
+        changed = [{"token": each.token, "before": each.before, "after": each.after} for each in changes]
+    return {"cosines": [round(float(x), 6) for x in cosines], "next": changed}
 
 
 def _cells_of(asked: np.ndarray, length: int, count: int) -> np.ndarray:

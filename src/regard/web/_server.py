@@ -32,7 +32,10 @@ from regard.web._questions import answer
 
 PORT = 8765
 _PORTS = 100  # how many are tried
-_AT_ONCE = 2  # questions that are worked on at the same time; the others wait, and may be given up meanwhile
+# Questions that are worked on at the same time; the others wait, and may be given up meanwhile. Those that take long have
+# a place of their own, so that what is looked at never waits for them.
+_AT_ONCE = 2
+_LONG = ("thumbnails", "heads", "movement", "edit")
 _LARGEST_EDIT = 100_000  # bytes of a request
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -57,7 +60,7 @@ class GivenUp(Exception):
 
 def application(exploration: Exploration, token: str) -> Starlette:
     """Return the page and its questions as an ASGI application, everything under ``/TOKEN/``."""
-    limiter = anyio.CapacityLimiter(_AT_ONCE)
+    short, long = anyio.CapacityLimiter(_AT_ONCE), anyio.CapacityLimiter(1)
 
     async def page(request: Request) -> Response:
         return _checked(request, token) or _file("index.html")
@@ -73,6 +76,7 @@ def application(exploration: Exploration, token: str) -> Starlette:
             return _response(405, b"", "text/plain", {"Allow": "POST" if method == "edit" else "GET"})
         try:
             given = await _parameters(request)
+            limiter = long if method in _LONG else short
             found = await _worked_out(request, limiter, lambda check: answer(exploration, method, given, check))
         except RegardError as error:
             return _response(400, json_bytes({"error": str(error)}), "application/json")
