@@ -32,6 +32,9 @@ from regard.web._ways import LONGEST, WAYS, hands_over, heads_together, norms, r
 FORMAT = "regard.explore/1"
 Head: TypeAlias = int | Literal["mean"]
 
+STEPS = ("token_embeddings", "embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
+"""What the page shows; the rest of a run need not be recorded."""
+
 _THUMBNAIL = 32  # cells along a side
 _BASE = 2048  # cells along a side of the overview that others are made from
 _DIRECT = 1 << 25  # weights of a part that are pooled anew; larger parts are made from the overview
@@ -165,8 +168,8 @@ class Exploration:
         """Return how many bytes are held: of the runs, of overviews now, and at most."""
         held = 0
         for run in list(self._runs.values()):
-            for layer in run.layers:
-                held += sum(look.nbytes for look in layer.heads)
+            held += sum(look.nbytes for layer in run.layers for look in layer.heads)
+            held += sum(step.values.nbytes for step in run.trace.steps() if not step.name.endswith("weights"))
         return {"runs": held, "overviews": self._cache.nbytes, "overviews_at_most": self._cache.limit}
 
     def heads(self, run: int, *, check: Check = lambda: None) -> dict[str, Any]:
@@ -323,7 +326,7 @@ class Exploration:
             raise RegardError("a run is edited by its model: explore a text with a model, not a saved trace")
         chosen = _heads_of(its, ablate)
         edits = ablate_heads(*((its.layers[layer].name, head) for layer, head in chosen))
-        trace = Trace(maps=True, edit=edits)
+        trace = Trace(maps=True, only=steps_shown(its.length), edit=edits)
         with np.errstate(all="ignore"):
             before, after = its.model(its.encoding), its.model(its.encoding, trace=trace)
         named = ", ".join(f"layer {layer} head {head}" for layer, head in chosen)
@@ -362,7 +365,8 @@ class Exploration:
         if layer is None and head is None and run.length <= LONGEST:
             return _worth_seeing(run)
         layer = len(run.layers) - 1 if layer is None else layer
-        layer = layer + len(run.layers) if -len(run.layers) <= layer < 0 else layer
+        numbered = [number for number, each in enumerate(run.layers) if f"blocks.{layer}." in each.name]
+        layer = numbered[0] if numbered else layer + len(run.layers) if -len(run.layers) <= layer < 0 else layer
         _check_number("layer", layer, len(run.layers))
         head = 0 if head is None else head
         _check_number("head", head, len(run.layers[layer].heads))
@@ -454,6 +458,14 @@ class Exploration:
                 largest = float(weights.max())
                 found[number, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)
         return found
+
+
+def steps_shown(length: int, layer: int | None = None) -> tuple[str, ...]:
+    """Return the names to record of a text of so many tokens; of a long one the maps, or those of one layer, alone."""
+    if length <= MOST_TOKENS:
+        return STEPS
+    here = "*" if layer is None else f"*blocks.{layer}."
+    return f"{here}attn.weights", f"{here}attn.v"
 
 
 def _run(trace: Trace, model: Any, batch: int) -> Run:

@@ -32,8 +32,8 @@ from regard.web._questions import answer
 
 PORT = 8765
 _PORTS = 100  # how many are tried
-# Questions that are worked on at the same time; the others wait, and may be given up meanwhile. Those that take long have
-# a place of their own, so that what is looked at never waits for them.
+# Questions that are worked on at the same time; the others wait, and may be given up meanwhile. Those that take long
+# have a place of their own, so that what is looked at never waits for them.
 _AT_ONCE = 2
 _LONG = ("thumbnails", "heads", "movement", "edit")
 _LARGEST_EDIT = 100_000  # bytes of a request
