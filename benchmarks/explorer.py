@@ -32,15 +32,15 @@ CELLS = 256  # a tile's, along a side
 RESULTS = Path(__file__).parent / "results" / "explorer.md"
 
 
-def recorded(tokens: int, layers: int, heads: int) -> regard.Trace:
-    """Return a trace of random queries and keys, causal, their neighbours alike as those of a text are."""
+def recorded(tokens: int, layers: int, heads: int, *, causal: bool) -> regard.Trace:
+    """Return a trace of random queries, keys and values."""
     rng = np.random.default_rng(0)
     trace = regard.Trace(maps=True, only=("*attn.weights", "*attn.v"))
     for layer in range(layers):
         q, k, v = rng.standard_normal((3, 1, heads, tokens, DIM), dtype=np.float32)
         with trace.scope(f"blocks.{layer}.attn"):
             trace("v", v, "... G S Dv")
-            regard.attention(2 * q, k, v, causal=True, trace=trace)
+            regard.attention(2 * q, k, v, causal=causal, trace=trace)
     return trace
 
 
@@ -69,7 +69,7 @@ def spread(times: list[float]) -> str:
 
 def long_text(tokens: int, rounds: int) -> tuple[list[list[str]], str]:
     """Return what a long text takes: rows of a table, and a sentence on memory."""
-    trace = recorded(tokens, 1, HEADS)
+    trace = recorded(tokens, 1, HEADS, causal=True)
     whole = {"row0": 0, "row1": tokens, "col0": 0, "col1": tokens, "rows": 512, "cols": 512}
     first: dict[str, list[float]] = {"manifest": [], "overview of one head": [], "thumbnails": [], "measures": []}
     for _ in range(rounds):
@@ -108,7 +108,7 @@ def pages(sizes: tuple[int, ...]) -> list[list[str]]:
     """Return how large files of 12 layers × 12 heads are, of random vectors, and how long they take to make."""
     rows = []
     for tokens in sizes:
-        exploration = Exploration(recorded(tokens, 12, 12))
+        exploration = Exploration(recorded(tokens, 12, 12, causal=False))
         took, page = seconds(partial(whole_page, exploration))
         digits = page[page.index(b'"digits":') + 9 :][:1].decode()
         rows.append([f"{tokens} tokens", f"{len(page) / 1e6:.2f} MB", digits, f"{took:.1f} s"])
@@ -128,13 +128,13 @@ def main() -> None:
             machine() + "; " + versions("numpy", "starlette", "uvicorn") + ".",
             "Medians, and the smallest and largest time. Made by `nox -s bench`.",
             "",
-            f"One layer of {HEADS} heads and {tokens:,} tokens, recorded as q, k and the log-sum-exp.",
+            f"One causal layer of {HEADS} heads and {tokens:,} tokens, recorded as q, k and the log-sum-exp.",
             "",
             markdown(["", "until the answer is there"], rows),
             "",
             memory,
             "",
-            "As one file: 12 layers × 12 heads of random vectors, whose weights are harder to pack than a text's.",
+            "As one file: 12 layers × 12 heads of random vectors, not causal, whose weights are harder to pack than a text's.",
             "",
             markdown(["", "file", "exact decimals", "made in"], pages((32,) if smoke else (128, 512))),
         ]
