@@ -134,7 +134,7 @@ def main() -> None:
             "",
             memory,
             "",
-            "As one file: 12 layers × 12 heads of random vectors, not causal, whose weights are harder to pack than a text's.",
+            "As one file: 12 layers × 12 heads of random vectors, not causal: harder to pack than a text's.",
             "",
             markdown(["", "file", "exact decimals", "made in"], pages((32,) if smoke else (128, 512))),
         ]
