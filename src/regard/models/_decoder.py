@@ -155,8 +155,13 @@ class Rope:
         return (cos, sin) if positions.ndim == 1 else (cos[:, None], sin[:, None])
 
     def reach(self, max_positions: int) -> int:
-        """Return how many positions the scaling stretches `max_positions` to, where it does."""
+        """Return how many positions there are: `max_positions`, or what the scaling stretches the original ones to.
+
+        Files of Llama 3 give all that there are, which are fewer than its factor would make of the original ones.
+        """
         scaling = self.scaling or {}
+        if self._kind == "llama3":
+            return max_positions
         original = scaling.get("original_max_position_embeddings", max_positions)
         return max(max_positions, int(min(original * scaling.get("factor", 1), _MOST_POSITIONS)))
 
