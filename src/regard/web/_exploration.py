@@ -84,6 +84,11 @@ class Run:
             ways.append("norms")
         return tuple(ways)
 
+    @cached_property
+    def described_layers(self) -> list[dict[str, Any]]:
+        """What the page is told of each layer."""
+        return [_layer_entry(layer) for layer in self.layers]
+
 
 class Exploration:
     """One run, or two to be compared.
@@ -131,7 +136,6 @@ class Exploration:
 
     def manifest(self) -> dict[str, Any]:
         """Return what the page has to know before it asks: texts, layers, what can be shown, and what it means."""
-        runs = [self._runs[number] for number in range(self._given)]
         why_not = self._why_not_comparable()
         return {
             "format": FORMAT,
@@ -143,7 +147,7 @@ class Exploration:
             "comparable": why_not is None,
             "why_not": why_not,
             "measures": list(MEASURES),
-            "ways": [way for way in WAYS if all(way["key"] in run.ways for run in runs)],
+            "ways": [way for way in WAYS if way["key"] in self.ways],
             "memory": self.memory(),
         }
 
@@ -158,6 +162,11 @@ class Exploration:
     def runs(self) -> tuple[Run, ...]:
         """The runs that were given, A and B."""
         return tuple(self._runs[number] for number in range(self._given))
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The ways in which the maps of all runs can be looked at."""
+        return tuple(str(way["key"]) for way in WAYS if all(way["key"] in run.ways for run in self.runs))
 
     @property
     def opening(self) -> tuple[int, int]:
@@ -382,7 +391,7 @@ class Exploration:
             "model": run.trace.model,
             "text": run.encoding.text if run.encoding else "",
             "tokens": _tokens(run),
-            "layers": [_layer_entry(layer) for layer in run.layers],
+            "layers": run.described_layers,
             "movement": _moves(run),
             "thumbnail": self.thumbnail(number),
             "sampled": None if run.length <= LONGEST else _SAMPLED,
