@@ -261,7 +261,9 @@ def test_a_saved_trace_answers_as_the_run_did(bert, short, tmp_path):
 def test_a_model_that_is_not_the_trace_s_own_is_not_used(bert, causal):
     trace = recorded(bert, "the cat sat")
     assert _explore.exploration_of([trace], bert).runs[0].model is bert
-    assert _explore.exploration_of([trace], causal).runs[0].model is None
+    assert _explore.exploration_of([trace], "minilm").runs[0].model is None
+    with pytest.raises(RegardError, match=r"the trace is of .*tiny, not of .*plain: give its own model"):
+        _explore.exploration_of([trace], causal)
 
 
 def test_one_text_is_read_by_two_models(bert, causal):
@@ -355,7 +357,7 @@ def test_a_long_text_is_measured_from_some_of_its_rows():
 
 def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causal):
     monkeypatch.setattr(_run, "MOST_TOKENS", 3)
-    trace = _explore.recorded(causal, "some text that is long", layer=-1)
+    trace = _explore.recorded(causal, "some text that is long", layer=1)
     assert {name.rpartition(".")[0] for name in trace.names()} == {"blocks.1.attn"}
     assert Exploration(trace, layer=1).opening[0] == Exploration(trace, layer=-1).opening[0] == 0
     with pytest.raises(RegardError, match="there is no layer 5"):

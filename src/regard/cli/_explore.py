@@ -11,6 +11,7 @@ from regard.cli._output import write
 from regard.cli._targets import check_targets
 from regard.models import load
 from regard.trace import Trace
+from regard.views._entry import number_of
 from regard.web import Exploration, write_page
 from regard.web._explore import recorded
 
@@ -38,9 +39,12 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
     models = [read_model(arguments, texts)]
     if arguments.other_model is not None:
         models.append(load(arguments.other_model))
+    if arguments.layer is not None:
+        layers = models[0].config.num_layers
+        shown["layer"] = number_of("layer", arguments.layer, range(layers))
     count = max(len(texts), len(models))
     texts, models = (each * count if len(each) == 1 else each for each in (texts, models))
-    traces = [recorded(model, text, arguments.layer) for model, text in zip(models, texts, strict=True)]
+    traces = [recorded(model, text, shown["layer"]) for model, text in zip(models, texts, strict=True)]
     return Exploration(*traces, models=models, **shown)
 
 

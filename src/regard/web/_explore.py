@@ -34,8 +34,8 @@ def explore(
     *sources : Trace or str
         One run or text, or two side by side. Record a run with ``Trace(maps=True)``.
     model : Model or str, or two of them
-        What runs a text, or ran a trace; a name loads it. A trace without its model is shown, and cannot be edited. Two
-        models are for the two sources, one after the other, or both for the one text that there is.
+        What runs a text, a name being loaded; or the model that ran a trace, without which it is shown and cannot be
+        edited. Two models are for the two sources, one after the other, or both for the one text that there is.
     html : path, optional
         Write one file that works offline, and return.
     port : int, optional
@@ -99,9 +99,11 @@ def exploration_of(
             models.append(its)
         elif isinstance(source, Trace):
             traces.append(source)
-            models.append(
-                its if getattr(its, "name", None) == source.model else None
-            )  # another's would compute nonsense
+            if isinstance(its, str | os.PathLike):
+                its = None  # a name is that of a model for texts
+            elif its is not None and its.name != source.model:
+                raise RegardError(f"the trace is of {source.model or 'no model'}, not of {its.name}: give its own model")
+            models.append(its)
         else:
             raise RegardError(f"a text or a trace is explored, not {type(source).__name__}")
     return Exploration(*traces, models=models, batch=batch, layer=layer, head=head)
@@ -116,8 +118,7 @@ def recorded(model: Any, text: str, layer: int | None = None) -> Trace:
         The text is none that the model reads, or its vectors leave the range of numbers.
     """
     encoding = model.tokenizer(text)
-    only = None if layer is None else layer % model.config.num_layers
-    trace = Trace(maps=True, only=steps_shown(len(encoding), only))
+    trace = Trace(maps=True, only=steps_shown(len(encoding), layer))
     with np.errstate(all="ignore"):
         hidden = model(encoding, trace=trace).hidden
     if not np.isfinite(hidden).all():
