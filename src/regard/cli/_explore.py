@@ -34,6 +34,8 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
     if arguments.trace is not None:
         if arguments.text or arguments.file is not None:
             raise RegardError("give either a text or --trace, not both")
+        if arguments.random or arguments.other_model is not None or arguments.model != "minilm":
+            raise RegardError("a saved run is shown as it was: leave out --model, --other-model and --random")
         return Exploration(*(Trace.load(Path(path)) for path in arguments.trace), **shown)
     texts = _texts(arguments)
     models = [read_model(arguments, texts)]

@@ -102,7 +102,8 @@ def exploration_of(
             if isinstance(its, str | os.PathLike):
                 its = None  # a name is that of a model for texts
             elif its is not None and its.name != source.model:
-                raise RegardError(f"the trace is of {source.model or 'no model'}, not of {its.name}: give its own model")
+                its_own = source.model or "no model"
+                raise RegardError(f"the trace is of {its_own}, not of {its.name}: give its own model")
             models.append(its)
         else:
             raise RegardError(f"a text or a trace is explored, not {type(source).__name__}")
