@@ -16,9 +16,17 @@ MODULES = {
     "main.js": """
 import { twice as double, Thing } from "./numbers.js";
 import * as words from './words.js';
-const own = 1;
+/**
+ * @param {number} x "*" and // of a comment
+ */
+const own = /** @type {number} */ (
+  1 // of which
+);
+  /** @type {string} */
+  // https://example.org/
+const address = "https://example.org"; /* that stays */
 export async function later() { return own; }
-export const result = [double(4), new Thing().value, words.hello, own].join(" ");
+export const result = [double(4), new Thing().value, words.hello, own, address.length].join(" ");
 console.log(result);
 """,
     "numbers.js": """
@@ -46,7 +54,7 @@ def modules(monkeypatch):
 @pytest.mark.usefixtures("modules")
 def test_the_script_does_what_the_modules_do():
     done = subprocess.run(["node", "-e", bundled("main.js")], capture_output=True, text=True, check=True)
-    assert done.stdout == "8 5 hello 1\n"
+    assert done.stdout == "8 5 hello 1 19\n"
 
 
 @pytest.mark.usefixtures("modules")
@@ -56,6 +64,8 @@ def test_each_module_is_there_once_and_before_what_imports_it():
     assert places == sorted(places)
     assert code.count("const $words = ") == 1
     assert "import" not in code
+    assert "@param" not in code
+    assert "of which" in code
 
 
 @pytest.mark.usefixtures("modules")

@@ -192,7 +192,7 @@ def test_a_page_of_144_heads_and_128_tokens_has_at_most_2_mb():
     page = whole_page(exploration)
     assert len(page) <= 2_000_000
     _, manifest, data = parts(page)
-    assert manifest["digits"] >= 3
+    assert manifest["digits"] >= 2  # a text's are easier to pack: it keeps three, as is tested below
     found = unpacked(blob(manifest, data, "weights/0/11/11"), (128, 128), manifest["digits"])
     np.testing.assert_array_equal(found, np.round(whole(exploration, 0, 11, 11).astype(np.float64), manifest["digits"]))
 
@@ -202,10 +202,13 @@ def test_a_page_of_144_heads_and_512_tokens_has_at_most_16_mb():
 
 
 @pytest.mark.minilm
-def test_512_tokens_of_a_text_keep_three_digits(minilm):
+@pytest.mark.parametrize(("tokens", "limit"), [(128, 2_000_000), (512, 16_000_000)])
+def test_a_text_keeps_three_digits_of_144_heads(minilm, tokens, limit):
     encoding = minilm.tokenizer((Path(__file__).parents[2] / "docs" / "lesson.md").read_text(encoding="utf-8")[:6000])
-    trace = recorded(minilm, np.array([*encoding.ids[:511], encoding.ids[-1]]))
-    page = whole_page(Exploration(trace, trace))  # 2 × 72 heads are as many as 12 × 12
-    assert len(page) <= 16_000_000
+    trace = recorded(minilm, np.array([*encoding.ids[: tokens - 1], encoding.ids[-1]]))
+    page = whole_page(Exploration(trace, trace, models=[minilm, minilm]))  # 2 × 72 heads are as many as 12 × 12
+    assert len(page) <= limit
     _, manifest, _ = parts(page)
-    assert (manifest["digits"], len(manifest["runs"][0]["tokens"])) == (3, 512)
+    assert manifest["digits"] >= 3
+    assert len(manifest["runs"][0]["tokens"]) == tokens
+    assert manifest["steps"]

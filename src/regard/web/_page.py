@@ -78,18 +78,18 @@ def whole_page(exploration: Exploration) -> bytes:
     manifest = exploration.manifest()
     del manifest["memory"]  # of a server
     manifest = {**manifest, "can": {"edit": False, "tiles": False, "exact": False}, "steps": described}
-    fixed = (
-        len(before + between + after)
-        + len(json_bytes(manifest))
-        + sum(len(text) + 80 for _, text, _ in [*rest, *steps])
-    )
+    fixed = len(before + between + after) + len(json_bytes(manifest)) + _size(rest)
     fixed += 80 * sum(len(run.layers) * len(run.layers[0].heads) for run in exploration.runs)
     for digits in range(MOST_DIGITS, _FEWEST_DIGITS - 1, -1):
-        maps = _maps(exploration, digits, limit - fixed)
+        maps = _maps(exploration, digits, limit - fixed - _size(steps))
+        if maps is None and steps and digits < MOST_DIGITS:  # a digit of every weight is worth more than steps of few
+            maps = _maps(exploration, digits, limit - fixed)
+            steps = [] if maps is not None else steps
         if maps is not None:
             break
     else:
         raise _too_long(exploration)
+    manifest["steps"] = described if steps else {}
     index, texts, at = {}, [], 0
     for name, text, size in [*rest, *maps, *steps]:
         index[name] = [at, len(text), size]
@@ -133,6 +133,11 @@ def _hash(text: str) -> str:
 
 
 Blob = tuple[str, bytes, int]
+
+
+def _size(blobs: list[Blob]) -> int:
+    """Return the bytes of blobs in a page, with their places in the index."""
+    return sum(len(text) + 80 for _, text, _ in blobs)
 
 
 def _blob(name: str, content: bytes) -> Blob:
