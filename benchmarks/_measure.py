@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -59,6 +61,72 @@ def alternate(contestants: Mapping[str, Callable[[], object]], rounds: int) -> d
                 call()
             times[name].append((time.perf_counter() - start) / calls[name])
     return {name: Times(rounds) for name, rounds in times.items()}
+
+
+def answer(calls: Mapping[str, Callable[[], object]], seconds: float) -> None:
+    """Be the process of one contestant: read names of calls, write the seconds that each takes.
+
+    Parameters
+    ----------
+    calls
+        What is measured, by name.
+    seconds : float
+        How long a call is repeated; at least one run.
+    """
+    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries say goes elsewhere
+    for call in calls.values():
+        call(), call()
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        call, times = calls[line.strip()], list[float]()
+        call()  # once unmeasured: what it needs is in the caches again
+        until = time.perf_counter() + seconds
+        while not times or time.perf_counter() < until:
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        print(statistics.median(times), file=answers, flush=True)
+
+
+def alternate_processes(
+    script: str, contestants: Iterable[str], calls: Sequence[str], *, rounds: int, threads: int
+) -> dict[str, dict[str, Times]]:
+    """Return the seconds of each call of each contestant, which takes turns with the others in a process that stays.
+
+    ``script --work NAME`` must be the process of a contestant, which runs `answer`.
+    """
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    workers = {
+        name: subprocess.Popen(
+            [sys.executable, script, "--work", name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=os.environ | limits,
+        )
+        for name in contestants
+    }  # fmt: skip
+    try:
+        pipes = {name: (worker.stdin, worker.stdout) for name, worker in workers.items()}
+        for name, (_, answers) in pipes.items():
+            if not answers or answers.readline().strip() != "ready":
+                sys.exit(f"{name} does not run here")
+        times = {name: {call: Times([]) for call in calls} for name in workers}
+        for _ in range(rounds):
+            for call in calls:
+                for name, (questions, answers) in pipes.items():
+                    print(call, file=questions, flush=True)
+                    times[name][call].rounds.append(float(answers.readline() if answers else "nan"))
+        return times
+    finally:
+        for worker in workers.values():
+            worker.terminate()
+
+
+def kernel_in_words() -> str:
+    """Return what the compiled kernel runs on, as a sentence without its full stop."""
+    from regard import kernels
+
+    native = kernels.native()
+    return f"The kernel runs on {native.instruction_set()}" if native else "There is no kernel"
 
 
 def faster(ours: Times, theirs: Times) -> Ratio:

@@ -12,20 +12,13 @@ the others return the weights themselves, as transformers does with `output_atte
 from __future__ import annotations
 
 import argparse
-import os
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import Times, faster, machine, markdown, versions
-
-from regard import kernels
+from _measure import Times, alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions
 
 LENGTHS = (8, 32, 128, 512)
 THREADS = 2
@@ -123,69 +116,28 @@ PEERS = ("transformers", "ONNX Runtime")
 
 
 def work(name: str) -> None:
-    """Be the process of one of them: read lengths, write seconds."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries say goes elsewhere
+    """Be the process of one of them."""
     prepared = RUNS[name]()
     rng = np.random.default_rng(0)
-    runs = {length: prepared([int(i) for i in rng.integers(1000, 20000, length)]) for length in LENGTHS}
-    for run in runs.values():
-        run(), run()
-    print("ready", file=answers, flush=True)
-    for line in sys.stdin:
-        run, times = runs[int(line)], list[float]()
-        run()  # once unmeasured: what it needs is in the caches again
-        until = time.perf_counter() + SECONDS
-        while not times or time.perf_counter() < until:
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        print(statistics.median(times), file=answers, flush=True)
+    answer({str(n): prepared([int(i) for i in rng.integers(1000, 20000, n)]) for n in LENGTHS}, SECONDS)
 
 
-def measure(rounds: int) -> dict[str, dict[int, Times]]:
-    """Return the seconds of each, for each length, round by round."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(THREADS))
-    workers = {
-        name: subprocess.Popen(
-            [sys.executable, __file__, "--work", name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=os.environ | threads,
-        )
-        for name in RUNS
-    }  # fmt: skip
-    try:
-        pipes = {name: (worker.stdin, worker.stdout) for name, worker in workers.items()}
-        for name, (_, answers) in pipes.items():
-            if not answers or answers.readline().strip() != "ready":
-                sys.exit(f"{name} does not run here")
-        times: dict[str, dict[int, Times]] = {name: {length: Times([]) for length in LENGTHS} for name in RUNS}
-        for _ in range(rounds):
-            for length in LENGTHS:
-                for name, (questions, answers) in pipes.items():
-                    print(length, file=questions, flush=True)
-                    times[name][length].rounds.append(float(answers.readline() if answers else "nan"))
-        return times
-    finally:
-        for worker in workers.values():
-            worker.terminate()
-
-
-def page(times: dict[str, dict[int, Times]]) -> str:
+def page(times: dict[str, dict[str, Times]]) -> str:
     """Return the measurement as Markdown."""
     rows = []
     for length in LENGTHS:
-        best = Times([min(pair) for pair in zip(*(times[peer][length].rounds for peer in PEERS), strict=True)])
-        ratios = [f"{faster(times[ours][length], best)}" for ours in RUNS if ours not in PEERS]
-        rows.append([f"{length}", *(f"{times[name][length]}" for name in RUNS), *ratios])
-    native, rounds = kernels.native(), len(times["regard"][LENGTHS[0]].rounds)
-    kernel = f"The kernel runs on {native.instruction_set()}" if native else "There is no kernel"
+        its = {name: by_length[str(length)] for name, by_length in times.items()}
+        best = Times([min(pair) for pair in zip(*(its[peer].rounds for peer in PEERS), strict=True)])
+        ratios = [f"{faster(its[ours], best)}" for ours in RUNS if ours not in PEERS]
+        rows.append([f"{length}", *(f"{its[name]}" for name in RUNS), *ratios])
+    rounds = len(times["regard"][str(LENGTHS[0])].rounds)
     return "\n".join(
         [
             "# MiniLM with its attention recorded",
             "",
             f"{machine()}; {THREADS} threads each. {versions('numpy', 'torch', 'transformers', 'onnxruntime')}.",
-            f"{kernel}. float32, one text, tokenization left out; medians of {rounds} rounds that alternate, in",
-            "brackets the middle half. Made by `nox -s bench`.",
+            f"{kernel_in_words()}. float32, one text, tokenization left out; medians of {rounds} rounds that",
+            "alternate, in brackets the middle half. Made by `nox -s bench`.",
             "",
             '`regard` records q, k and the log-sum-exp of every layer, `Trace(maps=True, only="*.attn.weights")`;',
             "*every step* all other taps too, `Trace(maps=True)`. transformers (eager, `output_attentions=True`) and",
@@ -205,7 +157,8 @@ def main() -> None:
     if arguments.work:
         work(arguments.work)
         return
-    text = page(measure(3 if arguments.smoke else 30))
+    rounds = 3 if arguments.smoke else 30
+    text = page(alternate_processes(__file__, RUNS, [str(n) for n in LENGTHS], rounds=rounds, threads=THREADS))
     print(text)
     if not arguments.smoke:
         RESULTS.write_text(text, encoding="utf-8")

@@ -34,13 +34,18 @@ template <class T> class Block {
   void add(ptrdiff_t start, ptrdiff_t count) {
     if (!scores_.sees_any_of(start, count)) return;
     scores_.of(start, count, tile_);
-    rows_.go_on(count, scores_.lanes(), tile_);
+    scores_.in_seen_parts(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
+      rows_.go_on(to - from, lane, lanes, tile_ + from * QUERIES);
+    });
     if (call_.dropout) drop<T>(call_, head_, start_, scores_.lanes(), start, count, tile_);
     if (!call_.v) return;
     Matrix<T> values = rows_of<T>(call_.v, head_, start, count, call_.value_features, values_);
     if (!is_finite(values, count, call_.value_features)) values = finite_part(values, start, count);
-    product<T, Into::rescale>(values.transposed(), call_.value_features, count, tile_, QUERIES, context_, QUERIES,
-                              scores_.lanes(), rows_.factor);
+    scores_.in_seen_parts(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
+      product<T, Into::rescale>(values.from(from).transposed(), call_.value_features, to - from,
+                                tile_ + from * QUERIES + lane, QUERIES, context_ + lane, QUERIES, lanes,
+                                rows_.factor + lane);
+    });
   }
 
   Matrix<T> finite_part(Matrix<T> values, ptrdiff_t start, ptrdiff_t count) {

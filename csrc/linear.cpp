@@ -18,9 +18,9 @@ constexpr ptrdiff_t DEPTH = 512;    // inputs of a packed panel, which then stay
 constexpr ptrdiff_t HEIGHT = 256;  // rows of x of a task
 constexpr ptrdiff_t AHEAD = 16384;  // bytes, at least, by which weights are called for early
 
-// A tile of dot products has as many sums as a vector has lanes, so that they end up in one vector.
-template <class T> constexpr int OUTPUTS = LANES<T> < 4 ? LANES<T> : 4;
-template <class T> constexpr int INPUTS = LANES<T> / OUTPUTS<T>;  // rows of x
+// A tile of dot products has as many sums as a vector has lanes, so that they end up in one vector: those of `inputs` rows
+// of x with LANES / inputs outputs.
+template <class T> constexpr int MOST_INPUTS = LANES<T> < 4 ? LANES<T> : 4;
 
 bool by_dots(const Linear& call) { return !call.is_packed && call.weight_row == 1 && call.rows <= FEW; }
 bool is_copied(const Linear& call) { return !call.is_packed && (call.weight_column != 1 || call.rows > FEW); }
@@ -50,57 +50,59 @@ template <class T, int unit> REGARD_INLINE V<T> sums_of(V<T> (&x)[LANES<T>]) {
   }
 }
 
-template <class T, bool ahead_too>
-void dots(const T* const (&x)[INPUTS<T>], const T* const (&w)[OUTPUTS<T>], ptrdiff_t depth, ptrdiff_t ahead, T* sums) {
+template <class T, int inputs, bool ahead_too>
+void dots(const T* const (&x)[inputs], const T* const (&w)[LANES<T> / inputs], ptrdiff_t depth, ptrdiff_t ahead, T* sums) {
+  constexpr int outputs = LANES<T> / inputs;
   V<T> tile[LANES<T>] = {};
   ptrdiff_t t = 0;
   for (; t + LANES<T> <= depth; t += LANES<T>) {
-    V<T> of_w[OUTPUTS<T>];
-#pragma GCC unroll 4
-    for (int j = 0; j < OUTPUTS<T>; ++j) {
+    V<T> of_w[outputs];
+#pragma GCC unroll 16
+    for (int j = 0; j < outputs; ++j) {
       of_w[j] = load<T>(w[j] + t);
       if (ahead_too) __builtin_prefetch(w[j] + t + ahead, 0, 2);  // into the second cache
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < INPUTS<T>; ++i) {
+    for (int i = 0; i < inputs; ++i) {
       const V<T> of_x = load<T>(x[i] + t);
-#pragma GCC unroll 4
-      for (int j = 0; j < OUTPUTS<T>; ++j) tile[i * OUTPUTS<T> + j] += of_x * of_w[j];
+#pragma GCC unroll 16
+      for (int j = 0; j < outputs; ++j) tile[i * outputs + j] += of_x * of_w[j];
     }
   }
   if (t < depth)
-    for (int i = 0; i < INPUTS<T>; ++i)
-      for (int j = 0; j < OUTPUTS<T>; ++j)
-        tile[i * OUTPUTS<T> + j] += load_some<T>(x[i] + t, depth - t) * load_some<T>(w[j] + t, depth - t);
+    for (int i = 0; i < inputs; ++i)
+      for (int j = 0; j < outputs; ++j)
+        tile[i * outputs + j] += load_some<T>(x[i] + t, depth - t) * load_some<T>(w[j] + t, depth - t);
   store<T>(sums, sums_of<T, 1>(tile));
 }
 
-template <class T> void stream(const Linear& call, ptrdiff_t start, ptrdiff_t count) {
+template <class T, int inputs> void stream(const Linear& call, ptrdiff_t start, ptrdiff_t count) {
+  constexpr int outputs = LANES<T> / inputs;
   const T* x = reinterpret_cast<const T*>(call.x);
   const T* w = reinterpret_cast<const T*>(call.weight);
   const T* bias = reinterpret_cast<const T*>(call.bias);
   T* out = reinterpret_cast<T*>(call.output);
-  const ptrdiff_t step = OUTPUTS<T> * call.weight_column, bytes = larger<ptrdiff_t>(step * ptrdiff_t(sizeof(T)), 1);
+  const ptrdiff_t step = outputs * call.weight_column, bytes = larger<ptrdiff_t>(step * ptrdiff_t(sizeof(T)), 1);
   const ptrdiff_t ahead = blocks_of(AHEAD, bytes) * step;
   for (ptrdiff_t at = 0; at < AHEAD; at += 64)
     __builtin_prefetch(reinterpret_cast<const char*>(w + start * call.weight_column) + at, 0, 2);
-  for (ptrdiff_t n = start; n < start + count; n += OUTPUTS<T>) {
-    const T* of_w[OUTPUTS<T>];  // what is beyond the last row repeats it
-    T added[OUTPUTS<T>] = {};
-    for (int j = 0; bias && j < OUTPUTS<T>; ++j) added[j] = bias[smaller<ptrdiff_t>(n + j, call.columns - 1)];
-    for (int j = 0; j < OUTPUTS<T>; ++j) of_w[j] = w + smaller<ptrdiff_t>(n + j, call.columns - 1) * call.weight_column;
-    for (ptrdiff_t m = 0; m < call.rows; m += INPUTS<T>) {
-      const T* of_x[INPUTS<T>];
-      for (int i = 0; i < INPUTS<T>; ++i) of_x[i] = x + smaller<ptrdiff_t>(m + i, call.rows - 1) * call.x_row;
+  for (ptrdiff_t n = start; n < start + count; n += outputs) {
+    const T* of_w[outputs];  // what is beyond the last row repeats it
+    T added[outputs] = {};
+    for (int j = 0; bias && j < outputs; ++j) added[j] = bias[smaller<ptrdiff_t>(n + j, call.columns - 1)];
+    for (int j = 0; j < outputs; ++j) of_w[j] = w + smaller<ptrdiff_t>(n + j, call.columns - 1) * call.weight_column;
+    for (ptrdiff_t m = 0; m < call.rows; m += inputs) {
+      const T* of_x[inputs];
+      for (int i = 0; i < inputs; ++i) of_x[i] = x + smaller<ptrdiff_t>(m + i, call.rows - 1) * call.x_row;
       T sums[LANES<T>];
-      if (m == 0) dots<T, true>(of_x, of_w, call.depth, ahead, sums);
-      else dots<T, false>(of_x, of_w, call.depth, ahead, sums);
-      const ptrdiff_t width = smaller<ptrdiff_t>(OUTPUTS<T>, start + count - n);
-      for (int i = 0; i < INPUTS<T> && m + i < call.rows; ++i) {
-        for (int j = 0; j < OUTPUTS<T>; ++j) sums[i * OUTPUTS<T> + j] += added[j];
+      if (m == 0) dots<T, inputs, true>(of_x, of_w, call.depth, ahead, sums);
+      else dots<T, inputs, false>(of_x, of_w, call.depth, ahead, sums);
+      const ptrdiff_t width = smaller<ptrdiff_t>(outputs, start + count - n);
+      for (int i = 0; i < inputs && m + i < call.rows; ++i) {
+        for (int j = 0; j < outputs; ++j) sums[i * outputs + j] += added[j];
         T* to = out + (m + i) * call.columns + n;
-        if (width == OUTPUTS<T>) __builtin_memcpy(to, sums + i * OUTPUTS<T>, OUTPUTS<T> * sizeof(T));
-        else for (ptrdiff_t j = 0; j < width; ++j) to[j] = sums[i * OUTPUTS<T> + j];
+        if (width == outputs) __builtin_memcpy(to, sums + i * outputs, outputs * sizeof(T));
+        else for (ptrdiff_t j = 0; j < width; ++j) to[j] = sums[i * outputs + j];
       }
     }
   }
@@ -197,7 +199,8 @@ template <class T> void do_task(const Linear& call, ptrdiff_t task, void* memory
   const ptrdiff_t blocks = row_blocks(call), start = task / blocks * outputs(call);
   const ptrdiff_t count = smaller(outputs(call), call.columns - start);
   if (by_dots(call)) {
-    stream<T>(call, start, count);
+    if (call.rows == 1) stream<T, 1>(call, start, count);
+    else stream<T, MOST_INPUTS<T>>(call, start, count);
     return finish<T>(call, 0, call.rows, start, count);
   }
   const ptrdiff_t height = smaller(HEIGHT, round_up(blocks_of(call.rows, blocks), TALL));  // of equal size

@@ -36,7 +36,7 @@ template <class T> class Shares {
   // Turn scores into exponentials relative to the largest so far, and add them up.
   void add(ptrdiff_t keys, ptrdiff_t lanes, T* scores) {
     for (ptrdiff_t j = 0; j < keys; j += PORTION)
-      rows_.go_on(smaller(PORTION, keys - j), lanes, scores + j * QUERIES);
+      rows_.go_on(smaller(PORTION, keys - j), 0, lanes, scores + j * QUERIES);
   }
 
   // Take sums that are known, of rows start <= i < start + count, or give them.

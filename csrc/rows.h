@@ -41,11 +41,11 @@ template <class T> class Rows {
   }
 
   // Turn the scores of a block of keys into exponentials relative to the largest score so far, and add them up.
-  void go_on(ptrdiff_t keys, ptrdiff_t lanes, T* scores) {
+  void go_on(ptrdiff_t keys, ptrdiff_t lane, ptrdiff_t lanes, T* scores) {
     constexpr ptrdiff_t width = VECTORS * LANES<T>;
-    ptrdiff_t i = 0;
-    for (; i + width <= lanes; i += width) columns<VECTORS>(keys, i, scores + i);
-    for (; i < lanes; i += LANES<T>) columns<1>(keys, i, scores + i);
+    ptrdiff_t i = lane;
+    for (; i + width <= lane + lanes; i += width) columns<VECTORS>(keys, i, scores + i);
+    for (; i < lane + lanes; i += LANES<T>) columns<1>(keys, i, scores + i);
   }
 
   // Infinite scores are held where they can be subtracted from each other.

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/lesson.md", "docs/attention.md", "docs/kernel.md")
+PAGES = ("README.md", "docs/lesson.md", "docs/attention.md", "docs/kernel.md", "docs/models.md")
 IMAGES = Path("docs/images")
 MOST_PIXELS_OFF = 0.01  # mean difference of two renderings, 1 = black against white: fonts differ by a hair
 
@@ -118,6 +118,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / IMAGES).mkdir(parents=True)
+        (folder / "tests").symlink_to(ROOT / "tests")  # whose small models the pages load
         os.chdir(folder)  # where the blocks write
         for page in PAGES:
             text = (ROOT / page).read_text(encoding="utf-8")

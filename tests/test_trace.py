@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from regard import Encoding, RegardError, Trace, nn
+from regard import Encoding, RegardError, Trace, attention, nn
 from regard._safetensors import write_safetensors
 from regard._steps import formula
 
@@ -297,6 +297,8 @@ def test_the_formulas_are_true_of_every_layer():
     assert formula("attn.scores") == "q · kᵀ × scale"
     assert formula("attn.capped") == "softcap · tanh(scores / softcap)"
     assert formula("attn.q") == "x · W_q (+ b_q), split into heads"
+    assert formula("decoder.blocks.1.cross_attn.k") == "what the encoder returned · W_k (+ b_k), split into heads"
+    assert formula("decoder.blocks.1.cross_attn.q") == formula("attn.q")
     assert formula("attn.output") == "heads side by side (· W_o (+ b_o))"
 
 
@@ -308,3 +310,21 @@ def test_names_are_text(only):
         Trace(edit={3: abs})
     with pytest.raises(RegardError, match="asked for by name"):
         Trace()[3]
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_part_is_a_trace_of_its_own(rng, maps):
+    q, k, v = rng.standard_normal((3, 2, 5, 4))
+    trace, alone = Trace(maps=maps), Trace(maps=maps)
+    with trace.scope("encoder.blocks.0.attn"):
+        attention(q, k, v, trace=trace)
+    with trace.scope("decoder.blocks.0.attn"):
+        attention(k, q, v, trace=trace)
+    with alone.scope("blocks.0.attn"):
+        attention(q, k, v, trace=alone)
+    part = trace.part("encoder")
+    assert part.names() == alone.names()
+    assert part.axes("blocks.0.attn.weights") == "H T S"
+    np.testing.assert_array_equal(part["blocks.0.attn.weights"], alone["blocks.0.attn.weights"])
+    with pytest.raises(RegardError, match=r"nothing under 'encode\.'"):
+        trace.part("encode")

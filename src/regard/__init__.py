@@ -16,7 +16,7 @@ from regard._errors import RegardError
 from regard._version import __version__
 
 if TYPE_CHECKING:
-    from regard import functional, models, nn, text, views
+    from regard import functional, models, nn, text, views, web
     from regard.attention_map import AttentionMap
     from regard.functional import (
         Gradients,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from regard.models import Model, load
     from regard.text import Encoding
     from regard.trace import Trace
+    from regard.web import explore
 
 __all__ = [
     "attention",
@@ -53,12 +54,14 @@ __all__ = [
     "Model",
     "Trace",
     "Encoding",
+    "explore",
     "RegardError",
     "functional",
     "nn",
     "text",
     "models",
     "views",
+    "web",
     "__version__",
 ]
 
@@ -80,8 +83,9 @@ _HOMES = {
     "Model": "models",
     "Trace": "trace",
     "Encoding": "text",
+    "explore": "web",
 }
-_PACKAGES = ("functional", "nn", "text", "models", "views")
+_PACKAGES = ("functional", "nn", "text", "models", "views", "web")
 
 
 def __getattr__(name: str) -> Any:

@@ -41,6 +41,8 @@ def formula(name: str) -> str:
     *scope, last = name.split(".")
     if last == "output":
         return _OUTPUTS.get(scope[-1] if scope else "", "what leaves the block")
+    if scope[-1:] == ["cross_attn"] and last in ("k", "v"):
+        return _FORMULAS[last].replace("x", "what the encoder returned", 1)
     return _FORMULAS.get(last, "")
 
 
@@ -60,10 +62,16 @@ _FORMULAS = {
     "dropped": "weights, some of them 0 and the others larger",
     "context": "weights · v",
     "attn_residual": "x + attn.output, normed where the norm stands behind",
-    "hidden": "activation(x · W_up (+ b_up))",
+    "cross_attn_residual": "x + cross_attn.output, normed where the norm stands behind",
+    "gate": "x · W_gate (+ b_gate)",
+    "up": "x · W_up (+ b_up)",
+    "hidden": "activation(x · W_up (+ b_up)); where there is a gate, activation(gate) × up",
+    "experts": "softmax of the largest scores of x · W_router + b_router",
+    "final_norm": "norm(what leaves the last block)",
 }
 _OUTPUTS = {
     "attn": "heads side by side (· W_o (+ b_o))",
+    "cross_attn": "heads side by side (· W_o (+ b_o))",
     "mlp": "hidden · W_down (+ b_down)",
     "": "what leaves the layer",
 }

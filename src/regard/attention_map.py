@@ -178,6 +178,16 @@ class AttentionMap:
         return self._problem.k
 
     @property
+    def scale(self) -> float:
+        """What the products of queries and keys are multiplied by."""
+        return float(self._problem.scale)
+
+    @property
+    def softcap(self) -> float | None:
+        """What scores are capped by, if they are."""
+        return self._problem.softcap
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """``... H T S``."""
         return self._problem.grid.shape

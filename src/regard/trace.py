@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
+import importlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -127,6 +128,10 @@ class Trace:
         finally:
             self._prefix = outer
 
+    def editing(self) -> Trace:
+        """Return a trace that edits as this one does and records nothing, however often a name comes by."""
+        return Trace(only=(), edit=self._edit)
+
     def wants(self, name: str) -> bool:
         """Tell whether a tap called `name` in this scope would be kept or edited."""
         full = self._prefix + name
@@ -234,6 +239,26 @@ class Trace:
         only = f", with only={', '.join(self._only)}" if self._only is not None else ""
         raise RegardError(f"the trace has no {name!r}; {_near(name, self._axes)}{only}")
 
+    def part(self, name: str) -> Trace:
+        """Return what was recorded under ``name.`` as a trace of its own, whose names are without it.
+
+        The ``"encoder"`` of a model that has a decoder too is then looked at as any other encoder.
+
+        Raises
+        ------
+        RegardError
+            Nothing was recorded there.
+        """
+        begin = f"{name}."
+        found = Trace()
+        found.model, found.encodings = self.model, self.encodings
+        for kept in ("_taps", "_values", "_axes", "_maps"):
+            inside = {full: value for full, value in getattr(self, kept).items() if full.startswith(begin)}
+            getattr(found, kept).update({full.removeprefix(begin): value for full, value in inside.items()})
+        if not found:
+            raise RegardError(f"the trace has nothing under {begin!r}; {_near(name, self._axes)}")
+        return found
+
     def map(self, name: str = "") -> AttentionMap:
         """Return the map of an attention, ``"blocks.3.attn"``; of a bare layer's without a name."""
         weights = f"{name}.weights" if name else "weights"
@@ -242,6 +267,18 @@ class Trace:
             way_out = f"there are {known}" if known else "record with Trace(maps=True)"
             raise RegardError(f"the trace has no map of {name or 'the layer'!r}; {way_out}")
         return self._maps[weights]
+
+    def has_map(self, name: str = "") -> bool:
+        """Tell whether `map` has an answer for the attention of this name."""
+        return (f"{name}.weights" if name else "weights") in self._maps
+
+    def explore(self, other: Trace | None = None, **options: Any) -> Any:
+        """Return the explorer of this run, or of two side by side, to be shown in a notebook; see `regard.explore`.
+
+        Needs the extra ``notebook``. From a script, ``regard.explore(trace)`` opens it in the browser.
+        """
+        web = importlib.import_module("regard.web")  # the top of the house, which a trace does not know otherwise
+        return web.widget(*(trace for trace in (self, other) if trace is not None), **options)
 
     def __contains__(self, name: object) -> bool:
         return name in self._axes

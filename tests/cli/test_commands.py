@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import golden
 import regard
 from regard import Trace
 from regard.cli import main
@@ -356,7 +357,7 @@ def test_help_leads_to_the_options_of_a_text(capsys):
     assert 'examples:\n  regard "' in out
 
 
-@pytest.mark.parametrize("command", ["look", "explain", "compare", "models", "pull", "info", "completion"])
+@pytest.mark.parametrize("command", ["look", "explain", "compare", "generate", "models", "pull", "info", "completion"])
 def test_help_has_examples(capsys, command):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])
@@ -426,3 +427,15 @@ def test_hostile_text_is_inert(run):
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", out)
     assert "␛[31m" in out
     assert "⟨U+202E⟩" in out
+
+
+def test_of_an_encoder_decoder_the_encoder_is_shown(run):
+    folder = str(golden.FOLDER / "t5/relu")
+    trace = Trace()
+    regard.load(folder)("w5 w6 w7", trace=trace)
+    status, out, _ = run("w5 w6 w7", "--model", folder, "--json")
+    assert status == 0
+    weights = trace["encoder.blocks.1.attn.weights"][0].mean(0, dtype=np.float64)
+    np.testing.assert_allclose(json.loads(out)["weights"], weights, atol=1e-6)
+    assert run("explain", "w5 w6 w7", "--model", folder)[0] == 0
+    assert run("compare", "w5 w6", "w6 w7", "--word", "w6", "--model", folder)[0] == 0

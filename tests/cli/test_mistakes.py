@@ -92,7 +92,7 @@ def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, argv, message):
 
 BROKEN = {
     "wrong configuration": ("config.json", b'{"model_type": "bert", "hidden_act": "odd"}', "hidden_act='odd'"),
-    "unknown family": ("config.json", b'{"model_type": "mamba"}', "'mamba'; regard can run: bert"),
+    "unknown family": ("config.json", b'{"model_type": "mamba"}', "'mamba'; regard can run: bart, bert, "),
     "corrupt header": ("model.safetensors", b"\xff" * 100, "model.safetensors"),
     "truncated weights": ("model.safetensors", None, "are missing; fetch it again"),
     "corrupt tokenizer": ("tokenizer.json", b"{}", "is no tokenizer.json"),

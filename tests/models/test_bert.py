@@ -101,14 +101,14 @@ def test_weights_are_read_from_the_map_and_cannot_be_written(write_bert):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "gpt5"}, r"model of type 'gpt5'; regard can run: bert"),
-        ({"hidden_act": "swish"}, r"hidden_act='swish' is not supported \(supported: 'gelu'"),
+        ({"model_type": "gpt5"}, r"model of type 'gpt5'; regard can run: .*bert"),
+        ({"hidden_act": "mish"}, r"hidden_act='mish' is not supported \(supported: 'gelu'"),
         ({"position_embedding_type": "relative_key"}, r"position_embedding_type='relative_key' is not supported"),
         ({"is_decoder": True}, r"is_decoder=True is not supported"),
         ({"hidden_size": "12"}, r"hidden_size must be a whole number of at least 1, not '12'"),
         ({"layer_norm_eps": 0}, r"layer_norm_eps must be a number above 0"),
-        ({"model_type": ["bert"]}, r"model of type \['bert'\]; regard can run: bert"),
-        ({"model_type": {}}, r"model of type {}; regard can run: bert"),
+        ({"model_type": ["bert"]}, r"model of type \['bert'\]; regard can run: .*bert"),
+        ({"model_type": {}}, r"model of type {}; regard can run: .*bert"),
         ({"layer_norm_eps": 10**400}, r"layer_norm_eps must be a number above 0"),
         ({"num_hidden_layers": 10**9}, r"has 37 tensors, too few for 1000000000 layers"),
         ({"sliding_window": 4}, r"unknown field sliding_window=4"),

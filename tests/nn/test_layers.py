@@ -86,6 +86,23 @@ def test_self_attention_taps_every_step(rng):
     assert [trace.axes(name) for name in ("q", "weights", "output")] == ["B H T D", "B H T S", "B T E"]
 
 
+def test_attention_in_steps_is_the_layer(rng):
+    """So that keys and values can be kept, and looked at again by later queries."""
+    layer = nn.MultiHeadAttention.init(rng, E, H)
+    x, memory = rng.standard_normal((B, T, E)), rng.standard_normal((B, S, E))
+    whole, steps = Trace(), Trace()
+    expected = layer(x, memory, trace=whole, scale=0.3)
+    k, v = layer.keys_and_values(memory, trace=steps)
+    parts = [
+        layer.gather(layer.queries(row, trace=trace), k, v, scale=0.3, trace=trace)
+        for row, trace in ((x[:, :1], steps), (x[:, 1:], Trace()))
+    ]
+    np.testing.assert_allclose(np.concatenate(parts, 1), expected, rtol=1e-6, atol=1e-6)
+    assert sorted(steps.names()) == sorted(whole.names())
+    q, k, v = layer.project(x)
+    np.testing.assert_allclose(layer.gather(q, k, v), layer(x, x), rtol=1e-6, atol=1e-6)
+
+
 def test_every_call_gives_the_same(rng):
     layer = nn.EncoderBlock.init(rng, E, H)
     x = rng.standard_normal((T, E)).astype(np.float32)

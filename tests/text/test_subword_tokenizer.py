@@ -269,8 +269,8 @@ def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path, name):
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):
-    assert _message(SubwordTokenizer.from_folder, tmp_path) == (
-        f"no tokenizer in {tmp_path}: it has neither tokenizer.json nor vocab.txt"
+    assert _message(SubwordTokenizer.from_folder, tmp_path).startswith(
+        f"no tokenizer in {tmp_path}: it has neither tokenizer.json nor vocab.txt nor vocab.json; "
     )
 
 
@@ -320,3 +320,68 @@ def test_its_repr_is_short(json_file):
 def test_importing_regard_text_leaves_the_library_alone():
     check = "import sys, regard.text; sys.exit('tokenizers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+@pytest.fixture
+def write_merges(tmp_path):
+    """Return a function that writes a vocab.json and a merges.txt of a few words, as RoBERTa or as GPT-2 has them."""
+
+    def write(special=("<s>", "<pad>", "</s>", "<unk>", "<mask>"), config=None):
+        rules = json.loads(byte_level().to_str())["model"]
+        tokens = [*special, *rules["vocab"]]
+        (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+        (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, rules["merges"]), ""]))
+        if config is not None:
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        return tmp_path
+
+    return write
+
+
+def test_merges_as_roberta_has_them_stand_between_start_and_end(write_merges, bytes_tokenizer):
+    tokenizer = SubwordTokenizer.from_folder(write_merges())
+    encoding, plain = tokenizer("a cat <mask>"), bytes_tokenizer("a cat")
+    assert encoding.ids == (0, *(i + 5 for i in plain.ids), 4, 2)
+    assert encoding.special == (True, *[False] * (len(plain) + 1), True)
+    assert tokenizer.pad_id == 1
+    assert tokenizer.decode(encoding.ids) == "a cat"
+
+
+def test_merges_as_gpt2_has_them_put_nothing_around_a_text(write_merges, bytes_tokenizer):
+    tokenizer = SubwordTokenizer.from_folder(write_merges(special=["<|endoftext|>"]))
+    assert tokenizer("a cat").tokens == bytes_tokenizer("a cat").tokens
+    assert tokenizer("<|endoftext|>").ids == (0,)
+    assert tokenizer.pad_id is None
+
+
+def test_a_space_before_the_text_if_the_settings_ask_for_it(write_merges, bytes_tokenizer):
+    with_space = SubwordTokenizer.from_folder(write_merges(config={"add_prefix_space": True}))
+    assert with_space("a cat").tokens[1:-1] == bytes_tokenizer(" a cat").tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("vocab.json", b"{", "vocab.json is not JSON"),
+        ("vocab.json", b"[" * 100_000, "vocab.json is not JSON"),
+        ("vocab.json", b"[]", "must map each token to its id"),
+        ("vocab.json", b'{"<s>": 0, "</s>": true}', "must map each token to its id"),
+        ("vocab.json", b'{"<s>": 0, "</s>": 4294967296}', "must map each token to its id"),
+        ("vocab.json", b'{"a": 0}', r"neither <s> and </s>.*nor <\|endoftext\|>"),
+        ("vocab.json", b'{"<s>": 0, "</s>": 1}', "is no byte-level vocabulary"),
+        ("vocab.json", b"\xff", "is no byte-level vocabulary"),
+        ("merges.txt", b"a b c", "line 1 of merges.txt is not two pieces: 'a b c'"),
+        ("merges.txt", b"#version\nab", "line 2 of merges.txt"),
+        ("merges.txt", b"\xff", "is no byte-level vocabulary"),
+        ("merges.txt", None, r"cannot read .*merges\.txt"),
+        ("tokenizer_config.json", b'{"add_prefix_space": 1, "cls_token": 2}', "add_prefix_space must.*cls_token must"),
+    ],
+)
+def test_merges_that_are_malformed(write_merges, name, content, message):
+    folder = write_merges()
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    with pytest.raises(RegardError, match=message):
+        SubwordTokenizer.from_folder(folder)

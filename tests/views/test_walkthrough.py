@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+import golden
 import regard
 from regard import RegardError, Trace
 from regard.models import toy
@@ -47,6 +48,45 @@ def test_of_a_batch_one_text_is_explained_without_its_padding():
     page = explain(trace, batch=1).plain
     assert "embeddings  sum of the embeddings above  1 × 8" in page
     assert "blocks.0.attn.weights  softmax(scores): each row sums to 1  1 × 1" in page
+
+
+def decoder(case, text="w7 w12 w5 w9 w20"):
+    return traced(text, regard.load(golden.FOLDER / case))
+
+
+def test_what_a_token_may_not_look_at_has_no_part_in_its_arithmetic():
+    trace = decoder("mistral/window")
+    page = follow(trace, 3, head=2).plain
+    weights = trace["blocks.0.attn.weights"][0, 2, 3]
+    shares = [line for line in page.splitlines() if "e^" in line][1:]
+    assert "How well it matches each key that it may look at: q · k, divided by √D" in page
+    assert [line.split()[0] for line in shares] == ["w12", "w5", "w9"]  # a window of 3, and nothing behind
+    for line, weight in zip(shares, weights[1:4], strict=True):
+        power, total, share = (float(part.split()[0]) for part in line.replace("÷", "=").split(" = ")[1:])
+        assert power / total == pytest.approx(share, abs=2e-3)
+        assert share == pytest.approx(weight, abs=6e-4)
+
+
+def test_a_sink_takes_its_share_of_the_total():
+    trace = decoder("gpt_oss/types")
+    page = follow(trace, 1, head=3).plain
+    scores, weights = (trace[f"blocks.0.attn.{name}"][0, 3, 1, :2].astype(float) for name in ("scores", "weights"))
+    powers = np.exp(scores - scores.max())
+    total = powers.max() / weights.max()
+    assert f"/ {total:.3f}, of which {total - powers.sum():.3f} is its sink's" in page
+    assert f"sum  {weights.sum():.3f}" in page.replace("   ", "  ")
+    assert "each row sums to 1, less what goes to its sink  5 × 5" in explain(trace).plain
+
+
+def test_a_cap_and_a_scale_of_the_models_own_are_told():
+    trace = decoder("gemma2/capped")
+    page = follow(trace, 0).plain
+    score, capped = (float(trace[f"blocks.0.attn.{name}"][0, 0, 0, 0]) for name in ("scores", "capped"))
+    assert f"× 0.062 = {score:.3f}, which becomes {capped:.3f}".replace("-", "−") in page
+    whole = explain(trace).plain
+    assert "blocks.0.attn.capped  softcap · tanh(scores / softcap)  5 × 5" in whole
+    assert "blocks.0.attn.biased  scores + bias, and −∞ where hidden  5 × 5" in whole
+    assert "softmax(biased): each row sums to 1  5 × 5" in whole
 
 
 @pytest.mark.parametrize(

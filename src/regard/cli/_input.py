@@ -67,17 +67,19 @@ def read_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
 def run_model(model: Model, text: str, only: Sequence[str] | None = None) -> Trace:
     """Return what `model` computes of a text: the names in `only`, or everything.
 
+    Of an encoder-decoder it is what the encoder does, which reads the text.
+
     Raises
     ------
     RegardError
         The text is none that the model reads, or its vectors leave the range of numbers.
     """
-    trace = Trace(only=only)
+    trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)])
     with np.errstate(all="ignore"):
         hidden = model(text, trace=trace).hidden
     if not np.isfinite(hidden).all():
         raise RegardError(f"the vectors of {model.name} leave the range of {hidden.dtype}: its numbers are too large")
-    return trace
+    return trace.part("encoder") if any(name.startswith("encoder.") for name in trace) else trace
 
 
 def no_word(word: str, encoding: Encoding, where: str = "the text") -> RegardError:

@@ -13,7 +13,7 @@ from regard._errors import RegardError
 from regard._version import __version__
 from regard.cli._output import writing
 
-_COMMANDS = ("look", "explain", "compare", "models", "pull", "info", "completion")
+_COMMANDS = ("look", "explain", "compare", "explore", "generate", "models", "pull", "info", "completion")
 _POSITIONS = ("sinusoidal", "table", "none")
 _SHELLS = ("bash", "zsh", "tcsh")
 
@@ -27,6 +27,7 @@ examples:
   regard "The animal was too tired" --word tired --layer 3 --head 7
   regard explain "The cat sat" --word cat
   regard compare "She sat on the river bank" "She went to the bank for a loan" --word bank
+  regard generate "Once upon a time" --max-new-tokens 60
 """
 
 
@@ -144,6 +145,56 @@ def build() -> argparse.ArgumentParser:
     _theme(compare)
     compare.add_argument("--json", action="store_true", help="print the similarities as JSON and nothing else")
     _colour(compare)
+
+    explore = _command(
+        commands,
+        "explore",
+        "open a page where attention can be walked through",
+        """
+        regard explore "The animal did not cross the street because it was too tired"
+        regard explore "a bat flew" "a bat hit the ball"
+        regard explore --file letter.txt --html letter.html
+        """,
+    )
+    _text(explore)
+    explore.add_argument(
+        "--model", default="minilm", metavar="NAME", help="a name that regard models lists, or a folder (minilm)"
+    )
+    explore.add_argument(
+        "--trace", metavar="FILE", nargs="+", help="one run, or two, that --save wrote, in place of a text"
+    )
+    explore.add_argument("--layer", type=int, metavar="N", help="the layer to open with, from 0; -1 is the last")
+    explore.add_argument("--head", type=int, metavar="N", help="the head to open with, from 0")
+    explore.add_argument("--port", type=int, metavar="N", help="the port, or the next that is free (8765)")
+    explore.add_argument("--no-browser", action="store_true", help="print the address and open nothing")
+    _files(explore, ("--html", "write the page as one file, which works offline"))
+
+    generate = _command(
+        commands,
+        "generate",
+        "go on with a text",
+        """
+        regard generate "Once upon a time" --max-new-tokens 60
+        regard generate "The capital of France is" --temperature 0.7 --top-p 0.9 --seed 1
+        regard generate --file letter.txt --stop . --save letter.safetensors
+        """,
+    )
+    _text(generate)
+    generate.add_argument(
+        "--model", default="smollm2", metavar="NAME", help="a name that regard models lists, or a folder (smollm2)"
+    )
+    generate.add_argument(
+        "--max-new-tokens", type=_count, default=128, metavar="N", help="the most tokens to add (128)"
+    )
+    generate.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="end before this; may be given several times"
+    )
+    drawing = generate.add_argument_group("how the next token is chosen")
+    drawing.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest (0)")
+    drawing.add_argument("--top-k", type=_count, metavar="K", help="draw among the K likeliest only")
+    drawing.add_argument("--top-p", type=float, metavar="P", help="draw among the fewest that have this share together")
+    drawing.add_argument("--seed", type=int, metavar="N", help="what the draws start from")
+    _files(generate, ("--save", "what was looked at, for the whole text, as one safetensors file"))
 
     models = _command(commands, "models", "list the models with a name, and where each is", "regard models")
     _colour(models)

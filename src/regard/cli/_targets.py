@@ -11,7 +11,7 @@ from regard._errors import RegardError
 from regard._files import write_whole
 
 _PICTURES = (".png", ".svg", ".pdf")
-_ENDINGS = {"png": (".png",), "svg": (".svg",), "heads": _PICTURES, "movement": _PICTURES, "save": ()}
+_ENDINGS = {"png": (".png",), "svg": (".svg",), "heads": _PICTURES, "movement": _PICTURES, "save": (), "html": ()}
 
 
 def check_targets(arguments: argparse.Namespace) -> None:

@@ -1,12 +1,100 @@
 """Pretrained transformers, one readable file for each family, run in NumPy.
 
 `load` turns a name or a folder into a `Model`; calling it with a text returns its contextual vectors, and
-`regard.Trace` looks inside.
+`regard.Trace` looks inside. A `LanguageModel` goes on with a text, `generate`.
+
+The families are imported when they are first used, for a model is of one.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from regard.models._load import FAMILIES, load
 from regard.models._model import Model, Output
-from regard.models.bert import Bert, BertConfig
 from regard.models.toy import Toy, ToyConfig, toy
 
-__all__ = ["load", "Model", "Output", "FAMILIES", "Bert", "BertConfig", "Toy", "ToyConfig", "toy"]
+if TYPE_CHECKING:
+    from regard.models._encoder_decoder import EncoderDecoderOutput
+    from regard.models._generation import Generated, Stream
+    from regard.models._language import LanguageModel, State
+    from regard.models.bart import Bart, BartConfig
+    from regard.models.bert import Bert, BertConfig
+    from regard.models.distilbert import DistilBert, DistilBertConfig
+    from regard.models.gemma2 import Gemma2, Gemma2Config
+    from regard.models.gpt2 import GPT2, GPT2Config
+    from regard.models.gpt_oss import Experts, GptOss, GptOssConfig
+    from regard.models.llama import Llama, LlamaConfig
+    from regard.models.mistral import Mistral, MistralConfig
+    from regard.models.qwen2 import Qwen2, Qwen2Config
+    from regard.models.qwen3 import Qwen3, Qwen3Config
+    from regard.models.roberta import Roberta, RobertaConfig
+    from regard.models.t5 import T5, T5Config
+
+__all__ = [
+    "load",
+    "Model",
+    "Output",
+    "LanguageModel",
+    "State",
+    "Generated",
+    "Stream",
+    "EncoderDecoderOutput",
+    "FAMILIES",
+    "Bart",
+    "BartConfig",
+    "Bert",
+    "BertConfig",
+    "DistilBert",
+    "DistilBertConfig",
+    "Roberta",
+    "RobertaConfig",
+    "GPT2",
+    "GPT2Config",
+    "Llama",
+    "LlamaConfig",
+    "Mistral",
+    "MistralConfig",
+    "Qwen2",
+    "Qwen2Config",
+    "Qwen3",
+    "Qwen3Config",
+    "Gemma2",
+    "Gemma2Config",
+    "GptOss",
+    "GptOssConfig",
+    "Experts",
+    "T5",
+    "T5Config",
+    "Toy",
+    "ToyConfig",
+    "toy",
+]
+
+_HOMES = {
+    "_encoder_decoder": ("EncoderDecoderOutput",),
+    "_generation": ("Generated", "Stream"),
+    "_language": ("LanguageModel", "State"),
+    "bart": ("Bart", "BartConfig"),
+    "bert": ("Bert", "BertConfig"),
+    "distilbert": ("DistilBert", "DistilBertConfig"),
+    "gemma2": ("Gemma2", "Gemma2Config"),
+    "gpt2": ("GPT2", "GPT2Config"),
+    "gpt_oss": ("Experts", "GptOss", "GptOssConfig"),
+    "llama": ("Llama", "LlamaConfig"),
+    "mistral": ("Mistral", "MistralConfig"),
+    "qwen2": ("Qwen2", "Qwen2Config"),
+    "qwen3": ("Qwen3", "Qwen3Config"),
+    "roberta": ("Roberta", "RobertaConfig"),
+    "t5": ("T5", "T5Config"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            found = getattr(importlib.import_module(f"regard.models.{module}"), name)
+            globals()[name] = found  # the next time it is an attribute like any other
+            return found
+    raise AttributeError(f"module 'regard.models' has no attribute {name!r}")

@@ -91,13 +91,16 @@ def take(
 def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
     """Return the tokenizer of a checkpoint whose embeddings have `vocab_size` rows.
 
+    Special tokens may lie beyond them, for no text becomes one unless it spells it out: that of BART's summariser has a
+    mask which the model was never given.
+
     Raises
     ------
     RegardError
-        It has more tokens than that.
+        It has other tokens beyond them.
     """
     tokenizer = checkpoint.tokenizer()
-    if tokenizer.vocab_size > vocab_size:
+    if not tokenizer.special_ids.issuperset(range(vocab_size, tokenizer.vocab_size)):
         raise RegardError(
             f"the tokenizer of {checkpoint.path} has {tokenizer.vocab_size} tokens, but its embeddings only "
             f"{vocab_size}; give it the tokenizer that belongs to it"

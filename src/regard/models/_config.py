@@ -29,6 +29,8 @@ _BOOKKEEPING = frozenset(
     """.split()  # noqa: SIM905
 )
 
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
+
 
 class ConfigReader:
     """Takes the fields of one configuration one by one and complains of everything wrong at once.
@@ -72,6 +74,40 @@ class ConfigReader:
             return 1
         return value
 
+    def index(self, name: str, default: int | None, size: int) -> int:
+        """Take a whole number from 0 to `size` − 1, the place of something among `size` others."""
+        value = self._fields.pop(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
+            self._problems.append(f"{name} must be a whole number from 0 to {size - 1}, not {value!r}")
+            return 0
+        return value
+
+    def optional_count(self, name: str, default: int | None = None) -> int | None:
+        """Take a whole number of at least 1, or None where there is none."""
+        if self._fields.get(name, default) is None:
+            self._fields.pop(name, None)
+            return None
+        return self.count(name) if name in self._fields else default
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Take True or False."""
+        value = self._fields.pop(name, default)
+        if not isinstance(value, bool):
+            self._problems.append(f"{name} must be true or false, not {value!r}")
+            return default
+        return value
+
+    def optional_positive(self, name: str, default: float | None = None) -> float | None:
+        """Take a number above 0, or None where there is none."""
+        if self._fields.get(name, default) is None:
+            self._fields.pop(name, None)
+            return None
+        return self.positive(name, 1.0) if name in self._fields else default
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Take a value as it is; what it may be is for the caller to `require`."""
+        return self._fields.pop(name, default)
+
     def positive(self, name: str, default: float) -> float:
         """Take a number above 0."""
         value = self._fields.pop(name, default)
@@ -88,6 +124,20 @@ class ConfigReader:
             self._problems.append(f"{name}={value!r} is not supported (supported: {known})")
             return default
         return value
+
+    def activation(self, name: str, default: str) -> str:
+        """Take the name of an activation that `regard.functional.activation` knows."""
+        taken: str = self.choice(name, default, ACTIVATIONS)
+        return taken
+
+    def ignore(self, *names: str) -> None:
+        """Take fields that have no part in computing hidden states and that other families do not have."""
+        for name in names:
+            self._fields.pop(name, None)
+
+    def splits(self, name: str, width: int, num_heads: int) -> None:
+        """Note a problem unless `width`, the value of the field `name`, splits into heads."""
+        self.require(width % num_heads == 0, f"{name} {width} does not split into {num_heads} attention heads")
 
     def require(self, fits: bool, problem: str) -> None:
         """Note `problem` unless `fits`."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,11 +13,26 @@ import numpy as np
 from regard._errors import RegardError
 from regard.models import _sources
 from regard.models._checkpoint import open_checkpoint
-from regard.models._model import Model
-from regard.models.bert import Bert
+from regard.models._model import Model, TextModel
 
-FAMILIES = {"bert": Bert}
-"""What runs the checkpoints of each ``model_type``."""
+FAMILIES: Mapping[str, str] = MappingProxyType(
+    {
+        "bart": "bart.Bart",
+        "bert": "bert.Bert",
+        "distilbert": "distilbert.DistilBert",
+        "gemma2": "gemma2.Gemma2",
+        "gpt2": "gpt2.GPT2",
+        "gpt_oss": "gpt_oss.GptOss",
+        "llama": "llama.Llama",
+        "mistral": "mistral.Mistral",
+        "qwen2": "qwen2.Qwen2",
+        "qwen3": "qwen3.Qwen3",
+        "roberta": "roberta.Roberta",
+        "t5": "t5.T5",
+        "xlm-roberta": "roberta.Roberta",
+    }
+)
+"""What runs the checkpoints of each ``model_type``: a module here, imported when it is needed, and its class."""
 
 
 def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: Any = np.float32) -> Model:
@@ -51,7 +69,13 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     if not isinstance(kind, str) or kind not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise RegardError(f"{folder} holds a model of type {kind!r}; regard can run: {known}")
-    return FAMILIES[kind].load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+    return _family(kind).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+
+
+def _family(kind: str) -> type[TextModel]:
+    module, _, name = FAMILIES[kind].partition(".")
+    family: type[TextModel] = getattr(importlib.import_module(f"regard.models.{module}"), name)
+    return family
 
 
 def _precision(dtype: Any) -> np.dtype[Any]:

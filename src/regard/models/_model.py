@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
 from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
+from regard.models._checkpoint import Checkpoint
 from regard.nn import Layer
 from regard.trace import Edit, Trace
 
@@ -94,6 +95,11 @@ class TextModel(Layer):
     name: str
     config: Any
     tokenizer: Tokenizer
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
+        """Build the model from its files."""
+        raise NotImplementedError
 
     @property
     def limit(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +24,19 @@ class Tensor:
     stored: str
     shape: tuple[int, ...]
     transposed: bool = False
+
+
+def linear_tensors(name: str, stored: str, inputs: int, outputs: int, *, bias: bool = True) -> Iterator[Tensor]:
+    """Yield what a checkpoint holds of a linear map from `inputs` to `outputs` features."""
+    yield Tensor(f"{name}.weight", f"{stored}.weight", (outputs, inputs), transposed=True)
+    if bias:
+        yield Tensor(f"{name}.bias", f"{stored}.bias", (outputs,))
+
+
+def norm_tensors(name: str, stored: str, features: int) -> Iterator[Tensor]:
+    """Yield what a checkpoint holds of a layer norm."""
+    yield Tensor(f"{name}.weight", f"{stored}.weight", (features,))
+    yield Tensor(f"{name}.bias", f"{stored}.bias", (features,))
 
 
 class Tensors(Protocol):

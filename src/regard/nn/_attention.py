@@ -164,18 +164,42 @@ class _Attention(Layer):
         o = None if w_o is None else Linear(np.asarray(as_array(w_o, "w_o")))
         return cls(q, k, v, o, num_heads=1 if num_heads is None else num_heads)
 
-    def _attend(
+    def queries(self, x: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
+        """Return the queries, ``... H T D``, of x, ``... T E``; taps ``q``."""
+        q: np.ndarray = trace("q", F.split_heads(self.q_proj(x), self.num_heads), "... H T D")
+        return q
+
+    def keys_and_values(self, memory: np.ndarray, *, trace: Recorder = SILENT) -> tuple[np.ndarray, np.ndarray]:
+        """Return the keys, ``... G S D``, and values, ``... G S Dv``, of memory, ``... S E``; taps ``k`` and ``v``."""
+        k = trace("k", F.split_heads(self.k_proj(memory), self.num_kv_heads), "... G S D")
+        v = trace("v", F.split_heads(self.v_proj(memory), self.num_kv_heads), "... G S Dv")
+        return k, v
+
+    def _projected(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the queries, keys and values of one x, by one product where that is quicker."""
+        together = None if self._packed is None else self._packed(x)
+        q, k, v = together or (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        groups = self.num_kv_heads
+        return F.split_heads(q, self.num_heads), F.split_heads(k, groups), F.split_heads(v, groups)
+
+    def project(self, x: np.ndarray, *, trace: Recorder = SILENT) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the queries, keys and values of one x, ``... T E``; taps ``q``, ``k`` and ``v``."""
+        q, k, v = self._projected(x)
+        return trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
+
+    def gather(
         self,
-        x: np.ndarray,
-        memory: np.ndarray,
-        trace: Recorder,
-        options: F.Options,
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray,
+        *,
+        trace: Recorder = SILENT,
+        **options: Unpack[F.Options],
     ) -> np.ndarray:
-        together = self._packed(x) if memory is x and self._packed is not None else None
-        q, k, v = together or (self.q_proj(x), self.k_proj(memory), self.v_proj(memory))
-        q = trace("q", F.split_heads(q, self.num_heads), "... H T D")
-        k = trace("k", F.split_heads(k, self.num_kv_heads), "... G S D")
-        v = trace("v", F.split_heads(v, self.num_kv_heads), "... G S Dv")
+        """Return ``... T E``: what queries gather from keys and values, which may have been kept from before.
+
+        Taps what `regard.attention` does, and ``output``.
+        """
         context = F.merge_heads(F.attention(q, k, v, trace=trace, **options))
         output = context if self.o_proj is None else self.o_proj(context)
         recorded: np.ndarray = trace("output", output, "... T E")
@@ -212,7 +236,7 @@ class SelfAttention(_Attention):
         `mask`, `causal` and the other options are those of `regard.attention`. Taps ``q``, ``k``, ``v``, those of
         `regard.attention`, and ``output``.
         """
-        return self._attend(x, x, trace, options)
+        return self.gather(*self.project(x, trace=trace), trace=trace, **options)
 
     forward = __call__
 
@@ -233,7 +257,10 @@ class MultiHeadAttention(_Attention):
 
         Keys and values come from `memory`. The rest is as in `SelfAttention`.
         """
-        return self._attend(x, memory, trace, options)
+        if memory is x:
+            return self.gather(*self.project(x, trace=trace), trace=trace, **options)
+        q = self.queries(x, trace=trace)
+        return self.gather(q, *self.keys_and_values(memory, trace=trace), trace=trace, **options)
 
     forward = __call__
 

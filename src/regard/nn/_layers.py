@@ -1,4 +1,4 @@
-"""Layers of one input: linear map, layer norm, embedding table, feed-forward."""
+"""Layers of one input: linear map, norms, embedding table, feed-forward."""
 
 from __future__ import annotations
 
@@ -128,6 +128,41 @@ class LayerNorm(Layer):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class RMSNorm(Layer):
+    """Each token's vector brought to a mean square of 1, then scaled by learned amounts.
+
+    Parameters
+    ----------
+    weight : array, ``E``
+    eps : float
+    """
+
+    weight: np.ndarray
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.weight, np.ndarray) and self.weight.ndim == 1):
+            raise RegardError(
+                f"an RMSNorm is made from its weight, an array (features,), got {_described(self.weight)}; for a fresh "
+                f"one call RMSNorm.init(dim)"
+            )
+        if not 0 <= self.eps < math.inf:
+            raise RegardError(f"eps must be a finite number of at least 0, got {self.eps}")
+
+    @classmethod
+    def init(cls, embed_dim: int, *, eps: float = 1e-6, dtype: Any = np.float32) -> RMSNorm:
+        """Start as the plain normalisation: weight 1."""
+        return cls(np.ones(whole_number("embed_dim", embed_dim, 1), float_dtype(dtype)), eps)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return ``... E`` for x ``... E``."""
+        y: np.ndarray = F.rms_norm(x, self.weight, eps=self.eps)
+        return y
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Embedding(Layer):
     """A table with one vector for each entry of a vocabulary.
 
@@ -225,6 +260,67 @@ class FeedForward(Layer):
     def __call__(self, x: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``hidden`` (``... T F``) and ``output``."""
         hidden = trace("hidden", self.up_proj(x, activation=self.activation), "... T F")
+        output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
+        return output
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GatedFeedForward(Layer):
+    """Two linear maps of the input side by side, of which one says how much of the other goes on, and a third.
+
+    Parameters
+    ----------
+    gate_proj, up_proj : Linear, ``E F``
+    down_proj : Linear, ``F E``
+    activation : str
+        The bend of the gate, as `FeedForward` takes it.
+
+    References
+    ----------
+    Shazeer (2020), "GLU variants improve Transformer", https://arxiv.org/abs/2002.05202.
+    """
+
+    gate_proj: Linear
+    up_proj: Linear = NOT_GIVEN
+    down_proj: Linear = NOT_GIVEN
+    activation: str = field(default="silu", kw_only=True)
+
+    def __post_init__(self) -> None:
+        F.activation(self.activation)
+        maps = (self.gate_proj, self.up_proj, self.down_proj)
+        if not all(isinstance(m, Linear) for m in maps):
+            raise RegardError(
+                f"a GatedFeedForward is made from three Linear maps, got {', '.join(_described(m) for m in maps)}; for "
+                f"a fresh one call GatedFeedForward.init(rng, embed_dim, hidden_dim)"
+            )
+        gate, up, down = (m.weight.shape for m in maps)
+        if gate != up or up[1] != down[0]:
+            raise RegardError(f"gate_proj {gate}, up_proj {up} and down_proj {down} do not join")
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        embed_dim: int,
+        hidden_dim: int,
+        *,
+        activation: str = "silu",
+        bias: bool = False,
+        dtype: Any = np.float32,
+    ) -> GatedFeedForward:
+        """Draw all maps as `Linear.init` does."""
+        ins_and_outs = ((embed_dim, hidden_dim), (embed_dim, hidden_dim), (hidden_dim, embed_dim))
+        maps = (Linear.init(rng, *sizes, bias=bias, dtype=dtype) for sizes in ins_and_outs)
+        return cls(*maps, activation=activation)
+
+    def __call__(self, x: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
+        """Return ``... T E`` for x ``... T E``; taps ``gate``, ``up``, ``hidden`` (``... T F``) and ``output``."""
+        gate = trace("gate", self.gate_proj(x), "... T F")
+        up = trace("up", self.up_proj(x), "... T F")
+        bent = F.swiglu(gate, up) if self.activation in ("silu", "swish") else F.activation(self.activation)(gate) * up
+        hidden = trace("hidden", bent, "... T F")
         output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
         return output
 

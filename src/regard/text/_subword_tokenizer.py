@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from regard._encoding import Encoding
 from regard._errors import RegardError
+from regard.text._byte_level import ByteLevelSettings, build_byte_level
 from regard.text._from_ids import check_ids, encode_tokens
 from regard.text._plain_text import check_text
 from regard.text._reading import read_file
@@ -49,14 +50,15 @@ class SubwordTokenizer:
 
     @classmethod
     def from_folder(cls, folder: str | os.PathLike[str]) -> SubwordTokenizer:
-        """Read the tokenizer of a model's folder: its ``tokenizer.json`` or else its ``vocab.txt``.
+        """Read the tokenizer of a model's folder: ``tokenizer.json``, ``vocab.txt``, or ``vocab.json``.
 
-        ``tokenizer_config.json``, if it is there, names the padding token and has the settings of ``vocab.txt``.
+        The first of them that is there counts; with ``vocab.json`` goes ``merges.txt``. ``tokenizer_config.json``, if
+        it is there, names the padding token and has the settings of the latter two.
 
         Raises
         ------
         RegardError
-            The folder has neither file, or one of them cannot be read or is malformed.
+            The folder has no such file, or one of them cannot be read or is malformed.
         """
         folder = Path(folder)
         path = folder / "tokenizer.json"
@@ -65,7 +67,13 @@ class SubwordTokenizer:
         path = folder / "vocab.txt"
         if (content := read_file(path)) is not None:
             return cls._from_pieces(path, content, WordPieceSettings(**read_settings(folder)))
-        raise RegardError(f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt")
+        path = folder / "vocab.json"
+        if (content := read_file(path)) is not None:
+            return cls._from_merges(path, content, ByteLevelSettings(**read_settings(folder, ByteLevelSettings)))
+        raise RegardError(
+            f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; one that "
+            f"transformers reads from other files is written as tokenizer.json by its save_pretrained(NEW_FOLDER)"
+        )
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> SubwordTokenizer:
@@ -126,6 +134,13 @@ class SubwordTokenizer:
             raise RegardError(f"{path} is no WordPiece vocabulary: {error}") from error
         return cls(backend, _pad_id(backend, settings.pad_token))
 
+    @classmethod
+    def _from_merges(cls, path: Path, content: bytes, settings: ByteLevelSettings) -> SubwordTokenizer:
+        merges = _content(path.with_name("merges.txt"))
+        with _library_errors(f"{path} is no byte-level vocabulary"):
+            backend = build_byte_level(content.decode(), merges.decode(), settings)
+        return cls(backend, _pad_id(backend, settings.pad_token))
+
     def __call__(self, text: str) -> Encoding:
         """Return `text` as tokens, between the special tokens that the model expects.
 
@@ -160,9 +175,9 @@ class SubwordTokenizer:
             Some ids are not in the vocabulary; all such are named.
         """
         ids = check_ids(ids, self._has, self.vocab_size)
-        added = self.backend.get_added_tokens_decoder()
+        special = self.special_ids
         tokens = [self.backend.id_to_token(i) or "" for i in ids]
-        return encode_tokens(ids, tokens, [i in added and added[i].special for i in ids])
+        return encode_tokens(ids, tokens, [i in special for i in ids])
 
     def decode(self, ids: Iterable[int], *, keep_special: bool = False) -> str:
         """Return the text that `ids` spell, without the special tokens unless they are to be kept.
@@ -180,6 +195,11 @@ class SubwordTokenizer:
     def vocab_size(self) -> int:
         """How many pieces have an id, special ones included."""
         return self.backend.get_vocab_size()
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of special tokens, such as the one for padding."""
+        return frozenset(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a piece as the vocabulary spells it (``"##ing"``), None if there is no such piece."""

@@ -12,8 +12,8 @@ from regard.text._reading import read_file
 from regard.text._wordpiece import WordPieceSettings
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Return what the file sets of `WordPieceSettings`, under our names; nothing if there is no file.
+def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
+    """Return what the file sets of the dataclass `of`, under our names; nothing if there is no file.
 
     Raises
     ------
@@ -25,7 +25,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     keys = {"lowercase": "do_lower_case", "split_chinese": "tokenize_chinese_chars"}  # the others are alike
     settings: dict[str, Any] = {}
     problems = []
-    for name in (field.name for field in fields(WordPieceSettings)):
+    for name in (field.name for field in fields(of)):
         key = keys.get(name, name)
         value = config.get(key)
         kind: type = bool

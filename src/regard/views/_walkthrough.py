@@ -37,13 +37,24 @@ class _Numbers:
     k: np.ndarray
     v: np.ndarray
     scores: np.ndarray
+    changed: tuple[tuple[str, np.ndarray], ...]
     weights: np.ndarray
     context: np.ndarray
     output: np.ndarray
 
     @property
-    def head_dim(self) -> int:
-        return int(self.q.shape[-1])
+    def shared_out(self) -> np.ndarray:
+        """The scores that the softmax gets: −∞ where a key is hidden."""
+        return self.changed[-1][1] if self.changed else self.scores
+
+    @property
+    def scaling(self) -> str:
+        """What makes a score of q · k: ``÷ √D``, or the factor that the model has in its place."""
+        products = self.q.astype(np.float64) @ self.k.astype(np.float64).T
+        largest = np.unravel_index(np.argmax(np.abs(products)), products.shape)
+        scale = float(self.scores[largest] / products[largest]) if products[largest] else 0.0
+        width = self.q.shape[-1]
+        return f"÷ √{width}" if not scale or abs(scale * math.sqrt(width) - 1) < 1e-3 else f"× {_number(scale)}"
 
 
 def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int = 0) -> Text:
@@ -76,8 +87,12 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
     _matrix(page, f"{at}.q, head {n.head}", "x · W_q: what each token asks for", n.q, n.tokens)
     _matrix(page, f"{at}.k{shared}", "x · W_k: what each token can be found by", n.k, n.tokens)
     _matrix(page, f"{at}.v{shared}", "x · W_v: what each token has to give", n.v, n.tokens)
-    _matrix(page, f"{at}.scores", f"q · kᵀ / √{n.head_dim}: how well they match", n.scores, n.tokens, n.tokens)
-    _matrix(page, f"{at}.weights", "softmax(scores): each row sums to 1", n.weights, n.tokens, n.tokens)
+    _matrix(page, f"{at}.scores", f"q · kᵀ {n.scaling}: how well they match", n.scores, n.tokens, n.tokens)
+    for name, values in n.changed:
+        _matrix(page, f"{at}.{name}", formula(name), values, n.tokens, n.tokens)
+    last = n.changed[-1][0] if n.changed else "scores"
+    less = "" if np.allclose(n.weights.sum(-1), 1, atol=1e-3) else ", less what goes to its sink"
+    _matrix(page, f"{at}.weights", f"softmax({last}): each row sums to 1{less}", n.weights, n.tokens, n.tokens)
     _matrix(page, f"{at}.context", "weights · v: what each token gathers", n.context, n.tokens)
     side = (
         f"the contexts of {n.heads} heads side by side, · W_o" if n.heads > 1 else "context, · W_o where there is one"
@@ -90,7 +105,8 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
 def follow(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, batch: int = 0) -> Text:
     """Return one row followed through one head, with the arithmetic written out.
 
-    Each product q·k with its terms, divided by √D, its exponential's share, and the weighted sum of the values.
+    Each product q·k with its terms and how it is scaled, its exponential's share, and the weighted sum of the values;
+    of the keys that the token may look at.
 
     Parameters
     ----------
@@ -108,26 +124,35 @@ def follow(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, b
     n = _numbers(trace, layer, head, batch)
     row = number_of("token", row, range(len(n.tokens)))
     width = max(map(cell_len, n.tokens))
-    q, scores, weights = n.q[row], n.scores[row], n.weights[row]
+    q, weights, final = n.q[row], n.weights[row], n.shared_out[row].astype(np.float64)
+    seen = [(token, j) for j, token in enumerate(n.tokens) if final[j] > -math.inf]
     page = Text()
     page.append(f"{n.tokens[row]}, token {row}, in layer {n.layer}, head {n.head}\n\n", style="bold")
     page.append(f"q({n.tokens[row]}) = {_vector(q)}\n\n")
-    page.append("How well it matches each key: q · k, divided by √D\n", style="bold")
-    for token, key, score in zip(n.tokens, n.k, scores, strict=True):
-        dot = float(q.astype(np.float64) @ key.astype(np.float64))
-        page.append(f"  {_left(token, width)}  {_products(q, key)} = {_number(dot)}")
-        page.append(f"   ÷ √{n.head_dim} = {_number(score)}\n")
-    top = float(scores.max())
-    total = float(np.exp(scores.astype(np.float64) - top).sum())
-    page.append(f"\nWhat share each gets: softmax, e^(score {_minus(top)}) / {_number(total)}\n", style="bold")
-    for token, score, weight in zip(n.tokens, scores, weights, strict=True):
-        power = math.exp(float(score) - top)
-        page.append(f"  {_left(token, width)}  e^{_number(float(score) - top)} = {_number(power)}")
-        page.append(f"   ÷ {_number(total)} = {_number(weight)}\n")
+    which = "each key" if len(seen) == len(n.tokens) else "each key that it may look at"
+    how = "divided by √D" if n.scaling.startswith("÷") else "times what the model scales by"
+    page.append(f"How well it matches {which}: q · k, {how}\n", style="bold")
+    for token, j in seen:
+        dot = float(q.astype(np.float64) @ n.k[j].astype(np.float64))
+        page.append(f"  {_left(token, width)}  {_products(q, n.k[j])} = {_number(dot)}")
+        page.append(f"   {n.scaling} = {_number(n.scores[row, j])}")
+        if abs(final[j] - n.scores[row, j]) > 1e-6 * abs(final[j]):
+            page.append(f", which becomes {_number(final[j])}")
+        page.append("\n")
+    best = int(np.argmax(final))
+    top, total = final[best], float(np.exp(final - final[best]).sum())
+    sink = float(1 / weights[best]) - total if weights[best] > 0 else 0.0
+    if sink > 1e-3 * total:
+        total += sink
+    page.append(f"\nWhat share each gets: softmax, e^(score {_minus(top)}) / {_number(total)}", style="bold")
+    page.append(f", of which {_number(sink)} is its sink's\n" if sink > 1e-3 * (total - sink) else "\n", style="bold")
+    for token, j in seen:
+        page.append(f"  {_left(token, width)}  e^{_number(final[j] - top)} = {_number(math.exp(final[j] - top))}")
+        page.append(f"   ÷ {_number(total)} = {_number(weights[j])}\n")
     page.append(f"  {_left('sum', width)}  {_number(weights.sum())}\n", style="dim")
     page.append("\nWhat it gathers: the values, each times its weight\n", style="bold")
-    for token, value, weight in zip(n.tokens, n.v, weights, strict=True):
-        page.append(f"  {_left(token, width)}  {_number(weight)} × {_vector(value)}\n")
+    for token, j in seen:
+        page.append(f"  {_left(token, width)}  {_number(weights[j])} × {_vector(n.v[j])}\n")
     page.append(f"  {_left('context', width)} = {_vector(n.context[row])}\n")
     return page
 
@@ -151,6 +176,9 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
         axes = trace.axes(name)
         return entry_of(trace[name], axes, batch if axes.startswith("B ") else 0)[0][:length]
 
+    def cells(name: str) -> np.ndarray:
+        return attn(name)[head, :length, :length]
+
     heads = len(attn("weights"))
     head = number_of("head", head, range(heads))
     kv_head = head // (heads // len(attn("k")))
@@ -159,6 +187,11 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
     if chosen > 0:
         before = f"blocks.{chosen - 1}.output"
         inputs.append((before, rows(before)))
+    changed, before_it = [], cells("scores")
+    for name in ("capped", "biased"):
+        if f"blocks.{chosen}.attn.{name}" in trace and not np.array_equal(cells(name), before_it):
+            before_it = cells(name)
+            changed.append((name, before_it))
     return _Numbers(
         layer=chosen,
         head=head,
@@ -169,8 +202,9 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
         q=attn("q")[head, :length],
         k=attn("k")[kv_head, :length],
         v=attn("v")[kv_head, :length],
-        scores=attn("scores")[head, :length, :length],
-        weights=attn("weights")[head, :length, :length],
+        scores=cells("scores"),
+        changed=tuple(changed),
+        weights=cells("weights"),
         context=attn("context")[head, :length],
         output=attn("output")[:length],
     )

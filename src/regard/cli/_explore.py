@@ -1,0 +1,52 @@
+"""``regard explore TEXT``: a page where attention can be walked through."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from regard._errors import RegardError
+from regard.cli._input import read_text
+from regard.cli._output import write
+from regard.cli._targets import check_targets
+from regard.models import load
+from regard.trace import Trace
+from regard.web import Exploration, write_page
+from regard.web._explore import recorded
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Record the texts, or read the trace, and serve the page or write it."""
+    check_targets(arguments)
+    exploration = _exploration(arguments)
+    if arguments.html_file is not None:
+        write_page(exploration, arguments.html_file)
+        write(f"{arguments.html_file}: open it in a browser; it needs no network")
+        return
+    from regard.web._server import serve
+
+    serve(exploration, port=arguments.port, browser=not arguments.no_browser, tell=write)
+
+
+def _exploration(arguments: argparse.Namespace) -> Exploration:
+    shown = {"layer": arguments.layer, "head": arguments.head}
+    if arguments.trace is not None:
+        if arguments.text or arguments.file is not None:
+            raise RegardError("give either a text or --trace, not both")
+        return Exploration(*(Trace.load(Path(path)) for path in arguments.trace), **shown)
+    texts = _texts(arguments)
+    model: Any = load(arguments.model)
+    traces = [recorded(model, text, arguments.layer) for text in texts]
+    return Exploration(*traces, models=[model] * len(traces), **shown)
+
+
+def _texts(arguments: argparse.Namespace) -> list[str]:
+    """Return the text, or the two, that were typed, piped in or named by ``--file``."""
+    if len(arguments.text) > 2:
+        raise RegardError("one text is explored, or two side by side: give each in one piece, in quotes")
+    if len(arguments.text) == 2 and arguments.file is None:
+        if not all(text.strip() for text in arguments.text):
+            raise RegardError("one of the two texts is empty")
+        return [text.strip() for text in arguments.text]
+    return [read_text(arguments)]

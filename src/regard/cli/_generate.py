@@ -1,0 +1,60 @@
+"""``regard generate TEXT``: what a language model goes on with."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import unicodedata
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard.cli._input import read_text
+from regard.cli._output import writing
+from regard.cli._targets import check_targets
+from regard.models import LanguageModel, load
+from regard.models._generation import Sampling
+from regard.trace import Trace
+from regard.views import readable
+
+_JOINERS = "\u200c\u200d"  # without width, but of use in Persian, Indic scripts and emoji
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the continuation of a text as it comes."""
+    text = read_text(arguments)
+    check_targets(arguments)
+    drawing = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p", "seed")}
+    Sampling(**drawing)  # complains before a model is read
+    model = load(arguments.model)
+    if not isinstance(model, LanguageModel):
+        raise RegardError(
+            f"{model.name} predicts no token, so it cannot go on with a text; give a decoder, --model NAME"
+        )
+    stream = model.stream(text, max_new_tokens=arguments.max_new_tokens, stop=arguments.stop, **drawing)
+    try:
+        with np.errstate(all="ignore"):
+            for piece in stream:
+                _print(piece if not sys.stdout.isatty() else _harmless(piece))
+    finally:
+        _print("\n")
+    done = stream.generated
+    if done.ending == "limit" and sys.stderr is not None:
+        print(f"regard: {readable(model.name)} looks at no more than {model.limit} tokens at once", file=sys.stderr)
+    if arguments.save_file is not None:
+        trace = Trace(maps=True, only="*attn.weights")
+        model.look_back([done], trace=trace)
+        trace.save(arguments.save_file)
+
+
+def _print(piece: str) -> None:
+    with writing():
+        print(piece, end="")
+
+
+def _harmless(piece: str) -> str:
+    """Return a piece of text with signs in place of characters that would do something to a terminal."""
+    return "".join(
+        readable(c) if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in f"\n\t{_JOINERS}" else c
+        for c in piece
+    )

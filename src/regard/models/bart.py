@@ -1,0 +1,350 @@
+"""BART: an encoder-decoder trained to mend texts (Lewis et al. 2019, arXiv:1910.13461).
+
+The Transformer of the paper with learned positions: norms stand behind each residual sum, and one more behind the
+embeddings. The first two rows of the position tables stand for no place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from regard._recorder import SILENT, Recorder
+from regard.functional import table_positions
+from regard.kv_cache import KVCache
+from regard.models._build import encoder_block, layer_norm, linear
+from regard.models._checkpoint import Checkpoint, take, tokenizer_for
+from regard.models._config import ConfigReader
+from regard.models._encoder_decoder import EncoderDecoder, tables
+from regard.models._language import State, end_ids
+from regard.models._weights import Tensor, linear_tensors, norm_tensors
+from regard.nn import Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, MultiHeadAttention
+from regard.text import SubwordTokenizer
+
+_NORM_EPS = 1e-5  # its configuration has no field for it
+_NO_PLACE = 2  # rows of the position tables before that of the first position
+
+
+@dataclass(frozen=True)
+class BartConfig:
+    """The sizes of a BART, and its choices.
+
+    ``V``, ``E``, positions; blocks, ``H`` and feed-forward width, of the encoder and of the decoder; whether embeddings
+    are multiplied by √E; whether the head has the embeddings' table.
+    """
+
+    vocab_size: int
+    embed_dim: int
+    max_positions: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    num_decoder_layers: int
+    num_decoder_heads: int
+    decoder_hidden_dim: int
+    activation: str
+    scales_embeddings: bool
+    is_tied: bool
+    start_id: int
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> BartConfig:
+        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        reader.choice("model_type", "bart", ["bart"])
+        reader.choice("is_encoder_decoder", True, [True])
+        for name, only in (
+            ("is_decoder", False),
+            ("add_bias_logits", False),
+            ("add_final_layer_norm", False),
+            ("normalize_before", False),
+            ("normalize_embedding", True),
+            ("static_position_embeddings", False),
+            ("extra_pos_embeddings", _NO_PLACE),
+            ("num_hidden_layers", reader.peek("encoder_layers")),
+        ):
+            reader.choice(name, only, [only])
+        reader.ignore(
+            "activation_dropout", "classif_dropout", "decoder_layerdrop", "dropout", "encoder_layerdrop",
+            "force_bos_token_to_be_generated", "init_std", "output_past", "_num_labels",
+        )  # fmt: skip
+        vocab_size = reader.count("vocab_size")
+        config = cls(
+            vocab_size=vocab_size,
+            embed_dim=reader.count("d_model"),
+            max_positions=reader.count("max_position_embeddings"),
+            num_layers=reader.count("encoder_layers"),
+            num_heads=reader.count("encoder_attention_heads"),
+            hidden_dim=reader.count("encoder_ffn_dim"),
+            num_decoder_layers=reader.count("decoder_layers"),
+            num_decoder_heads=reader.count("decoder_attention_heads"),
+            decoder_hidden_dim=reader.count("decoder_ffn_dim"),
+            activation=reader.activation("activation_function", "gelu"),
+            scales_embeddings=reader.flag("scale_embedding", False),
+            is_tied=reader.flag("tie_word_embeddings", True),
+            start_id=reader.index("decoder_start_token_id", 2, vocab_size),
+        )
+        for num_heads in (config.num_heads, config.num_decoder_heads):
+            reader.splits("d_model", config.embed_dim, num_heads)
+        reader.finish()
+        return config
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BartDecoderBlock(Layer):
+    """Attention to the target so far, attention to what the encoder returned, feed-forward; a norm behind each sum.
+
+    Parameters
+    ----------
+    attn : MultiHeadAttention
+    attn_norm : LayerNorm
+    cross_attn : MultiHeadAttention
+    cross_norm : LayerNorm
+    mlp : FeedForward
+    mlp_norm : LayerNorm
+    """
+
+    attn: MultiHeadAttention
+    attn_norm: LayerNorm
+    cross_attn: MultiHeadAttention
+    cross_norm: LayerNorm
+    mlp: FeedForward
+    mlp_norm: LayerNorm
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        cache: KVCache,
+        memory: KVCache,
+        *,
+        mask: np.ndarray | None,
+        memory_mask: np.ndarray | None,
+        trace: Recorder = SILENT,
+    ) -> tuple[np.ndarray, KVCache]:
+        """Return ``B T E`` for x, ``B T E``, that stands behind what the cache holds, and the cache with x too.
+
+        Taps ``attn.*``, ``attn_residual``, ``cross_attn.*``, ``cross_attn_residual``, ``mlp.*`` and ``output``.
+        """
+        with trace.scope("attn"):
+            q, k, v = self.attn.project(x, trace=trace)
+            cache = cache.append(k, v)
+            y = self.attn.gather(q, cache.k, cache.v, causal=True, mask=mask, trace=trace)
+        x = trace("attn_residual", self.attn_norm(x, residual=y), "B T E")
+        with trace.scope("cross_attn"):
+            q = self.cross_attn.queries(x, trace=trace)
+            y = self.cross_attn.gather(q, memory.k, memory.v, mask=memory_mask, trace=trace)
+        x = trace("cross_attn_residual", self.cross_norm(x, residual=y), "B T E")
+        with trace.scope("mlp"):
+            y = self.mlp(x, trace=trace)
+        return trace("output", self.mlp_norm(x, residual=y), "B T E"), cache
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BartEmbedding(Layer):
+    """What goes into the blocks of the encoder or the decoder.
+
+    Parameters
+    ----------
+    token_embedding : Embedding, ``V E``
+    position_embedding : Embedding, ``P E``
+    norm : LayerNorm
+    scale : float
+        What the embeddings of tokens are multiplied by.
+    """
+
+    token_embedding: Embedding
+    position_embedding: Embedding
+    norm: LayerNorm
+    scale: float = 1.0
+
+    def __call__(self, ids: np.ndarray, start: int = 0, *, trace: Recorder = SILENT) -> np.ndarray:
+        """Return ``B T E`` for ids ``B T`` from position `start` on.
+
+        Taps ``token_embeddings`` (as they are added), ``position_embeddings``, their sum ``embeddings``, and
+        ``normed_embeddings``.
+        """
+        tokens = self.token_embedding(ids)
+        tokens = trace("token_embeddings", tokens * tokens.dtype.type(self.scale), "B T E")
+        positions = table_positions(self.position_embedding.weight, ids.shape[1], offset=_NO_PLACE + start)
+        positions = trace("position_embeddings", positions, "T E")
+        embeddings = trace("embeddings", tokens + positions, "B T E")
+        normed: np.ndarray = trace("normed_embeddings", self.norm(embeddings), "B T E")
+        return normed
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BartEncoder(Layer):
+    """What reads the text: its embeddings, and blocks such as BERT has."""
+
+    embedding: BartEmbedding
+    blocks: tuple[EncoderBlock, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BartDecoder(Layer):
+    """What writes the target: its embeddings and blocks."""
+
+    embedding: BartEmbedding
+    blocks: tuple[BartDecoderBlock, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bart(EncoderDecoder):
+    """A BART with its tokenizer."""
+
+    name: str
+    config: BartConfig
+    tokenizer: SubwordTokenizer
+    end_ids: tuple[int, ...]
+    encoder: BartEncoder
+    decoder: BartDecoder
+    lm_head: Linear
+
+    @property
+    def limit(self) -> int:
+        """The most tokens that it looks at at once, as a text and as a target."""
+        return self.config.max_positions
+
+    def encode(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = SILENT) -> np.ndarray:
+        """Return the encoder's contextual vectors, ``B S E``, of ids ``B S``; `mask`, ``B 1 1 S``, is True at text.
+
+        Taps ``encoder.token_embeddings`` and what `BartEmbedding` does, and for each block
+        ``encoder.blocks.i.attn.*`` and so on.
+        """
+        with trace.scope("encoder"):
+            x = self.encoder.embedding(ids, trace=trace)
+            for index, block in enumerate(self.encoder.blocks):
+                with trace.scope(f"blocks.{index}"):
+                    x = block(x, mask=mask, trace=trace)
+        return x
+
+    def decode(
+        self, ids: np.ndarray, state: State, *, mask: np.ndarray | None = None, trace: Recorder = SILENT
+    ) -> tuple[np.ndarray, State]:
+        """Return the decoder's contextual vectors, ``B T E``, of ids ``B T`` behind those of the state, and the next.
+
+        Taps as `encode` does, under ``decoder.``, and ``decoder.blocks.i.cross_attn.*``.
+        """
+        caches = []
+        with trace.scope("decoder"):
+            x = self.decoder.embedding(ids, state.caches[0].end, trace=trace)
+            for index, block in enumerate(self.decoder.blocks):
+                with trace.scope(f"blocks.{index}"):
+                    x, cache = block(
+                        x,
+                        state.caches[index],
+                        state.memory[index],
+                        mask=mask,
+                        memory_mask=state.memory_mask,
+                        trace=trace,
+                    )
+                caches.append(cache)
+        return x, replace(state, caches=tuple(caches))
+
+    def head(self, hidden: np.ndarray) -> np.ndarray:
+        """Return a score for each entry of the vocabulary, ``... V``, of contextual vectors ``... E``."""
+        return self.lm_head(hidden)
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
+        """Build the model from its files."""
+        config = BartConfig.read(checkpoint.config())
+        shapes = checkpoint.tensors().shapes
+        prefix = "model." if "model.encoder.layernorm_embedding.weight" in shapes else ""
+        table_of = tables(shapes, prefix, tied=config.is_tied)
+        weights = take(
+            checkpoint,
+            _tensors(config, prefix, sorted(set(table_of.values())), has_bias="final_logits_bias" in shapes),
+            num_layers=config.num_layers + config.num_decoder_layers,
+            unused=(
+                *(f"{prefix}{name}" for name in ("shared.weight", "encoder.version", "decoder.version")),
+                "classification_head.",
+                "qa_outputs.",
+            ),
+            dtype=dtype,
+        )
+        bias = weights.get("lm_head.bias")
+        return cls(
+            name=name,
+            config=config,
+            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
+            end_ids=end_ids(checkpoint),
+            encoder=BartEncoder(
+                _embedding(weights, "encoder", table_of, config),
+                tuple(
+                    encoder_block(
+                        weights,
+                        f"encoder.blocks.{i}",
+                        num_heads=config.num_heads,
+                        activation=config.activation,
+                        norm_eps=_NORM_EPS,
+                    )
+                    for i in range(config.num_layers)
+                ),
+            ),
+            decoder=BartDecoder(
+                _embedding(weights, "decoder", table_of, config),
+                tuple(_decoder_block(weights, f"decoder.blocks.{i}", config) for i in range(config.num_decoder_layers)),
+            ),
+            lm_head=Linear(weights[table_of["head"]].T, None if bias is None else bias[0]),
+        )
+
+
+def _embedding(weights: dict[str, np.ndarray], at: str, table_of: dict[str, str], config: BartConfig) -> BartEmbedding:
+    return BartEmbedding(
+        Embedding(weights[table_of[at]]),
+        Embedding(weights[f"{at}.embedding.position_embedding.weight"]),
+        layer_norm(weights, f"{at}.embedding.norm", _NORM_EPS),
+        math.sqrt(config.embed_dim) if config.scales_embeddings else 1.0,
+    )
+
+
+def _decoder_block(weights: dict[str, np.ndarray], at: str, config: BartConfig) -> BartDecoderBlock:
+    def attention(name: str) -> MultiHeadAttention:
+        projections = (linear(weights, f"{at}.{name}.{part}_proj") for part in "qkvo")
+        return MultiHeadAttention(*projections, num_heads=config.num_decoder_heads)
+
+    return BartDecoderBlock(
+        attn=attention("attn"),
+        attn_norm=layer_norm(weights, f"{at}.attn_norm", _NORM_EPS),
+        cross_attn=attention("cross_attn"),
+        cross_norm=layer_norm(weights, f"{at}.cross_norm", _NORM_EPS),
+        mlp=FeedForward(
+            linear(weights, f"{at}.mlp.up_proj"), linear(weights, f"{at}.mlp.down_proj"), activation=config.activation
+        ),
+        mlp_norm=layer_norm(weights, f"{at}.mlp_norm", _NORM_EPS),
+    )
+
+
+def _tensors(config: BartConfig, prefix: str, embeddings: list[str], *, has_bias: bool) -> Iterator[Tensor]:
+    """Yield every tensor of a BART, under our name and under that of a Hugging Face checkpoint."""
+    E = config.embed_dim
+
+    def attention(ours: str, theirs: str) -> Iterator[Tensor]:
+        for part, stored in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "out_proj")):
+            yield from linear_tensors(f"{ours}.{part}_proj", f"{theirs}.{stored}", E, E)
+
+    for stored in embeddings:
+        yield Tensor(stored, stored, (config.vocab_size, E))
+    if has_bias:
+        yield Tensor("lm_head.bias", "final_logits_bias", (1, config.vocab_size))
+    for stack, num_layers, F in (
+        ("encoder", config.num_layers, config.hidden_dim),
+        ("decoder", config.num_decoder_layers, config.decoder_hidden_dim),
+    ):
+        positions = f"{prefix}{stack}.embed_positions.weight"
+        yield Tensor(f"{stack}.embedding.position_embedding.weight", positions, (_NO_PLACE + config.max_positions, E))
+        yield from norm_tensors(f"{stack}.embedding.norm", f"{prefix}{stack}.layernorm_embedding", E)
+        for i in range(num_layers):
+            ours, theirs = f"{stack}.blocks.{i}", f"{prefix}{stack}.layers.{i}"
+            yield from attention(f"{ours}.attn", f"{theirs}.self_attn")
+            yield from norm_tensors(f"{ours}.attn_norm", f"{theirs}.self_attn_layer_norm", E)
+            if stack == "decoder":
+                yield from attention(f"{ours}.cross_attn", f"{theirs}.encoder_attn")
+                yield from norm_tensors(f"{ours}.cross_norm", f"{theirs}.encoder_attn_layer_norm", E)
+            yield from linear_tensors(f"{ours}.mlp.up_proj", f"{theirs}.fc1", E, F)
+            yield from linear_tensors(f"{ours}.mlp.down_proj", f"{theirs}.fc2", F, E)
+            yield from norm_tensors(f"{ours}.mlp_norm", f"{theirs}.final_layer_norm", E)

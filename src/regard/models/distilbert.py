@@ -1,0 +1,142 @@
+"""DistilBERT: half of BERT's blocks, taught by the whole (Sanh et al. 2019, arXiv:1910.01108).
+
+The blocks are BERT's. There are no segments, and its files call everything by other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from regard._recorder import SILENT, Recorder
+from regard.functional import table_positions
+from regard.models._build import encoder_block, layer_norm
+from regard.models._checkpoint import Checkpoint, take, tokenizer_for
+from regard.models._config import ConfigReader
+from regard.models._model import TextModel
+from regard.models._weights import Tensor, linear_tensors, norm_tensors
+from regard.nn import Embedding, EncoderBlock, LayerNorm
+from regard.text import SubwordTokenizer
+
+_NORM_EPS = 1e-12  # its configuration has no field for it
+
+
+@dataclass(frozen=True)
+class DistilBertConfig:
+    """The sizes of a DistilBERT: ``V``, ``E``, ``L``, ``H``, feed-forward width, positions; and its activation."""
+
+    vocab_size: int
+    embed_dim: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    max_positions: int
+    activation: str
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> DistilBertConfig:
+        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        reader.choice("model_type", "distilbert", ["distilbert"])
+        reader.choice("is_decoder", False, [False])
+        reader.choice("is_encoder_decoder", False, [False])
+        reader.choice("pruned_heads", {}, [{}])
+        reader.choice("sinusoidal_pos_embds", False, [False, True])  # how the table began; it is stored either way
+        reader.ignore("chunk_size_feed_forward", "dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_")
+        config = cls(
+            vocab_size=reader.count("vocab_size"),
+            embed_dim=reader.count("dim"),
+            num_layers=reader.count("n_layers"),
+            num_heads=reader.count("n_heads"),
+            hidden_dim=reader.count("hidden_dim"),
+            max_positions=reader.count("max_position_embeddings"),
+            activation=reader.activation("activation", "gelu"),
+        )
+        reader.splits("dim", config.embed_dim, config.num_heads)
+        reader.finish()
+        return config
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DistilBert(TextModel):
+    """A DistilBERT encoder with its tokenizer."""
+
+    name: str
+    config: DistilBertConfig
+    tokenizer: SubwordTokenizer
+    token_embedding: Embedding
+    position_embedding: Embedding
+    embedding_norm: LayerNorm
+    blocks: tuple[EncoderBlock, ...]
+
+    @property
+    def limit(self) -> int:
+        """The most tokens that it looks at at once."""
+        return self.config.max_positions
+
+    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = SILENT) -> np.ndarray:
+        """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
+
+        Taps ``token_embeddings``, ``position_embeddings``, their sum ``embeddings``, ``normed_embeddings``, and for
+        each block ``blocks.i.attn.*``, ``blocks.i.mlp.*``, ``blocks.i.output``.
+        """
+        tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
+        positions = table_positions(self.position_embedding.weight, ids.shape[1])
+        positions = trace("position_embeddings", positions, "T E")
+        embeddings = trace("embeddings", tokens + positions, "B T E")
+        x: np.ndarray = trace("normed_embeddings", self.embedding_norm(embeddings), "B T E")
+        for index, block in enumerate(self.blocks):
+            with trace.scope(f"blocks.{index}"):
+                x = block(x, mask=mask, trace=trace)
+        return x
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
+        """Build the model from its files."""
+        config = DistilBertConfig.read(checkpoint.config())
+        weights = take(
+            checkpoint,
+            _tensors(config),
+            num_layers=config.num_layers,
+            prefixes=("", "distilbert."),
+            unused=("embeddings.position_ids", "vocab_", "pre_classifier.", "classifier.", "qa_outputs."),
+            dtype=dtype,
+        )
+        return cls(
+            name=name,
+            config=config,
+            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
+            token_embedding=Embedding(weights["token_embedding.weight"]),
+            position_embedding=Embedding(weights["position_embedding.weight"]),
+            embedding_norm=layer_norm(weights, "embedding_norm", _NORM_EPS),
+            blocks=tuple(
+                encoder_block(
+                    weights,
+                    f"blocks.{i}",
+                    num_heads=config.num_heads,
+                    activation=config.activation,
+                    norm_eps=_NORM_EPS,
+                )
+                for i in range(config.num_layers)
+            ),
+        )
+
+
+def _tensors(config: DistilBertConfig) -> Iterator[Tensor]:
+    """Yield every tensor of a DistilBERT, under our name and under that of a Hugging Face checkpoint."""
+    E, F = config.embed_dim, config.hidden_dim
+    yield Tensor("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
+    yield Tensor("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))
+    yield from norm_tensors("embedding_norm", "embeddings.LayerNorm", E)
+    for i in range(config.num_layers):
+        ours, theirs = f"blocks.{i}", f"transformer.layer.{i}"
+        yield from linear_tensors(f"{ours}.attn.q_proj", f"{theirs}.attention.q_lin", E, E)
+        yield from linear_tensors(f"{ours}.attn.k_proj", f"{theirs}.attention.k_lin", E, E)
+        yield from linear_tensors(f"{ours}.attn.v_proj", f"{theirs}.attention.v_lin", E, E)
+        yield from linear_tensors(f"{ours}.attn.o_proj", f"{theirs}.attention.out_lin", E, E)
+        yield from norm_tensors(f"{ours}.attn_norm", f"{theirs}.sa_layer_norm", E)
+        yield from linear_tensors(f"{ours}.mlp.up_proj", f"{theirs}.ffn.lin1", E, F)
+        yield from linear_tensors(f"{ours}.mlp.down_proj", f"{theirs}.ffn.lin2", F, E)
+        yield from norm_tensors(f"{ours}.mlp_norm", f"{theirs}.output_layer_norm", E)

@@ -1,0 +1,181 @@
+"""GPT-2: a decoder with a table of positions, its norms before each step (Radford et al. 2019).
+
+"Language models are unsupervised multitask learners".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from regard._recorder import SILENT, Recorder
+from regard.models._build import layer_norm, linear
+from regard.models._checkpoint import Checkpoint, take, tokenizer_for
+from regard.models._config import ConfigReader
+from regard.models._decoder import MOST_LAYERS, Decoder, prefix_of, read_bookkeeping
+from regard.models._language import end_ids
+from regard.models._weights import Tensor, linear_tensors
+from regard.nn import CausalAttention, DecoderBlock, Embedding, FeedForward, Linear
+
+_SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
+
+
+@dataclass(frozen=True)
+class GPT2Config:
+    """The sizes of a GPT-2: ``V``, ``E``, ``L``, ``H``, feed-forward width, positions; and its choices."""
+
+    vocab_size: int
+    embed_dim: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    max_positions: int
+    activation: str
+    norm_eps: float
+    scaled: bool
+    scaled_by_layer: bool
+    tied: bool
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> Self:
+        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        reader.choice("model_type", "gpt2", ["gpt2"])
+        read_bookkeeping(reader)
+        reader.flag("reorder_and_upcast_attn", False)  # short floats are always computed in float32 here
+        reader.ignore("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training
+        reader.ignore(*(f"summary_{name}" for name in _SUMMARY))  # of a head that regard does not have
+        reader.ignore("n_special", "predict_special_tokens", "_num_labels")
+        embed_dim, num_heads = reader.count("n_embd"), reader.count("n_head")
+        reader.splits("n_embd", embed_dim, num_heads)
+        num_layers = reader.count("n_layer")
+        reader.require(num_layers <= MOST_LAYERS, f"n_layer {num_layers} is more than any model has")
+        positions = reader.count("n_positions")
+        reader.choice("n_ctx", positions, [positions])
+        config = cls(
+            vocab_size=reader.count("vocab_size"),
+            embed_dim=embed_dim,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            hidden_dim=reader.optional_count("n_inner") or 4 * embed_dim,
+            max_positions=positions,
+            activation=reader.activation("activation_function", "gelu_new"),
+            norm_eps=reader.positive("layer_norm_epsilon", 1e-5),
+            scaled=reader.flag("scale_attn_weights", True),
+            scaled_by_layer=reader.flag("scale_attn_by_inverse_layer_idx", False),
+            tied=reader.flag("tie_word_embeddings", True),
+        )
+        reader.finish()
+        return config
+
+    def scale(self, layer: int) -> float:
+        """Return what scores of a layer are multiplied with."""
+        scale = 1 / math.sqrt(self.embed_dim // self.num_heads) if self.scaled else 1.0
+        return scale / (layer + 1) if self.scaled_by_layer else scale
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class GPT2(Decoder):
+    """A GPT-2 with its tokenizer."""
+
+    config: GPT2Config
+    position_embedding: Embedding
+
+    @property
+    def limit(self) -> int:
+        """The most tokens that it looks at at once: the rows of its table of positions."""
+        return self.config.max_positions
+
+    def embed(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
+        """Return the sum of token and position embeddings, ``B T E``; taps both and their sum."""
+        tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
+        table = trace("position_embeddings", self.position_embedding(positions), "... T E")
+        embeddings: np.ndarray = trace("embeddings", tokens + table, "B T E")
+        return embeddings
+
+    def rotation(self, positions: np.ndarray) -> None:  # noqa: ARG002
+        """Return None: nothing turns."""
+        return
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
+        """Build the model from its files."""
+        config = GPT2Config.read(checkpoint.config())
+        prefix = prefix_of(checkpoint.tensors(), "transformer.", "wte.weight")
+        weights = take(
+            checkpoint,
+            _tensors(config, prefix),
+            num_layers=config.num_layers,
+            unused=_unused(config, prefix),
+            dtype=dtype,
+        )
+        return cls(
+            name=name,
+            config=config,
+            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
+            end_ids=end_ids(checkpoint),
+            token_embedding=Embedding(weights["token_embedding.weight"]),
+            position_embedding=Embedding(weights["position_embedding.weight"]),
+            blocks=tuple(_block(weights, i, config) for i in range(config.num_layers)),
+            final_norm=layer_norm(weights, "final_norm", config.norm_eps),
+            lm_head=None if config.tied else linear(weights, "lm_head"),
+        )
+
+
+def _block(weights: dict[str, np.ndarray], layer: int, config: GPT2Config) -> DecoderBlock:
+    at = f"blocks.{layer}"
+    q, k, v = (  # side by side in the file, each a view here
+        Linear(weight, bias)
+        for weight, bias in zip(
+            np.split(weights[f"{at}.attn.qkv.weight"], 3, axis=1),
+            np.split(weights[f"{at}.attn.qkv.bias"], 3),
+            strict=True,
+        )
+    )
+    return DecoderBlock(
+        layer_norm(weights, f"{at}.attn_norm", config.norm_eps),
+        CausalAttention(
+            q, k, v, linear(weights, f"{at}.attn.o_proj"), num_heads=config.num_heads, scale=config.scale(layer)
+        ),
+        layer_norm(weights, f"{at}.mlp_norm", config.norm_eps),
+        FeedForward(
+            linear(weights, f"{at}.mlp.up_proj"),
+            linear(weights, f"{at}.mlp.down_proj"),
+            activation=config.activation,
+        ),
+    )
+
+
+def _tensors(config: GPT2Config, prefix: str) -> Iterator[Tensor]:
+    """Yield every tensor, under our name and under that of a Hugging Face checkpoint.
+
+    Its linear maps are stored as (inputs, outputs), as they are here.
+    """
+
+    def both(name: str, stored: str, *shape: int) -> Iterator[Tensor]:
+        yield Tensor(f"{name}.weight", f"{stored}.weight", shape)
+        yield Tensor(f"{name}.bias", f"{stored}.bias", shape[-1:])
+
+    E, F = config.embed_dim, config.hidden_dim
+    yield Tensor("token_embedding.weight", f"{prefix}wte.weight", (config.vocab_size, E))
+    yield Tensor("position_embedding.weight", f"{prefix}wpe.weight", (config.max_positions, E))
+    for i in range(config.num_layers):
+        ours, theirs = f"blocks.{i}", f"{prefix}h.{i}"
+        yield from both(f"{ours}.attn_norm", f"{theirs}.ln_1", E)
+        yield from both(f"{ours}.attn.qkv", f"{theirs}.attn.c_attn", E, 3 * E)
+        yield from both(f"{ours}.attn.o_proj", f"{theirs}.attn.c_proj", E, E)
+        yield from both(f"{ours}.mlp_norm", f"{theirs}.ln_2", E)
+        yield from both(f"{ours}.mlp.up_proj", f"{theirs}.mlp.c_fc", E, F)
+        yield from both(f"{ours}.mlp.down_proj", f"{theirs}.mlp.c_proj", F, E)
+    yield from both("final_norm", f"{prefix}ln_f", E)
+    if not config.tied:
+        yield from linear_tensors("lm_head", "lm_head", E, config.vocab_size, bias=False)
+
+
+def _unused(config: GPT2Config, prefix: str) -> tuple[str, ...]:
+    """Return what may be there besides: masks that older files keep, and the embeddings once more."""
+    masks = (f"{prefix}h.{i}.attn.{name}" for i in range(config.num_layers) for name in ("bias", "masked_bias"))
+    return (*masks, *(("lm_head.weight",) if config.tied else ()))

@@ -1,0 +1,75 @@
+"""Arrays as text that a page can hold, small and exact to the digits that it shows; and back.
+
+**A blob** is bytes, deflated (zlib's format, which a browser's ``DecompressionStream("deflate")`` reads), then written
+in base 85: every four bytes, as one big-endian number, are five digits, the highest first; the last four are filled up
+with zero bytes, which do not belong to the deflated stream. The digits are those of `ALPHABET`: Python's
+``base64.b85encode`` with ``,`` in place of ``<``, so that no text can end a script.
+
+**Weights** are whole numbers of 10^-digits. The bytes of a blob: of each weight, column after column, for a column is
+more like itself than a row is, one byte with its number if that is at most 254, else 255; then, for each of these, its
+number as two bytes, the lower first.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+
+from regard._errors import RegardError
+
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
+MOST_DIGITS = 4
+_ESCAPE = 255
+_LETTERS = np.frombuffer(ALPHABET.encode("ascii"), np.uint8)
+_POWERS = 85 ** np.arange(4, -1, -1, dtype=np.uint32)
+
+
+def packed(weights: np.ndarray, digits: int) -> bytes:
+    """Return weights between 0 and 1, ``T S``, rounded to some decimals, as bytes.
+
+    Raises
+    ------
+    RegardError
+        A weight is no share; or there are more digits than two bytes hold.
+    """
+    if not 1 <= digits <= MOST_DIGITS:
+        raise RegardError(f"weights are packed with 1 to {MOST_DIGITS} digits, not {digits}")
+    numbers = np.rint(np.asarray(weights, np.float64) * 10**digits)
+    if not (np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers <= 65535).all()):
+        raise RegardError("weights are between 0 and 1; these are not")
+    numbers = numbers.astype("<u2").ravel(order="F")
+    large = numbers >= _ESCAPE
+    return bytes(np.where(large, _ESCAPE, numbers).astype(np.uint8)) + bytes(numbers[large])
+
+
+def unpacked(blob: bytes, shape: tuple[int, ...], digits: int) -> np.ndarray:
+    """Return the weights that `packed` made bytes of, as float64."""
+    count = int(np.prod(shape))
+    numbers = np.frombuffer(blob, np.uint8, count).astype(np.uint16)
+    numbers[numbers == _ESCAPE] = np.frombuffer(blob, "<u2", offset=count)
+    return np.asarray(numbers / 10**digits).reshape(shape, order="F")
+
+
+def to_text(blob: bytes) -> bytes:
+    """Return bytes deflated and in base 85."""
+    # Small numbers, hardly any sequence of which comes twice: filtered, as small as level 9 and five times as fast.
+    deflater = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, 9, zlib.Z_FILTERED)
+    deflated = deflater.compress(blob) + deflater.flush()
+    numbers = np.frombuffer(deflated + bytes(-len(deflated) % 4), ">u4")
+    return bytes(_LETTERS[(numbers[:, None] // _POWERS) % 85].ravel())
+
+
+def from_text(text: bytes) -> bytes:
+    """Return what `to_text` was given."""
+    digits = np.full(256, 85, np.uint32)
+    digits[_LETTERS] = np.arange(85)
+    numbers = (digits[np.frombuffer(text, np.uint8)].reshape(-1, 5) * _POWERS).sum(axis=1, dtype=np.uint32)
+    return zlib.decompressobj().decompress(numbers.astype(">u4").tobytes())
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return plain data as JSON in ASCII, which holds lone surrogates too; NaN and infinity are refused."""
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")

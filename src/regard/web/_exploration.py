@@ -1,0 +1,613 @@
+"""What is explored: one run or two, and the answers to every question that a page asks of them.
+
+An answer is plain data that JSON can hold, or an array. Knows traces, maps and models; knows no HTTP and no HTML.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from regard import kernels
+from regard._encoding import Encoding
+from regard._errors import RegardError
+from regard._version import __version__
+from regard.attention_map import AttentionMap
+from regard.trace import Edit, Trace
+from regard.views._labels import pieces
+from regard.web._cache import Cache
+from regard.web._cell import cell, vectors
+from regard.web._maps import Check, LayerMap, Pool, edges, layers_of, pooled
+from regard.web._measured import MEASURES, measured
+from regard.web._movement import MOST_TOKENS, movements, stages_of
+from regard.web._ways import LONGEST, WAYS, heads_together, norms, rollouts
+
+FORMAT = "regard.explore/1"
+Head: TypeAlias = int | Literal["mean"]
+
+_THUMBNAIL = 32  # cells along a side
+_BASE = 2048  # cells along a side of the overview that others are made from
+_DIRECT = 1 << 25  # weights of a part that are pooled anew; larger parts are made from the overview
+_LARGEST_ANSWER = 2048  # cells along a side
+_SAMPLED = 512  # rows of a text that is too long to go through all of them
+_MOST_EDITS = 8
+_CACHE = 256 << 20  # bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run of a model, as it was recorded.
+
+    Parameters
+    ----------
+    trace : Trace
+    layers : list of LayerMap
+    batch : int
+        Which text of the trace.
+    encoding : Encoding or None
+    model : optional
+        What ran; with it the run can be edited.
+    title : str
+        What the page calls it beside its letter: "" or what was edited.
+    """
+
+    trace: Trace
+    layers: list[LayerMap]
+    batch: int
+    encoding: Encoding | None
+    model: Any
+    title: str = ""
+
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+        return self.layers[0].rows
+
+
+class Exploration:
+    """One run, or two to be compared.
+
+    Parameters
+    ----------
+    *traces : Trace
+        One or two, recorded with ``Trace(maps=True)`` or with whole weights.
+    models : sequence, optional
+        What ran, one for each trace; without it nothing can be edited and weights are not seen with their values.
+    batch : int
+        Which text of a batch.
+    layer, head : int, optional
+        What the page opens with.
+
+    Raises
+    ------
+    RegardError
+        A trace holds no attention of a text to itself; or there is no such text, layer or head.
+    """
+
+    def __init__(
+        self,
+        *traces: Trace,
+        models: Sequence[Any] | None = None,
+        batch: int = 0,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> None:
+        if len(traces) not in (1, 2) or not all(isinstance(trace, Trace) for trace in traces):
+            raise RegardError(f"one trace is explored, or two side by side; got {len(traces)}")
+        models = [None] * len(traces) if models is None else list(models)
+        if len(models) != len(traces):
+            raise RegardError(f"{len(models)} models do not fit {len(traces)} traces: give one for each")
+        self._runs: dict[int, Run] = {}
+        for trace, model in zip(traces, models, strict=True):
+            self._runs[len(self._runs)] = _run(trace, model, batch)
+        self._given = len(self._runs)
+        self._next = self._given
+        self._cache = Cache(_CACHE)
+        self._lock = threading.Lock()
+        self._opening = self._opens_with(layer, head)
+
+    # What there is
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what the page has to know before it asks: texts, layers, what can be shown, and what it means."""
+        runs = [self._runs[number] for number in range(self._given)]
+        why_not = self._why_not_comparable()
+        return {
+            "format": FORMAT,
+            "title": self.title,
+            "computed": self._computed(),
+            "can": {"edit": self._can_edit(), "tiles": True, "exact": True},
+            "digits": None,
+            "runs": [self._described(number) for number in range(self._given)],
+            "comparable": why_not is None,
+            "why_not": why_not,
+            "measures": list(MEASURES),
+            "ways": [way for way in WAYS if all(way["key"] in _ways_of(run) for run in runs)],
+            "memory": self.memory(),
+        }
+
+    @property
+    def title(self) -> str:
+        """The beginning of the first text, or the model's name."""
+        run = self._runs[0]
+        text = " ".join((run.encoding.text if run.encoding else "").split())
+        return (text if len(text) <= 60 else f"{text[:59]}…") or run.trace.model or "attention"
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs that were given, A and B."""
+        return tuple(self._runs[number] for number in range(self._given))
+
+    @property
+    def opening(self) -> tuple[int, int]:
+        """The layer and head that the page opens with."""
+        return self._opening
+
+    def memory(self) -> dict[str, int]:
+        """Return how many bytes are held: of the runs, of overviews now, and at most."""
+        held = 0
+        for run in list(self._runs.values()):
+            for layer in run.layers:
+                held += sum(look.nbytes for look in layer.heads)
+        return {"runs": held, "overviews": self._cache.nbytes, "overviews_at_most": self._cache.limit}
+
+    def heads(self, run: int, *, check: Check = lambda: None) -> dict[str, Any]:
+        """Return the measures of every head, ``L H`` each; of a long text, from some of its rows."""
+        its = self._run(run)
+        key = ("heads", run)
+        found = self._cache.get(key, lambda: measured(its, _sampled(its.length), check))
+        return {
+            "measures": {
+                measure["key"]: [[None if np.isnan(x) else round(float(x), 6) for x in row] for row in values]
+                for measure, values in zip(MEASURES, found, strict=True)
+            }
+        }
+
+    def thumbnails(self, run: int, *, check: Check = lambda: None) -> tuple[int, bytes]:
+        """Return the side t of a thumbnail and a byte for each cell, ``L H t t``.
+
+        The largest weight of each cell, of a long text that of some of its rows; √ of its share of the head's largest.
+        """
+        its = self._run(run)
+        side = self.thumbnail(run)
+        found = self._cache.get(("thumbnails", run), lambda: self._thumbnails(its, side, check))
+        return side, found.tobytes()
+
+    def thumbnail(self, run: int) -> int:
+        """Return how many cells a thumbnail of a run has along a side."""
+        return min(_THUMBNAIL, self._run(run).length)
+
+    # Weights
+
+    def tile(
+        self,
+        run: int,
+        layer: int,
+        head: Head,
+        *,
+        way: str = "raw",
+        row0: int,
+        row1: int,
+        col0: int,
+        col1: int,
+        rows: int,
+        cols: int,
+        pool: Pool = "max",
+        check: Check = lambda: None,
+    ) -> np.ndarray:
+        """Return a part of a map as float32, ``rows cols``; exact weights where a cell is one token by one.
+
+        Cells are as equal as can be, each the largest or the mean weight in it. For the mean of all heads it is the
+        mean of what the heads show. A part of more than 32 million weights is made from an overview of the whole map
+        in at most 2048 × 2048 cells: a cell of it takes in all of those that it touches.
+
+        Raises
+        ------
+        RegardError
+            There is no such run, layer, head, way or part of the map.
+        """
+        its, layer_map = self._layer(run, layer)
+        self._check_head(layer_map, head)
+        _check_span("rows", row0, row1, rows, layer_map.rows)
+        _check_span("columns", col0, col1, cols, layer_map.cols)
+        if pool not in ("max", "mean"):
+            raise RegardError(f"cells show the max or the mean, not {pool!r}")
+        row_edges, col_edges = edges(row0, row1, rows), edges(col0, col1, cols)
+        whole = self._whole(run, its, layer, head, way, check)
+        if whole is not None:
+            part = whole[row0:row1, col0:col1]
+            return _float32(pooled(part, row_edges - row0, col_edges - col0, pool))
+        total = np.zeros((rows, cols))
+        heads = range(len(layer_map.heads)) if head == "mean" else [head]
+        for each in heads:
+            check()
+            total += self._part(run, layer, layer_map, each, row_edges, col_edges, pool, check)
+        return _float32(total / len(heads))
+
+    def row(self, run: int, layer: int, head: Head, i: int, *, way: str = "raw") -> np.ndarray:
+        """Return how much token i looks at every other, float32 ``S``."""
+        its, layer_map = self._layer(run, layer)
+        self._check_head(layer_map, head)
+        _check_number("token", i, layer_map.rows)
+        whole = self._whole(run, its, layer, head, way, lambda: None)
+        if whole is not None:
+            return _float32(whole[i])
+        heads = range(len(layer_map.heads)) if head == "mean" else [head]
+        return _float32(np.mean([layer_map.tile(each, np.array([i]), None)[0] for each in heads], axis=0))
+
+    def column(self, run: int, layer: int, head: Head, j: int, *, way: str = "raw") -> np.ndarray:
+        """Return how much every token looks at token j, float32 ``T``."""
+        its, layer_map = self._layer(run, layer)
+        self._check_head(layer_map, head)
+        _check_number("token", j, layer_map.cols)
+        whole = self._whole(run, its, layer, head, way, lambda: None)
+        if whole is not None:
+            return _float32(whole[:, j])
+        heads = range(len(layer_map.heads)) if head == "mean" else [head]
+        return _float32(np.mean([layer_map.tile(each, None, np.array([j]))[:, 0] for each in heads], axis=0))
+
+    def cell(self, run: int, layer: int, head: Head, i: int, j: int) -> dict[str, Any]:
+        """Return one weight step by step; see `regard.web._cell.cell`."""
+        its, layer_map = self._layer(run, layer)
+        if head == "mean":
+            raise RegardError("the mean of heads has no steps of its own: ask for one head")
+        self._check_head(layer_map, head)
+        _check_number("token", i, layer_map.rows)
+        _check_number("token", j, layer_map.cols)
+        return cell(its.trace, layer_map, head, i, j, batch=its.batch, rotated=_rotates(its))
+
+    def vectors(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
+        """Return what all cells of a head can be computed from, float32, and the numbers that go with it.
+
+        q ``T D``, k ``S D``, v ``S Dv`` and lse ``T``, one after the other. None where that is not all: there is a
+        bias, a mask that is not causal, or no v.
+        """
+        its, layer_map = self._layer(run, layer)
+        self._check_head(layer_map, head)
+        return vectors(its.trace, layer_map, head, batch=its.batch, rotated=_rotates(its))
+
+    def values_of(self, run: int, layer: int) -> np.ndarray:
+        """Return how long the vector is that each token hands on in each head, float32 ``H S``: what weights scale."""
+        its, layer_map = self._layer(run, layer)
+        if "norms" not in _ways_of(its):
+            raise RegardError("how long values are is known of a run with its model")
+        return _float32(norms(its.model, its.trace, layer_map, its.batch))
+
+    # What becomes of the tokens
+
+    def moves(self, run: int) -> bool:
+        """Tell whether `movement` has an answer."""
+        return _moves(self._run(run))
+
+    def movement(self, run: int) -> dict[str, Any]:
+        """Return where each token stands at every stage, on one plane for all runs that share their stages."""
+        its = self._run(run)
+        stages = stages_of(its.trace)
+        if not _moves(its):
+            raise RegardError(
+                f"movement needs the outputs of blocks, of a text of at most {MOST_TOKENS} tokens: record them too"
+            )
+        together = [other for other in self._beside(run) if _moves(other) and _fits(its, other, stages)]
+        found = movements([(other.trace, other.batch, other.length) for other in together], stages)
+        return found[together.index(its)]
+
+    # Edits
+
+    def edit(self, ablate: Sequence[Sequence[int]], *, run: int = 0) -> dict[str, Any]:
+        """Run the model again without some heads, (layer, head), and return the new run and what has changed."""
+        its = self._run(run)
+        if its.model is None or its.encoding is None:
+            raise RegardError("a run is edited by its model: explore a text with a model, not a saved trace")
+        chosen = _heads_of(its, ablate)
+        edits: dict[str, Edit] = {}
+        for number in sorted({layer for layer, _ in chosen}):
+            edits[its.layers[number].step("context")] = _without([h for at, h in chosen if at == number])
+        trace = Trace(maps=True, edit=edits)
+        with np.errstate(all="ignore"):
+            before, after = its.model(its.encoding), its.model(its.encoding, trace=trace)
+        named = ", ".join(f"layer {layer} head {head}" for layer, head in chosen)
+        edited = Run(trace, layers_of(trace, 0), 0, its.encoding, its.model, f"without {named}")
+        with self._lock:
+            number, self._next = self._next, self._next + 1
+            self._runs[number] = edited
+            kept = sorted(each for each in self._runs if each >= self._given)
+            for old in kept[:-_MOST_EDITS]:
+                del self._runs[old]
+        return {"run": number, "entry": self._described(number), "changes": _changes(before, after, its)}
+
+    # How it is done
+
+    def _run(self, number: int) -> Run:
+        if number not in self._runs:
+            known = ", ".join(map(str, sorted(self._runs)))
+            raise RegardError(f"there is no run {number}; there are {known} (of edits, the last {_MOST_EDITS} stay)")
+        return self._runs[number]
+
+    def _beside(self, number: int) -> list[Run]:
+        """Return the runs that stand on one plane with a run: those given, and itself."""
+        return list({id(run): run for run in (*self.runs, self._run(number))}.values())
+
+    def _layer(self, run: int, layer: int) -> tuple[Run, LayerMap]:
+        its = self._run(run)
+        _check_number("layer", layer, len(its.layers))
+        return its, its.layers[layer]
+
+    def _check_head(self, layer: LayerMap, head: Head) -> None:
+        if head != "mean":
+            _check_number("head", head, len(layer.heads))
+
+    def _opens_with(self, layer: int | None, head: int | None) -> tuple[int, int]:
+        run = self._runs[0]
+        if layer is None and head is None and run.length <= LONGEST:
+            return _worth_seeing(run)
+        layer = len(run.layers) - 1 if layer is None else layer
+        layer = layer + len(run.layers) if -len(run.layers) <= layer < 0 else layer
+        _check_number("layer", layer, len(run.layers))
+        head = 0 if head is None else head
+        _check_number("head", head, len(run.layers[layer].heads))
+        return layer, head
+
+    def _described(self, number: int) -> dict[str, Any]:
+        run = self._run(number)
+        layer, head = self._opening
+        opening = (min(layer, len(run.layers) - 1), head)
+        return {
+            "name": chr(ord("A") + min(number, 1)),
+            "title": run.title,
+            "model": run.trace.model,
+            "text": run.encoding.text if run.encoding else "",
+            "tokens": _tokens(run),
+            "layers": [_layer_entry(layer) for layer in run.layers],
+            "movement": _moves(run),
+            "thumbnail": self.thumbnail(number),
+            "sampled": None if run.length <= LONGEST else _SAMPLED,
+            "opening": {"layer": opening[0], "head": min(opening[1], len(run.layers[opening[0]].heads) - 1)},
+        }
+
+    def _computed(self) -> str:
+        look = self._runs[0].layers[0].heads[0]
+        dtype = str(look.q.dtype if isinstance(look, AttentionMap) else look.dtype)
+        native = kernels.native()
+        parts = [dtype, *(["NumPy"] if native is None else ["native", str(native.instruction_set())])]
+        return " · ".join([*parts, f"regard {__version__}"])
+
+    def _can_edit(self) -> bool:
+        return all(run.model is not None and run.encoding is not None for run in self.runs)
+
+    def _why_not_comparable(self) -> str | None:
+        """Return why A − B cannot be shown, cell by cell; None where it can."""
+        if self._given < 2:
+            return "there is one run: give two texts"
+        one, other = self.runs
+        if one.length != other.length:
+            return f"A has {one.length} tokens and B {other.length}: cells of one have no partner in the other"
+        sizes = [[len(layer.heads) for layer in run.layers] for run in (one, other)]
+        if sizes[0] != sizes[1]:
+            return "A and B have different layers and heads"
+        return None
+
+    def _whole(self, run: int, its: Run, layer: int, head: Head, way: str, check: Check) -> np.ndarray | None:
+        """Return a map that is not the weights of a head themselves; None for those."""
+        known = _ways_of(its)
+        if way not in known:
+            raise RegardError(f"there is no way {way!r} to look at this run; there are {', '.join(known)}")
+        if way == "rollout":
+            reached: np.ndarray = self._cache.get(("rollout", run), lambda: rollouts(its.layers, check))[layer]
+            return reached
+        if way == "norms":
+            make = lambda: heads_together(its.layers[layer], head, self.values_of(run, layer))  # noqa: E731
+            return self._cache.get(("norms", run, layer, head), make)
+        return None
+
+    def _part(
+        self,
+        run: int,
+        layer: int,
+        layer_map: LayerMap,
+        head: int,
+        row_edges: np.ndarray,
+        col_edges: np.ndarray,
+        pool: Pool,
+        check: Check,
+    ) -> np.ndarray:
+        """Return a part of one head, from its weights or from the overview of all of it."""
+        heights, widths = np.diff(row_edges), np.diff(col_edges)
+        if heights.sum() * widths.sum() <= _DIRECT:
+            return layer_map.region(head, row_edges, col_edges, pool, check)
+        shape = (min(_BASE, layer_map.rows), min(_BASE, layer_map.cols))
+        base = self._cache.get(("base", run, layer, head, pool), lambda: _float32(layer_map.pooled(head, shape, pool)))
+        row_cells = _cells_of(row_edges, layer_map.rows, shape[0])
+        col_cells = _cells_of(col_edges, layer_map.cols, shape[1])
+        return _of_base(base, row_cells, col_cells, pool)
+
+    def _thumbnails(self, run: Run, side: int, check: Check) -> np.ndarray:
+        found = np.zeros((len(run.layers), max(len(layer.heads) for layer in run.layers), side, side), np.uint8)
+        for number, layer in enumerate(run.layers):
+            rows = _sampled(layer.rows)
+            for head in range(len(layer.heads)):
+                check()
+                if len(rows) == layer.rows:
+                    weights = layer.pooled(head, (side, side), "max")
+                else:
+                    strip = layer.tile(head, rows, None)
+                    weights = pooled(strip, edges(0, len(rows), side), edges(0, layer.cols, side), "max")
+                largest = float(weights.max())
+                found[number, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)
+        return found
+
+
+def _run(trace: Trace, model: Any, batch: int) -> Run:
+    encoding = trace.encodings[batch] if trace.encodings and 0 <= batch < len(trace.encodings) else None
+    return Run(trace, layers_of(trace, batch), batch, encoding, model)
+
+
+def _tokens(run: Run) -> list[dict[str, Any]]:
+    """Return each token of a run; start and end count UTF-16 code units, as JavaScript does."""
+    encoding = run.encoding
+    if encoding is None:
+        numbered = range(run.length)
+        return [{"text": str(i), "special": False, "word": i, "start": 0, "end": 0} for i in numbered]
+    units = np.cumsum([0, *(1 + (ord(letter) > 0xFFFF) for letter in encoding.text)])
+    return [
+        {"text": text, "special": special, "word": word, "start": int(units[start]), "end": int(units[end])}
+        for text, special, word, (start, end) in zip(
+            pieces(encoding), encoding.special, encoding.words, encoding.spans, strict=True
+        )
+    ]
+
+
+def _layer_entry(layer: LayerMap) -> dict[str, Any]:
+    rows = _spread(layer.rows, max(8, min(64, (1 << 20) // layer.cols)))
+    heads = range(len(layer.heads))
+    sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])
+    seen = sums > 0  # a row with nothing to look at sums to 0; with sinks a row sums to less
+    ahead = [0, layer.rows // 2]
+    causal = layer.rows > 1 and all(
+        not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in ahead
+    )
+    return {
+        "name": layer.name,
+        "heads": len(layer.heads),
+        "kv_heads": layer.kv_heads,
+        "rows": layer.rows,
+        "cols": layer.cols,
+        "causal": causal,
+        "row_sum_error": float(np.abs(sums[seen] - 1).max()) if seen.any() else 0.0,
+        "rows_summed": len(rows),
+    }
+
+
+def _ways_of(run: Run) -> tuple[str, ...]:
+    """Return the ways in which the maps of a run can be looked at."""
+    ways = ["raw"]
+    if run.length <= LONGEST and len(run.layers) > 1 and len(run.layers) * run.length**2 * 4 <= _CACHE:
+        ways.append("rollout")
+    if run.length <= LONGEST and run.model is not None and run.layers[0].step("v") in run.trace:
+        ways.append("norms")
+    return tuple(ways)
+
+
+def _rotates(run: Run) -> bool:
+    """Tell whether the model turns queries and keys by their positions."""
+    return getattr(getattr(run.model, "config", None), "rope", None) is not None
+
+
+def _moves(run: Run) -> bool:
+    return len(stages_of(run.trace)) > 1 and run.length <= MOST_TOKENS
+
+
+def _fits(run: Run, other: Run, stages: Sequence[str]) -> bool:
+    return stages_of(other.trace) == list(stages) and all(
+        run.trace[name].shape[-1] == other.trace[name].shape[-1] for name in stages[:1]
+    )
+
+
+def _sampled(length: int) -> np.ndarray:
+    """Return all rows of a text, of a long one some."""
+    return np.arange(length) if length <= LONGEST else _spread(length, _SAMPLED)
+
+
+def _spread(length: int, count: int) -> np.ndarray:
+    """Return at most `count` rows, evenly spread."""
+    return np.arange(min(count, length)) * length // min(count, length)
+
+
+def _worth_seeing(run: Run) -> tuple[int, int]:
+    """Return the layer and head that gives least to the first token and to special ones, where most can be seen."""
+    special = np.zeros(run.length, dtype=bool)
+    special[0] = True
+    if run.encoding is not None:
+        special |= np.array(run.encoding.special, dtype=bool)
+    if special.all():
+        return len(run.layers) - 1, 0
+    rows = np.flatnonzero(~special)[:64]
+    upper = len(run.layers) // 2  # below that, heads look at places more than at words
+    shares = [
+        (float(layer.tile(head, rows, np.flatnonzero(special)).sum(axis=-1).mean()), number, head)
+        for number, layer in enumerate(run.layers)
+        if number >= upper
+        for head in range(len(layer.heads))
+    ]
+    return min(shares)[1:]
+
+
+def _heads_of(run: Run, ablate: Any) -> list[tuple[int, int]]:
+    try:
+        chosen = sorted({(int(layer), int(head)) for layer, head in ablate})
+    except (TypeError, ValueError):
+        raise RegardError(f"heads are switched off by (layer, head), got {ablate!r}") from None
+    if not chosen:
+        raise RegardError("no head is named that is to be switched off")
+    for layer, head in chosen:
+        _check_number("layer", layer, len(run.layers))
+        _check_number("head", head, len(run.layers[layer].heads))
+    return chosen
+
+
+def _without(heads: Sequence[int]) -> Edit:
+    def edit(context: np.ndarray) -> np.ndarray:  # ... H T Dv
+        context[..., heads, :, :] = 0
+        return context
+
+    return edit
+
+
+def _changes(before: Any, after: Any, run: Run) -> dict[str, Any]:
+    """Return what an edit changes: the cosine of each token's vectors, and what a language model expects next."""
+    one, other = (np.asarray(x.hidden[0], np.float64) for x in (before, after))
+    norm = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+    cosines = (one * other).sum(axis=-1) / np.where(norm == 0, 1.0, norm)
+    return {"cosines": [round(float(x), 6) for x in cosines.clip(-1, 1)], "next": _next(before, after, run)}
+
+
+def _next(before: Any, after: Any, run: Run) -> list[dict[str, Any]] | None:
+    if before.head is None:
+        return None
+    logits = [np.asarray(x.head(x.hidden[:, -1:])[0, -1], np.float64) for x in (before, after)]
+    one, other = (np.exp(x - x.max()) / np.exp(x - x.max()).sum() for x in logits)
+    order = np.argsort(-np.abs(other - one), kind="stable")[:10]
+    spelled = [run.model.tokenizer.from_ids([int(i)]) for i in order]
+    return [
+        {"token": (pieces(token) or ("",))[0], "before": float(one[i]), "after": float(other[i])}
+        for i, token in zip(order, spelled, strict=True)
+    ]
+
+
+def _cells_of(asked: np.ndarray, length: int, count: int) -> np.ndarray:
+    """Return the cells, of `count` over `length`, that each stretch between two edges touches: first, and behind."""
+    known = edges(0, length, count)
+    first = np.searchsorted(known, asked[:-1], side="right") - 1
+    last = np.searchsorted(known, asked[1:], side="left")
+    return np.stack([first, last], axis=1)
+
+
+def _of_base(base: np.ndarray, row_cells: np.ndarray, col_cells: np.ndarray, pool: Pool) -> np.ndarray:
+    """Return cells made of those of an overview; the mean is that of the cells, which are equal but for one token."""
+    strips = np.stack([_joined(base[a:b], pool, 0) for a, b in row_cells])
+    return np.stack([_joined(strips[:, a:b], pool, 1) for a, b in col_cells], axis=1)
+
+
+def _joined(part: np.ndarray, pool: Pool, axis: int) -> np.ndarray:
+    return np.asarray(part.max(axis=axis) if pool == "max" else part.mean(axis=axis, dtype=np.float64))
+
+
+def _check_number(kind: str, number: object, count: int) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < count:
+        raise RegardError(f"there is no {kind} {number!r}: choose from 0 to {count - 1}")
+
+
+def _check_span(what: str, start: int, stop: int, cells: int, length: int) -> None:
+    if not 0 <= start < stop <= length:
+        raise RegardError(f"{what} {start} to {stop} are no part of the {length} that there are")
+    if not 1 <= cells <= min(stop - start, _LARGEST_ANSWER):
+        raise RegardError(
+            f"{what} {start} to {stop} are shown in 1 to {min(stop - start, _LARGEST_ANSWER)} cells, not {cells}"
+        )
+
+
+def _float32(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array, dtype=np.float32)

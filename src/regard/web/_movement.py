@@ -1,0 +1,69 @@
+"""Where tokens stand among each other, from their embeddings to the last layer: every stage on one plane."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from regard.trace import Trace
+
+MOST_TOKENS = 4096
+"""Of longer texts no movement is shown: the vectors of all stages are taken together."""
+
+
+def stages_of(trace: Trace) -> list[str]:
+    """Return the names of the vectors of each token, ``B T E``, from its embedding up."""
+    first = [name for name in ("embeddings", "token_embeddings") if name in trace][:1]
+    encoder = any(name.startswith("encoder.") for name in trace.names())
+    block = re.compile(rf"{re.escape('encoder.') if encoder else ''}blocks\.\d+\.output")
+    return [*first, *(name for name in trace.names() if block.fullmatch(name))]
+
+
+def movements(traces: Sequence[tuple[Trace, int, int]], stages: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the points of each of some runs on one plane, that of most variance of all stages of all runs.
+
+    From layer to layer vectors move together and grow longer, which would hide everything else; so each stage is
+    centred on its own mean and scaled to a root mean square distance of 1 from it, over all runs together.
+
+    Parameters
+    ----------
+    traces : sequence of (Trace, batch entry, number of tokens)
+    stages : sequence of str
+        Names that all of them have.
+
+    References
+    ----------
+    Principal components: Pearson (1901), "On lines and planes of closest fit to systems of points in space".
+    """
+    clouds = []
+    for name in stages:
+        cloud = np.concatenate([_vectors(trace, name, batch)[:length] for trace, batch, length in traces])
+        cloud = cloud - cloud.mean(axis=0)
+        spread = np.sqrt((cloud**2).sum(axis=1).mean())
+        clouds.append(cloud / (spread or 1.0))
+    width = clouds[0].shape[1]
+    spread_of_all = sum((cloud.T @ cloud for cloud in clouds), np.zeros((width, width)))
+    variance, components = np.linalg.eigh(spread_of_all)
+    axes = components[:, ::-1][:, :2]
+    axes = axes * np.where(np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0) < 0, -1.0, 1.0)
+    total = variance.sum()
+    explained = (variance[::-1][:2] / total if total > 0 else np.zeros(2)).clip(0)
+    places = [np.round(cloud @ axes, 4) for cloud in clouds]  # T 2 each, of all runs
+    bounds = np.cumsum([0, *(length for *_, length in traces)])
+    return [
+        {
+            "explained": [float(x) for x in explained],
+            "stages": list(stages),
+            "points": [place[a:b].tolist() for place in places],
+        }
+        for a, b in pairwise(bounds)
+    ]
+
+
+def _vectors(trace: Trace, name: str, batch: int) -> np.ndarray:
+    value = trace[name]
+    return np.asarray(value[batch] if trace.axes(name).startswith("B ") else value, dtype=np.float64)

@@ -1,0 +1,205 @@
+"""One file that holds the page and everything it shows, and works without a server and without a network.
+
+The manifest stands in ``<script type="application/json" id="regard-manifest">``, and has in ``data`` where each blob is
+in ``<script type="text/plain" id="regard-data">``: ``name: [first character, characters, bytes]``, the bytes being
+those of the blob when it is inflated. `regard.web._codec` says how blobs are written. Their names, where numbers count
+from 0:
+
+* ``heads/RUN``, ``movement/RUN``: JSON, as `Exploration` answers
+* ``thumbnails/RUN``: bytes, ``L H t t``
+* ``weights/RUN/LAYER/HEAD``, ``rollout/RUN/LAYER``: packed weights, ``T S``
+* ``norms/RUN/LAYER``: float32, ``H S``, what the weights of a column are multiplied by
+* ``vectors/RUN/LAYER/HEAD``: float32, q ``T D``, k ``S D``, v ``S Dv``, lse ``T``, one after the other; under the
+  same name in ``steps`` of the manifest stand its ``sizes: [D, Dv]``, ``scale``, ``softcap``, ``kv_head``,
+  ``causal`` and ``rotated``. The page computes a cell's steps from these. Heads with a bias, or with too many numbers, have none.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard._files import write_whole
+from regard.web._bundle import bundled, static
+from regard.web._codec import MOST_DIGITS, json_bytes, packed, to_text
+from regard.web._exploration import Exploration
+
+_SMALL = 144 * 128**2  # weights that a small page holds
+_LIMITS = (2_000_000, 16_000_000)  # bytes of a small page, and of any
+_FEWEST_DIGITS = 2
+_STEPS = 500_000  # bytes of queries, keys and values
+
+_STYLE = re.compile(r'<link rel="stylesheet" href="[^"]*?([\w.-]+\.css)"\s*/?>')
+_SCRIPT = re.compile(r'<script type="module" src="[^"]*?([\w.-]+\.js)"></script>')
+
+
+def write_page(exploration: Exploration, path: str | os.PathLike[str]) -> None:
+    """Write the page with its data as one HTML file, which appears whole or not at all.
+
+    Raises
+    ------
+    RegardError
+        The file cannot be written; or the text is too long for one.
+    """
+    page = whole_page(exploration)
+    with write_whole(path) as file:
+        file.write(page)
+
+
+def whole_page(exploration: Exploration) -> bytes:
+    """Return the page with its data as one HTML file.
+
+    Weights are rounded to as many decimals as fit, 4 at most and 2 at least: the page shows no digit that is not exact.
+
+    Raises
+    ------
+    RegardError
+        The text is too long for a file of 16 MB.
+    """
+    runs = range(len(exploration.runs))
+    weights = sum(layer.rows * layer.cols * len(layer.heads) for run in exploration.runs for layer in run.layers)
+    limit = _LIMITS[weights > _SMALL]
+    before, between, after = _skeleton()
+    if weights > 512 * _LIMITS[1]:  # not even zeros would fit
+        raise _too_long(exploration)
+    rest = [blob for run in runs for blob in _beside_weights(exploration, run)]
+    steps, described = _steps(exploration)
+    manifest = {**exploration.manifest(), "can": {"edit": False, "tiles": False, "exact": False}, "steps": described}
+    fixed = (
+        len(before + between + after)
+        + len(json_bytes(manifest))
+        + sum(len(text) + 80 for _, text, _ in [*rest, *steps])
+    )
+    fixed += 80 * sum(len(run.layers) * len(run.layers[0].heads) for run in exploration.runs)
+    for digits in range(MOST_DIGITS, _FEWEST_DIGITS - 1, -1):
+        maps = _maps(exploration, digits, limit - fixed)
+        if maps is not None:
+            break
+    else:
+        raise _too_long(exploration)
+    index, texts, at = {}, [], 0
+    for name, text, size in [*rest, *maps, *steps]:
+        index[name] = [at, len(text), size]
+        texts.append(text)
+        at += len(text)
+    manifest = {**manifest, "digits": digits, "data": index}
+    # In JSON a < is only ever in a string, where it may be escaped.
+    inert = json_bytes(manifest).replace(b"<", b"\\u003c")
+    return b"".join([before, inert, between, *texts, after])
+
+
+def _skeleton() -> tuple[bytes, bytes, bytes]:
+    """Return the page with its style and script in place and a policy that allows these alone.
+
+    In three parts: the manifest goes between the first and the second, the data between the second and the last.
+    """
+    page = static("index.html")
+    style, script = _STYLE.search(page), _SCRIPT.search(page)
+    if style is None or script is None:
+        raise RegardError('index.html needs one <link rel="stylesheet"> and one <script type="module">')
+    css, code = static(style[1]), bundled(script[1])
+    for text, tag in ((css, "</style"), (code, "</script"), (code, "<!--")):
+        if tag in text.lower():
+            raise RegardError(f"the page's own files hold {tag}, which would end them")
+    policy = "; ".join([
+        "default-src 'none'", f"script-src '{_hash(code)}'", f"style-src '{_hash(css)}'", "img-src data: blob:",
+        "connect-src 'none'", "base-uri 'none'", "form-action 'none'",
+    ])  # fmt: skip
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
+    page = page.replace(style[0], f"<style>{css}</style>", 1)
+    page = re.sub(r"(<meta charset=[^>]*>)", lambda found: f"{found[1]}\n{meta}", page, count=1)
+    before, after = page.split(script[0])
+    between = '</script>\n<script type="text/plain" id="regard-data">'
+    before += '<script type="application/json" id="regard-manifest">'
+    after = f'</script>\n<script type="module">{code}</script>{after}'
+    return before.encode("utf-8"), between.encode("utf-8"), after.encode("utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+Blob = tuple[str, bytes, int]
+
+
+def _blob(name: str, content: bytes) -> Blob:
+    return name, to_text(content), len(content)
+
+
+def _beside_weights(exploration: Exploration, run: int) -> Iterator[Blob]:
+    its = exploration.runs[run]
+    yield _blob(f"heads/{run}", json_bytes(exploration.heads(run)))
+    yield _blob(f"thumbnails/{run}", exploration.thumbnails(run)[1])
+    ways = {way["key"] for way in exploration.manifest()["ways"]}
+    if exploration.moves(run):
+        yield _blob(f"movement/{run}", json_bytes(exploration.movement(run)))
+    if "norms" in ways:
+        for layer in range(len(its.layers)):
+            yield _blob(f"norms/{run}/{layer}", exploration.values_of(run, layer).astype("<f4").tobytes())
+
+
+def _maps(exploration: Exploration, digits: int, room: int) -> list[Blob] | None:
+    """Return all maps with so many digits; None where there is no room for them."""
+    found, used = [], 0
+    for name, weights in _each_map(exploration):
+        found.append(_blob(name, packed(weights, digits)))
+        used += len(found[-1][1])
+        if used > room:
+            return None
+    return found
+
+
+def _each_map(exploration: Exploration) -> Iterator[tuple[str, np.ndarray]]:
+    rolled = any(way["key"] == "rollout" for way in exploration.manifest()["ways"])
+    for run, its in enumerate(exploration.runs):
+        for number, layer in enumerate(its.layers):
+            for head in range(len(layer.heads)):
+                yield f"weights/{run}/{number}/{head}", layer.tile(head, None, None)
+            if rolled:
+                t, s = layer.rows, layer.cols
+                rolled_out = exploration.tile(
+                    run, number, 0, way="rollout", row0=0, row1=t, col0=0, col1=s, rows=t, cols=s
+                )
+                yield f"rollout/{run}/{number}", rolled_out
+
+
+def _steps(exploration: Exploration) -> tuple[list[Blob], dict[str, Any]]:
+    """Return what cells are computed from, of as many heads as there is room for: all, a layer's, or one's."""
+    opening = exploration.opening
+    every = [
+        (run, layer, head)
+        for run, its in enumerate(exploration.runs)
+        for layer in range(len(its.layers))
+        for head in range(len(its.layers[layer].heads))
+    ]
+    for chosen in (every, [at for at in every if at[1] == opening[0]], [at for at in every if at[1:] == opening]):
+        blobs, described, used = [], {}, 0
+        for run, layer, head in chosen:
+            vectors = exploration.vectors(run, layer, head)
+            if vectors is None:
+                continue
+            content, fields = vectors
+            blobs.append(_blob(f"vectors/{run}/{layer}/{head}", content))
+            described[blobs[-1][0]] = fields
+            used += len(blobs[-1][1])
+            if used > _STEPS:
+                break
+        else:
+            return blobs, described
+    return [], {}
+
+
+def _too_long(exploration: Exploration) -> RegardError:
+    lengths = " and ".join(str(run.length) for run in exploration.runs)
+    return RegardError(
+        f"a text of {lengths} tokens has more weights than a file of {_LIMITS[1] // 1_000_000} MB holds: explore it "
+        f"with the server (without --html), or give a shorter one"
+    )

@@ -1,0 +1,81 @@
+"""The questions of a page as names with parameters, whichever way they come: by HTTP or by a notebook's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard.web._exploration import Exploration
+from regard.web._maps import Check
+
+Answer: TypeAlias = "dict[str, Any] | bytes"
+
+
+_WORDS = ("way", "pool")
+
+
+def answer(exploration: Exploration, method: str, given: Mapping[str, Any], check: Check = lambda: None) -> Answer:
+    """Return the answer to one question: plain data, or bytes (little-endian float32; of thumbnails, bytes).
+
+    Raises
+    ------
+    RegardError
+        There is no such question, or its parameters are none that it takes.
+    """
+    if method not in _QUESTIONS:
+        raise RegardError(f"there is no question {method!r}; there are {', '.join(_QUESTIONS)}")
+    ask, names = _QUESTIONS[method]
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise RegardError(f"{method} takes {', '.join(names) or 'nothing'}; not {', '.join(unknown)}")
+    found = ask(exploration, {name: _value(name, value) for name, value in given.items()}, check)
+    return found.astype("<f4", copy=False).tobytes() if isinstance(found, np.ndarray) else found
+
+
+def _value(name: str, value: Any) -> Any:
+    """Return a parameter as what it is, also where it came as text in an address."""
+    if name == "ablate":
+        return value
+    if name in _WORDS:
+        return str(value)
+    if name == "head" and value == "mean":
+        return "mean"
+    try:
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12:
+            return int(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    except ValueError:
+        pass
+    raise RegardError(f"{name} is a whole number, not {str(value)[:40]!r}")
+
+
+def _thumbnails(exploration: Exploration, given: dict[str, Any], check: Check) -> bytes:
+    return exploration.thumbnails(**_of(given, "run"), check=check)[1]
+
+
+def _of(given: dict[str, Any], *needed: str) -> dict[str, Any]:
+    if missing := [name for name in needed if name not in given]:
+        raise RegardError(f"{', '.join(missing)} is missing")
+    return given
+
+
+_MAP = ("run", "layer", "head")
+_PART = ("row0", "row1", "col0", "col1", "rows", "cols")
+_QUESTIONS: dict[str, tuple[Callable[[Exploration, dict[str, Any], Check], Any], tuple[str, ...]]] = {
+    "manifest": (lambda x, _, __: x.manifest(), ()),
+    "heads": (lambda x, given, check: x.heads(**_of(given, "run"), check=check), ("run",)),
+    "thumbnails": (_thumbnails, ("run",)),
+    "tile": (
+        lambda x, given, check: x.tile(**_of(given, *_MAP, *_PART), check=check),
+        (*_MAP, *_PART, "way", "pool"),
+    ),
+    "row": (lambda x, given, _: x.row(**_of(given, *_MAP, "i")), (*_MAP, "i", "way")),
+    "column": (lambda x, given, _: x.column(**_of(given, *_MAP, "j")), (*_MAP, "j", "way")),
+    "cell": (lambda x, given, _: x.cell(**_of(given, *_MAP, "i", "j")), (*_MAP, "i", "j")),
+    "movement": (lambda x, given, _: x.movement(**_of(given, "run")), ("run",)),
+    "edit": (lambda x, given, _: x.edit(**_of(given, "ablate")), ("ablate", "run")),
+}

@@ -1,0 +1,242 @@
+"""The page and its questions over HTTP, for one person on one machine.
+
+It listens on loopback alone. Nothing is answered without the token in the path, nor to a browser that came here by
+another name than that of this machine (DNS rebinding); what is answered may be shown in no other page.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl
+
+import anyio
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from regard._errors import RegardError
+from regard.web._bundle import static, static_names
+from regard.web._codec import json_bytes
+from regard.web._exploration import Exploration
+from regard.web._questions import answer
+
+PORT = 8765
+_PORTS = 100  # how many are tried
+_AT_ONCE = 2  # questions that are worked on at the same time; the others wait, and may be given up meanwhile
+_LARGEST_EDIT = 100_000  # bytes of a request
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class GivenUp(Exception):
+    """Nobody waits for the answer any more."""
+
+
+def application(exploration: Exploration, token: str) -> Starlette:
+    """Return the page and its questions as an ASGI application, everything under ``/TOKEN/``."""
+    limiter = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def page(request: Request) -> Response:
+        return _checked(request, token) or _file("index.html")
+
+    async def file(request: Request) -> Response:
+        return _checked(request, token) or _file(request.path_params["name"])
+
+    async def api(request: Request) -> Response:
+        method = request.path_params["method"]
+        if refused := _checked(request, token):
+            return refused
+        if (method == "edit") != (request.method == "POST"):
+            return _response(405, b"", "text/plain", {"Allow": "POST" if method == "edit" else "GET"})
+        try:
+            given = await _parameters(request)
+            found = await _worked_out(request, limiter, lambda check: answer(exploration, method, given, check))
+        except RegardError as error:
+            return _response(400, json_bytes({"error": str(error)}), "application/json")
+        except MemoryError:
+            return _response(400, json_bytes({"error": "not enough memory for that"}), "application/json")
+        except GivenUp:
+            return _response(499, b"", "text/plain")
+        if isinstance(found, bytes):
+            return _response(200, found, "application/octet-stream")
+        return _response(200, json_bytes(found), "application/json")
+
+    return Starlette(
+        routes=[
+            Route("/{token}/", page, methods=["GET"]),
+            Route("/{token}/static/{name}", file, methods=["GET"]),
+            Route("/{token}/api/{method}", api, methods=["GET", "POST"]),
+        ],
+        exception_handlers={404: _no_page, 405: _no_method},
+    )
+
+
+def serve(
+    exploration: Exploration,
+    *,
+    port: int | None = None,
+    browser: bool = True,
+    tell: Callable[[str], None] = print,
+) -> None:
+    """Serve the page until Ctrl-C, and open it in the browser.
+
+    Parameters
+    ----------
+    port : int, optional
+        From which on a free one is looked for; 8765 by default, 0 takes any.
+    browser : bool
+    tell : function
+        Is told the address, and where there is no browser, that.
+    """
+    import uvicorn
+
+    listening = listen(PORT if port is None else port)
+    token = secrets.token_urlsafe(24)
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
+    config = uvicorn.Config(
+        application(exploration, token),
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    tell(f"{address}\nCtrl-C ends it")
+    if browser:
+        threading.Thread(target=_show, args=(address, tell), daemon=True).start()
+    with listening, suppress(KeyboardInterrupt):
+        server.run(sockets=[listening])
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens on loopback, on `port` or the next that is free.
+
+    Raises
+    ------
+    RegardError
+        There is no such port, or none is free.
+    """
+    if not 0 <= port <= 65535:
+        raise RegardError(f"a port is a number from 0 to 65535, not {port}")
+    for candidate in range(port, min(port + _PORTS, 65536)):
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listening.bind(("127.0.0.1", candidate))
+            listening.listen()
+        except OSError:
+            listening.close()
+        else:
+            return listening
+    raise RegardError(f"none of the ports from {port} on is free: give another, --port N, or 0 for any")
+
+
+def _show(address: str, tell: Callable[[str], None]) -> None:
+    try:
+        found = webbrowser.get()
+        in_terminal = type(found) is webbrowser.GenericBrowser  # lynx and the like, which knows no modules
+        shown = not in_terminal and found.open(address)
+    except (webbrowser.Error, OSError):
+        shown = False
+    if not shown:
+        tell("no browser was found here: open the address above in one on this machine")
+
+
+def _checked(request: Request, token: str) -> Response | None:
+    """Return the refusal of a request that may not ask; None for one that may."""
+    host, _, _ = request.headers.get("host", "").rpartition(":")
+    host = host or request.headers.get("host", "")
+    if host not in _HOSTS:
+        return _response(421, b"this page is at 127.0.0.1", "text/plain")
+    given = request.path_params["token"].encode("utf-8", "surrogatepass")
+    if not secrets.compare_digest(given, token.encode("ascii")):
+        return _response(404, b"there is no such page: use the address that regard printed", "text/plain")
+    origin = request.headers.get("origin")
+    if origin is not None and origin != f"http://{request.headers['host']}":
+        return _response(403, b"another page may not ask", "text/plain")
+    return None
+
+
+async def _parameters(request: Request) -> dict[str, Any]:
+    if request.method == "GET":
+        return dict(parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=32))
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _LARGEST_EDIT:
+            raise RegardError("the request is too large")
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RegardError(f"the request is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise RegardError("the request is an object with parameters")
+    return given
+
+
+async def _worked_out(request: Request, limiter: anyio.CapacityLimiter, work: Callable[..., Any]) -> Any:
+    """Return what `work` returns, in a thread; it is told to leave off when the page that asked goes away."""
+    gone = threading.Event()
+
+    def check() -> None:
+        if gone.is_set():
+            raise GivenUp
+
+    def start() -> Any:
+        check()
+        return work(check)
+
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            while not await request.is_disconnected():
+                await anyio.sleep(0.05)
+            gone.set()
+
+        if request.method == "GET":
+            group.start_soon(watch)
+        try:
+            return await anyio.to_thread.run_sync(start, limiter=limiter)
+        finally:
+            group.cancel_scope.cancel()
+
+
+def _file(name: str) -> Response:
+    if name not in static_names():
+        return _response(404, b"there is no such file", "text/plain")
+    ending = name[name.rfind(".") :]
+    return _response(200, static(name).encode("utf-8"), _TYPES.get(ending, "text/plain"))
+
+
+def _response(status: int, body: bytes, media: str, headers: dict[str, str] | None = None) -> Response:
+    kind = media if media == "application/octet-stream" else f"{media}; charset=utf-8"
+    return Response(body, status, {**_HEADERS, **(headers or {}), "Content-Type": kind})
+
+
+async def _no_page(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return _response(404, b"there is no such page: use the address that regard printed", "text/plain")
+
+
+async def _no_method(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return _response(405, b"", "text/plain")

@@ -1,0 +1,73 @@
+"""What a map may show beside the weights of a head: where vectors come from, and what is handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from regard._errors import RegardError
+from regard.nn import parameters
+from regard.trace import Trace
+from regard.web._maps import Check, LayerMap
+
+LONGEST = 2048
+"""Of longer texts no map is held whole: they are looked at raw, and measured from some of their rows."""
+
+WAYS = (
+    {
+        "key": "raw",
+        "title": "Weights",
+        "says": "How the token of a row shares out its attention among the columns: each row sums to 1.",
+        "not": "A weight does not say how much is handed over: a token that gets much may have little to give.",
+        "source": "Vaswani et al. 2017, arXiv:1706.03762",
+    },
+    {
+        "key": "rollout",
+        "title": "Rollout",
+        "says": "How much of a token's vector after this layer comes from each token of the text, if every layer only "
+        "mixed vectors: the mean of its heads and what stays, in equal parts.",
+        "not": "It knows no values, no feed-forward layers and no signs, and is the same for all heads of a layer.",
+        "source": "Abnar and Zuidema 2020, arXiv:2005.00928",
+    },
+    {
+        "key": "norms",
+        "title": "Weights × values",
+        "says": "How long the vector is that a column hands to a row: ‖weight · v · W_O‖.",
+        "not": "Long vectors of several heads may cancel, and a row does not sum to 1.",
+        "source": "Kobayashi et al. 2020, arXiv:2004.10102",
+    },
+)
+
+
+def rollouts(layers: Sequence[LayerMap], check: Check) -> np.ndarray:
+    """Return rollout up to each layer, ``L T T``: Â of that layer · … · Â of the first, with Â = (mean + I) / 2."""
+    reached, found = np.eye(layers[0].rows), []
+    for layer in layers:
+        check()
+        mixed = np.eye(layer.rows) * len(layer.heads)
+        for head in range(len(layer.heads)):
+            mixed += layer.tile(head, None, None)
+        reached = mixed / mixed.sum(axis=-1, keepdims=True) @ reached
+        found.append(reached.astype(np.float32))
+    return np.stack(found)
+
+
+def norms(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
+    """Return ‖v W_O‖ of each token in each head, ``H S``."""
+    named = layer.step("o_proj.weight")
+    projection = parameters(model).get(named)
+    if projection is None:
+        raise RegardError(f"the model has no {named}: without an output projection the values are what is handed over")
+    v = trace[layer.step("v")]
+    v = (v[batch] if v.ndim == 4 else v)[:, : layer.cols].astype(np.float64)  # G S Dv
+    split = projection.astype(np.float64).reshape(len(layer.heads), v.shape[-1], -1)  # H Dv E
+    return np.stack([np.linalg.norm(v[layer.kv_head(head)] @ split[head], axis=-1) for head in range(len(layer.heads))])
+
+
+def heads_together(layer: LayerMap, head: int | str, lengths: np.ndarray) -> np.ndarray:
+    """Return a head's weights, each times the length of what its column hands on; "mean" is over heads."""
+    heads = range(len(layer.heads)) if head == "mean" else [int(head)]
+    total = sum(layer.tile(each, None, None) * lengths[each] for each in heads)
+    return np.asarray(total / len(heads), dtype=np.float32)

@@ -1,0 +1,58 @@
+"""The page in a notebook: the same questions and answers as messages between Python and the browser.
+
+The page sends ``{id, method, params}``; the answer is ``{id, result}``, with the bytes of a binary one as its buffer
+and null in ``result``, or ``{id, error}``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard._errors import RegardError
+from regard.web._bundle import bundled, static
+from regard.web._exploration import Exploration
+from regard.web._questions import answer
+
+
+def make_widget(exploration: Exploration) -> Any:
+    """Return a widget that shows an exploration.
+
+    Raises
+    ------
+    RegardError
+        anywidget is not installed.
+    """
+    try:
+        from anywidget import AnyWidget
+    except ImportError:
+        raise RegardError(
+            "a notebook needs anywidget: pip install 'regard[notebook]'; in a script regard.explore opens the browser"
+        ) from None
+    page = {"_esm": f"{bundled('widget.js')}export default {{ render: $entry.render }};\n", "_css": static("style.css")}
+    shown = type("Explorer", (AnyWidget,), page)()
+
+    def heard(_: Any, message: Any, __: Any) -> None:
+        if not (isinstance(message, dict) and message.get("method") == "cancel"):  # what is asked is answered already
+            shown.send(*reply(exploration, message))
+
+    shown.on_msg(heard)
+    return shown
+
+
+def reply(exploration: Exploration, message: Any) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the answer to a message of the page, and its buffers."""
+    if not isinstance(message, dict):
+        return {"id": None, "error": "a message is an object with id, method and params"}, []
+    number = message.get("id")
+    try:
+        params = message.get("params") or {}
+        if not isinstance(params, dict):
+            raise RegardError("params is an object")
+        found = answer(exploration, str(message.get("method")), params)
+    except RegardError as error:
+        return {"id": number, "error": str(error)}, []
+    except MemoryError:
+        return {"id": number, "error": "not enough memory for that"}, []
+    return (
+        ({"id": number, "result": None}, [found]) if isinstance(found, bytes) else ({"id": number, "result": found}, [])
+    )

@@ -1,0 +1,4 @@
+/** @param {{ el: HTMLElement }} host */
+export function render({ el }) {
+  el.textContent = "regard";
+}

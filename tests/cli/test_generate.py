@@ -1,0 +1,149 @@
+"""``regard generate``: what is printed as it comes, what is kept, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+import regard
+import tiny_decoder
+from regard import Trace
+from regard.cli import main
+from regard.models._generation import Sampling
+
+PROMPT = ["generate", "The cat"]
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return str(tiny_decoder.write(tmp_path / "tiny"))
+
+
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs a command and returns its status, output and errors."""
+
+    def run(*argv):
+        status = main(list(argv))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("typed", "options"),
+    [
+        ("", {}),
+        (
+            "--temperature 0.9 --top-k 40 --top-p 0.8 --seed 6",
+            {"temperature": 0.9, "top_k": 40, "top_p": 0.8, "seed": 6},
+        ),
+        ("--stop X --stop [", {"stop": ["X", "["]}),
+    ],
+)
+def test_the_text_of_the_python_interface(run, tiny, typed, options):
+    expected = regard.load(tiny).generate("The cat", max_new_tokens=20, **options).text
+    assert run(*PROMPT, "--model", tiny, "--max-new-tokens", "20", *typed.split()) == (0, f"{expected}\n", "")
+
+
+def test_each_piece_is_printed_when_it_is_there(tiny, monkeypatch):
+    seen = []
+
+    class Output:
+        def write(self, text):
+            seen.append(text)
+
+        def flush(self):
+            seen.append(None)
+
+        def isatty(self):
+            return False
+
+    monkeypatch.setattr(sys, "stdout", Output())
+    assert main([*PROMPT, "--model", tiny, "--max-new-tokens", "9"]) == 0
+    pieces = [*regard.load(tiny).stream("The cat", max_new_tokens=9), "\n"]
+    assert [text for text in seen if text] == pieces
+    assert seen.count(None) == len(pieces)
+
+
+def test_what_is_kept_is_the_map_of_the_whole_text(run, tiny, tmp_path):
+    run(*PROMPT, "--model", tiny, "--max-new-tokens", "9", "--save", str(tmp_path / "t"))
+    model, trace = regard.load(tiny), Trace.load(tmp_path / "t")
+    done = model.generate("The cat", max_new_tokens=9)
+    whole = Trace()
+    model(np.array(done.encoding.ids), trace=whole)
+    assert trace.encodings == (done.encoding,)
+    np.testing.assert_allclose(trace["blocks.1.attn.weights"], whole["blocks.1.attn.weights"], rtol=0, atol=1e-6)
+
+
+def test_the_limit_of_the_model_is_told(run, tiny):
+    status, out, err = run(*PROMPT, "--model", tiny)
+    assert (status, err) == (0, f"regard: {tiny} looks at no more than 40 tokens at once\n")
+    assert out == regard.load(tiny).generate("The cat", max_new_tokens=99).text + "\n"
+
+
+def test_a_terminal_gets_signs_for_characters_that_would_do_something(capsys, tiny, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(Sampling, "choose", _script("a\x1b[1m\u202eb\r\n👩\u200d👩 "))
+    assert main([*PROMPT, "--model", tiny, "--max-new-tokens", "23"]) == 0
+    assert capsys.readouterr().out == "a␛[1m⟨U+202E⟩b␍\n👩\u200d👩 \n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_ctrl_c_keeps_what_was_printed(run, tiny, tmp_path, monkeypatch):
+    script = _script("ab")
+
+    def interrupted(*arguments):
+        try:
+            return script(*arguments)
+        except StopIteration:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Sampling, "choose", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        status = run(*PROMPT, "--model", tiny, "--save", str(tmp_path / "t"))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert status == (130, "ab\n", "regard: interrupted\n")
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["--top-k", "3"], "at temperature 0 the likeliest token is taken and top_k would change nothing"),
+        (["--temperature", "-1"], "temperature must be 0 or more, got -1.0"),
+        (["--temperature", "x"], "argument --temperature: invalid float value: 'x'"),
+        (["--max-new-tokens", "0"], "0 is not at least 1"),
+        (["--stop", ""], "stop is a string that is not empty"),
+        (["--save", "no/where"], "cannot write no/where: there is no folder"),
+    ],
+)
+def test_a_mistake_is_one_line(run, tiny, typed, message):
+    status, out, err = run(*PROMPT, "--model", tiny, *typed)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_an_encoder_cannot_go_on(run, write_bert):
+    status, _, err = run(*PROMPT, "--model", str(write_bert()))
+    assert status == 2
+    assert "predicts no token, so it cannot go on with a text; give a decoder, --model NAME" in err
+
+
+def test_a_decoder_is_looked_at_as_an_encoder_is(run, tiny, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    status, out, err = run("The cat sat", "--model", tiny, "--words")
+    assert (status, err) == (0, "")
+    assert "2 layers × 6 heads · 11 tokens" in out
+
+
+def _script(text):
+    ids = iter(tiny_decoder.tokenizer()(text).ids)
+    return lambda *_: next(ids)

@@ -1,0 +1,95 @@
+"""Whether regard computes what transformers computed: of a case that `make_golden` wrote, all that it expects.
+
+``python tests/golden.py`` prints for each family how far the farthest number is off, as `docs/models.md` has it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import regard
+from regard import Trace
+from regard._safetensors import SafetensorsFile
+
+FOLDER = Path(__file__).parent / "models" / "golden"
+KEPT = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/expected.safetensors"))
+
+
+def check(folder: Path, *, dtype: type, tolerance: float) -> None:
+    """Run the model in `folder` on the batch that is kept there and compare every number that belongs to a text."""
+    model, texts, expected, ours = _run(folder, dtype)
+    assert ours["hidden"].dtype == dtype
+    assert {name for name in ours if name.endswith(".weights")} <= expected.keys()
+    for name, rows in _pairs(expected, ours):
+        np.testing.assert_allclose(*rows, rtol=0, atol=tolerance, err_msg=name)
+    if "greedy" in expected:
+        np.testing.assert_array_equal(continued(model, texts[0].ids, len(expected["greedy"])), expected["greedy"])
+
+
+def deviations(folder: Path, dtype: type) -> dict[str, float]:
+    """Return how far the farthest number is from what is expected, of ``hidden``, ``logits`` and all weights."""
+    _, _, expected, ours = _run(folder, dtype)
+    found: dict[str, float] = {}
+    for name, (values, wanted) in _pairs(expected, ours):
+        kind = "weights" if name.endswith(".weights") else name
+        found[kind] = max(found.get(kind, 0.0), float(np.abs(values - wanted).max()))
+    return found
+
+
+def _run(folder, dtype):
+    """Return the model, the texts, what is expected, and what regard makes of them under the same names."""
+    file = SafetensorsFile(folder / "expected.safetensors")
+    expected = {name: file[name] for name in file}
+    model = regard.load(folder, dtype=dtype)
+    texts = _texts(model, expected["ids"], expected["lengths"])
+    target = {}
+    if "target_ids" in expected:
+        target["target"] = _texts(model, expected["target_ids"], expected["target_lengths"])
+    trace = Trace(only="*.weights")
+    output = model(texts, trace=trace, **target)
+    ours = {name: getattr(output, name) for name in ("hidden", "logits", "memory") if name in expected}
+    return model, texts, expected, ours | {name: trace[name] for name in trace.names()}
+
+
+def _pairs(expected, ours):
+    """Yield the numbers of both, text by text: what padding looks at is nobody's concern."""
+    for name, values in expected.items():
+        if name in ("ids", "lengths", "target_ids", "target_lengths", "greedy"):
+            continue
+        of_encoder = "target_lengths" not in expected or name == "memory" or name.startswith("encoder.")
+        for i, length in enumerate(expected["lengths" if of_encoder else "target_lengths"]):
+            rows = (i, ..., slice(length), slice(None))
+            yield name, (ours[name][rows], values[rows])
+
+
+def continued(model, ids, count: int) -> list[int]:
+    """Return the tokens that are likeliest, one after the other, behind `ids`."""
+    new, state = model.begin(np.array([ids]), mask=None, trace=regard.trace.SILENT)
+    found = []
+    for _ in range(count):
+        hidden, state = model.advance(new, state, trace=regard.trace.SILENT)
+        new = model.head(hidden[:, -1:]).argmax(-1)
+        found.append(int(new[0, 0]))
+    return found
+
+
+def _texts(model, ids, lengths):
+    return [model.tokenizer.from_ids(row[:length]) for row, length in zip(ids.tolist(), lengths, strict=True)]
+
+
+if __name__ == "__main__":
+    for family in sorted({case.split("/")[0] for case in KEPT}):
+        worst = {}
+        for dtype in (np.float32, np.float64):
+            for case in KEPT:
+                if case.split("/")[0] == family:
+                    for kind, far in deviations(FOLDER / case, dtype).items():
+                        worst[dtype, kind] = max(worst.get((dtype, kind), 0.0), far)
+        kinds = ("hidden", "logits", "weights")
+        cells = [
+            " · ".join(f"{worst[dtype, kind]:.0e}" if (dtype, kind) in worst else "–" for kind in kinds)
+            for dtype in (np.float32, np.float64)
+        ]
+        print(f"| `{family}` | {cells[0]} | {cells[1]} |")

@@ -1,0 +1,404 @@
+"""Tiny random models that transformers writes, and what it makes of them: the numbers that regard is held against.
+
+``python tests/make_golden.py [family ...]``, in an environment with torch and transformers, writes every case of
+`CASES` to ``tests/models/golden/FAMILY/CASE``: a checkpoint (its weights in float16), a tokenizer, and
+``expected.safetensors``. Ordinary tests compare those with regard (`golden.check`); the parity tests do it with
+fresh ones. To add a family is to add a row to `CASES`.
+
+``expected.safetensors`` holds, in float64,
+
+- ``ids`` and ``lengths``: a batch of texts, padded at the right; for an encoder-decoder also ``target_ids`` and
+  ``target_lengths``, what its decoder reads;
+- ``hidden``, and ``logits`` where there is a head; ``memory``, what the encoder of an encoder-decoder returns;
+- all weights under the names that `regard.Trace` has for them, ``blocks.0.attn.weights``;
+- ``greedy``: what a language model continues the first text with.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+FOLDER = Path(__file__).parent / "models" / "golden"
+LENGTHS = (6, 4)
+TARGET_LENGTHS = (5, 3)
+NEW_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Family:
+    """Which classes of transformers write a family, and the configurations that cover what it reads.
+
+    Parameters
+    ----------
+    config, model : str
+        Names of classes of transformers.
+    sizes : dict
+        What all cases have in common.
+    cases : dict
+        For each name what else is in the configuration. A name of `sizes` may be given another value.
+    """
+
+    config: str
+    model: str
+    sizes: dict[str, Any]
+    cases: dict[str, dict[str, Any]] = field(default_factory=lambda: {"plain": {}})
+
+
+_BERT = {
+    "vocab_size": 23,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 11,
+}
+_BERT_CASES = {
+    "gelu": {},
+    "tanh": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "type_vocab_size": 1, "chunk_size_feed_forward": 2},
+    "silu": {"hidden_act": "silu", "hidden_size": 14, "num_attention_heads": 7, "pad_token_id": 2},
+}
+
+_ROBERTA_CASES = {
+    "gelu": {},
+    "padding": {"pad_token_id": 4, "hidden_act": "relu", "type_vocab_size": 1, "chunk_size_feed_forward": 3},
+    "first": {"pad_token_id": 0, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-5, "num_attention_heads": 2},
+}
+_DISTILBERT = {
+    "vocab_size": 23,
+    "dim": 12,
+    "n_layers": 2,
+    "n_heads": 3,
+    "hidden_dim": 20,
+    "max_position_embeddings": 11,
+}
+_GPT2 = {"vocab_size": 23, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 80, "eos_token_id": 2}
+_GPT2_CASES = {
+    "plain": {},
+    "scaled": {"scale_attn_by_inverse_layer_idx": True, "n_inner": 20, "activation_function": "gelu", "n_layer": 3},
+    "untied": {"scale_attn_weights": False, "tie_word_embeddings": False, "activation_function": "relu"},
+}
+_LLAMA = {
+    "vocab_size": 23,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 80,
+    "head_dim": 4,
+}
+_YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 20}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+_LLAMA_CASES = {
+    "plain": {},
+    "biased": {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu_new", "rms_norm_eps": 1e-5},
+    "tied": {"tie_word_embeddings": True, "num_key_value_heads": 6, "head_dim": None, "hidden_size": 24},
+    "llama3": {"rope_parameters": _LLAMA3, "head_dim": 8, "num_key_value_heads": 1},
+    "linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.5}},
+    "dynamic": {
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 5.0},
+        "max_position_embeddings": 16,
+    },
+    "yarn": {"rope_parameters": _YARN | {"beta_fast": 8.0, "beta_slow": 0.5, "attention_factor": 1.3}, "head_dim": 8},
+    "yarn-mscale": {"rope_parameters": _YARN | {"mscale": 0.7, "mscale_all_dim": 1.2, "truncate": False}},
+}
+_SLIDING = ["full_attention", "sliding_attention", "sliding_attention"]
+_MISTRAL_CASES = {
+    "window": {"sliding_window": 3},
+    "unbounded": {"sliding_window": None, "head_dim": None, "hidden_size": 24},
+    "tied": {"sliding_window": 5, "tie_word_embeddings": True, "num_key_value_heads": 2, "hidden_act": "gelu"},
+}
+_QWEN_CASES = {
+    "plain": {},
+    "windows": {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1, "num_hidden_layers": 3},
+    "types": {
+        "use_sliding_window": True,
+        "sliding_window": 4,
+        "layer_types": _SLIDING[::-1],
+        "num_hidden_layers": 3,
+        "rope_parameters": _YARN,
+        "tie_word_embeddings": True,
+    },
+}
+_GEMMA2_CASES = {
+    "plain": {"sliding_window": 3, "query_pre_attn_scalar": 5},
+    "capped": {
+        "attn_logit_softcapping": 0.7,
+        "final_logit_softcapping": 1.5,
+        "layer_types": _SLIDING,
+        "num_hidden_layers": 3,
+        "sliding_window": 4,
+        "hidden_activation": "silu",
+    },
+    "uncapped": {
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+        "layer_types": ["full_attention", "full_attention"],
+    },
+}
+_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 3}
+_GPT_OSS_CASES = {
+    "plain": {"max_position_embeddings": 131_072},
+    "narrow": {
+        "swiglu_alpha": 1.1,
+        "swiglu_limit": 0.5,
+        "num_experts_per_tok": 1,
+        "attention_bias": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+    },
+    "types": {
+        "layer_types": _SLIDING,
+        "num_hidden_layers": 3,
+        "num_experts_per_tok": 5,
+        "tie_word_embeddings": True,
+        "rope_parameters": _YARN | {"truncate": False},
+    },
+}
+_T5 = {
+    "vocab_size": 23,
+    "d_model": 12,
+    "d_kv": 5,
+    "d_ff": 20,
+    "num_layers": 2,
+    "num_heads": 3,
+}
+_BART = {
+    "vocab_size": 23,
+    "d_model": 12,
+    "max_position_embeddings": NEW_TOKENS,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "encoder_ffn_dim": 20,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 3,
+    "decoder_ffn_dim": 20,
+}
+
+CASES = {
+    "bart": Family(
+        "BartConfig",
+        "BartForConditionalGeneration",
+        _BART,
+        {
+            "tied": {},
+            "scaled": {
+                "scale_embedding": True,
+                "activation_function": "relu",
+                "decoder_attention_heads": 2,
+                "decoder_layers": 1,
+                "decoder_ffn_dim": 7,
+                "decoder_start_token_id": 0,
+            },
+            "untied": {"tie_word_embeddings": False, "activation_function": "swish", "encoder_layers": 1},
+        },
+    ),
+    "bert": Family("BertConfig", "BertModel", _BERT, _BERT_CASES),
+    "distilbert": Family(
+        "DistilBertConfig",
+        "DistilBertModel",
+        _DISTILBERT,
+        {
+            "gelu": {},
+            "relu": {"activation": "relu", "dim": 14, "n_heads": 7, "chunk_size_feed_forward": 2},
+            "tanh": {"activation": "gelu_new", "sinusoidal_pos_embds": True, "n_layers": 3},
+        },
+    ),
+    "roberta": Family("RobertaConfig", "RobertaModel", _BERT, _ROBERTA_CASES),
+    "t5": Family(
+        "T5Config",
+        "T5ForConditionalGeneration",
+        _T5,
+        {
+            "relu": {},
+            "gated": {
+                "feed_forward_proj": "gated-gelu",
+                "tie_word_embeddings": False,
+                "num_decoder_layers": 1,
+                "relative_attention_num_buckets": 8,
+                "relative_attention_max_distance": 5,
+                "layer_norm_epsilon": 1e-3,
+            },
+            "silu": {"feed_forward_proj": "gated-silu", "pad_token_id": 4, "num_layers": 3, "num_decoder_layers": 2},
+            "gelu": {"feed_forward_proj": "gelu", "decoder_start_token_id": 2, "relative_attention_num_buckets": 7},
+        },
+    ),
+    "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaModel", _BERT, _ROBERTA_CASES),
+    "gpt2": Family("GPT2Config", "GPT2LMHeadModel", _GPT2, _GPT2_CASES),
+    "llama": Family("LlamaConfig", "LlamaForCausalLM", _LLAMA, _LLAMA_CASES),
+    "mistral": Family("MistralConfig", "MistralForCausalLM", _LLAMA, _MISTRAL_CASES),
+    "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", _LLAMA, _QWEN_CASES),
+    "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", _LLAMA, {**_QWEN_CASES, "biased": {"attention_bias": True}}),
+    "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", _LLAMA, _GEMMA2_CASES),
+    "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", _LLAMA | _EXPERTS, _GPT_OSS_CASES),
+}
+"""The families and their cases."""
+
+
+def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> None:
+    """Write one case to `folder`: a checkpoint, its tokenizer, and what transformers computes with it in `dtype`."""
+    import torch
+    import transformers
+    from safetensors.numpy import save_file
+
+    kind = CASES[family]
+    with doubles_throughout() if dtype == "float64" else ExitStack():
+        config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
+        config._attn_implementation = config._experts_implementation = "eager"
+        for seed in count():
+            model = drawn(getattr(transformers, kind.model)(config).eval(), seed).to(getattr(torch, dtype))
+            greedy = _greedy(model, config) if model.can_generate() else None
+            if greedy is None or len(set(greedy.tolist())) > 3:  # the same token for ever would prove little
+                break
+        folder.mkdir(parents=True, exist_ok=True)
+        copy.deepcopy(model).half().save_pretrained(folder)  # a copy, for what is not stored keeps its precision
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        write_tokenizer(folder, config)
+        save_file(_expected(model, config), folder / "expected.safetensors")
+
+
+def drawn(model: Any, seed: int) -> Any:
+    """Return a model with numbers of float16, away from the zeros and ones that hide a forgotten term."""
+    import torch
+
+    torch.manual_seed(seed)
+    for module in model.modules():
+        if hasattr(module, "scalar_embed_scale"):  # else a root that was rounded to float32
+            module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float32)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if tensor.ndim == 1:
+                drawn = 0.5 + torch.rand(tensor.shape) if name.endswith("weight") else 0.2 * torch.randn(tensor.shape)
+            elif "position" in name:
+                drawn = 2.0 * torch.randn(tensor.shape)
+            else:
+                is_table = "embed" in name or "shared" in name
+                drawn = torch.randn(tensor.shape) * (1.0 if is_table else 1.5 * tensor.shape[-1] ** -0.5)
+            if name.endswith(".q.weight"):  # T5 does not scale its scores; its queries are small instead
+                drawn *= 0.5
+            tensor.copy_(drawn.half())
+    return model
+
+
+def _expected(model: Any, config: Any) -> dict[str, np.ndarray]:
+    import torch
+
+    ids, mask = _batch(config, LENGTHS)
+    expected = {"ids": ids, "lengths": np.array(LENGTHS)}
+    given = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    if config.is_encoder_decoder:
+        target_ids, target_mask = _batch(config, TARGET_LENGTHS)
+        target_ids[:, 0] = _start(config)
+        expected |= {"target_ids": target_ids, "target_lengths": np.array(TARGET_LENGTHS)}
+        given |= {"decoder_input_ids": torch.tensor(target_ids), "decoder_attention_mask": torch.tensor(target_mask)}
+    with torch.no_grad():
+        out = model(**given, output_attentions=True, output_hidden_states=True)
+    if config.is_encoder_decoder:
+        expected["memory"] = out.encoder_last_hidden_state.numpy()
+        expected["hidden"] = out.decoder_hidden_states[-1].numpy()
+        expected |= _weights("encoder.blocks.{}.attn.weights", out.encoder_attentions)
+        expected |= _weights("decoder.blocks.{}.attn.weights", out.decoder_attentions)
+        expected |= _weights("decoder.blocks.{}.cross_attn.weights", out.cross_attentions)
+    else:
+        expected["hidden"] = out.hidden_states[-1].numpy()
+        expected |= _weights("blocks.{}.attn.weights", out.attentions)
+    if model.can_generate():
+        expected["logits"] = out.logits.numpy()
+        expected["greedy"] = _greedy(model, config)
+    return {name: np.ascontiguousarray(value) for name, value in expected.items()}
+
+
+def _greedy(model: Any, config: Any) -> np.ndarray:
+    """Return the tokens that the first text goes on with."""
+    import torch
+    from transformers import GenerationConfig
+
+    ids = torch.tensor(_batch(config, LENGTHS)[0][:1])
+    model.generation_config = GenerationConfig(
+        max_new_tokens=NEW_TOKENS,
+        do_sample=False,
+        pad_token_id=config.pad_token_id,
+        decoder_start_token_id=_start(config) if config.is_encoder_decoder else None,
+    )  # nothing ends it before
+    out = model.generate(ids, attention_mask=torch.ones_like(ids))
+    return np.asarray(out[0, -NEW_TOKENS:].numpy())
+
+
+def _start(config: Any) -> int:
+    start = getattr(config, "decoder_start_token_id", None)
+    return int(config.pad_token_id if start is None else start)
+
+
+def _batch(config: Any, lengths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return random texts of these lengths, padded at the right, and where there is text.
+
+    In the first of them a padding token stands in the midst, a token like any other but for those who count positions.
+    """
+    rng = np.random.default_rng(3)
+    ids = rng.integers(5, config.vocab_size, (len(lengths), max(lengths)))
+    mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    ids[~mask] = ids[0, 2] = config.pad_token_id or 0
+    return ids, mask.astype(np.int64)
+
+
+def _weights(name: str, layers: Any) -> dict[str, np.ndarray]:
+    return {name.format(i): weights.numpy() for i, weights in enumerate(layers)}
+
+
+def write_tokenizer(folder: Path, config: Any) -> None:
+    """Write a tokenizer that calls the tokens w0, w1, … and the one for padding <pad>."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+
+    pieces = [f"w{i}" for i in range(config.vocab_size)]
+    pieces[config.pad_token_id or 0] = "<pad>"
+    tokenizer = Tokenizer(WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="w3"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.add_special_tokens(["<pad>"])
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+
+
+@contextmanager
+def doubles_throughout() -> Iterator[None]:
+    """Let code that asks for float32, as norms, rotations and buckets of transformers do, get float64."""
+    import torch
+
+    with ExitStack() as stack:
+        for name in ("float32", "float"):
+            stack.enter_context(mock.patch.object(torch, name, torch.float64))
+        stack.enter_context(mock.patch.object(torch.Tensor, "float", torch.Tensor.double))
+        yield
+
+
+def main(families: list[str]) -> None:
+    """Write the cases of `families`, or of all, to the repository."""
+    import transformers
+
+    transformers.logging.disable_progress_bar()
+    for family in families or CASES:
+        for case in CASES[family].cases:
+            write(family, case, FOLDER / family / case)
+            print(family, case, sum(f.stat().st_size for f in (FOLDER / family / case).iterdir()), "bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,328 @@
+"""The decoders on tiny checkpoints: what they accept, what they refuse, and what a run and a batch of texts are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+import tiny_decoder
+from regard import RegardError, Trace, nn
+from regard._safetensors import SafetensorsFile
+from regard.models import LanguageModel
+from regard.views import select
+
+FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gpt_oss")
+CASES = [case for case in golden.KEPT if case.split("/")[0] in FAMILIES]
+WRITING = [*CASES, *(case for case in golden.KEPT if case.split("/")[0] in ("t5", "bart"))]
+LONG, SHORT = np.array([7, 20, 3, 11, 15, 9, 8, 21]), np.array([12, 6, 19])
+
+
+@pytest.fixture
+def write_decoder(tmp_path):
+    """Return a function that writes a tiny Llama with changes to its configuration and tensors."""
+
+    def write(config=None, changed=None, drop=(), folder="tiny"):
+        return tiny_decoder.write(tmp_path / folder, config, changed, drop)
+
+    return write
+
+
+def load(case):
+    return regard.load(golden.FOLDER / case, dtype=np.float64)
+
+
+@pytest.mark.parametrize("case", WRITING)
+def test_what_it_goes_on_with_is_what_transformers_does(case):
+    expected = SafetensorsFile(golden.FOLDER / case / "expected.safetensors")
+    model = dataclasses.replace(load(case), end_ids=())
+    prompt = model.tokenizer.from_ids(expected["ids"][0][: expected["lengths"][0]].tolist())
+    ids = model.generate(prompt, max_new_tokens=64).ids
+    assert len(ids) == 64 or len(ids) == model.limit - 1
+    assert list(ids) == expected["greedy"][: len(ids)].tolist()
+
+
+def test_there_is_a_case_of_each_family():
+    assert {case.split("/")[0] for case in CASES} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_padding_does_not_reach_a_text(case):
+    model = load(case)
+    trace = Trace()
+    tokens = model.tokenizer.from_ids
+    both = model([tokens(LONG), tokens(SHORT)], trace=trace)
+    np.testing.assert_allclose(both.hidden[0], model(LONG).hidden[0], rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(both.hidden[1, :3], model(SHORT).hidden[0], rtol=1e-11, atol=1e-12)
+    assert (trace["blocks.1.attn.weights"][1, :, :, 3:] == 0).all()
+
+
+@pytest.mark.parametrize("case", WRITING)
+def test_a_batch_goes_on_as_each_text_alone(case):
+    model = dataclasses.replace(load(case), end_ids=())
+    texts = [model.tokenizer.from_ids(ids) for ids in (LONG, SHORT, LONG[::-1][:5])]
+    batch = model.generate(texts, max_new_tokens=24)
+    assert [one.ids for one in batch] == [model.generate(text, max_new_tokens=24).ids for text in texts]
+    assert all(len(one.ids) == 24 for one in batch)
+
+
+@pytest.mark.parametrize("case", WRITING)
+def test_a_text_that_ends_leaves_the_batch(case):
+    model = dataclasses.replace(load(case), end_ids=())
+    texts = [model.tokenizer.from_ids(ids) for ids in (LONG, SHORT, LONG[::-1][:5])]
+    alone = [model.generate(text, max_new_tokens=12).ids for text in texts]
+    stop = alone[1][3]
+    batch = model.generate(texts, max_new_tokens=12, stop=stop)
+    for one, ids in zip(batch, alone, strict=True):
+        assert one.ids == ids[: ids.index(stop) + 1 if stop in ids else None]
+
+
+@pytest.mark.parametrize("case", ["t5/relu", "bart/tied"])
+def test_what_an_encoder_decoder_wrote_is_recorded_as_its_target(case):
+    model = load(case)
+    trace, whole = Trace(), Trace()
+    done = model.generate([model.tokenizer.from_ids(LONG)], max_new_tokens=9, trace=trace)[0]
+    model(done.prompt, done.encoding, trace=whole)
+    assert done.encoding.ids == (model.start_id, *done.ids)
+    assert trace.names() == whole.names()
+    np.testing.assert_array_equal(
+        trace["decoder.blocks.0.cross_attn.weights"], whole["decoder.blocks.0.cross_attn.weights"]
+    )
+
+
+def test_a_run_names_every_step(write_decoder):
+    model = regard.load(write_decoder())
+    trace = Trace()
+    output = model("cats", trace=trace)
+    assert isinstance(model, LanguageModel)
+    block = [
+        *(f"attn.{name}" for name in ("q", "k", "v", "scores", "biased", "weights", "context", "output")),
+        "attn_residual", "mlp.gate", "mlp.up", "mlp.hidden", "mlp.output", "output",
+    ]  # fmt: skip
+    assert trace.names() == (
+        "token_embeddings", "embeddings", *(f"blocks.{i}.{name}" for i in range(2) for name in block), "final_norm",
+    )  # fmt: skip
+    assert trace["blocks.1.attn.k"].shape == (1, 3, 4, 4)
+    assert trace["blocks.0.mlp.gate"].shape == (1, 4, 20)
+    np.testing.assert_array_equal(trace["final_norm"], output.hidden)
+    np.testing.assert_allclose(output.logits, output.hidden @ tiny_decoder.tensors()["lm_head.weight"].T, atol=1e-5)
+
+
+def test_what_only_some_families_have_is_named_too():
+    trace = Trace()
+    load("gpt2/plain")(SHORT, trace=trace)
+    assert trace["position_embeddings"].shape == (3, 12)
+    np.testing.assert_array_equal(trace["embeddings"], trace["token_embeddings"] + trace["position_embeddings"])
+    trace = Trace()
+    load("gpt_oss/plain")(SHORT, trace=trace)
+    shares = trace["blocks.0.mlp.experts"]
+    assert (np.count_nonzero(shares, axis=-1) == 2).all()
+    np.testing.assert_allclose(shares.sum(-1), 1, rtol=1e-12)
+    trace = Trace()
+    load("gemma2/capped")(SHORT, trace=trace)
+    assert np.abs(trace["blocks.0.attn.capped"]).max() < 0.7 < np.abs(trace["blocks.0.attn.scores"]).max()
+
+
+def test_queries_and_keys_are_recorded_as_they_enter_the_scores(write_decoder):
+    trace = Trace()
+    regard.load(write_decoder(), dtype=np.float64)("cats", trace=trace)
+    q, k = trace["blocks.0.attn.q"], np.repeat(trace["blocks.0.attn.k"], 2, axis=1)
+    np.testing.assert_allclose(q @ k.swapaxes(-1, -2) / 2, trace["blocks.0.attn.scores"], rtol=1e-12)
+
+
+def test_maps_are_kept_and_selected_as_an_encoders(write_decoder):
+    model = regard.load(write_decoder())
+    whole, kept = Trace(), Trace(maps=True)
+    model("The cat", trace=whole)
+    model("The cat", trace=kept)
+    np.testing.assert_allclose(kept["blocks.1.attn.weights"], whole["blocks.1.attn.weights"], atol=1e-6)
+    assert select(whole, words=True).keys == ("The", "cat")
+
+
+def test_looking_never_changes_the_answer(write_decoder):
+    model = regard.load(write_decoder())
+    assert np.array_equal(model("cats", trace=Trace()).hidden, model("cats").hidden)
+
+
+def test_parameters_follow_the_vocabulary(write_decoder):
+    names = nn.parameters(regard.load(write_decoder()))
+    assert names["blocks.1.attn.q_proj.weight"].shape == (12, 24)
+    assert names["blocks.0.mlp.gate_proj.weight"].shape == (12, 20)
+    assert len(names) == 3 + 2 * 9
+
+
+@pytest.mark.parametrize(
+    ("case", "older"),
+    [
+        ("llama/plain", {"rope_theta": 10_000.0}),
+        ("llama/plain", {"rope_theta": 10_000.0, "rope_scaling": None, "attention_bias": "absent"}),
+        ("llama/linear", {"rope_theta": 10_000.0, "rope_scaling": {"type": "linear", "factor": 2.5}}),
+        (
+            "llama/llama3",
+            {
+                "rope_theta": 500.0,
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 1.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 16,
+                },
+            },
+        ),
+        ("llama/dynamic", {"rope_scaling": {"rope_type": "dynamic", "type": "dynamic", "factor": 5.0}}),
+        (
+            "qwen2/types",
+            {
+                "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 20},
+                "head_dim": 4,
+                "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+            },
+        ),
+        ("qwen2/windows", {"layer_types": "absent"}),
+        ("gemma2/plain", {"layer_types": "absent", "hidden_act": "gelu_pytorch_tanh", "cache_implementation": "x"}),
+        ("gpt_oss/plain", {"experts_per_token": 2, "initial_context_length": 4096, "rope_theta": 150_000}),
+        (
+            "llama/plain",
+            {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}},
+        ),
+        ("gpt2/plain", {"n_special": 0, "predict_special_tokens": True, "_num_labels": 1}),
+        ("gpt2/plain", {"n_ctx": 80, "tie_word_embeddings": "absent", "n_inner": "absent"}),
+    ],
+)
+def test_older_configurations_say_the_same(changed, case, older):
+    folder = changed(
+        case, older, drop=[*(name for name, value in older.items() if value == "absent"), "rope_parameters"]
+    )
+    assert np.array_equal(regard.load(folder, dtype=np.float64)(LONG).hidden, load(case)(LONG).hidden)
+
+
+@pytest.mark.parametrize(
+    ("case", "prefix", "extra"),
+    [
+        ("gpt2/plain", "transformer.", {"h.0.attn.bias": np.ones((1, 1, 80, 80)), "h.1.attn.masked_bias": np.ones(())}),
+        ("llama/tied", "model.", {"lm_head.weight": np.zeros((23, 24))}),
+        ("llama/tied", "", {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(2)}),
+    ],
+)
+def test_names_that_older_files_have(changed, case, prefix, extra):
+    extra = {name: value.astype(np.float16) for name, value in extra.items()}
+    folder = changed(case, rename=lambda name: name.removeprefix(prefix), extra=extra)
+    model = regard.load(folder, dtype=np.float64)
+    assert np.array_equal(model(LONG).logits, load(case)(LONG).logits)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"hidden_act": "sin"}, r"hidden_act='sin' is not supported \(supported: 'gelu'"),
+        ({"num_key_value_heads": 4}, r"6 attention heads do not share 4 key/value heads"),
+        ({"head_dim": 5}, r"heads of 5 features do not turn in pairs by their position"),
+        ({"head_dim": 10**9}, r"heads of 1000000000 features do not turn"),
+        ({"head_dim": None, "hidden_size": 13}, r"hidden_size 13 does not split into 6 attention heads"),
+        ({"num_hidden_layers": 10**9}, r"num_hidden_layers 1000000000 is more than any model has"),
+        ({"num_hidden_layers": 9999}, r"has 21 tensors, too few for 9999 layers"),
+        ({"attention_bias": "yes"}, r"attention_bias must be true or false, not 'yes'"),
+        ({"tie_word_embeddings": None}, r"tie_word_embeddings must be true or false, not None"),
+        ({"partial_rotary_factor": 0.5}, r"unknown field partial_rotary_factor=0\.5"),
+        ({"quantization_config": {"bits": 4}}, r"unknown field quantization_config=\{'bits': 4\}"),
+        ({"is_encoder_decoder": True}, r"is_encoder_decoder=True is not supported"),
+        ({"rope_scaling": {"type": "linear", "factor": 2}}, r"rope_parameters and rope_scaling are both there"),
+        ({"rope_parameters": 3}, r"rope_parameters must be an object, not 3"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, r"unknown rope scaling 'longrope'"),
+        ({"rope_parameters": {"rope_type": ["yarn"]}}, r"unknown rope scaling \['yarn'\]"),
+        ({"rope_parameters": {"rope_type": "linear"}}, r"rope scaling 'linear' lacks factor"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": "2"}}, r"factor must be a finite positive number"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2, "odd": 1}}, r"'linear' knows no odd"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "beta_fast": 1e-320}}, r"rope_parameters=.*beta_fast"),
+        ({"max_position_embeddings": 10**400}, r"max_position_embeddings 10* is more than can be counted"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": None}}, r"rope scaling 'yarn' lacks factor"),
+        ({"rope_parameters": {"rope_theta": 0.5}}, r"base must be a number above 1"),
+        (
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 2, "original_max_position_embeddings": 7}},
+            r"dynamic rope scaling begins at max_position_embeddings 40, not at 7",
+        ),
+        ({"model_type": "mistral", "sliding_window": 0}, r"sliding_window must be a whole number of at least 1"),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": -1},
+            r"max_window_layers must be a whole number, not -1",
+        ),
+        (
+            {"model_type": "qwen2", "layer_types": ["sliding_attention", "full_attention"]},
+            r"layer_types has sliding_attention without a sliding_window",
+        ),
+        ({"model_type": "qwen3", "layer_types": ["full_attention"]}, r"layer_types must name .* each of 2 layers"),
+        ({"model_type": "qwen2", "layer_types": "full_attention"}, r"layer_types must name"),
+        ({"model_type": "gemma2", "use_bidirectional_attention": True}, r"use_bidirectional_attention=True is not su"),
+        ({"model_type": "gemma2", "attn_logit_softcapping": 0}, r"attn_logit_softcapping must be a number above 0"),
+        ({"model_type": "gemma2", "hidden_act": "silu"}, r"hidden_act='silu' is not supported"),
+        (
+            {"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}},
+            r"its weights are packed \(mxfp4\), which regard does not unpack: transformers does",
+        ),
+        (
+            {"model_type": "gpt_oss", "num_local_experts": 2, "num_experts_per_tok": 3},
+            r"3 experts for each token are more than the 2 there are",
+        ),
+        ({"model_type": "gpt2", "n_embd": 12, "n_head": 5}, r"n_embd 12 does not split into 5 attention heads"),
+        ({"model_type": "gpt2", "n_layer": 10**9}, r"n_layer 1000000000 is more than any model has"),
+        ({"model_type": "gpt2", "add_cross_attention": True}, r"add_cross_attention=True is not supported"),
+    ],
+)
+def test_a_configuration_is_read_strictly(write_decoder, config, message):
+    with pytest.raises(RegardError, match=message):
+        regard.load(write_decoder(config))
+
+
+def test_missing_and_unexpected_tensors_are_named_at_once(write_decoder):
+    folder = write_decoder(
+        changed={"model.layers.0.self_attn.q_proj.bias": np.zeros(24, np.float32)},
+        drop=["lm_head.weight", "model.layers.1.mlp.up_proj.weight"],
+    )
+    with pytest.raises(RegardError) as error:
+        regard.load(folder)
+    for part in (
+        "missing model.layers.1.mlp.up_proj.weight, lm_head.weight",
+        "unexpected model.layers.0.self_attn.q_proj.bias",
+    ):
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rope", "limit"),
+    [
+        ({"rope_type": "default"}, 40),
+        ({"rope_type": "linear", "factor": 2.5}, 100),
+        ({"rope_type": "dynamic", "factor": 2}, 80),
+        ({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 20}, 80),
+        ({"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 20, "beta_slow": None}, 40),
+    ],
+)
+def test_a_stretched_rotation_reaches_further(write_decoder, rope, limit):
+    model = regard.load(write_decoder({"rope_parameters": {"rope_theta": 100.0, **rope}}))
+    assert model.limit == limit
+    with pytest.raises(RegardError, match=f"looks at no more than {limit} at once"):
+        model("x" * (limit + 1))
+
+
+def test_no_scaling_reaches_beyond_what_can_be_counted(write_decoder):
+    for kind in ("yarn", "linear", "dynamic"):
+        rope = {"rope_theta": 100.0, "rope_type": kind, "factor": 1e308}
+        assert regard.load(write_decoder({"rope_parameters": rope})).limit == 2**29
+
+
+def test_dynamic_rotation_depends_on_the_length_of_each_text_alone(write_decoder):
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 100.0}
+    model = regard.load(write_decoder({"rope_parameters": rope, "max_position_embeddings": 10}), dtype=np.float64)
+    both = model(["y" * 8, "x" * 25, "z" * 14]).hidden
+    for row, text in enumerate(["y" * 8, "x" * 25, "z" * 14]):
+        np.testing.assert_allclose(both[row, : len(text)], model(text).hidden[0], rtol=1e-11, atol=1e-12)
+
+
+def test_an_encoder_has_no_logits_and_a_decoder_has(write_bert, write_decoder):
+    with pytest.raises(RegardError, match="an encoder has no logits"):
+        regard.load(write_bert())("the cat").logits  # noqa: B018
+    assert regard.load(write_decoder())("cats").logits.shape == (1, 4, 257)

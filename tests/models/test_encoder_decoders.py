@@ -1,0 +1,359 @@
+"""The encoder-decoders on tiny checkpoints: what is read, what is written, and what is kept between tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from regard import RegardError, Trace, nn
+from regard.models import LanguageModel
+from regard.trace import SILENT
+
+FAMILIES = ("bart", "t5")
+CASES = [case for case in golden.KEPT if case.split("/")[0] in FAMILIES]
+TEXT, TARGET = [7, 20, 3, 11, 15, 9], [0, 6, 19, 8, 12]
+
+
+def load(case):
+    return regard.load(golden.FOLDER / case, dtype=np.float64)
+
+
+def test_there_is_a_case_of_each_family():
+    assert {case.split("/")[0] for case in CASES} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_target_token_by_token_is_the_target_at_once(case):
+    model = load(case)
+    trace = Trace()
+    whole = model(TEXT, TARGET, trace=trace)
+    _, state = model.begin(np.array([TEXT]), mask=None, trace=SILENT)
+    for t, token in enumerate(TARGET):
+        step = Trace()
+        hidden, state = model.advance(np.array([[token]]), state, trace=step)
+        np.testing.assert_allclose(hidden[0, 0], whole.hidden[0, t], rtol=1e-11, atol=1e-12)
+        name = "decoder.blocks.0.attn.weights"
+        np.testing.assert_allclose(step[name][..., 0, :], trace[name][..., t, : t + 1], rtol=1e-11, atol=1e-12)
+    assert state.end == len(TARGET)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_looked_at_across_is_computed_once(case):
+    model = load(case)
+    first, then = Trace(), Trace()
+    start, state = model.begin(np.array([TEXT, TEXT]), mask=None, trace=first)
+    assert start.tolist() == [[model.config.start_id]] * 2
+    model.advance(start, state, trace=then)
+    keys = "decoder.blocks.0.cross_attn.k"
+    assert first[keys].shape[-2] == len(TEXT)
+    assert keys not in then
+    assert "decoder.blocks.0.cross_attn.q" in then
+    assert not any(name.startswith("encoder.") for name in then)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_padding_reaches_neither_text_nor_target(case):
+    model = load(case)
+    tokens = model.tokenizer.from_ids
+    trace = Trace()
+    texts, targets = [tokens(TEXT), tokens(TEXT[:3])], [tokens(TARGET[:2]), tokens(TARGET)]
+    both = model(texts, targets, trace=trace)
+    for i, (text, target) in enumerate(zip(texts, targets, strict=True)):
+        alone = model(text, target)
+        np.testing.assert_allclose(both.hidden[i, : len(target)], alone.hidden[0], rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(both.memory[i, : len(text)], alone.memory[0], rtol=1e-11, atol=1e-12)
+    assert (trace["decoder.blocks.0.cross_attn.weights"][1, :, :, 3:] == 0).all()
+    assert (trace["decoder.blocks.0.attn.weights"][0, :, :, 2:] == 0).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_is_written_for_as_each_text_alone(case):
+    model = load(case)
+    texts = [model.tokenizer.from_ids(ids) for ids in (TEXT, TEXT[:2], TARGET[::-1])]
+    batch = model.generate(texts, max_new_tokens=24)
+    assert [one.ids for one in batch] == [model.generate(text, max_new_tokens=24).ids for text in texts]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_run_names_every_step(family):
+    model = load({"t5": "t5/gated", "bart": "bart/scaled"}[family])
+    trace = Trace()
+    output = model(TEXT, TARGET, trace=trace)
+    attn = ("q", "k", "v", "scores", "biased", "weights", "context", "output")
+    cross = ("q", "scores", "weights", "context", "output")
+    plain = tuple(name for name in attn if name != "biased")  # nothing is hidden from the encoder, nothing added
+    embedded = {
+        "t5": ["token_embeddings"],
+        "bart": ["token_embeddings", "position_embeddings", "embeddings", "normed_embeddings"],
+    }[family]
+    mlp = [f"mlp.{name}" for name in (("gate", "up") if family == "t5" else ()) + ("hidden", "output")]
+    last = ["final_norm"] if family == "t5" else []
+
+    def block(steps):
+        return [*(f"attn.{name}" for name in steps), "attn_residual"]
+
+    of_encoder = [*block(attn if family == "t5" else plain), *mlp, "output"]
+    of_decoder = [*block(attn), *(f"cross_attn.{name}" for name in cross), "cross_attn_residual", *mlp, "output"]
+    assert trace.names() == (
+        *(f"encoder.{name}" for name in embedded),
+        *(f"encoder.blocks.{i}.{name}" for i in range(model.config.num_layers) for name in of_encoder),
+        *(f"encoder.{name}" for name in last),
+        "decoder.blocks.0.cross_attn.k", "decoder.blocks.0.cross_attn.v",
+        *(f"decoder.{name}" for name in embedded),
+        *(f"decoder.blocks.0.{name}" for name in of_decoder),
+        *(f"decoder.{name}" for name in last),
+    )  # fmt: skip
+    assert isinstance(model, LanguageModel)
+    assert trace["decoder.blocks.0.cross_attn.weights"].shape[-2:] == (len(TARGET), len(TEXT))
+    assert (trace.model, trace.encodings) == (model.name, output.memory_encodings)
+    assert all(step.formula for step in trace.steps())
+
+
+def test_maps_are_the_weights():
+    model = load("t5/relu")
+    whole, maps = Trace(), Trace(maps=True)
+    model(TEXT, TARGET, trace=whole)
+    model(TEXT, TARGET, trace=maps)
+    for name in ("encoder.blocks.1.attn", "decoder.blocks.1.attn", "decoder.blocks.0.cross_attn"):
+        np.testing.assert_allclose(maps.map(name)[:, :, :], whole[f"{name}.weights"], rtol=1e-10, atol=1e-14)
+
+
+def test_parameters_follow_the_vocabulary():
+    names = nn.parameters(load("t5/gated"))
+    assert names["decoder.blocks.0.cross_attn.q_proj.weight"].shape == (12, 15)
+    assert names["encoder.position_bias.parameter"].shape == (8, 3)
+    assert names["decoder.blocks.0.mlp.gate_proj.weight"].shape == (12, 20)
+    names = nn.parameters(load("bart/scaled"))
+    assert names["encoder.embedding.position_embedding.weight"].shape == (66, 12)
+    assert names["decoder.blocks.0.mlp.up_proj.weight"].shape == (12, 7)
+    assert names["lm_head.bias"].shape == (23,)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_a_target_the_decoder_reads_what_every_target_begins_with(case):
+    model = load(case)
+    output = model([model.tokenizer.from_ids(TEXT)] * 2)
+    assert [encoding.ids for encoding in output.encodings] == [(model.config.start_id,)] * 2
+    np.testing.assert_array_equal(output.hidden, model(np.array([TEXT] * 2), [[model.config.start_id]] * 2).hidden)
+    np.testing.assert_array_equal(model.run(np.array([TEXT] * 2)), output.hidden)
+    assert output.logits.shape == (2, 1, 23)
+
+
+def test_a_string_stands_behind_the_start_and_without_the_end():
+    model = load("t5/relu")
+    assert model("w5 w6", "w7 w8").encodings[0].ids == (0, 7, 8)
+    assert model("w5 w6", "w7 w8 <pad>").encodings[0].special == (True, False, False, False)  # it is of the text
+    assert [e.ids for e in model(["w5", "w6"], ["w7 w8", "w9"]).encodings] == [(0, 7, 8), (0, 9)]
+    assert model("w5 w6", "").encodings[0].ids == (0,)
+    for given in ([7, 8], np.array([7, 8]), np.array([[7, 8]]), model.tokenizer("w7 w8"), [model.tokenizer("w7 w8")]):
+        assert model("w5 w6", given).encodings[0].ids == (7, 8)
+
+
+def test_the_special_tokens_at_the_end_of_a_string_are_not_read(changed):
+    """The tokens of a target predict each the next one; the last of all predicts the end."""
+    from tokenizers.processors import TemplateProcessing
+
+    model = regard.load(changed("bart/tied"))
+    model.tokenizer.backend.add_special_tokens(["w1", "w2"])
+    model.tokenizer.backend.post_processor = TemplateProcessing(
+        single="w1 $A w2", special_tokens=[("w1", 1), ("w2", 2)]
+    )
+    assert model("w5", "w7").memory_encodings[0].ids == (1, 5, 2)
+    assert model("w5", "w7").encodings[0].ids == (2, 1, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "message"),
+    [
+        (["w5", "w6"], "w7", "1 targets are given for 2 texts"),
+        ("w5", ["w7", "w8"], "2 targets are given for 1 texts"),
+        ("w5", [], "no text"),
+        ("w5", [[7, 8], [9]], "rows of one length"),
+        ("w5", [23], "not among the 23 ids|id 23"),
+        ("w5", 0.5, "ids are integers"),
+        ([], "w7", "no text"),
+        ("w5", "w7 " * 64, "65 tokens"),
+        ("w5 " * 65, "w7", "65 tokens"),
+    ],
+)
+def test_what_is_no_text_or_no_target(text, target, message):
+    with pytest.raises(RegardError, match=message):
+        load("bart/tied")(text, target)
+
+
+def test_far_distances_are_one_to_t5_so_that_no_text_is_too_long():
+    model = regard.load(golden.FOLDER / "t5/relu")
+    assert model([5, 6] * 700, [7] * 600).hidden.shape == (1, 600, 12)
+
+
+def test_an_edit_of_what_is_looked_at_across():
+    model = load("bart/tied")
+
+    def only_the_first(weights):
+        weights[:] = 0
+        weights[..., 0] = 1
+        return weights
+
+    edit = {"decoder.blocks.1.cross_attn.weights": only_the_first}
+    trace = Trace(edit=edit)
+    edited = model(TEXT, TARGET, trace=trace)
+    np.testing.assert_array_equal(edited.hidden, model(TEXT, TARGET, edit=edit).hidden)
+    assert np.abs(edited.hidden - model(TEXT, TARGET).hidden).max() > 1e-3
+    v = Trace()
+    model(TEXT, TARGET, trace=v)
+    np.testing.assert_allclose(
+        trace["decoder.blocks.1.cross_attn.context"],
+        np.repeat(v["decoder.blocks.1.cross_attn.v"][:, :, :1], len(TARGET), axis=2),
+        rtol=1e-12,
+    )
+
+
+def test_an_edit_reaches_what_is_written():
+    model = load("t5/silu")
+    edit = {"encoder.final_norm": np.zeros_like}
+    plain = model.generate("w5 w6 w7", max_new_tokens=6)
+    edited = model.generate("w5 w6 w7", max_new_tokens=6, trace=Trace(only=(), edit=edit))
+    blind = model.generate("w9 w10 w11", max_new_tokens=6, trace=Trace(only=(), edit=edit))
+    assert plain.ids != edited.ids == blind.ids
+
+
+def test_an_edit_of_no_step_is_an_error():
+    with pytest.raises(RegardError, match=r"'decoder\.blocks\.7\.attn\.weights' \(near it are decoder\.blocks"):
+        load("t5/relu")(TEXT, TARGET, edit={"decoder.blocks.7.attn.weights": np.negative})
+    with pytest.raises(RegardError, match="a trace brings its own edits"):
+        load("t5/relu")(TEXT, TARGET, edit={"encoder.final_norm": np.negative}, trace=Trace())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_written_is_recorded_as_if_it_had_been_read(case):
+    model = load(case)
+    trace = Trace(only="*attn.weights")
+    generated = model.generate("w5 w6 w7", max_new_tokens=7, trace=trace)
+    assert generated.prompt.text == "w5 w6 w7"
+    assert generated.encoding.ids == (model.config.start_id, *generated.ids)
+    read = Trace(only="*attn.weights")
+    model("w5 w6 w7", generated.encoding, trace=read)
+    for name in read.names():
+        np.testing.assert_array_equal(trace[name], read[name])
+    logits = model("w5 w6 w7", generated.encoding).logits[0]
+    assert logits.argmax(-1)[:-1].tolist() == list(generated.ids)
+
+
+def test_writing_ends_at_the_end_or_where_no_more_can_be_looked_at(changed):
+    model = load("bart/tied")
+    assert (model.limit, model.end_ids) == (64, (2,))
+    written = model.generate("w5 w6 w7", max_new_tokens=100)
+    assert (written.ending, len(written.ids)) == ("limit", 63)  # and the one at the start
+    ending = regard.load(changed("bart/tied", {"eos_token_id": written.ids[0]}))
+    assert ending.generate("w5 w6 w7").ending == "end"
+
+
+@pytest.mark.parametrize(
+    ("case", "config", "message"),
+    [
+        ("t5/relu", {"feed_forward_proj": "mish"}, "feed_forward_proj='mish' is not supported"),
+        ("t5/relu", {"feed_forward_proj": "gated-gelu"}, "is_gated_act=False is not.*dense_act_fn='relu' is not"),
+        ("t5/relu", {"feed_forward_proj": ["relu"]}, r"feed_forward_proj=\['relu'\] is not supported"),
+        ("t5/relu", {"dense_act_fn": "gelu"}, "dense_act_fn='gelu' is not supported"),
+        ("t5/relu", {"is_encoder_decoder": False}, "is_encoder_decoder=False is not supported"),
+        ("t5/relu", {"num_decoder_layers": 0}, "num_decoder_layers must be a whole number of at least 1"),
+        ("t5/relu", {"relative_attention_num_buckets": 3}, "relative_attention_num_buckets 3 and .* do not fit"),
+        ("t5/relu", {"relative_attention_max_distance": 16}, "relative_attention_max_distance 16 do not fit"),
+        ("t5/relu", {"tie_word_embeddings": None}, "tie_word_embeddings must be true or false"),
+        ("t5/relu", {"decoder_start_token_id": 23}, "decoder_start_token_id must be a whole number from 0 to 22"),
+        ("t5/relu", {"layer_norm_epsilon": -1}, "layer_norm_epsilon must be a number above 0"),
+        ("t5/relu", {"num_layers": 10**9}, "too few for 100000000[02] layers"),
+        ("t5/relu", {"rope_theta": 1.0}, "unknown field rope_theta=1.0"),
+        ("bart/tied", {"activation_function": "mish"}, "activation_function='mish' is not supported"),
+        ("bart/tied", {"normalize_before": True}, "normalize_before=True is not supported"),
+        ("bart/tied", {"static_position_embeddings": True}, "static_position_embeddings=True is not supported"),
+        ("bart/tied", {"num_hidden_layers": 3}, "num_hidden_layers=3 is not supported"),
+        ("bart/tied", {"encoder_attention_heads": 5}, "d_model 12 does not split into 5 attention heads"),
+        ("bart/tied", {"decoder_attention_heads": 8}, "d_model 12 does not split into 8 attention heads"),
+        ("bart/tied", {"scale_embedding": 1}, "scale_embedding must be true or false"),
+        ("bart/tied", {"decoder_start_token_id": None}, "decoder_start_token_id must be a whole number"),
+        ("bart/tied", {"decoder_layers": 0, "d_kv": 3}, "decoder_layers must be.*unknown field d_kv"),
+        ("bart/tied", {"model_type": "mbart"}, "model of type 'mbart'; regard can run: bart"),
+    ],
+)
+def test_a_configuration_is_read_strictly(changed, case, config, message):
+    with pytest.raises(RegardError, match=message):
+        regard.load(changed(case, config))
+
+
+@pytest.mark.parametrize(
+    ("case", "lacking", "norm"),
+    [
+        ("t5/relu", "decoder.block.1.layer.1.EncDecAttention.k.weight", "encoder.final_layer_norm.weight"),
+        ("bart/tied", "model.decoder.layers.1.encoder_attn.k_proj.bias", "model.encoder.layernorm_embedding.bias"),
+    ],
+)
+def test_missing_unexpected_and_misshapen_tensors_are_named_at_once(changed, case, lacking, norm):
+    extra = {"encoder.odd": np.zeros(1, np.float32), norm: np.zeros(5, np.float32)}
+    with pytest.raises(RegardError) as error:
+        regard.load(changed(case, without=[lacking], extra=extra))
+    for part in (f"missing {lacking}", "unexpected encoder.odd", f"{norm} has shape (5,), the configuration asks for"):
+        assert part in str(error.value)
+
+
+SHARED = {"t5/relu": "shared.weight", "bart/tied": "model.shared.weight"}
+
+
+@pytest.mark.parametrize("case", SHARED)
+@pytest.mark.parametrize("stored", ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"])
+def test_one_table_may_be_stored_under_any_of_its_names(changed, case, stored):
+    stored = stored if stored == "lm_head.weight" or case == "t5/relu" else f"model.{stored}"
+    model = regard.load(changed(case, rename=lambda name: stored if name == SHARED[case] else name), dtype=np.float64)
+    np.testing.assert_array_equal(model(TEXT, TARGET).logits, load(case)(TEXT, TARGET).logits)
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_a_head_of_its_own_is_used_where_there_is_one(changed, case):
+    head = np.random.default_rng(0).standard_normal((23, 12)).astype(np.float32)
+    model = regard.load(changed(case, extra={"lm_head.weight": head}))
+    hidden = model(TEXT, TARGET).hidden
+    scale = 12**-0.5 if case == "t5/relu" else 1
+    bias = 0 if case == "t5/relu" else model.lm_head.bias
+    np.testing.assert_allclose(model.head(hidden), hidden @ head.T * scale + bias, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_a_head_that_is_not_tied_must_be_there(changed, case):
+    with pytest.raises(RegardError, match=r"missing lm_head\.weight"):
+        regard.load(changed(case, {"tie_word_embeddings": False}))
+
+
+def test_bart_without_its_head_s_prefix(changed):
+    bare = changed("bart/tied", rename=lambda name: name.removeprefix("model."))
+    np.testing.assert_array_equal(
+        regard.load(bare, dtype=np.float64)(TEXT, TARGET).hidden, load("bart/tied")(TEXT, TARGET).hidden
+    )
+
+
+def test_the_configurations_of_the_first_models_are_read(changed):
+    old = {"n_positions": 512, "output_past": True, "prefix": "summarize: "}
+    new = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs", "num_decoder_layers", "classifier_dropout")
+    assert regard.load(changed("t5/relu", old, drop=new)).config == load("t5/relu").config
+
+
+def test_the_configurations_of_the_first_barts_are_read(changed):
+    old = {
+        "add_bias_logits": False, "add_final_layer_norm": False, "normalize_before": False, "normalize_embedding": True,
+        "static_position_embeddings": False, "extra_pos_embeddings": 2, "num_hidden_layers": 2, "classif_dropout": 0.1,
+    }  # fmt: skip
+    assert regard.load(changed("bart/tied", old)).config == load("bart/tied").config
+
+
+def test_a_special_token_without_an_embedding_is_told_when_it_is_used(changed):
+    from tokenizers import Tokenizer
+
+    folder = changed("bart/tied")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<mask>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    model = regard.load(folder)
+    assert model("w5").hidden.shape == (1, 1, 12)
+    with pytest.raises(RegardError, match="id 23 is outside the vocabulary, which has ids 0 to 22"):
+        model("w5 <mask>")

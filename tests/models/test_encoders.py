@@ -1,0 +1,134 @@
+"""The relatives of BERT on tiny checkpoints: what they accept, what they refuse, and where their tokens stand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from regard import RegardError, Trace, nn
+
+FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta")
+CASES = [case for case in golden.KEPT if case.split("/")[0] in FAMILIES]
+LONG, SHORT = [7, 20, 3, 11, 15, 9], [12, 6, 19]
+
+
+def load(case):
+    return regard.load(golden.FOLDER / case, dtype=np.float64)
+
+
+def test_there_is_a_case_of_each_family():
+    assert {case.split("/")[0] for case in CASES} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_padding_does_not_reach_a_text(case):
+    model = load(case)
+    trace = Trace()
+    both = model([model.tokenizer.from_ids(LONG), model.tokenizer.from_ids(SHORT)], trace=trace)
+    np.testing.assert_allclose(both.hidden[0], model(LONG).hidden[0], rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(both.hidden[1, :3], model(SHORT).hidden[0], rtol=1e-11, atol=1e-12)
+    assert (trace["blocks.1.attn.weights"][1, :, :, 3:] == 0).all()
+
+
+def test_distilbert_has_no_segments():
+    trace = Trace()
+    load("distilbert/gelu")(SHORT, trace=trace)
+    assert trace.names()[:5] == (
+        "token_embeddings", "position_embeddings", "embeddings", "normed_embeddings", "blocks.0.attn.q",
+    )  # fmt: skip
+    np.testing.assert_array_equal(trace["embeddings"], trace["token_embeddings"] + trace["position_embeddings"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parameters_follow_the_vocabulary(case):
+    names = nn.parameters(load(case))
+    assert {"token_embedding.weight", "position_embedding.weight", "blocks.1.attn.q_proj.bias"} <= names.keys()
+    assert len(names) == len(set(map(id, names.values())))
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
+def test_positions_count_from_behind_that_of_padding_and_skip_it(family):
+    model = load(f"{family}/padding")
+    pad, table = model.config.pad_id, model.position_embedding.weight
+    trace = Trace()
+    model([7, pad, 8, 9], trace=trace)
+    np.testing.assert_array_equal(trace["position_embeddings"][0], table[[pad + 1, pad, pad + 2, pad + 3]])
+    assert trace.axes("position_embeddings") == "B T E"
+
+
+def test_the_rows_up_to_that_of_padding_are_no_places():
+    model = load("roberta/padding")
+    limit = model.config.max_positions - model.config.pad_id - 1
+    assert model.limit == limit == 6
+    assert model(LONG).hidden.shape == (1, limit, 12)
+    with pytest.raises(RegardError, match=r"7 tokens, but .* looks at no more than 6 at once; shorten it by 1"):
+        model([*LONG, 8])
+
+
+@pytest.mark.parametrize(
+    ("case", "config", "message"),
+    [
+        ("distilbert/gelu", {"activation": "mish"}, "activation='mish' is not supported"),
+        ("distilbert/gelu", {"sinusoidal_pos_embds": 1}, "sinusoidal_pos_embds=1 is not supported"),
+        ("distilbert/gelu", {"n_heads": 5}, "dim 12 does not split into 5 attention heads"),
+        ("distilbert/gelu", {"n_layers": 0, "hidden_dim": None}, "n_layers must be.*hidden_dim must be"),
+        ("distilbert/gelu", {"n_layers": 10**9}, "tensors, too few for 1000000000 layers"),
+        ("distilbert/gelu", {"type_vocab_size": 2}, "unknown field type_vocab_size=2"),
+        ("distilbert/gelu", {"is_decoder": True}, "is_decoder=True is not supported"),
+        ("roberta/gelu", {"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
+        ("roberta/gelu", {"pad_token_id": None}, "pad_token_id must be a whole number from 0 to 22, not None"),
+        ("roberta/gelu", {"pad_token_id": 23}, "pad_token_id must be a whole number from 0 to 22, not 23"),
+        ("roberta/gelu", {"pad_token_id": True}, "pad_token_id must be a whole number from 0 to 22, not True"),
+        ("roberta/gelu", {"pad_token_id": 10}, "max_position_embeddings 11 leaves no place behind.*pad_token_id 10"),
+        ("roberta/gelu", {"position_embedding_type": "relative_key"}, "'relative_key' is not supported"),
+        ("roberta/gelu", {"add_cross_attention": True}, "add_cross_attention=True is not supported"),
+        ("roberta/gelu", {"rope_theta": 1.0, "layer_norm_eps": 0}, "layer_norm_eps must.*unknown field rope_theta"),
+        ("xlm-roberta/gelu", {"num_attention_heads": 7}, "hidden_size 12 does not split into 7 attention heads"),
+    ],
+)
+def test_a_configuration_is_read_strictly(changed, case, config, message):
+    with pytest.raises(RegardError, match=message):
+        regard.load(changed(case, config))
+
+
+@pytest.mark.parametrize(
+    ("case", "lacking"),
+    [
+        ("distilbert/gelu", "transformer.layer.1.attention.out_lin.bias"),
+        ("roberta/gelu", "encoder.layer.1.attention.output.dense.bias"),
+        ("xlm-roberta/gelu", "embeddings.token_type_embeddings.weight"),
+    ],
+)
+def test_missing_unexpected_and_misshapen_tensors_are_named_at_once(changed, case, lacking):
+    extra = {"encoder.odd": np.zeros(1, np.float32), "embeddings.LayerNorm.bias": np.zeros(5, np.float32)}
+    with pytest.raises(RegardError) as error:
+        regard.load(changed(case, without=[lacking], extra=extra))
+    for part in (
+        f"missing {lacking}",
+        "unexpected encoder.odd",
+        "embeddings.LayerNorm.bias has shape (5,), the configuration asks for (12,)",
+    ):
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "prefix", "of_the_head"),
+    [
+        ("distilbert/gelu", "distilbert.", ["vocab_transform.weight", "vocab_projector.bias", "classifier.weight"]),
+        ("roberta/gelu", "roberta.", ["lm_head.bias", "classifier.dense.weight", "roberta.embeddings.position_ids"]),
+        ("xlm-roberta/gelu", "roberta.", ["lm_head.dense.weight", "roberta.pooler.dense.weight"]),
+    ],
+)
+def test_the_encoder_inside_a_model_with_a_head(changed, case, prefix, of_the_head):
+    extra = dict.fromkeys(of_the_head, np.zeros(3, np.float32))
+    bare = ("pooler.dense.weight", "pooler.dense.bias")
+    inside = changed(case, rename=lambda name: f"{prefix}{name}", extra=extra, without=bare)
+    np.testing.assert_array_equal(regard.load(inside)(SHORT).hidden, regard.load(golden.FOLDER / case)(SHORT).hidden)
+
+
+def test_what_has_no_part_in_the_computation_changes_nothing(changed):
+    fields = {"dropout": 0.3, "qa_dropout": 0.4, "seq_classif_dropout": 0.5, "tie_weights_": True}
+    other = regard.load(changed("distilbert/gelu", {**fields, "sinusoidal_pos_embds": True}))
+    assert other.config == load("distilbert/gelu").config

@@ -1,0 +1,352 @@
+"""Going on with a text: which token comes next, when to end, what the tokens spell; alone and side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.decoders import Metaspace as MetaspaceDecoder
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Metaspace
+
+import regard
+import tiny_decoder
+from regard import RegardError, Trace
+from regard.models import LanguageModel, State
+from regard.models._generation import Sampling
+from regard.text import SubwordTokenizer
+
+PROMPTS = ["The cat", "A", "sat on the mat"]
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return regard.load(tiny_decoder.write(tmp_path / "tiny"), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scripted(LanguageModel):
+    """Says what it was told to, whatever it is asked."""
+
+    script: str | tuple[int, ...]
+    name: str = "scripted"
+    config: object = None
+    limit: int = 99
+    end_ids: tuple[int, ...] = (tiny_decoder.END,)
+    tokenizer: object = tiny_decoder.tokenizer()
+
+    @property
+    def ids(self):
+        return self.script if isinstance(self.script, tuple) else self.tokenizer(self.script).ids
+
+    def run(self, ids, *, mask=None, trace=None):
+        return np.zeros((*ids.shape, 1))
+
+    def begin(self, ids, *, mask=None, trace=None):
+        return ids, State((), np.zeros(1))
+
+    def advance(self, ids, state, *, trace=None):
+        return np.broadcast_to(state.padding, (*ids.shape, 1)), State((), state.padding + 1)
+
+    def head(self, hidden):
+        logits = np.zeros((*hidden.shape[:-1], 257))
+        logits[..., self.ids[int(hidden.flat[0])]] = 1
+        return logits
+
+
+def alone(model, prompt, **options):
+    """Return the ids that follow a prompt, each found by running the whole text so far."""
+    ids = list(model.tokenizer(prompt).ids)
+    first = len(ids)
+    rng = np.random.default_rng(options.pop("seed", None))
+    count = options.pop("max_new_tokens")
+    sampling = Sampling(**options, seed=1 if options else None)
+    while len(ids) - first < count:
+        ids.append(sampling.choose(model(np.array(ids)).logits[0, -1], rng))
+        if ids[-1] in model.end_ids:
+            break
+    return ids[first:]
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.8, "top_k": 30, "top_p": 0.9, "seed": 5}], ids=str)
+def test_the_cache_changes_nothing_and_neither_does_the_batch(tiny, options):
+    expected = [alone(tiny, prompt, max_new_tokens=20, **options) for prompt in PROMPTS]
+    batch = tiny.generate(PROMPTS, max_new_tokens=20, **options)
+    assert [list(one.ids) for one in batch] == expected
+    for prompt, ids in zip(PROMPTS, expected, strict=True):
+        one = tiny.generate(prompt, max_new_tokens=20, **options)
+        assert list(one.ids) == ids
+        assert one.prompt.text == prompt
+
+
+def test_steps_return_the_vectors_of_the_whole_run(tiny):
+    ids = np.array([[5, 80, 3, 200, 7, 9, 11]])
+    whole = tiny(ids).hidden
+    new, state = tiny.begin(ids)
+    parts = []
+    for cut in ((0, 3), (3, 4), (4, 7)):
+        hidden, state = tiny.advance(new[:, slice(*cut)], state)
+        parts.append(hidden)
+    np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-12, atol=1e-12)
+
+
+def test_a_text_that_ends_leaves_the_others_to_go_on(tiny):
+    """Each text of a batch ends at a token of its own; none changes what follows in another."""
+    ids = {prompt: tiny.generate(prompt, max_new_tokens=20).ids for prompt in PROMPTS}
+    stops = [ids[PROMPTS[0]][2], ids[PROMPTS[2]][9]]
+    batch = tiny.generate(PROMPTS, max_new_tokens=20, stop=stops)
+    assert [one.ids for one in batch] == [
+        tiny.generate(prompt, max_new_tokens=20, stop=stops).ids for prompt in PROMPTS
+    ]
+    assert len(batch[0].ids) <= 3
+    assert batch[0].ending == "stop"
+
+
+@pytest.mark.parametrize(
+    "text", ["plain text", "naïve 猫 café", "😀 👩‍👩‍👧‍👦 🏳️‍🌈", "ends in 猫", "e\u0301 \u200d", "\ufffd kept \ufffd"]
+)
+def test_pieces_are_whole_characters_and_join_to_the_text(text):
+    model = Scripted(text)
+    count = len(model.ids)
+    stream = model.stream("go", max_new_tokens=count)
+    pieces = list(stream)
+    assert "".join(pieces) == text
+    assert text.count("\ufffd") == sum(piece.count("\ufffd") for piece in pieces)
+    assert len(pieces) >= len(text) - 2 * text.count("\ufffd")  # each as soon as it is there
+    assert stream.generated.text == text == model.generate("go", max_new_tokens=count).text
+
+
+def test_a_character_that_never_becomes_whole_is_told_at_the_end():
+    cut = Scripted("a猫").ids[:3]
+    assert list(Scripted(cut).stream("go", max_new_tokens=3)) == ["a", "\ufffd"]
+
+
+def test_bytes_that_are_no_text_do_not_hold_up_the_rest():
+    ids = (*Scripted("a").ids, *Scripted("猫").ids[:2], *Scripted("bc").ids)
+    assert list(Scripted(ids).stream("go", max_new_tokens=5)) == ["a", "\ufffdb", "c"]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_bytes_in_any_order_join_to_what_they_decode_to(seed):
+    """Whole characters, parts of them in odd places, the end of a text in the midst."""
+    rng = np.random.default_rng(seed)
+    ids = [*Scripted("a猫é😀").ids, tiny_decoder.END]
+    ids = [int(i) for i in rng.choice(ids, 30)]
+    model = Scripted((*ids, *Scripted("!").ids), end_ids=())
+    pieces = list(model.stream("go", max_new_tokens=31))
+    assert "".join(pieces) == model.tokenizer.decode(model.ids)
+    assert model.generate("go", max_new_tokens=31).encoding.text == "go" + "".join(pieces)
+
+
+def test_the_space_before_a_first_word_is_kept():
+    """A tokenizer of the kind that Llama 2 has leaves out the first space of whatever it decodes."""
+    backend = Tokenizer(WordLevel({piece: i for i, piece in enumerate(("▁the", "▁cat", "s", "▁sat", "?"))}, "?"))
+    backend.pre_tokenizer, backend.decoder = Metaspace(), MetaspaceDecoder()
+    tokenizer = SubwordTokenizer(backend)
+    assert tokenizer.decode([1, 2]) == "cats"
+    model = Scripted((1, 2, 3), end_ids=(), tokenizer=tokenizer)
+    assert list(model.stream("the", max_new_tokens=3)) == [" cat", "s", " sat"]
+    whole = model.generate("the", max_new_tokens=3).encoding
+    assert whole.text == "the cats sat"
+    assert [word for word, _ in whole.word_groups()] == ["the", "cats", "sat"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "pieces"),
+    [
+        ("\n\n", "one\ntwo", ["o", "n", "e", "\nt", "w", "o"]),
+        (["xx", "two"], "one\n", ["o", "n", "e", "\n"]),
+        (["e\nt", "ne"], "o", ["o"]),
+        (ord("w") - 33, "one\nt", ["o", "n", "e", "\n", "t"]),
+        (["never", 250], "one\ntwo\n\nthree", ["o", "ne\n", *"two\n\nthree"]),
+    ],
+)
+def test_a_text_ends_before_what_it_is_to_stop_at(stop, text, pieces):
+    model = Scripted("one\ntwo\n\nthree")
+    stream = model.stream("go", stop=stop, max_new_tokens=14)
+    assert list(stream) == pieces
+    assert stream.generated.text == text
+    assert stream.generated.ending == ("length" if text.endswith("three") else "stop")
+
+
+def test_the_end_of_a_text_is_among_the_ids_and_not_in_the_text():
+    done = Scripted((*Scripted("ok").ids, tiny_decoder.END)).generate("go")
+    assert (done.text, done.ids[-1], done.ending) == ("ok", tiny_decoder.END, "end")
+    assert done.encoding.tokens[-1] == "<|end|>"
+    assert done.encoding.special == (False,) * 4 + (True,)
+
+
+def test_the_whole_text_has_words_and_spans():
+    done = Scripted(" né cat, 猫").generate("one", max_new_tokens=13)
+    whole = done.encoding
+    assert whole.text == "one né cat, 猫"
+    assert [word for word, _ in whole.word_groups()] == ["one", "né", "cat", ",", "猫"]
+    assert whole.spans[-3:] == ((12, 13),) * 3
+    joined = Scripted("s sat").generate("cat", max_new_tokens=5).encoding
+    assert [word for word, _ in joined.word_groups()] == ["cats", "sat"]
+
+
+def test_it_ends_where_the_model_can_look_at_no_more(tiny):
+    prompt = "x" * 30
+    one = tiny.generate(prompt, max_new_tokens=99)
+    assert (len(one.ids), one.ending) == (10, "limit")
+    both = tiny.generate(["y" * 5, prompt], max_new_tokens=99)
+    assert [len(generated.ids) for generated in both] == [35, 10]
+    with pytest.raises(RegardError, match=r"the prompt has 40 tokens, all that .*tiny looks at"):
+        tiny.generate("x" * 40)
+    with pytest.raises(RegardError, match=r"41 tokens, but .*tiny looks at no more than 40"):
+        tiny.generate("x" * 41)
+
+
+def test_a_trace_records_the_whole_text_as_if_run_at_once(tiny):
+    trace, whole = Trace(), Trace()
+    batch = tiny.generate(PROMPTS, max_new_tokens=6, trace=trace)
+    assert trace.encodings == tuple(one.encoding for one in batch)
+    tiny([one.encoding for one in batch], trace=whole)
+    assert trace.names() == whole.names()
+    for name in whole:
+        np.testing.assert_array_equal(trace[name], whole[name])
+    assert trace["blocks.1.attn.weights"].shape == (3, 6, 20, 20)
+
+
+def test_a_trace_edits_every_step(tiny):
+    def silence(context):
+        context[:, 2] = 0
+        return context
+
+    edited = tiny.generate("The cat", max_new_tokens=12, trace=Trace(only=(), edit={"blocks.*.attn.context": silence}))
+    ids = list(tiny.tokenizer("The cat").ids)
+    for token in edited.ids:
+        logits = tiny(np.array(ids), edit={"blocks.*.attn.context": silence}).logits[0, -1]
+        assert token == logits.argmax()
+        ids.append(token)
+    assert edited.ids != tiny.generate("The cat", max_new_tokens=12).ids
+    with pytest.raises(RegardError, match=r"'blocks\.9\.output' \(near it"):
+        tiny.generate("The cat", max_new_tokens=1, trace=Trace(edit={"blocks.9.output": silence}))
+
+
+def test_pieces_of_a_batch_are_told_as_they_come(tiny):
+    told = {0: "", 1: "", 2: ""}
+
+    def note(number, piece):
+        assert piece
+        told[number] += piece
+
+    batch = tiny.generate(PROMPTS, max_new_tokens=12, on_text=note)
+    assert list(told.values()) == [one.text for one in batch]
+
+
+def test_an_interrupted_stream_has_what_came_so_far():
+    stream = Scripted("abcdef").stream("go", max_new_tokens=6)
+    assert [next(stream), next(stream)] == ["a", "b"]
+    assert (stream.generated.text, stream.generated.ending) == ("ab", "")
+
+
+def test_a_seed_draws_the_same_again_and_another_others(tiny):
+    options = {"temperature": 1.5, "max_new_tokens": 20}
+    first = tiny.generate("The cat", seed=3, **options).ids
+    assert first == tiny.generate("The cat", seed=3, **options).ids
+    assert first != tiny.generate("The cat", seed=4, **options).ids
+    assert tiny.generate("The cat", **options).ids != tiny.generate("The cat", **options).ids
+
+
+def test_draws_follow_the_softmax():
+    logits = np.log([0.5, 0.3, 0.15, 0.05])
+    rng = np.random.default_rng(0)
+    drawn = np.bincount([Sampling(1.0).choose(logits, rng) for _ in range(20_000)], minlength=4) / 20_000
+    np.testing.assert_allclose(drawn, [0.5, 0.3, 0.15, 0.05], atol=0.015)  # four standard deviations
+
+
+@pytest.mark.parametrize(
+    ("sampling", "tokens", "shares"),
+    [
+        (Sampling(1.0), [1, 3, 0, 2], [0.5, 0.3, 0.15, 0.05]),
+        (Sampling(1.0, top_k=2), [1, 3], [0.625, 0.375]),
+        (Sampling(1.0, top_k=9), [1, 3, 0, 2], [0.5, 0.3, 0.15, 0.05]),
+        (Sampling(1.0, top_p=0.79), [1, 3], [0.5, 0.3]),
+        (Sampling(1.0, top_p=0.81), [1, 3, 0], [0.5, 0.3, 0.15]),
+        (Sampling(1.0, top_k=2, top_p=0.6), [1], [0.625]),
+        (Sampling(1.0, top_p=1e-9), [1], [0.5]),
+        (Sampling(0.5, top_k=2), [1, 3], [25 / 34, 9 / 34]),
+    ],
+)
+def test_among_which_tokens_it_is_drawn(sampling, tokens, shares):
+    found, probabilities = sampling.shares(np.log([0.15, 0.5, 0.05, 0.3]))
+    assert found.tolist() == tokens
+    np.testing.assert_allclose(probabilities, shares, rtol=1e-12)
+
+
+def test_only_the_last_position_is_scored(tiny, monkeypatch):
+    seen = []
+    head = type(tiny).head
+    monkeypatch.setattr(type(tiny), "head", lambda self, hidden: seen.append(hidden.shape) or head(self, hidden))
+    tiny.generate("The cat", max_new_tokens=3)
+    assert seen == [(1, 12)] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_new_tokens": 0}, "max_new_tokens must be a whole number of at least 1, got 0"),
+        ({"temperature": -1}, "temperature must be 0 or more, got -1"),
+        ({"temperature": float("nan")}, "temperature must be a finite number"),
+        ({"top_k": 3}, "at temperature 0 the likeliest token is taken and top_k would change nothing"),
+        ({"top_p": 0.5, "seed": 1}, "top_p and seed would change nothing"),
+        ({"temperature": 1, "top_k": 0}, "top_k must be a whole number of at least 1"),
+        ({"temperature": 1, "top_p": 0}, "top_p is a share, above 0 and at most 1, got 0"),
+        ({"temperature": 1, "top_p": 1.1}, "top_p is a share"),
+        ({"temperature": 1, "seed": -1}, "seed must be a whole number of at least 0"),
+        ({"stop": ""}, "stop is a string that is not empty, the id of a token, or several of them; got ''"),
+        ({"stop": ["a", 1.5]}, "stop is .*; got 1.5"),
+        ({"stop": None}, "stop is .*; got None"),
+    ],
+)
+def test_arguments_that_cannot_be(tiny, options, message):
+    with pytest.raises(RegardError, match=message):
+        tiny.generate("hi", **options)
+
+
+def test_a_batch_cannot_be_streamed(tiny):
+    with pytest.raises(RegardError, match="one text can be streamed; for a batch use generate"):
+        tiny.stream(["a", "b"])
+
+
+def test_scores_that_are_not_finite_are_told():
+    with pytest.raises(RegardError, match="scores of the next token are not finite"):
+        Sampling().choose(np.array([1.0, np.nan]), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("prompt", ["The cat", ["The cat"], np.array([[50, 60]]), [50, 60]], ids=str)
+def test_one_text_returns_one_and_a_batch_a_tuple(tiny, prompt):
+    is_one = prompt in ("The cat", [50, 60]) if not isinstance(prompt, np.ndarray) else False
+    generated = tiny.generate(prompt, max_new_tokens=2)
+    assert isinstance(generated, tuple) == (not is_one)
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "ends"),
+    [(7, None, (7,)), ([7, 9], None, (7, 9)), (None, None, ()), (7, '{"eos_token_id": [8]}', (8,)), (7, "{}", (7,))],
+)
+def test_what_ends_a_text_is_read_from_the_files(tmp_path, config, generation, ends):
+    folder = tiny_decoder.write(tmp_path / "tiny", {"eos_token_id": config})
+    if generation is not None:
+        (folder / "generation_config.json").write_text(generation)
+    assert regard.load(folder).end_ids == ends
+
+
+@pytest.mark.parametrize(
+    ("generation", "message"),
+    [
+        ("{", "generation_config.json of .* is not valid JSON"),
+        ("[]", "must hold a JSON object, got list"),
+        ('{"eos_token_id": "x"}', "must be an id or a list of them, not 'x'"),
+        ('{"eos_token_id": [true]}', "must be an id or a list of them"),
+    ],
+)
+def test_a_damaged_generation_config_is_told(tmp_path, generation, message):
+    folder = tiny_decoder.write(tmp_path / "tiny")
+    (folder / "generation_config.json").write_text(generation)
+    with pytest.raises(RegardError, match=message):
+        regard.load(folder)
