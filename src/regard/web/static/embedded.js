@@ -11,7 +11,9 @@ import { pooled } from "./matrix.js";
 
 const MOST_KEPT = 64; // maps unpacked at a time
 
-/** @implements {import("./source.js").Source} */
+/** @typedef {import("./source.js").Source} Source */
+
+/** @implements {Source} */
 export class EmbeddedSource {
   /** @param {Manifest} manifest @param {string} text of all blobs */
   constructor(manifest, text) {
