@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from regard._errors import RegardError
-from regard.cli._input import read_text
+from regard.cli._input import read_model, read_text
 from regard.cli._output import write
 from regard.cli._targets import check_targets
-from regard.models import load
 from regard.trace import Trace
 from regard.web import Exploration, write_page
 from regard.web._explore import recorded
@@ -36,7 +34,7 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
             raise RegardError("give either a text or --trace, not both")
         return Exploration(*(Trace.load(Path(path)) for path in arguments.trace), **shown)
     texts = _texts(arguments)
-    model: Any = load(arguments.model)
+    model = read_model(arguments, texts)
     traces = [recorded(model, text, arguments.layer) for text in texts]
     return Exploration(*traces, models=[model] * len(traces), **shown)
 

@@ -157,9 +157,7 @@ def build() -> argparse.ArgumentParser:
         """,
     )
     _text(explore)
-    explore.add_argument(
-        "--model", default="minilm", metavar="NAME", help="a name that regard models lists, or a folder (minilm)"
-    )
+    _model(explore, heads=("--num-heads",))
     explore.add_argument(
         "--trace", metavar="FILE", nargs="+", help="one run, or two, that --save wrote, in place of a text"
     )

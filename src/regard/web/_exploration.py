@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ from regard.web._cell import cell, vectors
 from regard.web._maps import Check, LayerMap, Pool, edges, layers_of, pooled
 from regard.web._measured import MEASURES, measured
 from regard.web._movement import MOST_TOKENS, movements, stages_of
-from regard.web._ways import LONGEST, WAYS, heads_together, norms, rollouts
+from regard.web._ways import LONGEST, WAYS, hands_over, heads_together, norms, rollouts
 
 FORMAT = "regard.explore/1"
 Head: TypeAlias = int | Literal["mean"]
@@ -66,6 +67,16 @@ class Run:
     def length(self) -> int:
         """The number of tokens."""
         return self.layers[0].rows
+
+    @cached_property
+    def ways(self) -> tuple[str, ...]:
+        """The ways in which the maps can be looked at."""
+        ways = ["raw"]
+        if self.length <= LONGEST and len(self.layers) > 1 and len(self.layers) * self.length**2 * 4 <= _CACHE:
+            ways.append("rollout")
+        if self.length <= LONGEST and self.model is not None and hands_over(self.model, self.trace, self.layers):
+            ways.append("norms")
+        return tuple(ways)
 
 
 class Exploration:
@@ -126,7 +137,7 @@ class Exploration:
             "comparable": why_not is None,
             "why_not": why_not,
             "measures": list(MEASURES),
-            "ways": [way for way in WAYS if all(way["key"] in _ways_of(run) for run in runs)],
+            "ways": [way for way in WAYS if all(way["key"] in run.ways for run in runs)],
             "memory": self.memory(),
         }
 
@@ -228,6 +239,11 @@ class Exploration:
             total += self._part(run, layer, layer_map, each, row_edges, col_edges, pool, check)
         return _float32(total / len(heads))
 
+    def whole(self, run: int, layer: int, head: Head, way: str = "raw") -> np.ndarray:
+        """Return a whole map, float32 ``T S``: for texts of which it can be held."""
+        t, s = (getattr(self._layer(run, layer)[1], side) for side in ("rows", "cols"))
+        return self.tile(run, layer, head, way=way, row0=0, row1=t, col0=0, col1=s, rows=t, cols=s)
+
     def row(self, run: int, layer: int, head: Head, i: int, *, way: str = "raw") -> np.ndarray:
         """Return how much token i looks at every other, float32 ``S``."""
         its, layer_map = self._layer(run, layer)
@@ -273,7 +289,7 @@ class Exploration:
     def values_of(self, run: int, layer: int) -> np.ndarray:
         """Return how long the vector is that each token hands on in each head, float32 ``H S``: what weights scale."""
         its, layer_map = self._layer(run, layer)
-        if "norms" not in _ways_of(its):
+        if "norms" not in its.ways:
             raise RegardError("how long values are is known of a run with its model")
         return _float32(norms(its.model, its.trace, layer_map, its.batch))
 
@@ -392,9 +408,8 @@ class Exploration:
 
     def _whole(self, run: int, its: Run, layer: int, head: Head, way: str, check: Check) -> np.ndarray | None:
         """Return a map that is not the weights of a head themselves; None for those."""
-        known = _ways_of(its)
-        if way not in known:
-            raise RegardError(f"there is no way {way!r} to look at this run; there are {', '.join(known)}")
+        if way not in its.ways:
+            raise RegardError(f"there is no way {way!r} to look at this run; there are {', '.join(its.ways)}")
         if way == "rollout":
             reached: np.ndarray = self._cache.get(("rollout", run), lambda: rollouts(its.layers, check))[layer]
             return reached
@@ -479,16 +494,6 @@ def _layer_entry(layer: LayerMap) -> dict[str, Any]:
         "row_sum_error": float(np.abs(sums[seen] - 1).max()) if seen.any() else 0.0,
         "rows_summed": len(rows),
     }
-
-
-def _ways_of(run: Run) -> tuple[str, ...]:
-    """Return the ways in which the maps of a run can be looked at."""
-    ways = ["raw"]
-    if run.length <= LONGEST and len(run.layers) > 1 and len(run.layers) * run.length**2 * 4 <= _CACHE:
-        ways.append("rollout")
-    if run.length <= LONGEST and run.model is not None and run.layers[0].step("v") in run.trace:
-        ways.append("norms")
-    return tuple(ways)
 
 
 def _rotates(run: Run) -> bool:

@@ -11,7 +11,8 @@ from 0:
 * ``norms/RUN/LAYER``: float32, ``H S``, what the weights of a column are multiplied by
 * ``vectors/RUN/LAYER/HEAD``: float32, q ``T D``, k ``S D``, v ``S Dv``, lse ``T``, one after the other; under the
   same name in ``steps`` of the manifest stand its ``sizes: [D, Dv]``, ``scale``, ``softcap``, ``kv_head``,
-  ``causal`` and ``rotated``. The page computes a cell's steps from these. Heads with a bias, or with too many numbers, have none.
+  ``causal`` and ``rotated``. The page computes a cell's steps from these. Heads with a bias, or with too many
+  numbers, have none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from regard._files import write_whole
 from regard.web._bundle import bundled, static
 from regard.web._codec import MOST_DIGITS, json_bytes, packed, to_text
 from regard.web._exploration import Exploration
+from regard.web._ways import LONGEST
 
 _SMALL = 144 * 128**2  # weights that a small page holds
 _LIMITS = (2_000_000, 16_000_000)  # bytes of a small page, and of any
@@ -62,17 +65,19 @@ def whole_page(exploration: Exploration) -> bytes:
     Raises
     ------
     RegardError
-        The text is too long for a file of 16 MB.
+        The text is too long for a file of 16 MB, or for a page that holds it all.
     """
     runs = range(len(exploration.runs))
     weights = sum(layer.rows * layer.cols * len(layer.heads) for run in exploration.runs for layer in run.layers)
     limit = _LIMITS[weights > _SMALL]
     before, between, after = _skeleton()
-    if weights > 512 * _LIMITS[1]:  # not even zeros would fit
+    if any(run.length > LONGEST for run in exploration.runs):
         raise _too_long(exploration)
     rest = [blob for run in runs for blob in _beside_weights(exploration, run)]
     steps, described = _steps(exploration)
-    manifest = {**exploration.manifest(), "can": {"edit": False, "tiles": False, "exact": False}, "steps": described}
+    manifest = exploration.manifest()
+    del manifest["memory"]  # of a server
+    manifest = {**manifest, "can": {"edit": False, "tiles": False, "exact": False}, "steps": described}
     fixed = (
         len(before + between + after)
         + len(json_bytes(manifest))
@@ -148,27 +153,28 @@ def _beside_weights(exploration: Exploration, run: int) -> Iterator[Blob]:
 
 def _maps(exploration: Exploration, digits: int, room: int) -> list[Blob] | None:
     """Return all maps with so many digits; None where there is no room for them."""
+    maps = list(_each_map(exploration))
+    some = maps[:: max(1, len(maps) // 12)]  # tell, nearly always, whether it is worth while to pack all
+    if sum(len(to_text(packed(make(), digits))) for _, make in some) * len(maps) > 1.2 * room * len(some):
+        return None
     found, used = [], 0
-    for name, weights in _each_map(exploration):
-        found.append(_blob(name, packed(weights, digits)))
+    for name, make in maps:
+        found.append(_blob(name, packed(make(), digits)))
         used += len(found[-1][1])
         if used > room:
             return None
     return found
 
 
-def _each_map(exploration: Exploration) -> Iterator[tuple[str, np.ndarray]]:
+def _each_map(exploration: Exploration) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
+    """Yield the name of each map, and what returns it."""
     rolled = any(way["key"] == "rollout" for way in exploration.manifest()["ways"])
     for run, its in enumerate(exploration.runs):
         for number, layer in enumerate(its.layers):
             for head in range(len(layer.heads)):
-                yield f"weights/{run}/{number}/{head}", layer.tile(head, None, None)
+                yield f"weights/{run}/{number}/{head}", partial(layer.tile, head, None, None)
             if rolled:
-                t, s = layer.rows, layer.cols
-                rolled_out = exploration.tile(
-                    run, number, 0, way="rollout", row0=0, row1=t, col0=0, col1=s, rows=t, cols=s
-                )
-                yield f"rollout/{run}/{number}", rolled_out
+                yield f"rollout/{run}/{number}", partial(exploration.whole, run, number, "mean", "rollout")
 
 
 def _steps(exploration: Exploration) -> tuple[list[Blob], dict[str, Any]]:
@@ -200,6 +206,6 @@ def _steps(exploration: Exploration) -> tuple[list[Blob], dict[str, Any]]:
 def _too_long(exploration: Exploration) -> RegardError:
     lengths = " and ".join(str(run.length) for run in exploration.runs)
     return RegardError(
-        f"a text of {lengths} tokens has more weights than a file of {_LIMITS[1] // 1_000_000} MB holds: explore it "
+        f"a text of {lengths} tokens has more weights than one file of {_LIMITS[1] // 1_000_000} MB holds: explore it "
         f"with the server (without --html), or give a shorter one"
     )

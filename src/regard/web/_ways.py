@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from regard._errors import RegardError
 from regard.nn import parameters
 from regard.trace import Trace
 from regard.web._maps import Check, LayerMap
@@ -54,12 +53,15 @@ def rollouts(layers: Sequence[LayerMap], check: Check) -> np.ndarray:
     return np.stack(found)
 
 
+def hands_over(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
+    """Tell whether `norms` has an answer for every layer."""
+    known = parameters(model)
+    return all(layer.step("o_proj.weight") in known and layer.step("v") in trace for layer in layers)
+
+
 def norms(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
     """Return ‖v W_O‖ of each token in each head, ``H S``."""
-    named = layer.step("o_proj.weight")
-    projection = parameters(model).get(named)
-    if projection is None:
-        raise RegardError(f"the model has no {named}: without an output projection the values are what is handed over")
+    projection = parameters(model)[layer.step("o_proj.weight")]
     v = trace[layer.step("v")]
     v = (v[batch] if v.ndim == 4 else v)[:, : layer.cols].astype(np.float64)  # G S Dv
     split = projection.astype(np.float64).reshape(len(layer.heads), v.shape[-1], -1)  # H Dv E

@@ -1,0 +1,23 @@
+"""Small runs to explore: a toy, a BERT and a Llama of a few numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import regard
+
+CAUSAL = Path(__file__).parent.parent / "models" / "golden" / "qwen2" / "plain"
+
+
+@pytest.fixture
+def bert(write_bert):
+    """Return a model of 2 layers × 3 heads that reads at most 7 tokens."""
+    return regard.load(write_bert())
+
+
+@pytest.fixture
+def causal():
+    """Return a causal model with fewer key/value heads that turns queries and keys by their positions."""
+    return regard.load(CAUSAL)

@@ -1,0 +1,354 @@
+"""Every answer of an exploration is what the trace and the model say, computed another way here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from explorations import explored, long_exploration, recorded, whole
+
+import regard
+from regard import RegardError, Trace
+from regard.web import Exploration
+
+
+def test_the_manifest_is_json_that_says_what_there_is(bert):
+    manifest = json.loads(json.dumps(explored(bert, "cat sat  on mats").manifest(), allow_nan=False))
+    (run,) = manifest["runs"]
+    assert manifest["format"] == "regard.explore/1"
+    assert [token["text"] for token in run["tokens"]] == ["[CLS]", "cat", "sat", "on", "mat", "##s", "[SEP]"]
+    assert [token["word"] for token in run["tokens"]] == [None, 0, 1, 2, 3, 3, None]
+    assert manifest["title"] == "cat sat on mats"
+
+
+@pytest.fixture
+def short(bert):
+    return explored(bert, "the cat sat")
+
+
+def test_layers_and_tokens_are_those_of_the_model(short):
+    (run,) = short.manifest()["runs"]
+    assert [layer["name"] for layer in run["layers"]] == ["blocks.0.attn", "blocks.1.attn"]
+    assert {(layer["heads"], layer["kv_heads"], layer["rows"], layer["causal"]) for layer in run["layers"]} == {
+        (3, 3, 5, False)
+    }
+    assert all(layer["row_sum_error"] < 1e-6 for layer in run["layers"])
+    tokens = run["tokens"]
+    assert [token["special"] for token in tokens] == [True, False, False, False, True]
+    assert [run["text"][token["start"] : token["end"]] for token in tokens[1:-1]] == ["the", "cat", "sat"]
+    assert short.manifest()["computed"].startswith("float32 · ")
+
+
+def test_places_in_the_text_count_as_javascript_does():
+    model = regard.models.toy(["a 😀 b"])
+    tokens = explored(model, "a 😀 b").manifest()["runs"][0]["tokens"]
+    utf16 = "a 😀 b".encode("utf-16-le")
+    spelled = [utf16[2 * token["start"] : 2 * token["end"]].decode("utf-16-le") for token in tokens]
+    assert "".join(spelled).replace(" ", "") == "a😀b"
+    assert spelled[-1] == "b"
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("head", [0, 2])
+def test_a_tile_of_single_cells_is_exact(bert, short, layer, head):
+    trace = Trace()
+    bert("the cat sat", trace=trace)
+    weights = trace[f"blocks.{layer}.attn.weights"][0, head]
+    np.testing.assert_allclose(whole(short, 0, layer, head), weights, atol=2e-7)
+    part = short.tile(0, layer, head, row0=1, row1=4, col0=2, col1=5, rows=3, cols=3)
+    np.testing.assert_allclose(part, weights[1:4, 2:5], atol=2e-7)
+    assert part.dtype == np.float32
+
+
+def test_the_mean_of_heads_is_their_mean(short):
+    heads = [whole(short, 0, 1, head) for head in range(3)]
+    np.testing.assert_allclose(whole(short, 0, 1, "mean"), np.mean(heads, axis=0), atol=1e-7)
+    np.testing.assert_allclose(short.row(0, 1, "mean", 2), np.mean(heads, axis=0)[2], atol=1e-7)
+    np.testing.assert_allclose(short.column(0, 1, "mean", 3), np.mean(heads, axis=0)[:, 3], atol=1e-7)
+
+
+@pytest.mark.parametrize(("pool", "join"), [("max", np.max), ("mean", np.mean)])
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (2, 3), (4, 2), (5, 5)])
+def test_cells_hold_the_largest_or_the_mean_of_what_they_cover(short, pool, join, rows, cols):
+    weights = whole(short, 0, 0, 1)
+    found = short.tile(0, 0, 1, row0=0, row1=5, col0=0, col1=5, rows=rows, cols=cols, pool=pool)
+    for i in range(rows):
+        for j in range(cols):
+            covered = weights[i * 5 // rows : (i + 1) * 5 // rows, j * 5 // cols : (j + 1) * 5 // cols]
+            assert found[i, j] == pytest.approx(join(covered), abs=1e-7)
+
+
+def test_rows_and_columns_are_those_of_the_map(short):
+    for way in ("raw", "rollout", "norms"):
+        weights = whole(short, 0, 1, 2, way=way)
+        np.testing.assert_allclose(short.row(0, 1, 2, 3, way=way), weights[3], atol=1e-6)
+        np.testing.assert_allclose(short.column(0, 1, 2, 1, way=way), weights[:, 1], atol=1e-6)
+
+
+def test_a_cell_is_its_own_arithmetic(short):
+    cell = short.cell(0, 1, 2, 3, 1)
+    assert sum(cell["products"]) == pytest.approx(cell["score_raw"])
+    assert cell["score_raw"] * cell["scale"] == pytest.approx(cell["scaled"], rel=1e-5)
+    assert np.exp(cell["biased"] - cell["lse"]) == pytest.approx(cell["weight"], rel=1e-5)
+    assert cell["weight"] == pytest.approx(float(whole(short, 0, 1, 2)[3, 1]), abs=1e-7)
+    np.testing.assert_allclose(np.array(cell["v"]) * cell["weight"], cell["share"])
+    shares = [short.cell(0, 1, 2, 3, j)["share"] for j in range(5)]
+    np.testing.assert_allclose(np.sum(shares, axis=0), cell["output"], atol=1e-5)
+    assert (cell["kv_head"], cell["masked"], cell["rotated"], len(cell["embedding"])) == (2, False, False, 8)
+
+
+def test_a_causal_model_masks_rotates_and_shares_keys(causal):
+    exploration = explored(causal, "some text that is not short")
+    layer = exploration.manifest()["runs"][0]["layers"][0]
+    assert layer["causal"]
+    assert layer["kv_heads"] < layer["heads"]
+    last = layer["heads"] - 1
+    seen, hidden = exploration.cell(0, 0, last, 2, 1), exploration.cell(0, 0, last, 1, 2)
+    assert seen["rotated"]
+    assert seen["kv_head"] == layer["kv_heads"] - 1
+    assert sum(seen["products"]) * seen["scale"] == pytest.approx(seen["biased"], rel=1e-4)
+    assert (hidden["masked"], hidden["biased"], hidden["bias"], hidden["weight"]) == (True, None, None, 0)
+    json.dumps(hidden, allow_nan=False)
+
+
+def test_biases_caps_and_sinks_show_in_a_cell(rng):
+    q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
+    bias = rng.standard_normal((1, 2, 5, 5))
+    trace = Trace(maps=True)
+    regard.attention(q, k, v, bias=bias, softcap=3.0, sinks=np.array([0.3, 2.0]), trace=trace)
+    cell = Exploration(trace).cell(0, 0, 1, 2, 4)
+    assert cell["softcap"] == 3.0
+    assert cell["capped"] == pytest.approx(3 * np.tanh(cell["scaled"] / 3))
+    assert cell["bias"] == pytest.approx(bias[0, 1, 2, 4])
+    assert np.exp(cell["biased"] - cell["lse"]) == pytest.approx(cell["weight"])
+    logits = [Exploration(trace).cell(0, 0, 1, 2, j)["biased"] for j in range(5)]
+    assert cell["lse"] == pytest.approx(np.log(np.sum(np.exp([*logits, 2.0]))))
+
+
+def test_measures_are_those_that_are_worked_out_by_hand():
+    weights = np.zeros((1, 2, 4, 4))
+    weights[0, 0, 1:, :-1] = np.eye(3)
+    weights[0, 0, 0, 0] = 1  # looks at the token before
+    weights[0, 1] = 0.25
+    trace = Trace()
+    with trace.scope("blocks.0.attn"):
+        trace("weights", weights, "B H T S")
+    found = Exploration(trace).heads(0)["measures"]
+    assert found["previous"] == [[1.0, 0.25]]
+    assert found["entropy"][0] == pytest.approx([0, np.log(4)], abs=1e-6)
+    assert found["distance"][0] == pytest.approx([0.75, 1.25])
+    assert found["sink"][0] == pytest.approx([1 / 3, 0.25], abs=1e-6)
+    assert found["duplicate"] == [[None, None]]
+
+
+def test_a_thumbnail_is_the_square_root_of_a_share_of_the_largest(short):
+    side, content = short.thumbnails(0)
+    found = np.frombuffer(content, np.uint8).reshape(2, 3, side, side)
+    weights = whole(short, 0, 1, 2)
+    np.testing.assert_array_equal(found[1, 2], np.round(255 * np.sqrt(weights / weights.max())))
+
+
+def test_rollout_mixes_what_every_layer_gives(short):
+    expected = np.eye(5)
+    for layer in range(2):
+        mixed = whole(short, 0, layer, "mean") + np.eye(5)
+        expected = mixed / mixed.sum(-1, keepdims=True) @ expected
+        np.testing.assert_allclose(whole(short, 0, layer, 0, way="rollout"), expected, atol=1e-6)
+
+
+def test_weights_times_values_are_the_lengths_of_what_is_handed_over(bert, short):
+    v = short.runs[0].trace["blocks.1.attn.v"][0, 2].astype(np.float64)
+    size = v.shape[-1]
+    projection = bert.blocks[1].attn.o_proj.weight.astype(np.float64)[2 * size : 3 * size]
+    weights = whole(short, 0, 1, 2)
+    handed = np.linalg.norm(weights[:, :, None] * (v @ projection), axis=-1)
+    np.testing.assert_allclose(whole(short, 0, 1, 2, way="norms"), handed, rtol=1e-5)
+
+
+def test_movement_is_on_one_plane_for_both_runs(bert):
+    both = explored(bert, "the cat sat", "the cat on")
+    one, other = both.movement(0), both.movement(1)
+    assert one["explained"] == other["explained"]
+    assert one["stages"] == ["embeddings", "blocks.0.output", "blocks.1.output"]
+    first = np.array(one["points"]), np.array(other["points"])
+    assert first[0].shape == (3, 5, 2)
+    np.testing.assert_allclose(first[0][0, 1], first[1][0, 1], atol=1e-4)  # "the" is the same before any layer
+    joined = np.concatenate(first, axis=1)
+    np.testing.assert_allclose(joined.mean(axis=1), 0, atol=1e-3)
+
+
+def test_movement_keeps_distances_as_far_as_it_says(short):
+    vectors = [short.runs[0].trace[name][0].astype(np.float64) for name in short.movement(0)["stages"]]
+    clouds = []
+    for cloud in vectors:
+        centred = cloud - cloud.mean(0)
+        clouds.append(centred / np.sqrt((centred**2).sum(-1).mean()))
+    singular = np.linalg.svd(np.concatenate(clouds), compute_uv=False) ** 2
+    assert short.movement(0)["explained"] == pytest.approx(singular[:2] / singular.sum())
+    points = np.array(short.movement(0)["points"])
+    assert (points**2).sum() == pytest.approx(singular[:2].sum(), rel=1e-3)
+
+
+def test_two_texts_are_comparable_when_they_have_as_many_tokens(bert):
+    assert explored(bert, "the cat sat", "the cat on").manifest()["comparable"]
+    longer = explored(bert, "the cat", "the cat on").manifest()
+    assert not longer["comparable"]
+    assert longer["why_not"] == "A has 4 tokens and B 5: cells of one have no partner in the other"
+
+
+def test_a_head_that_is_switched_off_hands_nothing_on(bert, short):
+    edited = short.edit([[1, 0], [1, 2]])
+    context = short._run(edited["run"]).trace["blocks.1.attn.context"]
+    assert not context[0, [0, 2]].any()
+    assert context[0, 1].any()
+    before = bert("the cat sat").hidden[0]
+    after = bert("the cat sat", edit={"blocks.1.attn.context": _without_0_and_2}).hidden[0]
+    cosines = (before * after).sum(-1) / np.linalg.norm(before, axis=-1) / np.linalg.norm(after, axis=-1)
+    assert edited["changes"]["cosines"] == pytest.approx(cosines.tolist(), abs=1e-5)
+    assert edited["changes"]["next"] is None
+    assert edited["entry"]["title"] == "without layer 1 head 0, layer 1 head 2"
+
+
+def _without_0_and_2(context):
+    context[:, [0, 2]] = 0
+    return context
+
+
+def test_an_edit_tells_what_a_language_model_expects_next(causal):
+    changes = explored(causal, "some text").edit([[0, 0]])["changes"]["next"]
+    assert len(changes) == 10
+    differences = [abs(change["after"] - change["before"]) for change in changes]
+    assert differences == sorted(differences, reverse=True)
+    assert differences[0] > 0
+
+
+def test_of_many_edits_the_last_stay(short):
+    numbers = [short.edit([[0, n % 3]])["run"] for n in range(10)]
+    assert numbers == list(range(1, 11))
+    short.thumbnails(10)
+    with pytest.raises(RegardError, match="there is no run 1; there are 0, 3, 4"):
+        short.thumbnails(1)
+
+
+def test_a_saved_trace_answers_as_the_run_did(bert, short, tmp_path):
+    for maps in (True, False):
+        trace = Trace(maps=maps)
+        bert("the cat sat", trace=trace)
+        trace.save(tmp_path / "run.safetensors")
+        loaded = Exploration(Trace.load(tmp_path / "run.safetensors"))
+        np.testing.assert_allclose(whole(loaded, 0, 1, 2), whole(short, 0, 1, 2), atol=2e-7)
+        cell, known = loaded.cell(0, 1, 2, 3, 1), short.cell(0, 1, 2, 3, 1)
+        for name in ("score_raw", "scale", "scaled", "biased", "lse", "weight"):
+            assert cell[name] == pytest.approx(known[name], rel=1e-4), name
+        assert not loaded.manifest()["can"]["edit"]
+
+
+def test_padding_of_a_batch_does_not_show(bert, short):
+    trace = recorded(bert, ["the cat sat", "the cat sat on mat"])
+    np.testing.assert_allclose(whole(Exploration(trace, batch=0), 0, 1, 2), whole(short, 0, 1, 2), atol=1e-6)
+    assert Exploration(trace, batch=1).runs[0].length == 7
+
+
+@pytest.mark.parametrize(
+    ("question", "says"),
+    [
+        (lambda x: x.row(0, 2, 0, 0), "there is no layer 2: choose from 0 to 1"),
+        (lambda x: x.row(1, 0, 0, 0), "there is no run 1"),
+        (lambda x: x.row(0, 0, 3, 0), "there is no head 3"),
+        (lambda x: x.row(0, 0, 0, 5), "there is no token 5"),
+        (lambda x: x.row(0, 0, 0, -1), "there is no token -1"),
+        (lambda x: x.row(0, 0, 0, 0, way="deep"), "there is no way 'deep'"),
+        (lambda x: x.cell(0, 0, "mean", 0, 0), "ask for one head"),
+        (lambda x: x.edit([]), "no head is named"),
+        (lambda x: x.edit([[0]]), "by \\(layer, head\\)"),
+        (lambda x: x.edit([[7, 0]]), "there is no layer 7"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=6, col0=0, col1=5, rows=5, cols=5), "rows 0 to 6 are no part of the 5"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=3, col1=3, rows=5, cols=1), "columns 3 to 3"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, rows=6, cols=5), "in 1 to 5 cells, not 6"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, rows=5, cols=5, pool="min"), "not 'min'"),
+    ],
+)
+def test_what_is_not_there_is_said(short, question, says):
+    with pytest.raises(RegardError, match=says):
+        question(short)
+
+
+def test_what_cannot_be_explored_is_said(bert):
+    empty = Trace(only="nothing")
+    bert("the cat", trace=empty)
+    with pytest.raises(RegardError, match="the trace holds no attention of a text to itself"):
+        Exploration(empty)
+    with pytest.raises(RegardError, match="one trace is explored, or two side by side; got 0"):
+        Exploration()
+    with pytest.raises(RegardError, match="there is no text 1 in a trace of 1"):
+        Exploration(recorded(bert, "the cat"), batch=1)
+    with pytest.raises(RegardError, match="there is no layer 5"):
+        Exploration(recorded(bert, "the cat"), layer=5)
+    with pytest.raises(RegardError, match="explore a text with a model"):
+        Exploration(recorded(bert, "the cat")).edit([[0, 0]])
+
+
+def test_an_empty_text_has_its_special_tokens(bert):
+    exploration = explored(bert, "")
+    assert [token["special"] for token in exploration.manifest()["runs"][0]["tokens"]] == [True, True]
+    assert whole(exploration, 0, 0, 0).shape == (2, 2)
+    assert exploration.heads(0)["measures"]["sink"] == [[None] * 3] * 2
+
+
+def test_a_long_map_is_pooled_from_its_overview():
+    exploration = long_exploration(6000)
+    layer = exploration.runs[0].layers[0]
+    weights = layer.tile(1, None, None)
+    found = exploration.tile(0, 0, 1, row0=0, row1=6000, col0=0, col1=6000, rows=512, cols=512)
+    at = np.arange(513) * 6000 // 512
+    exact = np.maximum.reduceat(np.maximum.reduceat(weights, at[:-1], axis=0), at[:-1], axis=1)
+    np.testing.assert_allclose(found, exact, atol=1e-6)  # 2,048 is four times 512: the cells are whole ones
+    off = exploration.tile(0, 0, 1, row0=5, row1=5997, col0=0, col1=6000, rows=256, cols=250)
+    assert (off >= 0).all()
+    for i, j in ((0, 0), (100, 40), (255, 249)):
+        a, b, c, d = 5 + i * 5992 // 256, 5 + (i + 1) * 5992 // 256, j * 24, (j + 1) * 24
+        around = weights[max(0, a - 3) : b + 3, max(0, c - 3) : d + 3].max()
+        assert weights[a:b, c:d].max() <= off[i, j] + 1e-6
+        assert off[i, j] <= around + 1e-6
+
+
+def test_a_long_text_is_measured_from_some_of_its_rows():
+    exploration = long_exploration(3000)
+    entry = exploration.manifest()["runs"][0]
+    assert entry["sampled"] == 512
+    rows = np.arange(512) * 3000 // 512
+    weights = exploration.runs[0].layers[0].tile(1, rows, None).astype(np.float64)
+    entropy = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1).mean()
+    assert exploration.heads(0)["measures"]["entropy"][0][1] == pytest.approx(entropy, rel=1e-5)
+    assert [way["key"] for way in exploration.manifest()["ways"]] == ["raw"]
+
+
+def test_memory_stays_below_its_bound():
+    exploration = long_exploration(6000, heads=3)
+    exploration._cache.limit = 40_000_000
+    for head in range(3):
+        for pool in ("max", "mean"):
+            exploration.tile(0, 0, head, row0=0, row1=6000, col0=0, col1=6000, rows=10, cols=10, pool=pool)
+    memory = exploration.memory()
+    assert 16_000_000 < memory["overviews"] <= memory["overviews_at_most"] == 40_000_000
+
+
+def test_work_is_left_off_when_nobody_waits():
+    calls = []
+
+    def check():
+        calls.append(1)
+        if len(calls) > 1:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        long_exploration(3000, heads=5).thumbnails(0, check=check)
+    assert len(calls) == 2
+
+
+@pytest.mark.minilm
+def test_the_page_opens_with_a_head_that_looks_at_words(minilm):
+    exploration = explored(minilm, "The animal did not cross the street because it was too tired")
+    layer, head = exploration.opening
+    assert exploration.heads(0)["measures"]["sink"][layer][head] < 0.3

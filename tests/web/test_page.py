@@ -1,0 +1,211 @@
+"""One file with everything in it: small, whole, inert, and with the numbers of the API."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from explorations import explored, long_exploration, recorded, whole
+
+import regard
+from regard import RegardError
+from regard.web import Exploration, write_page
+from regard.web._codec import from_text, unpacked
+from regard.web._page import whole_page
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    '"><img src=x onerror=alert(1)>',
+    "@data@@manifest@",
+    "\u202egnp.exe",
+    "a\x00b",
+    "x" * 10_000,
+    "&lt;b&gt;",
+]
+
+
+class Parts(HTMLParser):
+    """The scripts and styles of a page as a browser takes them, and every address in it."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=False)
+        self.scripts, self.styles, self.addresses, self.metas = [], [], [], []
+        self._inside = None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.addresses += [value for name, value in attrs.items() if name in ("src", "href", "action")]
+        assert not [name for name in attrs if name.startswith("on")]
+        if tag == "meta" and "http-equiv" in attrs:
+            self.metas.append(attrs["content"])
+        if tag in ("script", "style"):
+            self._inside = (self.scripts if tag == "script" else self.styles, attrs)
+            self._inside[0].append((attrs, ""))
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self._inside = None
+
+    def handle_data(self, data):
+        if self._inside is not None:
+            before = self._inside[0].pop()
+            self._inside[0].append((before[0], before[1] + data))
+
+
+def parts(page):
+    found = Parts(page.decode("utf-8"))
+    blobs = {attrs["id"]: text for attrs, text in found.scripts if "id" in attrs}
+    return found, json.loads(blobs["regard-manifest"]), blobs["regard-data"]
+
+
+def blob(manifest, data, name):
+    at, length, size = manifest["data"][name]
+    content = from_text(data[at : at + length].encode("ascii"))
+    assert len(content) == size
+    return content
+
+
+@pytest.fixture
+def page(bert):
+    exploration = explored(bert, "the cat sat", "the cat on")
+    return exploration, *parts(whole_page(exploration))
+
+
+def test_the_file_has_the_numbers_of_the_exploration(page):
+    exploration, _, manifest, data = page
+    assert manifest["digits"] == 4
+    for run in range(2):
+        for layer in range(2):
+            for head in range(3):
+                found = unpacked(blob(manifest, data, f"weights/{run}/{layer}/{head}"), (5, 5), 4)
+                np.testing.assert_allclose(found, whole(exploration, run, layer, head), atol=0.5001e-4)
+            rolled = unpacked(blob(manifest, data, f"rollout/{run}/{layer}"), (5, 5), 4)
+            np.testing.assert_allclose(rolled, whole(exploration, run, layer, 0, way="rollout"), atol=0.5001e-4)
+            norms = np.frombuffer(blob(manifest, data, f"norms/{run}/{layer}"), "<f4").reshape(3, 5)
+            found = whole(exploration, run, layer, 2) * norms[2]
+            np.testing.assert_allclose(found, whole(exploration, run, layer, 2, way="norms"), rtol=1e-6)
+        assert json.loads(blob(manifest, data, f"heads/{run}")) == exploration.heads(run)
+        assert json.loads(blob(manifest, data, f"movement/{run}")) == exploration.movement(run)
+        assert blob(manifest, data, f"thumbnails/{run}") == exploration.thumbnails(run)[1]
+
+
+def steps(manifest, data, name, length):
+    """Return weights and contexts as the page computes them."""
+    fields = manifest["steps"][name]
+    d, dv = fields["sizes"]
+    numbers = np.frombuffer(blob(manifest, data, name), "<f4").astype(np.float64)
+    q, k, v, lse = np.split(numbers, np.cumsum([length * d, length * d, length * dv]))
+    scores = q.reshape(length, d) @ k.reshape(length, d).T * fields["scale"]
+    if fields["causal"]:
+        scores[np.triu_indices(length, 1)] = -np.inf
+    weights = np.exp(scores - lse[:, None])
+    return weights, weights @ v.reshape(length, dv)
+
+
+def test_a_cell_can_be_computed_from_the_file(page):
+    exploration, _, manifest, data = page
+    weights, context = steps(manifest, data, "vectors/1/1/2", 5)
+    np.testing.assert_allclose(weights, whole(exploration, 1, 1, 2), atol=1e-6)
+    np.testing.assert_allclose(context[3], exploration.cell(1, 1, 2, 3, 0)["output"], atol=1e-5)
+
+
+def test_a_causal_head_is_computed_with_its_mask(causal):
+    exploration = explored(causal, "some text that is not short")
+    _, manifest, data = parts(whole_page(exploration))
+    length = exploration.runs[0].length
+    weights, _ = steps(manifest, data, "vectors/0/1/2", length)
+    np.testing.assert_allclose(weights, whole(exploration, 0, 1, 2), atol=1e-6)
+    assert manifest["steps"]["vectors/0/1/2"]["rotated"]
+
+
+def test_a_bias_cannot_be_computed_from_vectors_alone(rng):
+    q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
+    trace = regard.Trace(maps=True)
+    trace("v", v, "... G S Dv")
+    regard.attention(q, k, v, bias=rng.standard_normal((5, 5)), trace=trace)
+    assert Exploration(trace).vectors(0, 0, 0) is None
+
+
+def test_nothing_is_asked_of_anyone_and_only_what_was_written_runs(page):
+    _, found, _, _ = page
+    assert found.addresses == []
+    (policy,) = found.metas
+    assert "default-src 'none'" in policy
+    assert "connect-src 'none'" in policy
+    assert "unsafe" not in policy
+    for kind, texts in (("script-src", found.scripts), ("style-src", found.styles)):
+        (text,) = [text for attrs, text in texts if attrs.get("type") in (None, "module")]
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}'" in policy
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_text_is_data_and_nothing_else(text):
+    model = regard.models.toy([text])
+    exploration = explored(model, text)
+    page = whole_page(exploration)
+    found, manifest, _ = parts(page)
+    assert manifest["runs"][0]["text"] == text
+    plain, _, _ = parts(whole_page(explored(regard.models.toy(["a b"]), "a b")))
+    assert [attrs for attrs, _ in found.scripts] == [attrs for attrs, _ in plain.scripts]
+    code = [text for attrs, text in found.scripts if attrs.get("type") == "module"]
+    assert code == [text for attrs, text in plain.scripts if attrs.get("type") == "module"]
+
+
+def test_the_file_is_there_whole_or_not_at_all(bert, tmp_path):
+    exploration = explored(bert, "the cat sat")
+    target = tmp_path / "page.html"
+    target.write_text("before")
+    write_page(exploration, target)
+    assert target.read_bytes() == whole_page(exploration)
+    assert [path.name for path in tmp_path.iterdir() if path.suffix in (".html", ".part")] == ["page.html"]
+    with pytest.raises(RegardError, match="there is no folder"):
+        write_page(exploration, tmp_path / "no" / "page.html")
+
+
+def test_a_text_that_no_file_holds_is_refused():
+    with pytest.raises(RegardError, match="a text of 3000 tokens has more weights than one file of 16 MB holds"):
+        whole_page(long_exploration(3000))
+
+
+def large(tokens, layers=12, heads=12, sharpness=1.0):
+    """Return an exploration of 12 × 12 heads of random vectors, whose weights are harder to pack than a text's."""
+    rng = np.random.default_rng(3)
+    trace = regard.Trace(maps=True)
+    for layer in range(layers):
+        q, k, v = rng.standard_normal((3, 1, heads, tokens, 64), dtype=np.float32)
+        with trace.scope(f"blocks.{layer}.attn"):
+            trace("v", v, "... G S Dv")
+            regard.attention(sharpness * q, k, v, trace=trace)
+    return Exploration(trace)
+
+
+def test_a_page_of_144_heads_and_128_tokens_has_at_most_2_mb():
+    exploration = large(128)
+    page = whole_page(exploration)
+    assert len(page) <= 2_000_000
+    _, manifest, data = parts(page)
+    assert manifest["digits"] >= 3
+    found = unpacked(blob(manifest, data, "weights/0/11/11"), (128, 128), manifest["digits"])
+    np.testing.assert_array_equal(found, np.round(whole(exploration, 0, 11, 11).astype(np.float64), manifest["digits"]))
+
+
+def test_a_page_of_144_heads_and_512_tokens_has_at_most_16_mb():
+    assert len(whole_page(large(512))) <= 16_000_000
+
+
+@pytest.mark.minilm
+def test_512_tokens_of_a_text_keep_three_digits(minilm):
+    encoding = minilm.tokenizer((Path(__file__).parents[2] / "docs" / "lesson.md").read_text(encoding="utf-8")[:6000])
+    trace = recorded(minilm, np.array([*encoding.ids[:511], encoding.ids[-1]]))
+    page = whole_page(Exploration(trace, trace))  # 2 × 72 heads are as many as 12 × 12
+    assert len(page) <= 16_000_000
+    _, manifest, _ = parts(page)
+    assert (manifest["digits"], len(manifest["runs"][0]["tokens"])) == (3, 512)
