@@ -2,7 +2,7 @@
 
 import { colourAt, css } from "./colour.js";
 import { el, segmented, toggle } from "./dom.js";
-import { significant, ticks, placeOn } from "./scale.js";
+import { mark, placeOn, ticks } from "./scale.js";
 
 /**
  * @typedef {import("./state.js").State} State
@@ -69,7 +69,7 @@ export class Legend {
     const where = (/** @type {number} */ value) => (scale.signed ? (placeOn(scale, value) + 1) / 2 : placeOn(scale, value));
     const all = ticks(scale).filter((value) => !(scale.signed && scale.kind === "log") || Math.abs(value) >= scale.max * 0.009 || value === 0);
     const shown = scale.kind === "log" ? all.filter((_, n) => n % (scale.signed ? 2 : 1) === 0) : all;
-    this.marks.replaceChildren(...shown.map((value) => el("span", { style: { left: `${100 * where(value)}%` } }, significant(Number(value.toPrecision(2))))));
+    this.marks.replaceChildren(...shown.map((value) => el("span", { style: { left: `${100 * where(value)}%` } }, mark(value))));
     this.says.textContent = says;
   }
 }

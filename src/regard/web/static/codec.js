@@ -35,8 +35,12 @@ export async function inflated(bytes, size) {
   return out;
 }
 
-/** @param {Uint8Array} blob @param {number} count of weights @param {number} decimals */
-export function unpackedWeights(blob, count, decimals) {
+/**
+ * Weights row by row, of a blob that has them column after column.
+ * @param {Uint8Array} blob @param {number} rows @param {number} cols @param {number} decimals
+ */
+export function unpackedWeights(blob, rows, cols, decimals) {
+  const count = rows * cols;
   const out = new Float32Array(count);
   const unit = 10 ** decimals;
   let large = count;
@@ -46,7 +50,7 @@ export function unpackedWeights(blob, count, decimals) {
       number = blob[large] + 256 * blob[large + 1];
       large += 2;
     }
-    out[i] = number / unit;
+    out[(i % rows) * cols + Math.floor(i / rows)] = number / unit;
   }
   return out;
 }

@@ -76,12 +76,12 @@ export class EmbeddedSource {
   async made(run, layer, head, way) {
     const { rows, cols, heads } = this.its.runs[run].layers[layer];
     const decimals = this.its.digits ?? 4;
-    if (way === "rollout") return unpackedWeights(await this.blob(`rollout/${run}/${layer}`), rows * cols, decimals);
+    if (way === "rollout") return unpackedWeights(await this.blob(`rollout/${run}/${layer}`), rows, cols, decimals);
     if (head === "mean") {
       const all = await Promise.all(Array.from({ length: heads }, (_, h) => this.made(run, layer, h, way)));
       return all[0].map((_, n) => all.reduce((sum, map) => sum + map[n], 0) / heads);
     }
-    const weights = unpackedWeights(await this.blob(`weights/${run}/${layer}/${head}`), rows * cols, decimals);
+    const weights = unpackedWeights(await this.blob(`weights/${run}/${layer}/${head}`), rows, cols, decimals);
     if (way !== "norms") return weights;
     const lengths = new Float32Array((await this.blob(`norms/${run}/${layer}`)).buffer).subarray(head * cols, (head + 1) * cols);
     return weights.map((weight, n) => weight * lengths[n % cols]);
@@ -128,11 +128,11 @@ export class EmbeddedSource {
 /**
  * The steps of one weight, from a head's queries, keys, values and log-sum-exp.
  * @param {Float32Array} numbers @param {{ sizes: [number, number], scale: number, softcap: number | null, kv_head: number,
- * rotated?: boolean, embeddings?: number[][], source?: string, causal?: boolean }} fields
+ * causal: boolean, rotated: boolean }} fields
  * @param {{ rows: number, cols: number }} extent @param {number} i @param {number} j
  * @returns {import("./source.js").Cell}
  */
-export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, kv_head, ...more }, { rows, cols }, i, j) {
+export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, kv_head, causal, rotated }, { rows, cols }, i, j) {
   const ends = [rows * d, (rows + cols) * d, (rows + cols) * d + cols * dv];
   const q = Array.from(numbers.subarray(i * d, (i + 1) * d));
   const keys = numbers.subarray(ends[0], ends[1]);
@@ -140,7 +140,7 @@ export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, kv_head, ..
   const lse = numbers[ends[2] + i];
   const score = (/** @type {number} */ at) => q.reduce((sum, x, n) => sum + x * keys[at * d + n], 0);
   const capped = (/** @type {number} */ x) => (softcap ? softcap * Math.tanh(x / softcap) : x);
-  const seen = (/** @type {number} */ at) => !more.causal || at <= i + cols - rows;
+  const seen = (/** @type {number} */ at) => !causal || at <= i + cols - rows;
   const weightOf = (/** @type {number} */ at) => (seen(at) && Number.isFinite(lse) ? Math.exp(capped(score(at) * scale) - lse) : 0);
   const k = Array.from(keys.subarray(j * d, (j + 1) * d));
   const v = Array.from(values.subarray(j * dv, (j + 1) * dv));
@@ -156,7 +156,7 @@ export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, kv_head, ..
   return {
     q, k, products, kv_head, score_raw: raw, scale, scaled: raw * scale, softcap, capped: last, bias: null,
     masked: !seen(j), biased: seen(j) ? last : null, lse: Number.isFinite(lse) ? lse : null, weight, v,
-    share: v.map((x) => weight * x), output, rotated: more.rotated ?? false, embedding: null,
+    share: v.map((x) => weight * x), output, rotated, embedding: null,
     source: "q, k, v and the log-sum-exp of this file",
   };
 }

@@ -90,7 +90,7 @@ export class Reading {
 
   /** @param {Read} read @param {number} from @param {number} to @param {string} sum */
   noteOf({ groups, chosen, state }, from, to, sum) {
-    const parts = [];
+    const parts = /** @type {string[]} */ ([]);
     if (groups.length > to - from) parts.push(`Words ${from + 1} to ${to} of ${groups.length.toLocaleString("en")}.`);
     if (sum) parts.push(`Shaded by the ${sum}.`);
     if (!chosen.size) parts.push("Click a word to see where it looks; Shift-click pins several, and their shares are summed.");

@@ -61,6 +61,11 @@ function raised(power) {
   return String(power).replace(/[-0-9]/g, (sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(sign)]));
 }
 
+/** A number beside a scale: two significant digits, no more zeros than needed. @param {number} value */
+export function mark(value) {
+  return significant(value).includes("·") ? significant(value) : String(Number(value.toPrecision(2))).replace("-", "−");
+}
+
 /** @param {number} share */
 export function percent(share) {
   return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;

@@ -18,7 +18,7 @@
  * @property {boolean} [comparable]
  * @property {string | null} [why_not]
  * @property {Record<string, [number, number, number]>} [data]  of a page that holds its data, where each blob is
- * @property {Record<string, { sizes: [number, number], scale: number, softcap: number | null, kv_head: number }>} [steps]
+ * @property {Record<string, { sizes: [number, number], scale: number, softcap: number | null, kv_head: number, causal: boolean, rotated: boolean }>} [steps]
  * @typedef {{ way: string, row0: number, row1: number, col0: number, col1: number, rows: number, cols: number, pool: "max" | "mean" }} Part
  * @typedef {number[] | null} Vector
  * @typedef {{ q: Vector, k: Vector, products: Vector, kv_head: number, score_raw: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean, biased: number | null, lse: number | null, weight: number, v: Vector, share: Vector, output: Vector, rotated: boolean, embedding: Vector, source: string }} Cell
