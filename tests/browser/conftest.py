@@ -82,7 +82,7 @@ def open_page(browser):
 
 def settled(page):
     """Wait until what was asked has come and is drawn."""
-    page.wait_for_function("!document.querySelector('.regard')?.hasAttribute('aria-busy')")
+    page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
     page.wait_for_timeout(150)
 
 

@@ -44,6 +44,8 @@ export class App {
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     /** @type {Record<string, { key: string, control: AbortController }>} */
     this.asked = {};
+    /** @type {Set<AbortController>} */
+    this.busy = new Set();
     /** @type {Field[]} */
     this.fields = [];
     /** @type {Field | null} */
@@ -393,6 +395,7 @@ export class App {
     this.asked[kind]?.control.abort();
     const control = new AbortController();
     this.asked[kind] = { key, control };
+    this.busy.add(control);
     const late = setTimeout(() => setAttribute(this.root, "aria-busy", "true"), 100);
     ask(control.signal).then(
       (answer) => {
@@ -408,7 +411,8 @@ export class App {
       },
     ).finally(() => {
       clearTimeout(late);
-      if (this.asked[kind]?.control === control || !this.asked[kind]) this.root.removeAttribute("aria-busy");
+      this.busy.delete(control);
+      if (this.busy.size === 0) this.root.removeAttribute("aria-busy");
     });
   }
 

@@ -103,7 +103,7 @@ export class CellSteps {
     this.title = el("h3", {});
     this.list = el("ol", { class: "rg-steps" });
     this.source = el("p", { class: "rg-muted" });
-    this.node = el("section", { class: "rg-cell", "aria-label": "One cell, step by step" }, this.title, this.list, this.source);
+    this.node = el("section", { class: "rg-cell", tabIndex: 0, "aria-label": "One cell, step by step" }, this.title, this.list, this.source);
   }
 
   /** @param {Cell} cell @param {Names} names */

@@ -23,15 +23,18 @@ export function fromBase85(text) {
  */
 export async function inflated(bytes, size) {
   const out = new Uint8Array(size);
-  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate")).getReader();
-  let at = 0;
-  while (at < size) {
+  const stream = new DecompressionStream("deflate");
+  const [writer, reader] = [stream.writable.getWriter(), stream.readable.getReader()];
+  // The last four are of the checksum or behind it, where a byte too many would be an error.
+  writer.write(bytes.subarray(0, bytes.length - 4)).catch(() => {});
+  for (let at = 0; at < size; ) {
     const { done, value } = await reader.read();
     if (done) throw new Error("the data of this page is cut short");
     out.set(value.subarray(0, size - at), at);
     at += value.length;
   }
-  reader.cancel().catch(() => {}); // what is behind the end of the stream is filling
+  reader.cancel().catch(() => {});
+  writer.abort().catch(() => {});
   return out;
 }
 

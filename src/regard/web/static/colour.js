@@ -70,5 +70,5 @@ export function contrast(a, b) {
 
 /** Black or white, whichever is read better on a colour. @param {Rgb} rgb */
 export function inkOn(rgb) {
-  return contrast(rgb, [255, 255, 255]) > contrast(rgb, [17, 19, 24]) ? "#ffffff" : "#111318";
+  return contrast(rgb, [255, 255, 255]) > contrast(rgb, [0, 0, 0]) ? "#ffffff" : "#000000";
 }

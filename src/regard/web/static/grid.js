@@ -139,10 +139,12 @@ export class HeadGrid {
       button.style.setProperty("--rg-share", String(share));
       const name = layer === "mean" ? `head ${head}, mean over layers` : head === "mean" ? `layer ${layer}, mean of heads` : `layer ${layer}, head ${head}`;
       const said = value === null ? name : `${name}, ${sentence?.title ?? ""} ${digits(value, 2)} ${unitOf(sentence)}`;
-      setAttribute(button, "aria-label", said);
+      const number = value === null ? "" : digits(value, 2);
+      const caption = state.order === "measure" ? `${key} · ${number || "–"}` : number;
+      setAttribute(button, "aria-label", said.includes(caption) ? said : `${caption}, ${said}`);
       button.title = said;
-      const caption = button.querySelector(".rg-caption");
-      if (caption) setText(caption, state.order === "measure" ? `${layer}.${head} · ${value === null ? "–" : digits(value, 2)}` : value === null ? "" : digits(value, 2));
+      const written = button.querySelector(".rg-caption");
+      if (written) setText(written, caption);
     }
     if (![...this.buttons.values()].some((button) => button.tabIndex === 0)) {
       const [first] = this.buttons.values();

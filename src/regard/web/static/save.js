@@ -1,6 +1,6 @@
 // A view as a file to keep: lines and text as SVG, pixels as PNG, numbers as CSV.
 
-import { colourAt } from "./colour.js";
+import { colourAt, inkOn } from "./colour.js";
 import { svg } from "./dom.js";
 import { decimalsFor, INK, labelled, numberAt, spanOf } from "./paint.js";
 import { brief, placeOn } from "./scale.js";
@@ -39,11 +39,11 @@ export function svgOf(scene, picture, title) {
       const place = placeOn(scale, value);
       if (place === 0) continue;
       const [x, y] = [(col - view.x) * view.k, (row - view.y) * view.k];
-      const colour = hex(colourAt(theme, place));
+      const colour = colourAt(theme, place);
       const gap = view.k >= 13 ? 0.5 : 0;
-      cells.append(svg("rect", { x: x + gap, y: y + gap, width: view.k - 2 * gap, height: view.k - 2 * gap, fill: colour }));
+      cells.append(svg("rect", { x: x + gap, y: y + gap, width: view.k - 2 * gap, height: view.k - 2 * gap, fill: hex(colour) }));
       if (view.k >= 30 && Math.abs(value) >= 0.5 * 10 ** -decimals)
-        cells.append(svg("text", { x: x + view.k / 2, y: y + view.k / 2 + 4, "text-anchor": "middle", "font-size": Math.min(13, view.k / 3.6), fill: Math.abs(place) > 0.45 === (theme === "light") ? "#ffffff" : "#111318" }, brief(value, decimals)));
+        cells.append(svg("text", { x: x + view.k / 2, y: y + view.k / 2 + 4, "text-anchor": "middle", "font-size": Math.min(13, view.k / 3.6), fill: inkOn(colour) }, brief(value, decimals)));
     }
   out.append(cells, svg("rect", { x: room.left, y: room.top, width: right, height: bottom, fill: "none", stroke: ink.faint }));
   const step = Math.max(1, Math.ceil(13 / view.k));
@@ -81,5 +81,5 @@ export function csvOf(rows, cols, at, decimals) {
 
 /** A title as the name of a file. @param {string} title */
 export function fileName(title) {
-  return title.normalize("NFKD").replace(/[^\w]+/g, "-").replace(/^-|-$/g, "").toLowerCase().slice(0, 60) || "attention";
+  return title.normalize("NFKD").replace(/\p{M}/gu, "").replace(/[^\w]+/g, "-").replace(/^-|-$/g, "").toLowerCase().slice(0, 60) || "attention";
 }
