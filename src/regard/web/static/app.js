@@ -170,14 +170,14 @@ export class App {
     this.side = el("div", { class: "rg-side" }, this.reading.node, this.edits.panel);
     this.main = el("main", { class: "rg-main" }, this.grid.node, headPanel, this.side, this.steps.node, this.movement.node);
     this.root.replaceChildren(header, this.problem, this.main, el("footer", { class: "rg-footer" }, this.proof), this.live, this.help);
-    this.root.addEventListener("keydown", (event) => {
+    const press = (/** @type {KeyboardEvent} */ event) => {
       const binding = bindingOf(this.bindings(), event);
       if (!binding || this.help?.open) return;
       binding.act(event.key);
       event.preventDefault();
-    });
-    if (this.address)
-      document.addEventListener("keydown", (event) => event.target === document.body && this.root.dispatchEvent(new KeyboardEvent("keydown", event)), { signal: this.end.signal });
+    };
+    this.root.addEventListener("keydown", press);
+    if (this.address) document.addEventListener("keydown", (event) => event.target === document.body && press(event), { signal: this.end.signal });
   }
 
   /** @returns {import("./keys.js").Binding[]} */

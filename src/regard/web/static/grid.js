@@ -140,7 +140,7 @@ export class HeadGrid {
       const name = layer === "mean" ? `head ${head}, mean over layers` : head === "mean" ? `layer ${layer}, mean of heads` : `layer ${layer}, head ${head}`;
       const said = value === null ? name : `${name}, ${sentence?.title ?? ""} ${digits(value, 2)} ${unitOf(sentence)}`;
       const number = value === null ? "" : digits(value, 2);
-      const caption = state.order === "measure" ? `${key} · ${number || "–"}` : number;
+      const caption = this.body.classList.contains("rg-sorted") ? `${key} · ${number || "–"}` : number;
       setAttribute(button, "aria-label", said.includes(caption) ? said : `${caption}, ${said}`);
       button.title = said;
       const written = button.querySelector(".rg-caption");
@@ -158,11 +158,13 @@ export class HeadGrid {
     const focused = this.body.contains(document.activeElement);
     this.buttons.clear();
     const table = tableOf(theme);
-    const sorted = state.order === "measure" && values;
+    const flat = this.layers().length === 1 && this.width() > 16 ? this.layers()[0] : null; // one long row is read in lines
+    const places = flat && !state.shutLayers.length ? Array.from({ length: flat.heads }, (_, head) => ({ layer: 0, head })) : null;
+    const sorted = state.order === "measure" && values ? ranked(values) : places;
     this.body.classList.toggle("rg-sorted", Boolean(sorted));
     this.body.style.setProperty("--rg-columns", String(state.shutLayers.length >= this.layers().length ? 1 : this.width()));
     if (sorted) {
-      this.body.replaceChildren(el("div", { class: "rg-grid-row", role: "row" }, ...ranked(sorted).map((at) => this.cell(at.layer, at.head, table))));
+      this.body.replaceChildren(el("div", { class: "rg-grid-row", role: "row" }, ...sorted.map((at) => this.cell(at.layer, at.head, table))));
     } else {
       const shut = new Set(state.shutHeads);
       const rows = shut.size >= this.width() ? [] : this.layers().map((_, layer) => this.rowOf(layer, state, table));
@@ -174,6 +176,7 @@ export class HeadGrid {
 
   /** @param {State} state */
   headings(state) {
+    const step = this.width() <= 16 ? 1 : Math.ceil(this.width() / 12);
     const turn = (/** @type {number} */ head) => () => this.doings.set({ shutHeads: turned(state.shutHeads, head) });
     return el(
       "div",
@@ -181,7 +184,7 @@ export class HeadGrid {
       el("span", { class: "rg-corner", role: "columnheader" }, "layer \\ head"),
       ...Array.from({ length: this.width() }, (_, head) =>
         el("span", { role: "columnheader", class: "rg-heading" },
-          el("button", { type: "button", tabIndex: -1, title: `Head ${head}: show its mean over layers, or each layer`, "aria-label": `Fold column ${head}`, "aria-pressed": state.shutHeads.includes(head), on: { click: turn(head) } }, String(head)))),
+          el("button", { type: "button", tabIndex: -1, title: `Head ${head}: show its mean over layers, or each layer`, "aria-label": `Fold column ${head}`, "aria-pressed": state.shutHeads.includes(head), on: { click: turn(head) } }, head % step === 0 ? String(head) : ""))),
     );
   }
 
