@@ -242,6 +242,15 @@ def test_saved_numbers_and_pictures(open_page, address, one):
     assert saved(page, "PNG").startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("view", "selector"), [("heads", ".rg-head"), ("movement", ".rg-dots circle"), ("cell", "[data-step=output]")])
+def test_each_view_is_saved(open_page, address, view, selector):
+    page = open_page(f"{address}#v={view}&l=2&h=3&i=8&j=2", selector=selector)
+    assert saved(page, "PNG").startswith(b"\x89PNG")
+    assert saved(page, "SVG").startswith(b"<svg")
+    lines = saved(page, "CSV").decode().splitlines()
+    assert lines[0].startswith({"heads": ",head 0", "movement": "run,stage", "cell": "q,"}[view])
+
+
 def test_a_file_without_a_network_shows_the_same(open_page, file_address, one):
     page = open_page(f"{file_address}#v=head&l=2&h=3&i=8&j=2", offline=True)
     assert number(readout(page)) == pytest.approx(weight(one, 2, 3, 8, 2), abs=0.5e-4)

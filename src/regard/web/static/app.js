@@ -12,9 +12,9 @@ import { MapView } from "./map.js";
 import { largest, minus } from "./matrix.js";
 import { MovementView } from "./movement.js";
 import { sharesOf } from "./numbers.js";
-import { numberAt } from "./paint.js";
+import { INK, numberAt } from "./paint.js";
 import { Reading } from "./reading.js";
-import { csvOf, fileName, svgOf } from "./save.js";
+import { cellCsv, csvField, csvOf, fileName, gridSvg, pngOf, settledSvg, svgOf } from "./save.js";
 import { digits, significant } from "./scale.js";
 import { decode, encode, FIRST, fitted, sidesOf, Store, whyNoDifference } from "./state.js";
 import { axisOf, label, placesOf, search, visible } from "./text.js";
@@ -44,6 +44,8 @@ export class App {
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     /** @type {Record<string, { key: string, control: AbortController }>} */
     this.asked = {};
+    /** @type {import("./source.js").Cell | null} */
+    this.cell = null;
     /** @type {Set<AbortController>} */
     this.busy = new Set();
     /** @type {Field[]} */
@@ -581,8 +583,10 @@ export class App {
     const { row, col } = state;
     const its = this.its.runs[run];
     const { heads, kv_heads } = its.layers[layer];
-    this.ask("cell", JSON.stringify([run, layer, head, row, col]), (signal) => this.source.cell(run, layer, head, row, col, signal), (cell) =>
-      this.steps?.show(cell, { from: its.tokens[row].text, to: its.tokens[col].text, layer, head, heads, kvHeads: kv_heads, decimals: this.decimals() }));
+    this.ask("cell", JSON.stringify([run, layer, head, row, col]), (signal) => this.source.cell(run, layer, head, row, col, signal), (cell) => {
+      this.cell = cell;
+      this.steps?.show(cell, { from: its.tokens[row].text, to: its.tokens[col].text, layer, head, heads, kvHeads: kv_heads, decimals: this.decimals() });
+    });
   }
 
   /** @param {State} state */
@@ -619,23 +623,45 @@ export class App {
     this.source.heads(run, signal).then((heads) => learn(heads, null), (error) => this.fail(error));
   }
 
-  /** @param {"svg" | "png" | "csv"} kind */
-  save(kind) {
-    const { map, field, state } = this;
-    if (!map || !field) return;
-    const name = fileName(`${this.its.title} ${this.title?.textContent ?? ""}`);
-    if (state.view === "movement" && kind === "svg" && this.movement) {
-      const copy = /** @type {SVGElement} */ (this.movement.picture.cloneNode(true));
-      inlined(this.movement.picture, copy);
-      return handOver(`${name}-movement.svg`, new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
+  /** Hand over what is seen as a file. @param {"svg" | "png" | "csv"} kind */
+  async save(kind) {
+    const { map, state, its } = this;
+    if (!map || !this.field) return;
+    const what = { heads: "all heads", head: this.title?.textContent ?? "", cell: `${this.title?.textContent ?? ""} cell`, movement: "movement" }[state.view];
+    const name = `${fileName(`${its.title} ${what}`)}.${kind}`;
+    if (kind === "csv") return handOver(name, new Blob([this.numbers()], { type: "text/csv" }));
+    const isMap = state.view === "head" || state.view === "cell";
+    if (kind === "png" && isMap) return map.picture(2).toBlob((blob) => blob && handOver(name, blob));
+    const drawing = isMap ? svgOf(map.scene(), map.picture(2), what) : this.drawing();
+    if (kind === "svg") return handOver(name, new Blob([drawing], { type: "image/svg+xml" }));
+    const blob = await pngOf(drawing, 2);
+    if (blob) handOver(name, blob);
+  }
+
+  drawing() {
+    const ink = INK[this.theme];
+    if (this.state.view === "heads" && this.grid) return gridSvg(this.grid.body, ink.ground, ink.text);
+    return settledSvg(/** @type {MovementView} */ (this.movement).picture, ink.ground);
+  }
+
+  /** What is seen, as CSV. */
+  numbers() {
+    const { state, its } = this;
+    const { map, field, grid } = /** @type {{ map: MapView, field: Field, grid: HeadGrid }} */ (/** @type {unknown} */ (this));
+    if (state.view === "heads" && grid.known.heads) {
+      const values = grid.known.heads.measures[state.measure];
+      return csvOf(values.map((_, layer) => `layer ${layer}`), values[0].map((_, head) => `head ${head}`), (layer, head) => values[layer][head], 6);
     }
-    if (kind === "svg") return handOver(`${name}.svg`, new Blob([svgOf(map.scene(), map.picture(2), this.title?.textContent ?? "")], { type: "image/svg+xml" }));
-    if (kind === "png") return map.picture(2).toBlob((blob) => blob && handOver(`${name}.png`, blob));
+    if (state.view === "movement" && this.movements.size) {
+      const lines = [...this.movements].flatMap(([run, { points, stages }]) =>
+        points.flatMap((places, stage) => places.map(([x, y], t) => [its.runs[run].name, stages[stage], its.runs[run].tokens[t].text].map((part) => csvField(part)).concat(String(x), String(y)).join(","))));
+      return `${["run,stage,token,x,y", ...lines].join("\n")}\n`;
+    }
+    if (state.view === "cell" && this.cell) return cellCsv(this.cell);
     const span = map.span();
     const rows = field.rows.slice(span.row0, span.row1).map(({ full }) => full);
     const cols = field.cols.slice(span.col0, span.col1).map(({ full }) => full);
-    const at = (/** @type {number} */ row, /** @type {number} */ col) => numberAt(field.pyramid, row + span.row0, col + span.col0);
-    return handOver(`${name}.csv`, new Blob([csvOf(rows, cols, at, this.decimals())], { type: "text/csv" }));
+    return csvOf(rows, cols, (row, col) => numberAt(field.pyramid, row + span.row0, col + span.col0), this.decimals());
   }
 }
 
@@ -644,13 +670,4 @@ function options(list, values, chosen) {
   const same = list.options.length === values.length && values.every((value, n) => list.options[n].value === value);
   if (!same) list.replaceChildren(...values.map((value) => el("option", { value }, value)));
   list.value = chosen;
-}
-
-/** Write into a copy how each of its parts looks on the page. @param {Element} shown @param {Element} copy */
-function inlined(shown, copy) {
-  const from = [shown, ...shown.querySelectorAll("*")];
-  [copy, ...copy.querySelectorAll("*")].forEach((node, n) => {
-    const style = getComputedStyle(from[n]);
-    for (const name of ["fill", "stroke", "stroke-width", "opacity", "font-size", "font-weight", "font-family"]) node.setAttribute(name, style.getPropertyValue(name));
-  });
 }

@@ -22,9 +22,8 @@ export function placesAt(points, stage) {
   return points[low].map(([x, y], t) => [x + (points[high][t][0] - x) * (at - low), y + (points[high][t][1] - y) * (at - low)]);
 }
 
-/** What fits all points into a picture, the same on both axes. @param {number[][][][]} all runs stages T 2 */
-export function fitOf(all) {
-  const flat = all.flat(2);
+/** What fits all points into a picture, the same on both axes. @param {number[][]} flat x and y of each */
+export function fitOf(flat) {
   const [xs, ys] = [0, 1].map((c) => flat.map((point) => point[c]));
   const span = (/** @type {number[]} */ v) => [v.reduce((a, b) => Math.min(a, b), Infinity), v.reduce((a, b) => Math.max(a, b), -Infinity)];
   const [[x0, x1], [y0, y1]] = [span(xs), span(ys)];
@@ -89,8 +88,9 @@ export class MovementView {
     const name = stageName(points.stages[Math.round(at)]);
     this.stageText.textContent = name;
     this.slider.setAttribute("aria-valuetext", name);
-    const fit = fitOf(paths.map((path) => path.points.points));
+    const fit = fitOf(paths.flatMap(({ points: { points: all }, axis }) => all.flatMap((places) => axis.flatMap(({ members }) => members.map((t) => places[t])))));
     const drawn = paths.map((path, n) => this.drawPath(path, n, at, fit, chosen));
+    this.writeNames(drawn);
     this.picture.replaceChildren(...drawn.map(({ trails }) => trails), ...drawn.map(({ dots }) => dots), ...drawn.map(({ names }) => names));
     const [first, second] = points.explained;
     this.picture.setAttribute("aria-label", `Tokens on a plane, ${name}`);
@@ -108,7 +108,6 @@ export class MovementView {
     const now = placesAt(points.points, stage);
     const dots = svg("g", { class: `rg-dots ${kind}` });
     const trails = svg("g", { class: `rg-trails ${kind}` });
-    const order = axis.map((_, n) => n).sort((a, b) => Number(chosen.has(tokens[b])) - Number(chosen.has(tokens[a])));
     const faint = chosen.size > 0;
     axis.forEach((group, n) => {
       const line = points.points.slice(0, Math.floor(stage) + 1).map((places) => mean(places, group));
@@ -120,17 +119,21 @@ export class MovementView {
       dots.append(svg("circle", { cx: x0.toFixed(1), cy: y0.toFixed(1), r: 2, class: "rg-origin" }));
       dots.append(svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: strong ? 6 : 4, "data-token": tokens[n], class: strong ? "rg-strong" : "" }, svg("title", {}, `${name} ${group.label}`)));
     });
-    const wanted = order.slice(0, MOST_NAMES).map((n) => {
-      const [x, y] = mean(now, axis[n]);
-      return { x, y, width: 7 * Array.from(axis[n].label).length + 2 };
-    });
     const names = svg("g", { class: `rg-names ${kind}`, "aria-hidden": "true" });
-    placedNames(wanted).forEach((at, m) => {
-      if (!at) return;
-      const n = order[m];
-      names.append(svg("text", { x: at.x.toFixed(1), y: at.y.toFixed(1), class: chosen.has(tokens[n]) ? "rg-strong" : "", "data-token": tokens[n] }, axis[n].label));
+    const wanted = axis.map((group, n) => {
+      const [x, y] = mean(now, group);
+      return { x, y, width: 7 * Array.from(group.label).length + 2, token: tokens[n], text: group.label, strong: chosen.has(tokens[n]), into: names };
     });
-    return { trails, dots, names };
+    return { trails, dots, names, wanted };
+  }
+
+  /** @param {{ wanted: { x: number, y: number, width: number, token: number, text: string, strong: boolean, into: SVGElement }[] }[]} drawn */
+  writeNames(drawn) {
+    const all = drawn.flatMap(({ wanted }) => wanted).sort((a, b) => Number(b.strong) - Number(a.strong)).slice(0, MOST_NAMES);
+    placedNames(all).forEach((at, n) => {
+      const { token, text, strong, into } = all[n];
+      if (at) into.append(svg("text", { x: at.x.toFixed(1), y: at.y.toFixed(1), class: strong ? "rg-strong" : "", "data-token": token }, text));
+    });
   }
 
   run() {

@@ -56,9 +56,9 @@ export function svgOf(scene, picture, title) {
   return new XMLSerializer().serializeToString(out);
 }
 
-/** One field of a CSV file; what a spreadsheet would run begins with an apostrophe. @param {string} text */
-export function csvField(text) {
-  const inert = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+/** One field of a CSV file; what a spreadsheet would run begins with an apostrophe. @param {string} text @param {boolean} [isNumber] */
+export function csvField(text, isNumber = false) {
+  const inert = !isNumber && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\n\r]/.test(inert) ? `"${inert.replace(/"/g, '""')}"` : inert;
 }
 
@@ -68,7 +68,7 @@ export function csvField(text) {
  * @param {number} decimals
  */
 export function csvOf(rows, cols, at, decimals) {
-  const lines = [["", ...cols].map(csvField).join(",")];
+  const lines = [["", ...cols].map((name) => csvField(name)).join(",")];
   rows.forEach((name, row) => {
     const numbers = cols.map((_, col) => {
       const value = at(row, col);
@@ -76,6 +76,64 @@ export function csvOf(rows, cols, at, decimals) {
     });
     lines.push([csvField(name), ...numbers].join(","));
   });
+  return `${lines.join("\n")}\n`;
+}
+
+/**
+ * The grid of heads as SVG: each thumbnail where it stands on the page.
+ * @param {HTMLElement} grid @param {string} ground @param {string} ink
+ */
+export function gridSvg(grid, ground, ink) {
+  const box = grid.getBoundingClientRect();
+  const [wide, high] = [Math.ceil(box.width) + 24, Math.ceil(box.height) + 24];
+  const out = svg("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `-12 -12 ${wide} ${high}`, width: wide, height: high, "font-family": "system-ui, sans-serif", "font-size": 11 });
+  out.append(svg("rect", { x: -12, y: -12, width: wide, height: high, fill: ground }));
+  for (const canvas of grid.querySelectorAll("canvas")) {
+    const at = canvas.getBoundingClientRect();
+    out.append(svg("image", { href: canvas.toDataURL("image/png"), x: at.left - box.left, y: at.top - box.top, width: at.width, height: at.height, preserveAspectRatio: "none", "image-rendering": "pixelated" }));
+  }
+  for (const text of grid.querySelectorAll(".rg-caption, .rg-heading")) {
+    const at = text.getBoundingClientRect();
+    if (at.width > 2 && text.textContent) out.append(svg("text", { x: at.left - box.left + at.width / 2, y: at.top - box.top + at.height / 2 + 4, "text-anchor": "middle", fill: ink }, text.textContent));
+  }
+  return new XMLSerializer().serializeToString(out);
+}
+
+/** An SVG as it looks on the page, with nothing left to a style sheet. @param {SVGElement} shown @param {string} ground */
+export function settledSvg(shown, ground) {
+  const copy = /** @type {SVGElement} */ (shown.cloneNode(true));
+  const from = [shown, ...shown.querySelectorAll("*")];
+  [copy, ...copy.querySelectorAll("*")].forEach((node, n) => {
+    const style = getComputedStyle(from[n]);
+    for (const name of ["fill", "stroke", "stroke-width", "opacity", "font-size", "font-weight", "font-family"]) node.setAttribute(name, style.getPropertyValue(name));
+  });
+  const [, , wide, high] = (copy.getAttribute("viewBox") ?? "0 0 900 560").split(" ");
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("width", wide);
+  copy.setAttribute("height", high);
+  copy.prepend(svg("rect", { width: wide, height: high, fill: ground }));
+  return new XMLSerializer().serializeToString(copy);
+}
+
+/** An SVG as pixels. @param {string} source @param {number} ratio @returns {Promise<Blob | null>} */
+export async function pngOf(source, ratio) {
+  const address = URL.createObjectURL(new Blob([source], { type: "image/svg+xml" }));
+  try {
+    const image = new Image();
+    image.src = address;
+    await image.decode();
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [image.width * ratio, image.height * ratio];
+    canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+    return await new Promise((resolve) => canvas.toBlob(resolve));
+  } finally {
+    URL.revokeObjectURL(address);
+  }
+}
+
+/** The numbers of a cell's steps, a line for each. @param {import("./source.js").Cell} cell */
+export function cellCsv(cell) {
+  const lines = Object.entries(cell).map(([name, value]) => [name, ...(Array.isArray(value) ? value : [value])].map((x) => csvField(typeof x === "number" ? String(x) : (x ?? "").toString(), typeof x === "number")).join(","));
   return `${lines.join("\n")}\n`;
 }
 
