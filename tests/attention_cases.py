@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard import kernels
-from regard.functional import ALiBi, Causal, Dense, KeyLengths, Prefix, RelativePositions, Segments, Window
+from regard.functional import (
+    ALiBi,
+    ByDistance,
+    Causal,
+    Dense,
+    KeyLengths,
+    Prefix,
+    RelativePositions,
+    Segments,
+    Spans,
+    Window,
+)
 
 # Every way in which attention can be computed here. That the kernel is there is a test of its own (tests/kernels).
 PATHS = ["direct", "blocked", *(["native"] if kernels.native() else [])]
@@ -140,7 +151,7 @@ def random_case(
 
 def random_mask(rng, lead, heads, queries, keys, position, key):
     """Return a mask as an array or as rules, where it allows a look, and whether it asks for positions."""
-    kind = int(rng.integers(0, 6))
+    kind = int(rng.integers(0, 7))
     if kind == 0:
         array = rng.random((*lead, int(rng.choice([1, heads])), queries, keys)) < rng.choice([0.3, 0.9])
         return array, array, False
@@ -158,13 +169,17 @@ def random_mask(rng, lead, heads, queries, keys, position, key):
         length, own = int(rng.integers(0, keys + 1)), int(rng.integers(-2, 4))
         rule = KeyLengths(length) & (Window(2, None, query_offset=own) | (rng.random(keys) < 0))
         return rule, (key < length) & (key >= np.arange(queries)[:, None] + own - 2), False
+    if kind == 5:
+        several = (*lead, int(rng.choice([1, heads]))) if lead else ()
+        first, last = np.sort(rng.integers(0, keys + 1, (2, *several, queries)), axis=0)
+        return Spans(first, last), (key >= first[..., None]) & (key < last[..., None]), False
     array = rng.random(keys) < 0.5
     return array & (Causal(1) | Dense(~array)), array & ((key <= np.arange(queries)[:, None] + 1) | ~array), False
 
 
 def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
     """Return a bias as an array or as a rule, its number for each cell, and whether it asks for positions."""
-    kind = int(rng.integers(0, 3))
+    kind = int(rng.integers(0, 4))
     if kind == 0:
         shape = (int(rng.choice([1, heads])), int(rng.choice([1, queries])), int(rng.choice([1, keys])))
         array = rng.standard_normal((*lead, *shape) if chance(rng, 0.5) else shape)
@@ -174,6 +189,14 @@ def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
     if kind == 1:
         slopes = rng.random(heads)
         return ALiBi(slopes), -slopes[:, None, None] * np.abs(key - position), True
+    distance = np.broadcast_to(
+        key - position, (*np.shape(position)[:-2], queries, keys)
+    )  # ... 1 T S where entries differ
+    if kind == 2:
+        nearest, farthest = (int(distance.min()) - 1, int(distance.max()) + 1) if distance.size else (0, 0)
+        numbers = rng.standard_normal((heads, farthest - nearest + 1))
+        cells = np.moveaxis(numbers[:, distance - nearest], 0, -3)
+        return ByDistance(numbers, nearest), cells[..., 0, :, :, :] if distance.ndim > 2 else cells, True
     table = rng.standard_normal((8, heads))
     both_ways = chance(rng, 0.5)
     numbers = np.empty((*np.broadcast_shapes(np.shape(position), (queries, keys)),))

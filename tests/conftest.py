@@ -31,6 +31,22 @@ def minilm(minilm_dir: Path):
     return regard.load(minilm_dir)
 
 
+@pytest.fixture(scope="session")
+def smollm2_file() -> Path:
+    """Return the pretrained file, from wherever this machine has it; an error if nowhere."""
+    from regard.models import _sources
+
+    (file,) = Path(_sources.find("smollm2", download=False)).glob("*.gguf")
+    return file
+
+
+@pytest.fixture(scope="session")
+def our_smollm2():
+    import regard
+
+    return regard.load("smollm2", download=False)
+
+
 @pytest.fixture
 def write_bert(tmp_path):
     """Return a function that writes a tiny BERT with changes to its configuration and tensors."""

@@ -12,12 +12,14 @@ import numpy as np
 from regard import AttentionMap, KVCache, attention, attention_partial, attention_vjp, attention_weights, merge, softmax
 from regard.functional import (
     ALiBi,
+    ByDistance,
     Causal,
     Dense,
     KeyLengths,
     Prefix,
     RelativePositions,
     Segments,
+    Spans,
     Window,
     alibi_slopes,
     gelu,
@@ -56,6 +58,11 @@ OPTIONS = {
     "softcap, sinks and scale": lambda to: {"softcap": 0.8, "sinks": to(draw(6, HEADS)), "scale": 0.5, "causal": True},
     "ALiBi": lambda to: {"bias": ALiBi(to(alibi_slopes(HEADS)))},
     "relative positions": lambda to: {"bias": RelativePositions(to(draw(7, 8, HEADS)), max_distance=6)},
+    "spans": lambda to: {"mask": Spans(to(np.array([0, 3, 2, 2, 0])), to(np.array([7, 3, 5, 6, 1])))},
+    "numbers of distances": lambda to: {"bias": ByDistance(to(draw(9, HEADS, 17)), -7)},
+    "numbers of distances for each entry": lambda to: {
+        "bias": ByDistance(to(draw(9, HEADS, 17)), -7), "causal": True, "query_offset": to(np.array([2, -2])),
+    },
     "all at once": lambda to: {
         "mask": Dense(to(MASK)) & Segments(to(IDS_OF_QUERIES), to(IDS_OF_KEYS)), "bias": ALiBi(to(alibi_slopes(HEADS))),
         "causal": True, "window": (4, 0), "query_offset": to(np.array([2, 3])), "softcap": 2.0,

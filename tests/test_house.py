@@ -24,6 +24,8 @@ PACKAGES = (
     "regard.models",
     "regard.views",
     "regard.web",
+    "regard.measures",
+    "regard.edits",
     "regard.trace",
 )
 MODULES = sorted(
@@ -37,14 +39,15 @@ FLOORS = (
     ("regard.cli", "regard.__main__"),
     ("regard.web",),
     ("regard.views",),
-    ("regard.models",),
+    ("regard.measures", "regard.edits"),
+    ("regard.models", "regard._capture"),
     ("regard.text", "regard.nn"),
     ("regard.trace", "regard.kv_cache"),
     ("regard.attention_map",),
     ("regard._rules",),
     ("regard.functional",),
     ("regard.kernels",),
-    ("regard._safetensors", "regard._steps", "regard._recorder"),
+    ("regard._safetensors", "regard._gguf", "regard._steps", "regard._recorder"),
     ("regard._encoding", "regard._files"),
     ("regard._checks",),
     ("regard._errors", "regard._typing", "regard._version"),
@@ -66,7 +69,7 @@ def test_all_is_what_is_defined(name):
     assert len(set(module.__all__)) == len(module.__all__)
     for public in module.__all__:
         assert getattr(module, public) is not None
-    if name not in ("regard", "regard.trace"):
+    if name not in ("regard", "regard.trace", "regard.edits"):
         tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
         imported = {
             alias.asname or alias.name

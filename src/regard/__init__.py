@@ -16,7 +16,8 @@ from regard._errors import RegardError
 from regard._version import __version__
 
 if TYPE_CHECKING:
-    from regard import functional, models, nn, text, views, web
+    from regard import edits, functional, measures, models, nn, text, views, web
+    from regard._capture import capture
     from regard.attention_map import AttentionMap
     from regard.functional import (
         Gradients,
@@ -53,6 +54,7 @@ __all__ = [
     "load",
     "Model",
     "Trace",
+    "capture",
     "Encoding",
     "explore",
     "RegardError",
@@ -60,6 +62,8 @@ __all__ = [
     "nn",
     "text",
     "models",
+    "measures",
+    "edits",
     "views",
     "web",
     "__version__",
@@ -82,10 +86,11 @@ _HOMES = {
     "load": "models",
     "Model": "models",
     "Trace": "trace",
+    "capture": "_capture",
     "Encoding": "text",
     "explore": "web",
 }
-_PACKAGES = ("functional", "nn", "text", "models", "views", "web")
+_PACKAGES = ("functional", "nn", "text", "models", "measures", "edits", "views", "web")
 
 
 def __getattr__(name: str) -> Any:

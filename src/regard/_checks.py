@@ -37,3 +37,14 @@ def generator(rng: object) -> np.random.Generator:
     if not isinstance(rng, np.random.Generator):
         raise RegardError(f"rng comes first and must be a generator, numpy.random.default_rng(seed), got {rng!r}")
     return rng
+
+
+def brief(value: object) -> str:
+    """Spell a value that a file holds on one line, however long and whatever signs it has."""
+    text = ascii(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def one_line(name: str) -> str:
+    """Spell a name that a file holds on one line: as it is, unless it has signs that a screen would not show."""
+    return name if name.isprintable() else ascii(name)[1:-1]

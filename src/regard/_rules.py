@@ -11,12 +11,15 @@ import numpy as np
 from regard import kernels
 from regard._errors import RegardError
 from regard._typing import Array
-from regard.functional._bias import ALiBi, DenseBias, RelativePositions
-from regard.functional._mask import Both, Causal, Dense, Either, KeyLengths, Prefix, Segments, Window
+from regard.functional._bias import ALiBi, ByDistance, DenseBias, RelativePositions
+from regard.functional._mask import Both, Causal, Dense, Either, KeyLengths, Prefix, Segments, Spans, Window
 
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (Causal, Window, KeyLengths, Prefix, Segments, Dense, Both, Either, ALiBi, RelativePositions, DenseBias)
+    for kind in (
+        *(Causal, Window, KeyLengths, Prefix, Segments, Spans, Dense, Both, Either),
+        *(ALiBi, RelativePositions, ByDistance, DenseBias),
+    )
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,16 @@ def run(capsys):
 def test_the_text_of_the_python_interface(run, tiny, typed, options):
     expected = regard.load(tiny).generate("The cat", max_new_tokens=20, **options).text
     assert run(*PROMPT, "--model", tiny, "--max-new-tokens", "20", *typed.split()) == (0, f"{expected}\n", "")
+
+
+def test_a_question_is_written_as_the_chats_of_the_model(run, tiny):
+    Path(tiny, "chat_template.jinja").write_text("{{ messages[0].role }}: {{ messages[0].content }}!")
+    expected = regard.load(tiny).generate("user: The cat!", max_new_tokens=9).text
+    assert run(*PROMPT, "--model", tiny, "--max-new-tokens", "9", "--chat") == (0, f"{expected}\n", "")
+    Path(tiny, "chat_template.jinja").unlink()
+    status, _, err = run(*PROMPT, "--model", tiny, "--chat")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "has no template for chats" in err
 
 
 def test_each_piece_is_printed_when_it_is_there(tiny, monkeypatch):

@@ -20,7 +20,19 @@ from regard import (
     attention_weights,
     merge,
 )
-from regard.functional import ALiBi, Bias, Causal, Dense, KeyLengths, Segments, Window, _blocked, alibi_slopes
+from regard.functional import (
+    ALiBi,
+    Bias,
+    ByDistance,
+    Causal,
+    Dense,
+    KeyLengths,
+    Segments,
+    Spans,
+    Window,
+    _blocked,
+    alibi_slopes,
+)
 
 seeds = st.integers(0, 2**31)
 law = settings(max_examples=60, deadline=None)
@@ -396,6 +408,7 @@ def test_masks_combine_as_logic_does():
         (Causal() & Segments(ids), tri & same),
         (Causal() | Segments(ids), tri | same),
         (Segments(ids) & same.T & (Causal() | Window(1, 1)), same & (tri | near)),
+        (Spans(np.zeros(9, int), np.arange(1, 10)) & near, tri & near),
         (near | (Causal() & KeyLengths(3)), near | (tri & (np.arange(9) < 3))),
     ]:
         for path in PATHS:
@@ -420,6 +433,7 @@ def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
         ({"window": (2, 2)}, 10),
         ({"mask": Segments(ids)}, 8),
         ({"mask": Segments(ids) & Causal()}, 6),
+        ({"mask": Spans(np.zeros(16, int), np.repeat([4, 8, 0, 16], 4))}, 7),
         ({"key_lengths": 5}, 8),
         ({"mask": np.zeros((16, 16), bool)}, 0),
         ({"mask": ids == 1}, 8),
@@ -428,3 +442,18 @@ def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
         read.clear()
         attention(q, k, v, **options, implementation="blocked")
         assert len(read) == blocks, options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mask": Spans(np.zeros(3, int), np.ones(3, int))}, r"shape \(3,\) for scores \(4, 5\): 4 queries need"),
+        ({"mask": Spans(np.zeros(4), np.ones(4, int))}, "integer arrays, got float64 for first"),
+        ({"mask": Spans(np.zeros(4, int), np.full(4, 6))}, r"last of Spans must lie between 0 and the 5 keys, got \(6"),
+        ({"bias": ByDistance(np.zeros(7), -4)}, r"those from -4 to 2, but scores \(4, 5\) have distances from -4 to 3"),
+        ({"bias": ByDistance(np.zeros((3, 8)), -4)}, r"of shape \(3, 8\) are not those of scores"),
+    ],
+)
+def test_spans_and_numbers_of_distances_fit_the_scores(options, message):
+    with pytest.raises(RegardError, match=message):
+        attention(np.zeros((4, 3)), np.zeros((5, 3)), np.zeros((5, 3)), **options)

@@ -306,5 +306,5 @@ def test_what_is_no_precision(write_bert, dtype):
 
 
 def test_what_is_no_name():
-    with pytest.raises(RegardError, match="a model is a name or the path of a folder, not None"):
+    with pytest.raises(RegardError, match="a model is a name or the path of a folder or GGUF file, not None"):
         regard.load(None)

@@ -291,6 +291,9 @@ def test_missing_and_unexpected_tensors_are_named_at_once(write_decoder):
         assert part in str(error.value)
 
 
+LLAMA3 = {"low_freq_factor": 1, "high_freq_factor": 4}
+
+
 @pytest.mark.parametrize(
     ("rope", "limit"),
     [
@@ -299,6 +302,7 @@ def test_missing_and_unexpected_tensors_are_named_at_once(write_decoder):
         ({"rope_type": "dynamic", "factor": 2}, 80),
         ({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 20}, 80),
         ({"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 20, "beta_slow": None}, 40),
+        ({"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 10, **LLAMA3}, 40),
     ],
 )
 def test_a_stretched_rotation_reaches_further(write_decoder, rope, limit):

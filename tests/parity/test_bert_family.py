@@ -83,3 +83,15 @@ def test_the_encoder_inside_a_model_with_a_head(write, tmp_path, kind):
     with torch.no_grad():
         theirs = peer.bert(torch.tensor(IDS)).last_hidden_state.numpy()
     np.testing.assert_allclose(regard.load(tmp_path, dtype=np.float64)(IDS).hidden, theirs, rtol=0, atol=1e-10)
+
+
+def test_weights_in_several_files(write, tmp_path):
+    import torch
+
+    peer = write()
+    (tmp_path / "model.safetensors").unlink()
+    peer.float().save_pretrained(tmp_path, max_shard_size="3KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
+    with torch.no_grad():
+        theirs = peer.double()(torch.tensor(IDS)).last_hidden_state.numpy()
+    np.testing.assert_allclose(regard.load(tmp_path, dtype=np.float64)(IDS).hidden, theirs, rtol=0, atol=1e-10)

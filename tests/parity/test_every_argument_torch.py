@@ -14,7 +14,7 @@ import torch
 
 from attention_cases import PATHS, cut_into_blocks, random_case, t5_bucket
 from regard import attention, attention_partial, attention_vjp
-from regard.functional import ALiBi, RelativePositions, Segments, alibi_slopes
+from regard.functional import ALiBi, ByDistance, RelativePositions, Segments, alibi_slopes
 
 STEP = 100
 SEEDS = range(10_000, 12_400, STEP)
@@ -36,13 +36,15 @@ def leaf(array):
 def added_from(parameter, case):
     """Return the numbers that a case adds, ``... H T S``, as a function of what its bias is made from."""
     bias = case.options["bias"]
-    if not isinstance(bias, ALiBi | RelativePositions):
+    if not isinstance(bias, ALiBi | ByDistance | RelativePositions):
         return parameter.expand(case.added.shape)
     queries, keys = case.seen.shape[-2:]
     offset = np.asarray(case.options.get("query_offset", keys - queries))[..., None, None]
     distance = np.arange(keys) - (np.arange(queries)[:, None] + offset)  # ... T S
     if isinstance(bias, ALiBi):
         added = -parameter[:, None, None] * torch.tensor(np.abs(distance))[..., None, :, :]
+    elif isinstance(bias, ByDistance):
+        added = parameter[:, torch.tensor(distance - bias.nearest)].movedim(0, -3)
     else:
         buckets = [t5_bucket(int(d), bias.bidirectional, 8, bias.max_distance) for d in distance.flat]
         added = parameter[torch.tensor(buckets).reshape(distance.shape)].movedim(-1, -3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 
@@ -9,7 +10,7 @@ import pytest
 
 from regard import RegardError
 from regard.web import _bundle
-from regard.web._bundle import bundled, static_names
+from regard.web._bundle import bundled, static, static_names
 
 MODULES = {
     "main.js": """
@@ -72,7 +73,11 @@ def test_what_cannot_be_a_part_of_one_script_is_said(name, says):
         bundled(name)
 
 
-@pytest.mark.parametrize("entry", ["app.js", "widget.js"])
+def _entry():
+    return re.search(r'<script type="module" src="static/([\w.-]+)">', static("index.html"))[1]
+
+
+@pytest.mark.parametrize("entry", [_entry(), "widget.js"])
 def test_the_page_s_own_modules_are_of_that_kind(entry):
     assert entry in static_names()
     assert "</script" not in bundled(entry).lower()

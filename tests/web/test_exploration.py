@@ -10,7 +10,7 @@ from explorations import explored, long_exploration, recorded, whole
 
 import regard
 from regard import RegardError, Trace
-from regard.web import Exploration
+from regard.web import Exploration, _exploration, _explore
 
 
 def test_the_manifest_is_json_that_says_what_there_is(bert):
@@ -322,6 +322,26 @@ def test_a_long_text_is_measured_from_some_of_its_rows():
     entropy = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1).mean()
     assert exploration.heads(0)["measures"]["entropy"][0][1] == pytest.approx(entropy, rel=1e-5)
     assert [way["key"] for way in exploration.manifest()["ways"]] == ["raw"]
+
+
+def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causal):
+    monkeypatch.setattr(_exploration, "MOST_TOKENS", 3)
+    trace = _explore.recorded(causal, "some text that is long", layer=-1)
+    assert {name.rpartition(".")[0] for name in trace.names()} == {"blocks.1.attn"}
+    assert Exploration(trace, layer=1).opening[0] == Exploration(trace, layer=-1).opening[0] == 0
+    with pytest.raises(RegardError, match="there is no layer 5"):
+        Exploration(trace, layer=5)
+    assert {name.split(".")[-1] for name in _explore.recorded(causal, "some text that is long").names()} == {
+        "weights",
+        "v",
+    }
+
+
+def test_what_a_run_holds_is_counted(short):
+    trace = short.runs[0].trace
+    vectors = [trace[name].nbytes for name in trace.names() if not name.endswith("weights")]
+    maps = [trace.map(f"blocks.{layer}.attn").nbytes for layer in range(2)]
+    assert short.memory()["runs"] == sum(vectors) + sum(maps)
 
 
 def test_memory_stays_below_its_bound():

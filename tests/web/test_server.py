@@ -114,7 +114,7 @@ def test_an_edit_is_a_new_run(client):
 def test_every_answer_has_a_strict_policy(client):
     for path in (
         f"/{TOKEN}/",
-        f"/{TOKEN}/static/app.js",
+        f"/{TOKEN}/static/style.css",
         f"/{TOKEN}/api/manifest",
         f"/{TOKEN}/api/none",
         "/",
@@ -247,6 +247,10 @@ def test_work_for_a_page_that_is_left_stops(monkeypatch):
             connection.sendall(f"GET /{TOKEN}/api/thumbnails?run=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             while not calls:
                 time.sleep(0.01)
+            asked = time.perf_counter()
+            assert client.api("row?run=0&layer=0&head=0&i=5")[0] == 200
+            assert time.perf_counter() - asked < 3  # it does not wait for the thumbnails, which take four seconds
+            assert not left.is_set()
         assert left.wait(3)
         assert len(calls) < 150
         assert client.api("manifest")[0] == 200
@@ -316,7 +320,7 @@ def test_ctrl_c_ends_it_without_a_word(tmp_path):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
     )
     try:
-        address = process.stdout.readline().strip()
+        address, how = (process.stdout.readline().strip() for _ in range(2))
         port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/", address).groups()
         connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)  # stays open, as a browser's does
         for _ in range(100):
@@ -328,7 +332,8 @@ def test_ctrl_c_ends_it_without_a_word(tmp_path):
         assert json.loads(connection.getresponse().read())["title"] == "a b a"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=10)
+        connection.close()
     finally:
         process.kill()
-    assert (process.returncode, out, err) == (0, "Ctrl-C ends it\n", "")
+    assert (process.returncode, how, out, err) == (0, "Ctrl-C ends it", "", "")
     assert list(Path(tmp_path).iterdir()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def test_an_answer_has_the_number_of_its_question(exploration):
     assert ask(exploration, "heads", run=0) == ({"id": 7, "result": exploration.heads(0)}, [])
     answer, (content,) = ask(exploration, "row", run=0, layer=1, head="mean", i=2, way="raw")
     assert answer == {"id": 7, "result": None}
-    np.testing.assert_array_equal(np.frombuffer(content, "<f4"), whole(exploration, 0, 1, "mean")[2])
+    np.testing.assert_allclose(np.frombuffer(content, "<f4"), whole(exploration, 0, 1, "mean")[2], rtol=1e-6)
     assert ask(exploration, "edit", ablate=[[0, 0]])[0]["result"]["run"] == 1
 
 
@@ -76,6 +77,15 @@ def test_a_file_is_written_by_explore(bert, tmp_path):
     with pytest.raises(RegardError, match="or two side by side; got 3"):
         regard.explore("a", "b", "c", model=bert)
     assert [path.name for path in tmp_path.glob("*.html")] == ["page.html"]
+
+
+def test_in_a_notebook_the_page_is_a_widget(bert, monkeypatch):
+    pytest.importorskip("anywidget")
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    widget = regard.explore("the cat sat", model=bert)
+    assert "export default" in widget._esm
+    widget.close()
 
 
 def test_a_trace_knows_of_the_page_only_when_it_is_asked():

@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise RegardError(
             f"{model.name} predicts no token, so it cannot go on with a text; give a decoder, --model NAME"
         )
-    stream = model.stream(text, max_new_tokens=arguments.max_new_tokens, stop=arguments.stop, **drawing)
+    prompt = model.tokenizer.chat([{"role": "user", "content": text}]) if arguments.chat else text
+    stream = model.stream(prompt, max_new_tokens=arguments.max_new_tokens, stop=arguments.stop, **drawing)
     try:
         with np.errstate(all="ignore"):
             for piece in stream:

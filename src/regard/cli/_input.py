@@ -46,6 +46,13 @@ def read_text(arguments: argparse.Namespace) -> str:
     return text.strip()
 
 
+def read_file_or_input(name: str) -> str:
+    """Return the text of the file `name`, or of standard input where that is ``-``."""
+    if name == "-" and sys.stdin is None:
+        raise RegardError("cannot read standard input: it is closed; give a file")
+    return _read(None if name == "-" else Path(name))
+
+
 def read_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
     """Return the model that the options ask for.
 
@@ -64,8 +71,8 @@ def read_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
 
 
-def run_model(model: Model, text: str, only: Sequence[str] | None = None) -> Trace:
-    """Return what `model` computes of a text: the names in `only`, or everything.
+def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, maps: bool = False) -> Trace:
+    """Return what `model` computes of a text: the names in `only`, or everything; weights as maps where they are to be.
 
     Of an encoder-decoder it is what the encoder does, which reads the text.
 
@@ -74,7 +81,7 @@ def run_model(model: Model, text: str, only: Sequence[str] | None = None) -> Tra
     RegardError
         The text is none that the model reads, or its vectors leave the range of numbers.
     """
-    trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)])
+    trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=maps)
     with np.errstate(all="ignore"):
         hidden = model(text, trace=trace).hidden
     if not np.isfinite(hidden).all():

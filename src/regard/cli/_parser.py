@@ -13,8 +13,23 @@ from regard._errors import RegardError
 from regard._version import __version__
 from regard.cli._output import writing
 
-_COMMANDS = ("look", "explain", "compare", "explore", "generate", "models", "pull", "info", "completion")
+_COMMANDS = (
+    "look",
+    "explain",
+    "compare",
+    "explore",
+    "generate",
+    "heads",
+    "ablate",
+    "embed",
+    "models",
+    "pull",
+    "info",
+    "completion",
+)
 _POSITIONS = ("sinusoidal", "table", "none")
+_MEASURES = ("entropy", "distance", "sink", "previous", "duplicate", "induction")
+_POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 _SHELLS = ("bash", "zsh", "tcsh")
 
 
@@ -174,6 +189,7 @@ def build() -> argparse.ArgumentParser:
         """
         regard generate "Once upon a time" --max-new-tokens 60
         regard generate "The capital of France is" --temperature 0.7 --top-p 0.9 --seed 1
+        regard generate "What is the capital of France?" --chat
         regard generate --file letter.txt --stop . --save letter.safetensors
         """,
     )
@@ -192,7 +208,82 @@ def build() -> argparse.ArgumentParser:
     drawing.add_argument("--top-k", type=_count, metavar="K", help="draw among the K likeliest only")
     drawing.add_argument("--top-p", type=float, metavar="P", help="draw among the fewest that have this share together")
     drawing.add_argument("--seed", type=int, metavar="N", help="what the draws start from")
+    generate.add_argument(
+        "--chat", action="store_true", help="take the text as a question, and write it as the model's chats are written"
+    )
     _files(generate, ("--save", "what was looked at, for the whole text, as one safetensors file"))
+    heads = _command(
+        commands,
+        "heads",
+        "print a table of what every head does",
+        """
+        regard heads "The cat sat on the mat, and the cat slept"
+        regard heads "The cat sat on the mat" --sort previous
+        regard heads --repeated 50 --sort induction
+        """,
+    )
+    _text(heads)
+    _model(heads, heads=("--num-heads",))
+    heads.add_argument("--sort", choices=("layer", *_MEASURES), default="layer", help="by what, largest first (layer)")
+    heads.add_argument(
+        "--repeated", type=_count, metavar="N", help="in place of a text, N random tokens that come twice"
+    )
+    heads.add_argument("--json", action="store_true", help="print the measures as JSON and nothing else")
+    _colour(heads)
+
+    ablate = _command(
+        commands,
+        "ablate",
+        "show what changes without some heads",
+        """
+        regard ablate "The cat sat on the mat" --head 3.7
+        regard ablate "The cat sat on the mat" --head 3.7 --head 5.0 --mean
+        """,
+    )
+    _text(ablate)
+    _model(ablate, heads=("--num-heads",))
+    ablate.add_argument(
+        "--head",
+        action="append",
+        required=True,
+        type=_layer_and_head,
+        metavar="L.H",
+        help="layer and head, from 0: 3.7; may be given several times",
+    )
+    ablate.add_argument("--mean", action="store_true", help="put the mean over the tokens in its place, not zero")
+    ablate.add_argument("--top", type=_count, default=10, metavar="N", help="how many next tokens to show (10)")
+    ablate.add_argument("--json", action="store_true", help="print the changes as JSON and nothing else")
+    _colour(ablate)
+
+    embed = _command(
+        commands,
+        "embed",
+        "write the vector of each line of a text",
+        """
+        regard embed sentences.txt --out vectors.npy
+        regard embed sentences.txt --out vectors.parquet --truncate
+        cat sentences.txt | regard embed - --out vectors.npy
+        regard embed --text "The cat sat." --text "A dog ran." --out vectors.npy
+        """,
+    )
+    embed.add_argument("file", metavar="FILE", nargs="?", help="a file with a text on each line; - is standard input")
+    embed.add_argument("--text", action="append", metavar="TEXT", dest="texts", help="a text, in place of a file")
+    embed.add_argument(
+        "--out",
+        required=True,
+        metavar="FILE",
+        dest="out_file",
+        help="where to: .npy, or .parquet with the texts beside",
+    )
+    embed.add_argument(
+        "--model", default="minilm", metavar="NAME", help="a name that regard models lists, or a folder (minilm)"
+    )
+    embed.add_argument(
+        "--pooling", choices=_POOLINGS, help="how the vectors of tokens become one (as the model's configuration says)"
+    )
+    embed.add_argument("--batch-size", type=_count, default=32, metavar="N", help="lines that are run together (32)")
+    embed.add_argument("--truncate", action="store_true", help="cut lines that are too long, in place of an error")
+    embed.add_argument("--skip-empty", action="store_true", help="leave out empty lines, in place of an error")
 
     models = _command(commands, "models", "list the models with a name, and where each is", "regard models")
     _colour(models)
@@ -293,5 +384,20 @@ def _head(text: str) -> int | None:
     return None if text == "mean" else int(text)
 
 
+def _layer_and_head(text: str) -> tuple[int, int]:
+    layer, head = text.split(".")
+    if not (layer + head).isascii():
+        raise ValueError
+    return _from_zero(layer), _from_zero(head)
+
+
+def _from_zero(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+_layer_and_head.__name__ = "layer.head"
 _count.__name__ = "number"
 _head.__name__ = "head"

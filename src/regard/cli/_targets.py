@@ -11,7 +11,16 @@ from regard._errors import RegardError
 from regard._files import write_whole
 
 _PICTURES = (".png", ".svg", ".pdf")
-_ENDINGS = {"png": (".png",), "svg": (".svg",), "heads": _PICTURES, "movement": _PICTURES, "save": (), "html": ()}
+_VECTORS = (".npy", ".parquet")
+_ENDINGS = {
+    "out": _VECTORS,
+    "png": (".png",),
+    "svg": (".svg",),
+    "heads": _PICTURES,
+    "movement": _PICTURES,
+    "save": (),
+    "html": (),
+}
 
 
 def check_targets(arguments: argparse.Namespace) -> None:
@@ -46,6 +55,6 @@ def _check_name(option: str, target: str, endings: tuple[str, ...]) -> None:
         raise RegardError(f"--{option} needs the name of a file")
     ending = Path(target).suffix.lower()
     # Where the option alone says what is written, any ending will do that does not say something else.
-    if endings and ending not in endings and (endings == _PICTURES or ending in _PICTURES):
+    if endings and ending not in endings and (endings in (_PICTURES, _VECTORS) or ending in _PICTURES):
         meant = f"; for the number of heads: --num-heads {target}" if option == "heads" and target.isdigit() else ""
         raise RegardError(f"--{option} {target} needs the ending {' or '.join(endings)}{meant}")

@@ -6,10 +6,10 @@ axes it expects, in the letters ``B H G T S D Dv E``. Knows nothing of layers, f
 
 from regard.functional._activation import activation, gelu, relu, silu, swiglu
 from regard.functional._attention import attention, attention_weights
-from regard.functional._bias import ALiBi, Bias, RelativePositions
+from regard.functional._bias import ALiBi, Bias, ByDistance, RelativePositions
 from regard.functional._heads import merge_heads, split_heads
 from regard.functional._linear import linear
-from regard.functional._mask import Causal, Dense, KeyLengths, Mask, Prefix, Segments, Window
+from regard.functional._mask import Causal, Dense, KeyLengths, Mask, Prefix, Segments, Spans, Window
 from regard.functional._norm import layer_norm, rms_norm
 from regard.functional._partial import Partial, attention_partial, merge
 from regard.functional._plan import Plan, explain_plan
@@ -42,10 +42,12 @@ __all__ = [
     "KeyLengths",
     "Prefix",
     "Segments",
+    "Spans",
     "Dense",
     "Bias",
     "ALiBi",
     "RelativePositions",
+    "ByDistance",
     "rotary",
     "rotate",
     "rotary_frequencies",

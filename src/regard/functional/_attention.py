@@ -134,6 +134,12 @@ def attention(
     return p.grid.xp.astype(trace("context", context, "... H T Dv"), p.dtype, copy=False)
 
 
+def record(p: Problem, trace: Recorder) -> None:
+    """Give a recorder what it wants of a call that is computed elsewhere: its map, or the whole arrays."""
+    trace.keep_attention(p.computed())
+    _record_whole_maps(p, trace)
+
+
 def _natively(p: Problem, trace: Recorder) -> Array:
     """Return the context by the kernel; what a recorder wants beside it is found beside it."""
     if trace is SILENT:

@@ -6,10 +6,12 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from regard._errors import RegardError
 from regard._typing import Array
 from regard.functional._arrays import as_array, compute_dtype, device, is_boolean, is_floating, namespace, side_by_side
-from regard.functional._grid import EVERY, Grid, Index, take_broadcast
+from regard.functional._grid import EVERY, Grid, Index, bounds_of, broadcasts, take_broadcast
 from regard.functional._mask import check_broadcast
 from regard.functional._positions import relative_position_buckets
 
@@ -160,6 +162,68 @@ class RelativePositions(Bias):
             num_buckets=int(self.parameter.shape[0]),
             max_distance=self.max_distance,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class ByDistance(Bias):
+    """One number for each head and each distance from a query to a key: any bias that moves along with the text.
+
+    Parameters
+    ----------
+    parameter : floating array, ``... H N`` or ``N``
+        The numbers of N consecutive distances, position of the key − position of the query.
+    nearest : int
+        The distance of the first of them.
+    """
+
+    parameter: Array
+    nearest: int
+    uses_positions = True
+    hides = False
+    by_distance = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameter", _floating(self.parameter, "the numbers of distances"))
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError unless there is a number for each distance of the grid."""
+        shape = tuple(self.parameter.shape)
+        if not shape or not broadcasts(shape[:-1], grid.shape[:-2] or (1,)):
+            raise RegardError(f"numbers of distances of shape {shape} are not those of scores {grid.shape}")
+        offsets = bounds_of(grid.offset())
+        if offsets is not None and 0 not in grid.shape[-2:]:
+            least, most = -(grid.queries - 1) - offsets[1], grid.keys - 1 - offsets[0]
+            if least < self.nearest or most >= self.nearest + shape[-1]:
+                raise RegardError(
+                    f"the numbers of distances are those from {self.nearest} to {self.nearest + shape[-1] - 1}, but "
+                    f"scores {grid.shape} have distances from {least} to {most}"
+                )
+
+    def tile(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return the number of each head for the distance of each cell."""
+        xp, numbers = grid.xp, _computed(self.parameter)
+        places = grid.cols(cols) - (grid.rows(rows) + grid.offset()) - self.nearest  # R C, or ... 1 R C
+        if places.ndim == 2:
+            found = xp.take(numbers, xp.reshape(places, (-1,)), axis=-1)
+            return _for_shape(xp.reshape(found, (*numbers.shape[:-1], *places.shape)), grid)
+        lead = np.broadcast_shapes(tuple(numbers.shape[:-1]), tuple(places.shape[:-2]))
+        numbers = xp.broadcast_to(numbers[..., None, :], (*lead, places.shape[-2], numbers.shape[-1]))
+        return xp.take_along_axis(numbers, xp.broadcast_to(places, (*lead, *places.shape[-2:])), axis=-1)
+
+    def gradient(self, grid: Grid, rows: slice, cols: slice, d_tile: Array) -> Array:
+        """Return the sum of the gradients of the cells of each distance."""
+        xp, sums = grid.xp, _diagonal_sums(d_tile)  # ... H R+C-1
+        count = int(sums.shape[-1])
+        distances = xp.arange(self.parameter.shape[-1], device=grid.device) + self.nearest
+        places = distances - (cols.start - (rows.stop - 1)) + grid.offset()
+        places = places[..., 0, :] if places.ndim > 1 else places  # N, or ... 1 N
+        lead = np.broadcast_shapes(tuple(sums.shape[:-1]), tuple(places.shape[:-1]))
+        places = xp.broadcast_to(places, (*lead, places.shape[-1]))
+        inside = xp.logical_and(places >= 0, places < count)
+        sums = xp.take_along_axis(
+            xp.broadcast_to(sums, (*lead, count)), xp.where(inside, places, xp.zeros_like(places)), axis=-1
+        )
+        return unbroadcast(xp.where(inside, sums, xp.zeros_like(sums)), tuple(self.parameter.shape))
 
 
 @dataclass(frozen=True, eq=False)

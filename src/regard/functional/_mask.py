@@ -295,6 +295,60 @@ class Segments(Mask):
 
 
 @dataclass(frozen=True, eq=False)
+class Spans(Mask):
+    """Each query sees the keys from `first` up to, and without, `last`: what a mask of any origin often comes down to.
+
+    Parameters
+    ----------
+    first, last : integer array that broadcasts to ``... H T``
+        Where they are equal a query sees nothing.
+    """
+
+    first: Array
+    last: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "first", as_array(self.first, "first"))
+        object.__setattr__(self, "last", as_array(self.last, "last"))
+
+    def beside(self, grid: Grid) -> Spans:
+        """Return the spans as arrays of the library of the grid."""
+        return Spans(grid.beside(self.first), grid.beside(self.last))
+
+    def check(self, grid: Grid) -> None:
+        """Raise RegardError unless there are two numbers for each query, which lie between 0 and S."""
+        for name, ends in (("first", self.first), ("last", self.last)):
+            if not namespace(ends).isdtype(ends.dtype, "integral"):
+                raise RegardError(f"Spans needs integer arrays, got {ends.dtype} for {name}")
+            if ends.ndim < 1 or ends.shape[-1] != grid.queries or not broadcasts(ends.shape, grid.shape[:-1]):
+                raise RegardError(
+                    f"Spans has {name} of shape {tuple(ends.shape)} for scores {grid.shape}: {grid.queries} queries "
+                    f"need a number each"
+                )
+            bounds = bounds_of(ends)
+            if bounds is not None and not 0 <= bounds[0] <= bounds[1] <= grid.keys:
+                raise RegardError(f"{name} of Spans must lie between 0 and the {grid.keys} keys, got {bounds}")
+
+    def allows(self, grid: Grid, rows: Index, cols: Index) -> Array:
+        """Return where the key is one of the query's span."""
+        first, last = (take(ends, rows, -1)[..., None] for ends in (self.first, self.last))
+        return grid.xp.logical_and(grid.cols(cols) >= first, grid.cols(cols) < last)
+
+    def cover(self, grid: Grid, rows: slice, cols: slice) -> Cover:  # noqa: ARG002
+        """Compare the columns with the widest span of the rows, and with what all of them share."""
+        first, last = bounds_of(self.first[..., rows]), bounds_of(self.last[..., rows])
+        if first is None or last is None:
+            return Cover.MIXED
+        if cols.stop <= first[0] or cols.start >= last[1]:
+            return Cover.EMPTY
+        return Cover.FULL if cols.start >= first[1] and cols.stop <= last[0] else Cover.MIXED
+
+    def intervals(self, grid: Grid) -> Intervals:  # noqa: ARG002
+        """Return the spans."""
+        return Intervals(np.asarray(self.first), np.asarray(self.last))
+
+
+@dataclass(frozen=True, eq=False)
 class Dense(Mask):
     """A boolean array, True = may look, that broadcasts to ``... H T S``."""
 

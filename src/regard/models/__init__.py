@@ -12,7 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from regard.models._load import FAMILIES, load
-from regard.models._model import Model, Output
+from regard.models._model import Model, Output, TextModel
+from regard.models._pooling import Pooling
 from regard.models.toy import Toy, ToyConfig, toy
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 __all__ = [
     "load",
     "Model",
+    "TextModel",
     "Output",
+    "Pooling",
     "LanguageModel",
     "State",
     "Generated",

@@ -10,8 +10,10 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard.models._config import ConfigReader
+from regard.models._gguf import GgufCheckpoint
 from regard.models._weights import Tensor, Tensors, open_weights, take_weights
 from regard.text import SubwordTokenizer
+from regard.text._plain_text import listed
 
 
 class Checkpoint(Protocol):
@@ -32,7 +34,7 @@ class Checkpoint(Protocol):
 
 
 class FolderCheckpoint:
-    """A folder with config.json, model.safetensors and tokenizer.json (or vocab.txt)."""
+    """A folder with config.json, model.safetensors (or its parts) and tokenizer.json (or vocab.txt)."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
@@ -51,8 +53,19 @@ class FolderCheckpoint:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Return the checkpoint at `path`."""
-    return FolderCheckpoint(path)
+    """Return the checkpoint at `path`: a GGUF file, a folder that holds one and nothing else of a model, or a folder.
+
+    Raises
+    ------
+    RegardError
+        A GGUF file is not sound, or there are several.
+    """
+    if not path.is_dir():
+        return GgufCheckpoint(path)
+    files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
+    if len(files) > 1:
+        raise RegardError(f"{path} holds {len(files)} GGUF files; give one of them: {listed(f.name for f in files)}")
+    return GgufCheckpoint(files[0]) if files else FolderCheckpoint(path)
 
 
 def take(

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from regard._checks import brief, one_line
 from regard._errors import RegardError
 from regard.text._reading import read_file
 
@@ -153,6 +154,6 @@ class ConfigReader:
             Names all problems.
         """
         unknown = sorted(self._fields.keys() - _BOOKKEEPING)
-        problems = [*self._problems, *(f"unknown field {name}={self._fields[name]!r}" for name in unknown)]
+        problems = self._problems + [f"unknown field {name}={brief(self._fields[name])}" for name in unknown]
         if problems:
-            raise RegardError(f"cannot run the model of {self._path}: {'; '.join(problems)}")
+            raise RegardError(f"cannot run the model of {self._path}: {one_line('; '.join(problems))}")

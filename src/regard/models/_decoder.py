@@ -52,7 +52,7 @@ class Decoder(LanguageModel):
         rope: Rope = self.config.rope
         return rope.reach(self.config.max_positions)
 
-    def embed(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:  # noqa: ARG002
+    def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:  # noqa: ARG002
         """Return what enters the first block, ``B T E``; taps ``token_embeddings`` and ``embeddings``."""
         tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
         embeddings: np.ndarray = trace("embeddings", tokens, "B T E")
@@ -115,7 +115,7 @@ class Decoder(LanguageModel):
         caches: Sequence[KVCache | None],
         trace: Recorder,
     ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
-        x = self.embed(ids, positions, trace=trace)
+        x = self.embed_tokens(ids, positions, trace=trace)
         rotation = self.rotation(positions)
         after = []
         for index, (block, cache) in enumerate(zip(self.blocks, caches, strict=True)):
@@ -155,8 +155,13 @@ class Rope:
         return (cos, sin) if positions.ndim == 1 else (cos[:, None], sin[:, None])
 
     def reach(self, max_positions: int) -> int:
-        """Return how many positions the scaling stretches `max_positions` to, where it does."""
+        """Return how many positions there are: `max_positions`, or what the scaling stretches the original ones to.
+
+        Files of Llama 3 give all that there are, which are fewer than its factor would make of the original ones.
+        """
         scaling = self.scaling or {}
+        if self._kind == "llama3":
+            return max_positions
         original = scaling.get("original_max_position_embeddings", max_positions)
         return max(max_positions, int(min(original * scaling.get("factor", 1), _MOST_POSITIONS)))
 

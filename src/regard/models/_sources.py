@@ -1,4 +1,4 @@
-"""From the name of a model, or a path, to a folder with its files. Knows nothing of what is in them."""
+"""From the name of a model, or a path, to its folder or file. Knows nothing of what is in them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard._errors import RegardError
+from regard._gguf import is_gguf
 from regard.models import _registry
 from regard.models._places import cache_folder, in_hub_cache, in_package, models_folder
 from regard.models._registry import KnownModel
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progress: Progress | None = None) -> Path:
-    """Return the folder with the files of a model.
+    """Return the folder with the files of a model, or its one file.
 
     A path is taken as it is. For a name, each file is compared with the SHA-256 that it is pinned to, wherever
     it lies. The places are looked through in this order:
@@ -32,7 +33,7 @@ def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progres
     Parameters
     ----------
     name_or_path
-        A known name, or a folder: whatever exists as one or has a separator in it.
+        A known name, or the path of a folder or of a GGUF file: whatever exists as one or has a separator in it.
     download
         Whether a model that is nowhere on this machine may be fetched.
     progress
@@ -46,6 +47,8 @@ def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progres
     """
     text = os.fspath(name_or_path)
     if text and os.path.isdir(text):  # noqa: PTH112 (Path.is_dir raises on what cannot be a path)
+        return Path(text)
+    if text and is_gguf(text):
         return Path(text)
     if isinstance(name_or_path, os.PathLike) or os.sep in text or (os.altsep and os.altsep in text):
         raise RegardError(_no_folder(text))
@@ -148,7 +151,7 @@ def _nowhere(model: KnownModel, reason: str, passed_over: list[str]) -> str:
 
 def _no_folder(text: str) -> str:
     if os.path.isfile(text):  # noqa: PTH113
-        return f"{text} is a file; give the folder that holds the model's files"
+        return f"{text} is a file, and not GGUF; give the folder that holds the model's files"
     names = [model.name for model in _registry.KNOWN.values() if model.hub == text]
     return f"there is no folder {text}" + (f"; regard knows this model as {names[0]}" if names else "")
 
@@ -161,5 +164,6 @@ def _known(name: str) -> KnownModel:
     close = get_close_matches(name, _registry.KNOWN, n=1)
     meant = f"; did you mean {close[0]}?" if close else "."
     raise RegardError(
-        f"no model {name!r}{meant} Known: {', '.join(_registry.KNOWN)}. The path of a folder with a model works too"
+        f"no model {name!r}{meant} Known: {', '.join(_registry.KNOWN)}. The path of a folder with a model, or of a "
+        "GGUF file, works too"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +11,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from regard._checks import brief, one_line
 from regard._errors import RegardError
 from regard._safetensors import SafetensorsFile
+from regard.text._plain_text import listed
+from regard.text._reading import read_file
+
+INDEX = "model.safetensors.index.json"
+_PART = re.compile(r"[\w-][\w. -]{0,200}\.safetensors", re.ASCII)  # a plain name: no folder, nothing hidden
+_MOST_NAMES = 50  # that a message lists
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.index.json")
 
 
 @dataclass(frozen=True)
@@ -53,25 +63,96 @@ class Tensors(Protocol):
         """Return how many there are."""
 
 
-def open_weights(folder: Path) -> SafetensorsFile:
-    """Return the tensors of the checkpoint in `folder`, memory-mapped.
+def open_weights(folder: Path) -> Tensors:
+    """Return the tensors of the checkpoint in `folder`, memory-mapped: one file, or several that an index lists.
 
     Raises
     ------
     RegardError
-        There is no model.safetensors, or it is damaged. A pickle is refused, with the way to convert it.
+        There is neither model.safetensors nor its index, or one of the files is missing or damaged. A pickle is
+        refused, with the way to convert it.
     """
     path = folder / "model.safetensors"
     if path.exists():
         return SafetensorsFile(path)
-    pickles = sorted(p.name for p in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt"))
+    if (index := read_file(folder / INDEX)) is not None:
+        return ShardedTensors(folder, index)
+    pickles = sorted(p.name for ending in _PICKLES for p in folder.glob(ending))
     if pickles:
         raise RegardError(
-            f"{folder} holds its weights as a pickle ({', '.join(pickles)}), which could run any code when it is "
+            f"{folder} holds its weights as a pickle ({listed(pickles)}), which could run any code when it is "
             f"read; convert it where you trust it: transformers' "
             f'AutoModel.from_pretrained("{folder}").save_pretrained(NEW_FOLDER) writes model.safetensors'
         )
-    raise RegardError(f"there is no model.safetensors in {folder}: not the folder of a model")
+    raise RegardError(f"there is no model.safetensors in {folder}, nor its index: not the folder of a model")
+
+
+class ShardedTensors:
+    """The tensors of a checkpoint that is stored in several safetensors files, memory-mapped.
+
+    Parameters
+    ----------
+    folder
+        Where the files lie. No name in the index leads out of it.
+    index
+        The content of model.safetensors.index.json, whose ``weight_map`` says which file each tensor is in.
+
+    Raises
+    ------
+    RegardError
+        The index is not sound, or a file is damaged; or, all at once: files that are missing, tensors that are not
+        where the index says, that are in two files, or that the index does not know.
+    """
+
+    def __init__(self, folder: Path, index: bytes) -> None:
+        where = _weight_map(folder / INDEX, index)
+        names = sorted(set(where.values()))
+        missing = [name for name in names if not (folder / name).is_file()]
+        self._files = {name: SafetensorsFile(folder / name) for name in names if name not in missing}
+        found: dict[str, list[str]] = {}
+        for name, file in self._files.items():
+            for tensor in file:
+                found.setdefault(tensor, []).append(name)
+        problems = {
+            "missing are the files": missing,
+            "in two files are": [brief(tensor) for tensor, files in found.items() if len(files) > 1],
+            "the index does not know": [brief(tensor) for tensor in found if tensor not in where],
+            "not where the index says are": [
+                f"{brief(tensor)} ({name})"
+                for tensor, name in where.items()
+                if name not in missing and name not in found.get(tensor, ())
+            ],
+        }
+        if any(problems.values()):
+            told = "; ".join(f"{what} {listed(which)}" for what, which in problems.items() if which)
+            raise RegardError(f"the files of {folder} are not those of its {INDEX}: {told}; fetch it again")
+        self._where = where
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of every tensor, known without reading it."""
+        return {name: shape for file in self._files.values() for name, shape in file.shapes.items()}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a tensor, memory-mapped."""
+        return self._files[self._where[name]][name]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._where)
+
+
+def _weight_map(path: Path, content: bytes) -> dict[str, str]:
+    try:
+        index = json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise RegardError(f"{path} is not valid JSON: {error}; fetch the file again") from error
+    where = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(where, dict) or not where or not all(isinstance(name, str) for name in where.values()):
+        raise RegardError(f"{path} needs a weight_map that says which file each tensor is in; fetch the file again")
+    if strange := [name for name in dict.fromkeys(where.values()) if not _PART.fullmatch(name)]:
+        raise RegardError(f"{path} names {listed(map(brief, strange))}, which are no safetensors files beside it")
+    return where
 
 
 def take_weights(
@@ -105,24 +186,27 @@ def take_weights(
     Raises
     ------
     RegardError
-        Names all tensors that are missing, unexpected or of another shape, at once; or the first with numbers
-        that are not finite.
+        Names the tensors that are missing, unexpected or of another shape, at once (of thousands the first ones);
+        or the first with numbers that are not finite.
     """
     wanted = list(wanted)
-    spelled = _spelled(file.shapes, endings or {})
-    shapes = {name: file.shapes[old] for name, old in spelled.items()}
+    found = file.shapes
+    spelled = _spelled(found, endings or {})
+    shapes = {name: found[old] for name, old in spelled.items()}
     prefix = max(prefixes, key=lambda p: sum(p + tensor.stored in shapes for tensor in wanted))
     stored = {prefix + tensor.stored: tensor for tensor in wanted}
     problems = []
     missing = [name for name in stored if name not in shapes]
     if missing:
-        problems.append(f"missing {', '.join(missing)}")
+        problems.append(f"missing {listed(missing, _MOST_NAMES)}")
     unexpected = [name for name in shapes if name not in stored and not name.removeprefix(prefix).startswith(unused)]
     if unexpected:
-        problems.append(f"unexpected {', '.join(unexpected)}")
-    for name, tensor in stored.items():
-        if name in shapes and tuple(shapes[name]) != tensor.shape:
-            problems.append(f"{name} has shape {tuple(shapes[name])}, the configuration asks for {tensor.shape}")
+        problems.append(f"unexpected {listed(map(one_line, unexpected), _MOST_NAMES)}")
+    misshapen = [name for name in stored if name in shapes and tuple(shapes[name]) != stored[name].shape]
+    problems += [
+        f"{name} has shape {tuple(shapes[name])}, the configuration asks for {stored[name].shape}"
+        for name in misshapen[:_MOST_NAMES]
+    ]
     if problems:
         raise RegardError(f"the tensors of {path} do not fit its configuration: {'; '.join(problems)}")
 

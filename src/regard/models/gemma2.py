@@ -87,7 +87,7 @@ class Gemma2(Decoder):
 
     config: Gemma2Config
 
-    def embed(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:  # noqa: ARG002
+    def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:  # noqa: ARG002
         """Return the embeddings times √E, ``B T E``; taps ``token_embeddings`` and ``embeddings``."""
         tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
         embeddings: np.ndarray = trace("embeddings", tokens * tokens.dtype.type(math.sqrt(tokens.shape[-1])), "B T E")

@@ -89,7 +89,7 @@ class GPT2(Decoder):
         """The most tokens that it looks at at once: the rows of its table of positions."""
         return self.config.max_positions
 
-    def embed(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
+    def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
         """Return the sum of token and position embeddings, ``B T E``; taps both and their sum."""
         tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
         table = trace("position_embeddings", self.position_embedding(positions), "... T E")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from regard._checks import one_line
 from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard.text._byte_level import ByteLevelSettings, build_byte_level
+from regard.text._chat import ChatTemplate
 from regard.text._from_ids import check_ids, encode_tokens
+from regard.text._gguf_tokenizer import build_from_gguf, special_token
 from regard.text._plain_text import check_text
 from regard.text._reading import read_file
-from regard.text._tokenizer_config import read_settings
+from regard.text._tokenizer_config import read_chat_template, read_settings
 from regard.text._wordpiece import WordPieceSettings, build_wordpiece
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ class SubwordTokenizer:
         encoded whole, and nothing but it.
     pad_id
         The id that fills the shorter texts of a batch; None if the vocabulary has none.
+    chat_template
+        How the messages of a chat become a text; None if the model brings none.
 
     Examples
     --------
@@ -43,6 +48,7 @@ class SubwordTokenizer:
 
     backend: Tokenizer = field(repr=False)
     pad_id: int | None = None
+    chat_template: ChatTemplate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.backend.no_truncation()
@@ -53,7 +59,8 @@ class SubwordTokenizer:
         """Read the tokenizer of a model's folder: ``tokenizer.json``, ``vocab.txt``, or ``vocab.json``.
 
         The first of them that is there counts; with ``vocab.json`` goes ``merges.txt``. ``tokenizer_config.json``, if
-        it is there, names the padding token and has the settings of the latter two.
+        it is there, names the padding token and has the settings of the latter two; the template for chats is there or
+        in ``chat_template.jinja``.
 
         Raises
         ------
@@ -61,6 +68,10 @@ class SubwordTokenizer:
             The folder has no such file, or one of them cannot be read or is malformed.
         """
         folder = Path(folder)
+        return replace(cls._from_folder(folder), chat_template=read_chat_template(folder))
+
+    @classmethod
+    def _from_folder(cls, folder: Path) -> SubwordTokenizer:
         path = folder / "tokenizer.json"
         if (content := read_file(path)) is not None:
             return cls._from_json(path, content, read_settings(folder).get("pad_token"))
@@ -117,6 +128,33 @@ class SubwordTokenizer:
         return cls._from_pieces(Path(path), _content(path), settings)
 
     @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], path: str | os.PathLike[str] = "") -> SubwordTokenizer:
+        """Build the tokenizer that the metadata of a GGUF file describe.
+
+        Parameters
+        ----------
+        metadata
+            The values by key, of which ``tokenizer.ggml.*`` and ``tokenizer.chat_template`` count.
+        path
+            The file, for messages.
+
+        Raises
+        ------
+        RegardError
+            Its kind or the way it cuts texts is not known here, or its vocabulary is not sound.
+        """
+        with _library_errors(f"the tokenizer of {path} cannot be built"):
+            backend = build_from_gguf(metadata)
+            names = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
+            special = {short: special_token(metadata, name) for name, short in names.items()}
+            template = metadata.get("tokenizer.chat_template")
+            if template is not None and not isinstance(template, str):
+                raise RegardError("tokenizer.chat_template must be a text")
+        tokens = {f"{short}_token": token[1] for short, token in special.items() if token}
+        pad_id = special["pad"][0] if special["pad"] else None
+        return cls(backend, pad_id, ChatTemplate(template, tokens) if template else None)
+
+    @classmethod
     def _from_json(cls, path: Path, content: bytes, pad_token: str | None) -> SubwordTokenizer:
         from tokenizers import Tokenizer
 
@@ -151,9 +189,40 @@ class SubwordTokenizer:
         RegardError
             `text` is no str, has a lone surrogate, or cannot be spelled with the vocabulary.
         """
+        return self._encoding(text, whole=False)
+
+    def chat(
+        self, messages: Iterable[Mapping[str, Any]], *, add_generation_prompt: bool = True, **variables: Any
+    ) -> Encoding:
+        """Return the messages of a chat as the tokens that the model was trained on.
+
+        The special tokens are those that the template writes, and no others are put around them; a special token that
+        is spelled out in a message becomes that token too.
+
+        Parameters
+        ----------
+        messages
+            Mappings with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``.
+        add_generation_prompt
+            Whether the text ends where the model is to answer.
+        **variables
+            Whatever else the template knows: ``tools``, say.
+
+        Raises
+        ------
+        RegardError
+            The model brings no template, or it cannot be used on these messages.
+        """
+        if self.chat_template is None:
+            raise RegardError("this tokenizer has no template for chats: give the whole text yourself")
+        variables["add_generation_prompt"] = add_generation_prompt
+        return self._encoding(self.chat_template.render(messages, variables), whole=True)
+
+    def _encoding(self, text: str, *, whole: bool) -> Encoding:
+        """Return `text` as tokens, between special ones unless it is whole already."""
         check_text(text)
         with _library_errors("the tokenizer cannot encode the text"):
-            encoded = self.backend.encode(text)
+            encoded = self.backend.encode(text, add_special_tokens=not whole)
         return Encoding(
             text=text,
             ids=tuple(encoded.ids),
@@ -234,4 +303,4 @@ def _library_errors(problem: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise RegardError(f"{problem}: {' '.join(str(error).split())}") from error
+        raise RegardError(f"{problem}: {one_line(' '.join(str(error).split()))}") from error

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from regard._errors import RegardError
+from regard.text._chat import ChatTemplate
 from regard.text._reading import read_file
 from regard.text._wordpiece import WordPieceSettings
+
+_HALF = re.compile("[\ud800-\udfff]")  # of a character, which JSON can spell but no token can have
 
 
 def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
@@ -31,14 +35,46 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
         kind: type = bool
         if name.endswith("_token"):
             kind = str
-            value = value.get("content") if isinstance(value, dict) else value  # bare, or with its properties
-        if isinstance(value, kind):
+            value = _content(value)
+        if isinstance(value, kind) and not (isinstance(value, str) and _HALF.search(value)):
             settings[name] = value
         elif value is not None:
             problems.append(f"{key} must be a {kind.__name__}, got {value!r}")
     if problems:
         raise RegardError(f"in {path} {'; '.join(problems)}")
     return settings
+
+
+def read_chat_template(folder: Path) -> ChatTemplate | None:
+    """Return the template for chats: ``chat_template.jinja``, or what ``tokenizer_config.json`` has; None without.
+
+    Raises
+    ------
+    RegardError
+        A file cannot be read, or what it has is no template.
+    """
+    path = folder / "tokenizer_config.json"
+    config = _read_object(path)
+    template = config.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
+        template = named[0].get("template") if named else None
+    if (content := read_file(folder / "chat_template.jinja")) is not None:
+        try:
+            template = content.decode()
+        except UnicodeDecodeError as error:
+            raise RegardError(f"{folder / 'chat_template.jinja'} is not UTF-8: {error}") from error
+    if template is None:
+        return None
+    if not isinstance(template, str):
+        raise RegardError(f"in {path} chat_template must be a str, got {ascii(template)[:80]}")
+    tokens = {name: _content(value) for name, value in config.items() if name.endswith("_token")}
+    return ChatTemplate(template, {name: token for name, token in tokens.items() if isinstance(token, str)})
+
+
+def _content(token: Any) -> Any:
+    """Return a token that is given bare, or with its properties."""
+    return token.get("content") if isinstance(token, dict) else token
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Views: a trace, or plain weights, as a table, a heat map, a figure, JSON. Nothing here runs a model."""
 
+from regard.views._ablation import Change, changed_predictions, changed_vectors
 from regard.views._head_grid import head_grid
+from regard.views._heads import heads_rows, heads_table
 from regard.views._heatmap import heatmap
 from regard.views._json import to_json
 from regard.views._labels import readable
@@ -31,4 +33,9 @@ __all__ = [
     "project",
     "save",
     "to_json",
+    "heads_table",
+    "heads_rows",
+    "Change",
+    "changed_vectors",
+    "changed_predictions",
 ]

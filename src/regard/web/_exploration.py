@@ -18,17 +18,22 @@ from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard._version import __version__
 from regard.attention_map import AttentionMap
-from regard.trace import Edit, Trace
+from regard.edits import ablate as ablate_heads
+from regard.trace import Trace
+from regard.views._ablation import changed_predictions, changed_vectors
 from regard.views._labels import pieces
 from regard.web._cache import Cache
 from regard.web._cell import cell, vectors
 from regard.web._maps import Check, LayerMap, Pool, edges, layers_of, pooled
-from regard.web._measured import MEASURES, measured
+from regard.web._measured import MEASURES, measures_of
 from regard.web._movement import MOST_TOKENS, movements, stages_of
 from regard.web._ways import LONGEST, WAYS, hands_over, heads_together, norms, rollouts
 
 FORMAT = "regard.explore/1"
 Head: TypeAlias = int | Literal["mean"]
+
+STEPS = ("token_embeddings", "embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
+"""What the page shows; the rest of a run need not be recorded."""
 
 _THUMBNAIL = 32  # cells along a side
 _BASE = 2048  # cells along a side of the overview that others are made from
@@ -36,6 +41,7 @@ _DIRECT = 1 << 25  # weights of a part that are pooled anew; larger parts are ma
 _LARGEST_ANSWER = 2048  # cells along a side
 _SAMPLED = 512  # rows of a text that is too long to go through all of them
 _MOST_EDITS = 8
+_CHANGES = 10  # tokens whose probability of coming next changes most
 _CACHE = 256 << 20  # bytes
 
 
@@ -162,15 +168,15 @@ class Exploration:
         """Return how many bytes are held: of the runs, of overviews now, and at most."""
         held = 0
         for run in list(self._runs.values()):
-            for layer in run.layers:
-                held += sum(look.nbytes for look in layer.heads)
+            held += sum(look.nbytes for layer in run.layers for look in layer.heads)
+            held += sum(step.values.nbytes for step in run.trace.steps() if not step.name.endswith("weights"))
         return {"runs": held, "overviews": self._cache.nbytes, "overviews_at_most": self._cache.limit}
 
     def heads(self, run: int, *, check: Check = lambda: None) -> dict[str, Any]:
         """Return the measures of every head, ``L H`` each; of a long text, from some of its rows."""
         its = self._run(run)
         key = ("heads", run)
-        found = self._cache.get(key, lambda: measured(its, _sampled(its.length), check))
+        found = self._cache.get(key, lambda: measures_of(its, _sampled(its.length), check))
         return {
             "measures": {
                 measure["key"]: [[None if np.isnan(x) else round(float(x), 6) for x in row] for row in values]
@@ -319,10 +325,8 @@ class Exploration:
         if its.model is None or its.encoding is None:
             raise RegardError("a run is edited by its model: explore a text with a model, not a saved trace")
         chosen = _heads_of(its, ablate)
-        edits: dict[str, Edit] = {}
-        for number in sorted({layer for layer, _ in chosen}):
-            edits[its.layers[number].step("context")] = _without([h for at, h in chosen if at == number])
-        trace = Trace(maps=True, edit=edits)
+        edits = ablate_heads(*((its.layers[layer].name, head) for layer, head in chosen))
+        trace = Trace(maps=True, only=steps_shown(its.length), edit=edits)
         with np.errstate(all="ignore"):
             before, after = its.model(its.encoding), its.model(its.encoding, trace=trace)
         named = ", ".join(f"layer {layer} head {head}" for layer, head in chosen)
@@ -361,7 +365,8 @@ class Exploration:
         if layer is None and head is None and run.length <= LONGEST:
             return _worth_seeing(run)
         layer = len(run.layers) - 1 if layer is None else layer
-        layer = layer + len(run.layers) if -len(run.layers) <= layer < 0 else layer
+        numbered = [number for number, each in enumerate(run.layers) if f"blocks.{layer}." in each.name]
+        layer = numbered[0] if numbered else layer + len(run.layers) if -len(run.layers) <= layer < 0 else layer
         _check_number("layer", layer, len(run.layers))
         head = 0 if head is None else head
         _check_number("head", head, len(run.layers[layer].heads))
@@ -453,6 +458,14 @@ class Exploration:
                 largest = float(weights.max())
                 found[number, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)
         return found
+
+
+def steps_shown(length: int, layer: int | None = None) -> tuple[str, ...]:
+    """Return the names to record of a text of so many tokens; of a long one the maps, or those of one layer, alone."""
+    if length <= MOST_TOKENS:
+        return STEPS
+    here = "*" if layer is None else f"*blocks.{layer}."
+    return f"{here}attn.weights", f"{here}attn.v"
 
 
 def _run(trace: Trace, model: Any, batch: int) -> Run:
@@ -553,33 +566,15 @@ def _heads_of(run: Run, ablate: Any) -> list[tuple[int, int]]:
     return chosen
 
 
-def _without(heads: Sequence[int]) -> Edit:
-    def edit(context: np.ndarray) -> np.ndarray:  # ... H T Dv
-        context[..., heads, :, :] = 0
-        return context
-
-    return edit
-
-
 def _changes(before: Any, after: Any, run: Run) -> dict[str, Any]:
     """Return what an edit changes: the cosine of each token's vectors, and what a language model expects next."""
-    one, other = (np.asarray(x.hidden[0], np.float64) for x in (before, after))
-    norm = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    cosines = (one * other).sum(axis=-1) / np.where(norm == 0, 1.0, norm)
-    return {"cosines": [round(float(x), 6) for x in cosines.clip(-1, 1)], "next": _next(before, after, run)}
-
-
-def _next(before: Any, after: Any, run: Run) -> list[dict[str, Any]] | None:
-    if before.head is None:
-        return None
-    logits = [np.asarray(x.head(x.hidden[:, -1:])[0, -1], np.float64) for x in (before, after)]
-    one, other = (np.exp(x - x.max()) / np.exp(x - x.max()).sum() for x in logits)
-    order = np.argsort(-np.abs(other - one), kind="stable")[:10]
-    spelled = [run.model.tokenizer.from_ids([int(i)]) for i in order]
-    return [
-        {"token": (pieces(token) or ("",))[0], "before": float(one[i]), "after": float(other[i])}
-        for i, token in zip(order, spelled, strict=True)
-    ]
+    cosines = changed_vectors(before.hidden[0], after.hidden[0])
+    changed = None
+    if before.head is not None:
+        one, other = (np.asarray(output.head(output.hidden[:, -1:]))[0, -1] for output in (before, after))
+        changes = changed_predictions(one, other, run.model.tokenizer, top=_CHANGES)
+        changed = [{"token": each.token, "before": each.before, "after": each.after} for each in changes]
+    return {"cosines": [round(float(x), 6) for x in cosines], "next": changed}
 
 
 def _cells_of(asked: np.ndarray, length: int, count: int) -> np.ndarray:

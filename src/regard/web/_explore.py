@@ -12,12 +12,8 @@ import numpy as np
 from regard._errors import RegardError
 from regard.models import load
 from regard.trace import Trace
-from regard.web._exploration import Exploration
+from regard.web._exploration import Exploration, steps_shown
 from regard.web._page import write_page
-
-STEPS = ("token_embeddings", "embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
-"""What the page shows; the rest of a run is not recorded."""
-_LONG = 4096  # tokens from which on a run is recorded without what grows with the model's width
 
 
 def explore(
@@ -109,11 +105,8 @@ def recorded(model: Any, text: str, layer: int | None = None) -> Trace:
         The text is none that the model reads, or its vectors leave the range of numbers.
     """
     encoding = model.tokenizer(text)
-    only: tuple[str, ...] = STEPS
-    if len(encoding) > _LONG:
-        here = "*" if layer is None else f"blocks.{layer % model.config.num_layers}."
-        only = (f"{here}attn.weights", f"{here}attn.v")
-    trace = Trace(maps=True, only=only)
+    only = None if layer is None else layer % model.config.num_layers
+    trace = Trace(maps=True, only=steps_shown(len(encoding), only))
     with np.errstate(all="ignore"):
         hidden = model(encoding, trace=trace).hidden
     if not np.isfinite(hidden).all():

@@ -133,16 +133,15 @@ def _layer(trace: Trace, weights: str, batch: int) -> LayerMap | None:
     if axes not in ("T S", "H T S", "B H T S"):
         return None
     source: AttentionMap | np.ndarray = trace.map(name) if trace.has_map(name) else trace[weights]
+    key = f"{name}.k" if name else "k"
+    k = source
+    if isinstance(source, AttentionMap) or key in trace:
+        k = source.k if isinstance(source, AttentionMap) else trace[key]
+    kv_heads = k.shape[-3] if k.ndim > 2 else 1
     if axes == "B H T S":
         if not 0 <= batch < source.shape[0]:
             raise RegardError(f"there is no text {batch} in a batch of {source.shape[0]}")
         source = source.entry(batch) if isinstance(source, AttentionMap) else source[batch]
-    if isinstance(source, AttentionMap):
-        kv_heads = source.k.shape[-3] if source.k.ndim > 2 else 1
-    else:
-        key = f"{name}.k" if name else "k"
-        k = trace[key] if key in trace else source  # noqa: SIM401  a trace has no get
-        kv_heads = k.shape[-3] if k.ndim > 2 else 1
     *_, rows, cols = source.shape
     length = len(trace.encodings[batch]) if trace.encodings else rows
     if rows != cols or length > rows:

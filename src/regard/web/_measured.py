@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from regard.web._maps import Check
+from regard.measures._heads import Cases, HeadMeasures, measured
+from regard.web._maps import Check, LayerMap
 
 MEASURES = (
     {
@@ -59,53 +62,29 @@ MEASURES = (
     },
 )
 
+_AT_ONCE = 1 << 22  # weights that are held together
+_NAMES = [field.name for field in fields(HeadMeasures)][1:]  # the first is the layers
+_TOLD = [_NAMES.index(str(measure["key"])) for measure in MEASURES]
 
-def measured(run: Any, rows: np.ndarray, check: Check) -> np.ndarray:
+
+def measures_of(run: Any, rows: np.ndarray, check: Check) -> np.ndarray:
     """Return the measures of every head, ``M L H``, from some rows; NaN where a text has no such case.
 
     Heads of a layer that has fewer than others are NaN too.
     """
     most = max(len(layer.heads) for layer in run.layers)
     found = np.full((len(MEASURES), len(run.layers), most), np.nan)
-    cases = _cases(run, rows)
+    cases = Cases(run.encoding)
     for number, layer in enumerate(run.layers):
-        for head in range(len(layer.heads)):
-            check()
-            found[:, number, head] = _of_head(layer.tile(head, rows, None), rows, *cases)
+        of_layer = measured(_strips(layer, rows, check), layer.cols, cases)
+        found[:, number, : len(layer.heads)] = of_layer[_TOLD]
     return found
 
 
-def _cases(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Return which keys are sinks, and for each row which are earlier occurrences, and which follow those."""
-    sinks = np.arange(run.length) == 0
-    if run.encoding is None:
-        return sinks, None, None
-    special = np.array(run.encoding.special, dtype=bool)
-    ids = np.where(special, -1 - np.arange(run.length), np.array(run.encoding.ids))
-    same = (ids[rows, None] == ids) & (np.arange(run.length) < rows[:, None])
-    followed = np.zeros_like(same)
-    followed[:, 1:] = same[:, :-1]
-    followed[np.arange(len(rows)), rows] = False
-    return sinks | special, same, followed
-
-
-def _of_head(
-    weights: np.ndarray, rows: np.ndarray, sinks: np.ndarray, same: np.ndarray | None, followed: np.ndarray | None
-) -> list[float]:
-    # log2 of a 1 where there is no weight, so that nothing is taken off
-    entropy = -np.einsum("rs,rs->r", weights, np.log(np.where(weights > 0, weights, 1)), dtype=np.float64)
-    away = np.abs(np.arange(weights.shape[1]) - rows[:, None]).astype(weights.dtype)
-    distance = np.einsum("rs,rs->r", weights, away, dtype=np.float64)
-    behind = rows > 0
-    previous = weights[np.flatnonzero(behind), rows[behind] - 1]
-    return [
-        _mean(entropy),
-        _mean(distance),
-        _mean(weights[~sinks[rows]][:, sinks].sum(axis=-1, dtype=np.float64)),
-        _mean(previous),
-        *(np.nan if case is None else _mean((weights * case).sum(-1)[case.any(-1)]) for case in (same, followed)),
-    ]
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean(dtype=np.float64)) if len(values) else float("nan")
+def _strips(layer: LayerMap, rows: np.ndarray, check: Check) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield some of the rows at a time, and their weights of all heads in float64, ``H R S``."""
+    height = max(1, _AT_ONCE // (len(layer.heads) * layer.cols))
+    for start in range(0, len(rows), height):
+        check()
+        at = rows[start : start + height]
+        yield at, np.stack([layer.tile(head, at, None) for head in range(len(layer.heads))]).astype(np.float64)

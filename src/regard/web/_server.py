@@ -6,6 +6,7 @@ another name than that of this machine (DNS rebinding); what is answered may be 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import socket
@@ -31,7 +32,10 @@ from regard.web._questions import answer
 
 PORT = 8765
 _PORTS = 100  # how many are tried
-_AT_ONCE = 2  # questions that are worked on at the same time; the others wait, and may be given up meanwhile
+# Questions that are worked on at the same time; the others wait, and may be given up meanwhile. Those that take long
+# have a place of their own, so that what is looked at never waits for them.
+_AT_ONCE = 2
+_LONG = ("thumbnails", "heads", "movement", "edit")
 _LARGEST_EDIT = 100_000  # bytes of a request
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -56,7 +60,7 @@ class GivenUp(Exception):
 
 def application(exploration: Exploration, token: str) -> Starlette:
     """Return the page and its questions as an ASGI application, everything under ``/TOKEN/``."""
-    limiter = anyio.CapacityLimiter(_AT_ONCE)
+    short, long = anyio.CapacityLimiter(_AT_ONCE), anyio.CapacityLimiter(1)
 
     async def page(request: Request) -> Response:
         return _checked(request, token) or _file("index.html")
@@ -72,6 +76,7 @@ def application(exploration: Exploration, token: str) -> Starlette:
             return _response(405, b"", "text/plain", {"Allow": "POST" if method == "edit" else "GET"})
         try:
             given = await _parameters(request)
+            limiter = long if method in _LONG else short
             found = await _worked_out(request, limiter, lambda check: answer(exploration, method, given, check))
         except RegardError as error:
             return _response(400, json_bytes({"error": str(error)}), "application/json")
@@ -83,7 +88,7 @@ def application(exploration: Exploration, token: str) -> Starlette:
             return _response(200, found, "application/octet-stream")
         return _response(200, json_bytes(found), "application/json")
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/{token}/", page, methods=["GET"]),
             Route("/{token}/static/{name}", file, methods=["GET"]),
@@ -91,6 +96,8 @@ def application(exploration: Exploration, token: str) -> Starlette:
         ],
         exception_handlers={404: _no_page, 405: _no_method},
     )
+    app.router.redirect_slashes = False  # it would tell whether there is such a page
+    return app
 
 
 def serve(
@@ -207,19 +214,17 @@ async def _worked_out(request: Request, limiter: anyio.CapacityLimiter, work: Ca
         check()
         return work(check)
 
-    async with anyio.create_task_group() as group:
+    async def watch() -> None:
+        while not await request.is_disconnected():
+            await anyio.sleep(0.05)
+        gone.set()
 
-        async def watch() -> None:
-            while not await request.is_disconnected():
-                await anyio.sleep(0.05)
-            gone.set()
-
-        if request.method == "GET":
-            group.start_soon(watch)
-        try:
-            return await anyio.to_thread.run_sync(start, limiter=limiter)
-        finally:
-            group.cancel_scope.cancel()
+    watching = asyncio.create_task(watch()) if request.method == "GET" else None  # else the request has been read
+    try:
+        return await anyio.to_thread.run_sync(start, limiter=limiter)
+    finally:
+        if watching is not None:
+            watching.cancel()
 
 
 def _file(name: str) -> Response:

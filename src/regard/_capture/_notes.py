@@ -1,0 +1,63 @@
+"""Taking note of a call of attention that somebody else computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from regard._capture._names import Names
+from regard._errors import RegardError
+from regard._recorder import Recorder
+from regard._typing import Array
+from regard.functional import Options
+from regard.functional._attention import record
+from regard.functional._plan import WHOLE_MAPS
+from regard.functional._problem import as_given
+from regard.trace import Trace
+
+
+class Notes:
+    """A trace, the names of what goes into it, and whether anything came by."""
+
+    def __init__(self, trace: Trace, names: Names) -> None:
+        if not isinstance(trace, Trace):
+            raise RegardError(f"capture records into a Trace, trace=regard.Trace(maps=True), got {trace!r}")
+        self.trace = trace
+        self._names = names
+        self._ran = self._heard = False
+
+    @contextmanager
+    def of(self, module: Any) -> Iterator[Trace]:
+        """Return the trace in the scope of a module."""
+        self._heard = True
+        scope = self._names.of(module)
+        if not scope:
+            yield self.trace
+            return
+        with self.trace.scope(scope):
+            yield self.trace
+
+    def run(self) -> None:
+        """Take note that the model runs."""
+        self._ran = True
+
+    def finish(self) -> None:
+        """Complain if the model ran and no attention came by, or if an edit named no step."""
+        if self._ran and not self._heard:
+            raise RegardError(
+                "the model ran, but no attention came by: it does not use the attention interface of transformers, or "
+                "a fast path of PyTorch went around its modules"
+            )
+        if self._heard:
+            self.trace.finish()
+
+
+def is_edited(trace: Recorder) -> bool:
+    """Tell whether a step between queries and context is edited, so that the output is to be computed from it."""
+    return any(trace.edits(stage) for stage in WHOLE_MAPS)
+
+
+def take_note(trace: Recorder, q: Array, k: Array, v: Array, options: Options) -> None:
+    """Record the map of a call, and the whole maps that are wanted."""
+    record(as_given(q, k, v, **options), trace)

@@ -1,0 +1,66 @@
+"""``regard explore``: what is served or written is what was asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from regard.cli import main
+from regard.web import _server
+
+
+def manifest(path):
+    page = path.read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="regard-manifest">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_a_file_is_written_and_said(tmp_path, capsys):
+    target = tmp_path / "page.html"
+    assert main(["explore", "a b a", "b a b", "--random", "--num-heads", "2", "--html", str(target)]) == 0
+    assert capsys.readouterr().out == f"{target}: open it in a browser; it needs no network\n"
+    found = manifest(target)
+    assert [run["text"] for run in found["runs"]] == ["a b a", "b a b"]
+    assert found["comparable"]
+
+
+def test_a_saved_run_is_explored(tmp_path, capsys):
+    saved, target = tmp_path / "run.safetensors", tmp_path / "page.html"
+    assert main(["a b a", "--random", "--save", str(saved)]) == 0
+    assert main(["explore", "--trace", str(saved), "--html", str(target), "--head", "0"]) == 0
+    assert manifest(target)["title"] == "a b a"
+    capsys.readouterr()
+
+
+def test_a_text_from_a_file_is_explored(tmp_path, capsys):
+    (tmp_path / "letter.txt").write_text("dear cat", encoding="utf-8")
+    target = tmp_path / "page.html"
+    assert main(["explore", "--file", str(tmp_path / "letter.txt"), "--random", "--html", str(target)]) == 0
+    assert manifest(target)["title"] == "dear cat"
+    capsys.readouterr()
+
+
+def test_a_page_that_fails_leaves_what_was_there(tmp_path, capsys):
+    target = tmp_path / "page.html"
+    target.write_text("before")
+    assert main(["explore", "word " * 3000, "--random", "--html", str(target)]) == 2
+    assert "a text of 3000 tokens has more weights than one file of 16 MB holds" in capsys.readouterr().err
+    assert target.read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.minilm
+def test_a_text_that_is_too_long_for_the_model_says_so(tmp_path, capsys, minilm_dir):
+    (tmp_path / "long.txt").write_text("word " * 1000, encoding="utf-8")
+    assert main(["explore", "--file", str(tmp_path / "long.txt"), "--model", str(minilm_dir)]) == 2
+    message = capsys.readouterr().err
+    assert "the text has 1002 tokens" in message
+    assert "looks at no more than 512 at once" in message
+
+
+def test_options_reach_the_server(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(_server, "serve", lambda exploration, **options: asked.update(options, x=exploration))
+    assert main(["explore", "a b", "--random", "--num-heads", "2", "--head", "1", "--port", "0", "--no-browser"]) == 0
+    assert (asked["port"], asked["browser"], asked["x"].opening) == (0, False, (0, 1))

@@ -1,0 +1,248 @@
+"""Writing small GGUF files as llama.cpp's converter would: the other side of what regard reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from regard._safetensors import SafetensorsFile
+
+_BYTES = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_OTHERS = [byte for byte in range(256) if byte not in _BYTES]
+LETTERS = [chr(256 + _OTHERS.index(byte)) if byte in _OTHERS else chr(byte) for byte in range(256)]
+"""How byte-level BPE spells each byte."""
+
+MERGES = ["Ġ t", "h e", "Ġt he", "Ġ c", "a t", "Ġc at", "Ġ Ġ", "1 2", "Ã ©"]
+SPECIAL = ["<|end|>", "<|im_start|>", "<|im_end|>"]
+TOKENS = [*SPECIAL, *LETTERS, *(merge.replace(" ", "") for merge in MERGES)]
+TOKENIZER = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm",
+    "tokenizer.ggml.tokens": TOKENS,
+    "tokenizer.ggml.token_type": [3] * len(SPECIAL) + [1] * (len(TOKENS) - len(SPECIAL)),
+    "tokenizer.ggml.merges": MERGES,
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.padding_token_id": 0,
+    "tokenizer.ggml.add_bos_token": False,
+}
+"""The metadata of a small byte-level tokenizer."""
+
+
+def as_read(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata as a file that has them gives them: lists of numbers are arrays, and None is nothing."""
+    return {
+        key: np.array(value) if isinstance(value, list) and not any(isinstance(item, str) for item in value) else value
+        for key, value in metadata.items()
+        if value is not None
+    }
+
+
+LLAMA = {
+    "block_count": 2,
+    "context_length": 19,
+    "embedding_length": 32,
+    "feed_forward_length": 64,
+    "attention.head_count": 4,
+    "attention.head_count_kv": 2,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+    "rope.freq_base": 10000.0,
+    "rope.dimension_count": 8,
+    "vocab_size": len(TOKENS),
+}
+"""The metadata of a small llama, without what stands before each key."""
+
+
+_PIECES = ["▁t", "he", "▁the", "▁c", "at", "▁cat", "▁▁", "on"]
+_LETTERS = [*"▁abcdefghijklmnopqrstuvwxyz", "é", "."]
+_SPM_TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *_LETTERS, *_PIECES]
+SENTENCEPIECE = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": [*_SPM_TOKENS, "<user>"],
+    "tokenizer.ggml.scores": [0.0] * 259 + [-float(i) for i in range(len(_LETTERS + _PIECES), 0, -1)] + [-1000.0],
+    "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * len(_LETTERS + _PIECES) + [4],
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.unknown_token_id": 0,
+}
+"""The metadata of a small tokenizer as SentencePiece makes them; pieces that are longer score higher."""
+
+
+def gpt2_tensors() -> dict[str, np.ndarray]:
+    """Return random tensors for a gpt2 of the sizes of `LLAMA`, under the names and in the layout of the file."""
+    rng = np.random.default_rng(3)
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (len(TOKENS), 32), "position_embd.weight": (19, 32)}
+    sizes = {"attn_norm": (32,), "attn_qkv": (96, 32), "attn_output": (32, 32), "ffn_norm": (32,)}
+    sizes |= {"ffn_up": (64, 32), "ffn_down": (32, 64)}
+    for name, shape in [(f"blk.{i}.{name}", shape) for i in range(2) for name, shape in sizes.items()]:
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    shapes |= {"output_norm.weight": (32,), "output_norm.bias": (32,)}
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def llama_tensors(seed: int = 3) -> dict[str, np.ndarray]:
+    """Return random tensors for `LLAMA`, under the names and in the layout of the file."""
+    rng = np.random.default_rng(seed)
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (len(TOKENS), 32), "output_norm.weight": (32,)}
+    for i in range(2):
+        for name, shape in {
+            "attn_norm": (32,), "attn_q": (32, 32), "attn_k": (16, 32), "attn_v": (16, 32), "attn_output": (32, 32),
+            "ffn_norm": (32,), "ffn_gate": (64, 32), "ffn_up": (64, 32), "ffn_down": (32, 64),
+        }.items():  # fmt: skip
+            shapes[f"blk.{i}.{name}.weight"] = shape
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def write_gguf(
+    path: Path,
+    architecture: str = "llama",
+    fields: Mapping[str, Any] = LLAMA,
+    tensors: Mapping[str, Any] | None = None,
+    *,
+    metadata: Mapping[str, Any] = TOKENIZER,
+    kind: str = "F32",
+    kinds: Mapping[str, str] | None = None,
+) -> Path:
+    """Write a file with the library's own writer; matrices are stored as `kind`, or as `kinds` says of some."""
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in {**{f"{architecture}.{key}": value for key, value in fields.items()}, **metadata}.items():
+        _add(writer, key, value)
+    for name, array in (llama_tensors() if tensors is None else tensors).items():
+        its = (kinds or {}).get(name, kind if array.ndim > 1 else "F32")
+        its_kind = gguf.GGMLQuantizationType[its]
+        writer.add_tensor(name, quantised(array, its), raw_dtype=its_kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def quantised(array: np.ndarray, kind: str) -> np.ndarray:
+    """Return an array in blocks: by the library where it can, else bytes that mean something near random numbers."""
+    its = gguf.GGMLQuantizationType[kind]
+    try:
+        return gguf.quants.quantize(np.ascontiguousarray(array), its)
+    except NotImplementedError:
+        block, size = gguf.GGML_QUANT_SIZES[its]
+        rng = np.random.default_rng(array.size)
+        stored = rng.integers(0, 256, (*array.shape[:-1], array.shape[-1] // block, size), dtype=np.uint8)
+        for at in SCALES[kind]:  # halves that are no infinity or NaN
+            stored[..., at + 1] &= 0xBB
+        return stored.reshape(*array.shape[:-1], -1)
+
+
+SCALES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+"""Where the halves that scale a block stand in it."""
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    add: Any = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+    if isinstance(value, list | tuple):
+        writer.add_array(key, value)
+    else:
+        add[type(value)](key, value)
+
+
+def permuted(array: np.ndarray, heads: int) -> np.ndarray:
+    """Permute rows as the converter does for llama: the halves of each head interleaved."""
+    return array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+
+
+_FIELDS = {
+    "num_hidden_layers": "block_count",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "vocab_size": "vocab_size",
+    "n_layer": "block_count",
+    "n_positions": "context_length",
+    "n_embd": "embedding_length",
+    "n_head": "attention.head_count",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+}
+_ROPE = {
+    "rope_theta": "rope.freq_base",
+    "rope_type": "rope.scaling.type",
+    "factor": "rope.scaling.factor",
+    "original_max_position_embeddings": "rope.scaling.original_context_length",
+    "beta_fast": "rope.scaling.yarn_beta_fast",
+    "beta_slow": "rope.scaling.yarn_beta_slow",
+    "attention_factor": "rope.scaling.attn_factor",
+}
+
+
+def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata that say what a config.json of Hugging Face says."""
+    fields = {key: config[name] for name, key in _FIELDS.items() if config.get(name) is not None}
+    rope = config.get("rope_parameters") or {}
+    fields |= {key: rope[name] for name, key in _ROPE.items() if rope.get(name) not in (None, "default")}
+    if "n_embd" in config:
+        fields["feed_forward_length"] = config["n_inner"] or 4 * config["n_embd"]
+    return fields
+
+
+def write_kept(folder: Path, path: Path) -> Path:
+    """Write a checkpoint of a Hugging Face folder as a GGUF file, with another vocabulary of the same size."""
+    config = json.loads((folder / "config.json").read_text())
+    architecture = config["model_type"].replace("_", "-")
+    tensors = from_hugging_face(SafetensorsFile(folder / "model.safetensors"), architecture, config)
+    tokens = ["a", "b", "ab", *(f"w{i}" for i in range(3, config["vocab_size"]))]
+    vocabulary = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "merges": ["a b"]}
+    metadata = {f"tokenizer.ggml.{key}": value for key, value in vocabulary.items()}
+    return write_gguf(path, architecture, fields_from(config), tensors, metadata=metadata)
+
+
+def from_hugging_face(
+    state: Mapping[str, np.ndarray], architecture: str, config: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Return the tensors of a Hugging Face checkpoint as the file has them; the names are the library's own."""
+    (number,) = [n for n, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
+    names = gguf.get_tensor_name_map(number, config.get("num_hidden_layers") or config["n_layer"])
+    tensors = {}
+    for theirs, given in _split_experts(state) if architecture == "gpt-oss" else state.items():
+        if theirs == "lm_head.weight" and config["tie_word_embeddings"]:
+            continue
+        base, _, ending = theirs.rpartition(".")
+        name = names.get_name(theirs if ending not in ("weight", "bias") else base)
+        assert name is not None, theirs
+        array, ending = given, "weight" if ending not in ("weight", "bias") else ending
+        if architecture == "llama" and ".attn_q" in name:
+            array = permuted(array, config["num_attention_heads"])
+        elif architecture == "llama" and ".attn_k" in name:
+            array = permuted(array, config["num_key_value_heads"])
+        elif architecture == "gemma2" and theirs.endswith("norm.weight"):
+            array = array + np.float32(1)
+        elif architecture == "gpt2" and array.ndim == 2 and name.startswith("blk"):
+            array = array.T
+        tensors[f"{name}.{ending}"] = np.ascontiguousarray(array)
+    return tensors
+
+
+def _split_experts(state: Mapping[str, np.ndarray]) -> Iterable[tuple[str, np.ndarray]]:
+    for name, array in state.items():
+        if ".experts." not in name:
+            yield name, array
+            continue
+        layer = name[: name.index(".mlp.")]
+        ending = "bias" if name.endswith("_bias") else "weight"
+        array = array if ending == "bias" else array.swapaxes(1, 2)
+        if "down_proj" in name:
+            yield f"{layer}.mlp.experts.down_proj.{ending}", array
+        else:
+            yield f"{layer}.mlp.experts.gate_proj.{ending}", array[:, ::2]
+            yield f"{layer}.mlp.experts.up_proj.{ending}", array[:, 1::2]

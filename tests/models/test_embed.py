@@ -1,0 +1,158 @@
+"""One vector for each text: pooling as configured, in the order given, whatever runs together."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import regard
+from regard import RegardError
+from regard.models import Pooling
+
+TEXTS = ["the cat sat", "a", "the mats", "a b c d e", "the cat sat"]
+POOLED = {
+    "cls": lambda x: x[0],
+    "max": lambda x: x.max(0),
+    "mean": lambda x: sum(x) / len(x),
+    "mean_sqrt_len": lambda x: sum(x) / len(x) ** 0.5,
+    "weightedmean": lambda x: sum((i + 1) * row for i, row in enumerate(x)) / sum(range(1, len(x) + 1)),
+    "lasttoken": lambda x: x[-1],
+}
+
+
+@pytest.fixture
+def sentence_model(write_bert):
+    """Return a function that writes a tiny sentence model and returns its folder."""
+
+    def write(pooling=None, modules=None):
+        folder = write_bert()
+        (folder / "1_Pooling").mkdir(exist_ok=True)
+        config = {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True} if pooling is None else pooling
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(config))
+        if modules is not None:
+            listed = [
+                {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+                for i, (kind, path) in enumerate(modules)
+            ]
+            (folder / "modules.json").write_text(json.dumps(listed))
+        return folder
+
+    return write
+
+
+PLAIN = [("Transformer", ""), ("Pooling", "1_Pooling")]
+
+
+@pytest.mark.parametrize("mode", POOLED)
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_each_pooling(sentence_model, mode, batch_size):
+    field = {"lasttoken": "pooling_mode_lasttoken"}.get(mode, f"pooling_mode_{mode}_tokens")
+    field = {"cls": "pooling_mode_cls_token"}.get(mode, field)
+    model = regard.load(sentence_model({field: True}, PLAIN))
+    vectors = model.embed(TEXTS, batch_size=batch_size)
+    assert vectors.dtype == np.float32
+    alone = np.array([POOLED[mode](model(text).hidden[0]) for text in TEXTS])
+    np.testing.assert_allclose(vectors, alone, rtol=1e-4, atol=1e-5)
+    named = model.embed(TEXTS, pooling=mode)
+    np.testing.assert_allclose(named, alone / np.linalg.norm(alone, axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
+
+
+def test_several_stand_one_behind_the_other_in_the_order_of_sentence_transformers(sentence_model):
+    config = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
+    model = regard.load(sentence_model(config, PLAIN))
+    hidden = model(TEXTS[0]).hidden[0]
+    expected = np.concatenate([hidden[0], hidden.max(0), hidden.mean(0)])
+    np.testing.assert_allclose(model.embed(TEXTS[:1])[0], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("modules", [None, [*PLAIN, ("Normalize", "2_Normalize")]])
+def test_vectors_have_length_1_where_that_is_configured_or_nothing_is_said(sentence_model, modules):
+    vectors = regard.load(sentence_model(modules=modules)).embed(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
+    plain = regard.load(sentence_model(modules=PLAIN)).embed(TEXTS)
+    assert not np.allclose(np.linalg.norm(plain, axis=1), 1)
+
+
+def test_texts_of_a_length_run_together(sentence_model, monkeypatch):
+    model = regard.load(sentence_model())
+    sizes, told = [], []
+    run = type(model).run
+    monkeypatch.setattr(
+        type(model), "run", lambda self, ids, **options: sizes.append(ids.shape) or run(self, ids, **options)
+    )
+    model.embed(["a", "the cat sat", "b", "the cat sat on"], batch_size=2, progress=lambda *count: told.append(count))
+    assert sizes == [(2, 6), (2, 3)]
+    assert told == [(2, 4), (4, 4)]
+
+
+def test_a_long_text_is_told_or_cut(sentence_model):
+    model = regard.load(sentence_model())
+    texts = ["a", "a b c d e f g", "the cat sat on the mats"]
+    with pytest.raises(RegardError, match=r"text 1 has 9 tokens, more than the 7 that .*, and 1 more; shorten it"):
+        model.embed(texts)
+    cut = model.embed(texts, truncate=True)
+    np.testing.assert_allclose(cut[1], model.embed(["a b c d e"])[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.embed([]), "no text to embed"),
+        (lambda m: m.embed("the cat"), "a sequence of texts"),
+        (lambda m: m.embed([1]), "a sequence of texts"),
+        (lambda m: m.embed(["a"], batch_size=0), "batch_size must be a whole number of at least 1"),
+        (lambda m: m.embed(["a"], pooling="middle"), "one or more of cls, max, .* got middle"),
+        (lambda m: Pooling(()), "got none"),
+    ],
+)
+def test_mistakes(sentence_model, call, message):
+    with pytest.raises(RegardError, match=message):
+        call(regard.load(sentence_model()))
+
+
+def test_a_model_that_says_nothing_of_pooling(write_bert):
+    model = regard.load(write_bert())
+    with pytest.raises(RegardError, match=r"no modules\.json and no 1_Pooling; name it \(pooling\), one of cls, max"):
+        model.embed(["a"])
+    assert model.embed(["a"], pooling="cls").shape == (1, 12)
+
+
+def test_a_model_that_returns_the_vectors_of_another_text(sentence_model, monkeypatch):
+    model = regard.load(sentence_model())
+    monkeypatch.setattr(type(model), "run", lambda self, ids, **options: np.zeros((len(ids), 1, 12)))
+    with pytest.raises(RegardError, match="vectors of another text"):
+        model.embed(["a"])
+
+
+@pytest.mark.parametrize(
+    ("pooling", "modules", "message"),
+    [
+        ({"pooling_mode_mean_tokens": 1}, None, "pooling_mode_mean_tokens=1 is not supported"),
+        ({"pooling_mode_middle": True}, None, "unknown field pooling_mode_middle"),
+        ({"pooling_mode_mean_tokens": False}, None, "no pooling mode is true"),
+        ({"pooling_mode_mean_tokens": True, "include_prompt": False}, None, "include_prompt=False is not supported"),
+        (None, [*PLAIN, ("Dense", "2_Dense")], "lists the modules Transformer, Pooling, Dense"),
+        (None, [("Transformer", "0_Transformer"), ("Pooling", "1_Pooling")], "a Transformer in the folder itself"),
+        (None, [("Transformer", ""), ("Pooling", "../other")], "none beside it"),
+        (None, [("Transformer", ""), ("Pooling", "2_Pooling")], r"there is no config\.json"),
+    ],
+)
+def test_what_is_not_known_is_told(sentence_model, pooling, modules, message):
+    with pytest.raises(RegardError, match=message):
+        regard.load(sentence_model(pooling, modules))
+
+
+@pytest.mark.parametrize("content", [b"[", b"{}", b"[1]", b'[{"type": "Pooling"}]', b"\xff", b"[" * 100_000, b"null"])
+def test_a_damaged_list_of_modules(sentence_model, content):
+    folder = sentence_model()
+    (folder / "modules.json").write_bytes(content)
+    with pytest.raises(RegardError, match=r"modules\.json"):
+        regard.load(folder)
+
+
+@pytest.mark.minilm
+def test_minilm_knows_what_is_alike(minilm):
+    one, like, other = minilm.embed(["A man is eating food.", "A man eats a meal.", "The stock market fell."])
+    assert one @ like > 0.7 > 0.2 > one @ other

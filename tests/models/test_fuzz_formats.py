@@ -1,0 +1,25 @@
+"""Some thousands of damaged files; ``python tests/models/fuzz_formats.py --cases 200000`` asks for more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fuzz_formats
+import pytest
+
+from regard import _gguf
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is bounded as Linux does it")
+
+
+@pytest.mark.parametrize("first", range(0, 2000, 500))
+def test_damaged_files_are_refused_or_read(first):
+    assert fuzz_formats.run(500, seed=20170613, first=first) == []
+
+
+def test_what_is_no_error_of_ours_is_found(monkeypatch):
+    """The oracle itself can fail: what is refused with another error is seen."""
+    monkeypatch.setattr(_gguf, "RegardError", KeyError)
+    failures = fuzz_formats.run(100, seed=1)
+    assert len(failures) > 10
+    assert all("KeyError" in failure for failure in failures)

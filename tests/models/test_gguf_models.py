@@ -1,0 +1,183 @@
+"""Models in GGUF files: what is made of their metadata, and what is refused. tests/parity holds the numbers."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from gguf_files import (
+    LLAMA,
+    TOKENIZER,
+    TOKENS,
+    gpt2_tensors,
+    llama_tensors,
+    permuted,
+    write_gguf,
+    write_kept,
+)
+from regard import RegardError
+from regard.functional import rotary_frequencies
+from regard.models._checkpoint import open_checkpoint
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    def opened(**changes):
+        architecture = changes.pop("architecture", "llama")
+        fields = {**LLAMA, **changes.pop("fields", {})}
+        fields = {key: value for key, value in fields.items() if value is not None}
+        return open_checkpoint(write_gguf(tmp_path / "m.gguf", architecture, fields, **changes))
+
+    return opened
+
+
+def fields_of(checkpoint):
+    return checkpoint.config()._fields
+
+
+def test_a_file_a_folder_with_one_and_a_text_are_the_same_question(tmp_path):
+    path = write_gguf(tmp_path / "m.gguf")
+    ids = [3, 40, 5]
+    hidden = regard.load(path)(ids).hidden
+    assert hidden.shape == (1, 3, 32)
+    for given in (str(path), tmp_path, str(tmp_path)):
+        np.testing.assert_array_equal(regard.load(given)(ids).hidden, hidden)
+
+
+def test_a_folder_with_several_files_asks_for_one_of_them(tmp_path):
+    for name in ("a.gguf", "b.gguf"):
+        write_gguf(tmp_path / name)
+    with pytest.raises(RegardError, match=r"holds 2 GGUF files; give one of them: a\.gguf, b\.gguf"):
+        regard.load(tmp_path)
+
+
+def test_a_folder_with_a_configuration_is_no_gguf_model(write_bert):
+    folder = write_bert()
+    write_gguf(folder / "m.gguf")
+    assert regard.load(folder).config.num_heads == 3
+
+
+def test_the_permutation_of_rotary_weights_is_undone(checkpoint):
+    tensors = llama_tensors()
+    q, k = tensors["blk.1.attn_q.weight"], tensors["blk.1.attn_k.weight"]
+    stored = {**tensors, "blk.1.attn_q.weight": permuted(q, 4), "blk.1.attn_k.weight": permuted(k, 2)}
+    found = checkpoint(tensors=stored).tensors()
+    np.testing.assert_array_equal(found["model.layers.1.self_attn.q_proj.weight"], q)
+    np.testing.assert_array_equal(found["model.layers.1.self_attn.k_proj.weight"], k)
+
+
+def test_linear_maps_of_gpt2_lie_the_other_way_round(tmp_path):
+    fields = {key: LLAMA[key] for key in ("block_count", "context_length", "embedding_length", "feed_forward_length")}
+    fields |= {"attention.head_count": 4, "attention.layer_norm_epsilon": 1e-5}
+    stored = gpt2_tensors()
+    found = open_checkpoint(write_gguf(tmp_path / "m.gguf", "gpt2", fields, stored)).tensors()
+    np.testing.assert_array_equal(found["transformer.h.1.attn.c_attn.weight"], stored["blk.1.attn_qkv.weight"].T)
+    assert found.shapes["transformer.h.1.attn.c_attn.weight"] == (32, 96)
+    assert regard.load(tmp_path)([1, 2]).logits.shape == (1, 2, len(TOKENS))
+
+
+def test_embeddings_are_tied_where_there_is_no_output(checkpoint):
+    assert fields_of(checkpoint())["tie_word_embeddings"] is True
+    untied = {**llama_tensors(), "output.weight": np.zeros((len(TOKENS), 32), np.float32)}
+    assert fields_of(checkpoint(tensors=untied))["tie_word_embeddings"] is False
+
+
+def test_a_turn_may_end_otherwise_than_a_text(checkpoint):
+    assert fields_of(checkpoint())["eos_token_id"] == 2
+    both = checkpoint(metadata={**TOKENIZER, "tokenizer.ggml.eot_token_id": 0})
+    assert fields_of(both)["eos_token_id"] == [2, 0]
+
+
+def test_the_vocabulary_is_as_large_as_the_embeddings_where_the_file_does_not_say(checkpoint):
+    assert fields_of(checkpoint(fields={"vocab_size": None}))["vocab_size"] == len(TOKENS)
+
+
+def test_numbers_that_are_the_same_in_every_block_are_one(checkpoint):
+    assert fields_of(checkpoint(fields={"attention.head_count_kv": [2, 2]}))["num_key_value_heads"] == 2
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_the_scaling_of_llama_3_is_known_by_its_frequencies(checkpoint, factor):
+    scaling = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling["original_max_position_embeddings"] = 8192
+    plain, scaled = (rotary_frequencies(8, base=500000.0, scaling=each)[0] for each in (None, scaling))
+    stored = {**llama_tensors(), "rope_freqs.weight": (plain / scaled).astype(np.float32)}
+    found = checkpoint(fields={"rope.freq_base": 500000.0}, tensors=stored)
+    assert fields_of(found)["rope_scaling"] == scaling
+    assert "rope_freqs.weight" not in found.tensors().shapes
+    stored["rope_freqs.weight"][1] *= 1.5
+    with pytest.raises(
+        RegardError, match=r"frequencies of .*m\.gguf \(rope_freqs\.weight\) are not scaled as in Llama 3"
+    ):
+        checkpoint(fields={"rope.freq_base": 500000.0}, tensors=stored).config()
+
+
+def test_other_scalings_are_named_as_in_a_config(checkpoint):
+    linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0, "rope.scaling.finetuned": True}
+    assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+    del linear["rope.scaling.type"]
+    assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+    stored = {**llama_tensors(), "rope_freqs.weight": np.ones(4, np.float32)}
+    with pytest.raises(RegardError, match=r"scales rotations twice: by rope_freqs\.weight and as 'linear'"):
+        checkpoint(fields=linear, tensors=stored).config()
+    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 19}
+    assert fields_of(checkpoint(fields=yarn))["rope_scaling"] == {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 19,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": "mamba"}, r"holds a model of architecture 'mamba'; regard reads from GGUF: gemma2, gpt-oss"),
+        ({"metadata": {**TOKENIZER, "split.count": 3}}, r"is one part of several; join them with .*--merge"),
+        ({"fields": {"expert_count": 8}}, r"unknown field llama\.expert_count=8"),
+        ({"fields": {"odd.key": "x", "block_count": None}}, r"num_hidden_layers.*unknown field llama\.odd\.key='x'"),
+        ({"fields": {"rope.dimension_count": 4}}, r"unknown field llama\.rope\.dimension_count=4"),
+        ({"fields": {"attention.value_length": 4}}, r"unknown field llama\.attention\.value_length=4"),
+        ({"fields": {"attention.head_count_kv": [2, 1]}}, r"num_key_value_heads must be .*\[2, 1\]"),
+        ({"fields": {"rope.scaling.type": "longrope"}}, r"longrope"),
+        ({"tensors": {**llama_tensors(), "blk.0.odd.weight": np.zeros(3)}}, r"unexpected blk\.0\.odd\.weight"),
+        ({"tensors": {**llama_tensors(), "blk.00.attn_q.weight": np.zeros(3)}}, r"unexpected blk\.00\.attn_q"),
+        ({"tensors": {**llama_tensors(), "model.norm.weight": np.zeros(32)}}, r"under its name here and under that of"),
+        ({"fields": {"block_count": 1}}, r"unexpected model\.layers\.1\.input_layernorm\.weight"),
+        ({"fields": {"block_count": 3}}, r"missing model\.layers\.2\."),
+        ({"fields": {"embedding_length": 64, "rope.dimension_count": 16}}, r"\(268, 32\), .* asks for \(268, 64\)"),
+        ({"fields": {"vocab_size": 99}}, r"asks for \(99, 32\)"),
+        ({"tensors": {**llama_tensors(), "output_norm.weight": np.full(32, np.nan, np.float32)}}, "not finite"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(checkpoint, tmp_path, changes, message):
+    with suppress(RegardError):
+        checkpoint(**changes)  # writes the file
+    with pytest.raises(RegardError, match=message):
+        regard.load(tmp_path)
+
+
+def test_tensors_that_are_missing_are_all_named(checkpoint, tmp_path):
+    left = {name: array for name, array in llama_tensors().items() if "attn_v" not in name}
+    checkpoint(tensors=left)
+    with pytest.raises(
+        RegardError, match=r"missing .*layers\.0\.self_attn\.v_proj\.weight.*layers\.1\.self_attn\.v_proj"
+    ):
+        regard.load(tmp_path)
+
+
+KEPT = ("llama/plain", "llama/tied", "llama/linear", "llama/yarn", "qwen2/plain", "qwen3/plain", "gpt2/plain")
+
+
+@pytest.mark.parametrize("case", [*KEPT, "gpt_oss/plain"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-10)])
+def test_the_numbers_that_transformers_computes_with_the_checkpoint(tmp_path, case, dtype, tolerance):
+    """The checkpoints that are kept, as the files that llama.cpp's converter would make of them."""
+    folder = golden.FOLDER / case
+    write_kept(folder, tmp_path / "m.gguf")
+    shutil.copy(folder / "expected.safetensors", tmp_path)
+    golden.check(tmp_path, dtype=dtype, tolerance=tolerance)

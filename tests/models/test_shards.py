@@ -1,0 +1,130 @@
+"""Weights in several safetensors files, and pickles."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import regard
+import tiny_bert
+from regard import RegardError
+from regard._safetensors import write_safetensors
+from regard.models._weights import INDEX, Tensor, open_weights, take_weights
+
+PARTS = [f"model-{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
+
+
+@pytest.fixture
+def write_shards(write_bert):
+    """Return a function that writes a tiny BERT in three files; what it is given is put into their index."""
+
+    def write(weight_map=None, index=None):
+        folder = write_bert()
+        (folder / "model.safetensors").unlink()
+        tensors = tiny_bert.tensors()
+        where = {}
+        for i, part in enumerate(PARTS):
+            held = dict(list(tensors.items())[i::3])
+            write_safetensors(folder / part, held)
+            where |= dict.fromkeys(held, part)
+        content = {"metadata": {"total_size": 1}, "weight_map": {**where, **(weight_map or {})}}
+        (folder / INDEX).write_text(json.dumps(content if index is None else index))
+        return folder
+
+    return write
+
+
+def test_three_files_are_one_model(write_shards, write_bert):
+    sharded = regard.load(write_shards())("the cat sat").hidden
+    np.testing.assert_array_equal(sharded, regard.load(write_bert(folder="whole"))("the cat sat").hidden)
+
+
+def test_weights_stay_on_the_map(write_shards):
+    assert not regard.load(write_shards()).token_embedding.weight.flags.owndata
+
+
+def test_everything_that_is_wrong_is_said_at_once(write_shards):
+    folder = write_shards({"embeddings.odd": PARTS[0], "encoder.layer.0.output.dense.bias": PARTS[0]})
+    (folder / PARTS[2]).unlink()
+    held = dict(list(tiny_bert.tensors().items())[1::3])
+    write_safetensors(folder / PARTS[1], held | {"extra": np.ones(3)})
+    with pytest.raises(RegardError) as error:
+        regard.load(folder)
+    told = str(error.value)
+    assert f"are not those of its {INDEX}: missing are the files {PARTS[2]}; " in told
+    assert "the index does not know 'extra'" in told
+    assert f"'embeddings.odd' ({PARTS[0]})" in told
+    assert "\n" not in told
+
+
+def test_a_tensor_in_two_files(write_shards):
+    folder = write_shards()
+    tensors = tiny_bert.tensors()
+    held = dict(list(tensors.items())[1::3]) | {"embeddings.word_embeddings.weight": np.ones((23, 12), np.float32)}
+    write_safetensors(folder / PARTS[1], held)
+    with pytest.raises(RegardError, match=r"in two files are 'embeddings\.word_embeddings\.weight'"):
+        regard.load(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..\\x.safetensors", ".x.safetensors", "x.bin", ""],
+)
+@pytest.mark.parametrize("end", ["", "\n.safetensors", "\0.safetensors"])
+def test_no_name_leads_out_of_the_folder(write_shards, name, end):
+    with pytest.raises(RegardError, match=r"\A.* which are no safetensors files beside it\Z"):
+        regard.load(write_shards({"embeddings.LayerNorm.bias": name + end}))
+
+
+@pytest.mark.parametrize("index", [[], {}, {"weight_map": []}, {"weight_map": {}}, {"weight_map": {"a": 5}}, 7])
+def test_an_index_that_is_none(write_shards, index):
+    with pytest.raises(RegardError, match="needs a weight_map that says which file each tensor is in"):
+        regard.load(write_shards(index=index))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_an_index_that_is_no_json(write_shards, content):
+    folder = write_shards()
+    (folder / INDEX).write_bytes(content)
+    with pytest.raises(RegardError, match=rf"{INDEX} is not valid JSON"):
+        regard.load(folder)
+
+
+def test_a_damaged_part_is_named(write_shards):
+    folder = write_shards()
+    (folder / PARTS[1]).write_bytes((folder / PARTS[1]).read_bytes()[:-10])
+    with pytest.raises(RegardError, match=rf"{PARTS[1]}: it is cut short: 10 of \d+ bytes are missing"):
+        regard.load(folder)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["pytorch_model.bin"], ["pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json"], ["model.pth"]],
+)
+def test_pickles_are_refused_with_the_way_to_convert_them(write_bert, names):
+    folder = write_bert()
+    (folder / "model.safetensors").unlink()
+    for name in names:
+        (folder / name).write_bytes(b"\x80\x04cos\nsystem\n")
+    with pytest.raises(RegardError, match=rf"as a pickle \({', '.join(names)}\).*save_pretrained\(NEW_FOLDER\)"):
+        regard.load(folder)
+
+
+def test_bfloat16_is_widened_in_passing(tmp_path):
+    """No second copy of the size of the result is ever held."""
+    stored = np.ones((1000, 1000), ml_dtypes.bfloat16)
+    save_file({"x": stored}, tmp_path / "model.safetensors")
+    file = open_weights(tmp_path)
+    tracemalloc.start()
+    try:
+        found = take_weights(file, [Tensor("x", "x", (1000, 1000))])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(found["x"], np.ones((1000, 1000), np.float32))
+    assert peak < 4_000_000 + 500_000

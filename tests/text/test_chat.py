@@ -1,0 +1,140 @@
+"""Templates of chats: what they write, and what they may not do."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from gguf_files import TOKENIZER, as_read
+from regard._errors import RegardError
+from regard.text import SubwordTokenizer, _chat
+from regard.text._chat import ChatTemplate
+
+TEMPLATE = """{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\n' + message['content'] | trim + '<|im_end|>' }}
+{% endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+HELLO = [{"role": "user", "content": " Hello <|im_end|> "}]
+
+
+def rendered(template: str, messages=HELLO, **variables) -> str:
+    return ChatTemplate(template, {"bos_token": "<s>"}).render(messages, variables)
+
+
+@pytest.fixture
+def tokenizer() -> SubwordTokenizer:
+    given = {**TOKENIZER, "tokenizer.chat_template": TEMPLATE, "tokenizer.ggml.add_bos_token": True}
+    return SubwordTokenizer.from_gguf(as_read(given))
+
+
+def test_messages_become_one_text(tokenizer):
+    assert tokenizer.chat(HELLO).text == ("<|im_start|>user\nHello <|im_end|><|im_end|>\n<|im_start|>assistant\n")
+    assert tokenizer.chat(HELLO, add_generation_prompt=False).text.endswith("<|im_end|>\n")
+
+
+def test_special_tokens_are_those_of_the_template_and_none_besides(tokenizer):
+    """The tokenizer would put one at the beginning of a text; the template has written it already."""
+    assert tokenizer("a").ids[0] == 1
+    encoding = tokenizer.chat(HELLO)
+    assert encoding.text.startswith(encoding.tokens[0])
+    assert encoding.special == (False,) * len(encoding)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ bos_token }}", "<s>"),
+        ("{{ messages[0] | tojson }}", '{"role": "user", "content": " Hello <|im_end|> "}'),
+        ("{{ {'a': '<é>'} | tojson(indent=1) }}", '{\n "a": "<é>"\n}'),
+        ("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", "01"),
+        ("{% generation %}{{ tools }}{% endgeneration %}", "None"),
+        ("{{ strftime_now('%Y') | length }}", "4"),
+        ("{{ nothing }}", ""),
+        ("  {% if true %}\nx\n  {% endif %}\ny", "x\ny"),
+    ],
+)
+def test_what_templates_rely_on(template, text):
+    assert rendered(template, tools=None) == text
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "TemplateError: roles must alternate$"),
+        ("{% if %}", "TemplateSyntaxError"),
+        ("{{ messages | nonsense }}", "No filter named 'nonsense'"),
+        ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "SecurityError|Undefined"),
+        ("{{ cycler.__init__.__globals__ }}", "SecurityError|Undefined"),
+        ("{{ messages.append(1) }}", "SecurityError"),
+        ("{% include '/etc/passwd' %}", "TypeError|no loader"),
+        ("{{ 'a' * 10**10 }}", "it needs more memory than it may have"),
+        ("{{ 'a'.center(10**10) }}", "it needs more memory than it may have"),
+        ("{% set n = namespace(s='aa') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}", "more memory"),
+        ("{{ 'a' * 20000000 }}", "it writes more than 10,000,000 characters"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+    ],
+)  # fmt: skip
+def test_what_a_template_may_not_do(template, message):
+    with pytest.raises(RegardError, match=rf"\Athe chat template cannot be used: .*({message})"):
+        rendered(template)
+
+
+def test_a_template_without_an_end_is_ended(monkeypatch):
+    monkeypatch.setattr(_chat, "_PATIENCE", 0.5)
+    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}" * 1
+    start = time.monotonic()
+    with pytest.raises(RegardError, match=r"does not end within 0\.5 seconds"):
+        rendered(endless + "{% endfor %}{% endfor %}")
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("messages", ["Hello", 5, None, [1], {"role": "user"}, [["role", "user"]]])
+def test_messages_that_are_none(messages):
+    with pytest.raises(RegardError, match="messages are a list of mappings"):
+        rendered("x", messages)
+
+
+def test_what_json_cannot_hold_is_refused():
+    with pytest.raises(RegardError, match="must be what JSON can hold"):
+        rendered("x", [{"role": "user", "content": b"x"}])
+
+
+def test_without_jinja_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(_chat, "find_spec", lambda name: None)
+    with pytest.raises(RegardError, match=r'a chat template needs Jinja: pip install "regard\[chat\]"'):
+        rendered("x")
+
+
+def test_a_tokenizer_without_a_template_says_so():
+    tokenizer = SubwordTokenizer.from_gguf(as_read(TOKENIZER))
+    with pytest.raises(RegardError, match="has no template for chats"):
+        tokenizer.chat(HELLO)
+
+
+# Where a folder keeps it.
+
+
+@pytest.mark.parametrize("kept", ["text", "list", "file", "both"])
+def test_a_folder_keeps_it_in_its_settings_or_in_a_file(write_bert, kept):
+    folder = write_bert()
+    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "{{ bos_token }}!"}]
+    settings = {"bos_token": {"content": "<s>"}, "chat_template": named if kept == "list" else "{{ bos_token }}!"}
+    if kept in ("file", "both"):
+        (folder / "chat_template.jinja").write_text("{{ bos_token }}!")
+        settings["chat_template"] = "old"
+        if kept == "file":
+            del settings["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert SubwordTokenizer.from_folder(folder).chat(HELLO).text == "<s>!"
+
+
+def test_a_template_in_a_folder_that_is_none(write_bert):
+    folder = write_bert()
+    (folder / "tokenizer_config.json").write_text('{"chat_template": 5}')
+    with pytest.raises(RegardError, match="chat_template must be a str, got 5"):
+        SubwordTokenizer.from_folder(folder)
+    (folder / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(RegardError, match=r"chat_template\.jinja is not UTF-8"):
+        SubwordTokenizer.from_folder(folder)

@@ -1,0 +1,144 @@
+"""Tokenizers built from the metadata of GGUF files."""
+
+from __future__ import annotations
+
+import pytest
+
+from gguf_files import SENTENCEPIECE, TOKENIZER, TOKENS, as_read
+from regard._errors import RegardError
+from regard.text import SubwordTokenizer
+
+
+def built(base, **changes):
+    """Build a tokenizer with some keys changed, or left out where the value is None, as a file would give them."""
+    given = {**base, **{f"tokenizer.ggml.{key}": value for key, value in changes.items()}}
+    return SubwordTokenizer.from_gguf(as_read(given), "m.gguf")
+
+
+# Byte-level.
+
+
+def test_merges_are_made_in_their_order():
+    assert built(TOKENIZER)("the cat the").tokens == ("t", "he", "Ġcat", "Ġthe")
+
+
+def test_special_tokens_of_a_text_are_found_whole():
+    tokenizer = built(TOKENIZER)
+    assert tokenizer("a<|im_end|>b").ids == (tokenizer.token_to_id("a"), 2, tokenizer.token_to_id("b"))
+    assert tokenizer.decode([2, TOKENS.index("a")]) == "a"
+
+
+@pytest.mark.parametrize(
+    ("pre", "text", "tokens"),
+    [
+        ("smollm", "  12", ("ĠĠ", "1", "2")),
+        ("gpt-2", "  12", ("Ġ", "Ġ", "12")),
+        ("llama-bpe", "A12 1212", ("A", "12", "Ġ", "12", "1", "2")),
+        ("qwen2", "12", ("1", "2")),
+        ("default", "12", ("12",)),
+        (None, "12", ("12",)),
+    ],
+)
+def test_the_name_says_how_a_text_is_cut_before(pre, text, tokens):
+    assert built(TOKENIZER, pre=pre, add_bos_token=False)(text).tokens == tokens
+
+
+def test_composed_characters_are_one_for_qwen2_only():
+    decomposed = "e\u0301"
+    assert built(TOKENIZER, pre="qwen2")(decomposed).tokens == ("Ã©",)
+    assert built(TOKENIZER, pre="gpt-2")(decomposed).tokens == ("e", "Ì", "ģ")
+
+
+def test_every_byte_comes_back():
+    tokenizer = built(TOKENIZER)
+    text = "".join(map(chr, range(300))) + "猫 😀\u200d"
+    assert tokenizer.decode(tokenizer(text).ids) == text
+
+
+def test_ends_are_added_as_the_file_says():
+    assert built(TOKENIZER, add_bos_token=True)("a").tokens == ("<|im_start|>", "a")
+    both = built(TOKENIZER, add_bos_token=True, add_eos_token=True)("a")
+    assert both.tokens == ("<|im_start|>", "a", "<|im_end|>")
+    assert both.special == (True, False, True)
+    assert built(TOKENIZER, pre="llama-bpe", add_bos_token=None)("a").tokens == ("<|im_start|>", "a")
+
+
+def test_padding_is_the_token_that_is_named():
+    assert built(TOKENIZER).pad_id == 0
+    assert built(TOKENIZER, padding_token_id=None).pad_id is None
+
+
+# As SentencePiece makes them. tests/parity holds this kind against SentencePiece itself.
+
+
+def test_pieces_of_the_highest_score_are_made_first():
+    assert built(SENTENCEPIECE)("the cat").tokens == ("<s>", "▁the", "▁cat")
+
+
+def test_what_is_no_piece_is_bytes():
+    assert built(SENTENCEPIECE)("a猫").tokens == ("<s>", "▁", "a", "<0xE7>", "<0x8C>", "<0xAB>")
+
+
+def test_words_and_spans_are_told():
+    encoding = built(SENTENCEPIECE)("the cat on  it")
+    assert [word for word, _ in encoding.word_groups()] == ["<s>", "the", "cat", "on", "it"]
+
+
+def test_a_text_comes_back():
+    tokenizer = built(SENTENCEPIECE)
+    text = "the  cat\n\té 猫 😀."
+    assert tokenizer.decode(tokenizer(text).ids) == text
+
+
+def test_a_space_is_put_before_a_text_unless_the_file_says_otherwise():
+    assert built(SENTENCEPIECE, add_space_prefix=False)("at").tokens == ("<s>", "at")
+    assert built(SENTENCEPIECE, add_space_prefix=False)(" at").tokens == ("<s>", "▁", "at")
+
+
+def test_what_a_person_has_defined_is_found_whole():
+    tokenizer = built(SENTENCEPIECE, add_space_prefix=False)
+    assert tokenizer("a<user>a").tokens == ("<s>", "a", "<user>", "a")
+    assert tokenizer.decode(tokenizer("a<user>a").ids) == "a<user>a"
+
+
+# What is refused.
+
+COUNT = len(TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "message"),
+    [
+        (TOKENIZER, {"model": "t5"}, "its tokenizer is of kind 't5'; regard builds from GGUF: 'gpt2', 'llama'"),
+        (TOKENIZER, {"model": None}, "its tokenizer is of kind None"),
+        (TOKENIZER, {"model": 5}, r"tokenizer\.ggml\.model must be a str, not 5"),
+        (TOKENIZER, {"pre": "chameleon"}, r"its pre-tokenizer \(tokenizer\.ggml\.pre\) is 'chameleon'; regard knows: "),
+        (TOKENIZER, {"tokens": None}, r"tokenizer\.ggml\.tokens must be a list of texts, but is missing"),
+        (TOKENIZER, {"tokens": 5}, r"tokenizer\.ggml\.tokens must be a list of texts$"),
+        (TOKENIZER, {"merges": None}, r"tokenizer\.ggml\.merges must be a list of texts, but is missing"),
+        (TOKENIZER, {"merges": ["ab"]}, "'ab' of its merges is not two pieces"),
+        (TOKENIZER, {"merges": ["q zz"]}, "zz"),
+        (TOKENIZER, {"token_type": [1]}, f"token_type must have a number for each of the {COUNT} tokens"),
+        (TOKENIZER, {"bos_token_id": COUNT}, f"bos_token_id is {COUNT}, but there are {COUNT} tokens"),
+        (TOKENIZER, {"bos_token_id": -1}, "bos_token_id is -1"),
+        (TOKENIZER, {"bos_token_id": None, "add_bos_token": True}, "it is to add the bos token .* but names none"),
+        (TOKENIZER, {"add_bos_token": 1}, "add_bos_token must be a bool, not 1"),
+        (SENTENCEPIECE, {"scores": None}, r"scores must have a number for each of the \d+ tokens"),
+        (SENTENCEPIECE, {"scores": [float("nan")] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])}, "scores must have"),
+    ],
+)  # fmt: skip
+def test_what_is_not_sound_is_named(base, changes, message):
+    with pytest.raises(RegardError, match=rf"\Athe tokenizer of m\.gguf cannot be built: .*{message}"):
+        built(base, **changes)
+
+
+def test_a_piece_longer_than_any_is_refused():
+    tokens = [*SENTENCEPIECE["tokenizer.ggml.tokens"], "a" * 10_000]
+    longer = {key: [*SENTENCEPIECE[f"tokenizer.ggml.{key}"], 1] for key in ("scores", "token_type")}
+    with pytest.raises(RegardError, match="it has a piece of 10000 characters; the longest that are read have 128"):
+        built(SENTENCEPIECE, tokens=tokens, **longer)
+
+
+def test_a_template_that_is_no_text():
+    with pytest.raises(RegardError, match=r"tokenizer\.chat_template must be a text"):
+        SubwordTokenizer.from_gguf(as_read({**TOKENIZER, "tokenizer.chat_template": 5}))
