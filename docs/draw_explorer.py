@@ -18,9 +18,9 @@ import regard
 from regard.web import Exploration, write_page
 
 IMAGES = Path(__file__).resolve().parent / "images"
-TEXT = "The cat sat on the mat because it was tired, and the dog looked at it."
-OTHER = "The dog sat on the mat because it was hungry, and the cat looked at it."
-HEAD = "l=3&h=1&i=8&j=2"  # where "it" looks at "cat"
+TEXT = "The animal did not cross the street because it was too tired"
+OTHER = "The animal did not cross the street because it was too wide"
+HEAD = "l=3&h=1&i=9&j=2"  # where "it" looks at "animal"
 
 # name, address, theme, width, height
 ONE = (
@@ -30,7 +30,7 @@ ONE = (
     ("heads-dark", f"v=heads&{HEAD}&o=measure&m=previous", "dark", 1440, 900),
     ("cell", f"v=cell&{HEAD}&special=0", "light", 1440, 1000),
     ("cell-dark", f"v=cell&{HEAD}&special=0", "dark", 1440, 1000),
-    ("movement", "v=movement&l=3&h=1&i=8&special=0", "light", 1440, 900),
+    ("movement", "v=movement&l=3&h=1&i=9&special=0", "light", 1440, 900),
     ("phone", f"v=head&{HEAD}&special=0", "light", 390, 1060),
     ("phone-dark", f"v=cell&{HEAD}&special=0", "dark", 390, 1060),
 )

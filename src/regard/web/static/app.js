@@ -4,17 +4,18 @@
 import { Aids, Legend } from "./aids.js";
 import { CellSteps } from "./cell.js";
 import { Edits, Sides } from "./compare.js";
-import { chooser, el, handOver, iconButton, piece, segmented, setAttribute, setText } from "./dom.js";
+import { chooser, el, iconButton, piece, segmented, setAttribute, setText } from "./dom.js";
 import { differenceOf, fieldOf, isWhole } from "./field.js";
 import { HeadGrid } from "./grid.js";
 import { bindingOf, helpDialog } from "./keys.js";
+import { bindingsOf, VIEWS } from "./commands.js";
 import { MapView } from "./map.js";
 import { largest, minus } from "./matrix.js";
 import { MovementView } from "./movement.js";
 import { sharesOf } from "./numbers.js";
-import { INK, numberAt } from "./paint.js";
+import { numberAt } from "./paint.js";
 import { Reading } from "./reading.js";
-import { cellCsv, csvField, csvOf, fileName, gridSvg, pngOf, settledSvg, svgOf } from "./save.js";
+import { saveView } from "./saving.js";
 import { digits, significant } from "./scale.js";
 import { decode, encode, FIRST, fitted, sidesOf, Store, whyNoDifference } from "./state.js";
 import { axisOf, label, placesOf, search, visible } from "./text.js";
@@ -26,13 +27,6 @@ import { axisOf, label, placesOf, search, visible } from "./text.js";
  * @typedef {import("./field.js").Field} Field
  * @typedef {import("./text.js").Group} Group
  */
-
-const VIEWS = /** @type {{ key: string, title: string }[]} */ ([
-  { key: "heads", title: "All heads" },
-  { key: "head", title: "One head" },
-  { key: "cell", title: "One cell" },
-  { key: "movement", title: "Movement" },
-]);
 
 export class App {
   /** @param {HTMLElement} root @param {Source} source @param {{ address: boolean }} options  `address`: keep the state in the page's */
@@ -146,9 +140,9 @@ export class App {
     this.problem = el("p", { class: "rg-error", role: "alert", hidden: true });
     this.query = el("input", { type: "search", placeholder: "Find a word", "aria-label": "Find a word in the text", class: "rg-search", on: { input: () => set({ query: this.query?.value ?? "" }), keydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && this.nextFound(event.shiftKey ? -1 : 1) } });
     this.found = el("span", { class: "rg-muted rg-found-count", role: "status" });
-    this.help = helpDialog(this.bindings());
+    this.help = helpDialog(bindingsOf(this));
     const save = (/** @type {string} */ title, /** @type {() => void} */ act) => el("button", { type: "button", class: "rg-item", on: { click: () => { act(); saving.open = false; } } }, title);
-    const saving = el("details", { class: "rg-menu" }, el("summary", {}, "Save"), el("div", { class: "rg-panel rg-panel-narrow" }, save("As SVG", () => this.save("svg")), save("As PNG", () => this.save("png")), save("As CSV", () => this.save("csv"))));
+    const saving = el("details", { class: "rg-menu" }, el("summary", {}, "Save"), el("div", { class: "rg-panel rg-panel-narrow" }, save("As SVG", () => saveView(this, "svg")), save("As PNG", () => saveView(this, "png")), save("As CSV", () => saveView(this, "csv"))));
     const menus = [this.aids.node, saving];
     for (const menu of menus) menu.addEventListener("toggle", () => menu.open && menus.forEach((other) => other !== menu && (other.open = false)));
     document.addEventListener("pointerdown", (event) => menus.forEach((menu) => menu.contains(/** @type {Node} */ (event.target)) || (menu.open = false)), { signal: this.end.signal });
@@ -173,44 +167,13 @@ export class App {
     this.main = el("main", { class: "rg-main" }, this.grid.node, headPanel, this.side, this.steps.node, this.movement.node);
     this.root.replaceChildren(header, this.problem, this.main, el("footer", { class: "rg-footer" }, this.proof), this.live, this.help);
     const press = (/** @type {KeyboardEvent} */ event) => {
-      const binding = bindingOf(this.bindings(), event);
+      const binding = bindingOf(bindingsOf(this), event);
       if (!binding || this.help?.open) return;
       binding.act(event.key);
       event.preventDefault();
     };
     this.root.addEventListener("keydown", press);
     if (this.address) document.addEventListener("keydown", (event) => event.target === document.body && press(event), { signal: this.end.signal });
-  }
-
-  /** @returns {import("./keys.js").Binding[]} */
-  bindings() {
-    const set = (/** @type {Partial<State>} */ change) => this.set(change);
-    const { state } = this;
-    const walk = (/** @type {string} */ key) => this.walk({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key] ?? [0, 0]);
-    const sides = this.sides();
-    return [
-      { keys: ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"], shown: "↑ ↓ ← →", says: "From cell to cell", act: walk },
-      { keys: ["Enter"], says: "The cell step by step", act: () => set({ view: "cell" }) },
-      { keys: ["[", "]"], shown: "[ ]", says: "Head before, next head", act: (key) => this.otherHead(key === "]" ? 1 : -1, 0) },
-      { keys: ["{", "}"], shown: "{ }", says: "Layer before, next layer", act: (key) => this.otherHead(0, key === "}" ? 1 : -1) },
-      { keys: ["m"], says: "Mean of the layer's heads, or one head", act: () => set({ head: state.head === "mean" ? 0 : "mean" }) },
-      { keys: ["1", "2", "3", "4"], shown: "1 2 3 4", says: VIEWS.map(({ title }) => title).join(", "), act: (key) => set({ view: /** @type {any} */ (VIEWS[Number(key) - 1].key) }) },
-      { keys: ["+", "=", "-", "0"], shown: "+ − 0", says: "Zoom in, out, the whole map", act: (key) => (key === "0" ? this.map?.fit() : this.map?.zoomBy(key === "-" ? 1 / 1.6 : 1.6)) },
-      { keys: ["z"], says: "Zoom to the cell until numbers are read", act: () => this.toCell() },
-      { keys: ["t"], says: "Where the word looks, or who looks at it", act: () => set({ direction: state.direction === "out" ? "in" : "out" }) },
-      { keys: ["p"], says: "Pin the word, or unpin it; pinned ones are summed", act: () => this.pinHere() },
-      { keys: ["a"], says: "Arcs in the text", act: () => set({ arcs: !state.arcs }) },
-      { keys: ["c"], says: "A, B, A − B, where there are two", act: () => sides.length > 1 && set({ side: state.side === "A" ? "B" : state.side === "B" && whyNoDifference(state, this.its) === null ? "diff" : "A" }) },
-      { keys: ["v"], says: "What the map shows: " + this.its.ways.map(({ title }) => title.toLowerCase()).join(", "), act: () => this.otherWay() },
-      { keys: ["s"], says: "Special tokens", act: () => set({ special: !state.special, zoom: null }) },
-      { keys: ["w"], says: "Whole words", act: () => set({ words: !state.words, zoom: null }) },
-      { keys: ["l"], says: "Log scale", act: () => set({ log: !state.log }) },
-      { keys: ["n"], says: "Each row by itself", act: () => set({ byRow: !state.byRow }) },
-      { keys: ["/"], says: "Find a word; Enter goes to the next", act: () => this.query?.focus() },
-      { keys: ["d"], says: "Light or dark", act: () => this.turnTheme() },
-      { keys: ["?"], says: "This list", act: () => this.help?.showModal() },
-      { keys: ["Escape"], shown: "Esc", says: "Close, unpin, leave the field", act: () => this.escape() },
-    ];
   }
 
   // Doings
@@ -621,47 +584,6 @@ export class App {
     learn(null, null);
     this.source.thumbnails(run, signal).then(({ bytes }) => learn(null, bytes), (error) => this.fail(error));
     this.source.heads(run, signal).then((heads) => learn(heads, null), (error) => this.fail(error));
-  }
-
-  /** Hand over what is seen as a file. @param {"svg" | "png" | "csv"} kind */
-  async save(kind) {
-    const { map, state, its } = this;
-    if (!map || !this.field) return;
-    const what = { heads: "all heads", head: this.title?.textContent ?? "", cell: `${this.title?.textContent ?? ""} cell`, movement: "movement" }[state.view];
-    const name = `${fileName(`${its.title} ${what}`)}.${kind}`;
-    if (kind === "csv") return handOver(name, new Blob([this.numbers()], { type: "text/csv" }));
-    const isMap = state.view === "head" || state.view === "cell";
-    if (kind === "png" && isMap) return map.picture(2).toBlob((blob) => blob && handOver(name, blob));
-    const drawing = isMap ? svgOf(map.scene(), map.picture(2), what) : this.drawing();
-    if (kind === "svg") return handOver(name, new Blob([drawing], { type: "image/svg+xml" }));
-    const blob = await pngOf(drawing, 2);
-    if (blob) handOver(name, blob);
-  }
-
-  drawing() {
-    const ink = INK[this.theme];
-    if (this.state.view === "heads" && this.grid) return gridSvg(this.grid.body, ink.ground, ink.text);
-    return settledSvg(/** @type {MovementView} */ (this.movement).picture, ink.ground);
-  }
-
-  /** What is seen, as CSV. */
-  numbers() {
-    const { state, its } = this;
-    const { map, field, grid } = /** @type {{ map: MapView, field: Field, grid: HeadGrid }} */ (/** @type {unknown} */ (this));
-    if (state.view === "heads" && grid.known.heads) {
-      const values = grid.known.heads.measures[state.measure];
-      return csvOf(values.map((_, layer) => `layer ${layer}`), values[0].map((_, head) => `head ${head}`), (layer, head) => values[layer][head], 6);
-    }
-    if (state.view === "movement" && this.movements.size) {
-      const lines = [...this.movements].flatMap(([run, { points, stages }]) =>
-        points.flatMap((places, stage) => places.map(([x, y], t) => [its.runs[run].name, stages[stage], its.runs[run].tokens[t].text].map((part) => csvField(part)).concat(String(x), String(y)).join(","))));
-      return `${["run,stage,token,x,y", ...lines].join("\n")}\n`;
-    }
-    if (state.view === "cell" && this.cell) return cellCsv(this.cell);
-    const span = map.span();
-    const rows = field.rows.slice(span.row0, span.row1).map(({ full }) => full);
-    const cols = field.cols.slice(span.col0, span.col1).map(({ full }) => full);
-    return csvOf(rows, cols, (row, col) => numberAt(field.pyramid, row + span.row0, col + span.col0), this.decimals());
   }
 }
 

@@ -58,6 +58,8 @@ export class Reading {
     /** @type {Group[] | null} */
     this.groups = null;
     this.from = -1;
+    /** @type {number | null} */
+    this.near = null;
     this.words.addEventListener("click", (event) => {
       const at = placeAt(event);
       if (at === null || !this.groups) return;
@@ -86,6 +88,16 @@ export class Reading {
     this.heading.replaceChildren(...(chosen.size ? [piece(names), ` ${verb}`] : ["Choose a word"]));
     this.showTop(read);
     this.drawArcs();
+    if (this.near !== first && chosen.size) this.reveal(first);
+    this.near = first;
+  }
+
+  /** Scroll the text, where it scrolls by itself, to a word. @param {number} place */
+  reveal(place) {
+    const [chip, room] = [this.chips.get(place), this.node.parentElement];
+    if (!chip || !room || room.scrollHeight <= room.clientHeight) return;
+    const [at, box] = [chip.getBoundingClientRect(), room.getBoundingClientRect()];
+    if (at.top < box.top || at.bottom > box.bottom) room.scrollTop += at.top - box.top - box.height / 3;
   }
 
   /** @param {Read} read @param {number} from @param {number} to @param {string} sum */
