@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import TEXT, explored, served, settled, traced
+from pages import TEXT, explored, served, settled, traced
 from regard.web import Exploration, write_page
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"

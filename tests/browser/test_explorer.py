@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import HOSTILE, served, settled, traced
+from pages import HOSTILE, served, settled, traced
 from regard.web import Exploration, write_page
 
 
@@ -314,14 +314,13 @@ def test_a_long_text_from_the_whole_to_single_cells(open_page):
 
 
 def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
-    from regard.web._bundle import bundled, static
-    from regard.web._widget import reply
+    from regard.web._widget import make_widget, reply
 
-    module = f"{bundled('widget.js')}export default {{ render: $entry.render }};\n"
+    widget = make_widget(one)
     page_file = tmp_path / "notebook.html"
     page_file.write_text(
         '<!doctype html><html lang="en"><title>notebook</title><link rel="icon" href="data:,">'
-        f"<style>{static('style.css')}</style><h1>A notebook</h1><div id=out></div>",
+        f"<style>{widget._css}</style><h1>A notebook</h1><div id=out></div>",
         encoding="utf-8",
     )
     page = open_page(page_file.as_uri(), selector="#out")
@@ -346,7 +345,7 @@ def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
           const { default: widget } = await import(URL.createObjectURL(new Blob([module], { type: "text/javascript" })));
           window.endWidget = widget.render({ model, el: document.getElementById("out") });
         }""",
-        module,
+        str(widget._esm),
     )
     page.wait_for_selector(".rg-map[data-drawn]", state="attached")
     settled(page)

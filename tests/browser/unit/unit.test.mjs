@@ -26,6 +26,28 @@ test("pieces join to the word that they are of", () => {
   assert.deepEqual(text.axisOf(tokens, "unkindly", wanted).map((g) => [g.full, g.members]), [["unkind", [1, 2]], ["ly", [3]]]);
   assert.deepEqual(Array.from(text.placesOf(text.axisOf(tokens, "unkindly", wanted), 4)), [-1, 0, 0, 1]);
 });
+test("two long texts are named by where they part", () => {
+  const begin = "The animal did not cross the street because it was too";
+  assert.deepEqual(text.apart(`${begin} tired`, `${begin} wide`), ["…it was too tired", "…it was too wide"]);
+  assert.deepEqual(text.apart("a cat", "a dog"), ["a cat", "a dog"]);
+});
+test("a text runs as its first letter does", () => {
+  assert.deepEqual(["1. שלום world", "hello مرحبا", "漢字", ""].map(text.directionOf), ["rtl", "ltr", "ltr", "ltr"]);
+});
+test("the largest come first, whatever their sign", () => {
+  const many = Float32Array.from({ length: 5000 }, (_, n) => ((n * 7919) % 5000) / 5000 - 0.5);
+  const sorted = Array.from(many.keys()).sort((a, b) => Math.abs(many[b]) - Math.abs(many[a]) || a - b);
+  assert.deepEqual(matrix.topOf(many, 9), sorted.slice(0, 9));
+});
+test("what is rounded shows fewer digits once it is summed", () => {
+  assert.deepEqual([1, 2, 10, 11].map((terms) => scale.decimalsAfter(4, terms)), [4, 3, 3, 2]);
+});
+test("an edit that is taken back leaves nothing to compare with", () => {
+  const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3] };
+  const manifest = { runs: [run, run], given: 1 };
+  assert.equal(state.sidesOf({ ...state.FIRST, edited: 1 }, manifest).length, 2);
+  assert.equal(state.sidesOf(state.FIRST, manifest).length, 1);
+});
 test("a search knows no case", () => assert.deepEqual(text.search([token("Cat", 0), token("dog", 1)], "cAT "), [0]));
 
 test("a scale is even, or in powers of ten, or has two signs", () => {

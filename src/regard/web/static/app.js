@@ -16,7 +16,7 @@ import { sharesOf } from "./numbers.js";
 import { numberAt } from "./paint.js";
 import { Reading } from "./reading.js";
 import { saveView } from "./saving.js";
-import { digits, significant } from "./scale.js";
+import { decimalsAfter, digits, significant } from "./scale.js";
 import { decode, encode, FIRST, fitted, sidesOf, Store, whyNoDifference } from "./state.js";
 import { axisOf, label, placesOf, search, visible } from "./text.js";
 
@@ -40,6 +40,8 @@ export class App {
     this.asked = {};
     /** @type {import("./source.js").Cell | null} */
     this.cell = null;
+    /** @type {{ key: string, number: number | null }} */
+    this.alone = { key: "", number: null };
     /** @type {Set<AbortController>} */
     this.busy = new Set();
     /** @type {Field[]} */
@@ -59,6 +61,7 @@ export class App {
 
   async start() {
     this.manifest = await this.source.manifest(this.end.signal);
+    this.manifest.given = this.manifest.runs.length;
     const { opening } = this.manifest.runs[0];
     const first = { ...FIRST, ...opening, ...(this.address ? decode(location.hash) : {}) };
     this.store = new Store(fitted(first, this.manifest));
@@ -108,12 +111,13 @@ export class App {
   build() {
     const set = (/** @type {Partial<State>} */ change) => this.set(change);
     this.grid = new HeadGrid(this.its, { set, choose: ({ layer, head }, open) => set({ layer, head, ...(open ? { view: "head" } : {}) }) });
+    const liveId = this.address ? "rg-live" : `rg-live-${Math.random().toString(36).slice(2)}`;
     this.map = new MapView({
       pick: (row, col) => this.pick(row, col),
       open: () => set({ view: "cell" }),
       look: (zoom) => set({ zoom }),
       tell: (row, col, value) => this.sentence(row, col, value),
-    });
+    }, liveId);
     this.reading = new Reading({ set, choose: (group, add) => this.chooseWord(group, add), pin: (group) => this.pin(group.members) });
     this.steps = new CellSteps();
     this.movement = new MovementView({ stage: (stage) => set({ stage }), choose: (token) => set({ row: token }) });
@@ -135,7 +139,7 @@ export class App {
     this.head = chooser("Head", [], (head) => set({ head: head === "mean" ? "mean" : Number(head) }));
     this.text = el("p", { class: "rg-title" });
     this.readout = el("p", { class: "rg-readout" });
-    this.live = el("p", { id: "rg-live", class: "rg-unseen", "aria-live": "polite" });
+    this.live = el("p", { id: liveId, class: "rg-unseen", "aria-live": "polite" });
     this.proof = el("p", { class: "rg-proof" });
     this.problem = el("p", { class: "rg-error", role: "alert", hidden: true });
     this.query = el("input", { type: "search", placeholder: "Find a word", "aria-label": "Find a word in the text", class: "rg-search", on: { input: () => set({ query: this.query?.value ?? "" }), keydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && this.nextFound(event.shiftKey ? -1 : 1) } });
@@ -171,6 +175,7 @@ export class App {
       if (!binding || this.help?.open) return;
       binding.act(event.key);
       event.preventDefault();
+      event.stopPropagation();
     };
     this.root.addEventListener("keydown", press);
     if (this.address) document.addEventListener("keydown", (event) => event.target === document.body && press(event), { signal: this.end.signal });
@@ -300,6 +305,7 @@ export class App {
     }
     if (this.main && this.main.dataset.view !== state.view) {
       this.main.dataset.view = state.view;
+      this.fail(null);
       if (state.view !== "movement") this.movement?.stop();
     }
     this.tabs?.show(state.view);
@@ -409,8 +415,13 @@ export class App {
     return { kind: this.state.log ? "log" : "linear", max: this.max, signed: this.state.side === "diff" };
   }
 
-  decimals() {
-    return this.its.digits ?? 6;
+  /** How many decimals are known of what is shown. @param {number} [terms] numbers that were summed */
+  decimals(terms = 1) {
+    const { words, side, way, byRow } = this.state;
+    if (this.its.digits === null) return 6;
+    const pieces = words && this.field ? this.field.cols.reduce((most, { members }) => Math.max(most, members.length), 1) : 1;
+    const known = decimalsAfter(this.its.digits, terms * pieces * (side === "diff" ? 2 : 1) * (way === "norms" ? Math.max(10, 2 * this.max) : 1));
+    return byRow ? Math.min(2, known) : known;
   }
 
   showField() {
@@ -459,13 +470,19 @@ export class App {
       setText(this.readout, "Rows look, columns are looked at. Choose a cell.");
       return;
     }
+    const say = (/** @type {number | null} */ value) => {
+      const sentence = this.sentence(row, col, value);
+      if (this.readout) setText(this.readout, sentence);
+      if (this.live && value !== null) setText(this.live, `${sentence}. ${this.title?.textContent ?? ""}`);
+    };
     const value = numberAt(this.field.pyramid, row, col);
-    const sentence = this.sentence(row, col, value);
-    setText(this.readout, sentence);
-    if (value === null) this.ask("number", JSON.stringify([this.here(), this.state.way, this.state.row, this.state.col, this.state.side]), (signal) => this.oneNumber(signal), (number) => {
-      if (this.readout) setText(this.readout, this.sentence(row, col, number));
+    const key = JSON.stringify([this.here(), this.state.way, this.state.row, this.state.col, this.state.side]);
+    say(value ?? (this.alone.key === key ? this.alone.number : null));
+    if (value !== null) return;
+    this.ask("number", key, (signal) => this.oneNumber(signal), (number) => {
+      this.alone = { key, number };
+      say(number);
     });
-    setText(this.live, `${sentence}. ${this.title?.textContent ?? ""}`);
   }
 
   /** A number where only an overview is there. @param {AbortSignal} signal */
@@ -484,8 +501,8 @@ export class App {
     if (!one || !other) return "";
     const number = value === null ? "…" : digits(value, this.decimals());
     const hidden = this.field?.hidden ? `; ${digits(this.field.hidden[row], 3)} of this row is hidden` : "";
-    const verb = this.state.side === "diff" ? "looks, in A less B, at" : this.state.way === "rollout" ? "holds of" : this.state.way === "norms" ? "takes from" : "looks at";
-    return `\u2068${one.label}\u2069 ${verb} \u2068${other.label}\u2069: ${number}${hidden}`;
+    const verb = this.state.way === "rollout" ? "holds of" : this.state.way === "norms" ? "takes from" : "looks at";
+    return `\u2068${one.label}\u2069 ${verb} \u2068${other.label}\u2069${this.state.side === "diff" ? ", A − B" : ""}: ${number}${hidden}`;
   }
 
   /** @param {State} state */
@@ -533,7 +550,7 @@ export class App {
       groups: axis, shares, chosen: on(state.pins.length ? state.pins : here === null ? [] : [here]), pinned: on(state.pins),
       found: on(search(this.run().tokens, state.query)),
       scale: { kind: state.log ? "log" : "linear", max: shares ? largest(shares) || 1 : 1, signed: state.side === "diff" },
-      theme: this.theme, decimals: this.decimals(), state,
+      theme: this.theme, decimals: this.decimals(Math.max(1, state.pins.length)), state,
     });
   }
 
@@ -545,7 +562,8 @@ export class App {
     if (head === "mean") return this.steps.say("The mean of heads has no steps of its own: choose one head.");
     const { row, col } = state;
     const its = this.its.runs[run];
-    const { heads, kv_heads } = its.layers[layer];
+    const { heads, kv_heads, rows, cols } = its.layers[layer];
+    if (row >= rows || col >= cols) return this.steps.say("This text is shorter: it has no such cell.");
     this.ask("cell", JSON.stringify([run, layer, head, row, col]), (signal) => this.source.cell(run, layer, head, row, col, signal), (cell) => {
       this.cell = cell;
       this.steps?.show(cell, { from: its.tokens[row].text, to: its.tokens[col].text, layer, head, heads, kvHeads: kv_heads, decimals: this.decimals() });

@@ -3,7 +3,7 @@
 import { colourAt, css, inkOn } from "./colour.js";
 import { el, piece, segmented, setText } from "./dom.js";
 import { digits, percent } from "./scale.js";
-import { label, visible } from "./text.js";
+import { apart, label, visible } from "./text.js";
 
 /**
  * @typedef {import("./state.js").State} State
@@ -11,12 +11,15 @@ import { label, visible } from "./text.js";
  * @typedef {import("./source.js").Edited} Edited
  */
 
-/** What A and B are, in words. @param {State} state @param {Manifest} manifest @param {{ run: number, layer: number, head: import("./state.js").Head }} side */
-export function sideName(state, manifest, { run, layer, head }) {
-  if (state.kept) return `layer ${layer} head ${head}`;
-  const its = manifest.runs[run];
-  if (state.edited !== null) return run === state.edited ? its.title || "edited" : "as it was";
-  return label(its.title || its.text || its.model, 40);
+/**
+ * What A and B are, in words.
+ * @param {State} state @param {Manifest} manifest @param {{ run: number, layer: number, head: import("./state.js").Head }[]} sides two
+ */
+export function sideNames(state, manifest, sides) {
+  if (state.kept) return sides.map(({ layer, head }) => `layer ${layer} head ${head}`);
+  const [a, b] = sides.map(({ run }) => manifest.runs[run]);
+  if (state.edited !== null) return ["as it was", b.title || "edited"];
+  return a.text === b.text ? [a.model, b.model] : apart(a.text, b.text);
 }
 
 export class Sides {
@@ -32,7 +35,7 @@ export class Sides {
     this.node.hidden = sides.length < 2;
     if (sides.length < 2) return;
     this.choice.show(state.side, (key) => key !== "diff" || whyNot === null);
-    const names = sides.map((side) => sideName(state, manifest, side));
+    const names = sideNames(state, manifest, sides);
     setText(this.text, state.side === "diff" ? `${names[0]} − ${names[1]}` : names[state.side === "A" ? 0 : 1]);
     this.choice.node.title = whyNot ? `A − B: ${whyNot}` : "";
   }

@@ -246,7 +246,17 @@ function missingToOne({ values, rows, cols }) {
 /** A − B of two maps of the same rows and columns. @param {Field} a @param {Field} b @param {"max" | "mean"} pool @returns {Field} */
 export function differenceOf(a, b, pool) {
   const [one, other] = [a.pyramid, b.pyramid];
-  if (!(one instanceof WholeMap && other instanceof WholeMap)) return { ...a, pyramid: new Difference(one, other), hidden: null };
+  const [rows, cols] = [both(a.rows, b.rows), both(a.cols, b.cols)];
+  if (!(one instanceof WholeMap && other instanceof WholeMap)) return { rows, cols, pyramid: new Difference(one, other), hidden: null, whole: false };
   const matrix = { ...one.matrices[0], values: minus(one.matrices[0].values, other.matrices[0].values) };
-  return { ...a, pyramid: new WholeMap(matrix, pool), hidden: null };
+  return { rows, cols, pyramid: new WholeMap(matrix, pool), hidden: null, whole: true };
+}
+
+/** Groups of A and of B under both their names. @param {Group[]} a @param {Group[]} b @returns {Group[]} */
+function both(a, b) {
+  return a.map((group, n) => {
+    const other = b[n];
+    if (group.full === other.full) return group;
+    return { ...group, label: `${group.label} | ${other.label}`, full: `${group.full} | ${other.full}` };
+  });
 }

@@ -16,8 +16,8 @@ import { kept, leastCell, showing, whole, zoomed } from "./view.js";
 const ANGLE = Math.sin(Math.PI / 3);
 
 export class MapView {
-  /** @param {Doings} doings */
-  constructor(doings) {
+  /** @param {Doings} doings @param {string} described  the id of what says where the cell is */
+  constructor(doings, described) {
     this.doings = doings;
     this.canvas = el("canvas", { class: "rg-canvas", "aria-hidden": "true" });
     this.tip = el("div", { class: "rg-tip", hidden: true, "aria-hidden": "true" });
@@ -25,7 +25,7 @@ export class MapView {
       "div",
       {
         class: "rg-stage", tabIndex: 0, role: "application", "aria-roledescription": "attention map", "aria-label": "Map of attention",
-        "aria-describedby": "rg-live",
+        "aria-describedby": described,
       },
       this.canvas,
       this.tip,

@@ -106,9 +106,17 @@ function stretch(from, to, n, count) {
   return [start, Math.max(start + 1, from + Math.floor(((n + 1) * (to - from)) / count))];
 }
 
-/** The places of the largest numbers, the largest first. @param {Float32Array} values @param {number} count */
+/** The places of the numbers farthest from 0, the farthest first. @param {Float32Array} values @param {number} count */
 export function topOf(values, count) {
-  return Array.from(values.keys())
-    .sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]))
-    .slice(0, count);
+  /** @type {number[]} */
+  const top = [];
+  for (let n = 0; n < values.length; n++) {
+    const size = Math.abs(values[n]);
+    if (top.length === count && size <= Math.abs(values[top[count - 1]])) continue;
+    let at = top.length;
+    while (at > 0 && Math.abs(values[top[at - 1]]) < size) at -= 1;
+    top.splice(at, 0, n);
+    if (top.length > count) top.pop();
+  }
+  return top;
 }

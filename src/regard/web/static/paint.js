@@ -226,15 +226,17 @@ function drawCursor(ctx, { room, view, row, col, theme, field }) {
   ctx.rect(room.left - 2, room.top - 2, Math.min(room.width, field.cols.length * view.k) + 4, Math.min(room.height, field.rows.length * view.k) + 4);
   ctx.clip();
   ctx.strokeStyle = ink.accent;
-  ctx.globalAlpha = 0.28;
-  ctx.lineWidth = 1;
-  ctx.beginPath();
-  ctx.moveTo(room.left, y + view.k / 2);
-  ctx.lineTo(x, y + view.k / 2);
-  ctx.moveTo(x + view.k / 2, room.top);
-  ctx.lineTo(x + view.k / 2, y);
-  ctx.stroke();
-  ctx.globalAlpha = 1;
+  if (view.k < NUMBERS) {
+    ctx.globalAlpha = 0.28;
+    ctx.lineWidth = 1;
+    ctx.beginPath();
+    ctx.moveTo(room.left, y + view.k / 2);
+    ctx.lineTo(x, y + view.k / 2);
+    ctx.moveTo(x + view.k / 2, room.top);
+    ctx.lineTo(x + view.k / 2, y);
+    ctx.stroke();
+    ctx.globalAlpha = 1;
+  }
   ctx.lineWidth = 2;
   ctx.beginPath();
   ctx.roundRect(x + view.k / 2 - side / 2, y + view.k / 2 - side / 2, side, side, view.k >= 22 ? 4 : 1);

@@ -4,7 +4,7 @@ import { colourAt, css, inkOn } from "./colour.js";
 import { el, piece, segmented, setAttribute, setText, svg, toggle } from "./dom.js";
 import { topOf } from "./matrix.js";
 import { digits, placeOn } from "./scale.js";
-import { visible } from "./text.js";
+import { directionOf, visible } from "./text.js";
 
 /**
  * @typedef {import("./state.js").State} State
@@ -42,13 +42,14 @@ export class Reading {
     this.note = el("p", { class: "rg-says" });
     this.words = el("div", { class: "rg-words", role: "group", "aria-label": "The text, word by word" });
     this.lines = svg("svg", { class: "rg-arcs", "aria-hidden": "true" });
+    this.room = el("div", { class: "rg-text" }, this.lines, this.words);
     this.top = el("ol", { class: "rg-top" });
     this.heading = el("h3", {}, "Most");
     this.node = el(
       "section",
       { class: "rg-reading", "aria-label": "Text" },
       el("div", { class: "rg-bar" }, this.direction.node, this.arcs.node, this.clear),
-      el("div", { class: "rg-text" }, this.lines, this.words),
+      this.room,
       this.note,
       this.heading,
       this.top,
@@ -125,6 +126,7 @@ export class Reading {
       this.chips.set(place, chip);
       nodes.push(chip, " ");
     }
+    this.words.dir = directionOf(groups.slice(from, to).map(({ full }) => full).join(" "));
     this.words.replaceChildren(...nodes);
   }
 
@@ -171,7 +173,9 @@ export class Reading {
   drawArcs() {
     this.lines.replaceChildren();
     const read = this.read;
-    if (!read?.state.arcs || !read.shares) return;
+    const wanted = Boolean(read?.state.arcs && read.shares);
+    this.room.classList.toggle("rg-under-arcs", wanted);
+    if (!read?.shares || !wanted) return;
     const box = this.words.getBoundingClientRect();
     this.lines.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
     const middle = (/** @type {HTMLElement} */ chip) => {

@@ -36,6 +36,14 @@ export function digits(value, decimals = 3) {
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
+/**
+ * How many decimals are known of a sum of numbers that are rounded each.
+ * @param {number} decimals of each @param {number} terms
+ */
+export function decimalsAfter(decimals, terms) {
+  return Math.max(0, decimals - Math.ceil(Math.log10(Math.max(1, terms)) - 1e-9));
+}
+
 /** A weight in little room: ".31" for 0.31. @param {number} value @param {number} decimals */
 export function brief(value, decimals) {
   return digits(value, decimals).replace(/^(−?)0\./, "$1.");

@@ -15,6 +15,7 @@
  * @property {Run[]} runs
  * @property {Sentence[]} measures
  * @property {Sentence[]} ways
+ * @property {number} [given]    how many of the runs were there before any edit
  * @property {boolean} [comparable]
  * @property {string | null} [why_not]
  * @property {Record<string, [number, number, number]>} [data]  of a page that holds its data, where each blob is

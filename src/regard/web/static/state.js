@@ -168,13 +168,18 @@ export function fitted(state, manifest) {
     kept: state.kept && { layer: within(state.kept.layer, layers.length), head: headOf(within(state.kept.layer, layers.length), state.kept.head) },
     row: token(state.row, layers[layer].rows),
     col: token(state.col, layers[layer].cols),
-    side: state.kept || state.edited !== null || manifest.runs.length > 1 ? state.side : "A",
+    side: state.kept || state.edited !== null || givenRuns(manifest) > 1 ? state.side : "A",
     way: known(manifest.ways, state.way),
     measure: known(manifest.measures, state.measure),
     from: state.from !== null && state.from < (to ?? tokens.length) ? state.from : null,
     to: to !== null && to > (state.from ?? 0) ? to : null,
     pins: state.pins.filter((i) => i < tokens.length),
   };
+}
+
+/** How many runs were there before any edit. @param {import("./source.js").Manifest} manifest */
+function givenRuns({ given, runs }) {
+  return given ?? runs.length;
 }
 
 /**
@@ -184,7 +189,7 @@ export function fitted(state, manifest) {
  */
 export function sidesOf({ run, layer, head, kept, edited }, manifest) {
   if (kept) return [{ run, ...kept }, { run, layer, head }];
-  const other = edited ?? (manifest.runs.length > 1 && manifest.runs[1] ? 1 : null);
+  const other = edited ?? (givenRuns(manifest) > 1 ? 1 : null);
   if (other === null) return [{ run, layer, head }];
   const itsLayer = Math.min(layer, manifest.runs[other].layers.length - 1);
   const itsHead = head === "mean" ? head : Math.min(head, manifest.runs[other].layers[itsLayer].heads - 1);

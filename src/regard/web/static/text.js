@@ -62,6 +62,26 @@ export function label(text, most = 18) {
   return shown === "" ? "∅" : shown.trim() === "" ? "␣".repeat(Math.min(shown.length, most)) : clip(shown, most);
 }
 
+/** Which way a text runs, by its first letter. @param {string} text @returns {"ltr" | "rtl"} */
+export function directionOf(text) {
+  const [first = ""] = /\p{L}/u.exec(text) ?? [];
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(first) ? "rtl" : "ltr";
+}
+
+/**
+ * Two texts short enough to be told apart: what they begin with in common is left out.
+ * @param {string} a @param {string} b @param {number} [most]
+ * @returns {[string, string]}
+ */
+export function apart(a, b, most = 40) {
+  if (a === b || (a.length <= most && b.length <= most)) return [label(a, most), label(b, most)];
+  let same = 0;
+  while (same < Math.min(a.length, b.length) && a[same] === b[same]) same += 1;
+  const from = Math.max(0, a.lastIndexOf(" ", Math.max(0, same - 12)));
+  const rest = (/** @type {string} */ text) => label(from ? `…${text.slice(from + 1)}` : text, most);
+  return [rest(a), rest(b)];
+}
+
 /**
  * The rows or columns of a map.
  * @param {Token[]} tokens @param {string} text @param {Wanted} wanted

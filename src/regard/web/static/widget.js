@@ -6,7 +6,7 @@ import { WidgetSource } from "./source.js";
 
 /** @param {{ model: any, el: HTMLElement }} given by anywidget */
 export function render({ model, el: place }) {
-  const root = el("div", { class: "regard rg-widget" });
+  const root = el("div", { class: "regard rg-widget", "data-lm-suppress-shortcuts": "true" }); // JupyterLab leaves its keys alone
   place.append(root);
   const source = new WidgetSource(model);
   const app = new App(root, source, { address: false });
