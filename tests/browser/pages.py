@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import regard
 from regard._encoding import Encoding
 from regard.web import Exploration
 
+CAUSAL = Path(__file__).parent.parent / "models" / "golden" / "qwen2" / "plain"
 TEXT = "The cat sat on the mat because it was tired, and the unbelievably friendly dog looked at it."
 OTHER = "The dog sat on the mat because it was hungry, and the unbelievably friendly cat looked at it."
 HOSTILE = (
@@ -31,13 +33,13 @@ def settled(page):
     page.wait_for_timeout(150)
 
 
-def explored(model, *texts):
+def explored(model, *texts, layer=2, head=3):
     traces = []
     for text in texts:
         trace = regard.Trace(maps=True)
         model(text, trace=trace)
         traces.append(trace)
-    return Exploration(*traces, models=[model] * len(texts), layer=2, head=3)
+    return Exploration(*traces, models=[model] * len(texts), layer=layer, head=head)
 
 
 @contextlib.contextmanager

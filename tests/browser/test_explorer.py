@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import HOSTILE, served, settled, traced
+import regard
+from pages import CAUSAL, HOSTILE, explored, served, settled, traced
 from regard.web import Exploration, write_page
 
 
@@ -289,6 +290,31 @@ def check_hostile(page):
     assert words.nth(6).inner_text() == "مرحبا"
     words.nth(1).click()
     settled(page)
+
+
+def test_a_text_that_runs_from_right_to_left_does(open_page):
+    with served(Exploration(traced(["قال", "الرجل", "كلمة"]))) as address:
+        page = open_page(address)
+        words = page.locator(".rg-reading .rg-word")
+        assert words.nth(0).bounding_box()["x"] > words.nth(2).bounding_box()["x"]
+
+
+def test_a_causal_model_that_shares_keys_and_turns_them(open_page):
+    exploration = explored(regard.load(CAUSAL), "some text that is not short", layer=0, head=1)
+    layer = exploration.manifest()["runs"][0]["layers"][0]
+    last = layer["rows"] - 1
+    with served(exploration) as address:
+        page = open_page(f"{address}#v=cell&l=0&h=1&i={last}&j=1", selector="[data-step=output]")
+        said = page.locator("[data-step=qk] p").inner_text()
+        assert "after rotation" in said
+        assert f"Key and value head 0 serves query heads 0 to {layer['heads'] // layer['kv_heads'] - 1}" in said
+        page.goto(f"{address}#v=cell&l=0&h=1&i=1&j={last}")
+        page.wait_for_selector("text=The score counts as −∞")
+        assert page.locator("[data-value=weight]").inner_text() == "0"
+        page.goto(f"{address}#v=head&l=0&h=1")
+        page.get_by_role("button", name="Switch this head off").click()
+        page.wait_for_selector(".rg-next")
+        assert page.locator(".rg-next tbody tr").count() > 0
 
 
 def test_a_long_text_from_the_whole_to_single_cells(open_page):

@@ -2,8 +2,10 @@
 // interface alone.
 
 import { Aids, Legend } from "./aids.js";
+import { Asking } from "./asking.js";
 import { CellSteps } from "./cell.js";
 import { Edits, Sides } from "./compare.js";
+import { chooseWord, keepHead, nextFound, pickCell, pinTokens, turnTheme } from "./doings.js";
 import { chooser, el, iconButton, piece, segmented, setAttribute, setText } from "./dom.js";
 import { differenceOf, fieldOf, isWhole } from "./field.js";
 import { HeadGrid } from "./grid.js";
@@ -36,25 +38,26 @@ export class App {
     this.address = address;
     this.end = new AbortController();
     this.dark = matchMedia("(prefers-color-scheme: dark)");
-    /** @type {Record<string, { key: string, control: AbortController }>} */
-    this.asked = {};
+    this.asking = new Asking((busy) => (busy ? setAttribute(root, "aria-busy", "true") : root.removeAttribute("aria-busy")), (error) => this.fail(error));
     /** @type {import("./source.js").Cell | null} */
     this.cell = null;
     /** @type {{ key: string, number: number | null }} */
     this.alone = { key: "", number: null };
-    /** @type {Set<AbortController>} */
-    this.busy = new Set();
     /** @type {Field[]} */
     this.fields = [];
     /** @type {Field | null} */
     this.field = null;
     this.max = 1;
+    this.shown = ""; // which map the fields are
+    this.wanted = "";
     /** @type {{ key: string, shares: Float32Array | null }} */
     this.shares = { key: "", shares: null };
     /** @type {import("./compare.js").Edited | null} */
     this.editedAs = null;
     /** @type {{ key: string, rows: Set<number>, cols: Set<number> } | null} */
     this.onAxes = null;
+    /** @type {Map<number, { heads: import("./source.js").Heads | null, bytes: Uint8Array | null }>} */
+    this.headsOf = new Map();
     /** @type {Map<number, import("./source.js").Movement>} */
     this.movements = new Map();
   }
@@ -70,12 +73,11 @@ export class App {
     this.dark.addEventListener("change", () => this.refresh(this.state), { signal: this.end.signal });
     if (this.address) window.addEventListener("hashchange", () => this.store?.set(fitted({ ...FIRST, ...opening, edited: this.state.edited, ...decode(location.hash) }, this.its)), { signal: this.end.signal });
     this.refresh(this.state);
-    this.learnHeads(0);
   }
 
   close() {
     this.end.abort();
-    for (const { control } of Object.values(this.asked)) control.abort();
+    this.asking.close();
     this.movement?.stop();
   }
 
@@ -113,12 +115,12 @@ export class App {
     this.grid = new HeadGrid(this.its, { set, choose: ({ layer, head }, open) => set({ layer, head, ...(open ? { view: "head" } : {}) }) });
     const liveId = this.address ? "rg-live" : `rg-live-${Math.random().toString(36).slice(2)}`;
     this.map = new MapView({
-      pick: (row, col) => this.pick(row, col),
+      pick: (row, col) => pickCell(this, row, col),
       open: () => set({ view: "cell" }),
       look: (zoom) => set({ zoom }),
       tell: (row, col, value) => this.sentence(row, col, value),
     }, liveId);
-    this.reading = new Reading({ set, choose: (group, add) => this.chooseWord(group, add), pin: (group) => this.pin(group.members) });
+    this.reading = new Reading({ set, choose: (group, add) => chooseWord(this, group, add), pin: (group) => pinTokens(this, group.members) });
     this.steps = new CellSteps();
     this.movement = new MovementView({ stage: (stage) => set({ stage }), choose: (token) => set({ row: token }) });
     this.aids = new Aids(set);
@@ -133,7 +135,7 @@ export class App {
     this.tabs.node.classList.add("rg-tabs");
     this.ways = segmented("What the map shows", this.its.ways, (way) => set({ way }));
     this.waySays = el("p", { class: "rg-says rg-way" });
-    this.keep = el("button", { type: "button", class: "rg-quiet", on: { click: () => this.keepHead() } }, "Compare with another head");
+    this.keep = el("button", { type: "button", class: "rg-quiet", on: { click: () => keepHead(this) } }, "Compare with another head");
     this.title = el("h2", {});
     this.layer = chooser("Layer", [], (layer) => set({ layer: Number(layer) }));
     this.head = chooser("Head", [], (head) => set({ head: head === "mean" ? "mean" : Number(head) }));
@@ -142,7 +144,7 @@ export class App {
     this.live = el("p", { id: liveId, class: "rg-unseen", "aria-live": "polite" });
     this.proof = el("p", { class: "rg-proof" });
     this.problem = el("p", { class: "rg-error", role: "alert", hidden: true });
-    this.query = el("input", { type: "search", placeholder: "Find a word", "aria-label": "Find a word in the text", class: "rg-search", on: { input: () => set({ query: this.query?.value ?? "" }), keydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && this.nextFound(event.shiftKey ? -1 : 1) } });
+    this.query = el("input", { type: "search", placeholder: "Find a word", "aria-label": "Find a word in the text", class: "rg-search", on: { input: () => set({ query: this.query?.value ?? "" }), keydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && nextFound(this, event.shiftKey ? -1 : 1) } });
     this.found = el("span", { class: "rg-muted rg-found-count", role: "status" });
     this.help = helpDialog(bindingsOf(this));
     const save = (/** @type {string} */ title, /** @type {() => void} */ act) => el("button", { type: "button", class: "rg-item", on: { click: () => { act(); saving.open = false; } } }, title);
@@ -156,7 +158,7 @@ export class App {
       el("h1", { class: "rg-mark" }, "regard"),
       this.text,
       this.tabs.node,
-      el("div", { class: "rg-tools" }, this.query, this.found, this.aids.node, saving, iconButton("Light or dark (D)", "◐", () => this.turnTheme()), iconButton("Keys (?)", "?", () => this.help?.showModal())),
+      el("div", { class: "rg-tools" }, this.query, this.found, this.aids.node, saving, iconButton("Light or dark (D)", "◐", () => turnTheme(this)), iconButton("Keys (?)", "?", () => this.help?.showModal())),
     );
     const headPanel = el(
       "section",
@@ -190,27 +192,6 @@ export class App {
     this.store?.set(moves ? fitted({ ...before, ...change }, this.its) : change);
   }
 
-  /** @param {number} row @param {number} col of the field */
-  pick(row, col) {
-    if (!this.field) return;
-    this.set({ row: this.field.rows[row].members[0], col: this.field.cols[col].members[0] });
-  }
-
-  /** @param {number[]} step rows, columns */
-  walk([down, right]) {
-    if (!this.field) return;
-    const { row, col } = this.cursor();
-    const to = (/** @type {number | null} */ from, /** @type {number} */ by, /** @type {number} */ length) => Math.max(0, Math.min(length - 1, from === null ? 0 : from + by));
-    const next = [to(row, row === null || col === null ? 0 : down, this.field.rows.length), to(col, row === null || col === null ? 0 : right, this.field.cols.length)];
-    this.pick(next[0], next[1]);
-    this.map?.reveal(next[0], next[1]);
-  }
-
-  toCell() {
-    const { row, col } = this.cursor();
-    if (row !== null && col !== null) this.map?.goTo(row, col);
-  }
-
   /** Where the cell stands in the field. */
   cursor() {
     const { row, col } = this.state;
@@ -219,68 +200,6 @@ export class App {
       return place < 0 ? null : place;
     };
     return this.field ? { row: at(row, this.field.rows), col: at(col, this.field.cols) } : { row: null, col: null };
-  }
-
-  /** @param {Group} group @param {boolean} add */
-  chooseWord({ members }, add) {
-    const name = this.state.direction === "out" ? "row" : "col";
-    const here = this.state[name];
-    if (!add) return this.set({ [name]: members[0], pins: [] });
-    if (this.state.pins.length === 0 && here !== null && !members.includes(here)) this.set({ pins: [here] });
-    this.pin(members);
-  }
-
-  /** @param {number[]} members */
-  pin(members) {
-    const { pins } = this.state;
-    this.set({ pins: pins.includes(members[0]) ? pins.filter((i) => i !== members[0]) : [...pins, members[0]] });
-  }
-
-  pinHere() {
-    const here = this.state.direction === "out" ? this.state.row : this.state.col;
-    if (here !== null) this.pin([here]);
-  }
-
-  escape() {
-    const menus = [...this.root.querySelectorAll("details[open]")];
-    if (menus.length) menus.forEach((menu) => menu.removeAttribute("open"));
-    else if (this.root.contains(document.activeElement) && document.activeElement === this.query) this.map?.stage.focus();
-    else this.set({ pins: [] });
-  }
-
-  /** @param {number} heads @param {number} layers */
-  otherHead(heads, layers) {
-    const { layer, head } = this.state;
-    const all = this.its.runs[this.state.run].layers;
-    const next = (layer + layers + all.length) % all.length;
-    const count = all[next].heads;
-    this.set({ layer: next, head: heads === 0 ? head : head === "mean" ? 0 : (head + heads + count) % count });
-  }
-
-  otherWay() {
-    const keys = this.its.ways.map(({ key }) => key);
-    this.set({ way: keys[(keys.indexOf(this.state.way) + 1) % keys.length] });
-  }
-
-  keepHead() {
-    const { kept, layer, head } = this.state;
-    if (kept) this.set({ kept: null, side: "A" });
-    else this.set({ kept: { layer, head }, side: "B" });
-  }
-
-  turnTheme() {
-    this.set({ theme: this.theme === "dark" ? "light" : "dark" });
-  }
-
-  /** @param {number} step */
-  nextFound(step) {
-    const found = search(this.run().tokens, this.state.query);
-    const here = this.state.row ?? -1;
-    const next = step > 0 ? (found.find((i) => i > here) ?? found[0]) : ([...found].reverse().find((i) => i < here) ?? found[found.length - 1]);
-    if (next === undefined) return;
-    this.set({ row: next, col: this.state.col ?? next });
-    const { row, col } = this.cursor();
-    if (row !== null) this.map?.reveal(row, col ?? row);
   }
 
   /** @param {import("./source.js").Edited | null} edited */
@@ -314,6 +233,7 @@ export class App {
     this.aids?.update(state, this.run().tokens.length, whole);
     this.compare?.update(state, this.its, this.sides(), whyNoDifference(state, this.its));
     this.edits?.update(state);
+    this.learnHeads(this.here().run);
     this.grid?.update(state, theme);
     this.showHeadings(state);
     this.loadField(state);
@@ -356,37 +276,6 @@ export class App {
     if (this.proof) setText(this.proof, parts.filter(Boolean).join("  ·  "));
   }
 
-  /**
-   * Ask for what is not yet known; what was asked before of the same kind is left behind.
-   * @template T
-   * @param {string} kind @param {string} key @param {(signal: AbortSignal) => Promise<T>} ask @param {(answer: T) => void} use
-   */
-  ask(kind, key, ask, use) {
-    if (this.asked[kind]?.key === key) return;
-    this.asked[kind]?.control.abort();
-    const control = new AbortController();
-    this.asked[kind] = { key, control };
-    this.busy.add(control);
-    const late = setTimeout(() => setAttribute(this.root, "aria-busy", "true"), 100);
-    ask(control.signal).then(
-      (answer) => {
-        if (this.asked[kind]?.control !== control) return;
-        this.fail(null);
-        use(answer);
-      },
-      (error) => {
-        if (control.signal.aborted) return;
-        delete this.asked[kind];
-        if (kind === "cell") this.steps?.say(error.message);
-        else this.fail(error);
-      },
-    ).finally(() => {
-      clearTimeout(late);
-      this.busy.delete(control);
-      if (this.busy.size === 0) this.root.removeAttribute("aria-busy");
-    });
-  }
-
   /** @param {Error | null} error */
   fail(error) {
     if (!this.problem || this.end.signal.aborted) return;
@@ -398,10 +287,13 @@ export class App {
   loadField(state) {
     const sides = this.sides();
     const { way, words, special, byRow, pool, from, to } = state;
-    this.ask("field", JSON.stringify([sides, way, words, special, byRow, pool, from, to]), async (signal) => {
+    const key = JSON.stringify([sides, way, words, special, byRow, pool, from, to]);
+    this.wanted = key;
+    this.asking.ask("field", key, async (signal) => {
       const around = { signal, arrived: () => this.map?.draw(), failed: (/** @type {Error} */ error) => this.fail(error) };
       return Promise.all(sides.map((side) => fieldOf(this.source, this.its, state, side, around)));
     }, (fields) => {
+      this.shown = key;
       this.fields = fields;
       this.max = Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1;
       this.difference = fields.length > 1 && whyNoDifference(this.state, this.its) === null && fields[0].rows.length === fields[1].rows.length && fields[0].cols.length === fields[1].cols.length ? differenceOf(fields[0], fields[1], pool) : null;
@@ -470,6 +362,7 @@ export class App {
       setText(this.readout, "Rows look, columns are looked at. Choose a cell.");
       return;
     }
+    if (this.shown !== this.wanted) return setText(this.readout, this.sentence(row, col, null)); // the numbers are still those of before
     const say = (/** @type {number | null} */ value) => {
       const sentence = this.sentence(row, col, value);
       if (this.readout) setText(this.readout, sentence);
@@ -479,7 +372,7 @@ export class App {
     const key = JSON.stringify([this.here(), this.state.way, this.state.row, this.state.col, this.state.side]);
     say(value ?? (this.alone.key === key ? this.alone.number : null));
     if (value !== null) return;
-    this.ask("number", key, (signal) => this.oneNumber(signal), (number) => {
+    this.asking.ask("number", key, (signal) => this.oneNumber(signal), (number) => {
       this.alone = { key, number };
       say(number);
     });
@@ -517,15 +410,14 @@ export class App {
     const places = new Set(tokens.map((i) => own.findIndex(({ members }) => members.includes(i))).filter((place) => place >= 0));
     const groups = [...places].map((place) => own[place]);
     const key = JSON.stringify([sides, state.way, state.words, state.special, state.from, state.to, out, [...places], axis.length]);
-    const show = () => this.showReading(axis, own);
+    const show = () => this.showReading(axis);
     if (groups.length === 0) {
       this.shares = { key, shares: null };
-      this.asked.shares?.control.abort();
-      delete this.asked.shares;
+      this.asking.forget("shares");
       return show();
     }
     if (this.shares.key === key) return show();
-    this.ask("shares", key, async (signal) => {
+    this.asking.ask("shares", key, async (signal) => {
       const all = await Promise.all(sides.map((side) => sharesOf(this.source, side, groups, axis, state.direction, state.way, signal)));
       return all.length > 1 ? minus(all[0], all[1]) : all[0];
     }, (shares) => {
@@ -536,8 +428,8 @@ export class App {
     show();
   }
 
-  /** @param {Group[]} axis words that are shaded @param {Group[]} own those that are chosen among */
-  showReading(axis, own) {
+  /** @param {Group[]} axis words that are shaded */
+  showReading(axis) {
     const { state } = this;
     const out = state.direction === "out";
     const here = out ? state.row : state.col;
@@ -545,7 +437,6 @@ export class App {
     const places = placesOf(axis, length);
     const on = (/** @type {number[]} */ tokens) => new Set(tokens.map((i) => places[i]).filter((place) => place >= 0));
     const { shares } = this.shares;
-    void own;
     this.reading?.show({
       groups: axis, shares, chosen: on(state.pins.length ? state.pins : here === null ? [] : [here]), pinned: on(state.pins),
       found: on(search(this.run().tokens, state.query)),
@@ -564,10 +455,10 @@ export class App {
     const its = this.its.runs[run];
     const { heads, kv_heads, rows, cols } = its.layers[layer];
     if (row >= rows || col >= cols) return this.steps.say("This text is shorter: it has no such cell.");
-    this.ask("cell", JSON.stringify([run, layer, head, row, col]), (signal) => this.source.cell(run, layer, head, row, col, signal), (cell) => {
+    this.asking.ask("cell", JSON.stringify([run, layer, head, row, col]), (signal) => this.source.cell(run, layer, head, row, col, signal), (cell) => {
       this.cell = cell;
       this.steps?.show(cell, { from: its.tokens[row].text, to: its.tokens[col].text, layer, head, heads, kvHeads: kv_heads, decimals: this.decimals() });
-    });
+    }, (error) => this.steps?.say(error.message));
   }
 
   /** @param {State} state */
@@ -575,7 +466,7 @@ export class App {
     if (state.view !== "movement" || !this.movement) return;
     const runs = this.sides().map(({ run }) => run).filter((run, n, all) => all.indexOf(run) === n && this.its.runs[run].movement);
     if (runs.length === 0) return this.fail(new Error("This trace did not record what tokens become: their movement is not known."));
-    this.ask("movement", JSON.stringify(runs), (signal) => Promise.all(runs.map((run) => this.source.movement(run, signal))), (answers) => {
+    this.asking.ask("movement", JSON.stringify(runs), (signal) => Promise.all(runs.map((run) => this.source.movement(run, signal))), (answers) => {
       this.movements.clear();
       answers.forEach((answer, n) => this.movements.set(runs[n], answer));
       this.showMovement();
@@ -591,17 +482,28 @@ export class App {
     this.movement?.show(paths, state.stage, new Set([...state.pins, ...(state.row === null ? [] : [state.row])]));
   }
 
-  /** @param {number} run */
+  /** Show the heads of a run, as soon as they are known. @param {number} run */
   learnHeads(run) {
-    const learn = (/** @type {any} */ heads, /** @type {any} */ bytes) => {
-      const known = this.grid?.known;
-      this.grid?.learn(run, heads ?? known?.heads ?? null, bytes ?? known?.bytes ?? null);
-      this.grid?.update(this.state, this.theme);
+    if (!this.grid || this.grid.known.run === run) return;
+    const known = this.headsOf.get(run) ?? { heads: null, bytes: null };
+    this.grid.learn(run, known.heads, known.bytes);
+    if (this.headsOf.has(run)) return;
+    this.headsOf.set(run, known);
+    const learnt = () => {
+      if (this.grid?.known.run !== run) return;
+      this.grid.learn(run, known.heads, known.bytes);
+      this.grid.update(this.state, this.theme);
     };
     const { signal } = this.end;
-    learn(null, null);
-    this.source.thumbnails(run, signal).then(({ bytes }) => learn(null, bytes), (error) => this.fail(error));
-    this.source.heads(run, signal).then((heads) => learn(heads, null), (error) => this.fail(error));
+    const failed = (/** @type {Error} */ error) => this.fail(error);
+    this.source.thumbnails(run, signal).then(({ bytes }) => {
+      known.bytes = bytes;
+      learnt();
+    }, failed);
+    this.source.heads(run, signal).then((heads) => {
+      known.heads = heads;
+      learnt();
+    }, failed);
   }
 }
 
