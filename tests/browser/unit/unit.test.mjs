@@ -93,6 +93,16 @@ test("zoom keeps the cell under the pointer", () => {
   assert.equal(before.x + 200 / before.k, after.x + 200 / after.k);
   assert.equal(before.y + 100 / before.k, after.y + 100 / after.k);
 });
+test("a cell that is zoomed about stays all the way", () => {
+  const [extent, size] = [{ rows: 1000, cols: 1000 }, { width: 500, height: 500 }];
+  const from = view.whole(extent, size);
+  const to = view.zoomed(from, 16, 120, 40, extent, size);
+  for (const share of [0, 0.3, 0.9, 1]) {
+    const { x, k } = view.between(from, to, share);
+    assert.ok(Math.abs(x + 120 / k - (from.x + 120 / from.k)) < 1e-9);
+  }
+  assert.deepEqual(view.between({ x: 0, y: 0, k: 2 }, { x: 4, y: 8, k: 2 }, 0.25), { x: 1, y: 2, k: 2 });
+});
 test("a view stays on its map", () => {
   const [extent, size] = [{ rows: 10, cols: 2000 }, { width: 500, height: 500 }];
   assert.deepEqual(view.kept({ x: -5, y: 99, k: 1 }, extent, size), { x: 0, y: 0, k: 1 });

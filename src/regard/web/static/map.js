@@ -3,7 +3,7 @@
 import { tableOf } from "./colour.js";
 import { el, iconButton, nextFrame } from "./dom.js";
 import { drawMap, INK, numberAt, spanOf, widestLabel } from "./paint.js";
-import { kept, leastCell, showing, whole, zoomed } from "./view.js";
+import { between, kept, leastCell, showing, whole, zoomed } from "./view.js";
 
 /**
  * @typedef {import("./paint.js").Scene} Scene
@@ -13,6 +13,7 @@ import { kept, leastCell, showing, whole, zoomed } from "./view.js";
  *   tell: (row: number, col: number, value: number | null) => string }} Doings
  */
 
+const GLIDE = 180; // milliseconds
 const ANGLE = Math.sin(Math.PI / 3);
 
 export class MapView {
@@ -47,8 +48,11 @@ export class MapView {
     this.shown = null;
     /** @type {View} */
     this.view = { x: 0, y: 0, k: 1 };
+    /** @type {View | null} */
+    this.goal = null; // where it glides to
     this.room = { left: 80, top: 60, width: 100, height: 100, strip: 0 };
     this.table = tableOf("light");
+    this.asked = ""; // which view the state has
     this.draw = nextFrame(() => this.drawNow());
     this.listen();
     new ResizeObserver(() => this.resized()).observe(this.stage);
@@ -62,8 +66,12 @@ export class MapView {
     if (before?.theme !== shown.theme) this.table = tableOf(shown.theme);
     this.measure();
     const extent = this.extent();
-    if (shown.view) this.view = kept(shown.view, extent, this.room);
-    else if (!same || !before || before.view || this.isWhole) this.view = whole(extent, this.room);
+    const asked = JSON.stringify(shown.view);
+    if (!same || asked !== this.asked) {
+      this.goal = null;
+      this.view = shown.view ? kept(shown.view, extent, this.room) : whole(extent, this.room);
+    } else if (!this.goal) this.view = this.isWhole ? whole(extent, this.room) : kept(this.view, extent, this.room);
+    this.asked = asked;
     this.isWhole = this.view.k <= leastCell(extent, this.room) * 1.001;
     this.draw();
   }
@@ -131,16 +139,18 @@ export class MapView {
   // Zoom
 
   fit() {
-    this.look(whole(this.extent(), this.room));
+    this.glide(whole(this.extent(), this.room));
   }
 
-  /** @param {number} factor @param {number} [px] @param {number} [py] of the room for cells */
-  zoomBy(factor, px, py) {
+  /** Zoom about the chosen cell where it is seen, else about the middle. @param {number} factor */
+  zoomBy(factor) {
+    const from = this.goal ?? this.view;
     const { row, col } = this.shown ?? { row: null, col: null };
-    const middle = { x: Math.min(this.room.width, this.extent().cols * this.view.k) / 2, y: Math.min(this.room.height, this.extent().rows * this.view.k) / 2 };
-    const at = row !== null && col !== null ? { x: (col + 0.5 - this.view.x) * this.view.k, y: (row + 0.5 - this.view.y) * this.view.k } : middle;
-    const inside = at.x >= 0 && at.y >= 0 && at.x <= this.room.width && at.y <= this.room.height ? at : middle;
-    this.look(zoomed(this.view, factor, px ?? inside.x, py ?? inside.y, this.extent(), this.room));
+    const { rows, cols } = this.extent();
+    const middle = { x: Math.min(this.room.width, cols * from.k) / 2, y: Math.min(this.room.height, rows * from.k) / 2 };
+    const at = row !== null && col !== null ? { x: (col + 0.5 - from.x) * from.k, y: (row + 0.5 - from.y) * from.k } : middle;
+    const about = at.x >= 0 && at.y >= 0 && at.x <= this.room.width && at.y <= this.room.height ? at : middle;
+    this.glide(zoomed(from, factor, about.x, about.y, { rows, cols }, this.room));
   }
 
   /** Move so that a cell is seen. @param {number} row @param {number} col */
@@ -152,16 +162,42 @@ export class MapView {
   /** Zoom to where a cell shows its number. @param {number} row @param {number} col */
   goTo(row, col) {
     const k = Math.max(this.view.k, 34);
-    this.look(kept({ k, x: col + 0.5 - this.room.width / k / 2, y: row + 0.5 - this.room.height / k / 2 }, this.extent(), this.room));
+    this.glide(kept({ k, x: col + 0.5 - this.room.width / k / 2, y: row + 0.5 - this.room.height / k / 2 }, this.extent(), this.room));
+  }
+
+  /** Go to a view at once. @param {View} view */
+  look(view) {
+    this.goal = null;
+    this.stand(view);
+  }
+
+  /** Go to a view so that the eye can follow. @param {View} goal */
+  glide(goal) {
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return this.look(goal);
+    const [from, start] = [this.view, performance.now()];
+    this.goal = goal;
+    const step = (/** @type {number} */ now) => {
+      if (this.goal !== goal) return;
+      const time = Math.max(0, Math.min(1, (now - start) / GLIDE));
+      if (time === 1) return this.look(goal);
+      this.stand(between(from, goal, 1 - (1 - time) ** 3));
+      requestAnimationFrame(step);
+    };
+    requestAnimationFrame(step);
   }
 
   /** @param {View} view */
-  look(view) {
+  stand(view) {
     this.view = view;
     this.isWhole = view.k <= leastCell(this.extent(), this.room) * 1.001;
+    this.stage.style.touchAction = this.isWhole ? "pan-y" : "none"; // a finger moves the page, or what is seen of the map
     this.draw();
     clearTimeout(this.telling);
-    this.telling = setTimeout(() => this.doings.look(this.isWhole ? null : { ...this.view }), 200);
+    this.telling = setTimeout(() => {
+      const view = this.isWhole ? null : { ...this.view };
+      this.asked = JSON.stringify(view);
+      this.doings.look(view);
+    }, 200);
   }
 
   // Hands
@@ -186,7 +222,7 @@ export class MapView {
       if (!zoomable && !event.ctrlKey) return;
       event.preventDefault();
       if (event.shiftKey) this.look(kept({ ...this.view, x: this.view.x + (event.deltaX + event.deltaY) / this.view.k }, this.extent(), this.room));
-      else this.zoomBy(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0022)), px, py);
+      else this.look(zoomed(this.view, Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0022)), px, py, this.extent(), this.room));
     }, { passive: false });
     this.stage.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
@@ -214,7 +250,7 @@ export class MapView {
     this.stage.addEventListener("pointerleave", () => (this.tip.hidden = true));
     this.stage.addEventListener("dblclick", (event) => {
       const { px, py, inside } = this.place(event);
-      if (inside && this.view.k < 34) this.zoomBy(2.5, px, py);
+      if (inside && this.view.k < 34) this.glide(zoomed(this.view, 2.5, px, py, this.extent(), this.room));
       else if (inside) this.doings.open();
     });
   }
@@ -226,7 +262,7 @@ export class MapView {
     const before = Math.hypot(last.x - other.x, last.y - other.y);
     const now = Math.hypot(event.clientX - other.x, event.clientY - other.y);
     const { px, py } = this.place({ clientX: (event.clientX + other.x) / 2, clientY: (event.clientY + other.y) / 2 });
-    this.zoomBy(now / Math.max(1, before), px, py);
+    this.look(zoomed(this.view, now / Math.max(1, before), px, py, this.extent(), this.room));
   }
 
   /** @param {PointerEvent} event */

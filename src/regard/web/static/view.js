@@ -37,6 +37,16 @@ export function zoomed(view, factor, px, py, extent, size) {
   return kept({ k, x: view.x + px / view.k - px / k, y: view.y + py / view.k - py / k }, extent, size);
 }
 
+/**
+ * A view on the way from one to another, so that a cell that stays where it is does so all the way.
+ * @param {View} from @param {View} to @param {number} share of the way, 0 to 1 @returns {View}
+ */
+export function between(from, to, share) {
+  const k = from.k * (to.k / from.k) ** share;
+  const part = Math.abs(to.k - from.k) < 1e-9 * from.k ? share : (1 / k - 1 / from.k) / (1 / to.k - 1 / from.k);
+  return { k, x: from.x + (to.x - from.x) * part, y: from.y + (to.y - from.y) * part };
+}
+
 /** Move as little as shows a cell. @param {View} view @param {number} row @param {number} col
  * @param {Extent} extent @param {Size} size */
 export function showing(view, row, col, extent, size) {
