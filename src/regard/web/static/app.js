@@ -47,6 +47,7 @@ export class App {
     this.fields = [];
     /** @type {Field | null} */
     this.field = null;
+    this.written = -Infinity; // when the address was
     this.max = 1;
     this.shown = ""; // which map the fields are
     this.wanted = "";
@@ -77,6 +78,7 @@ export class App {
 
   close() {
     this.end.abort();
+    clearTimeout(this.writing);
     this.asking.close();
     this.movement?.stop();
   }
@@ -218,8 +220,7 @@ export class App {
     if (this.root.dataset.theme !== theme) this.root.dataset.theme = theme;
     if (this.address) {
       document.documentElement.dataset.theme = theme;
-      const hash = `#${encode(state)}`;
-      if (location.hash !== hash) history.replaceState(null, "", hash);
+      this.writeAddress();
       document.title = `${this.its.title} · regard`;
     }
     if (this.main && this.main.dataset.view !== state.view) {
@@ -241,7 +242,19 @@ export class App {
     this.loadShares(state);
     this.loadCell(state);
     this.loadMovement(state);
-    if (this.editedAs && this.edits) this.edits.tell(this.editedAs, this.its.runs[0], theme);
+    if (this.editedAs) this.edits?.tell(this.editedAs, this.its.runs[0], theme);
+  }
+
+  /** Put the state into the address, ten times a second at most: browsers refuse more. */
+  writeAddress() {
+    clearTimeout(this.writing);
+    const write = () => {
+      this.written = performance.now();
+      const hash = `#${encode(this.state)}`;
+      if (location.hash !== hash) history.replaceState(null, "", hash);
+    };
+    if (performance.now() - this.written > 100) write();
+    else this.writing = setTimeout(write, 100);
   }
 
   /** @param {State} state */

@@ -47,6 +47,7 @@ export class Edits {
     this.doings = doings;
     /** @type {[number, number][]} */
     this.off = [];
+    this.told = "";
     this.turn = el("button", { type: "button", class: "rg-quiet", on: { click: () => this.toggle() } }, "Switch this head off");
     this.reset = el("button", { type: "button", class: "rg-quiet", on: { click: () => this.run([]) } }, "All heads on");
     this.busy = el("span", { class: "rg-muted", role: "status" });
@@ -89,7 +90,10 @@ export class Edits {
   }
 
   /** @param {Edited} edited @param {import("./source.js").Run} run @param {import("./colour.js").Theme} theme */
-  tell({ changes }, run, theme) {
+  tell({ run: number, changes }, run, theme) {
+    const told = `${number} ${theme}`;
+    if (told === this.told) return;
+    this.told = told;
     const least = changes.cosines.reduce((a, b) => Math.min(a, b), 1);
     const most = Math.max(1e-6, 1 - least);
     const off = this.off.map(([layer, head]) => `${layer}.${head}`).join(", ");

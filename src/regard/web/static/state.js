@@ -101,6 +101,7 @@ function written(name, value) {
   if (name === "zoom") return value ? [value.x, value.y, value.k].map((n) => Number(n.toFixed(3))).join("_") : "";
   if (Array.isArray(value)) return value.join(".");
   if (typeof value === "boolean") return value ? "1" : "0";
+  if (typeof value === "number") return String(Number(value.toFixed(3)));
   return value === null ? "" : String(value);
 }
 
