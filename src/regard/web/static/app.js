@@ -307,6 +307,7 @@ export class App {
       return Promise.all(sides.map((side) => fieldOf(this.source, this.its, state, side, around)));
     }, (fields) => {
       this.shown = key;
+      for (const { pyramid } of this.fields) pyramid.forget(new Set());
       this.fields = fields;
       this.max = Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1;
       this.difference = fields.length > 1 && whyNoDifference(this.state, this.its) === null && fields[0].rows.length === fields[1].rows.length && fields[0].cols.length === fields[1].cols.length ? differenceOf(fields[0], fields[1], pool) : null;

@@ -26,7 +26,7 @@ import { levelsOf, TILE } from "./view.js";
  */
 
 export const MOST_WHOLE = 1024; // tokens on a side of what is held whole
-const MOST_TILES = 400; // of 256 KB each
+const MOST_TILES = 160; // of 256 KB each, and as much for its picture
 const AT_ONCE = 6;
 
 /** A map that is held whole. @implements {Pyramid} */
@@ -92,11 +92,10 @@ export class FetchedMap {
     this.wanted = new Map();
   }
 
-  /** The whole in one tile, which every view begins with. */
-  async overview() {
-    const top = { level: this.levels - 1, i: 0, j: 0, control: new AbortController() };
-    await this.load(tileKey(top.level, 0, 0), top);
-    this.max = largest(this.tiles.get(tileKey(top.level, 0, 0))?.values ?? new Float32Array(1));
+  /** The whole in one tile, which every view begins with. @param {AbortSignal} signal */
+  async overview(signal) {
+    const { values } = await this.load(this.levels - 1, 0, 0, signal);
+    this.max = largest(values);
   }
 
   /** @param {number} level @param {number} i @param {number} j */
@@ -128,7 +127,7 @@ export class FetchedMap {
     const running = [...this.wanted.values()].filter((tile) => tile.control).length;
     for (const [key, tile] of [...this.wanted].filter(([, tile]) => !tile.control).slice(0, AT_ONCE - running)) {
       tile.control = new AbortController();
-      this.load(key, /** @type {any} */ (tile)).then(
+      this.load(tile.level, tile.i, tile.j, tile.control.signal).then(
         () => this.arrived(),
         (error) => error?.name === "AbortError" || this.failed(error),
       ).finally(() => {
@@ -138,16 +137,18 @@ export class FetchedMap {
     }
   }
 
-  /** @param {string} key @param {{ level: number, i: number, j: number, control: AbortController }} tile */
-  async load(key, { level, i, j, control }) {
+  /** @param {number} level @param {number} i @param {number} j @param {AbortSignal} signal @returns {Promise<Matrix>} */
+  async load(level, i, j, signal) {
     const side = TILE * 2 ** level;
     const [row0, col0] = [i * side, j * side];
     const [row1, col1] = [Math.min(this.rows, row0 + side), Math.min(this.cols, col0 + side)];
     const [rows, cols] = [Math.ceil((row1 - row0) / 2 ** level), Math.ceil((col1 - col0) / 2 ** level)];
-    const values = await this.fetchTile({ row0, row1, col0, col1, rows, cols }, control.signal);
+    const values = await this.fetchTile({ row0, row1, col0, col1, rows, cols }, signal);
     if (values.length !== rows * cols) throw new Error(`a tile of ${values.length} weights came where ${rows * cols} were asked for`);
-    this.tiles.set(key, { values, rows, cols });
+    const tile = { values, rows, cols };
+    this.tiles.set(tileKey(level, i, j), tile);
     for (const old of [...this.tiles.keys()].slice(0, -MOST_TILES)) this.tiles.delete(old);
+    return tile;
   }
 }
 
@@ -222,7 +223,7 @@ export async function fieldOf(source, manifest, state, { run, layer, head }, { s
     const fetchTile = (/** @type {any} */ at, /** @type {AbortSignal} */ stop) =>
       source.tile(run, layer, head, part({ ...at, row0: at.row0 + r.from, row1: at.row1 + r.from, col0: at.col0 + c.from, col1: at.col1 + c.from }), stop);
     const pyramid = new FetchedMap(fetchTile, { rows: rowAxis.length, cols: colAxis.length }, arrived, failed);
-    await pyramid.overview();
+    await pyramid.overview(signal);
     return { rows: rowAxis, cols: colAxis, pyramid, hidden: null, whole };
   }
   const all = cols <= MOST_WHOLE; // then what is hidden can be summed, else it is what is missing to 1

@@ -174,24 +174,19 @@ export function decimalsFor(k, known) {
 function drawCells(ctx, scene, seen) {
   const { view, field, scale, theme } = scene;
   const { row0, row1, col0, col1 } = spanOf(scene);
-  for (const { i, j } of tilesIn(view, scene.room, field.pyramid, 0)) {
-    seen.add(tileKey(0, i, j));
-    field.pyramid.tile(0, i, j);
-  }
+  const tiles = tilesIn(view, scene.room, field.pyramid, 0);
+  for (const { i, j } of tiles) seen.add(tileKey(0, i, j));
+  if (tiles.filter(({ i, j }) => !field.pyramid.tile(0, i, j)).length) drawTiles(ctx, scene, seen); // coarse until they come
   const gap = view.k >= 22 ? 1 : 0.5;
   const decimals = decimalsFor(view.k, scene.decimals);
   const written = view.k >= NUMBERS;
   ctx.font = `${Math.min(13, Math.max(9.5, view.k / 3.6))}px ${FONT}`;
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
-  let waiting = false;
   for (let row = row0; row < row1; row++)
     for (let col = col0; col < col1; col++) {
       const value = numberAt(field.pyramid, row, col);
-      if (value === null) {
-        waiting = true;
-        continue;
-      }
+      if (value === null) continue;
       const place = placeOn(scale, value);
       const [x, y] = [(col - view.x) * view.k, (row - view.y) * view.k];
       const colour = colourAt(theme, place);
@@ -206,13 +201,6 @@ function drawCells(ctx, scene, seen) {
         ctx.fillText(brief(value, decimals), x + view.k / 2, y + view.k / 2 + 0.5);
       }
     }
-  if (waiting) {
-    const before = ctx.globalAlpha;
-    ctx.globalCompositeOperation = "destination-over"; // what is coarse stands until what is fine is there
-    drawTiles(ctx, scene, new Set());
-    ctx.globalCompositeOperation = "source-over";
-    ctx.globalAlpha = before;
-  }
 }
 
 /** @param {CanvasRenderingContext2D} ctx @param {Scene} scene */
