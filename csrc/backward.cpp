@@ -151,14 +151,12 @@ template <class T> class Pullback {
     const double* total = matrix_of<double>(a_.total, head_).data + start_;
     const T* row_sums = matrix_of<T>(call_.row_sums, head_).data + start_;
     bool all_see = true;
-    held_ = false;
     for (ptrdiff_t i = 0; i < QUERIES; ++i) {
       const bool sees = i < count_ && total[i] != 0;
       shift_[i] = sees ? highest[i] : T(0);
       share_[i] = sees ? T(1 / total[i]) : T(0);
       row_sum_[i] = sees ? row_sums[i] : T(0);
       of_queries_[i] = 0;
-      held_ |= shift_[i] == -FAR<T>;
       all_see &= sees || i >= count_;
     }
     if (!all_see || a_.sinks) {  // what a row that sees nothing holds and is told reaches nobody, be it NaN
@@ -199,11 +197,6 @@ template <class T> class Pullback {
 
   // From scores to weights, and from the gradients of these to those of the scores, times a factor.
   void through_softmax(ptrdiff_t count, T factor) {
-    if (held_)  // as the forward pass held them
-      for (ptrdiff_t n = 0; n < count * QUERIES; n += LANES<T>) {
-        const V<T> s = load<T>(weights_ + n);
-        store<T>(weights_ + n, s == -INFINITE<T> ? s : at_least<T>(s, splat(-FAR<T>)));
-      }
     constexpr ptrdiff_t width = 2 * LANES<T>;  // what fits into the registers
     ptrdiff_t i = 0;
     for (; i + width <= lanes_; i += width) columns<2>(count, i, factor);
@@ -316,7 +309,7 @@ template <class T> class Pullback {
   T *weights_, *d_scores_, *capped_;
   T *shift_, *share_, *row_sum_, *of_queries_, *of_keys_, *line_;
   ptrdiff_t head_ = 0, chunk_ = 0, from_ = 0, to_ = 0, first_query_ = 0, start_ = 0, count_ = 0, lanes_ = 0;
-  bool taken_ = false, held_ = false;
+  bool taken_ = false;
 };
 
 // The sum over a row of P dP for each query of a block, which is dO . O.

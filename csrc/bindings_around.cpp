@@ -104,7 +104,7 @@ void pack(const Writable& panels, const Array& weight, ptrdiff_t first) {
   check_kind("panels", panels, call.kind);
   call.depth = ptrdiff_t(weight.shape(0)), call.columns = ptrdiff_t(weight.shape(1)), call.first = first;
   if (ptrdiff_t(panels.shape(1)) != call.depth || ptrdiff_t(panels.shape(2)) != PANEL || first < 0 ||
-      first + call.columns > ptrdiff_t(panels.shape(0)) * PANEL)
+      first > ptrdiff_t(panels.shape(0)) * PANEL - call.columns)
     refuse("the shapes", "do not fit");
   if (!is_whole(panels)) refuse("panels", "must lie one behind the other");
   if (!call.depth || !call.columns) return;
@@ -160,15 +160,16 @@ void norm(const Writable& output, const Array& x, const Some& residual, const So
 
 // Bytes that nobody has written to yet, for a result.
 nb::object room(size_t bytes) {
-  void* const data = take_room(bytes);
-  if (!data) throw std::bad_alloc();
   struct Lent { void* data; size_t bytes; };
-  nb::capsule owner(new Lent{data, bytes}, [](void* p) noexcept {
-    const Lent* const lent = static_cast<Lent*>(p);
-    give_room(lent->data, lent->bytes);
-    delete lent;
+  Lent* const lent = new Lent{nullptr, bytes};
+  nb::capsule owner(lent, [](void* p) noexcept {
+    const Lent* const its = static_cast<Lent*>(p);
+    if (its->data) give_room(its->data, its->bytes);
+    delete its;
   });
-  return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(data, {bytes}, owner));
+  lent->data = take_room(bytes);
+  if (!lent->data) throw std::bad_alloc();
+  return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(lent->data, {bytes}, owner));
 }
 
 // `of_16_bits` says which floats arrays of 16 bits hold, which come as integers.

@@ -170,8 +170,7 @@ template <class T> class Chunk {
 
     V<T> top = splat(-INFINITE<T>), sums = {};
     for (ptrdiff_t j = 0; j < count; j += LANES<T>) {
-      const V<T> s = load<T>(scores + j), held = at_most<T>(at_least<T>(s, splat(-FAR<T>)), splat(FAR<T>));
-      const V<T> known = s == -INFINITE<T> ? s : held;
+      const V<T> known = at_most<T>(load<T>(scores + j), splat(FAR<T>));
       store<T>(scores + j, known);
       top = at_least<T>(known, top);
     }

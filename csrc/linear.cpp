@@ -3,7 +3,8 @@
 //
 // With few rows of x what takes its time is reading the weights. They are read once, in the order in which they lie,
 // and nothing is packed: where an output's weights are neighbours, by dot products, whose vectors run along the inputs.
-// With many rows a panel of weights is packed once and multiplied with all of them.
+// With many rows a panel of weights is packed once and multiplied with all of them. Weights that were packed ahead,
+// because they do not change, are multiplied so with any number of rows.
 #include "bends.h"
 #include "lines.h"
 

@@ -65,7 +65,7 @@ template <class T> class Shares {
       shift_[i] = highest == -INFINITE<T> ? T(0) : highest;
       share_[i] = rows_.total[i] == 0 ? T(0) : T(1 / rows_.total[i]);
       log_total_[i] = rows_.total[i] == 0 ? T(0) : T(__builtin_log(rows_.total[i]));
-      far_ |= highest != -INFINITE<T> && (highest >= FAR<T> || highest <= -FAR<T>);
+      far_ |= highest >= FAR<T>;
     }
   }
 

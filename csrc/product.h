@@ -1,9 +1,9 @@
 // The one matrix product that everything here is made of: C[i][lanes] = sum over t of A[i][t] * B[t][lanes].
 //
 // A is read number by number, each of which multiplies a whole vector of B: so A may have any strides, and B has to
-// be packed, `lanes` numbers in a row. A tile of C, of ROWS rows and VECTORS vectors if not said otherwise, stays in registers until its sum is
-// complete. Each number of C is the same chain of fused multiplications and additions over t, whatever tile it falls
-// into: what is computed twice comes out the same twice.
+// be packed, `lanes` numbers in a row. A tile of C, ROWS rows by VECTORS vectors if not said otherwise, stays in
+// registers until its sum is complete. Each number of C is the same chain of fused multiplications and additions over
+// t, whatever tile it falls into: what is computed twice comes out the same twice.
 #pragma once
 
 #include "simd.h"

@@ -1,8 +1,8 @@
 #include "room.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
-#include <vector>
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <sys/mman.h>
@@ -12,8 +12,12 @@ namespace regard {
 namespace {
 
 constexpr size_t PAGE = 4096, LARGE = size_t(512) << 10, HUGE_PAGE = size_t(2) << 20;
+constexpr size_t MANY = 64;  // pieces that are kept
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t MOST = 0;  // what is kept could not be watched
+#else
 constexpr size_t MOST = size_t(64) << 20;  // bytes that are kept
-constexpr size_t MANY = 64;                // pieces that are kept
+#endif
 
 struct Piece {
   void* room;
@@ -23,8 +27,15 @@ struct Piece {
 // The latest last. A thread that finds it in use does without: after a fork nobody may be left to release it.
 struct Kept {
   std::mutex mutex;
-  std::vector<Piece> pieces;
-  size_t bytes = 0;
+  Piece pieces[MANY];
+  size_t count = 0, bytes = 0;
+
+  void* take(size_t i) {
+    void* const room = pieces[i].room;
+    bytes -= pieces[i].bytes;
+    std::copy(pieces + i + 1, pieces + count--, pieces + i);
+    return room;
+  }
 };
 
 Kept& kept() {
@@ -34,12 +45,13 @@ Kept& kept() {
 
 // Results of nearly the same size can take each other's place.
 size_t whole(size_t bytes) {
+  if (MOST == 0) return bytes;
   const size_t unit = bytes < HUGE_PAGE ? PAGE : LARGE;
   return (bytes + unit - 1) / unit * unit;
 }
 
 // From the system itself, which has all of it back at once.
-#if defined(__unix__) || defined(__APPLE__)
+#if !defined(__SANITIZE_ADDRESS__) && (defined(__unix__) || defined(__APPLE__))
 void* from_system(size_t bytes) {
   void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) return nullptr;
@@ -60,13 +72,8 @@ void* take_room(size_t bytes) {
   bytes = whole(bytes);
   Kept& all = kept();
   if (std::unique_lock<std::mutex> lock(all.mutex, std::try_to_lock); lock) {
-    for (size_t i = all.pieces.size(); i-- > 0;) {
-      if (all.pieces[i].bytes != bytes) continue;
-      void* const room = all.pieces[i].room;
-      all.pieces.erase(all.pieces.begin() + ptrdiff_t(i));
-      all.bytes -= bytes;
-      return room;
-    }
+    for (size_t i = all.count; i-- > 0;)
+      if (all.pieces[i].bytes == bytes) return all.take(i);
   }
   return from_system(bytes);
 }
@@ -74,19 +81,14 @@ void* take_room(size_t bytes) {
 void give_room(void* room, size_t bytes) {
   bytes = whole(bytes);
   Kept& all = kept();
-  std::vector<Piece> gone;  // freed when the lock is
-  {
-    std::unique_lock<std::mutex> lock(all.mutex, std::try_to_lock);
-    if (!lock || bytes > MOST) return to_system(room, bytes);
-    all.pieces.push_back({room, bytes});
-    all.bytes += bytes;
-    while (all.bytes > MOST || all.pieces.size() > MANY) {
-      gone.push_back(all.pieces.front());
-      all.bytes -= all.pieces.front().bytes;
-      all.pieces.erase(all.pieces.begin());
-    }
+  std::unique_lock<std::mutex> lock(all.mutex, std::try_to_lock);
+  if (!lock || bytes > MOST) return to_system(room, bytes);
+  while (all.count == MANY || all.bytes + bytes > MOST) {  // the oldest goes
+    const size_t its = all.pieces[0].bytes;
+    to_system(all.take(0), its);
   }
-  for (const Piece& piece : gone) to_system(piece.room, piece.bytes);
+  all.pieces[all.count++] = {room, bytes};
+  all.bytes += bytes;
 }
 
 }  // namespace regard

@@ -16,8 +16,7 @@ template <class T> constexpr T FAR = LARGEST<T>;
 constexpr ptrdiff_t PORTION = 32;  // keys whose sum is short enough for the numbers computed with
 
 template <class T> T held_sink(T sink) {
-  if (sink == -INFINITE<T>) return sink;  // no sink
-  return sink < -FAR<T> ? -FAR<T> : sink > FAR<T> ? FAR<T> : sink;
+  return smaller(sink, FAR<T>);
 }
 
 template <class T> class Rows {
@@ -53,8 +52,7 @@ template <class T> class Rows {
     for (ptrdiff_t j = 0; j < keys; ++j)
       for (int n = 0; n < vectors; ++n) {
         T* at = scores + j * QUERIES + n * LANES<T>;
-        const V<T> s = load<T>(at);
-        store<T>(at, s == -INFINITE<T> ? s : at_most<T>(at_least<T>(s, splat(-FAR<T>)), splat(FAR<T>)));
+        store<T>(at, at_most<T>(load<T>(at), splat(FAR<T>)));
       }
   }
 
@@ -63,7 +61,7 @@ template <class T> class Rows {
     V<T> top[vectors], shift[vectors], sums[vectors] = {};
     largest<vectors>(keys, scores, top);
     for (int n = 0; n < vectors; ++n)
-      if (any((top[n] > FAR<T>) | ((top[n] < -FAR<T>) & (top[n] != -INFINITE<T>)))) {
+      if (any(top[n] > FAR<T>)) {
         hold<vectors>(keys, scores);
         largest<vectors>(keys, scores, top);
         break;

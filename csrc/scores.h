@@ -101,7 +101,7 @@ template <class T> class Scores {
       first_[i] = 0, last_[i] = Int<T>(call_.keys);
       if (i >= count_) continue;
       first_[i] = larger<Int<T>>(0, Int<T>(cells.first(start_ + i)));
-      last_[i] = smaller<Int<T>>(last_[i], Int<T>(cells.last(start_ + i)));
+      last_[i] = larger<Int<T>>(0, smaller<Int<T>>(last_[i], Int<T>(cells.last(start_ + i))));
       const bool is_first = i == 0, is_first_of_vector = i % LANES<T> == 0;
       const ptrdiff_t from = smaller<ptrdiff_t>(first_[i], call_.keys), to = larger<ptrdiff_t>(last_[i], 0);
       begin_ = is_first ? from : smaller(begin_, from), all_from_ = is_first ? from : larger(all_from_, from);

@@ -111,7 +111,16 @@ def test_examples_in_docstrings_run(name):
         ("from regard.cli._parser import parse; parse(['hi'])", ("numpy", "tokenizers", "matplotlib", "rich")),
         (
             "import sys; from regard.cli import main; main(['a b', '--random'])",
-            ("matplotlib", "tokenizers", "huggingface_hub", "array_api_compat", "shtab"),
+            (
+                "matplotlib",
+                "tokenizers",
+                "huggingface_hub",
+                "array_api_compat",
+                "shtab",
+                "starlette",
+                "uvicorn",
+                "anyio",
+            ),
         ),
     ],
 )

@@ -188,6 +188,11 @@ class AttentionMap:
         return self._problem.softcap
 
     @property
+    def sinks(self) -> Array | None:
+        """The logit of each head that takes a share of the weight and gives no value, if there is one."""
+        return self._problem.sinks
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """``... H T S``."""
         return self._problem.grid.shape

@@ -33,6 +33,14 @@ def test_a_saved_run_is_explored(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_two_models_read_one_text(tmp_path, capsys, write_bert):
+    target = tmp_path / "page.html"
+    one, other = (str(write_bert(folder=name)) for name in ("one", "other"))
+    assert main(["explore", "the cat", "--model", one, "--other-model", other, "--html", str(target)]) == 0
+    assert [run["model"] for run in manifest(target)["runs"]] == [one, other]
+    capsys.readouterr()
+
+
 def test_a_text_from_a_file_is_explored(tmp_path, capsys):
     (tmp_path / "letter.txt").write_text("dear cat", encoding="utf-8")
     target = tmp_path / "page.html"

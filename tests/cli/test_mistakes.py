@@ -40,6 +40,7 @@ MISTAKES = {
     "three texts to explore": (["explore", "a", "b", "c", "--random"], "one text is explored, or two side by side"),
     "an empty one of two": (["explore", "a", " ", "--random"], "one of the two texts is empty"),
     "a text and a trace": (["explore", "a", "--trace", "x"], "either a text or --trace, not both"),
+    "a trace and a model": (["explore", "--trace", "x", "--random"], "a saved run is shown as it was"),
     "a trace that is missing": (["explore", "--trace", "nowhere.safetensors"], "nowhere.safetensors"),
     "three traces": (["explore", "--trace", "a", "b", "c"], "a: "),
     "a layer that is not there to explore": (["explore", "a b", "--random", "--layer", "3"], "there is no layer 3"),

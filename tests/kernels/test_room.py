@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -60,6 +61,12 @@ def test_shapes_and_kinds_are_those_asked_for(shape, dtype):
     assert array.flags.writeable
 
 
+@pytest.mark.parametrize("view", [lambda x: x[None], lambda x: np.broadcast_to(x, (4, *x.shape))])
+def test_an_axis_along_which_nothing_lies_comes_first(rng, view):
+    x = view(rng.standard_normal((40, 30, 20)))
+    assert kernels.empty_like(x, x.shape, FLOAT32).flags.c_contiguous
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (2, 0, 1, 3)])
 def test_axes_lie_as_those_of_another_array(rng, order):
     back = np.argsort(order)
@@ -71,6 +78,33 @@ def test_axes_lie_as_those_of_another_array(rng, order):
     like = kernels.empty_like(x, (*x.shape[:-1], 7), FLOAT32)
     assert like.shape == (*x.shape[:-1], 7)
     assert like.transpose(back).flags.c_contiguous
+
+
+def test_a_child_has_memory_of_its_own():
+    array = kernels.empty(LARGE, FLOAT32)
+    array[...] = 1
+    child = os.fork()
+    if child == 0:
+        ok = (array == 1).all() and not kernels.empty(LARGE, FLOAT32).fill(2) and (array == 1).all()
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_memory_is_known_to_who_traces_it():
+    tracemalloc.start()
+    try:
+        array = kernels.empty((1 << 22,), FLOAT32)
+        assert tracemalloc.get_traced_memory()[0] > array.nbytes
+        del array
+        assert tracemalloc.get_traced_memory()[0] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", [(1 << 50,), (1 << 40, 1 << 40), (1 << 62, 1 << 10)])
+def test_more_than_there_is_is_told_as_numpy_tells_it(shape):
+    with pytest.raises((MemoryError, ValueError), match=r"Unable to allocate|array is too big|Maximum allowed"):
+        kernels.empty(shape, FLOAT32)
 
 
 def test_several_threads_take_and_give_at_once():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import mmap
+import pickle
 
 import numpy as np
 import pytest
 
 from regard import kernels
 from regard.nn import Linear, SelfAttention
+from regard.nn._packed import Packed
 
 WITH_KERNEL = pytest.mark.skipif(kernels.native() is None, reason="there is no kernel to pack for")
 
@@ -42,15 +45,16 @@ def test_mapped_weights_map_as_others_do(rng, mapped, dtype):
 @WITH_KERNEL
 def test_only_what_cannot_change_is_packed(rng, mapped):
     weight = rng.standard_normal((4, 3))
-    assert Linear(mapped(weight))._packed is not None
-    assert Linear(weight)._packed is None
+    assert Packed.of([Linear(mapped(weight))]) is not None
+    assert Packed.of([Linear(weight)]) is None
     locked = weight.view()
     locked.flags.writeable = False
-    assert Linear(locked)._packed is None
-    assert Linear(mapped(weight), np.zeros(3))._packed is None
+    assert Packed.of([Linear(locked)]) is None
+    assert Packed.of([Linear(mapped(weight), np.zeros(3))]) is None
+    assert Packed.of([Linear(np.frombuffer(memoryview(bytearray(96)).toreadonly()).reshape(4, 3))]) is None
     own = np.array(weight)
     own.flags.writeable = False
-    assert Linear(own)._packed is None
+    assert Packed.of([Linear(own)]) is None
 
 
 def test_a_change_of_ones_own_weights_is_seen(rng):
@@ -59,6 +63,20 @@ def test_a_change_of_ones_own_weights_is_seen(rng):
     linear(x)
     linear.weight[...] = 0
     assert not linear(x).any()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_a_copy_has_weights_of_its_own(rng, mapped, copied):
+    x = rng.standard_normal((2, 4))
+    linear = Linear(mapped(rng.standard_normal((4, 4))))
+    attention = SelfAttention(linear, linear, linear, linear, num_heads=2)
+    attention(x)
+    other = copied(attention)
+    np.testing.assert_array_equal(other.q_proj.weight, linear.weight)
+    other.o_proj.weight[...] = 0
+    other.v_proj.weight[...] = 0
+    assert attention(x).any()
+    assert not other(x).any()
 
 
 @pytest.mark.parametrize("biases", [(True, True, True), (True, False, True), (False, False, False)])
@@ -73,5 +91,4 @@ def test_queries_keys_and_values_in_one_product(rng, mapped, biases):
 
     x = rng.standard_normal((2, 9, 50)).astype(np.float32)
     together, apart = attention(mapped), attention(lambda array: array)
-    assert (together._packed is None) == (kernels.native() is None)
     np.testing.assert_allclose(together(x), apart(x), atol=1e-5)

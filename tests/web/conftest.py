@@ -8,6 +8,7 @@ import pytest
 
 import regard
 
+BART = Path(__file__).parent.parent / "models" / "golden" / "bart" / "tied"
 CAUSAL = Path(__file__).parent.parent / "models" / "golden" / "qwen2" / "plain"
 
 
@@ -21,3 +22,9 @@ def bert(write_bert):
 def causal():
     """Return a causal model with fewer key/value heads that turns queries and keys by their positions."""
     return regard.load(CAUSAL)
+
+
+@pytest.fixture
+def bart():
+    """Return a model whose encoder reads the text."""
+    return regard.load(BART)

@@ -10,7 +10,7 @@ from explorations import explored, long_exploration, recorded, whole
 
 import regard
 from regard import RegardError, Trace
-from regard.web import Exploration, _exploration, _explore
+from regard.web import Exploration, _explore, _run
 
 
 def test_the_manifest_is_json_that_says_what_there_is(bert):
@@ -119,6 +119,7 @@ def test_biases_caps_and_sinks_show_in_a_cell(rng):
     regard.attention(q, k, v, bias=bias, softcap=3.0, sinks=np.array([0.3, 2.0]), trace=trace)
     cell = Exploration(trace).cell(0, 0, 1, 2, 4)
     assert cell["softcap"] == 3.0
+    assert Exploration(trace).manifest()["runs"][0]["layers"][0]["row_sum_error"] is None  # the sink has its share
     assert cell["capped"] == pytest.approx(3 * np.tanh(cell["scaled"] / 3))
     assert cell["bias"] == pytest.approx(bias[0, 1, 2, 4])
     assert np.exp(cell["biased"] - cell["lse"]) == pytest.approx(cell["weight"])
@@ -223,6 +224,19 @@ def test_an_edit_tells_what_a_language_model_expects_next(causal):
     assert differences[0] > 0
 
 
+def test_of_an_encoder_decoder_the_encoder_is_explored(bart):
+    exploration = explored(bart, "some text")
+    run = exploration.manifest()["runs"][0]
+    assert {layer["name"].rpartition(".blocks.")[0] for layer in run["layers"]} == {"encoder"}
+    assert {len(run["tokens"])} == {layer["rows"] for layer in run["layers"]}
+    assert [name.split(".")[0] for name in exploration.movement(0)["stages"]] == ["encoder"] * (1 + len(run["layers"]))
+    assert exploration.cell(0, 0, 0, 1, 1)["embedding"] is not None
+    changes = exploration.edit([[0, 0]])["changes"]
+    assert len(changes["cosines"]) == len(run["tokens"])
+    assert min(changes["cosines"]) < 1 - 1e-6
+    assert len(changes["next"]) == 10
+
+
 def test_of_many_edits_the_last_stay(short):
     numbers = [short.edit([[0, n % 3]])["run"] for n in range(10)]
     assert numbers == list(range(1, 11))
@@ -242,6 +256,23 @@ def test_a_saved_trace_answers_as_the_run_did(bert, short, tmp_path):
         for name in ("score_raw", "scale", "scaled", "biased", "lse", "weight"):
             assert cell[name] == pytest.approx(known[name], rel=1e-4), name
         assert not loaded.manifest()["can"]["edit"]
+
+
+def test_a_model_that_is_not_the_trace_s_own_is_not_used(bert, causal):
+    trace = recorded(bert, "the cat sat")
+    assert _explore.exploration_of([trace], bert).runs[0].model is bert
+    assert _explore.exploration_of([trace], "minilm").runs[0].model is None
+    with pytest.raises(RegardError, match=r"the trace is of .*tiny, not of .*plain: give its own model"):
+        _explore.exploration_of([trace], causal)
+
+
+def test_one_text_is_read_by_two_models(bert, causal):
+    exploration = _explore.exploration_of(["the cat"], [bert, causal])
+    assert [run.trace.model for run in exploration.runs] == [bert.name, causal.name]
+    assert not exploration.manifest()["comparable"]
+    assert all(exploration.movement(run)["points"] for run in range(2))
+    with pytest.raises(RegardError, match="2 models do not fit 1 sources"):
+        _explore.exploration_of([recorded(bert, "the cat")], [bert, causal])
 
 
 def test_padding_of_a_batch_does_not_show(bert, short):
@@ -325,8 +356,8 @@ def test_a_long_text_is_measured_from_some_of_its_rows():
 
 
 def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causal):
-    monkeypatch.setattr(_exploration, "MOST_TOKENS", 3)
-    trace = _explore.recorded(causal, "some text that is long", layer=-1)
+    monkeypatch.setattr(_run, "MOST_TOKENS", 3)
+    trace = _explore.recorded(causal, "some text that is long", layer=1)
     assert {name.rpartition(".")[0] for name in trace.names()} == {"blocks.1.attn"}
     assert Exploration(trace, layer=1).opening[0] == Exploration(trace, layer=-1).opening[0] == 0
     with pytest.raises(RegardError, match="there is no layer 5"):

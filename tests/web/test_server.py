@@ -47,9 +47,9 @@ class Client:
 
 
 @contextmanager
-def served(exploration):
+def served(exploration, closing=None):
     listening = listen(0)
-    config = uvicorn.Config(application(exploration, TOKEN), log_level="error", lifespan="off")
+    config = uvicorn.Config(application(exploration, TOKEN, closing), log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -165,6 +165,7 @@ def test_another_page_may_not_ask(client):
         ("POST", "api/manifest", "GET"),
         ("GET", "api/edit", "POST"),
         ("DELETE", "api/manifest", None),
+        ("HEAD", "api/manifest", "GET"),
         ("PUT", "", None),
         ("TRACE", "", None),
         ("OPTIONS", "api/edit", None),
@@ -254,6 +255,26 @@ def test_work_for_a_page_that_is_left_stops(monkeypatch):
         assert left.wait(3)
         assert len(calls) < 150
         assert client.api("manifest")[0] == 200
+
+
+def test_work_stops_when_the_server_ends(monkeypatch, exploration):
+    begun, closing = threading.Event(), threading.Event()
+
+    def slow(*, run, check):
+        begun.set()
+        while True:
+            time.sleep(0.01)
+            check()
+
+    monkeypatch.setattr(exploration, "thumbnails", slow)
+    with served(exploration, closing) as client:
+        asked = []
+        thread = threading.Thread(target=lambda: asked.append(client.api("thumbnails?run=0")[0]))
+        thread.start()
+        assert begun.wait(5)
+        closing.set()
+        thread.join(5)
+        assert asked == [499]
 
 
 def test_the_next_free_port_is_taken():

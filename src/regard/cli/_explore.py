@@ -9,7 +9,9 @@ from regard._errors import RegardError
 from regard.cli._input import read_model, read_text
 from regard.cli._output import write
 from regard.cli._targets import check_targets
+from regard.models import load
 from regard.trace import Trace
+from regard.views._entry import number_of
 from regard.web import Exploration, write_page
 from regard.web._explore import recorded
 
@@ -32,11 +34,20 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
     if arguments.trace is not None:
         if arguments.text or arguments.file is not None:
             raise RegardError("give either a text or --trace, not both")
+        if arguments.random or arguments.other_model is not None or arguments.model != "minilm":
+            raise RegardError("a saved run is shown as it was: leave out --model, --other-model and --random")
         return Exploration(*(Trace.load(Path(path)) for path in arguments.trace), **shown)
     texts = _texts(arguments)
-    model = read_model(arguments, texts)
-    traces = [recorded(model, text, arguments.layer) for text in texts]
-    return Exploration(*traces, models=[model] * len(traces), **shown)
+    models = [read_model(arguments, texts)]
+    if arguments.other_model is not None:
+        models.append(load(arguments.other_model))
+    if arguments.layer is not None:
+        layers = models[0].config.num_layers
+        shown["layer"] = number_of("layer", arguments.layer, range(layers))
+    count = max(len(texts), len(models))
+    texts, models = (each * count if len(each) == 1 else each for each in (texts, models))
+    traces = [recorded(model, text, shown["layer"]) for model, text in zip(models, texts, strict=True)]
+    return Exploration(*traces, models=models, **shown)
 
 
 def _texts(arguments: argparse.Namespace) -> list[str]:

@@ -174,6 +174,9 @@ def build() -> argparse.ArgumentParser:
     _text(explore)
     _model(explore, heads=("--num-heads",))
     explore.add_argument(
+        "--other-model", metavar="NAME", help="a second model, which reads the same text, or the second of two"
+    )
+    explore.add_argument(
         "--trace", metavar="FILE", nargs="+", help="one run, or two, that --save wrote, in place of a text"
     )
     explore.add_argument("--layer", type=int, metavar="N", help="the layer to open with, from 0; -1 is the last")

@@ -83,7 +83,9 @@ class Problem:
     @functools.cached_property
     def context_shape(self) -> tuple[int, ...]:
         """``... H T Dv``; v may have leading axes that the scores do not have."""
-        lead = _common(self.grid.shape[:-2], (*self.v.shape[:-3], *((self.grid.heads,) if self.v.ndim > 2 else ())))
+        lead = _broadcast_shapes(
+            self.grid.shape[:-2], (*self.v.shape[:-3], *((self.grid.heads,) if self.v.ndim > 2 else ()))
+        )
         return (*lead, self.grid.queries, int(self.v.shape[-1]))
 
     @property
@@ -114,8 +116,9 @@ class Problem:
     def but(self, **changed: Any) -> Problem:
         """Return the same problem with some fields changed; nothing is checked again."""
         other = object.__new__(Problem)
-        other.__dict__.update(self.__dict__, **changed)
-        other.__dict__.pop("context_shape", None)
+        known = {name: self.__dict__[name] for name in Problem.__dataclass_fields__}
+        assert changed.keys() <= known.keys(), f"no fields of a problem: {changed.keys() - known.keys()}"
+        other.__dict__.update(known, **changed)
         return other
 
 
@@ -241,8 +244,8 @@ def _scores_shape(arrays: dict[str, Array]) -> tuple[int, ...]:
     """Return ``... H T S``: the leading axes are those of q and k, whatever more v has."""
     q, k = arrays["q"], arrays["k"]
     try:
-        lead = _common(*(tuple(x.shape[:-3]) for x in (q, k)))
-        _common(lead, *(tuple(x.shape[:-3]) for x in arrays.values()))
+        lead = _broadcast_shapes(*(tuple(x.shape[:-3]) for x in (q, k)))
+        _broadcast_shapes(lead, *(tuple(x.shape[:-3]) for x in arrays.values()))
     except ValueError:
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
         raise RegardError(f"the axes before heads, positions and features do not broadcast: {shapes}") from None
@@ -250,7 +253,7 @@ def _scores_shape(arrays: dict[str, Array]) -> tuple[int, ...]:
     return cells if q.ndim == k.ndim == 2 else (*lead, heads(q), *cells)
 
 
-def _common(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+def _broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape that all broadcast to; at once where it is that of each, as nearly always."""
     return shapes[0] if all([shape == shapes[0] for shape in shapes]) else np.broadcast_shapes(*shapes)  # noqa: C419
 

@@ -8,6 +8,10 @@ QUERIES: int
 KEYS: int
 FEW_ROWS: int
 FEW_KEYS: int
+PANEL: int
+
+def room(bytes: int) -> np.ndarray: ...
+def pack(panels: np.ndarray, weight: np.ndarray, first: int) -> None: ...
 
 class Kind(enum.Enum):
     float32 = ...

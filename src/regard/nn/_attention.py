@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -15,7 +14,7 @@ from regard._recorder import SILENT, Recorder
 from regard.functional._arrays import as_array
 from regard.nn._layer import NOT_GIVEN, Layer
 from regard.nn._layers import Linear
-from regard.nn._packed import Packed
+from regard.nn._packed import packed_once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,7 +176,8 @@ class _Attention(Layer):
 
     def _projected(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the queries, keys and values of one x, by one product where that is quicker."""
-        together = None if self._packed is None else self._packed(x)
+        packed = packed_once(self, (self.q_proj, self.k_proj, self.v_proj))
+        together = None if packed is None else packed(x)
         q, k, v = together or (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         groups = self.num_kv_heads
         return F.split_heads(q, self.num_heads), F.split_heads(k, groups), F.split_heads(v, groups)
@@ -204,11 +204,6 @@ class _Attention(Layer):
         output = context if self.o_proj is None else self.o_proj(context)
         recorded: np.ndarray = trace("output", output, "... T E")
         return recorded
-
-    @cached_property
-    def _packed(self) -> Packed | None:
-        """The three projections of one x in one product."""
-        return Packed.of((self.q_proj, self.k_proj, self.v_proj))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,6 +14,10 @@ NOT_GIVEN: Any = None
 class Layer:
     """A frozen dataclass of arrays and other layers that is shown by its shapes instead of its numbers."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: what else a layer keeps is found out anew by its copies, whose arrays are others."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
     def __repr__(self) -> str:
         shown = (f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self) if f.repr)  # type: ignore[arg-type]
         return f"{type(self).__name__}({', '.join(shown)})"

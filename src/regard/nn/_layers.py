@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.functional._arrays import as_array
 from regard.nn._layer import NOT_GIVEN, Layer
-from regard.nn._packed import Packed
+from regard.nn._packed import packed_once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,16 +72,13 @@ class Linear(Layer):
 
     def __call__(self, x: np.ndarray, *, activation: str | None = None) -> np.ndarray:
         """Return ``... F`` for x ``... E``; behind an activation, where one is named."""
-        if self._packed is not None and (mapped := self._packed(x, activation)) is not None:
+        packed = packed_once(self, (self,))
+        if packed is not None and (mapped := packed(x, activation)) is not None:
             return mapped[0]
         y: np.ndarray = F.linear(x, self.weight, self.bias, activation=activation)
         return y
 
     forward = __call__
-
-    @cached_property
-    def _packed(self) -> Packed | None:
-        return Packed.of((self,))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

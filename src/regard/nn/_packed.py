@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from mmap import mmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,12 +38,13 @@ class Packed:
     def of(cls, maps: Sequence[Linear]) -> Packed | None:
         """Return the maps packed; None where that is not worth its memory, or would not be true for long.
 
-        Weights in a file that is mapped read-only cannot change, and their pages are the system's to drop: packed they
-        take the memory that reading them would. Arrays of a person's own could change behind our back.
+        Weights in a file that is mapped read-only cannot change (nobody may write to the file in place), and their
+        pages are the system's to drop: packed they take the memory that reading them would. Arrays of a person's own
+        could change behind our back.
         """
         weights = [linear.weight for linear in maps]
         biases = [linear.bias for linear in maps]
-        if not all(_is_mapped(weight) for weight in weights):
+        if not all(_is_mapped(x) for x in (*weights, *biases) if x is not None):
             return None
         panels = _around.pack(weights)
         if panels is None:
@@ -51,7 +53,7 @@ class Packed:
         if any(b is not None for b in biases):
             parts = [np.zeros(w.shape[1], w.dtype) if b is None else b for w, b in zip(weights, biases, strict=True)]
             bias = np.concatenate(parts)
-            if bias.dtype != panels.dtype or not all(b is None or _is_mapped(b) for b in biases):
+            if bias.dtype != panels.dtype:
                 return None
         return cls(panels, bias, tuple(np.cumsum([weight.shape[1] for weight in weights]).tolist()))
 
@@ -63,14 +65,25 @@ class Packed:
         return [y[..., start:end] for start, end in pairwise((0, *self.ends))] if len(self.ends) > 1 else [y]
 
 
+def packed_once(layer: object, maps: Sequence[Linear]) -> Packed | None:
+    """Return `maps` packed, and keep them with `layer`.
+
+    There is no lock: two threads may both pack, which does no harm, and a process that forks meanwhile is not held up.
+    """
+    kept = vars(layer)
+    if "_packed" not in kept:
+        kept["_packed"] = Packed.of(maps)
+    packed: Packed | None = kept["_packed"]
+    return packed
+
+
 def _is_mapped(x: np.ndarray) -> bool:
-    """Tell whether an array is a view on memory that nobody can write to."""
+    """Tell whether an array is a view on a file that is mapped read-only, or on bytes."""
     base: object = x
     while isinstance(base, np.ndarray):
         if base.flags.writeable:
             return False
         base = base.base
-    try:
-        return base is not None and memoryview(base).readonly  # type: ignore[arg-type]
-    except TypeError:
-        return False
+    while isinstance(base, memoryview):
+        base = base.obj
+    return isinstance(base, bytes) or (isinstance(base, mmap) and memoryview(base).readonly)

@@ -38,5 +38,5 @@ class Cache:
             with self._lock:
                 self._kept[key] = made
                 while len(self._kept) > 1 and sum(array.nbytes for array in self._kept.values()) > self.limit:
-                    del self._making[self._kept.popitem(last=False)[0]]
+                    self._making.pop(self._kept.popitem(last=False)[0], None)
             return made

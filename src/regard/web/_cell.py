@@ -9,6 +9,7 @@ import numpy as np
 from regard.attention_map import AttentionMap
 from regard.trace import Trace
 from regard.web._maps import LayerMap
+from regard.web._movement import embeddings_of
 
 _SHOWN = 8  # numbers of an embedding, of which there are hundreds
 
@@ -59,7 +60,8 @@ def cell(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int
     masked = biased == -np.inf or (biased is None and weight == 0)
     v = _of_head(trace, steps["v"], batch, kv_head)
     context = _of_head(trace, steps["context"], batch, head)
-    embeddings = _of_text(trace, "embeddings", batch)
+    named = embeddings_of(trace)
+    embeddings = None if named is None else _of_text(trace, named, batch)
     return {
         "q": None if q is None else _plain(q[i]),
         "k": None if k is None else _plain(k[j]),
@@ -107,10 +109,8 @@ def vectors(
     return content, {**fields, "kv_head": layer.kv_head(head), "causal": bool(hidden.any()), "rotated": rotated}
 
 
-def _of_text(trace: Trace, name: str, batch: int) -> np.ndarray | None:
-    """Return recorded vectors of one text, ``T E``; None where they were not recorded."""
-    if name not in trace:
-        return None
+def _of_text(trace: Trace, name: str, batch: int) -> np.ndarray:
+    """Return recorded vectors of one text, ``T E``."""
     return np.asarray(trace[name][batch] if trace.axes(name).startswith("B ") else trace[name])
 
 

@@ -7,82 +7,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from regard import kernels
-from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard._version import __version__
 from regard.attention_map import AttentionMap
-from regard.edits import ablate as ablate_heads
 from regard.trace import Trace
-from regard.views._ablation import changed_predictions, changed_vectors
-from regard.views._labels import pieces
 from regard.web._cache import Cache
 from regard.web._cell import cell, vectors
-from regard.web._maps import Check, LayerMap, Pool, edges, layers_of, pooled
+from regard.web._edited import without_heads
+from regard.web._given import check_number, check_span
+from regard.web._maps import Check, LayerMap, Pool, edges, from_overview, pooled
 from regard.web._measured import MEASURES, measures_of
 from regard.web._movement import MOST_TOKENS, movements, stages_of
-from regard.web._ways import LONGEST, WAYS, hands_over, heads_together, norms, rollouts
+from regard.web._run import SAMPLED, Run, run_of, worth_seeing
+from regard.web._ways import LONGEST, WAYS, heads_together, norms, rollouts
 
 FORMAT = "regard.explore/1"
 Head: TypeAlias = int | Literal["mean"]
 
-STEPS = ("token_embeddings", "embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
-"""What the page shows; the rest of a run need not be recorded."""
-
 _THUMBNAIL = 32  # cells along a side
 _BASE = 2048  # cells along a side of the overview that others are made from
 _DIRECT = 1 << 25  # weights of a part that are pooled anew; larger parts are made from the overview
-_LARGEST_ANSWER = 2048  # cells along a side
-_SAMPLED = 512  # rows of a text that is too long to go through all of them
 _MOST_EDITS = 8
-_CHANGES = 10  # tokens whose probability of coming next changes most
 _CACHE = 256 << 20  # bytes
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One run of a model, as it was recorded.
-
-    Parameters
-    ----------
-    trace : Trace
-    layers : list of LayerMap
-    batch : int
-        Which text of the trace.
-    encoding : Encoding or None
-    model : optional
-        What ran; with it the run can be edited.
-    title : str
-        What the page calls it beside its letter: "" or what was edited.
-    """
-
-    trace: Trace
-    layers: list[LayerMap]
-    batch: int
-    encoding: Encoding | None
-    model: Any
-    title: str = ""
-
-    @property
-    def length(self) -> int:
-        """The number of tokens."""
-        return self.layers[0].rows
-
-    @cached_property
-    def ways(self) -> tuple[str, ...]:
-        """The ways in which the maps can be looked at."""
-        ways = ["raw"]
-        if self.length <= LONGEST and len(self.layers) > 1 and len(self.layers) * self.length**2 * 4 <= _CACHE:
-            ways.append("rollout")
-        if self.length <= LONGEST and self.model is not None and hands_over(self.model, self.trace, self.layers):
-            ways.append("norms")
-        return tuple(ways)
 
 
 class Exploration:
@@ -120,7 +71,7 @@ class Exploration:
             raise RegardError(f"{len(models)} models do not fit {len(traces)} traces: give one for each")
         self._runs: dict[int, Run] = {}
         for trace, model in zip(traces, models, strict=True):
-            self._runs[len(self._runs)] = _run(trace, model, batch)
+            self._runs[len(self._runs)] = run_of(trace, model, batch)
         self._given = len(self._runs)
         self._next = self._given
         self._cache = Cache(_CACHE)
@@ -131,7 +82,6 @@ class Exploration:
 
     def manifest(self) -> dict[str, Any]:
         """Return what the page has to know before it asks: texts, layers, what can be shown, and what it means."""
-        runs = [self._runs[number] for number in range(self._given)]
         why_not = self._why_not_comparable()
         return {
             "format": FORMAT,
@@ -143,7 +93,7 @@ class Exploration:
             "comparable": why_not is None,
             "why_not": why_not,
             "measures": list(MEASURES),
-            "ways": [way for way in WAYS if all(way["key"] in run.ways for run in runs)],
+            "ways": [way for way in WAYS if way["key"] in self.ways],
             "memory": self.memory(),
         }
 
@@ -158,6 +108,11 @@ class Exploration:
     def runs(self) -> tuple[Run, ...]:
         """The runs that were given, A and B."""
         return tuple(self._runs[number] for number in range(self._given))
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The ways in which the maps of all runs can be looked at."""
+        return tuple(str(way["key"]) for way in WAYS if all(way["key"] in run.ways for run in self.runs))
 
     @property
     def opening(self) -> tuple[int, int]:
@@ -176,7 +131,7 @@ class Exploration:
         """Return the measures of every head, ``L H`` each; of a long text, from some of its rows."""
         its = self._run(run)
         key = ("heads", run)
-        found = self._cache.get(key, lambda: measures_of(its, _sampled(its.length), check))
+        found = self._cache.get(key, lambda: measures_of(its, its.sampled(), check))
         return {
             "measures": {
                 measure["key"]: [[None if np.isnan(x) else round(float(x), 6) for x in row] for row in values]
@@ -229,8 +184,8 @@ class Exploration:
         """
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
-        _check_span("rows", row0, row1, rows, layer_map.rows)
-        _check_span("columns", col0, col1, cols, layer_map.cols)
+        check_span("rows", row0, row1, rows, layer_map.rows)
+        check_span("columns", col0, col1, cols, layer_map.cols)
         if pool not in ("max", "mean"):
             raise RegardError(f"cells show the max or the mean, not {pool!r}")
         row_edges, col_edges = edges(row0, row1, rows), edges(col0, col1, cols)
@@ -254,7 +209,7 @@ class Exploration:
         """Return how much token i looks at every other, float32 ``S``."""
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
-        _check_number("token", i, layer_map.rows)
+        check_number("token", i, layer_map.rows)
         whole = self._whole(run, its, layer, head, way, lambda: None)
         if whole is not None:
             return _float32(whole[i])
@@ -265,7 +220,7 @@ class Exploration:
         """Return how much every token looks at token j, float32 ``T``."""
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
-        _check_number("token", j, layer_map.cols)
+        check_number("token", j, layer_map.cols)
         whole = self._whole(run, its, layer, head, way, lambda: None)
         if whole is not None:
             return _float32(whole[:, j])
@@ -278,9 +233,9 @@ class Exploration:
         if head == "mean":
             raise RegardError("the mean of heads has no steps of its own: ask for one head")
         self._check_head(layer_map, head)
-        _check_number("token", i, layer_map.rows)
-        _check_number("token", j, layer_map.cols)
-        return cell(its.trace, layer_map, head, i, j, batch=its.batch, rotated=_rotates(its))
+        check_number("token", i, layer_map.rows)
+        check_number("token", j, layer_map.cols)
+        return cell(its.trace, layer_map, head, i, j, batch=its.batch, rotated=its.rotates)
 
     def vectors(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
         """Return what all cells of a head can be computed from, float32, and the numbers that go with it.
@@ -290,7 +245,7 @@ class Exploration:
         """
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
-        return vectors(its.trace, layer_map, head, batch=its.batch, rotated=_rotates(its))
+        return vectors(its.trace, layer_map, head, batch=its.batch, rotated=its.rotates)
 
     def values_of(self, run: int, layer: int) -> np.ndarray:
         """Return how long the vector is that each token hands on in each head, float32 ``H S``: what weights scale."""
@@ -303,17 +258,17 @@ class Exploration:
 
     def moves(self, run: int) -> bool:
         """Tell whether `movement` has an answer."""
-        return _moves(self._run(run))
+        return self._run(run).moves
 
     def movement(self, run: int) -> dict[str, Any]:
         """Return where each token stands at every stage, on one plane for all runs that share their stages."""
         its = self._run(run)
         stages = stages_of(its.trace)
-        if not _moves(its):
+        if not its.moves:
             raise RegardError(
                 f"movement needs the outputs of blocks, of a text of at most {MOST_TOKENS} tokens: record them too"
             )
-        together = [other for other in self._beside(run) if _moves(other) and _fits(its, other, stages)]
+        together = [other for other in self._beside(run) if other.moves and _fits(its, other, stages)]
         found = movements([(other.trace, other.batch, other.length) for other in together], stages)
         return found[together.index(its)]
 
@@ -321,23 +276,14 @@ class Exploration:
 
     def edit(self, ablate: Sequence[Sequence[int]], *, run: int = 0) -> dict[str, Any]:
         """Run the model again without some heads, (layer, head), and return the new run and what has changed."""
-        its = self._run(run)
-        if its.model is None or its.encoding is None:
-            raise RegardError("a run is edited by its model: explore a text with a model, not a saved trace")
-        chosen = _heads_of(its, ablate)
-        edits = ablate_heads(*((its.layers[layer].name, head) for layer, head in chosen))
-        trace = Trace(maps=True, only=steps_shown(its.length), edit=edits)
-        with np.errstate(all="ignore"):
-            before, after = its.model(its.encoding), its.model(its.encoding, trace=trace)
-        named = ", ".join(f"layer {layer} head {head}" for layer, head in chosen)
-        edited = Run(trace, layers_of(trace, 0), 0, its.encoding, its.model, f"without {named}")
+        edited, changes = without_heads(self._run(run), ablate)
         with self._lock:
             number, self._next = self._next, self._next + 1
             self._runs[number] = edited
             kept = sorted(each for each in self._runs if each >= self._given)
             for old in kept[:-_MOST_EDITS]:
                 del self._runs[old]
-        return {"run": number, "entry": self._described(number), "changes": _changes(before, after, its)}
+        return {"run": number, "entry": self._described(number), "changes": changes}
 
     # How it is done
 
@@ -353,23 +299,23 @@ class Exploration:
 
     def _layer(self, run: int, layer: int) -> tuple[Run, LayerMap]:
         its = self._run(run)
-        _check_number("layer", layer, len(its.layers))
+        check_number("layer", layer, len(its.layers))
         return its, its.layers[layer]
 
     def _check_head(self, layer: LayerMap, head: Head) -> None:
         if head != "mean":
-            _check_number("head", head, len(layer.heads))
+            check_number("head", head, len(layer.heads))
 
     def _opens_with(self, layer: int | None, head: int | None) -> tuple[int, int]:
         run = self._runs[0]
         if layer is None and head is None and run.length <= LONGEST:
-            return _worth_seeing(run)
+            return worth_seeing(run)
         layer = len(run.layers) - 1 if layer is None else layer
         numbered = [number for number, each in enumerate(run.layers) if f"blocks.{layer}." in each.name]
         layer = numbered[0] if numbered else layer + len(run.layers) if -len(run.layers) <= layer < 0 else layer
-        _check_number("layer", layer, len(run.layers))
+        check_number("layer", layer, len(run.layers))
         head = 0 if head is None else head
-        _check_number("head", head, len(run.layers[layer].heads))
+        check_number("head", head, len(run.layers[layer].heads))
         return layer, head
 
     def _described(self, number: int) -> dict[str, Any]:
@@ -381,11 +327,11 @@ class Exploration:
             "title": run.title,
             "model": run.trace.model,
             "text": run.encoding.text if run.encoding else "",
-            "tokens": _tokens(run),
-            "layers": [_layer_entry(layer) for layer in run.layers],
-            "movement": _moves(run),
+            "tokens": run.described_tokens,
+            "layers": run.described_layers,
+            "movement": run.moves,
             "thumbnail": self.thumbnail(number),
-            "sampled": None if run.length <= LONGEST else _SAMPLED,
+            "sampled": None if run.length <= LONGEST else SAMPLED,
             "opening": {"layer": opening[0], "head": min(opening[1], len(run.layers[opening[0]].heads) - 1)},
         }
 
@@ -440,14 +386,12 @@ class Exploration:
             return layer_map.region(head, row_edges, col_edges, pool, check)
         shape = (min(_BASE, layer_map.rows), min(_BASE, layer_map.cols))
         base = self._cache.get(("base", run, layer, head, pool), lambda: _float32(layer_map.pooled(head, shape, pool)))
-        row_cells = _cells_of(row_edges, layer_map.rows, shape[0])
-        col_cells = _cells_of(col_edges, layer_map.cols, shape[1])
-        return _of_base(base, row_cells, col_cells, pool)
+        return from_overview(base, (layer_map.rows, layer_map.cols), row_edges, col_edges, pool)
 
     def _thumbnails(self, run: Run, side: int, check: Check) -> np.ndarray:
+        rows = run.sampled()
         found = np.zeros((len(run.layers), max(len(layer.heads) for layer in run.layers), side, side), np.uint8)
         for number, layer in enumerate(run.layers):
-            rows = _sampled(layer.rows)
             for head in range(len(layer.heads)):
                 check()
                 if len(rows) == layer.rows:
@@ -460,153 +404,10 @@ class Exploration:
         return found
 
 
-def steps_shown(length: int, layer: int | None = None) -> tuple[str, ...]:
-    """Return the names to record of a text of so many tokens; of a long one the maps, or those of one layer, alone."""
-    if length <= MOST_TOKENS:
-        return STEPS
-    here = "*" if layer is None else f"*blocks.{layer}."
-    return f"{here}attn.weights", f"{here}attn.v"
-
-
-def _run(trace: Trace, model: Any, batch: int) -> Run:
-    encoding = trace.encodings[batch] if trace.encodings and 0 <= batch < len(trace.encodings) else None
-    return Run(trace, layers_of(trace, batch), batch, encoding, model)
-
-
-def _tokens(run: Run) -> list[dict[str, Any]]:
-    """Return each token of a run; start and end count UTF-16 code units, as JavaScript does."""
-    encoding = run.encoding
-    if encoding is None:
-        numbered = range(run.length)
-        return [{"text": str(i), "special": False, "word": i, "start": 0, "end": 0} for i in numbered]
-    units = np.cumsum([0, *(1 + (ord(letter) > 0xFFFF) for letter in encoding.text)])
-    return [
-        {"text": text, "special": special, "word": word, "start": int(units[start]), "end": int(units[end])}
-        for text, special, word, (start, end) in zip(
-            pieces(encoding), encoding.special, encoding.words, encoding.spans, strict=True
-        )
-    ]
-
-
-def _layer_entry(layer: LayerMap) -> dict[str, Any]:
-    rows = _spread(layer.rows, max(8, min(64, (1 << 20) // layer.cols)))
-    heads = range(len(layer.heads))
-    sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])
-    seen = sums > 0  # a row with nothing to look at sums to 0; with sinks a row sums to less
-    ahead = [0, layer.rows // 2]
-    causal = layer.rows > 1 and all(
-        not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in ahead
-    )
-    return {
-        "name": layer.name,
-        "heads": len(layer.heads),
-        "kv_heads": layer.kv_heads,
-        "rows": layer.rows,
-        "cols": layer.cols,
-        "causal": causal,
-        "row_sum_error": float(np.abs(sums[seen] - 1).max()) if seen.any() else 0.0,
-        "rows_summed": len(rows),
-    }
-
-
-def _rotates(run: Run) -> bool:
-    """Tell whether the model turns queries and keys by their positions."""
-    return getattr(getattr(run.model, "config", None), "rope", None) is not None
-
-
-def _moves(run: Run) -> bool:
-    return len(stages_of(run.trace)) > 1 and run.length <= MOST_TOKENS
-
-
 def _fits(run: Run, other: Run, stages: Sequence[str]) -> bool:
     return stages_of(other.trace) == list(stages) and all(
         run.trace[name].shape[-1] == other.trace[name].shape[-1] for name in stages[:1]
     )
-
-
-def _sampled(length: int) -> np.ndarray:
-    """Return all rows of a text, of a long one some."""
-    return np.arange(length) if length <= LONGEST else _spread(length, _SAMPLED)
-
-
-def _spread(length: int, count: int) -> np.ndarray:
-    """Return at most `count` rows, evenly spread."""
-    return np.arange(min(count, length)) * length // min(count, length)
-
-
-def _worth_seeing(run: Run) -> tuple[int, int]:
-    """Return the layer and head that gives least to the first token and to special ones, where most can be seen."""
-    special = np.zeros(run.length, dtype=bool)
-    special[0] = True
-    if run.encoding is not None:
-        special |= np.array(run.encoding.special, dtype=bool)
-    if special.all():
-        return len(run.layers) - 1, 0
-    rows = np.flatnonzero(~special)[:64]
-    upper = len(run.layers) // 2  # below that, heads look at places more than at words
-    shares = [
-        (float(layer.tile(head, rows, np.flatnonzero(special)).sum(axis=-1).mean()), number, head)
-        for number, layer in enumerate(run.layers)
-        if number >= upper
-        for head in range(len(layer.heads))
-    ]
-    return min(shares)[1:]
-
-
-def _heads_of(run: Run, ablate: Any) -> list[tuple[int, int]]:
-    try:
-        chosen = sorted({(int(layer), int(head)) for layer, head in ablate})
-    except (TypeError, ValueError):
-        raise RegardError(f"heads are switched off by (layer, head), got {ablate!r}") from None
-    if not chosen:
-        raise RegardError("no head is named that is to be switched off")
-    for layer, head in chosen:
-        _check_number("layer", layer, len(run.layers))
-        _check_number("head", head, len(run.layers[layer].heads))
-    return chosen
-
-
-def _changes(before: Any, after: Any, run: Run) -> dict[str, Any]:
-    """Return what an edit changes: the cosine of each token's vectors, and what a language model expects next."""
-    cosines = changed_vectors(before.hidden[0], after.hidden[0])
-    changed = None
-    if before.head is not None:
-        one, other = (np.asarray(output.head(output.hidden[:, -1:]))[0, -1] for output in (before, after))
-        changes = changed_predictions(one, other, run.model.tokenizer, top=_CHANGES)
-        changed = [{"token": each.token, "before": each.before, "after": each.after} for each in changes]
-    return {"cosines": [round(float(x), 6) for x in cosines], "next": changed}
-
-
-def _cells_of(asked: np.ndarray, length: int, count: int) -> np.ndarray:
-    """Return the cells, of `count` over `length`, that each stretch between two edges touches: first, and behind."""
-    known = edges(0, length, count)
-    first = np.searchsorted(known, asked[:-1], side="right") - 1
-    last = np.searchsorted(known, asked[1:], side="left")
-    return np.stack([first, last], axis=1)
-
-
-def _of_base(base: np.ndarray, row_cells: np.ndarray, col_cells: np.ndarray, pool: Pool) -> np.ndarray:
-    """Return cells made of those of an overview; the mean is that of the cells, which are equal but for one token."""
-    strips = np.stack([_joined(base[a:b], pool, 0) for a, b in row_cells])
-    return np.stack([_joined(strips[:, a:b], pool, 1) for a, b in col_cells], axis=1)
-
-
-def _joined(part: np.ndarray, pool: Pool, axis: int) -> np.ndarray:
-    return np.asarray(part.max(axis=axis) if pool == "max" else part.mean(axis=axis, dtype=np.float64))
-
-
-def _check_number(kind: str, number: object, count: int) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < count:
-        raise RegardError(f"there is no {kind} {number!r}: choose from 0 to {count - 1}")
-
-
-def _check_span(what: str, start: int, stop: int, cells: int, length: int) -> None:
-    if not 0 <= start < stop <= length:
-        raise RegardError(f"{what} {start} to {stop} are no part of the {length} that there are")
-    if not 1 <= cells <= min(stop - start, _LARGEST_ANSWER):
-        raise RegardError(
-            f"{what} {start} to {stop} are shown in 1 to {min(stop - start, _LARGEST_ANSWER)} cells, not {cells}"
-        )
 
 
 def _float32(array: np.ndarray) -> np.ndarray:

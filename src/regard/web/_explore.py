@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from regard._errors import RegardError
 from regard.models import load
 from regard.trace import Trace
-from regard.web._exploration import Exploration, steps_shown
+from regard.web._exploration import Exploration
 from regard.web._page import write_page
+from regard.web._run import steps_shown
 
 
 def explore(
@@ -32,8 +33,9 @@ def explore(
     ----------
     *sources : Trace or str
         One run or text, or two side by side. Record a run with ``Trace(maps=True)``.
-    model : Model or str
-        What runs a text, or ran a trace; a name loads it. A trace without its model is shown, and cannot be edited.
+    model : Model or str, or two of them
+        What runs a text, a name being loaded; or the model that ran a trace, without which it is shown and cannot be
+        edited. Two models are for the two sources, one after the other, or both for the one text that there is.
     html : path, optional
         Write one file that works offline, and return.
     port : int, optional
@@ -80,17 +82,29 @@ def exploration_of(
     sources: Sequence[Trace | str], model: Any, *, batch: int = 0, layer: int | None = None, head: int | None = None
 ) -> Exploration:
     """Return the exploration of texts, which `model` runs, and of traces."""
+    pair = list(model) if isinstance(model, list | tuple) else [model] * max(1, len(sources))
+    if len(sources) == 1 and len(pair) == 2 and isinstance(sources[0], str):
+        sources = [sources[0]] * 2
     if len(sources) not in (1, 2):
         raise RegardError(f"one text or trace is explored, or two side by side; got {len(sources)}")
-    loaded = _once(lambda: load(model) if isinstance(model, str | os.PathLike) else model)
+    if len(pair) != len(sources):
+        raise RegardError(f"{len(pair)} models do not fit {len(sources)} sources: give one, or one for each")
+    loaded: dict[str, Any] = {}
     traces, models = [], []
-    for source in sources:
+    for source, its in zip(sources, pair, strict=True):
         if isinstance(source, str):
-            traces.append(recorded(loaded(), source))
-            models.append(loaded())
+            if isinstance(its, str | os.PathLike):
+                its = loaded[os.fspath(its)] = loaded.get(os.fspath(its)) or load(its)
+            traces.append(recorded(its, source))
+            models.append(its)
         elif isinstance(source, Trace):
             traces.append(source)
-            models.append(None if isinstance(model, str | os.PathLike) else model)
+            if isinstance(its, str | os.PathLike):
+                its = None  # a name is that of a model for texts
+            elif its is not None and its.name != source.model:
+                its_own = source.model or "no model"
+                raise RegardError(f"the trace is of {its_own}, not of {its.name}: give its own model")
+            models.append(its)
         else:
             raise RegardError(f"a text or a trace is explored, not {type(source).__name__}")
     return Exploration(*traces, models=models, batch=batch, layer=layer, head=head)
@@ -105,24 +119,12 @@ def recorded(model: Any, text: str, layer: int | None = None) -> Trace:
         The text is none that the model reads, or its vectors leave the range of numbers.
     """
     encoding = model.tokenizer(text)
-    only = None if layer is None else layer % model.config.num_layers
-    trace = Trace(maps=True, only=steps_shown(len(encoding), only))
+    trace = Trace(maps=True, only=steps_shown(len(encoding), layer))
     with np.errstate(all="ignore"):
         hidden = model(encoding, trace=trace).hidden
     if not np.isfinite(hidden).all():
         raise RegardError(f"the vectors of {model.name} leave the range of {hidden.dtype}: its numbers are too large")
     return trace
-
-
-def _once(make: Callable[[], Any]) -> Callable[[], Any]:
-    made: list[Any] = []
-
-    def get() -> Any:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return get
 
 
 def _in_notebook() -> bool:

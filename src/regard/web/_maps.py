@@ -127,6 +127,19 @@ def pooled(weights: np.ndarray, row_edges: np.ndarray, col_edges: np.ndarray, ho
     return np.asarray(found, dtype=weights.dtype)
 
 
+def from_overview(
+    overview: np.ndarray, extent: tuple[int, int], row_edges: np.ndarray, col_edges: np.ndarray, how: Pool
+) -> np.ndarray:
+    """Return cells between edges, made of those of an overview of a whole map, ``T S``, that they touch.
+
+    The mean is that of the overview's cells, which are equal but for one token.
+    """
+    row_cells = _cells_of(row_edges, extent[0], overview.shape[0])
+    col_cells = _cells_of(col_edges, extent[1], overview.shape[1])
+    strips = np.stack([_joined(overview[a:b], how, 0) for a, b in row_cells])
+    return np.stack([_joined(strips[:, a:b], how, 1) for a, b in col_cells], axis=1)
+
+
 def _layer(trace: Trace, weights: str, batch: int) -> LayerMap | None:
     """Return one attention; None where queries and keys are not of one text."""
     name, axes = weights.rpartition(".")[0], trace.axes(weights)
@@ -159,3 +172,15 @@ def _layer(trace: Trace, weights: str, batch: int) -> LayerMap | None:
     else:
         heads = tuple(source)
     return LayerMap(name, heads, kv_heads, length, length)
+
+
+def _cells_of(asked: np.ndarray, length: int, count: int) -> np.ndarray:
+    """Return the cells, of `count` over `length`, that each stretch between two edges touches: first, and behind."""
+    known = edges(0, length, count)
+    first = np.searchsorted(known, asked[:-1], side="right") - 1
+    last = np.searchsorted(known, asked[1:], side="left")
+    return np.stack([first, last], axis=1)
+
+
+def _joined(part: np.ndarray, how: Pool, axis: int) -> np.ndarray:
+    return np.asarray(part.max(axis=axis) if how == "max" else part.mean(axis=axis, dtype=np.float64))

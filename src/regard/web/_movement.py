@@ -17,10 +17,16 @@ MOST_TOKENS = 4096
 
 def stages_of(trace: Trace) -> list[str]:
     """Return the names of the vectors of each token, ``B T E``, from its embedding up."""
-    first = [name for name in ("embeddings", "token_embeddings") if name in trace][:1]
-    encoder = any(name.startswith("encoder.") for name in trace.names())
-    block = re.compile(rf"{re.escape('encoder.') if encoder else ''}blocks\.\d+\.output")
-    return [*first, *(name for name in trace.names() if block.fullmatch(name))]
+    first = embeddings_of(trace)
+    block = re.compile(rf"{re.escape(_encoder(trace))}blocks\.\d+\.output")
+    return [*([] if first is None else [first]), *(name for name in trace.names() if block.fullmatch(name))]
+
+
+def embeddings_of(trace: Trace) -> str | None:
+    """Return the name of what the first layer starts from; None where it was not recorded."""
+    return next(
+        (name for step in ("embeddings", "token_embeddings") if (name := _encoder(trace) + step) in trace), None
+    )
 
 
 def movements(traces: Sequence[tuple[Trace, int, int]], stages: Sequence[str]) -> list[dict[str, Any]]:
@@ -67,3 +73,8 @@ def movements(traces: Sequence[tuple[Trace, int, int]], stages: Sequence[str]) -
 def _vectors(trace: Trace, name: str, batch: int) -> np.ndarray:
     value = trace[name]
     return np.asarray(value[batch] if trace.axes(name).startswith("B ") else value, dtype=np.float64)
+
+
+def _encoder(trace: Trace) -> str:
+    """Return what the names of the part that reads the text begin with."""
+    return "encoder." if any(name.startswith("encoder.") for name in trace.names()) else ""

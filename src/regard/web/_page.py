@@ -143,10 +143,9 @@ def _beside_weights(exploration: Exploration, run: int) -> Iterator[Blob]:
     its = exploration.runs[run]
     yield _blob(f"heads/{run}", json_bytes(exploration.heads(run)))
     yield _blob(f"thumbnails/{run}", exploration.thumbnails(run)[1])
-    ways = {way["key"] for way in exploration.manifest()["ways"]}
     if exploration.moves(run):
         yield _blob(f"movement/{run}", json_bytes(exploration.movement(run)))
-    if "norms" in ways:
+    if "norms" in exploration.ways:
         for layer in range(len(its.layers)):
             yield _blob(f"norms/{run}/{layer}", exploration.values_of(run, layer).astype("<f4").tobytes())
 
@@ -168,7 +167,7 @@ def _maps(exploration: Exploration, digits: int, room: int) -> list[Blob] | None
 
 def _each_map(exploration: Exploration) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
     """Yield the name of each map, and what returns it."""
-    rolled = any(way["key"] == "rollout" for way in exploration.manifest()["ways"])
+    rolled = "rollout" in exploration.ways
     for run, its in enumerate(exploration.runs):
         for number, layer in enumerate(its.layers):
             for head in range(len(layer.heads)):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import socket
 import threading
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from types import FrameType
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -58,8 +61,12 @@ class GivenUp(Exception):
     """Nobody waits for the answer any more."""
 
 
-def application(exploration: Exploration, token: str) -> Starlette:
-    """Return the page and its questions as an ASGI application, everything under ``/TOKEN/``."""
+def application(exploration: Exploration, token: str, closing: threading.Event | None = None) -> Starlette:
+    """Return the page and its questions as an ASGI application, everything under ``/TOKEN/``.
+
+    Once `closing` is set, work is left off and no more is begun.
+    """
+    closing = closing or threading.Event()
     short, long = anyio.CapacityLimiter(_AT_ONCE), anyio.CapacityLimiter(1)
 
     async def page(request: Request) -> Response:
@@ -72,12 +79,14 @@ def application(exploration: Exploration, token: str) -> Starlette:
         method = request.path_params["method"]
         if refused := _checked(request, token):
             return refused
-        if (method == "edit") != (request.method == "POST"):
-            return _response(405, b"", "text/plain", {"Allow": "POST" if method == "edit" else "GET"})
+        allowed = "POST" if method == "edit" else "GET"
+        if request.method != allowed:
+            return _response(405, b"", "text/plain", {"Allow": allowed})
         try:
             given = await _parameters(request)
             limiter = long if method in _LONG else short
-            found = await _worked_out(request, limiter, lambda check: answer(exploration, method, given, check))
+            work = partial(answer, exploration, method, given)
+            found = await _worked_out(request, limiter, closing, work)
         except RegardError as error:
             return _response(400, json_bytes({"error": str(error)}), "application/json")
         except MemoryError:
@@ -122,14 +131,21 @@ def serve(
     listening = listen(PORT if port is None else port)
     token = secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
+    closing = threading.Event()
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            closing.set()
+            super().handle_exit(sig, frame)
+
     config = uvicorn.Config(
-        application(exploration, token),
+        application(exploration, token, closing),
         log_level="error",
         access_log=False,
         lifespan="off",
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=5,
     )
-    server = uvicorn.Server(config)
+    server = Server(config)
     tell(f"{address}\nCtrl-C ends it")
     if browser:
         threading.Thread(target=_show, args=(address, tell), daemon=True).start()
@@ -167,14 +183,13 @@ def _show(address: str, tell: Callable[[str], None]) -> None:
     except (webbrowser.Error, OSError):
         shown = False
     if not shown:
-        tell("no browser was found here: open the address above in one on this machine")
+        with suppress(OSError):  # nobody can be told
+            tell("no browser was found here: open the address above in one on this machine")
 
 
 def _checked(request: Request, token: str) -> Response | None:
     """Return the refusal of a request that may not ask; None for one that may."""
-    host, _, _ = request.headers.get("host", "").rpartition(":")
-    host = host or request.headers.get("host", "")
-    if host not in _HOSTS:
+    if re.sub(r":\d+$", "", request.headers.get("host", "")) not in _HOSTS:
         return _response(421, b"this page is at 127.0.0.1", "text/plain")
     given = request.path_params["token"].encode("utf-8", "surrogatepass")
     if not secrets.compare_digest(given, token.encode("ascii")):
@@ -202,12 +217,14 @@ async def _parameters(request: Request) -> dict[str, Any]:
     return given
 
 
-async def _worked_out(request: Request, limiter: anyio.CapacityLimiter, work: Callable[..., Any]) -> Any:
+async def _worked_out(
+    request: Request, limiter: anyio.CapacityLimiter, closing: threading.Event, work: Callable[..., Any]
+) -> Any:
     """Return what `work` returns, in a thread; it is told to leave off when the page that asked goes away."""
     gone = threading.Event()
 
     def check() -> None:
-        if gone.is_set():
+        if gone.is_set() or closing.is_set():
             raise GivenUp
 
     def start() -> Any:
@@ -221,8 +238,9 @@ async def _worked_out(request: Request, limiter: anyio.CapacityLimiter, work: Ca
 
     watching = asyncio.create_task(watch()) if request.method == "GET" else None  # else the request has been read
     try:
-        return await anyio.to_thread.run_sync(start, limiter=limiter)
+        return await anyio.to_thread.run_sync(start, limiter=limiter, abandon_on_cancel=True)
     finally:
+        gone.set()
         if watching is not None:
             watching.cancel()
 

@@ -1,0 +1,24 @@
+"""What a question may ask for."""
+
+from __future__ import annotations
+
+from regard._errors import RegardError
+
+LARGEST_ANSWER = 2048
+"""Cells along a side of a tile."""
+
+
+def check_number(kind: str, number: object, count: int) -> None:
+    """Raise `RegardError` unless `number` is one of those from 0 to `count` − 1."""
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < count:
+        raise RegardError(f"there is no {kind} {number!r}: choose from 0 to {count - 1}")
+
+
+def check_span(what: str, start: int, stop: int, cells: int, length: int) -> None:
+    """Raise `RegardError` unless a part of `length` tokens can be shown in so many cells."""
+    if not 0 <= start < stop <= length:
+        raise RegardError(f"{what} {start} to {stop} are no part of the {length} that there are")
+    if not 1 <= cells <= min(stop - start, LARGEST_ANSWER):
+        raise RegardError(
+            f"{what} {start} to {stop} are shown in 1 to {min(stop - start, LARGEST_ANSWER)} cells, not {cells}"
+        )

@@ -1,0 +1,171 @@
+"""One run that is explored: its trace as the page is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from regard._encoding import Encoding
+from regard.attention_map import AttentionMap
+from regard.trace import Trace
+from regard.views._labels import pieces
+from regard.web._maps import LayerMap, layers_of
+from regard.web._movement import MOST_TOKENS, stages_of
+from regard.web._ways import LONGEST, hands_over
+
+STEPS = ("*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
+"""What the page shows; the rest of a run need not be recorded."""
+
+SAMPLED = 512
+"""Rows of a text that is too long to go through all of them."""
+
+_ROLLED = 256 << 20  # bytes of the maps of rollout, which are held together
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run of a model, as it was recorded.
+
+    Parameters
+    ----------
+    trace : Trace
+    layers : list of LayerMap
+    batch : int
+        Which text of the trace.
+    encoding : Encoding or None
+    model : optional
+        What ran; with it the run can be edited.
+    title : str
+        What the page calls it beside its letter: "" or what was edited.
+    """
+
+    trace: Trace
+    layers: list[LayerMap]
+    batch: int
+    encoding: Encoding | None
+    model: Any
+    title: str = ""
+
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+        return self.layers[0].rows
+
+    @cached_property
+    def ways(self) -> tuple[str, ...]:
+        """The ways in which the maps can be looked at."""
+        ways = ["raw"]
+        if self.length <= LONGEST and len(self.layers) > 1 and len(self.layers) * self.length**2 * 4 <= _ROLLED:
+            ways.append("rollout")
+        if self.length <= LONGEST and self.model is not None and hands_over(self.model, self.trace, self.layers):
+            ways.append("norms")
+        return tuple(ways)
+
+    @property
+    def moves(self) -> bool:
+        """Whether the vectors of all stages are there, and not too many."""
+        return len(stages_of(self.trace)) > 1 and self.length <= MOST_TOKENS
+
+    @property
+    def rotates(self) -> bool:
+        """Whether the model turns queries and keys by their positions."""
+        return getattr(getattr(self.model, "config", None), "rope", None) is not None
+
+    @cached_property
+    def described_layers(self) -> list[dict[str, Any]]:
+        """What the page is told of each layer."""
+        return [_layer_entry(layer) for layer in self.layers]
+
+    @cached_property
+    def described_tokens(self) -> list[dict[str, Any]]:
+        """What the page is told of each token."""
+        return _tokens(self)
+
+    def sampled(self) -> np.ndarray:
+        """Return all rows, of a long text some: those that small pictures and measures are worked out from."""
+        return np.arange(self.length) if self.length <= LONGEST else _spread(self.length, SAMPLED)
+
+
+def steps_shown(length: int, layer: int | None = None) -> tuple[str, ...]:
+    """Return the names to record of a text of so many tokens; of a long one the maps, or those of one layer, alone."""
+    if length <= MOST_TOKENS:
+        return STEPS
+    here = "*" if layer is None else f"*blocks.{layer}."
+    return f"{here}attn.weights", f"{here}attn.v"
+
+
+def run_of(trace: Trace, model: Any, batch: int) -> Run:
+    """Return the run of one text of a trace.
+
+    Raises
+    ------
+    RegardError
+        The trace holds no attention of a text to itself, or has no such text.
+    """
+    encoding = trace.encodings[batch] if trace.encodings and 0 <= batch < len(trace.encodings) else None
+    return Run(trace, layers_of(trace, batch), batch, encoding, model)
+
+
+def worth_seeing(run: Run) -> tuple[int, int]:
+    """Return the layer and head that gives least to the first token and to special ones, where most can be seen."""
+    special = np.zeros(run.length, dtype=bool)
+    special[0] = True
+    if run.encoding is not None:
+        special |= np.array(run.encoding.special, dtype=bool)
+    if special.all():
+        return len(run.layers) - 1, 0
+    rows = np.flatnonzero(~special)[:64]
+    upper = len(run.layers) // 2  # below that, heads look at places more than at words
+    shares = [
+        (float(layer.tile(head, rows, np.flatnonzero(special)).sum(axis=-1).mean()), number, head)
+        for number, layer in enumerate(run.layers)
+        if number >= upper
+        for head in range(len(layer.heads))
+    ]
+    return min(shares)[1:]
+
+
+def _tokens(run: Run) -> list[dict[str, Any]]:
+    """Return each token of a run; start and end count UTF-16 code units, as JavaScript does."""
+    encoding = run.encoding
+    if encoding is None:
+        numbered = range(run.length)
+        return [{"text": str(i), "special": False, "word": i, "start": 0, "end": 0} for i in numbered]
+    units = np.cumsum([0, *(1 + (ord(letter) > 0xFFFF) for letter in encoding.text)])
+    return [
+        {"text": text, "special": special, "word": word, "start": int(units[start]), "end": int(units[end])}
+        for text, special, word, (start, end) in zip(
+            pieces(encoding), encoding.special, encoding.words, encoding.spans, strict=True
+        )
+    ]
+
+
+def _layer_entry(layer: LayerMap) -> dict[str, Any]:
+    rows = _spread(layer.rows, max(8, min(64, (1 << 20) // layer.cols)))
+    heads = range(len(layer.heads))
+    sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])
+    seen = sums > 0  # a row with nothing to look at sums to 0
+    sinks = any(isinstance(look, AttentionMap) and look.sinks is not None for look in layer.heads)
+    ahead = [0, layer.rows // 2]
+    causal = layer.rows > 1 and all(
+        not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in ahead
+    )
+    return {
+        "name": layer.name,
+        "heads": len(layer.heads),
+        "kv_heads": layer.kv_heads,
+        "rows": layer.rows,
+        "cols": layer.cols,
+        "causal": causal,
+        # A sink takes its share, which is none of the row.
+        "row_sum_error": None if sinks or not seen.any() else float(np.abs(sums[seen] - 1).max()),
+        "rows_summed": len(rows),
+    }
+
+
+def _spread(length: int, count: int) -> np.ndarray:
+    """Return at most `count` rows, evenly spread."""
+    return np.arange(min(count, length)) * length // min(count, length)
