@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pages import OTHER, TEXT, explored, served, settled
+
 from regard.web import write_page
 
 

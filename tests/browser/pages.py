@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+
 import regard
 from regard._encoding import Encoding
 from regard.web import Exploration
@@ -46,6 +48,7 @@ def explored(model, *texts, layer=2, head=3):
 def served(exploration):
     """Serve an exploration from a thread, and yield the address of its page."""
     import uvicorn
+
     from regard.web._server import application, listen
 
     listening = listen(0)
@@ -77,7 +80,7 @@ def traced(tokens, heads=2, causal=False, seed=7):
             tokens=tuple(tokens),
             special=(False,) * len(tokens),
             words=tuple(range(len(tokens))),
-            spans=tuple((int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True)),
+            spans=tuple((int(a), int(b)) for a, b in pairwise(starts)),
         ),
     )
     return trace

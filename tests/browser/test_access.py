@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pages import TEXT, explored, served, settled, traced
+
 from regard.web import Exploration, write_page
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"

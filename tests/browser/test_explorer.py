@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import regard
 from pages import CAUSAL, HOSTILE, explored, served, settled, traced
+
+import regard
 from regard.web import Exploration, write_page
 
 
@@ -174,7 +175,8 @@ def test_movement_stands_where_the_api_says_at_each_stage(open_page, address, on
     def places():
         return np.array(
             page.eval_on_selector_all(
-                ".rg-dots [data-token]", "(dots) => dots.map((dot) => [+dot.getAttribute('cx'), -dot.getAttribute('cy')])"
+                ".rg-dots [data-token]",
+                "(dots) => dots.map((dot) => [+dot.getAttribute('cx'), -dot.getAttribute('cy')])",
             )
         )
 
@@ -191,7 +193,14 @@ def test_the_keyboard_alone_reaches_everything(open_page, address):
     page.keyboard.press("?")
     assert page.locator("dialog[open]").count() == 1
     page.keyboard.press("Escape")
-    for key, hash_part in (("]", "h=4"), ("}", "l=3"), ("l", "log=1"), ("n", "byrow=1"), ("m", "h=mean"), ("4", "v=movement")):
+    for key, hash_part in (
+        ("]", "h=4"),
+        ("}", "l=3"),
+        ("l", "log=1"),
+        ("n", "byrow=1"),
+        ("m", "h=mean"),
+        ("4", "v=movement"),
+    ):
         page.keyboard.press(key)
         settled(page)
         assert hash_part in page.url
@@ -205,7 +214,9 @@ def test_the_keyboard_alone_reaches_everything(open_page, address):
     reached = set()
     for _ in range(60):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"))
+        reached.add(
+            page.evaluate("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
+        )
     assert {"All heads", "Find a word in the text", "Reading", "Layer", "Zoom in (+)"} <= reached
 
 
@@ -243,7 +254,9 @@ def test_saved_numbers_and_pictures(open_page, address, one):
     assert saved(page, "PNG").startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("view", "selector"), [("heads", ".rg-head"), ("movement", ".rg-dots circle"), ("cell", "[data-step=output]")])
+@pytest.mark.parametrize(
+    ("view", "selector"), [("heads", ".rg-head"), ("movement", ".rg-dots circle"), ("cell", "[data-step=output]")]
+)
 def test_each_view_is_saved(open_page, address, view, selector):
     page = open_page(f"{address}#v={view}&l=2&h=3&i=8&j=2", selector=selector)
     assert saved(page, "PNG").startswith(b"\x89PNG")
@@ -364,11 +377,13 @@ def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
             off: (name, listener) => listeners.delete(listener),
             send: async (message) => {
               const [head, buffers] = JSON.parse(await askKernel(message));
-              const bytes = buffers.map((text) => new DataView(Uint8Array.from(atob(text), (x) => x.charCodeAt(0)).buffer));
+              const bytesOf = (text) => Uint8Array.from(atob(text), (x) => x.charCodeAt(0));
+              const bytes = buffers.map((text) => new DataView(bytesOf(text).buffer));
               for (const listener of listeners) listener(head, bytes);
             },
           };
-          const { default: widget } = await import(URL.createObjectURL(new Blob([module], { type: "text/javascript" })));
+          const address = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
+          const { default: widget } = await import(address);
           window.endWidget = widget.render({ model, el: document.getElementById("out") });
         }""",
         str(widget._esm),
