@@ -348,7 +348,7 @@ def test_a_long_text_from_the_whole_to_single_cells(open_page):
         known = np.stack([exploration.row(0, 0, 1, row)[cols] for row in rows])
         assert shown == pytest.approx(known, abs=5e-7)
         page.keyboard.press("0")
-        page.wait_for_timeout(400)
+        page.wait_for_timeout(800)
         assert "z=" not in page.url
 
 
