@@ -148,9 +148,9 @@ def main() -> None:
         return answer(RUNS[arguments.work](), SECONDS)
     if arguments.first_token:
         return first_token()
-    rounds = 2 if arguments.smoke else 11
+    rounds = 2 if arguments.smoke else 7
     times = alternate_processes(__file__, RUNS, list(CALLS), rounds=rounds, threads=THREADS)
-    text = page(times, cold_starts(1 if arguments.smoke else 5))
+    text = page(times, cold_starts(1 if arguments.smoke else 3))
     print(text)
     if not arguments.smoke:
         RESULTS.write_text(text, encoding="utf-8")

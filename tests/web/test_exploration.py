@@ -293,6 +293,8 @@ def test_padding_of_a_batch_does_not_show(bert, short):
         (lambda x: x.cell(0, 0, "mean", 0, 0), "ask for one head"),
         (lambda x: x.edit([]), "no head is named"),
         (lambda x: x.edit([[0]]), "by \\(layer, head\\)"),
+        (lambda x: x.edit([[0, 0.5]]), "by \\(layer, head\\)"),
+        (lambda x: x.edit("ab"), "by \\(layer, head\\)"),
         (lambda x: x.edit([[7, 0]]), "there is no layer 7"),
         (lambda x: x.tile(0, 0, 0, row0=0, row1=6, col0=0, col1=5, rows=5, cols=5), "rows 0 to 6 are no part of the 5"),
         (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=3, col1=3, rows=5, cols=1), "columns 3 to 3"),

@@ -45,7 +45,8 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
         layers = models[0].config.num_layers
         shown["layer"] = number_of("layer", arguments.layer, range(layers))
     count = max(len(texts), len(models))
-    texts, models = (each * count if len(each) == 1 else each for each in (texts, models))
+    texts = texts * (count // len(texts))  # one is for both
+    models = models * (count // len(models))
     traces = [recorded(model, text, shown["layer"]) for model, text in zip(models, texts, strict=True)]
     return Exploration(*traces, models=models, **shown)
 

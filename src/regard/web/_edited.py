@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def without_heads(run: Run, heads: Any) -> tuple[Run, dict[str, Any]]:
 
 def _heads_of(run: Run, ablate: Any) -> list[tuple[int, int]]:
     try:
-        chosen = sorted({(int(layer), int(head)) for layer, head in ablate})
+        chosen = sorted({(operator.index(layer), operator.index(head)) for layer, head in ablate})
     except (TypeError, ValueError):
         raise RegardError(f"heads are switched off by (layer, head), got {ablate!r}") from None
     if not chosen:
