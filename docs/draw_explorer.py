@@ -1,0 +1,71 @@
+"""Draw the explorer's views as a browser shows them: light, dark, and on a phone.
+
+    python docs/draw_explorer.py
+
+writes ``docs/images/explorer-*.png``. Needs MiniLM, the package ``playwright`` and Chromium (on the path, or named by
+``CHROMIUM``); `docs/make.py` does not run it, for a browser is not on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import regard
+from regard.web import Exploration, write_page
+
+IMAGES = Path(__file__).resolve().parent / "images"
+TEXT = "The animal did not cross the street because it was too tired"
+OTHER = "The animal did not cross the street because it was too wide"
+HEAD = "l=3&h=1&i=9&j=2"  # where "it" looks at "animal"
+
+# name, address, theme, width, height
+ONE = (
+    ("head", f"v=head&{HEAD}&special=0&arcs=1", "light", 1440, 900),
+    ("head-dark", f"v=head&{HEAD}&special=0&arcs=1", "dark", 1440, 900),
+    ("heads", f"v=heads&{HEAD}", "light", 1440, 1000),
+    ("heads-dark", f"v=heads&{HEAD}&o=measure&m=previous", "dark", 1440, 900),
+    ("cell", f"v=cell&{HEAD}&special=0", "light", 1440, 1000),
+    ("cell-dark", f"v=cell&{HEAD}&special=0", "dark", 1440, 1000),
+    ("movement", "v=movement&l=3&h=1&i=9&special=0", "light", 1440, 900),
+    ("phone", f"v=head&{HEAD}&special=0", "light", 390, 1060),
+    ("phone-dark", f"v=cell&{HEAD}&special=0", "dark", 390, 1060),
+)
+TWO = (("compare", f"v=head&{HEAD}&special=0&s=diff", "light", 1440, 900),)
+
+
+def explored(model: Any, *texts: str) -> Exploration:
+    traces = []
+    for text in texts:
+        trace = regard.Trace(maps=True)
+        model(text, trace=trace)
+        traces.append(trace)
+    return Exploration(*traces, models=[model] * len(texts), layer=3, head=1)
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    model = regard.load("minilm")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for texts, shots in (((TEXT,), ONE), ((TEXT, OTHER), TWO)):
+            page_file = Path(folder) / f"{len(texts)}.html"
+            write_page(explored(model, *texts), page_file)
+            for name, view, theme, width, height in shots:
+                context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+                page = context.new_page()
+                page.goto(f"{page_file.as_uri()}#{view}")
+                page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+                page.wait_for_timeout(800)
+                page.screenshot(path=IMAGES / f"explorer-{name}.png")
+                context.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

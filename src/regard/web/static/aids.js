@@ -1,0 +1,75 @@
+// Reading aids: what is shown of a map, and how its numbers become colours. And the legend, which says so.
+
+import { colourAt, css } from "./colour.js";
+import { el, segmented, toggle } from "./dom.js";
+import { mark, placeOn, ticks } from "./scale.js";
+
+/**
+ * @typedef {import("./state.js").State} State
+ * @typedef {import("./scale.js").Scale} Scale
+ */
+
+export class Aids {
+  /** @param {(change: Partial<State>) => void} set */
+  constructor(set) {
+    this.special = toggle("Special tokens", "Show tokens such as [CLS] that are no part of the text (S)", (special) => set({ special, zoom: null }));
+    this.words = toggle("Whole words", "Join the pieces of a word: it is looked at as much as its pieces together (W)", (words) => set({ words, zoom: null }));
+    this.log = toggle("Log scale", "Colours for powers of ten, so that small weights are seen (L)", (log) => set({ log }));
+    this.byRow = toggle("Each row by itself", "Colours from 0 to the largest of each row (N)", (byRow) => set({ byRow }));
+    this.pool = segmented("Pooling", [{ key: "max", title: "Largest", says: "A pixel of many cells shows the largest" }, { key: "mean", title: "Mean", says: "A pixel of many cells shows their mean" }], (pool) => set({ pool: /** @type {any} */ (pool) }));
+    const number = (/** @type {string} */ name) => el("input", { type: "number", min: "0", "aria-label": name, class: "rg-count" });
+    this.from = number("First token");
+    this.to = number("Last token");
+    const go = () => set({ from: this.from.value === "" ? null : Number(this.from.value), to: this.to.value === "" ? null : Number(this.to.value) + 1, zoom: null });
+    this.from.addEventListener("change", go);
+    this.to.addEventListener("change", go);
+    this.note = el("p", { class: "rg-says", hidden: true });
+    this.panel = el(
+      "div",
+      { class: "rg-panel" },
+      this.special.node, this.words.node, this.log.node, this.byRow.node,
+      el("div", { class: "rg-field" }, el("span", {}, "Zoomed out"), this.pool.node),
+      el("div", { class: "rg-field" }, el("span", {}, "Tokens"), this.from, el("span", {}, "to"), this.to, el("button", { type: "button", class: "rg-quiet", on: { click: () => set({ from: null, to: null, zoom: null }) } }, "All")),
+      this.note,
+    );
+    this.node = el("details", { class: "rg-menu" }, el("summary", {}, "Reading"), this.panel);
+  }
+
+  /** @param {State} state @param {number} length @param {boolean} whole */
+  update(state, length, whole) {
+    this.special.box.checked = state.special || !whole;
+    this.words.box.checked = state.words && whole;
+    this.log.box.checked = state.log;
+    this.byRow.box.checked = state.byRow && whole;
+    for (const { box } of [this.special, this.words, this.byRow]) box.disabled = !whole;
+    this.pool.show(state.pool);
+    this.from.value = String(state.from ?? 0);
+    this.to.value = String((state.to ?? length) - 1);
+    this.from.max = this.to.max = String(length - 1);
+    this.note.hidden = whole;
+    this.note.textContent = "Words, special tokens and rows by themselves: choose at most 1,024 tokens.";
+  }
+}
+
+export class Legend {
+  constructor() {
+    this.canvas = el("canvas", { width: "256", height: "1", class: "rg-legend-bar", "aria-hidden": "true" });
+    this.marks = el("div", { class: "rg-legend-marks" });
+    this.says = el("span", { class: "rg-muted" });
+    this.node = el("div", { class: "rg-legend", role: "group", "aria-label": "What the colours say" }, el("div", { class: "rg-legend-scale" }, this.canvas, this.marks), this.says);
+  }
+
+  /** @param {Scale} scale @param {import("./colour.js").Theme} theme @param {string} says */
+  update(scale, theme, says) {
+    const context = this.canvas.getContext("2d");
+    for (let x = 0; context && x < 256; x++) {
+      context.fillStyle = css(colourAt(theme, scale.signed ? (x - 127.5) / 127.5 : x / 255));
+      context.fillRect(x, 0, 1, 1);
+    }
+    const where = (/** @type {number} */ value) => (scale.signed ? (placeOn(scale, value) + 1) / 2 : placeOn(scale, value));
+    const all = ticks(scale).filter((value) => !(scale.signed && scale.kind === "log") || Math.abs(value) >= scale.max * 0.009 || value === 0);
+    const shown = scale.kind === "log" ? all.filter((_, n) => n % (scale.signed ? 2 : 1) === 0) : all;
+    this.marks.replaceChildren(...shown.map((value) => el("span", { style: { left: `${100 * where(value)}%` } }, mark(value))));
+    this.says.textContent = says;
+  }
+}

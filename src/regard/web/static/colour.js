@@ -1,0 +1,74 @@
+// Colours of maps. Both families go in steps of equal lightness from the background, where 0 vanishes, so that they
+// read the same in grey and for every kind of colour vision. Knows no page.
+
+/**
+ * @typedef {"light" | "dark"} Theme
+ * @typedef {[number, number, number]} Rgb
+ */
+
+const WEIGHTS = {
+  light: ["#ffffff", "#d3e6ed", "#a8ccdf", "#7eb1d3", "#5a95c7", "#3c78b8", "#2a5aa4", "#213d8a", "#1c2468"],
+  dark: ["#15171d", "#1f2d46", "#26466f", "#2c6293", "#3580b4", "#43a1cc", "#63c1de", "#95deec", "#ccf8fa"],
+};
+const BELOW = {
+  light: ["#ffffff", "#fbe3d0", "#f6c59f", "#eda56e", "#de8544", "#c66a27", "#a55219", "#813d12", "#5e2b0d"],
+  dark: ["#15171d", "#33251c", "#573723", "#7d4a27", "#a4602a", "#c87a35", "#e39a54", "#f4be86", "#fde4c6"],
+};
+const STEPS = 256;
+
+/** @param {string} hex @returns {Rgb} */
+export function rgbOf(hex) {
+  const n = parseInt(hex.slice(1), 16);
+  return [n >> 16, (n >> 8) & 255, n & 255];
+}
+
+/**
+ * The colour at a place between 0 and 1, or between -1 and 1 where below 0 is the other family.
+ * @param {Theme} theme @param {number} place
+ * @returns {Rgb}
+ */
+export function colourAt(theme, place) {
+  const stops = (place < 0 ? BELOW : WEIGHTS)[theme];
+  const x = Math.min(1, Math.abs(place)) * (stops.length - 1);
+  const i = Math.min(stops.length - 2, Math.floor(x));
+  const [a, b] = [rgbOf(stops[i]), rgbOf(stops[i + 1])];
+  return /** @type {Rgb} */ (a.map((low, c) => Math.round(low + (b[c] - low) * (x - i))));
+}
+
+/** @param {Rgb} rgb */
+export function css([r, g, b]) {
+  return `rgb(${r} ${g} ${b})`;
+}
+
+/**
+ * Every colour from -1 to 1 in equal steps, as red, green, blue, opacity; 0 is in the middle.
+ * @param {Theme} theme
+ * @returns {Uint32Array} 2·STEPS + 1 colours, as the bytes of a picture lie
+ */
+export function tableOf(theme) {
+  const bytes = new Uint8Array(4 * (2 * STEPS + 1));
+  for (let n = -STEPS; n <= STEPS; n++) bytes.set([...colourAt(theme, n / STEPS), 255], 4 * (n + STEPS));
+  return new Uint32Array(bytes.buffer);
+}
+
+/** @param {number} place of -1 to 1 @returns {number} its number in the table */
+export function stepOf(place) {
+  return Math.round(place * STEPS) + STEPS;
+}
+
+/** Relative luminance, as the Web Content Accessibility Guidelines 2 define it. @param {Rgb} rgb */
+export function luminance(rgb) {
+  const [r, g, b] = rgb.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+/** @param {Rgb} a @param {Rgb} b @returns {number} 1 to 21 */
+export function contrast(a, b) {
+  const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+}
+
+/** Black or white, whichever is read better on a colour. @param {Rgb} rgb */
+export function inkOn(rgb) {
+  return contrast(rgb, [255, 255, 255]) > contrast(rgb, [0, 0, 0]) ? "#ffffff" : "#000000";
+}

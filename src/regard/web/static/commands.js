@@ -1,0 +1,44 @@
+// What each key does to the page.
+
+import { leave, otherHead, otherWay, pinHere, turnTheme, walkCells, zoomToCell } from "./doings.js";
+import { whyNoDifference } from "./state.js";
+
+/** @typedef {import("./state.js").State} State */
+
+export const VIEWS = /** @type {{ key: string, title: string }[]} */ ([
+  { key: "heads", title: "All heads" },
+  { key: "head", title: "One head" },
+  { key: "cell", title: "One cell" },
+  { key: "movement", title: "Movement" },
+]);
+
+/** @param {import("./app.js").App} app @returns {import("./keys.js").Binding[]} */
+export function bindingsOf(app) {
+  const set = (/** @type {Partial<State>} */ change) => app.set(change);
+  const { state } = app;
+  const walk = (/** @type {string} */ key) => walkCells(app, { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key] ?? [0, 0]);
+  const sides = app.sides();
+  return [
+    { keys: ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"], shown: "↑ ↓ ← →", says: "From cell to cell", act: walk },
+    { keys: ["Enter"], says: "The cell step by step", act: () => set({ view: "cell" }) },
+    { keys: ["[", "]"], shown: "[ ]", says: "Head before, next head", act: (key) => otherHead(app, key === "]" ? 1 : -1, 0) },
+    { keys: ["{", "}"], shown: "{ }", says: "Layer before, next layer", act: (key) => otherHead(app, 0, key === "}" ? 1 : -1) },
+    { keys: ["m"], says: "Mean of the layer's heads, or one head", act: () => set({ head: state.head === "mean" ? 0 : "mean" }) },
+    { keys: ["1", "2", "3", "4"], shown: "1 2 3 4", says: VIEWS.map(({ title }) => title).join(", "), act: (key) => set({ view: /** @type {any} */ (VIEWS[Number(key) - 1].key) }) },
+    { keys: ["+", "=", "-", "0"], shown: "+ − 0", says: "Zoom in, out, the whole map", act: (key) => (key === "0" ? app.map?.fit() : app.map?.zoomBy(key === "-" ? 1 / 1.6 : 1.6)) },
+    { keys: ["z"], says: "Zoom to the cell until numbers are read", act: () => zoomToCell(app) },
+    { keys: ["t"], says: "Where the word looks, or who looks at it", act: () => set({ direction: state.direction === "out" ? "in" : "out" }) },
+    { keys: ["p"], says: "Pin the word, or unpin it; pinned ones are summed", act: () => pinHere(app) },
+    { keys: ["a"], says: "Arcs in the text", act: () => set({ arcs: !state.arcs }) },
+    { keys: ["c"], says: "A, B, A − B, where there are two", act: () => sides.length > 1 && set({ side: state.side === "A" ? "B" : state.side === "B" && whyNoDifference(state, app.its) === null ? "diff" : "A" }) },
+    { keys: ["v"], says: "What the map shows: " + app.its.ways.map(({ title }) => title.toLowerCase()).join(", "), act: () => otherWay(app) },
+    { keys: ["s"], says: "Special tokens", act: () => set({ special: !state.special, zoom: null }) },
+    { keys: ["w"], says: "Whole words", act: () => set({ words: !state.words, zoom: null }) },
+    { keys: ["l"], says: "Log scale", act: () => set({ log: !state.log }) },
+    { keys: ["n"], says: "Each row by itself", act: () => set({ byRow: !state.byRow }) },
+    { keys: ["/"], says: "Find a word; Enter goes to the next", act: () => app.query?.focus() },
+    { keys: ["d"], says: "Light or dark", act: () => turnTheme(app) },
+    { keys: ["?"], says: "This list", act: () => app.help?.showModal() },
+    { keys: ["Escape"], shown: "Esc", says: "Close, unpin, leave the field", act: () => leave(app) },
+  ];
+}

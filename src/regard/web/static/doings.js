@@ -1,0 +1,97 @@
+// What a person does to the page, by whichever key or button.
+
+import { search } from "./text.js";
+
+/**
+ * @typedef {import("./app.js").App} App
+ * @typedef {import("./text.js").Group} Group
+ */
+
+/** @param {App} app @param {number} row @param {number} col of the field */
+export function pickCell(app, row, col) {
+  if (!app.field) return;
+  app.set({ row: app.field.rows[row].members[0], col: app.field.cols[col].members[0] });
+}
+
+/** @param {App} app @param {number[]} step rows, columns */
+export function walkCells(app, [down, right]) {
+  if (!app.field) return;
+  const { row, col } = app.cursor();
+  const to = (/** @type {number | null} */ from, /** @type {number} */ by, /** @type {number} */ length) => Math.max(0, Math.min(length - 1, from === null ? 0 : from + by));
+  const next = [to(row, row === null || col === null ? 0 : down, app.field.rows.length), to(col, row === null || col === null ? 0 : right, app.field.cols.length)];
+  pickCell(app, next[0], next[1]);
+  app.map?.reveal(next[0], next[1]);
+}
+
+/** @param {App} app */
+export function zoomToCell(app) {
+  const { row, col } = app.cursor();
+  if (row !== null && col !== null) app.map?.goTo(row, col);
+}
+
+/** @param {App} app @param {Group} group @param {boolean} add */
+export function chooseWord(app, { members }, add) {
+  const name = app.state.direction === "out" ? "row" : "col";
+  const here = app.state[name];
+  if (!add) return app.set({ [name]: members[0], pins: [] });
+  if (app.state.pins.length === 0 && here !== null && !members.includes(here)) app.set({ pins: [here] });
+  pinTokens(app, members);
+}
+
+/** @param {App} app @param {number[]} members */
+export function pinTokens(app, members) {
+  const { pins } = app.state;
+  app.set({ pins: pins.includes(members[0]) ? pins.filter((i) => i !== members[0]) : [...pins, members[0]] });
+}
+
+/** @param {App} app */
+export function pinHere(app) {
+  const here = app.state.direction === "out" ? app.state.row : app.state.col;
+  if (here !== null) pinTokens(app, [here]);
+}
+
+/** @param {App} app */
+export function leave(app) {
+  const menus = [...app.root.querySelectorAll("details[open]")];
+  if (menus.length) menus.forEach((menu) => menu.removeAttribute("open"));
+  else if (app.root.contains(document.activeElement) && document.activeElement === app.query) app.map?.stage.focus();
+  else app.set({ pins: [] });
+}
+
+/** @param {App} app @param {number} heads @param {number} layers */
+export function otherHead(app, heads, layers) {
+  const { layer, head } = app.state;
+  const all = app.its.runs[app.state.run].layers;
+  const next = (layer + layers + all.length) % all.length;
+  const count = all[next].heads;
+  app.set({ layer: next, head: heads === 0 ? head : head === "mean" ? 0 : (head + heads + count) % count });
+}
+
+/** @param {App} app */
+export function otherWay(app) {
+  const keys = app.its.ways.map(({ key }) => key);
+  app.set({ way: keys[(keys.indexOf(app.state.way) + 1) % keys.length] });
+}
+
+/** @param {App} app */
+export function keepHead(app) {
+  const { kept, layer, head } = app.state;
+  if (kept) app.set({ kept: null, side: "A" });
+  else app.set({ kept: { layer, head }, side: "B" });
+}
+
+/** @param {App} app */
+export function turnTheme(app) {
+  app.set({ theme: app.theme === "dark" ? "light" : "dark" });
+}
+
+/** @param {App} app @param {number} step */
+export function nextFound(app, step) {
+  const found = search(app.run().tokens, app.state.query);
+  const here = app.state.row ?? -1;
+  const next = step > 0 ? (found.find((i) => i > here) ?? found[0]) : ([...found].reverse().find((i) => i < here) ?? found[found.length - 1]);
+  if (next === undefined) return;
+  app.set({ row: next, col: app.state.col ?? next });
+  const { row, col } = app.cursor();
+  if (row !== null) app.map?.reveal(row, col ?? row);
+}

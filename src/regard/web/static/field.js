@@ -1,0 +1,263 @@
+// The numbers of a map at every size: exact cells, and levels of half as many until one tile holds the whole. Short
+// texts are held whole, so that words can be joined and tokens left out; of long ones tiles are fetched as they are seen.
+
+import { byRow, gathered, halved, largest, minus } from "./matrix.js";
+import { axisOf } from "./text.js";
+import { levelsOf, TILE } from "./view.js";
+
+/**
+ * @typedef {import("./matrix.js").Matrix} Matrix
+ * @typedef {import("./text.js").Group} Group
+ * @typedef {import("./source.js").Source} Source
+ * @typedef {{ run: number, layer: number, head: import("./state.js").Head }} Which
+ * @typedef {object} Pyramid
+ * @property {number} rows
+ * @property {number} cols
+ * @property {number} levels
+ * @property {number} max            the number farthest from 0, without its sign
+ * @property {(level: number, i: number, j: number) => Matrix | null} tile   null while it is on its way
+ * @property {(seen: Set<string>) => void} forget   what is asked for and no longer seen
+ * @typedef {object} Field
+ * @property {Group[]} rows
+ * @property {Group[]} cols
+ * @property {Pyramid} pyramid
+ * @property {Float32Array | null} hidden   of each row, the share that no column shows
+ * @property {boolean} whole                held whole: words can be joined, tokens left out
+ */
+
+export const MOST_WHOLE = 1024; // tokens on a side of what is held whole
+const MOST_TILES = 160; // of 256 KB each, and as much for its picture
+const AT_ONCE = 6;
+
+/** A map that is held whole. @implements {Pyramid} */
+export class WholeMap {
+  /** @param {Matrix} matrix @param {"max" | "mean"} pool */
+  constructor(matrix, pool) {
+    this.matrices = [matrix];
+    this.pool = pool;
+    this.rows = matrix.rows;
+    this.cols = matrix.cols;
+    this.levels = levelsOf(matrix);
+    this.max = largest(matrix.values);
+    /** @type {Map<string, Matrix>} */
+    this.tiles = new Map();
+  }
+
+  /** @param {number} level @param {number} i @param {number} j */
+  tile(level, i, j) {
+    const key = tileKey(level, i, j);
+    let found = this.tiles.get(key);
+    if (!found) {
+      while (this.matrices.length <= level) this.matrices.push(halved(this.matrices[this.matrices.length - 1], this.pool));
+      found = cut(this.matrices[level], i * TILE, j * TILE);
+      this.tiles.set(key, found);
+    }
+    return found;
+  }
+
+  forget() {}
+}
+
+/** @param {Matrix} matrix @param {number} row @param {number} col @returns {Matrix} */
+function cut({ values, rows, cols }, row, col) {
+  if (row === 0 && col === 0 && rows <= TILE && cols <= TILE) return { values, rows, cols };
+  const [high, wide] = [Math.min(TILE, rows - row), Math.min(TILE, cols - col)];
+  const out = new Float32Array(high * wide);
+  for (let r = 0; r < high; r++) out.set(values.subarray((row + r) * cols + col, (row + r) * cols + col + wide), r * wide);
+  return { values: out, rows: high, cols: wide };
+}
+
+/** @param {number} level @param {number} i @param {number} j */
+export function tileKey(level, i, j) {
+  return `${level}/${i}/${j}`;
+}
+
+/** A map of which tiles are fetched. @implements {Pyramid} */
+export class FetchedMap {
+  /**
+   * @param {(part: { row0: number, row1: number, col0: number, col1: number, rows: number, cols: number }, signal: AbortSignal) => Promise<Float32Array>} fetchTile
+   * @param {{ rows: number, cols: number }} extent @param {() => void} arrived @param {(error: Error) => void} failed
+   */
+  constructor(fetchTile, extent, arrived, failed) {
+    this.fetchTile = fetchTile;
+    this.rows = extent.rows;
+    this.cols = extent.cols;
+    this.levels = levelsOf(extent);
+    this.max = 0;
+    this.arrived = arrived;
+    this.failed = failed;
+    /** @type {Map<string, Matrix>} */
+    this.tiles = new Map();
+    /** @type {Map<string, { level: number, i: number, j: number, control: AbortController | null }>} */
+    this.wanted = new Map();
+  }
+
+  /** The whole in one tile, which every view begins with. @param {AbortSignal} signal */
+  async overview(signal) {
+    const { values } = await this.load(this.levels - 1, 0, 0, signal);
+    this.max = largest(values);
+  }
+
+  /** @param {number} level @param {number} i @param {number} j */
+  tile(level, i, j) {
+    const key = tileKey(level, i, j);
+    const found = this.tiles.get(key);
+    if (found) {
+      this.tiles.delete(key); // the last used stays longest
+      this.tiles.set(key, found);
+      return found;
+    }
+    if (!this.wanted.has(key)) {
+      this.wanted.set(key, { level, i, j, control: null });
+      this.next();
+    }
+    return null;
+  }
+
+  /** @param {Set<string>} seen */
+  forget(seen) {
+    for (const [key, { control }] of this.wanted) {
+      if (seen.has(key)) continue;
+      this.wanted.delete(key);
+      control?.abort();
+    }
+  }
+
+  next() {
+    const running = [...this.wanted.values()].filter((tile) => tile.control).length;
+    for (const [key, tile] of [...this.wanted].filter(([, tile]) => !tile.control).slice(0, AT_ONCE - running)) {
+      tile.control = new AbortController();
+      this.load(tile.level, tile.i, tile.j, tile.control.signal).then(
+        () => this.arrived(),
+        (error) => error?.name === "AbortError" || this.failed(error),
+      ).finally(() => {
+        if (this.wanted.get(key) === tile) this.wanted.delete(key);
+        this.next();
+      });
+    }
+  }
+
+  /** @param {number} level @param {number} i @param {number} j @param {AbortSignal} signal @returns {Promise<Matrix>} */
+  async load(level, i, j, signal) {
+    const side = TILE * 2 ** level;
+    const [row0, col0] = [i * side, j * side];
+    const [row1, col1] = [Math.min(this.rows, row0 + side), Math.min(this.cols, col0 + side)];
+    const [rows, cols] = [Math.ceil((row1 - row0) / 2 ** level), Math.ceil((col1 - col0) / 2 ** level)];
+    const values = await this.fetchTile({ row0, row1, col0, col1, rows, cols }, signal);
+    if (values.length !== rows * cols) throw new Error(`a tile of ${values.length} weights came where ${rows * cols} were asked for`);
+    const tile = { values, rows, cols };
+    this.tiles.set(tileKey(level, i, j), tile);
+    for (const old of [...this.tiles.keys()].slice(0, -MOST_TILES)) this.tiles.delete(old);
+    return tile;
+  }
+}
+
+/** A − B of two maps of which tiles are fetched. @implements {Pyramid} */
+export class Difference {
+  /** @param {Pyramid} a @param {Pyramid} b */
+  constructor(a, b) {
+    this.a = a;
+    this.b = b;
+    this.rows = a.rows;
+    this.cols = a.cols;
+    this.levels = a.levels;
+    /** @type {Map<string, { from: Matrix, tile: Matrix }>} */
+    this.tiles = new Map();
+  }
+
+  get max() {
+    return Math.max(this.a.max, this.b.max);
+  }
+
+  /** @param {number} level @param {number} i @param {number} j */
+  tile(level, i, j) {
+    const [a, b] = [this.a.tile(level, i, j), this.b.tile(level, i, j)];
+    if (!a || !b) return null;
+    const key = tileKey(level, i, j);
+    let known = this.tiles.get(key);
+    if (!known || known.from !== a) {
+      known = { from: a, tile: { values: minus(a.values, b.values), rows: a.rows, cols: a.cols } };
+      this.tiles.set(key, known);
+      for (const old of [...this.tiles.keys()].slice(0, -MOST_TILES)) this.tiles.delete(old);
+    }
+    return known.tile;
+  }
+
+  /** @param {Set<string>} seen */
+  forget(seen) {
+    this.a.forget(seen);
+    this.b.forget(seen);
+  }
+}
+
+/**
+ * The stretch of tokens that a map shows.
+ * @param {import("./state.js").State} state @param {number} length
+ */
+export function stretchOf(state, length) {
+  return { from: Math.min(state.from ?? 0, length), to: Math.min(state.to ?? length, length) };
+}
+
+/** Whether a map is held whole. @param {import("./state.js").State} state @param {{ rows: number, cols: number }} layer */
+export function isWhole(state, { rows, cols }) {
+  const [r, c] = [stretchOf(state, rows), stretchOf(state, cols)];
+  return Math.max(r.to - r.from, c.to - c.from) <= MOST_WHOLE;
+}
+
+/**
+ * The map of one head as a person wants to read it.
+ * @param {Source} source @param {import("./source.js").Manifest} manifest @param {import("./state.js").State} state
+ * @param {Which} which @param {{ signal: AbortSignal, arrived: () => void, failed: (error: Error) => void }} around
+ * @returns {Promise<Field>}
+ */
+export async function fieldOf(source, manifest, state, { run, layer, head }, { signal, arrived, failed }) {
+  const its = manifest.runs[run];
+  const { rows, cols } = its.layers[layer];
+  const [r, c] = [stretchOf(state, rows), stretchOf(state, cols)];
+  const whole = isWhole(state, { rows, cols });
+  const wanted = { words: whole && state.words, special: !whole || state.special };
+  const rowAxis = axisOf(its.tokens.slice(0, rows), its.text, { ...wanted, ...r });
+  const colAxis = axisOf(its.tokens.slice(0, cols), its.text, { ...wanted, ...c });
+  const part = (/** @type {any} */ span) => ({ way: state.way, pool: state.pool, ...span });
+  if (!whole) {
+    const fetchTile = (/** @type {any} */ at, /** @type {AbortSignal} */ stop) =>
+      source.tile(run, layer, head, part({ ...at, row0: at.row0 + r.from, row1: at.row1 + r.from, col0: at.col0 + c.from, col1: at.col1 + c.from }), stop);
+    const pyramid = new FetchedMap(fetchTile, { rows: rowAxis.length, cols: colAxis.length }, arrived, failed);
+    await pyramid.overview(signal);
+    return { rows: rowAxis, cols: colAxis, pyramid, hidden: null, whole };
+  }
+  const all = cols <= MOST_WHOLE; // then what is hidden can be summed, else it is what is missing to 1
+  const [col0, col1] = all ? [0, cols] : [c.from, c.to];
+  const span = { row0: r.from, row1: r.to, col0, col1, rows: r.to - r.from, cols: col1 - col0 };
+  const values = await source.tile(run, layer, head, part(span), signal);
+  const { matrix, hidden } = gathered(values, span.cols, rowAxis, colAxis, span.row0, span.col0);
+  const shown = state.byRow ? byRow(matrix) : matrix;
+  const isHiding = colAxis.reduce((sum, group) => sum + group.members.length, 0) < cols;
+  const rest = all ? hidden : state.way === "norms" ? null : missingToOne(matrix);
+  return { rows: rowAxis, cols: colAxis, pyramid: new WholeMap(shown, state.pool), hidden: isHiding ? rest : null, whole };
+}
+
+/** @param {Matrix} matrix */
+function missingToOne({ values, rows, cols }) {
+  return Float32Array.from({ length: rows }, (_, r) =>
+    Math.max(0, 1 - values.subarray(r * cols, (r + 1) * cols).reduce((a, b) => a + b, 0)),
+  );
+}
+
+/** A − B of two maps of the same rows and columns. @param {Field} a @param {Field} b @param {"max" | "mean"} pool @returns {Field} */
+export function differenceOf(a, b, pool) {
+  const [one, other] = [a.pyramid, b.pyramid];
+  const [rows, cols] = [both(a.rows, b.rows), both(a.cols, b.cols)];
+  if (!(one instanceof WholeMap && other instanceof WholeMap)) return { rows, cols, pyramid: new Difference(one, other), hidden: null, whole: false };
+  const matrix = { ...one.matrices[0], values: minus(one.matrices[0].values, other.matrices[0].values) };
+  return { rows, cols, pyramid: new WholeMap(matrix, pool), hidden: null, whole: true };
+}
+
+/** Groups of A and of B under both their names. @param {Group[]} a @param {Group[]} b @returns {Group[]} */
+function both(a, b) {
+  return a.map((group, n) => {
+    const other = b[n];
+    if (group.full === other.full) return group;
+    return { ...group, label: `${group.label} | ${other.label}`, full: `${group.full} | ${other.full}` };
+  });
+}

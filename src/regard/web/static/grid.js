@@ -1,0 +1,293 @@
+// All heads: a thumbnail for each, in the order of the model or of what they do; rows and columns fold to their mean.
+
+import { tableOf, stepOf } from "./colour.js";
+import { chooser, el, segmented, setAttribute, setText } from "./dom.js";
+import { digits } from "./scale.js";
+
+/**
+ * @typedef {import("./state.js").State} State
+ * @typedef {import("./source.js").Manifest} Manifest
+ * @typedef {{ layer: number, head: import("./state.js").Head }} At
+ */
+
+/**
+ * The heads in the order of a measure, the largest first; those without a number come last.
+ * @param {(number | null)[][]} values L H
+ * @returns {{ layer: number, head: number, value: number | null }[]}
+ */
+export function ranked(values) {
+  const all = values.flatMap((row, layer) => row.map((value, head) => ({ layer, head, value })));
+  return all.sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity));
+}
+
+/** The least and the most of a measure. @param {(number | null)[][]} values */
+export function rangeOf(values) {
+  const known = values.flat().filter((x) => x !== null);
+  return known.length ? { least: Math.min(...known), most: Math.max(...known) } : { least: 0, most: 0 };
+}
+
+/**
+ * A picture that is the mean of several, each of √ shares as bytes.
+ * @param {Uint8Array[]} pictures
+ */
+export function meanPicture(pictures) {
+  const out = new Uint8Array(pictures[0].length);
+  for (let n = 0; n < out.length; n++) {
+    const mean = pictures.reduce((sum, bytes) => sum + (bytes[n] / 255) ** 2, 0) / pictures.length;
+    out[n] = Math.round(255 * Math.sqrt(mean));
+  }
+  return out;
+}
+
+export class HeadGrid {
+  /**
+   * @param {Manifest} manifest
+   * @param {{ choose: (at: At, open: boolean) => void, set: (change: Partial<State>) => void }} doings
+   */
+  constructor(manifest, doings) {
+    this.manifest = manifest;
+    this.doings = doings;
+    /** @type {{ heads: import("./source.js").Heads | null, bytes: Uint8Array | null, run: number }} */
+    this.known = { heads: null, bytes: null, run: -1 };
+    this.body = el("div", { class: "rg-grid", role: "grid", "aria-label": "All heads" });
+    this.measure = chooser("Measure of heads", manifest.measures, (measure) => doings.set({ measure }));
+    this.order = segmented(
+      "Order of heads",
+      [{ key: "place", title: "By layer" }, { key: "measure", title: "By measure" }],
+      (order) => doings.set({ order: /** @type {any} */ (order), ...(order === "measure" ? { shutLayers: [], shutHeads: [] } : {}) }),
+    );
+    this.least = el("input", {
+      type: "range", min: "0", max: "1", step: "0.01", "aria-label": "Least of the measure",
+      on: { input: () => doings.set({ least: Number(this.least.value) }) },
+    });
+    this.leastText = el("span", { class: "rg-number" });
+    this.fold = segmented(
+      "Fold",
+      [
+        { key: "none", title: "Each head" },
+        { key: "layers", title: "Mean of layers", says: "Each layer as the mean of its heads" },
+        { key: "heads", title: "Mean of columns", says: "Each column as the mean over layers" },
+      ],
+      (key) => doings.set({
+        shutLayers: key === "layers" ? this.layers().map((_, l) => l) : [],
+        shutHeads: key === "heads" ? Array.from({ length: this.width() }, (_, h) => h) : [],
+        order: "place",
+      }),
+    );
+    this.says = el("p", { class: "rg-says" });
+    this.count = el("span", { class: "rg-muted" });
+    this.controls = el(
+      "div",
+      { class: "rg-bar rg-grid-controls" },
+      this.order.node,
+      this.fold.node,
+      el("label", { class: "rg-field" }, el("span", {}, "Measure"), this.measure),
+      el("label", { class: "rg-field" }, el("span", {}, "At least"), this.least, this.leastText),
+      this.count,
+    );
+    this.node = el("section", { class: "rg-heads", "aria-label": "All heads" }, this.controls, this.says, el("div", { class: "rg-grid-room" }, this.body));
+    /** @type {Map<string, HTMLButtonElement>} */
+    this.buttons = new Map();
+    this.drawn = "";
+    this.body.addEventListener("keydown", (event) => this.walk(event));
+  }
+
+  layers() {
+    return this.manifest.runs[Math.max(0, this.known.run)].layers;
+  }
+
+  width() {
+    return Math.max(...this.layers().map((layer) => layer.heads));
+  }
+
+  /** @param {number} run @param {import("./source.js").Heads | null} heads @param {Uint8Array | null} bytes */
+  learn(run, heads, bytes) {
+    this.known = { run, heads, bytes };
+    this.drawn = "";
+  }
+
+  /** @param {State} state @param {import("./colour.js").Theme} theme */
+  update(state, theme) {
+    if (this.known.run < 0) return;
+    const values = this.known.heads?.measures[state.measure] ?? null;
+    const sentence = this.manifest.measures.find(({ key }) => key === state.measure);
+    this.order.show(state.order);
+    this.fold.show(state.shutLayers.length >= this.layers().length ? "layers" : state.shutHeads.length >= this.width() ? "heads" : "none");
+    this.measure.value = state.measure;
+    this.least.value = String(state.least);
+    const range = values ? rangeOf(values) : { least: 0, most: 0 };
+    const least = range.least + state.least * (range.most - range.least);
+    setText(this.leastText, state.least > 0 ? `${digits(least, 2)} ${unitOf(sentence)}` : "any");
+    setText(this.says, sentence ? `${sentence.says} ${sentence.not}` : "");
+    this.says.title = sentence?.source ?? "";
+    const made = JSON.stringify([state.order, state.shutLayers, state.shutHeads, state.order === "measure" ? state.measure : "", theme]);
+    if (made !== this.drawn) {
+      this.drawn = made;
+      this.lay(state, theme, values);
+    }
+    let seen = 0;
+    for (const [key, button] of this.buttons) {
+      const [layer, head] = key.split(".");
+      const value = head === "mean" || layer === "mean" ? null : (values?.[Number(layer)]?.[Number(head)] ?? null);
+      const back = state.least > 0 && head !== "mean" && layer !== "mean" && (value === null || value < least);
+      if (!back) seen += 1;
+      button.classList.toggle("rg-back", back);
+      const chosen = Number(layer) === state.layer && head === String(state.head);
+      setAttribute(button, "aria-selected", String(chosen));
+      button.tabIndex = chosen ? 0 : -1;
+      const share = value === null || range.most === range.least ? 0 : (value - range.least) / (range.most - range.least);
+      button.style.setProperty("--rg-share", String(share));
+      const name = layer === "mean" ? `head ${head}, mean over layers` : head === "mean" ? `layer ${layer}, mean of heads` : `layer ${layer}, head ${head}`;
+      const said = value === null ? name : `${name}, ${sentence?.title ?? ""} ${digits(value, 2)} ${unitOf(sentence)}`;
+      const number = value === null ? "" : digits(value, 2);
+      const caption = this.body.classList.contains("rg-sorted") ? `${key} · ${number || "–"}` : number;
+      setAttribute(button, "aria-label", said.includes(caption) ? said : `${caption}, ${said}`);
+      button.title = said;
+      const written = button.querySelector(".rg-caption");
+      if (written) setText(written, caption);
+    }
+    if (![...this.buttons.values()].some((button) => button.tabIndex === 0)) {
+      const [first] = this.buttons.values();
+      if (first) first.tabIndex = 0;
+    }
+    setText(this.count, state.least > 0 ? `${seen} of ${this.buttons.size} heads` : "");
+  }
+
+  /** @param {State} state @param {import("./colour.js").Theme} theme @param {(number | null)[][] | null} values */
+  lay(state, theme, values) {
+    const focused = this.body.contains(document.activeElement);
+    this.buttons.clear();
+    const table = tableOf(theme);
+    const flat = this.layers().length === 1 && this.width() > 16 ? this.layers()[0] : null; // one long row is read in lines
+    const places = flat && !state.shutLayers.length ? Array.from({ length: flat.heads }, (_, head) => ({ layer: 0, head })) : null;
+    const sorted = state.order === "measure" && values ? ranked(values) : places;
+    this.body.classList.toggle("rg-sorted", Boolean(sorted));
+    this.body.style.setProperty("--rg-columns", String(state.shutLayers.length >= this.layers().length ? 1 : this.width()));
+    if (sorted) {
+      this.body.replaceChildren(el("div", { class: "rg-grid-row", role: "row" }, ...sorted.map((at) => this.cell(at.layer, at.head, table))));
+    } else {
+      const shut = new Set(state.shutHeads);
+      const rows = shut.size >= this.width() ? [] : this.layers().map((_, layer) => this.rowOf(layer, state, table));
+      if (shut.size > 0) rows.push(this.meansOfColumns(shut, table));
+      this.body.replaceChildren(this.headings(state), ...rows);
+    }
+    if (focused) this.focus();
+  }
+
+  /** @param {State} state */
+  headings(state) {
+    const step = this.width() <= 16 ? 1 : Math.ceil(this.width() / 12);
+    const turn = (/** @type {number} */ head) => () => this.doings.set({ shutHeads: turned(state.shutHeads, head) });
+    return el(
+      "div",
+      { class: "rg-grid-row rg-grid-heads", role: "row" },
+      el("span", { class: "rg-corner", role: "columnheader" }, "layer \\ head"),
+      ...Array.from({ length: this.width() }, (_, head) =>
+        el("span", { role: "columnheader", class: "rg-heading" },
+          el("button", { type: "button", tabIndex: -1, title: `Head ${head}: show its mean over layers, or each layer`, "aria-label": `Fold column ${head}`, "aria-pressed": state.shutHeads.includes(head), on: { click: turn(head) } }, head % step === 0 ? String(head) : ""))),
+    );
+  }
+
+  /** @param {number} layer @param {State} state @param {Uint32Array} table */
+  rowOf(layer, state, table) {
+    const { heads } = this.layers()[layer];
+    const shut = state.shutLayers.includes(layer);
+    const cells = shut
+      ? [this.cell(layer, "mean", table)]
+      : Array.from({ length: heads }, (_, head) => (state.shutHeads.includes(head) ? el("span", { role: "gridcell" }) : this.cell(layer, head, table)));
+    return el(
+      "div",
+      { class: "rg-grid-row", role: "row" },
+      el("span", { role: "rowheader", class: "rg-heading" },
+        el("button", { type: "button", tabIndex: -1, title: `Layer ${layer}: show the mean of its heads, or each head`, "aria-label": `Fold layer ${layer}`, "aria-pressed": shut, on: { click: () => this.doings.set({ shutLayers: turned(state.shutLayers, layer) }) } }, String(layer))),
+      ...cells,
+    );
+  }
+
+  /** @param {Set<number>} shut @param {Uint32Array} table */
+  meansOfColumns(shut, table) {
+    return el(
+      "div",
+      { class: "rg-grid-row", role: "row" },
+      el("span", { role: "rowheader", class: "rg-heading" }, "mean"),
+      ...Array.from({ length: this.width() }, (_, head) => (shut.has(head) ? this.cell("mean", head, table) : el("span", { role: "gridcell" }))),
+    );
+  }
+
+  /** @param {number | "mean"} layer @param {import("./state.js").Head} head @param {Uint32Array} table */
+  cell(layer, head, table) {
+    const canvas = el("canvas", { class: "rg-thumb", "aria-hidden": "true" });
+    const side = this.side();
+    [canvas.width, canvas.height] = [side, side];
+    const bytes = this.bytesOf(layer, head);
+    if (bytes) {
+      const image = new ImageData(side, side);
+      const pixels = new Uint32Array(image.data.buffer);
+      bytes.forEach((byte, n) => (pixels[n] = table[stepOf(byte / 255)]));
+      canvas.getContext("2d")?.putImageData(image, 0, 0);
+    }
+    const at = { layer: layer === "mean" ? 0 : layer, head };
+    const button = el(
+      "button",
+      {
+        type: "button", class: "rg-head", role: "gridcell", tabIndex: -1, disabled: layer === "mean",
+        on: { click: () => this.doings.choose(at, false), dblclick: () => this.doings.choose(at, true) },
+      },
+      canvas,
+      el("span", { class: "rg-caption" }),
+    );
+    this.buttons.set(`${layer}.${head}`, button);
+    return button;
+  }
+
+  side() {
+    return this.manifest.runs[this.known.run].thumbnail;
+  }
+
+  /** @param {number | "mean"} layer @param {import("./state.js").Head} head @returns {Uint8Array | null} */
+  bytesOf(layer, head) {
+    if (!this.known.bytes) return null;
+    const [cells, width] = [this.side() ** 2, this.width()];
+    const one = (/** @type {number} */ l, /** @type {number} */ h) => /** @type {Uint8Array} */ (this.known.bytes).subarray((l * width + h) * cells, (l * width + h + 1) * cells);
+    if (head === "mean") return meanPicture(Array.from({ length: this.layers()[Number(layer)].heads }, (_, h) => one(Number(layer), h)));
+    if (layer === "mean") return meanPicture(this.layers().flatMap(({ heads }, l) => (head < heads ? [one(l, head)] : [])));
+    return one(layer, head);
+  }
+
+  focus() {
+    [...this.buttons.values()].find((button) => button.tabIndex === 0)?.focus();
+  }
+
+  /** Arrows go from head to head. @param {KeyboardEvent} event */
+  walk(event) {
+    const cells = [...this.buttons.values()].filter((button) => !button.disabled);
+    const here = cells.indexOf(/** @type {any} */ (document.activeElement));
+    if (here < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    const box = cells[here].getBoundingClientRect();
+    const below = (/** @type {number} */ way) => {
+      const others = cells.filter((cell) => (cell.getBoundingClientRect().top - box.top) * way > 4);
+      const far = (/** @type {HTMLElement} */ cell) => Math.abs(cell.getBoundingClientRect().top - box.top) * 1e4 + Math.abs(cell.getBoundingClientRect().left - box.left);
+      return others.sort((a, b) => far(a) - far(b))[0];
+    };
+    const next = { ArrowRight: cells[here + 1], ArrowLeft: cells[here - 1], ArrowDown: below(1), ArrowUp: below(-1), Home: cells[0], End: cells[cells.length - 1] }[event.key];
+    if (event.key === "Enter") {
+      const [layer, head] = [...this.buttons].find(([, button]) => button === cells[here])?.[0].split(".") ?? ["0", "0"];
+      this.doings.choose({ layer: Number(layer), head: head === "mean" ? "mean" : Number(head) }, true);
+    } else if (next) {
+      next.focus();
+      next.click();
+    } else if (!event.key.startsWith("Arrow")) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
+
+/** @param {import("./source.js").Sentence | undefined} sentence */
+function unitOf(sentence) {
+  return sentence?.unit && sentence.unit !== "share" ? sentence.unit : "";
+}
+
+/** A list with a number, or without it where it was there. @param {number[]} list @param {number} n */
+export function turned(list, n) {
+  return list.includes(n) ? list.filter((x) => x !== n) : [...list, n].sort((a, b) => a - b);
+}

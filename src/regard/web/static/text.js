@@ -1,0 +1,130 @@
+// Tokens as a person reads them: what does not show has a stand-in, what is long is cut, sub-words join into words.
+// Knows no page. Whatever a token holds, it stays text.
+
+/**
+ * @typedef {{ text: string, special: boolean, word: number | null, start: number, end: number }} Token
+ *   `start` and `end` count UTF-16 code units of the text, as JavaScript does.
+ * @typedef {{ members: number[], label: string, full: string, special: boolean }} Group
+ *   What is one row or column of a map: a token, or the tokens of one word.
+ * @typedef {{ words: boolean, special: boolean, from: number, to: number }} Wanted
+ *   Merge words; show special tokens; the stretch of tokens, `to` not among them.
+ */
+
+const UNSEEN = [
+  [0x80, 0x9f], [0xad, 0xad], [0x61c, 0x61c], [0x115f, 0x1160], [0x17b4, 0x17b5], [0x180b, 0x180f], [0x200b, 0x200f],
+  [0x2028, 0x202e], [0x2060, 0x206f], [0x3164, 0x3164], [0xd800, 0xdfff], [0xfeff, 0xfeff], [0xfff9, 0xfffb],
+  [0xe0000, 0xe007f],
+];
+const JOINERS = [0x200c, 0x200d]; // belong to scripts and emoji where they join two signs
+
+/**
+ * The text with each control, and each sign that is unseen or turns the text around it, as a visible stand-in.
+ * @param {string} text
+ */
+export function visible(text) {
+  const points = Array.from(text);
+  return points.map((sign, i) => standIn(sign, points[i - 1], points[i + 1])).join("");
+}
+
+/** @param {string} sign @param {string | undefined} before @param {string | undefined} after */
+function standIn(sign, before, after) {
+  const code = /** @type {number} */ (sign.codePointAt(0));
+  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
+  if (code === 0x7f) return "␡";
+  if (JOINERS.includes(code) && isBeyondLatin(before) && isBeyondLatin(after)) return sign;
+  if (UNSEEN.some(([first, last]) => code >= first && code <= last)) {
+    return `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
+  }
+  return sign;
+}
+
+/** @param {string | undefined} sign */
+function isBeyondLatin(sign) {
+  return sign !== undefined && /** @type {number} */ (sign.codePointAt(0)) > 0x24f;
+}
+
+/**
+ * At most `most` signs, the last of them "…" where something was cut.
+ * @param {string} text @param {number} most
+ */
+export function clip(text, most) {
+  if (text.length <= most) return text;
+  const points = Array.from(text.slice(0, 4 * most + 4));
+  return points.length <= most && text.length <= 4 * most + 4 ? text : points.slice(0, most - 1).join("") + "…";
+}
+
+/**
+ * A token as it stands beside a map: short, visible, never empty.
+ * @param {string} text @param {number} [most]
+ */
+export function label(text, most = 18) {
+  const shown = visible(clip(text, 4 * most).replace(/^ (?=\S)/, ""));
+  return shown === "" ? "∅" : shown.trim() === "" ? "␣".repeat(Math.min(shown.length, most)) : clip(shown, most);
+}
+
+/** Which way a text runs, by its first letter. @param {string} text @returns {"ltr" | "rtl"} */
+export function directionOf(text) {
+  const [first = ""] = /\p{L}/u.exec(text) ?? [];
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(first) ? "rtl" : "ltr";
+}
+
+/**
+ * Two texts short enough to be told apart: what they begin with in common is left out.
+ * @param {string} a @param {string} b @param {number} [most]
+ * @returns {[string, string]}
+ */
+export function apart(a, b, most = 40) {
+  if (a === b || (a.length <= most && b.length <= most)) return [label(a, most), label(b, most)];
+  let same = 0;
+  while (same < Math.min(a.length, b.length) && a[same] === b[same]) same += 1;
+  const from = Math.max(0, a.lastIndexOf(" ", Math.max(0, same - 12)));
+  const rest = (/** @type {string} */ text) => label(from ? `…${text.slice(from + 1)}` : text, most);
+  return [rest(a), rest(b)];
+}
+
+/**
+ * The rows or columns of a map.
+ * @param {Token[]} tokens @param {string} text @param {Wanted} wanted
+ * @returns {Group[]}
+ */
+export function axisOf(tokens, text, { words, special, from, to }) {
+  /** @type {Group[]} */
+  const groups = [];
+  let word = /** @type {number | null} */ (null);
+  for (let i = Math.max(0, from); i < Math.min(to, tokens.length); i++) {
+    const token = tokens[i];
+    if (token.special && !special) continue;
+    const joins = words && token.word !== null && token.word === word && groups.length > 0;
+    if (joins) {
+      const group = groups[groups.length - 1];
+      group.members.push(i);
+      const start = tokens[group.members[0]].start;
+      group.full = text.slice(start, token.end) || group.full + token.text.replace(/^##/, "");
+      group.label = label(group.full);
+    } else {
+      groups.push({ members: [i], label: label(token.text), full: token.text, special: token.special });
+    }
+    word = token.special ? null : token.word;
+  }
+  return groups;
+}
+
+/**
+ * Which group holds each token; -1 for a token that is not shown.
+ * @param {Group[]} axis @param {number} length
+ */
+export function placesOf(axis, length) {
+  const places = new Int32Array(length).fill(-1);
+  axis.forEach((group, place) => group.members.forEach((i) => (places[i] = place)));
+  return places;
+}
+
+/**
+ * The tokens that hold what is searched for, whatever its case.
+ * @param {Token[]} tokens @param {string} wanted
+ */
+export function search(tokens, wanted) {
+  const needle = wanted.trim().toLocaleLowerCase();
+  if (!needle) return [];
+  return tokens.flatMap((token, i) => (token.text.toLocaleLowerCase().includes(needle) ? [i] : []));
+}

@@ -1,0 +1,89 @@
+"""A real browser that drives the page; a test fails on any request beyond the page and on anything in the console."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from pages import OTHER, TEXT, explored, served, settled
+
+from regard.web import write_page
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium, "the browser tests need Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Return a function that opens an address and watches all that the page does."""
+    wrong, contexts = [], []
+
+    def open_it(address, *, selector=".rg-map[data-drawn]", **options):
+        context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        origin = address.split("#")[0] if address.startswith("file:") else "/".join(address.split("/")[:4])
+        page.on("console", lambda message: wrong.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+
+        def asked(request):
+            if not request.url.startswith((origin, "data:", "blob:")):
+                wrong.append(f"request: {request.url}")
+
+        page.on("request", asked)
+        page.goto(address)
+        page.wait_for_selector(selector, state="attached")
+        settled(page)
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+@pytest.fixture(scope="session")
+def one(minilm):
+    return explored(minilm, TEXT)
+
+
+@pytest.fixture(scope="session")
+def two(minilm):
+    return explored(minilm, TEXT, OTHER)
+
+
+@pytest.fixture(scope="session")
+def address(one):
+    with served(one) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def address_of_two(two):
+    with served(two) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def file_address(one, tmp_path_factory):
+    path = tmp_path_factory.mktemp("pages") / "page.html"
+    write_page(one, path)
+    return path.as_uri()

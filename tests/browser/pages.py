@@ -1,0 +1,86 @@
+"""What the pages show, who serves them, and when they have settled."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+import regard
+from regard._encoding import Encoding
+from regard.web import Exploration
+
+CAUSAL = Path(__file__).parent.parent / "models" / "golden" / "qwen2" / "plain"
+TEXT = "The cat sat on the mat because it was tired, and the unbelievably friendly dog looked at it."
+OTHER = "The dog sat on the mat because it was hungry, and the unbelievably friendly cat looked at it."
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "\u202eright to left",
+    "x" * 10_000,
+    "a\x00b",
+    "</script><!--",
+    "مرحبا",
+    "漢字",
+)
+
+
+def settled(page):
+    """Wait until what was asked has come and is drawn."""
+    page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
+    page.wait_for_timeout(150)
+
+
+def explored(model, *texts, layer=2, head=3):
+    traces = []
+    for text in texts:
+        trace = regard.Trace(maps=True)
+        model(text, trace=trace)
+        traces.append(trace)
+    return Exploration(*traces, models=[model] * len(texts), layer=layer, head=head)
+
+
+@contextlib.contextmanager
+def served(exploration):
+    """Serve an exploration from a thread, and yield the address of its page."""
+    import uvicorn
+
+    from regard.web._server import application, listen
+
+    listening = listen(0)
+    server = uvicorn.Server(uvicorn.Config(application(exploration, "token"), log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/token/"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listening.close()
+
+
+def traced(tokens, heads=2, causal=False, seed=7):
+    """Return a trace of one bare layer over some tokens."""
+    rng = np.random.default_rng(seed)
+    q, k = 2 * rng.standard_normal((2, 1, heads, len(tokens), 8), dtype=np.float32)
+    trace = regard.Trace(maps=True)
+    with trace.scope("blocks.0.attn"):
+        regard.attention(q, k, k, causal=causal, trace=trace)
+    starts = np.cumsum([0, *(len(token) for token in tokens)])
+    trace.encodings = (
+        Encoding(
+            text="".join(tokens),
+            ids=np.arange(len(tokens)),
+            tokens=tuple(tokens),
+            special=(False,) * len(tokens),
+            words=tuple(range(len(tokens))),
+            spans=tuple((int(a), int(b)) for a, b in pairwise(starts)),
+        ),
+    )
+    return trace

@@ -1,0 +1,106 @@
+"""Whoever cannot see, point or wait: what axe-core finds, names of controls, and how soon there is something to see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pages import TEXT, explored, served, settled, traced
+
+from regard.web import Exploration, write_page
+
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+VIEWS = (
+    "v=heads&l=2&h=3",
+    "v=heads&l=2&h=3&o=measure",
+    "v=head&l=2&h=3&i=8&j=2&pins=3.8&special=0",
+    "v=cell&l=2&h=3&i=8&j=2",
+    "v=movement&l=2&h=3&i=8",
+)
+
+
+def serious(page):
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run().then(({ violations }) => violations)")
+    return [
+        f"{each['id']}: {node['html'][:160]} {node['failureSummary']}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing_serious(open_page, address, view, scheme):
+    page = open_page(f"{address}#{view}", color_scheme=scheme)
+    page.wait_for_timeout(300)
+    page.get_by_text("Reading", exact=True).click()
+    assert serious(page) == []
+
+
+def test_axe_finds_nothing_serious_on_a_phone(open_page, address_of_two):
+    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2")
+    page.set_viewport_size({"width": 375, "height": 760})
+    settled(page)
+    assert serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_what_is_pointed_at_is_also_said(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    page.locator(".rg-stage").focus()
+    page.keyboard.press("ArrowDown")
+    settled(page)
+    live = page.locator("#rg-live")
+    assert live.get_attribute("aria-live") == "polite"
+    assert "looks at" in live.inner_text()
+
+
+def first_picture(browser, address):
+    """Return after how many milliseconds of its life a page has drawn a map."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True)
+    page = context.new_page()
+    page.add_init_script(
+        "new MutationObserver(() => {"
+        " if (!window.drawnAt && document.querySelector('.rg-map[data-drawn]')) window.drawnAt = performance.now();"
+        "}).observe(document, { subtree: true, childList: true, attributes: true });"
+    )
+    page.goto(address)
+    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+    drawn = page.evaluate("window.drawnAt")
+    context.close()
+    return drawn
+
+
+@pytest.mark.parametrize(("tokens", "most_bytes", "most_seconds"), [(128, 2_000_000, 1), (512, 16_000_000, 2)])
+def test_a_file_is_small_and_soon_seen(browser, tmp_path, record_property, tokens, most_bytes, most_seconds):
+    trace = traced([f"w{i}" for i in range(tokens)], heads=144, causal=True)  # as 12 layers of 12 heads
+    path = tmp_path / "page.html"
+    write_page(Exploration(trace), path)
+    assert path.stat().st_size <= most_bytes
+    drawn = min(first_picture(browser, path.as_uri()) for _ in range(3))
+    record_property("milliseconds", drawn)
+    assert drawn < 1000 * most_seconds
+
+
+def test_nothing_jumps_while_it_loads(browser, address):
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.add_init_script(
+        "window.shift = 0; new PerformanceObserver((list) => {"
+        " for (const entry of list.getEntries()) window.shift += entry.value;"
+        "}).observe({ type: 'layout-shift', buffered: true });"
+    )
+    page.goto(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+    settled(page)
+    shift = page.evaluate("window.shift")
+    context.close()
+    assert shift < 0.1
+
+
+def test_a_page_prints(open_page, minilm):
+    with served(explored(minilm, TEXT)) as address:
+        page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+        assert page.pdf().startswith(b"%PDF")

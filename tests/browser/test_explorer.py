@@ -1,0 +1,397 @@
+"""What the page shows is what the API says, and every part of it can be reached."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import CAUSAL, HOSTILE, explored, served, settled, traced
+
+import regard
+from regard.web import Exploration, write_page
+
+
+def readout(page):
+    return page.locator(".rg-readout").inner_text().replace("\u2068", "").replace("\u2069", "")
+
+
+def weight(exploration, layer, head, row, col, way="raw", run=0):
+    return float(exploration.row(run, layer, head, row, way=way)[col])
+
+
+def number(text):
+    return float(re.search(r"[−-]?\d+\.\d+", text)[0].replace("−", "-"))
+
+
+def saved(page, kind):
+    page.get_by_text("Save", exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name=f"As {kind}").click()
+    return Path(download.value.path()).read_bytes()
+
+
+def test_from_the_grid_to_a_head_to_a_cell(open_page, address, one):
+    page = open_page(f"{address}#v=heads&l=2&h=3")
+    assert page.locator(".rg-head").count() == 72
+    page.get_by_role("gridcell", name=re.compile("layer 4, head 7")).dblclick()
+    settled(page)
+    assert page.locator("h2").first.inner_text() == "Layer 4 · Head 7"
+    page.locator(".rg-stage").focus()
+    page.keyboard.press("ArrowRight")  # enters the map at its first cell
+    for _ in range(8):
+        page.keyboard.press("ArrowDown")
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    settled(page)
+    assert number(readout(page)) == pytest.approx(weight(one, 4, 7, 8, 2), abs=5e-7)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-step=output]")
+    cell = one.cell(0, 4, 7, 8, 2)
+    shown = page.locator("[data-value=weight]").inner_text()
+    assert float(shown) == pytest.approx(cell["weight"], rel=1e-3)
+    score = page.locator("[data-value=score]").inner_text().replace("−", "-")
+    assert float(score) == pytest.approx(sum(cell["products"]), rel=1e-3)
+    assert page.locator("[data-step=score] rect").count() == 32
+
+
+def test_heads_are_ordered_filtered_and_folded(open_page, address, one):
+    page = open_page(f"{address}#v=heads&l=2&h=3")
+    page.get_by_role("button", name="By measure").click()
+    page.get_by_label("Measure of heads").select_option("previous")
+    settled(page)
+    values = np.array(one.heads(0)["measures"]["previous"], dtype=float)
+    layer, head = np.unravel_index(values.argmax(), values.shape)
+    assert page.locator(".rg-caption").first.inner_text().startswith(f"{layer}.{head} ·")
+    page.get_by_label("Least of the measure").fill("0.5")
+    least = values.min() + 0.5 * (values.max() - values.min())
+    assert page.locator(".rg-back").count() == int((values < least).sum())
+    page.get_by_role("button", name="Mean of layers").click()
+    assert page.locator(".rg-head").count() == 6
+    page.get_by_role("button", name="Mean of columns").click()
+    assert page.locator(".rg-head").count() == 12
+    page.get_by_role("button", name="Each head").click()
+    page.get_by_role("button", name="Fold layer 3").click()
+    assert page.locator(".rg-head").count() == 72 - 12 + 1
+
+
+def test_a_word_shades_those_it_looks_at_and_pins_are_summed(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    words = page.locator(".rg-reading .rg-word")
+    words.nth(8).click()
+    settled(page)
+    row = one.row(0, 2, 3, 8)
+    assert page.locator(".rg-top .rg-number").first.inner_text() == f"{row.max():.4f}"
+    words.nth(3).click(modifiers=["Shift"])
+    settled(page)
+    both = row + one.row(0, 2, 3, 3)
+    assert page.locator(".rg-top .rg-number").first.inner_text() == f"{both.max():.4f}"
+    assert page.locator(".rg-pinned").count() == 2
+    page.get_by_role("button", name="Unpin all").click()
+    page.get_by_role("button", name="Is looked at by").click()
+    words.nth(5).click()
+    settled(page)
+    column = one.column(0, 2, 3, 5)
+    assert page.locator(".rg-top .rg-number").first.inner_text() == f"{column.max():.4f}"
+    page.get_by_label("Arcs").check()
+    assert page.locator(".rg-arcs path").count() > 0
+
+
+def test_special_tokens_are_hidden_with_the_hidden_mass_as_a_number(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    page.get_by_text("Reading", exact=True).click()
+    page.get_by_label("Special tokens").uncheck()
+    settled(page)
+    row = one.row(0, 2, 3, 8)
+    assert f"{row[0] + row[-1]:.3f} of this row is hidden" in readout(page)
+
+
+def test_pieces_join_to_words_and_part_again(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    tokens = one.manifest()["runs"][0]["tokens"]
+    assert page.locator(".rg-reading .rg-word").count() == len(tokens)
+    page.keyboard.press("w")
+    settled(page)
+    words = len({token["word"] for token in tokens if token["word"] is not None}) + 2
+    assert words < len(tokens)
+    assert page.locator(".rg-reading .rg-word").count() == words
+    assert "unbelievably" in page.locator(".rg-words").first.inner_text()
+    page.keyboard.press("w")
+    settled(page)
+    assert page.locator(".rg-reading .rg-word").count() == len(tokens)
+
+
+@pytest.mark.parametrize("way", ["raw", "rollout", "norms"])
+def test_each_way_shows_the_numbers_of_the_api_and_what_they_mean(open_page, address, one, way):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&w={way}")
+    assert number(readout(page)) == pytest.approx(weight(one, 2, 3, 8, 2, way), abs=5e-7)
+    entry = next(entry for entry in one.manifest()["ways"] if entry["key"] == way)
+    assert page.locator(".rg-way").inner_text() == f"{entry['says']} {entry['not']}"
+
+
+def test_two_texts_as_a_b_and_their_difference(open_page, address_of_two, two):
+    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2")
+    numbers = []
+    for side in ("A", "B", "A − B"):
+        page.get_by_role("button", name=side, exact=True).click()
+        settled(page)
+        numbers.append(number(readout(page)))
+    one, other = (weight(two, 2, 3, 8, 2, run=run) for run in (0, 1))
+    assert numbers == pytest.approx([one, other, one - other], abs=2e-6)
+
+
+def test_two_heads_as_a_and_b(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    page.get_by_role("button", name="Compare with another head").click()
+    page.get_by_label("Head", exact=True).select_option("5")
+    page.get_by_role("button", name="A − B").click()
+    settled(page)
+    difference = weight(one, 2, 3, 8, 2) - weight(one, 2, 5, 8, 2)
+    assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
+
+
+def test_a_head_is_switched_off_and_the_change_is_seen(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=4&h=3&i=8&j=2")
+    page.get_by_role("button", name="Switch this head off").click()
+    page.wait_for_selector(".rg-changes h3")
+    settled(page)
+    assert page.locator(".rg-changes .rg-word").count() == len(one.manifest()["runs"][0]["tokens"])
+    page.get_by_label("Layer", exact=True).select_option("5")
+    settled(page)
+    after = one.edit([[4, 3]])["run"]
+    difference = weight(one, 5, 3, 8, 2) - weight(one, 5, 3, 8, 2, run=after)
+    assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
+    page.get_by_role("button", name="All heads on").click()
+    assert page.locator(".rg-changes").is_hidden()
+
+
+def test_movement_stands_where_the_api_says_at_each_stage(open_page, address, one):
+    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-dots circle")
+    points = np.array(one.movement(0)["points"])
+
+    def places():
+        return np.array(
+            page.eval_on_selector_all(
+                ".rg-dots [data-token]",
+                "(dots) => dots.map((dot) => [+dot.getAttribute('cx'), -dot.getAttribute('cy')])",
+            )
+        )
+
+    for stage in (0, 3, len(points) - 1):
+        page.get_by_label("Stage").fill(str(stage))
+        shown, known = places(), points[stage]
+        scale = np.ptp(shown[:, 0]) / np.ptp(known[:, 0])
+        assert np.abs((shown - shown.mean(0)) / scale - (known - known.mean(0))).max() < 0.005 * np.ptp(known)
+    assert "share one plane" in page.locator(".rg-movement .rg-says").inner_text()
+
+
+def test_the_keyboard_alone_reaches_everything(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    page.keyboard.press("?")
+    assert page.locator("dialog[open]").count() == 1
+    page.keyboard.press("Escape")
+    for key, hash_part in (
+        ("]", "h=4"),
+        ("}", "l=3"),
+        ("l", "log=1"),
+        ("n", "byrow=1"),
+        ("m", "h=mean"),
+        ("4", "v=movement"),
+    ):
+        page.keyboard.press(key)
+        settled(page)
+        assert hash_part in page.url
+    page.keyboard.press("2")
+    page.keyboard.press("/")
+    page.keyboard.type("cat")
+    page.keyboard.press("Enter")
+    settled(page)
+    assert "i=2" in page.url
+    assert page.locator(".rg-found").count() == 1
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
+        )
+    assert {"All heads", "Find a word in the text", "Reading", "Layer", "Zoom in (+)"} <= reached
+
+
+def test_the_address_brings_a_view_back(open_page, address, browser):
+    page = open_page(f"{address}#v=head&l=4&h=7&i=8&j=2&w=rollout&special=0&log=1&d=in&arcs=1")
+    first, url = page.locator(".rg-readout").inner_text(), page.url
+    again = open_page(url)
+    assert again.locator(".rg-readout").inner_text() == first
+    assert again.url == url
+
+
+def test_what_an_address_says_wrongly_is_not_taken(open_page, address):
+    page = open_page(f"{address}#v=nothing&l=999&h=-1&i=1e9&z=a_b_c&w=<script>")
+    assert page.locator("h2").first.inner_text() == "Layer 5 · Head 3"
+
+
+def test_light_and_dark(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3", color_scheme="dark")
+    ground = "getComputedStyle(document.querySelector('.regard')).backgroundColor"
+    assert page.evaluate(ground) == "rgb(21, 23, 29)"
+    page.keyboard.press("d")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert "theme=light" in page.url
+
+
+def test_saved_numbers_and_pictures(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    lines = saved(page, "CSV").decode().splitlines()
+    tokens = one.manifest()["runs"][0]["tokens"]
+    assert len(lines) == len(tokens) + 1
+    assert [float(x) for x in lines[9].split(",")[1:10]] == pytest.approx(list(one.row(0, 2, 3, 8)[:9]), abs=5e-7)
+    svg = saved(page, "SVG").decode()
+    assert svg.startswith("<svg")
+    assert svg.count("<rect") > len(tokens) ** 2 / 2
+    assert saved(page, "PNG").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("view", "selector"), [("heads", ".rg-head"), ("movement", ".rg-dots circle"), ("cell", "[data-step=output]")]
+)
+def test_each_view_is_saved(open_page, address, view, selector):
+    page = open_page(f"{address}#v={view}&l=2&h=3&i=8&j=2", selector=selector)
+    assert saved(page, "PNG").startswith(b"\x89PNG")
+    assert saved(page, "SVG").startswith(b"<svg")
+    lines = saved(page, "CSV").decode().splitlines()
+    assert lines[0].startswith({"heads": ",head 0", "movement": "run,stage", "cell": "q,"}[view])
+
+
+def test_a_file_without_a_network_shows_the_same(open_page, file_address, one):
+    page = open_page(f"{file_address}#v=head&l=2&h=3&i=8&j=2", offline=True)
+    assert number(readout(page)) == pytest.approx(weight(one, 2, 3, 8, 2), abs=0.5e-4)
+    assert page.locator(".rg-head").count() == 72
+    page.get_by_label("Head", exact=True).select_option("mean")
+    settled(page)
+    mean = float(np.mean([weight(one, 2, head, 8, 2) for head in range(12)]))
+    assert number(readout(page)) == pytest.approx(mean, abs=1e-4)
+    page.goto(f"{file_address}#v=cell&l=2&h=3&i=8&j=2")
+    page.wait_for_selector("[data-step=output]")
+    assert float(page.locator("[data-value=weight]").inner_text()) == pytest.approx(weight(one, 2, 3, 8, 2), rel=1e-3)
+    page.keyboard.press("4")
+    page.wait_for_selector(".rg-dots circle")
+
+
+@pytest.mark.parametrize("where", ["server", "file"])
+def test_hostile_tokens_are_inert_and_readable(open_page, tmp_path, where):
+    exploration = Exploration(traced(HOSTILE))
+    if where == "file":
+        write_page(exploration, tmp_path / "page.html")
+        check_hostile(open_page((tmp_path / "page.html").as_uri()))
+    else:
+        with served(exploration) as address:
+            check_hostile(open_page(address))
+
+
+def check_hostile(page):
+    words = page.locator(".rg-reading .rg-word")
+    assert words.count() == len(HOSTILE)
+    assert words.nth(0).inner_text().startswith("<script>")
+    assert page.locator("img, .rg-words script").count() == 0
+    assert "⟨U+202E⟩" in words.nth(2).inner_text()
+    assert "…" in words.nth(3).inner_text()
+    assert len(words.nth(3).inner_text()) < 40
+    assert words.nth(4).inner_text() == "a␀b"
+    assert words.nth(6).inner_text() == "مرحبا"
+    words.nth(1).click()
+    settled(page)
+
+
+def test_a_text_that_runs_from_right_to_left_does(open_page):
+    with served(Exploration(traced(["قال", "الرجل", "كلمة"]))) as address:
+        page = open_page(address)
+        words = page.locator(".rg-reading .rg-word")
+        assert words.nth(0).bounding_box()["x"] > words.nth(2).bounding_box()["x"]
+
+
+def test_a_causal_model_that_shares_keys_and_turns_them(open_page):
+    exploration = explored(regard.load(CAUSAL), "some text that is not short", layer=0, head=1)
+    layer = exploration.manifest()["runs"][0]["layers"][0]
+    last = layer["rows"] - 1
+    with served(exploration) as address:
+        page = open_page(f"{address}#v=cell&l=0&h=1&i={last}&j=1", selector="[data-step=output]")
+        said = page.locator("[data-step=qk] p").inner_text()
+        assert "after rotation" in said
+        assert f"Key and value head 0 serves query heads 0 to {layer['heads'] // layer['kv_heads'] - 1}" in said
+        page.goto(f"{address}#v=cell&l=0&h=1&i=1&j={last}")
+        page.wait_for_selector("text=The score counts as −∞")
+        assert page.locator("[data-value=weight]").inner_text() == "0"
+        page.goto(f"{address}#v=head&l=0&h=1")
+        page.get_by_role("button", name="Switch this head off").click()
+        page.wait_for_selector(".rg-next")
+        assert page.locator(".rg-next tbody tr").count() > 0
+
+
+def test_a_long_text_from_the_whole_to_single_cells(open_page):
+    tokens = [f"w{i}" for i in range(4096)]
+    exploration = Exploration(traced(tokens, causal=True))
+    with served(exploration) as address:
+        page = open_page(f"{address}#v=head&l=0&h=1&i=3000&j=2990")
+        assert number(readout(page)) == pytest.approx(weight(exploration, 0, 1, 3000, 2990), abs=5e-7)
+        page.keyboard.press("z")
+        page.wait_for_timeout(600)
+        settled(page)
+        lines = saved(page, "CSV").decode().splitlines()
+        rows = [int(line.split(",")[0][1:]) for line in lines[1:]]
+        cols = [int(name[1:]) for name in lines[0].split(",")[1:]]
+        assert 3000 in rows
+        assert 2990 in cols
+        shown = np.array([[float(x) for x in line.split(",")[1:]] for line in lines[1:]])
+        known = np.stack([exploration.row(0, 0, 1, row)[cols] for row in rows])
+        assert shown == pytest.approx(known, abs=5e-7)
+        page.keyboard.press("0")
+        page.wait_for_timeout(800)
+        assert "z=" not in page.url
+
+
+def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
+    from regard.web._widget import make_widget, reply
+
+    widget = make_widget(one)
+    page_file = tmp_path / "notebook.html"
+    page_file.write_text(
+        '<!doctype html><html lang="en"><title>notebook</title><link rel="icon" href="data:,">'
+        f"<style>{widget._css}</style><h1>A notebook</h1><div id=out></div>",
+        encoding="utf-8",
+    )
+    page = open_page(page_file.as_uri(), selector="#out")
+
+    def asked(message):
+        head, buffers = reply(one, message)
+        return json.dumps([head, [base64.b64encode(buffer).decode() for buffer in buffers]])
+
+    page.expose_function("askKernel", asked)
+    page.evaluate(
+        """async (module) => {
+          const listeners = new Set();
+          const model = {
+            on: (name, listener) => listeners.add(listener),
+            off: (name, listener) => listeners.delete(listener),
+            send: async (message) => {
+              const [head, buffers] = JSON.parse(await askKernel(message));
+              const bytesOf = (text) => Uint8Array.from(atob(text), (x) => x.charCodeAt(0));
+              const bytes = buffers.map((text) => new DataView(bytesOf(text).buffer));
+              for (const listener of listeners) listener(head, bytes);
+            },
+          };
+          const address = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
+          const { default: widget } = await import(address);
+          window.endWidget = widget.render({ model, el: document.getElementById("out") });
+        }""",
+        str(widget._esm),
+    )
+    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+    settled(page)
+    page.locator(".rg-reading .rg-word").nth(8).click()
+    settled(page)
+    assert page.locator(".rg-top .rg-number").first.inner_text() == f"{one.row(0, 2, 3, 8).max():.4f}"
+    assert "#" not in page.url
+    page.evaluate("endWidget()")

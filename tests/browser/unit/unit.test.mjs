@@ -1,0 +1,212 @@
+// The pure functions of the page: what they say of numbers, colours, text, views and addresses.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+const at = (name) => import(new URL(`../../../src/regard/web/static/${name}.js`, import.meta.url));
+const [text, scale, colour, view, matrix, state, codec, save, keys, grid, movement, field, paint, reading, embedded, numbers] = await Promise.all(
+  ["text", "scale", "colour", "view", "matrix", "state", "codec", "save", "keys", "grid", "movement", "field", "paint", "reading", "embedded", "numbers"].map(at),
+);
+const token = (t, word, start = 0, special = false) => ({ text: t, special, word, start, end: start + t.replace("##", "").length });
+
+test("what does not show has a stand-in", () => {
+  assert.equal(text.visible("a\u0000b\u202ec\u007f"), "a␀b⟨U+202E⟩c␡");
+  assert.equal(text.visible("\ud800"), "⟨U+D800⟩");
+  assert.equal(text.visible("👩‍🔬"), "👩‍🔬");
+  assert.equal(text.visible("a\u200db"), "a⟨U+200D⟩b");
+});
+test("labels are short and never empty", () => {
+  assert.equal(text.label(""), "∅");
+  assert.equal(text.label("  "), "␣␣");
+  assert.equal(text.label(" the"), "the");
+  assert.equal(Array.from(text.label("🙂".repeat(10_000))).length, 18);
+});
+test("pieces join to the word that they are of", () => {
+  const tokens = [token("[CLS]", null, 0, true), token("un", 0, 0), token("##kind", 0, 2), token("ly", 1, 6)];
+  const wanted = { words: true, special: false, from: 0, to: 9 };
+  assert.deepEqual(text.axisOf(tokens, "unkindly", wanted).map((g) => [g.full, g.members]), [["unkind", [1, 2]], ["ly", [3]]]);
+  assert.deepEqual(Array.from(text.placesOf(text.axisOf(tokens, "unkindly", wanted), 4)), [-1, 0, 0, 1]);
+});
+test("two long texts are named by where they part", () => {
+  const begin = "The animal did not cross the street because it was too";
+  assert.deepEqual(text.apart(`${begin} tired`, `${begin} wide`), ["…it was too tired", "…it was too wide"]);
+  assert.deepEqual(text.apart("a cat", "a dog"), ["a cat", "a dog"]);
+});
+test("a text runs as its first letter does", () => {
+  assert.deepEqual(["1. שלום world", "hello مرحبا", "漢字", ""].map(text.directionOf), ["rtl", "ltr", "ltr", "ltr"]);
+});
+test("the largest come first, whatever their sign", () => {
+  const many = Float32Array.from({ length: 5000 }, (_, n) => ((n * 7919) % 5000) / 5000 - 0.5);
+  const sorted = Array.from(many.keys()).sort((a, b) => Math.abs(many[b]) - Math.abs(many[a]) || a - b);
+  assert.deepEqual(matrix.topOf(many, 9), sorted.slice(0, 9));
+});
+test("what is rounded shows fewer digits once it is summed", () => {
+  assert.deepEqual([1, 2, 10, 11].map((terms) => scale.decimalsAfter(4, terms)), [4, 3, 3, 2]);
+});
+test("an edit that is taken back leaves nothing to compare with", () => {
+  const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3] };
+  const manifest = { runs: [run, run], given: 1 };
+  assert.equal(state.sidesOf({ ...state.FIRST, edited: 1 }, manifest).length, 2);
+  assert.equal(state.sidesOf(state.FIRST, manifest).length, 1);
+});
+test("a search knows no case", () => assert.deepEqual(text.search([token("Cat", 0), token("dog", 1)], "cAT "), [0]));
+
+test("a scale is even, or in powers of ten, or has two signs", () => {
+  assert.equal(scale.placeOn({ kind: "linear", max: 0.5, signed: false }, 0.25), 0.5);
+  assert.equal(scale.placeOn({ kind: "log", max: 1, signed: false }, 0.01), 0.5);
+  assert.equal(scale.placeOn({ kind: "linear", max: 2, signed: true }, -1), -0.5);
+  assert.equal(scale.placeOn({ kind: "linear", max: 2, signed: false }, -1), 0);
+  assert.equal(scale.placeOn({ kind: "log", max: 1, signed: false }, 0), 0);
+  assert.deepEqual(scale.ticks({ kind: "linear", max: 1, signed: true }), [-1, -0.5, 0, 0.5, 1]);
+});
+test("digits are those asked for", () => {
+  assert.equal(scale.digits(-0.00001, 3), "0.000");
+  assert.equal(scale.digits(-Infinity), "−∞");
+  assert.equal(scale.brief(0.314, 2), ".31");
+  assert.equal(scale.brief(-0.314, 2), "−.31");
+  assert.equal(scale.significant(0.029834), "0.02983");
+  assert.equal(scale.significant(3.35e-7), "3.35·10⁻⁷");
+});
+
+test("lightness goes one way along both families, in light and dark", () => {
+  for (const theme of ["light", "dark"])
+    for (const sign of [1, -1]) {
+      const steps = Array.from({ length: 21 }, (_, n) => colour.luminance(colour.colourAt(theme, (sign * n) / 20)));
+      steps.slice(1).forEach((y, n) => assert.ok(theme === "light" ? y < steps[n] : y > steps[n], `${theme} ${sign} ${n}`));
+    }
+});
+test("ink is read on every colour", () => {
+  for (const theme of ["light", "dark"])
+    for (let n = -20; n <= 20; n++) {
+      const ground = colour.colourAt(theme, n / 20);
+      assert.ok(colour.contrast(ground, colour.rgbOf(colour.inkOn(ground))) >= 4.5, `${theme} ${n}`);
+    }
+});
+test("the table of colours has 0 in the middle", () => {
+  const bytes = new Uint8Array(colour.tableOf("light").buffer);
+  assert.deepEqual(Array.from(bytes.slice(4 * colour.stepOf(0), 4 * colour.stepOf(0) + 4)), [255, 255, 255, 255]);
+});
+
+test("zoom keeps the cell under the pointer", () => {
+  const [extent, size] = [{ rows: 1000, cols: 1000 }, { width: 500, height: 500 }];
+  const before = view.whole(extent, size);
+  const after = view.zoomed(before, 8, 200, 100, extent, size);
+  assert.equal(before.x + 200 / before.k, after.x + 200 / after.k);
+  assert.equal(before.y + 100 / before.k, after.y + 100 / after.k);
+});
+test("a cell that is zoomed about stays all the way", () => {
+  const [extent, size] = [{ rows: 1000, cols: 1000 }, { width: 500, height: 500 }];
+  const from = view.whole(extent, size);
+  const to = view.zoomed(from, 16, 120, 40, extent, size);
+  for (const share of [0, 0.3, 0.9, 1]) {
+    const { x, k } = view.between(from, to, share);
+    assert.ok(Math.abs(x + 120 / k - (from.x + 120 / from.k)) < 1e-9);
+  }
+  assert.deepEqual(view.between({ x: 0, y: 0, k: 2 }, { x: 4, y: 8, k: 2 }, 0.25), { x: 1, y: 2, k: 2 });
+});
+test("a view stays on its map", () => {
+  const [extent, size] = [{ rows: 10, cols: 2000 }, { width: 500, height: 500 }];
+  assert.deepEqual(view.kept({ x: -5, y: 99, k: 1 }, extent, size), { x: 0, y: 0, k: 1 });
+  assert.equal(view.kept({ x: 9e9, y: 0, k: 10 }, extent, size).x, 1950);
+  assert.equal(view.kept({ x: 0, y: 0, k: 1e9 }, extent, size).k, view.LARGEST_CELL);
+});
+test("levels and tiles cover what is seen", () => {
+  const extent = { rows: 32768, cols: 32768 };
+  assert.equal(view.levelsOf(extent), 8);
+  assert.equal(view.levelFor(0.25, 8), 2);
+  assert.equal(view.levelFor(30, 8), 0);
+  assert.deepEqual(view.tilesIn({ x: 0, y: 0, k: 1 / 128 }, { width: 256, height: 256 }, extent, 7), [{ i: 0, j: 0 }]);
+  assert.equal(view.tilesIn({ x: 250, y: 0, k: 10 }, { width: 100, height: 100 }, extent, 0).length, 2);
+});
+
+const groups = (...members) => members.map((m) => ({ members: m, label: "", full: "", special: false }));
+test("a word is looked at by the sum and looks by the mean; the rest is hidden", () => {
+  const values = Float32Array.of(0.5, 0.25, 0.25, 0, 1, 0, 0.25, 0.25, 0.5);
+  const { matrix: found, hidden } = matrix.gathered(values, 3, groups([0], [1, 2]), groups([0], [1]));
+  assert.deepEqual(Array.from(found.values), [0.5, 0.25, 0.125, 0.625]);
+  assert.deepEqual(Array.from(hidden), [0.25, 0.25]);
+});
+test("halves keep what is farthest from 0, or the mean", () => {
+  const odd = { values: Float32Array.of(1, 2, 3, 4, -9, 6, 7, 8, 9), rows: 3, cols: 3 };
+  assert.deepEqual(Array.from(matrix.halved(odd, "max").values), [-9, 6, 8, 9]);
+  assert.deepEqual(Array.from(matrix.halved(odd, "mean").values), [-0.5, 4.5, 7.5, 9]);
+});
+test("a part in as many cells as it has is exact", () => {
+  const all = { values: Float32Array.of(1, 2, 3, 4, 5, 6), rows: 2, cols: 3 };
+  assert.deepEqual(Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 1, col1: 3, rows: 2, cols: 2, pool: "max" })), [2, 3, 5, 6]);
+  assert.deepEqual(Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 0, col1: 3, rows: 1, cols: 1, pool: "mean" })), [3.5]);
+});
+
+test("a state comes back from its address", () => {
+  const one = { ...state.FIRST, view: "cell", layer: 3, head: "mean", row: 4, pins: [1, 2], log: true, kept: { layer: 1, head: 2 }, zoom: { x: 1.5, y: 2, k: 8 }, query: "a&b=c #" };
+  assert.deepEqual({ ...state.FIRST, ...state.decode(`#${state.encode(one)}`) }, one);
+});
+test("an address that says nonsense says nothing", () => {
+  assert.deepEqual(state.decode("#v=x&l=-1&h=1e3&z=1_2_0&k=a.b&n=7&s=<"), {});
+});
+
+test("weights are unpacked row by row", () => {
+  const blob = Uint8Array.of(1, 255, 3, 4, 16, 39); // columns (1, 10000), (3, 4)
+  assert.deepEqual(Array.from(codec.unpackedWeights(blob, 2, 2, 4)).map((x) => Number(x.toFixed(4))), [0.0001, 0.0003, 1, 0.0004]);
+});
+test("base 85 is Python's but for one sign", () => assert.deepEqual(Array.from(codec.fromBase85("Xk~0{")), [104, 101, 108, 108]));
+
+test("what a spreadsheet would run is inert", () => {
+  assert.equal(save.csvField("=1+1"), "'=1+1");
+  assert.equal(save.csvField('a,"b"'), '"a,""b"""');
+  assert.equal(save.csvOf(["r"], ["a", "b"], (_, c) => (c ? null : 0.12345), 3), ",a,b\nr,0.123,\n");
+  assert.equal(save.fileName("Ünï <b>/.."), "uni-b");
+});
+test("what is typed into a field is left alone", () => {
+  const bindings = [{ keys: ["s"], says: "", act() {} }, { keys: ["Escape"], says: "", act() {} }];
+  const event = (key, matches) => ({ key, target: { matches: (q) => q.startsWith(matches) } });
+  assert.equal(keys.bindingOf(bindings, event("s", "input")), undefined);
+  assert.equal(keys.bindingOf(bindings, event("Escape", "input")), bindings[1]);
+  assert.equal(keys.bindingOf(bindings, event("s", "nothing")), bindings[0]);
+});
+test("heads are ranked, those without a number last", () => {
+  assert.deepEqual(grid.ranked([[1, null], [3, 2]]).map(({ layer, head }) => `${layer}.${head}`), ["1.0", "1.1", "0.0", "0.1"]);
+});
+test("a thumbnail of several is their mean", () => assert.equal(grid.meanPicture([Uint8Array.of(255), Uint8Array.of(0)])[0], 180));
+test("tokens stand between two stages", () => {
+  assert.deepEqual(movement.placesAt([[[0, 0]], [[2, 4]]], 0.5), [[1, 2]]);
+  assert.equal(movement.stageName("blocks.3.output"), "after layer 3");
+});
+test("no name covers another", () => {
+  const placed = movement.placedNames(Array.from({ length: 30 }, () => ({ x: 400, y: 300, width: 40 })));
+  assert.ok(placed.filter(Boolean).length < 5);
+});
+test("tiles that are no longer seen are given up", async () => {
+  const signals = [];
+  const never = (part, signal) => new Promise((_, reject) => {
+    signals.push(signal);
+    signal.addEventListener("abort", () => reject(signal.reason));
+  });
+  const map = new field.FetchedMap(never, { rows: 4096, cols: 4096 }, () => {}, assert.fail);
+  for (let j = 0; j < 9; j++) assert.equal(map.tile(0, 0, j), null);
+  assert.equal(signals.length, 6);
+  map.forget(new Set([field.tileKey(0, 0, 0)]));
+  assert.equal(signals.filter((s) => s.aborted).length, 5);
+});
+test("labels keep a distance, and the chosen one is there", () => {
+  assert.deepEqual(paint.labelled(0, 10, 4, 5, new Set()), [0, 5]);
+});
+test("of a long text a part stands on the page", () => {
+  assert.deepEqual(reading.pageOf(10, 3), { from: 0, to: 10 });
+  const { from, to } = reading.pageOf(32768, 20000);
+  assert.ok(to - from === 600 && from <= 20000 && 20000 < to);
+});
+test("the steps of a cell sum to its score and its weight", () => {
+  const q = [1, 2, 3, 4], k = [1, 0, 0, 1], v = [1, 2];
+  const scores = [[1, 2], [3, 4]];
+  const lse = scores.map((row) => Math.log(row.reduce((sum, s) => sum + Math.exp(0.5 * s), 0)));
+  const fields = { sizes: [2, 1], scale: 0.5, softcap: null, kv_head: 0, causal: false, rotated: false };
+  const cell = embedded.stepsFrom(Float32Array.of(...q, ...k, ...v, ...lse), fields, { rows: 2, cols: 2 }, 1, 0);
+  assert.deepEqual(cell.products, [3, 0]);
+  assert.equal(cell.score_raw, 3);
+  assert.ok(Math.abs(cell.weight - Math.exp(1.5) / (Math.exp(1.5) + Math.exp(2))) < 1e-6);
+  assert.ok(Math.abs(cell.output[0] - (cell.weight + 2 * (1 - cell.weight))) < 1e-6);
+});
+test("shares join to words as a map does", () => {
+  assert.deepEqual(Array.from(numbers.joined(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "out")), [3, 3]);
+  assert.deepEqual(Array.from(numbers.joined(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "in")), [1.5, 3]);
+});
