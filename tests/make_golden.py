@@ -10,8 +10,11 @@ fresh ones. To add a family is to add a row to `CASES`.
 - ``ids`` and ``lengths``: a batch of texts, padded at the right; for an encoder-decoder also ``target_ids`` and
   ``target_lengths``, what its decoder reads;
 - ``hidden``, and ``logits`` where there is a head; ``memory``, what the encoder of an encoder-decoder returns;
-- all weights under the names that `regard.Trace` has for them, ``blocks.0.attn.weights``;
+- what each block but the last returns (what the last one does is in ``hidden``), and all weights, under the names that
+  `regard.Trace` has for them, ``blocks.0.output`` and ``blocks.0.attn.weights``;
 - ``greedy``: what a language model continues the first text with.
+
+The case ``long`` of each family is one text of `LONG` tokens, of which no weights are kept.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import numpy as np
 FOLDER = Path(__file__).parent / "models" / "golden"
 LENGTHS = (6, 4)
 TARGET_LENGTHS = (5, 3)
+LONG = 60
 NEW_TOKENS = 64
 
 
@@ -66,12 +70,14 @@ _BERT_CASES = {
     "gelu": {},
     "tanh": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "type_vocab_size": 1, "chunk_size_feed_forward": 2},
     "silu": {"hidden_act": "silu", "hidden_size": 14, "num_attention_heads": 7, "pad_token_id": 2},
+    "long": {"max_position_embeddings": 80},
 }
 
 _ROBERTA_CASES = {
     "gelu": {},
     "padding": {"pad_token_id": 4, "hidden_act": "relu", "type_vocab_size": 1, "chunk_size_feed_forward": 3},
     "first": {"pad_token_id": 0, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-5, "num_attention_heads": 2},
+    "long": {"max_position_embeddings": 80, "pad_token_id": 3},
 }
 _DISTILBERT = {
     "vocab_size": 23,
@@ -86,6 +92,7 @@ _GPT2_CASES = {
     "plain": {},
     "scaled": {"scale_attn_by_inverse_layer_idx": True, "n_inner": 20, "activation_function": "gelu", "n_layer": 3},
     "untied": {"scale_attn_weights": False, "tie_word_embeddings": False, "activation_function": "relu"},
+    "long": {"n_positions": 140},
 }
 _LLAMA = {
     "vocab_size": 23,
@@ -118,12 +125,14 @@ _LLAMA_CASES = {
     },
     "yarn": {"rope_parameters": _YARN | {"beta_fast": 8.0, "beta_slow": 0.5, "attention_factor": 1.3}, "head_dim": 8},
     "yarn-mscale": {"rope_parameters": _YARN | {"mscale": 0.7, "mscale_all_dim": 1.2, "truncate": False}},
+    "long": {"rope_parameters": _LLAMA3, "head_dim": 8, "max_position_embeddings": 140},
 }
 _SLIDING = ["full_attention", "sliding_attention", "sliding_attention"]
 _MISTRAL_CASES = {
     "window": {"sliding_window": 3},
     "unbounded": {"sliding_window": None, "head_dim": None, "hidden_size": 24},
     "tied": {"sliding_window": 5, "tie_word_embeddings": True, "num_key_value_heads": 2, "hidden_act": "gelu"},
+    "long": {"sliding_window": 7, "max_position_embeddings": 140},
 }
 _QWEN_CASES = {
     "plain": {},
@@ -135,6 +144,13 @@ _QWEN_CASES = {
         "num_hidden_layers": 3,
         "rope_parameters": _YARN,
         "tie_word_embeddings": True,
+    },
+    "long": {
+        "use_sliding_window": True,
+        "sliding_window": 9,
+        "max_window_layers": 1,
+        "rope_parameters": _YARN | {"original_max_position_embeddings": 35},
+        "max_position_embeddings": 140,
     },
 }
 _GEMMA2_CASES = {
@@ -154,6 +170,7 @@ _GEMMA2_CASES = {
         "tie_word_embeddings": False,
         "layer_types": ["full_attention", "full_attention"],
     },
+    "long": {"sliding_window": 11, "max_position_embeddings": 140},
 }
 _EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 3}
 _GPT_OSS_CASES = {
@@ -172,6 +189,7 @@ _GPT_OSS_CASES = {
         "tie_word_embeddings": True,
         "rope_parameters": _YARN | {"truncate": False},
     },
+    "long": {"max_position_embeddings": 131_072, "sliding_window": 11},
 }
 _T5 = {
     "vocab_size": 23,
@@ -209,6 +227,7 @@ CASES = {
                 "decoder_start_token_id": 0,
             },
             "untied": {"tie_word_embeddings": False, "activation_function": "swish", "encoder_layers": 1},
+            "long": {},
         },
     ),
     "bert": Family("BertConfig", "BertModel", _BERT, _BERT_CASES),
@@ -220,6 +239,7 @@ CASES = {
             "gelu": {},
             "relu": {"activation": "relu", "dim": 14, "n_heads": 7, "chunk_size_feed_forward": 2},
             "tanh": {"activation": "gelu_new", "sinusoidal_pos_embds": True, "n_layers": 3},
+            "long": {"max_position_embeddings": 80},
         },
     ),
     "roberta": Family("RobertaConfig", "RobertaModel", _BERT, _ROBERTA_CASES),
@@ -239,6 +259,7 @@ CASES = {
             },
             "silu": {"feed_forward_proj": "gated-silu", "pad_token_id": 4, "num_layers": 3, "num_decoder_layers": 2},
             "gelu": {"feed_forward_proj": "gelu", "decoder_start_token_id": 2, "relative_attention_num_buckets": 7},
+            "long": {"relative_attention_max_distance": 40},
         },
     ),
     "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaModel", _BERT, _ROBERTA_CASES),
@@ -260,19 +281,20 @@ def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> No
     from safetensors.numpy import save_file
 
     kind = CASES[family]
+    lengths, target_lengths = ((LONG,), (LONG - 7,)) if case == "long" else (LENGTHS, TARGET_LENGTHS)
     with doubles_throughout() if dtype == "float64" else ExitStack():
         config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
         config._attn_implementation = config._experts_implementation = "eager"
         for seed in count():
             model = drawn(getattr(transformers, kind.model)(config).eval(), seed).to(getattr(torch, dtype))
-            greedy = _greedy(model, config) if model.can_generate() else None
+            greedy = _greedy(model, config, lengths) if model.can_generate() else None
             if greedy is None or len(set(greedy.tolist())) > 3:  # the same token for ever would prove little
                 break
         folder.mkdir(parents=True, exist_ok=True)
         copy.deepcopy(model).half().save_pretrained(folder)  # a copy, for what is not stored keeps its precision
         (folder / "generation_config.json").unlink(missing_ok=True)
         write_tokenizer(folder, config)
-        save_file(_expected(model, config), folder / "expected.safetensors")
+        save_file(_expected(model, config, lengths, target_lengths), folder / "expected.safetensors")
 
 
 def drawn(model: Any, seed: int) -> Any:
@@ -298,40 +320,51 @@ def drawn(model: Any, seed: int) -> Any:
     return model
 
 
-def _expected(model: Any, config: Any) -> dict[str, np.ndarray]:
+def _expected(
+    model: Any, config: Any, lengths: tuple[int, ...], target_lengths: tuple[int, ...]
+) -> dict[str, np.ndarray]:
     import torch
 
-    ids, mask = _batch(config, LENGTHS)
-    expected = {"ids": ids, "lengths": np.array(LENGTHS)}
+    ids, mask = _batch(config, lengths)
+    expected = {"ids": ids, "lengths": np.array(lengths)}
     given = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
     if config.is_encoder_decoder:
-        target_ids, target_mask = _batch(config, TARGET_LENGTHS)
+        target_ids, target_mask = _batch(config, target_lengths)
         target_ids[:, 0] = _start(config)
-        expected |= {"target_ids": target_ids, "target_lengths": np.array(TARGET_LENGTHS)}
+        expected |= {"target_ids": target_ids, "target_lengths": np.array(target_lengths)}
         given |= {"decoder_input_ids": torch.tensor(target_ids), "decoder_attention_mask": torch.tensor(target_mask)}
     with torch.no_grad():
         out = model(**given, output_attentions=True, output_hidden_states=True)
     if config.is_encoder_decoder:
         expected["memory"] = out.encoder_last_hidden_state.numpy()
         expected["hidden"] = out.decoder_hidden_states[-1].numpy()
-        expected |= _weights("encoder.blocks.{}.attn.weights", out.encoder_attentions)
-        expected |= _weights("decoder.blocks.{}.attn.weights", out.decoder_attentions)
-        expected |= _weights("decoder.blocks.{}.cross_attn.weights", out.cross_attentions)
+        stacks = {"encoder.": out.encoder_hidden_states, "decoder.": out.decoder_hidden_states}
+        weights = {
+            "encoder.blocks.{}.attn.weights": out.encoder_attentions,
+            "decoder.blocks.{}.attn.weights": out.decoder_attentions,
+            "decoder.blocks.{}.cross_attn.weights": out.cross_attentions,
+        }
     else:
         expected["hidden"] = out.hidden_states[-1].numpy()
-        expected |= _weights("blocks.{}.attn.weights", out.attentions)
+        stacks = {"": out.hidden_states}
+        weights = {"blocks.{}.attn.weights": out.attentions}
+    for stack, states in stacks.items():  # the embeddings, what each block returns; the last with a norm behind it
+        expected |= _by_layer(stack + "blocks.{}.output", states[1:-1])
+    if lengths != (LONG,):
+        for name, layers in weights.items():
+            expected |= _by_layer(name, layers)
     if model.can_generate():
         expected["logits"] = out.logits.numpy()
-        expected["greedy"] = _greedy(model, config)
+        expected["greedy"] = _greedy(model, config, lengths)
     return {name: np.ascontiguousarray(value) for name, value in expected.items()}
 
 
-def _greedy(model: Any, config: Any) -> np.ndarray:
+def _greedy(model: Any, config: Any, lengths: tuple[int, ...]) -> np.ndarray:
     """Return the tokens that the first text goes on with."""
     import torch
     from transformers import GenerationConfig
 
-    ids = torch.tensor(_batch(config, LENGTHS)[0][:1])
+    ids = torch.tensor(_batch(config, lengths)[0][:1])
     model.generation_config = GenerationConfig(
         max_new_tokens=NEW_TOKENS,
         do_sample=False,
@@ -359,8 +392,8 @@ def _batch(config: Any, lengths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarra
     return ids, mask.astype(np.int64)
 
 
-def _weights(name: str, layers: Any) -> dict[str, np.ndarray]:
-    return {name.format(i): weights.numpy() for i, weights in enumerate(layers)}
+def _by_layer(name: str, layers: Any) -> dict[str, np.ndarray]:
+    return {name.format(i): values.numpy() for i, values in enumerate(layers)}
 
 
 def write_tokenizer(folder: Path, config: Any) -> None:

@@ -121,6 +121,20 @@ def test_ctrl_c_keeps_what_was_printed(run, tiny, tmp_path, monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert status == (130, "ab\n", "regard: interrupted\n")
+    kept = Trace.load(tmp_path / "t")
+    assert [encoding.text for encoding in kept.encodings] == ["The catab"]
+    assert kept["blocks.1.attn.weights"].shape[-1] == 9
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_ctrl_c_before_anything_came_keeps_nothing(run, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(Sampling, "choose", lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        status = run(*PROMPT, "--model", tiny, "--save", str(tmp_path / "t"))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert status == (130, "\n", "regard: interrupted\n")
     assert not (tmp_path / "t").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from regard.views import select
 FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gpt_oss")
 CASES = [case for case in golden.KEPT if case.split("/")[0] in FAMILIES]
 WRITING = [*CASES, *(case for case in golden.KEPT if case.split("/")[0] in ("t5", "bart"))]
+TIED = ["gpt2/plain", "llama/tied", "mistral/tied", "qwen2/types", "qwen3/types", "gemma2/plain", "gpt_oss/types"]
 LONG, SHORT = np.array([7, 20, 3, 11, 15, 9, 8, 21]), np.array([12, 6, 19])
 
 
@@ -190,6 +192,12 @@ def test_parameters_follow_the_vocabulary(write_decoder):
             {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}},
         ),
         ("gpt2/plain", {"n_special": 0, "predict_special_tokens": True, "_num_labels": 1}),
+        ("gpt2/plain", {"output_past": True, "num_labels": 1, "is_decoder": False}),
+        (
+            "llama/plain",
+            {"is_decoder": True, "unsloth_fixed": True, "unsloth_version": "2025.1", "finetuning_task": "x"},
+        ),
+        ("gemma2/plain", {"sliding_window_size": 3}),
         ("gpt2/plain", {"n_ctx": 80, "tie_word_embeddings": "absent", "n_inner": "absent"}),
     ],
 )
@@ -204,7 +212,6 @@ def test_older_configurations_say_the_same(changed, case, older):
     ("case", "prefix", "extra"),
     [
         ("gpt2/plain", "transformer.", {"h.0.attn.bias": np.ones((1, 1, 80, 80)), "h.1.attn.masked_bias": np.ones(())}),
-        ("llama/tied", "model.", {"lm_head.weight": np.zeros((23, 24))}),
         ("llama/tied", "", {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(2)}),
     ],
 )
@@ -213,6 +220,65 @@ def test_names_that_older_files_have(changed, case, prefix, extra):
     folder = changed(case, rename=lambda name: name.removeprefix(prefix), extra=extra)
     model = regard.load(folder, dtype=np.float64)
     assert np.array_equal(model(LONG).logits, load(case)(LONG).logits)
+
+
+def stored(case):
+    file = SafetensorsFile(golden.FOLDER / case / "model.safetensors")
+    return {name: np.array(file[name]) for name in file}
+
+
+@pytest.mark.parametrize("case", TIED)
+def test_the_embeddings_once_more_are_the_head(changed, case):
+    (table,) = (value for name, value in stored(case).items() if name.endswith(("embed_tokens.weight", "wte.weight")))
+    model = regard.load(changed(case, extra={"lm_head.weight": table}), dtype=np.float64)
+    assert model.lm_head is None
+    assert np.array_equal(model(LONG).logits, load(case)(LONG).logits)
+
+
+@pytest.mark.parametrize("case", TIED)
+def test_a_head_that_differs_is_used_though_the_configuration_ties_it(changed, case):
+    model = load(case)
+    head = np.random.default_rng(0).standard_normal(model.token_embedding.weight.shape).astype(np.float32)
+    output = regard.load(changed(case, extra={"lm_head.weight": head}), dtype=np.float64)(LONG)
+    expected = output.hidden @ head.T.astype(np.float64)
+    if case.startswith("gemma2"):
+        expected = 30 * np.tanh(expected / 30)
+    np.testing.assert_allclose(output.logits, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", ["gpt2/untied", "llama/plain", "mistral/window", "qwen2/plain", "gpt_oss/plain"])
+@pytest.mark.parametrize("is_classifier", [False, True])
+def test_a_decoder_without_its_head_has_vectors_alone(changed, case, is_classifier):
+    """As models of sentences are saved, and classifiers."""
+    prefix = "transformer." if case == "gpt2/untied" else "model."
+    folder = changed(
+        case,
+        rename=str if is_classifier else lambda name: name.removeprefix(prefix),
+        without=["lm_head.weight"],
+        extra={"score.weight": np.zeros((2, 12), np.float32)} if is_classifier else None,
+    )
+    model = regard.load(folder, dtype=np.float64)
+    output = model(LONG)
+    assert np.array_equal(output.hidden, load(case)(LONG).hidden)
+    assert model.embed(["w5 w6", "w7"], pooling="lasttoken").shape == (2, 12)
+    for ask in (lambda: output.logits, lambda: model.generate(LONG), lambda: next(model.stream("w5"))):
+        with pytest.raises(
+            RegardError, match=r"was saved without its head, lm_head\.weight, so that it scores no token"
+        ):
+            ask()
+
+
+@pytest.mark.parametrize("cap", [1e308, 1e-320])
+@pytest.mark.parametrize("name", ["final_logit_softcapping", "attn_logit_softcapping"])
+def test_a_cap_is_a_number_of_either_precision(changed, name, cap):
+    with pytest.raises(RegardError, match=re.escape(f"{name}={cap} is no number to hold others below")):
+        regard.load(changed("gemma2/plain", {name: cap}))
+
+
+@pytest.mark.parametrize("cap", [1e30, 1e-30])
+def test_a_cap_at_the_edge_gives_scores(changed, cap):
+    model = regard.load(changed("gemma2/plain", {"final_logit_softcapping": cap, "attn_logit_softcapping": cap}))
+    assert np.isfinite(model(LONG).logits).all()
 
 
 @pytest.mark.parametrize(
@@ -258,6 +324,8 @@ def test_names_that_older_files_have(changed, case, prefix, extra):
         ({"model_type": "qwen2", "layer_types": "full_attention"}, r"layer_types must name"),
         ({"model_type": "gemma2", "use_bidirectional_attention": True}, r"use_bidirectional_attention=True is not su"),
         ({"model_type": "gemma2", "attn_logit_softcapping": 0}, r"attn_logit_softcapping must be a number above 0"),
+        ({"model_type": "gemma2", "sliding_window_size": 9}, r"sliding_window_size=9 is not supported"),
+        ({"is_decoder": 1}, r"is_decoder must be true or false, not 1"),
         ({"model_type": "gemma2", "hidden_act": "silu"}, r"hidden_act='silu' is not supported"),
         (
             {"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -238,7 +240,10 @@ def test_what_is_written_is_recorded_as_if_it_had_been_read(case):
     for name in read.names():
         np.testing.assert_array_equal(trace[name], read[name])
     logits = model("w5 w6 w7", generated.encoding).logits[0]
-    assert logits.argmax(-1)[:-1].tolist() == list(generated.ids)
+    expected = logits.argmax(-1)[:-1].tolist()
+    if model.forced.last is not None:
+        expected[-1] = model.forced.last
+    assert expected == list(generated.ids)
 
 
 def test_writing_ends_at_the_end_or_where_no_more_can_be_looked_at(changed):
@@ -261,6 +266,12 @@ def test_writing_ends_at_the_end_or_where_no_more_can_be_looked_at(changed):
         ("t5/relu", {"num_decoder_layers": 0}, "num_decoder_layers must be a whole number of at least 1"),
         ("t5/relu", {"relative_attention_num_buckets": 3}, "relative_attention_num_buckets 3 and .* do not fit"),
         ("t5/relu", {"relative_attention_max_distance": 16}, "relative_attention_max_distance 16 do not fit"),
+        ("t5/relu", {"relative_attention_max_distance": 10**400}, "max_distance 10* do not fit"),
+        (
+            "t5/relu",
+            {"relative_attention_num_buckets": None},
+            "num_buckets must be a whole number of at least 1, not None",
+        ),
         ("t5/relu", {"tie_word_embeddings": None}, "tie_word_embeddings must be true or false"),
         ("t5/relu", {"decoder_start_token_id": 23}, "decoder_start_token_id must be a whole number from 0 to 22"),
         ("t5/relu", {"layer_norm_epsilon": -1}, "layer_norm_epsilon must be a number above 0"),
@@ -344,6 +355,30 @@ def test_the_configurations_of_the_first_barts_are_read(changed):
         "static_position_embeddings": False, "extra_pos_embeddings": 2, "num_hidden_layers": 2, "classif_dropout": 0.1,
     }  # fmt: skip
     assert regard.load(changed("bart/tied", old)).config == load("bart/tied").config
+
+
+@pytest.mark.parametrize("where", ["config", "generation_config"])
+def test_tokens_that_the_files_want_first_and_last(changed, where):
+    """Those of BART's summaries and of translators; transformers writes the same."""
+    wanted = {"forced_bos_token_id": 7, "forced_eos_token_id": [9, 11]}
+    folder = changed("bart/tied", {"eos_token_id": 9, **(wanted if where == "config" else {})})
+    if where == "generation_config":
+        (folder / "generation_config.json").write_text(json.dumps(wanted))
+    done = regard.load(folder).generate("w5 w6 w7", max_new_tokens=6)
+    assert (done.ids[0], done.ids[-1], len(done.ids)) == (7, 9, 6)
+    assert done.ending == "length"
+    both = regard.load(folder).generate(["w5 w6 w7", "w8"], max_new_tokens=6)
+    assert both[0].ids == done.ids
+    assert both[1].ids[0] == 7
+
+
+def test_what_a_target_begins_with_may_stand_in_generation_config(changed):
+    folder = changed("t5/relu")
+    (folder / "generation_config.json").write_text('{"decoder_start_token_id": 6}')
+    assert regard.load(folder).start_id == 6
+    (folder / "generation_config.json").write_text('{"decoder_start_token_id": 23}')
+    with pytest.raises(RegardError, match="decoder_start_token_id must be a whole number from 0 to 22"):
+        regard.load(folder)
 
 
 def test_a_special_token_without_an_embedding_is_told_when_it_is_used(changed):

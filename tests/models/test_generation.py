@@ -7,15 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
+from tokenizers.decoders import ByteFallback, Fuse, Replace, Sequence, Strip
 from tokenizers.decoders import Metaspace as MetaspaceDecoder
-from tokenizers.models import WordLevel
+from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import Metaspace
 
 import regard
 import tiny_decoder
 from regard import RegardError, Trace
 from regard.models import LanguageModel, State
-from regard.models._generation import Sampling
+from regard.models._generation import Sampling, Speller
 from regard.text import SubwordTokenizer
 
 PROMPTS = ["The cat", "A", "sat on the mat"]
@@ -51,7 +52,7 @@ class Scripted(LanguageModel):
         return np.broadcast_to(state.padding, (*ids.shape, 1)), State((), state.padding + 1)
 
     def head(self, hidden):
-        logits = np.zeros((*hidden.shape[:-1], 257))
+        logits = np.zeros((*hidden.shape[:-1], self.tokenizer.vocab_size))
         logits[..., self.ids[int(hidden.flat[0])]] = 1
         return logits
 
@@ -151,6 +152,47 @@ def test_the_space_before_a_first_word_is_kept():
     whole = model.generate("the", max_new_tokens=3).encoding
     assert whole.text == "the cats sat"
     assert [word for word, _ in whole.word_groups()] == ["the", "cats", "sat"]
+
+
+@pytest.fixture(scope="module")
+def fallback():
+    """Return a tokenizer of the kind that Llama 2 and Gemma have: bytes stand for what has no piece of its own."""
+    pieces = ["<unk>", "▁a", "b", *(f"<0x{i:02X}>" for i in range(256))]
+    backend = Tokenizer(BPE({piece: i for i, piece in enumerate(pieces)}, [], unk_token="<unk>", byte_fallback=True))
+    backend.decoder = Sequence([Replace("▁", " "), ByteFallback(), Fuse(), Strip(" ", 1, 0)])
+    return SubwordTokenizer(backend)
+
+
+def in_bytes(text):
+    return tuple(3 + byte for byte in text.encode())
+
+
+@pytest.mark.parametrize(
+    ("before", "ids", "text"),
+    [
+        (in_bytes("猫猫猫"), (*in_bytes("猫"), 2, 2), "猫bb"),
+        (in_bytes("猫猫猫é"), (*in_bytes("犬"), 2), "犬b"),
+        ((1, *in_bytes("😀😀😀")), (*in_bytes("😀é"), 1, 2), "😀é ab"),
+        ((1, *in_bytes("猫")[:2]), (in_bytes("猫")[2], 2, 2), "猫bb"),
+        ((1, *in_bytes("猫")[:1]), (*in_bytes("猫")[1:], 1), "猫 a"),
+        ((1,), (*in_bytes("猫"), *in_bytes("犬")[:2]), "猫\ufffd\ufffd"),
+        ((1,), (*in_bytes("猫"), *in_bytes("犬")[:2], 2), "猫\ufffd\ufffdb"),
+    ],
+)
+def test_characters_in_bytes_are_spelled_whatever_stands_before(fallback, before, ids, text):
+    model = Scripted(script=ids, end_ids=(), tokenizer=fallback)
+    assert model.generate(before, max_new_tokens=len(ids)).text == text
+
+
+def test_special_tokens_cost_no_more_when_there_are_many(monkeypatch):
+    decoded = []
+    tokenizer = tiny_decoder.tokenizer()
+    decode = SubwordTokenizer.decode
+    monkeypatch.setattr(SubwordTokenizer, "decode", lambda self, ids: decoded.append(len(ids)) or decode(self, ids))
+    speller = Speller(tokenizer, [5])
+    assert [speller.add(tiny_decoder.END) for _ in range(50)] == [""] * 50
+    assert speller.rest() == ""
+    assert max(decoded) <= 1
 
 
 @pytest.mark.parametrize(
@@ -313,6 +355,25 @@ def test_a_batch_cannot_be_streamed(tiny):
         tiny.stream(["a", "b"])
 
 
+@pytest.mark.parametrize("prompts", [iter(PROMPTS), (prompt for prompt in PROMPTS)])
+def test_a_batch_can_be_read_more_than_once(tiny, prompts):
+    with pytest.raises(RegardError, match="a batch is a sequence of texts: give a list of them, not an iterator"):
+        tiny.generate(prompts)
+    assert len(tiny.generate(tuple(PROMPTS), max_new_tokens=2)) == 3
+
+
+def test_next_to_no_temperature_takes_the_likeliest():
+    tokens, shares = Sampling(5e-324).shares(np.array([1.0, 3.0, 2.0], np.float32))
+    assert (tokens[0], shares.tolist()) == (1, [1, 0, 0])
+
+
+def test_the_last_token_may_be_forced(tmp_path):
+    model = regard.load(tiny_decoder.write(tmp_path / "tiny", {"forced_eos_token_id": 5}))
+    plain = regard.load(tiny_decoder.write(tmp_path / "plain"))
+    ids = plain.generate("The cat", max_new_tokens=5).ids
+    assert model.generate("The cat", max_new_tokens=5).ids == (*ids[:4], 5)
+
+
 def test_scores_that_are_not_finite_are_told():
     with pytest.raises(RegardError, match="scores of the next token are not finite"):
         Sampling().choose(np.array([1.0, np.nan]), np.random.default_rng(0))
@@ -343,6 +404,7 @@ def test_what_ends_a_text_is_read_from_the_files(tmp_path, config, generation, e
         ("[]", "must hold a JSON object, got list"),
         ('{"eos_token_id": "x"}', "must be an id or a list of them, not 'x'"),
         ('{"eos_token_id": [true]}', "must be an id or a list of them"),
+        ('{"forced_bos_token_id": -1}', "forced_bos_token_id of .* must be an id or a list of them, not -1"),
     ],
 )
 def test_a_damaged_generation_config_is_told(tmp_path, generation, message):

@@ -13,7 +13,7 @@ from regard.cli._input import read_text
 from regard.cli._output import writing
 from regard.cli._targets import check_targets
 from regard.models import LanguageModel, load
-from regard.models._generation import Sampling
+from regard.models._generation import Generated, Sampling, Stream
 from regard.trace import Trace
 from regard.views import readable
 
@@ -34,15 +34,28 @@ def run(arguments: argparse.Namespace) -> None:
     prompt = model.tokenizer.chat([{"role": "user", "content": text}]) if arguments.chat else text
     stream = model.stream(prompt, max_new_tokens=arguments.max_new_tokens, stop=arguments.stop, **drawing)
     try:
+        _print_all(stream)
+    except KeyboardInterrupt:
+        _save(model, stream.generated, arguments)
+        raise
+    done = stream.generated
+    if done.ending == "limit" and sys.stderr is not None:
+        print(f"regard: {readable(model.name)} looks at no more than {model.limit} tokens at once", file=sys.stderr)
+    _save(model, done, arguments)
+
+
+def _print_all(stream: Stream) -> None:
+    try:
         with np.errstate(all="ignore"):
             for piece in stream:
                 _print(piece if not sys.stdout.isatty() else _harmless(piece))
     finally:
         _print("\n")
-    done = stream.generated
-    if done.ending == "limit" and sys.stderr is not None:
-        print(f"regard: {readable(model.name)} looks at no more than {model.limit} tokens at once", file=sys.stderr)
-    if arguments.save_file is not None:
+
+
+def _save(model: LanguageModel, done: Generated, arguments: argparse.Namespace) -> None:
+    """Keep what was looked at, if that is asked for and a token has come."""
+    if arguments.save_file is not None and done.ids:
         trace = Trace(maps=True, only="*attn.weights")
         model.look_back([done], trace=trace)
         trace.save(arguments.save_file)

@@ -76,28 +76,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "_encoder_decoder": ("EncoderDecoderOutput",),
-    "_generation": ("Generated", "Stream"),
-    "_language": ("LanguageModel", "State"),
-    "bart": ("Bart", "BartConfig"),
-    "bert": ("Bert", "BertConfig"),
-    "distilbert": ("DistilBert", "DistilBertConfig"),
-    "gemma2": ("Gemma2", "Gemma2Config"),
-    "gpt2": ("GPT2", "GPT2Config"),
-    "gpt_oss": ("Experts", "GptOss", "GptOssConfig"),
-    "llama": ("Llama", "LlamaConfig"),
-    "mistral": ("Mistral", "MistralConfig"),
-    "qwen2": ("Qwen2", "Qwen2Config"),
-    "qwen3": ("Qwen3", "Qwen3Config"),
-    "roberta": ("Roberta", "RobertaConfig"),
-    "t5": ("T5", "T5Config"),
+    "EncoderDecoderOutput": "_encoder_decoder",
+    "Generated": "_generation",
+    "Stream": "_generation",
+    "LanguageModel": "_language",
+    "State": "_language",
+    "Experts": "gpt_oss",
+    **{
+        name + ending: module
+        for module, _, name in (home.partition(".") for home in FAMILIES.values())
+        for ending in ("", "Config")
+    },
 }
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            found = getattr(importlib.import_module(f"regard.models.{module}"), name)
-            globals()[name] = found  # the next time it is an attribute like any other
-            return found
+    if name in _HOMES:
+        found = getattr(importlib.import_module(f"regard.models.{_HOMES[name]}"), name)
+        globals()[name] = found  # the next time it is an attribute like any other
+        return found
     raise AttributeError(f"module 'regard.models' has no attribute {name!r}")

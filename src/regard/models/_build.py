@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from regard.nn import EncoderBlock, FeedForward, LayerNorm, Linear, SelfAttention
+from regard.nn import CausalAttention, EncoderBlock, FeedForward, GatedFeedForward, LayerNorm, Linear, SelfAttention
 
 
 def linear(weights: Mapping[str, np.ndarray], at: str) -> Linear:
@@ -36,4 +37,23 @@ def encoder_block(
             linear(weights, f"{at}.mlp.up_proj"), linear(weights, f"{at}.mlp.down_proj"), activation=activation
         ),
         layer_norm(weights, f"{at}.mlp_norm", norm_eps),
+    )
+
+
+def causal_attention(
+    weights: Mapping[str, np.ndarray], at: str, *, num_heads: int, window: int | None = None, **choices: Any
+) -> CausalAttention:
+    """Return the attention called `at`; `window` is how many tokens each looks at, itself included."""
+    return CausalAttention(
+        *(linear(weights, f"{at}.{part}_proj") for part in "qkvo"),
+        num_heads=num_heads,
+        window=None if window is None else (window - 1, 0),
+        **choices,
+    )
+
+
+def gated_feed_forward(weights: Mapping[str, np.ndarray], at: str, activation: str) -> GatedFeedForward:
+    """Return the gated feed-forward layer called `at`."""
+    return GatedFeedForward(
+        *(linear(weights, f"{at}.{part}_proj") for part in ("gate", "up", "down")), activation=activation
     )

@@ -16,17 +16,18 @@ from regard.text._reading import read_file
 # weights came from, how they were trained, how text is to be generated, what classes are called, the pooler.
 _BOOKKEEPING = frozenset(
     """
-    _attn_implementation_autoset _attn_implementation_internal _commit_hash _name_or_path architectures
+    _attn_implementation_autoset _attn_implementation_internal _commit_hash _name_or_path _num_labels architectures
     attention_dropout attention_probs_dropout_prob auto_map bad_words_ids begin_suppress_tokens bos_token_id
     classifier_dropout decoder_start_token_id directionality diversity_penalty do_sample dtype early_stopping
     encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
     forced_eos_token_id gradient_checkpointing hidden_dropout_prob id2label initializer_range label2id
-    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-    output_attentions output_hidden_states output_scores pad_token_id pooler_fc_size pooler_num_attention_heads
-    pooler_num_fc_layers pooler_size_per_head pooler_type prefix problem_type remove_invalid_values
-    repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params
-    temperature tf_legacy_loss tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript
-    transformers_version typical_p use_bfloat16 use_cache
+    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_labels
+    num_return_sequences output_attentions output_hidden_states output_past output_scores pad_token_id
+    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
+    problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id
+    suppress_tokens task_specific_params temperature tf_legacy_loss tie_word_embeddings tokenizer_class top_k top_p
+    torch_dtype torchscript transformers.js_config transformers_version typical_p unsloth_fixed unsloth_version
+    use_bfloat16 use_cache
     """.split()  # noqa: SIM905
 )
 
@@ -67,9 +68,13 @@ class ConfigReader:
         """Return the value of a field, None where there is none, and leave it to be taken."""
         return self._fields.get(name)
 
-    def count(self, name: str) -> int:
+    def put(self, name: str, value: Any) -> None:
+        """Set a field that another file says too, and which is to be believed there."""
+        self._fields[name] = value
+
+    def count(self, name: str, default: int | None = None) -> int:
         """Take a whole number of at least 1."""
-        value = self._fields.pop(name, None)
+        value = self._fields.pop(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             self._problems.append(f"{name} must be a whole number of at least 1, not {value!r}")
             return 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from regard import functional as F
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.kv_cache import KVCache
+from regard.models._build import linear
+from regard.models._checkpoint import Checkpoint, take, tokenizer_for
 from regard.models._config import ConfigReader
-from regard.models._language import LanguageModel, State
-from regard.models._weights import Tensors
+from regard.models._generation import Forced
+from regard.models._language import LanguageModel, State, end_ids, forced_ids
+from regard.models._weights import Tensor, linear_tensors
 from regard.nn import DecoderBlock, Embedding, LayerNorm, Linear, RMSNorm, Rotation
 from regard.text import SubwordTokenizer
 
@@ -33,8 +37,10 @@ class Decoder(LanguageModel):
     end_ids : tuple of int
         The tokens that end a text.
     lm_head : Linear, optional
-        From contextual vectors to scores; by default the table of the embeddings, whose rows the vectors are held
-        against.
+        From contextual vectors to scores. Without it a model whose configuration is tied holds the vectors against
+        the rows of the embeddings' table; any other was saved without its head and scores nothing.
+    forced : Forced
+        The token that its files want at the end.
     """
 
     name: str
@@ -45,6 +51,7 @@ class Decoder(LanguageModel):
     blocks: tuple[DecoderBlock, ...]
     final_norm: LayerNorm | RMSNorm
     lm_head: Linear | None = None
+    forced: Forced = field(default=Forced(), repr=False)
 
     @property
     def limit(self) -> int:
@@ -83,6 +90,7 @@ class Decoder(LanguageModel):
         trace: Recorder = SILENT,  # noqa: ARG002
     ) -> tuple[np.ndarray, State]:
         """Return the prompts, shorter ones filled up at the left now, so that all end together; and empty caches."""
+        self._require_head()
         caches = (KVCache(),) * len(self.blocks)
         if mask is None:
             return ids, State(caches)
@@ -101,11 +109,25 @@ class Decoder(LanguageModel):
         return hidden, State(caches, state.padding)  # type: ignore[arg-type]
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
-        """Return a score for each entry of the vocabulary, ``... V``, of contextual vectors ``... E``."""
+        """Return a score for each entry of the vocabulary, ``... V``, of contextual vectors ``... E``.
+
+        Raises
+        ------
+        RegardError
+            The model was saved without its head.
+        """
+        self._require_head()
         if self.lm_head is not None:
             return self.lm_head(hidden)
         logits: np.ndarray = F.linear(hidden, self.token_embedding.weight.T)
         return logits
+
+    def _require_head(self) -> None:
+        if self.lm_head is None and not self.config.tied:
+            raise RegardError(
+                f"{self.name} was saved without its head, lm_head.weight, so that it scores no token: it returns "
+                f"contextual vectors, .hidden, alone"
+            )
 
     def _through(
         self,
@@ -280,12 +302,88 @@ def read_windows(
 
 def read_bookkeeping(reader: ConfigReader) -> None:
     """Take what stands in every configuration and must be as it is to be run here."""
+    reader.flag("is_decoder", False)  # which it is either way
     for name, only in (("is_encoder_decoder", False), ("add_cross_attention", False), ("chunk_size_feed_forward", 0)):
         reader.choice(name, only, [only])
     reader.choice("pruned_heads", {}, [{}])
     reader.choice("cross_attention_hidden_size", None, [None])
 
 
-def prefix_of(tensors: Tensors, prefix: str, name: str) -> str:
-    """Return `prefix` if that is how the checkpoint's names begin, "" for a model saved without its head."""
-    return "" if name in tensors.shapes else prefix
+def take_decoder(
+    checkpoint: Checkpoint,
+    config: Any,
+    tensors: Callable[[Any, str], Iterator[Tensor]],
+    *,
+    first: tuple[str, str] = ("model.", "embed_tokens.weight"),
+    unused: Callable[[str], tuple[str, ...]] = lambda _: (),
+    dtype: Any,
+) -> dict[str, np.ndarray]:
+    """Return the tensors of a decoder by our names, its head among them where it has one of its own.
+
+    Parameters
+    ----------
+    tensors : function
+        What it is made of besides the head, for its configuration and what the checkpoint's names begin with.
+    first : pair of str
+        What names begin with in a model that was saved with its head, and the table of the embeddings behind that.
+    unused : function
+        What may be there besides, for what the names begin with.
+    """
+    shapes = checkpoint.tensors().shapes
+    prefix = "" if first[1] in shapes else first[0]
+    # A model saved without its head has bare names, or the head of a classifier.
+    is_without = config.tied or not prefix or any(name.startswith("score.") for name in shapes)
+    head = linear_tensors("lm_head", "lm_head", config.embed_dim, config.vocab_size, bias=False)
+    weights = take(
+        checkpoint,
+        chain(tensors(config, prefix), () if is_without and "lm_head.weight" not in shapes else head),
+        num_layers=config.num_layers,
+        unused=("score.", *unused(prefix)),
+        dtype=dtype,
+    )
+    is_told_twice = config.tied and "lm_head.weight" in weights  # unless they differ, for the configuration is wrong
+    if is_told_twice and np.array_equal(weights["lm_head.weight"].T, weights["token_embedding.weight"]):
+        del weights["lm_head.weight"]
+    return weights
+
+
+def common_fields(
+    checkpoint: Checkpoint, config: Any, weights: Mapping[str, np.ndarray], *, name: str
+) -> dict[str, Any]:
+    """Return the fields of a `Decoder` that are the same in every family."""
+    return {
+        "name": name,
+        "config": config,
+        "tokenizer": tokenizer_for(checkpoint, config.vocab_size),
+        "end_ids": end_ids(checkpoint),
+        "forced": forced_ids(checkpoint),
+        "token_embedding": Embedding(weights["token_embedding.weight"]),
+        "lm_head": linear(weights, "lm_head") if "lm_head.weight" in weights else None,
+    }
+
+
+def decoder_tensors(
+    config: Any, prefix: str, of_block: Callable[[str, str], Iterator[Tensor]], *, qkv_bias: bool, output_bias: bool
+) -> Iterator[Tensor]:
+    """Yield the tensors that all decoders with grouped heads have, under our name and the checkpoint's.
+
+    `of_block` yields those that a block has besides its attention, for our name of the block and the checkpoint's.
+    """
+    E, q_width, kv_width = config.embed_dim, config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    yield Tensor("token_embedding.weight", f"{prefix}embed_tokens.weight", (config.vocab_size, E))
+    for i in range(config.num_layers):
+        ours, theirs = f"blocks.{i}", f"{prefix}layers.{i}"
+        yield Tensor(f"{ours}.attn_norm.weight", f"{theirs}.input_layernorm.weight", (E,))
+        for part, width in (("q", q_width), ("k", kv_width), ("v", kv_width)):
+            stored = f"{theirs}.self_attn.{part}_proj"
+            yield from linear_tensors(f"{ours}.attn.{part}_proj", stored, E, width, bias=qkv_bias)
+        yield from linear_tensors(f"{ours}.attn.o_proj", f"{theirs}.self_attn.o_proj", q_width, E, bias=output_bias)
+        yield from of_block(ours, theirs)
+    yield Tensor("final_norm.weight", f"{prefix}norm.weight", (E,))
+
+
+def gated_tensors(ours: str, theirs: str, config: Any, *, bias: bool) -> Iterator[Tensor]:
+    """Yield the tensors of a gated feed-forward layer."""
+    E, F = config.embed_dim, config.hidden_dim
+    for part, inputs, outputs in (("gate", E, F), ("up", E, F), ("down", F, E)):
+        yield from linear_tensors(f"{ours}.{part}_proj", f"{theirs}.{part}_proj", inputs, outputs, bias=bias)

@@ -14,9 +14,9 @@ from regard._recorder import SILENT, Recorder
 from regard.kv_cache import KVCache
 from regard.models._generation import Ending, Generated, Sampling, Writing
 from regard.models._language import LanguageModel, State
-from regard.models._model import Batch, Output, Text, batch
+from regard.models._model import Batch, Output, Text, batch, with_edits
 from regard.nn import MultiHeadAttention
-from regard.trace import Edit, Trace
+from regard.trace import Edit
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +130,7 @@ class EncoderDecoder(LanguageModel):
             What a text or a target has too much of or none; or not as many targets as texts; or both a trace and an
             edit.
         """
-        if edit is not None:
-            if trace is not SILENT:
-                raise RegardError("a trace brings its own edits: give them to it, Trace(edit=...)")
-            trace = Trace(only=(), edit=edit)
+        trace = with_edits(trace, edit)
         texts = batch(text, self.tokenizer, limit=self.limit, name=self.name)
         targets = self._targets(target, len(texts.ids))
         trace.describe(self.name, texts.encodings)
@@ -154,7 +151,7 @@ class EncoderDecoder(LanguageModel):
     ) -> list[Writing]:
         start = self.tokenizer.from_ids([self.start_id])
         return [
-            Writing(self.tokenizer, encoding, sampling, max_new_tokens, stop, self.end_ids, behind=start)
+            Writing(self.tokenizer, encoding, sampling, max_new_tokens, stop, self.end_ids, self.forced, behind=start)
             for encoding in texts.encodings
         ]
 

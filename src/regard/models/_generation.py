@@ -36,6 +36,10 @@ class _Tokenizer(Protocol):
     def vocab_size(self) -> int:
         """How many ids there are."""
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of special tokens, which spell nothing."""
+
     def from_ids(self, ids: Sequence[int]) -> Encoding:
         """Return the encoding that has these ids."""
 
@@ -68,6 +72,22 @@ class Generated:
     text: str
     ending: Why
     encoding: Encoding
+
+
+@dataclass(frozen=True)
+class Forced:
+    """Tokens that stand at certain places of what is added, whatever their scores.
+
+    Parameters
+    ----------
+    first : int, optional
+        The first one that an encoder-decoder writes: of translators it says which language is written.
+    last : int, optional
+        The one with which `max_new_tokens` are there.
+    """
+
+    first: int | None = None
+    last: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +139,8 @@ class Sampling:
     def shares(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the tokens to draw among, likeliest first, and the probability of each before they are cut off."""
         logits = logits.astype(np.float64)
-        logits = (logits - logits.max()) / self.temperature
+        with np.errstate(over="ignore"):  # next to no temperature takes the likeliest
+            logits = (logits - logits.max()) / self.temperature
         tokens = np.arange(len(logits))
         if self.top_k is not None and self.top_k < len(logits):
             kth = np.partition(logits, -self.top_k)[-self.top_k]
@@ -137,17 +158,21 @@ class Sampling:
 class Speller:
     """Turns tokens into text as they come; a character is given when all of its bytes are there.
 
-    Tokens are decoded together with those shortly before them, for a tokenizer may treat the first of a text in a way
-    of its own.
+    Tokens are decoded together with those of the piece before them, for a tokenizer may treat the first of a text in
+    a way of its own. Before the first piece those are all that there are: a few of them might begin in the midst of a
+    character.
     """
 
     def __init__(self, tokenizer: _Tokenizer, before: Sequence[int]) -> None:
         self._decode = tokenizer.decode
-        self._ids = list(before[-8:])
+        self._special = tokenizer.special_ids
+        self._ids = [token for token in before if token not in self._special]
         self._known = len(self._ids)  # how many of them have been spelled
 
     def add(self, token: int) -> str:
         """Return the text that has become whole with a token."""
+        if token in self._special:  # which spells nothing
+            return ""
         self._ids.append(token)
         piece = self.rest()
         if not piece or piece.endswith(_UNREADABLE):
@@ -158,7 +183,12 @@ class Speller:
 
     def rest(self) -> str:
         """Return what the tokens spell that no text was returned for, whole or not."""
-        return self._decode(self._ids)[len(self._decode(self._ids[: self._known])) :]
+        known, whole = self._decode(self._ids[: self._known]), self._decode(self._ids)
+        if not whole.startswith(known) and not known.endswith(_UNREADABLE):
+            return self._decode(self._ids[self._known :])  # bytes that are no text spoil the character before them
+        while not whole.startswith(known):  # the prompt ended in the midst of a character, which goes on here
+            known = known[:-1]
+        return whole[len(known) :]
 
 
 class Writing:
@@ -174,6 +204,8 @@ class Writing:
     stop : str, int, or several of them
     end_ids : sequence of int
         The tokens that end a text.
+    forced : Forced
+        The tokens at certain places.
     behind : Encoding, optional
         What the added tokens stand behind where that is not the prompt.
     """
@@ -186,6 +218,7 @@ class Writing:
         most: int,
         stop: Ending | Sequence[Ending],
         end_ids: Sequence[int],
+        forced: Forced,
         *,
         behind: Encoding | None = None,
     ) -> None:
@@ -194,6 +227,8 @@ class Writing:
         self._most = whole_number("max_new_tokens", most, 1)
         self._stop_strings, self._stop_ids = _endings(stop)
         self._end_ids = frozenset(end_ids)
+        self._first = None if behind is None else forced.first
+        self._last = forced.last
         self._rng = np.random.default_rng(sampling.seed)
         self._behind = prompt if behind is None else behind
         self._speller = Speller(tokenizer, self._behind.ids)
@@ -205,13 +240,18 @@ class Writing:
 
     def choose(self, logits: np.ndarray) -> int:
         """Return the next token for its scores, ``V``; one that the tokenizer can spell."""
+        if len(self.ids) == self._most - 1 and self._last is not None:
+            return self._last
+        if not self.ids and self._first is not None:
+            return self._first
         return self._sampling.choose(logits[: self._tokenizer.vocab_size], self._rng)
 
     def add(self, token: int, *, is_last: bool) -> str:
         """Add a token, the last that the model can look at or not, and return what of the text can be given now."""
         self.ids.append(token)
+        is_forced = len(self.ids) == self._most and self._last is not None
         if token in self._end_ids:
-            self.ending = "end"
+            self.ending = "length" if is_forced else "end"
         elif token in self._stop_ids:
             self.ending = "stop"
         else:

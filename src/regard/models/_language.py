@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
@@ -15,7 +15,8 @@ from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.kv_cache import KVCache
 from regard.models._checkpoint import Checkpoint
-from regard.models._generation import Ending, Generated, Sampling, Stream, Writing, advance_all
+from regard.models._config import ConfigReader
+from regard.models._generation import Ending, Forced, Generated, Sampling, Stream, Writing, advance_all
 from regard.models._model import Batch, Text, TextModel, batch
 from regard.text import SubwordTokenizer
 from regard.text._reading import read_file
@@ -67,11 +68,13 @@ class State:
 class LanguageModel(TextModel):
     """A model that says what token comes next, and so can go on with a text.
 
-    A family has, besides what a `TextModel` has, the field ``end_ids``: the tokens that end a text.
+    A family has, besides what a `TextModel` has, the fields ``end_ids``, the tokens that end a text, and ``forced``,
+    those that its files want at certain places.
     """
 
     tokenizer: SubwordTokenizer
     end_ids: tuple[int, ...]
+    forced: Forced = Forced()
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
         """Return a score for each entry of the vocabulary, ``... V``, of contextual vectors ``... E``."""
@@ -146,6 +149,11 @@ class LanguageModel(TextModel):
 
         Texts of a batch do not look at each other: each is continued as it would be alone.
 
+        How the next token is chosen is said by the arguments alone. Of what a model's files say of generation, the
+        tokens that begin and end a text are followed (``eos_token_id``, ``decoder_start_token_id``,
+        ``forced_bos_token_id``, ``forced_eos_token_id``), and nothing else: not ``temperature``, ``num_beams``,
+        ``min_length``, ``repetition_penalty``, ``no_repeat_ngram_size``, ``suppress_tokens`` or ``bad_words_ids``.
+
         Parameters
         ----------
         prompt
@@ -178,8 +186,9 @@ class LanguageModel(TextModel):
         Raises
         ------
         RegardError
-            There is no text, it is too long, or an argument is none that can be.
+            There is no text, it is too long, a batch is an iterator, or an argument is none that can be.
         """
+        is_one = _is_one(prompt)
         texts = self._prompts(prompt)
         sampling = Sampling(temperature, top_k, top_p, seed)
         writings = self._writings(texts, sampling, max_new_tokens, stop)
@@ -189,7 +198,7 @@ class LanguageModel(TextModel):
         generated = tuple(writing.generated() for writing in writings)
         if trace is not SILENT:
             self.look_back(generated, trace=trace)
-        return generated[0] if _is_one(prompt) else generated
+        return generated[0] if is_one else generated
 
     def stream(
         self,
@@ -226,7 +235,7 @@ class LanguageModel(TextModel):
         self, texts: Batch, sampling: Sampling, max_new_tokens: int, stop: Ending | Sequence[Ending]
     ) -> list[Writing]:
         return [
-            Writing(self.tokenizer, encoding, sampling, max_new_tokens, stop, self.end_ids)
+            Writing(self.tokenizer, encoding, sampling, max_new_tokens, stop, self.end_ids, self.forced)
             for encoding in texts.encodings
         ]
 
@@ -239,12 +248,36 @@ def end_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
     RegardError
         They are no ids.
     """
-    found = _generation_config(checkpoint.path).get("eos_token_id")
+    return _ids(checkpoint, "eos_token_id")
+
+
+def forced_ids(checkpoint: Checkpoint) -> Forced:
+    """Return the tokens that a continuation must have, read where `end_ids` are; of several the first of all.
+
+    Raises
+    ------
+    RegardError
+        They are no ids.
+    """
+    first, last = (_ids(checkpoint, f"forced_{which}_token_id") for which in ("bos", "eos"))
+    return Forced(min(first, default=None), min(last, default=None))
+
+
+def with_start(checkpoint: Checkpoint) -> ConfigReader:
+    """Return the reader of an encoder-decoder; what its targets begin with may stand in generation_config.json."""
+    reader = checkpoint.config()
+    if (start := _generation_config(checkpoint.path).get("decoder_start_token_id")) is not None:
+        reader.put("decoder_start_token_id", start)
+    return reader
+
+
+def _ids(checkpoint: Checkpoint, name: str) -> tuple[int, ...]:
+    found = _generation_config(checkpoint.path).get(name)
     if found is None:
-        found = checkpoint.config().peek("eos_token_id")
+        found = checkpoint.config().peek(name)
     ids = [] if found is None else found if isinstance(found, list) else [found]
     if not all(type(i) is int and i >= 0 for i in ids):
-        raise RegardError(f"eos_token_id of {checkpoint.path} must be an id or a list of them, not {found!r}")
+        raise RegardError(f"{name} of {checkpoint.path} must be an id or a list of them, not {found!r}")
     return tuple(ids)
 
 
@@ -264,7 +297,15 @@ def _edits_of(trace: Recorder) -> Recorder:
 
 
 def _is_one(prompt: Text) -> bool:
-    """Tell whether a prompt is one text, and no batch."""
+    """Tell whether a prompt is one text, and no batch.
+
+    Raises
+    ------
+    RegardError
+        It can be read only once.
+    """
+    if isinstance(prompt, Iterator):
+        raise RegardError("a batch is a sequence of texts: give a list of them, not an iterator")
     if isinstance(prompt, str | Encoding):
         return True
     if isinstance(prompt, np.ndarray):

@@ -144,10 +144,7 @@ class TextModel(Layer):
             There is nothing at all, or more tokens than the model looks at at once (an empty text may have special
             ones); both a trace and an edit are given, or a name of the edit is that of no step.
         """
-        if edit is not None:
-            if trace is not SILENT:
-                raise RegardError("a trace brings its own edits: give them to it, Trace(edit=...)")
-            trace = Trace(only=(), edit=edit)
+        trace = with_edits(trace, edit)
         texts = batch(text, self.tokenizer, limit=self.limit, name=self.name)
         trace.describe(self.name, texts.encodings)
         hidden = self.run(texts.ids, mask=texts.mask, trace=trace)
@@ -196,6 +193,21 @@ class TextModel(Layer):
         return embed(
             self, texts, batch_size=batch_size, pooling=chosen, truncate=truncate, progress=progress, named=named
         )
+
+
+def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
+    """Return what a run gets that was given a trace, or edits in place of one.
+
+    Raises
+    ------
+    RegardError
+        Both are given.
+    """
+    if edit is None:
+        return trace
+    if trace is not SILENT:
+        raise RegardError("a trace brings its own edits: give them to it, Trace(edit=...)")
+    return Trace(only=(), edit=edit)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +20,8 @@ from regard.models._build import encoder_block, layer_norm, linear
 from regard.models._checkpoint import Checkpoint, take, tokenizer_for
 from regard.models._config import ConfigReader
 from regard.models._encoder_decoder import EncoderDecoder, tables
-from regard.models._language import State, end_ids
+from regard.models._generation import Forced
+from regard.models._language import State, end_ids, forced_ids, with_start
 from regard.models._weights import Tensor, linear_tensors, norm_tensors
 from regard.nn import Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, MultiHeadAttention
 from regard.text import SubwordTokenizer
@@ -69,7 +70,7 @@ class BartConfig:
             reader.choice(name, only, [only])
         reader.ignore(
             "activation_dropout", "classif_dropout", "decoder_layerdrop", "dropout", "encoder_layerdrop",
-            "force_bos_token_to_be_generated", "init_std", "output_past", "_num_labels",
+            "force_bos_token_to_be_generated", "init_std",
         )  # fmt: skip
         vocab_size = reader.count("vocab_size")
         config = cls(
@@ -202,6 +203,7 @@ class Bart(EncoderDecoder):
     encoder: BartEncoder
     decoder: BartDecoder
     lm_head: Linear
+    forced: Forced = field(default=Forced(), kw_only=True)
 
     @property
     def limit(self) -> int:
@@ -251,7 +253,7 @@ class Bart(EncoderDecoder):
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
-        config = BartConfig.read(checkpoint.config())
+        config = BartConfig.read(with_start(checkpoint))
         shapes = checkpoint.tensors().shapes
         prefix = "model." if "model.encoder.layernorm_embedding.weight" in shapes else ""
         table_of = tables(shapes, prefix, tied=config.is_tied)
@@ -272,6 +274,7 @@ class Bart(EncoderDecoder):
             config=config,
             tokenizer=tokenizer_for(checkpoint, config.vocab_size),
             end_ids=end_ids(checkpoint),
+            forced=forced_ids(checkpoint),
             encoder=BartEncoder(
                 _embedding(weights, "encoder", table_of, config),
                 tuple(

@@ -13,21 +13,25 @@ from typing import Any, Self
 import numpy as np
 
 from regard._recorder import SILENT, Recorder
-from regard.models._build import linear
-from regard.models._checkpoint import Checkpoint, take, tokenizer_for
+from regard.models._build import causal_attention, gated_feed_forward
+from regard.models._checkpoint import Checkpoint
 from regard.models._config import ConfigReader
 from regard.models._decoder import (
     Decoder,
     Rope,
-    prefix_of,
+    common_fields,
+    decoder_tensors,
+    gated_tensors,
     read_bookkeeping,
     read_rope,
     read_sizes,
     read_windows,
+    take_decoder,
 )
-from regard.models._language import end_ids
-from regard.models._weights import Tensor, linear_tensors
-from regard.nn import CausalAttention, DecoderBlock, Embedding, GatedFeedForward, RMSNorm
+from regard.models._weights import Tensor
+from regard.nn import DecoderBlock, RMSNorm
+
+_CAPS = (1e-30, 1e30)  # between which a cap is a number of either precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,7 @@ class Gemma2Config:
         read_bookkeeping(reader)
         sizes = read_sizes(reader, head_dim=256, num_kv_heads=4)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 4096)
+        reader.choice("sliding_window_size", window, [window])
         activation = reader.activation("hidden_activation", "gelu_pytorch_tanh")
         reader.choice("hidden_act", activation, [activation])
         config = cls(
@@ -74,8 +79,8 @@ class Gemma2Config:
             windows=read_windows(reader, layers, window, [i % 2 == 0 for i in range(layers)]),
             attn_bias=reader.flag("attention_bias", False),
             score_scale=1 / math.sqrt(reader.positive("query_pre_attn_scalar", 256)),
-            score_softcap=reader.optional_positive("attn_logit_softcapping", 50.0),
-            logit_softcap=reader.optional_positive("final_logit_softcapping", 30.0),
+            score_softcap=_read_cap(reader, "attn_logit_softcapping", 50.0),
+            logit_softcap=_read_cap(reader, "final_logit_softcapping", 30.0),
         )
         reader.finish()
         return config
@@ -96,52 +101,40 @@ class Gemma2(Decoder):
     def head(self, hidden: np.ndarray) -> np.ndarray:
         """Return a score for each entry of the vocabulary, ``... V``, held below the cap."""
         logits, cap = super().head(hidden), self.config.logit_softcap
-        return logits if cap is None else cap * np.tanh(logits / cap)
+        with np.errstate(over="ignore"):
+            return logits if cap is None else cap * np.tanh(logits / cap)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
         config = Gemma2Config.read(checkpoint.config())
-        prefix = prefix_of(checkpoint.tensors(), "model.", "embed_tokens.weight")
-        weights = take(
-            checkpoint,
-            _tensors(config, prefix),
-            num_layers=config.num_layers,
-            unused=("lm_head.weight",) if config.tied else (),
-            dtype=dtype,
-        )
+        weights = take_decoder(checkpoint, config, _tensors, dtype=dtype)
         return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            end_ids=end_ids(checkpoint),
-            token_embedding=Embedding(weights["token_embedding.weight"]),
+            **common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
             final_norm=_norm(weights, "final_norm", config),
-            lm_head=None if config.tied else linear(weights, "lm_head"),
         )
+
+
+def _read_cap(reader: ConfigReader, name: str, default: float) -> float | None:
+    cap = reader.optional_positive(name, default)
+    reader.require(cap is None or _CAPS[0] <= cap <= _CAPS[1], f"{name}={cap!r} is no number to hold others below")
+    return cap
 
 
 def _block(weights: dict[str, np.ndarray], at: str, config: Gemma2Config, window: int | None) -> DecoderBlock:
     return DecoderBlock(
         _norm(weights, f"{at}.attn_norm", config),
-        CausalAttention(
-            linear(weights, f"{at}.attn.q_proj"),
-            linear(weights, f"{at}.attn.k_proj"),
-            linear(weights, f"{at}.attn.v_proj"),
-            linear(weights, f"{at}.attn.o_proj"),
+        causal_attention(
+            weights,
+            f"{at}.attn",
             num_heads=config.num_heads,
-            window=None if window is None else (window - 1, 0),
+            window=window,
             scale=config.score_scale,
             softcap=config.score_softcap,
         ),
         _norm(weights, f"{at}.mlp_norm", config),
-        GatedFeedForward(
-            linear(weights, f"{at}.mlp.gate_proj"),
-            linear(weights, f"{at}.mlp.up_proj"),
-            linear(weights, f"{at}.mlp.down_proj"),
-            activation=config.activation,
-        ),
+        gated_feed_forward(weights, f"{at}.mlp", config.activation),
         attn_post_norm=_norm(weights, f"{at}.attn_post_norm", config),
         mlp_post_norm=_norm(weights, f"{at}.mlp_post_norm", config),
     )
@@ -153,25 +146,15 @@ def _norm(weights: dict[str, np.ndarray], at: str, config: Gemma2Config) -> RMSN
 
 
 def _tensors(config: Gemma2Config, prefix: str) -> Iterator[Tensor]:
-    """Yield every tensor, under our name and under that of a Hugging Face checkpoint."""
-    E, F = config.embed_dim, config.hidden_dim
-    q_width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    yield Tensor("token_embedding.weight", f"{prefix}embed_tokens.weight", (config.vocab_size, E))
-    for i in range(config.num_layers):
-        ours, theirs = f"blocks.{i}", f"{prefix}layers.{i}"
-        yield Tensor(f"{ours}.attn_norm.weight", f"{theirs}.input_layernorm.weight", (E,))
-        attn, stored = f"{ours}.attn", f"{theirs}.self_attn"
-        yield from linear_tensors(f"{attn}.q_proj", f"{stored}.q_proj", E, q_width, bias=config.attn_bias)
-        yield from linear_tensors(f"{attn}.k_proj", f"{stored}.k_proj", E, kv_width, bias=config.attn_bias)
-        yield from linear_tensors(f"{attn}.v_proj", f"{stored}.v_proj", E, kv_width, bias=config.attn_bias)
-        yield from linear_tensors(f"{attn}.o_proj", f"{stored}.o_proj", q_width, E, bias=config.attn_bias)
-        yield Tensor(f"{ours}.attn_post_norm.weight", f"{theirs}.post_attention_layernorm.weight", (E,))
-        yield Tensor(f"{ours}.mlp_norm.weight", f"{theirs}.pre_feedforward_layernorm.weight", (E,))
-        mlp, stored = f"{ours}.mlp", f"{theirs}.mlp"
-        yield from linear_tensors(f"{mlp}.gate_proj", f"{stored}.gate_proj", E, F, bias=False)
-        yield from linear_tensors(f"{mlp}.up_proj", f"{stored}.up_proj", E, F, bias=False)
-        yield from linear_tensors(f"{mlp}.down_proj", f"{stored}.down_proj", F, E, bias=False)
-        yield Tensor(f"{ours}.mlp_post_norm.weight", f"{theirs}.post_feedforward_layernorm.weight", (E,))
-    yield Tensor("final_norm.weight", f"{prefix}norm.weight", (E,))
-    if not config.tied:
-        yield from linear_tensors("lm_head", "lm_head", E, config.vocab_size, bias=False)
+    """Yield every tensor but the head, under our name and under that of a Hugging Face checkpoint."""
+
+    def of_block(ours: str, theirs: str) -> Iterator[Tensor]:
+        for norm, stored in (
+            ("attn_post_norm", "post_attention_layernorm"),
+            ("mlp_norm", "pre_feedforward_layernorm"),
+            ("mlp_post_norm", "post_feedforward_layernorm"),
+        ):
+            yield Tensor(f"{ours}.{norm}.weight", f"{theirs}.{stored}.weight", (config.embed_dim,))
+        yield from gated_tensors(f"{ours}.mlp", f"{theirs}.mlp", config, bias=False)
+
+    return decoder_tensors(config, prefix, of_block, qkv_bias=config.attn_bias, output_bias=config.attn_bias)

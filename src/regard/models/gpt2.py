@@ -14,11 +14,10 @@ import numpy as np
 
 from regard._recorder import SILENT, Recorder
 from regard.models._build import layer_norm, linear
-from regard.models._checkpoint import Checkpoint, take, tokenizer_for
+from regard.models._checkpoint import Checkpoint
 from regard.models._config import ConfigReader
-from regard.models._decoder import MOST_LAYERS, Decoder, prefix_of, read_bookkeeping
-from regard.models._language import end_ids
-from regard.models._weights import Tensor, linear_tensors
+from regard.models._decoder import MOST_LAYERS, Decoder, common_fields, read_bookkeeping, take_decoder
+from regard.models._weights import Tensor
 from regard.nn import CausalAttention, DecoderBlock, Embedding, FeedForward, Linear
 
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
@@ -48,7 +47,7 @@ class GPT2Config:
         reader.flag("reorder_and_upcast_attn", False)  # short floats are always computed in float32 here
         reader.ignore("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training
         reader.ignore(*(f"summary_{name}" for name in _SUMMARY))  # of a head that regard does not have
-        reader.ignore("n_special", "predict_special_tokens", "_num_labels")
+        reader.ignore("n_special", "predict_special_tokens")
         embed_dim, num_heads = reader.count("n_embd"), reader.count("n_head")
         reader.splits("n_embd", embed_dim, num_heads)
         num_layers = reader.count("n_layer")
@@ -104,24 +103,19 @@ class GPT2(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
         config = GPT2Config.read(checkpoint.config())
-        prefix = prefix_of(checkpoint.tensors(), "transformer.", "wte.weight")
-        weights = take(
+        weights = take_decoder(
             checkpoint,
-            _tensors(config, prefix),
-            num_layers=config.num_layers,
-            unused=_unused(config, prefix),
+            config,
+            _tensors,
+            first=("transformer.", "wte.weight"),
+            unused=lambda prefix: _masks(config, prefix),
             dtype=dtype,
         )
         return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            end_ids=end_ids(checkpoint),
-            token_embedding=Embedding(weights["token_embedding.weight"]),
+            **common_fields(checkpoint, config, weights, name=name),
             position_embedding=Embedding(weights["position_embedding.weight"]),
             blocks=tuple(_block(weights, i, config) for i in range(config.num_layers)),
             final_norm=layer_norm(weights, "final_norm", config.norm_eps),
-            lm_head=None if config.tied else linear(weights, "lm_head"),
         )
 
 
@@ -150,7 +144,7 @@ def _block(weights: dict[str, np.ndarray], layer: int, config: GPT2Config) -> De
 
 
 def _tensors(config: GPT2Config, prefix: str) -> Iterator[Tensor]:
-    """Yield every tensor, under our name and under that of a Hugging Face checkpoint.
+    """Yield every tensor but the head, under our name and under that of a Hugging Face checkpoint.
 
     Its linear maps are stored as (inputs, outputs), as they are here.
     """
@@ -171,11 +165,8 @@ def _tensors(config: GPT2Config, prefix: str) -> Iterator[Tensor]:
         yield from both(f"{ours}.mlp.up_proj", f"{theirs}.mlp.c_fc", E, F)
         yield from both(f"{ours}.mlp.down_proj", f"{theirs}.mlp.c_proj", F, E)
     yield from both("final_norm", f"{prefix}ln_f", E)
-    if not config.tied:
-        yield from linear_tensors("lm_head", "lm_head", E, config.vocab_size, bias=False)
 
 
-def _unused(config: GPT2Config, prefix: str) -> tuple[str, ...]:
-    """Return what may be there besides: masks that older files keep, and the embeddings once more."""
-    masks = (f"{prefix}h.{i}.attn.{name}" for i in range(config.num_layers) for name in ("bias", "masked_bias"))
-    return (*masks, *(("lm_head.weight",) if config.tied else ()))
+def _masks(config: GPT2Config, prefix: str) -> tuple[str, ...]:
+    """Return the names of the masks that older files keep."""
+    return tuple(f"{prefix}h.{i}.attn.{name}" for i in range(config.num_layers) for name in ("bias", "masked_bias"))

@@ -14,21 +14,22 @@ import numpy as np
 
 from regard._recorder import SILENT, Recorder
 from regard.functional import softmax
-from regard.models._build import linear
-from regard.models._checkpoint import Checkpoint, take, tokenizer_for
+from regard.models._build import causal_attention, linear
+from regard.models._checkpoint import Checkpoint
 from regard.models._config import ConfigReader
 from regard.models._decoder import (
     Decoder,
     Rope,
-    prefix_of,
+    common_fields,
+    decoder_tensors,
     read_bookkeeping,
     read_rope,
     read_sizes,
     read_windows,
+    take_decoder,
 )
-from regard.models._language import end_ids
 from regard.models._weights import Tensor, linear_tensors
-from regard.nn import CausalAttention, DecoderBlock, Embedding, Layer, Linear, RMSNorm
+from regard.nn import DecoderBlock, Layer, Linear, RMSNorm
 
 _YARN = {
     "rope_type": "yarn",
@@ -171,36 +172,22 @@ class GptOss(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
         config = GptOssConfig.read(checkpoint.config())
-        prefix = prefix_of(checkpoint.tensors(), "model.", "embed_tokens.weight")
-        weights = take(
-            checkpoint,
-            _tensors(config, prefix),
-            num_layers=config.num_layers,
-            unused=("lm_head.weight",) if config.tied else (),
-            dtype=dtype,
-        )
+        weights = take_decoder(checkpoint, config, _tensors, dtype=dtype)
         return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            end_ids=end_ids(checkpoint),
-            token_embedding=Embedding(weights["token_embedding.weight"]),
+            **common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
             final_norm=RMSNorm(weights["final_norm.weight"], config.norm_eps),
-            lm_head=None if config.tied else linear(weights, "lm_head"),
         )
 
 
 def _block(weights: dict[str, np.ndarray], at: str, config: GptOssConfig, window: int | None) -> DecoderBlock:
     return DecoderBlock(
         RMSNorm(weights[f"{at}.attn_norm.weight"], config.norm_eps),
-        CausalAttention(
-            linear(weights, f"{at}.attn.q_proj"),
-            linear(weights, f"{at}.attn.k_proj"),
-            linear(weights, f"{at}.attn.v_proj"),
-            linear(weights, f"{at}.attn.o_proj"),
+        causal_attention(
+            weights,
+            f"{at}.attn",
             num_heads=config.num_heads,
-            window=None if window is None else (window - 1, 0),
+            window=window,
             sinks=weights[f"{at}.attn.sinks"],
         ),
         RMSNorm(weights[f"{at}.mlp_norm.weight"], config.norm_eps),
@@ -218,19 +205,11 @@ def _block(weights: dict[str, np.ndarray], at: str, config: GptOssConfig, window
 
 
 def _tensors(config: GptOssConfig, prefix: str) -> Iterator[Tensor]:
-    """Yield every tensor, under our name and under that of a Hugging Face checkpoint."""
+    """Yield every tensor but the head, under our name and under that of a Hugging Face checkpoint."""
     E, F, X = config.embed_dim, config.hidden_dim, config.num_experts
-    q_width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    yield Tensor("token_embedding.weight", f"{prefix}embed_tokens.weight", (config.vocab_size, E))
-    for i in range(config.num_layers):
-        ours, theirs = f"blocks.{i}", f"{prefix}layers.{i}"
-        yield Tensor(f"{ours}.attn_norm.weight", f"{theirs}.input_layernorm.weight", (E,))
-        attn, stored = f"{ours}.attn", f"{theirs}.self_attn"
-        yield from linear_tensors(f"{attn}.q_proj", f"{stored}.q_proj", E, q_width, bias=config.attn_bias)
-        yield from linear_tensors(f"{attn}.k_proj", f"{stored}.k_proj", E, kv_width, bias=config.attn_bias)
-        yield from linear_tensors(f"{attn}.v_proj", f"{stored}.v_proj", E, kv_width, bias=config.attn_bias)
-        yield from linear_tensors(f"{attn}.o_proj", f"{stored}.o_proj", q_width, E, bias=config.attn_bias)
-        yield Tensor(f"{attn}.sinks", f"{stored}.sinks", (config.num_heads,))
+
+    def of_block(ours: str, theirs: str) -> Iterator[Tensor]:
+        yield Tensor(f"{ours}.attn.sinks", f"{theirs}.self_attn.sinks", (config.num_heads,))
         yield Tensor(f"{ours}.mlp_norm.weight", f"{theirs}.post_attention_layernorm.weight", (E,))
         mlp, stored = f"{ours}.mlp", f"{theirs}.mlp"
         yield from linear_tensors(f"{mlp}.router", f"{stored}.router", E, X, bias=True)
@@ -238,6 +217,5 @@ def _tensors(config: GptOssConfig, prefix: str) -> Iterator[Tensor]:
         yield Tensor(f"{mlp}.gate_up_bias", f"{stored}.experts.gate_up_proj_bias", (X, 2 * F))
         yield Tensor(f"{mlp}.down_weight", f"{stored}.experts.down_proj", (X, F, E))
         yield Tensor(f"{mlp}.down_bias", f"{stored}.experts.down_proj_bias", (X, E))
-    yield Tensor("final_norm.weight", f"{prefix}norm.weight", (E,))
-    if not config.tied:
-        yield from linear_tensors("lm_head", "lm_head", E, config.vocab_size, bias=False)
+
+    return decoder_tensors(config, prefix, of_block, qkv_bias=config.attn_bias, output_bias=config.attn_bias)

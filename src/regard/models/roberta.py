@@ -25,7 +25,6 @@ class RobertaConfig(BertConfig):
     def read(cls, reader: ConfigReader) -> RobertaConfig:
         """Take the fields of a Hugging Face config.json; anything unknown is an error."""
         sizes = take_sizes(reader, "roberta", "xlm-roberta")
-        reader.ignore("output_past")
         config = cls(**sizes, pad_id=reader.index("pad_token_id", 1, sizes["vocab_size"]))
         reader.require(
             config.max_positions > config.pad_id + 1,

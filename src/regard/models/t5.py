@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,10 +21,13 @@ from regard.models._build import linear
 from regard.models._checkpoint import Checkpoint, take, tokenizer_for
 from regard.models._config import ACTIVATIONS, ConfigReader
 from regard.models._encoder_decoder import EncoderDecoder, tables
-from regard.models._language import State, end_ids
+from regard.models._generation import Forced
+from regard.models._language import State, end_ids, forced_ids, with_start
 from regard.models._weights import Tensor, linear_tensors
 from regard.nn import Embedding, FeedForward, GatedFeedForward, Layer, Linear, MultiHeadAttention, RMSNorm
 from regard.text import SubwordTokenizer
+
+_MOST_DISTANCE = 2**31
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class T5Config:
         reader.choice("model_type", "t5", ["t5"])
         reader.choice("is_encoder_decoder", True, [True])
         reader.choice("is_decoder", False, [False])
-        reader.ignore("dropout_rate", "initializer_factor", "n_positions", "output_past")
+        reader.ignore("dropout_rate", "initializer_factor", "n_positions")
         forward = reader.choice("feed_forward_proj", "relu", [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)])
         activation = forward.removeprefix("gated-")
         if forward == "gated-gelu":  # which is what version 1.1 calls its tanh formula
@@ -75,8 +78,8 @@ class T5Config:
             num_heads=reader.count("num_heads"),
             head_dim=reader.count("d_kv"),
             hidden_dim=reader.count("d_ff"),
-            num_buckets=reader.optional_count("relative_attention_num_buckets", 32) or 0,
-            max_distance=reader.optional_count("relative_attention_max_distance", 128) or 0,
+            num_buckets=reader.count("relative_attention_num_buckets", 32),
+            max_distance=reader.count("relative_attention_max_distance", 128),
             activation=activation,
             is_gated=is_gated,
             norm_eps=reader.positive("layer_norm_epsilon", 1e-6),
@@ -85,9 +88,10 @@ class T5Config:
             start_id=reader.index("decoder_start_token_id", pad_id, vocab_size),
         )
         reader.require(
-            config.num_buckets >= 4 and config.max_distance > config.num_buckets // 2,
+            config.num_buckets >= 4 and config.num_buckets // 2 < config.max_distance <= _MOST_DISTANCE,
             f"relative_attention_num_buckets {config.num_buckets} and relative_attention_max_distance "
-            f"{config.max_distance} do not fit: there are at least 4 buckets, half of them for one distance each",
+            f"{config.max_distance} do not fit: there are at least 4 buckets, half of them for one distance each, "
+            f"and none begins beyond {_MOST_DISTANCE}",
         )
         reader.finish()
         return config
@@ -205,6 +209,7 @@ class T5(EncoderDecoder):
     encoder: T5Encoder
     decoder: T5Decoder
     lm_head: Linear
+    forced: Forced = field(default=Forced(), kw_only=True)
 
     @property
     def limit(self) -> int:
@@ -259,7 +264,7 @@ class T5(EncoderDecoder):
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
-        config = T5Config.read(checkpoint.config())
+        config = T5Config.read(with_start(checkpoint))
         table_of = tables(checkpoint.tensors().shapes, "", tied=config.is_tied)
         weights = take(
             checkpoint,
@@ -310,6 +315,7 @@ class T5(EncoderDecoder):
             config=config,
             tokenizer=tokenizer_for(checkpoint, config.vocab_size),
             end_ids=end_ids(checkpoint),
+            forced=forced_ids(checkpoint),
             encoder=T5Encoder(
                 Embedding(weights[table_of["encoder"]]),
                 bias("encoder.position_bias", bidirectional=True),
