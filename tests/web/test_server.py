@@ -75,7 +75,7 @@ def client(exploration):
 def test_the_page_and_its_files_are_served(client):
     status, headers, page = client.ask(f"/{TOKEN}/")
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-    for name in re.findall(rb'(?:src|href)="([^"]+)"', page):
+    for name in re.findall(rb'(?:src|href)="(static/[^"]+)"', page):
         status, headers, content = client.ask(f"/{TOKEN}/{name.decode()}")
         assert status == 200
         assert headers["Content-Type"].split(";")[0] in ("text/css", "text/javascript")
