@@ -15,42 +15,12 @@
 
 #include "arrays.h"
 #include "dispatch.h"
+#include "room.h"
 
 using namespace nb::literals;
 
 namespace regard {
 namespace {
-
-// Memory that calls have used is kept for the next ones, up to a limit: to get new pages from the system takes longer
-// than to fill them. (Python's lock is held wherever this is touched.)
-class Rooms {
- public:
-  typedef std::pair<std::unique_ptr<float[]>, size_t> Room;  // and how many numbers it holds
-
-  static Room take(size_t numbers) {
-    for (auto it = spare().begin(); it != spare().end(); ++it)
-      if (it->second >= numbers && it->second / 4 <= numbers) {
-        Room found = std::move(*it);
-        spare().erase(it);
-        return found;
-      }
-    return {std::unique_ptr<float[]>(new float[numbers]), numbers};
-  }
-
-  static void give_back(Room room) {
-    size_t kept = room.second;
-    for (const Room& one : spare()) kept += one.second;
-    if (kept <= MOST) spare().push_back(std::move(room));
-  }
-
- private:
-  static constexpr size_t MOST = size_t(1) << 24;  // 64 MB
-
-  static std::vector<Room>& spare() {
-    static std::vector<Room> rooms;
-    return rooms;
-  }
-};
 
 // Turns arrays into operands, with the place of each head worked out.
 class Operands {
@@ -60,17 +30,23 @@ class Operands {
   }
   Operands(Operands&&) = default;
   ~Operands() {
-    for (Rooms::Room& room : rooms_) Rooms::give_back(std::move(room));
+    for (const auto& [room, bytes] : rooms_)
+      if (room) give_room(room, bytes);
   }
 
   ptrdiff_t count() const { return count_; }
   const Shape& heads() const { return heads_; }
   size_t room() const {  // bytes
-    size_t numbers = 0;
-    for (const Rooms::Room& room : rooms_) numbers += room.second;
-    return numbers * sizeof(float);
+    size_t all = 0;
+    for (const auto& [room, bytes] : rooms_) all += bytes;
+    return all;
   }
-  float* room(size_t numbers) { return rooms_.emplace_back(Rooms::take(numbers)).first.get(); }
+  float* room(size_t numbers) {
+    auto& [room, bytes] = rooms_.emplace_back(nullptr, numbers * sizeof(float));
+    room = take_room(bytes);
+    if (!room) throw std::bad_alloc();
+    return static_cast<float*>(room);
+  }
 
   // `x` holds for each head a matrix, rows x columns, or with trailing = 1 a row. An axis of length 1 repeats, as do
   // those that are missing; fewer heads than there are (the last of the leading axes) are shared by as many in turn.
@@ -123,7 +99,7 @@ class Operands {
   Shape heads_;
   ptrdiff_t count_ = 1;
   std::vector<std::vector<ptrdiff_t>> places_;
-  std::vector<Rooms::Room> rooms_;
+  std::vector<std::pair<void*, size_t>> rooms_;
   std::vector<Array> kept_;  // what the operands point into stays while they are there
 };
 

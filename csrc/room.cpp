@@ -45,6 +45,7 @@ Kept& kept() {
 
 // Results of nearly the same size can take each other's place.
 size_t whole(size_t bytes) {
+  if (bytes == 0) bytes = 1;  // a place for nothing
   if (MOST == 0) return bytes;
   const size_t unit = bytes < HUGE_PAGE ? PAGE : LARGE;
   return (bytes + unit - 1) / unit * unit;

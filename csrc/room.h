@@ -1,5 +1,5 @@
-// Memory for large results. What a result leaves behind when it is gone is kept for the next one: to get new pages from
-// the system, and have them cleared, takes longer than to fill them.
+// Memory for large results, and for what a call works with. What one leaves behind when it is gone is kept for the next
+// one: to get new pages from the system, and have them cleared, takes longer than to fill them.
 #pragma once
 
 #include <cstddef>
