@@ -48,7 +48,7 @@ FLOORS = (
     ("regard.functional",),
     ("regard.kernels",),
     ("regard._safetensors", "regard._gguf", "regard._steps", "regard._recorder"),
-    ("regard._encoding", "regard._files"),
+    ("regard._encoding", "regard._files", "regard._tensor_file"),
     ("regard._checks",),
     ("regard._errors", "regard._typing", "regard._version"),
 )

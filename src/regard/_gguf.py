@@ -14,7 +14,6 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from regard._checks import brief
 from regard._errors import RegardError
+from regard._tensor_file import TensorFile
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -56,7 +56,7 @@ class _Tensor:
         return prod(self.shape) // self.block * self.block_size
 
 
-class GgufFile(Mapping[str, NDArray[Any]]):
+class GgufFile(TensorFile):
     """The tensors of a GGUF file, by name; each is read when it is asked for.
 
     ``file[name]`` is a read-only view on the memory-mapped file where the numbers are plain (F16, F32, F64); from
@@ -83,15 +83,8 @@ class GgufFile(Mapping[str, NDArray[Any]]):
 
     metadata: dict[str, Any]
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        try:
-            self._bytes = _mapped(self.path)
-            self.metadata, self._tensors = _parsed(self._bytes)
-        except OSError as error:
-            raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise RegardError(f"cannot read {path}: {error}") from error
+    def _parse(self) -> None:
+        self.metadata, self._tensors = _parsed(self._bytes)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         tensor = self._tensors[name]
@@ -116,27 +109,6 @@ class GgufFile(Mapping[str, NDArray[Any]]):
                 f"tensor {brief(name)} of {self.path} is {kind.name}, which gguf {_version()} cannot dequantise"
             ) from error
         return values
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._tensors
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __repr__(self) -> str:
-        return f"GgufFile({str(self.path)!r}, {len(self)} tensors)"
-
-    # Mapping compares values, which arrays do not answer with one truth.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each tensor, read without its values."""
-        return {name: tensor.shape for name, tensor in self._tensors.items()}
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -167,16 +139,6 @@ def _version() -> str:
     from importlib.metadata import version
 
     return version("gguf")
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        raise ValueError("it is not a regular file, so it cannot be mapped; copy it to one")
-    with path.open("rb") as stream:
-        if os.fstat(stream.fileno()).st_size == 0:
-            raise ValueError("it is empty; fetch it again")
-        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _parsed(file: mmap.mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:

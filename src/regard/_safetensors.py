@@ -10,11 +10,9 @@ import json
 import math
 import mmap
 import os
-import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from regard._checks import brief
 from regard._errors import RegardError
 from regard._files import write_whole
+from regard._tensor_file import TensorFile
 
 _LONGEST_HEADER = 100_000_000  # the limit that the format sets
 _MOST_AXES = 64  # the limit that NumPy sets
@@ -56,7 +55,7 @@ class _Tensor:
     stop: int
 
 
-class SafetensorsFile(Mapping[str, NDArray[Any]]):
+class SafetensorsFile(TensorFile):
     """The arrays of a safetensors file, by name; each is read when it is asked for.
 
     ``file[name]`` is a read-only view on the memory-mapped file, so opening costs the same for any size. A
@@ -76,15 +75,13 @@ class SafetensorsFile(Mapping[str, NDArray[Any]]):
         On ``file[name]``: NumPy has no such dtype (the F8 family).
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        try:
-            self._bytes = _mapped(self.path)
-            self._data, self._tensors, self.metadata = _parsed(self._bytes, self.path.suffix)
-        except OSError as error:
-            raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise RegardError(f"cannot read {path}: {error}") from error
+    def _parse(self) -> None:
+        self._data, self._tensors, self.metadata = _parsed(self._bytes, self.path.suffix)
+
+    def _mapped(self) -> mmap.mmap:
+        if self.path.is_dir():
+            raise ValueError("it is a folder; give a .safetensors file in it")
+        return super()._mapped()
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         tensor = self._tensors[name]
@@ -106,43 +103,10 @@ class SafetensorsFile(Mapping[str, NDArray[Any]]):
         array.flags.writeable = False
         return array
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._tensors
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __repr__(self) -> str:
-        return f"SafetensorsFile({str(self.path)!r}, {len(self)} tensors)"
-
-    # Mapping compares values, which arrays do not answer with one truth.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each tensor, read without its values."""
-        return {name: tensor.shape for name, tensor in self._tensors.items()}
-
     @property
     def dtypes(self) -> dict[str, str]:
         """The dtype of each tensor as the file spells it: ``"F32"``, ``"BF16"``."""
         return {name: tensor.kind for name, tensor in self._tensors.items()}
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
-        raise ValueError("it is a folder; give a .safetensors file in it")
-    if not stat.S_ISREG(mode):
-        raise ValueError("it is not a regular file, so it cannot be mapped; copy it to one")
-    with path.open("rb") as stream:
-        if os.fstat(stream.fileno()).st_size == 0:
-            raise ValueError("it is empty; fetch it again")
-        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _parsed(file: mmap.mmap, suffix: str) -> tuple[int, dict[str, _Tensor], dict[str, str]]:
