@@ -1,4 +1,4 @@
-"""The real files of MiniLM: what its ``vocab.txt`` rebuilds is what its ``tokenizer.json`` says."""
+"""The real files of MiniLM: what a ``vocab.txt`` rebuilds is what its ``tokenizer.json`` says."""
 
 from __future__ import annotations
 
@@ -45,9 +45,12 @@ def from_json(minilm_dir):
 
 @pytest.fixture(scope="module")
 def from_vocab(minilm_dir, tmp_path_factory):
+    """Return what a folder with no ``tokenizer.json`` gives; its ``vocab.txt`` has a line for each id, as published."""
     folder = tmp_path_factory.mktemp("vocab_only")
-    for name in ("vocab.txt", "tokenizer_config.json"):
-        shutil.copy(minilm_dir / name, folder)
+    shutil.copy(minilm_dir / "tokenizer_config.json", folder)
+    ids = json.loads((minilm_dir / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    lines = "".join(f"{piece}\n" for piece in sorted(ids, key=ids.__getitem__))
+    (folder / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
     return SubwordTokenizer.from_folder(folder)
 
 
