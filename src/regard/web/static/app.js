@@ -1,24 +1,14 @@
-// The page: one state, the parts that show it, and the questions that follow from a change. Knows its source by its
-// interface alone.
+// The page: one state, the parts that show it, and what follows from a change. Knows its source by its interface alone.
 
-import { Aids, Legend } from "./aids.js";
-import { Asking } from "./asking.js";
-import { CellSteps } from "./cell.js";
-import { Edits, Sides } from "./compare.js";
-import { chooseWord, keepHead, nextFound, pickCell, pinTokens, turnTheme } from "./doings.js";
-import { chooser, el, iconButton, piece, segmented, setAttribute, setText } from "./dom.js";
-import { differenceOf, fieldOf, isWhole } from "./field.js";
-import { HeadGrid } from "./grid.js";
-import { bindingOf, helpDialog } from "./keys.js";
-import { bindingsOf, VIEWS } from "./commands.js";
-import { MapView } from "./map.js";
-import { largest, minus } from "./matrix.js";
-import { MovementView } from "./movement.js";
-import { sharesOf } from "./numbers.js";
+import { bindingsOf } from "./commands.js";
+import { el, piece, setAttribute, setText } from "./dom.js";
+import { isWhole } from "./field.js";
+import { bindingOf } from "./keys.js";
+import { laidOut } from "./layout.js";
+import { Loading } from "./loading.js";
+import { largest } from "./matrix.js";
 import { numberAt } from "./paint.js";
-import { Reading } from "./reading.js";
-import { saveView } from "./saving.js";
-import { decimalsAfter, digits, significant } from "./scale.js";
+import { cellOf, decimalsOf, headingOf, legendOf, proofOf } from "./sentences.js";
 import { decode, encode, FIRST, fitted, sidesOf, Store, whyNoDifference } from "./state.js";
 import { axisOf, label, placesOf, search, visible } from "./text.js";
 
@@ -31,64 +21,51 @@ import { axisOf, label, placesOf, search, visible } from "./text.js";
  */
 
 export class App {
-  /** @param {HTMLElement} root @param {Source} source @param {{ address: boolean }} options  `address`: keep the state in the page's */
-  constructor(root, source, { address }) {
+  /**
+   * @param {HTMLElement} root @param {Source} source @param {Manifest} manifest
+   * @param {{ address: boolean }} options  `address`: keep the state in the page's
+   */
+  constructor(root, source, manifest, { address }) {
     this.root = root;
     this.source = source;
+    this.manifest = { ...manifest, given: manifest.runs.length };
     this.address = address;
     this.end = new AbortController();
     this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.asking = new Asking((busy) => (busy ? setAttribute(root, "aria-busy", "true") : root.removeAttribute("aria-busy")), (error) => this.fail(error));
-    /** @type {import("./source.js").Cell | null} */
-    this.cell = null;
-    /** @type {{ key: string, number: number | null }} */
-    this.alone = { key: "", number: null };
-    /** @type {Field[]} */
-    this.fields = [];
+    this.first = { ...FIRST, ...manifest.runs[0].opening };
+    this.store = new Store(fitted({ ...this.first, ...(address ? decode(location.hash) : {}) }, this.manifest));
+    this.loading = new Loading(this);
     /** @type {Field | null} */
-    this.field = null;
-    this.written = -Infinity; // when the address was
-    this.max = 1;
-    this.shown = ""; // which map the fields are
-    this.wanted = "";
-    /** @type {{ key: string, shares: Float32Array | null }} */
-    this.shares = { key: "", shares: null };
-    /** @type {import("./compare.js").Edited | null} */
-    this.editedAs = null;
+    this.field = null; // what the map shows
     /** @type {{ key: string, rows: Set<number>, cols: Set<number> } | null} */
-    this.onAxes = null;
-    /** @type {Map<number, { heads: import("./source.js").Heads | null, bytes: Uint8Array | null }>} */
-    this.headsOf = new Map();
-    /** @type {Map<number, import("./source.js").Movement>} */
-    this.movements = new Map();
+    this.onAxes = null; // where what is searched for stands on it
+    /** @type {import("./source.js").Edited | null} */
+    this.editedAs = null;
+    this.written = -Infinity; // when the address was
+    this.parts = laidOut(this);
+    this.listen();
+    this.refresh(this.state);
   }
 
-  async start() {
-    this.manifest = await this.source.manifest(this.end.signal);
-    this.manifest.given = this.manifest.runs.length;
-    const { opening } = this.manifest.runs[0];
-    const first = { ...FIRST, ...opening, ...(this.address ? decode(location.hash) : {}) };
-    this.store = new Store(fitted(first, this.manifest));
-    this.build();
+  listen() {
+    const { signal } = this.end;
     this.store.subscribe((state) => this.refresh(state));
-    this.dark.addEventListener("change", () => this.refresh(this.state), { signal: this.end.signal });
-    if (this.address) window.addEventListener("hashchange", () => this.store?.set(fitted({ ...FIRST, ...opening, edited: this.state.edited, ...decode(location.hash) }, this.its)), { signal: this.end.signal });
-    this.refresh(this.state);
+    this.dark.addEventListener("change", () => this.refresh(this.state), { signal });
+    this.root.addEventListener("keydown", (event) => this.press(event));
+    if (!this.address) return;
+    document.addEventListener("keydown", (event) => event.target === document.body && this.press(event), { signal });
+    window.addEventListener("hashchange", () => this.store.set(fitted({ ...this.first, edited: this.state.edited, ...decode(location.hash) }, this.manifest)), { signal });
   }
 
   close() {
     this.end.abort();
     clearTimeout(this.writing);
-    this.asking.close();
-    this.movement?.stop();
+    this.loading.close();
+    this.parts.movement.stop();
   }
 
   get state() {
-    return /** @type {Store} */ (this.store).state;
-  }
-
-  get its() {
-    return /** @type {Manifest} */ (this.manifest);
+    return this.store.state;
   }
 
   /** @returns {import("./colour.js").Theme} */
@@ -97,7 +74,7 @@ export class App {
   }
 
   sides() {
-    return sidesOf(this.state, this.its);
+    return sidesOf(this.state, this.manifest);
   }
 
   /** The run, layer and head that is seen; of a difference, A. */
@@ -107,91 +84,33 @@ export class App {
   }
 
   run() {
-    return this.its.runs[this.here().run];
+    return this.manifest.runs[this.here().run];
   }
 
-  // Building
+  /** What numbers are asked of: A and B of a difference, else the side that is seen. */
+  asked() {
+    return this.isDifference ? this.sides() : [this.here()];
+  }
 
-  build() {
-    const set = (/** @type {Partial<State>} */ change) => this.set(change);
-    this.grid = new HeadGrid(this.its, { set, choose: ({ layer, head }, open) => set({ layer, head, ...(open ? { view: "head" } : {}) }) });
-    const liveId = this.address ? "rg-live" : `rg-live-${Math.random().toString(36).slice(2)}`;
-    this.map = new MapView({
-      pick: (row, col) => pickCell(this, row, col),
-      open: () => set({ view: "cell" }),
-      look: (zoom) => set({ zoom }),
-      tell: (row, col, value) => this.sentence(row, col, value),
-    }, liveId);
-    this.reading = new Reading({ set, choose: (group, add) => chooseWord(this, group, add), pin: (group) => pinTokens(this, group.members) });
-    this.steps = new CellSteps();
-    this.movement = new MovementView({ stage: (stage) => set({ stage }), choose: (token) => set({ row: token }) });
-    this.aids = new Aids(set);
-    this.legend = new Legend();
-    this.compare = new Sides((side) => set({ side }));
-    this.edits = new Edits({
-      edit: (ablate) => this.source.edit(ablate, this.end.signal),
-      shown: (edited) => this.edited(edited),
-      failed: (error) => this.fail(error),
-    });
-    this.tabs = segmented("View", VIEWS, (view) => set({ view: /** @type {any} */ (view) }));
-    this.tabs.node.classList.add("rg-tabs");
-    this.ways = segmented("What the map shows", this.its.ways, (way) => set({ way }));
-    this.waySays = el("p", { class: "rg-says rg-way" });
-    this.keep = el("button", { type: "button", class: "rg-quiet", on: { click: () => keepHead(this) } }, "Compare with another head");
-    this.title = el("h2", {});
-    this.layer = chooser("Layer", [], (layer) => set({ layer: Number(layer) }));
-    this.head = chooser("Head", [], (head) => set({ head: head === "mean" ? "mean" : Number(head) }));
-    this.text = el("p", { class: "rg-title" });
-    this.readout = el("p", { class: "rg-readout" });
-    this.live = el("p", { id: liveId, class: "rg-unseen", "aria-live": "polite" });
-    this.proof = el("p", { class: "rg-proof" });
-    this.problem = el("p", { class: "rg-error", role: "alert", hidden: true });
-    this.query = el("input", { type: "search", placeholder: "Find a word", "aria-label": "Find a word in the text", class: "rg-search", on: { input: () => set({ query: this.query?.value ?? "" }), keydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && nextFound(this, event.shiftKey ? -1 : 1) } });
-    this.found = el("span", { class: "rg-muted rg-found-count", role: "status" });
-    this.help = helpDialog(bindingsOf(this));
-    const save = (/** @type {string} */ title, /** @type {() => void} */ act) => el("button", { type: "button", class: "rg-item", on: { click: () => { act(); saving.open = false; } } }, title);
-    const saving = el("details", { class: "rg-menu" }, el("summary", {}, "Save"), el("div", { class: "rg-panel rg-panel-narrow" }, save("As SVG", () => saveView(this, "svg")), save("As PNG", () => saveView(this, "png")), save("As CSV", () => saveView(this, "csv"))));
-    const menus = [this.aids.node, saving];
-    for (const menu of menus) menu.addEventListener("toggle", () => menu.open && menus.forEach((other) => other !== menu && (other.open = false)));
-    document.addEventListener("pointerdown", (event) => menus.forEach((menu) => menu.contains(/** @type {Node} */ (event.target)) || (menu.open = false)), { signal: this.end.signal });
-    const header = el(
-      "header",
-      { class: "rg-header" },
-      el("h1", { class: "rg-mark" }, "regard"),
-      this.text,
-      this.tabs.node,
-      el("div", { class: "rg-tools" }, this.query, this.found, this.aids.node, saving, iconButton("Light or dark (D)", "◐", () => turnTheme(this)), iconButton("Keys (?)", "?", () => this.help?.showModal())),
-    );
-    const headPanel = el(
-      "section",
-      { class: "rg-one", "aria-label": "One head" },
-      el("div", { class: "rg-one-head" }, this.title, el("label", { class: "rg-field" }, el("span", {}, "Layer"), this.layer), el("label", { class: "rg-field" }, el("span", {}, "Head"), this.head), this.ways.node),
-      el("div", { class: "rg-bar rg-compare" }, this.compare.node, this.keep, ...(this.its.can.edit ? [this.edits.turn, this.edits.reset, this.edits.busy] : [])),
-      this.map.node,
-      el("div", { class: "rg-under" }, this.readout, this.legend.node),
-      this.waySays,
-    );
-    this.side = el("div", { class: "rg-side" }, this.reading.node, this.edits.panel);
-    this.main = el("main", { class: "rg-main" }, this.grid.node, headPanel, this.side, this.steps.node, this.movement.node);
-    this.root.replaceChildren(header, this.problem, this.main, el("footer", { class: "rg-footer" }, this.proof), this.live, this.help);
-    const press = (/** @type {KeyboardEvent} */ event) => {
-      const binding = bindingOf(bindingsOf(this), event);
-      if (!binding || this.help?.open) return;
-      binding.act(event.key);
-      event.preventDefault();
-      event.stopPropagation();
-    };
-    this.root.addEventListener("keydown", press);
-    if (this.address) document.addEventListener("keydown", (event) => event.target === document.body && press(event), { signal: this.end.signal });
+  get isDifference() {
+    return this.state.side === "diff" && Boolean(this.loading.maps.answer?.difference);
   }
 
   // Doings
 
+  /** @param {KeyboardEvent} event */
+  press(event) {
+    const binding = bindingOf(bindingsOf(this), event);
+    if (!binding || this.parts.help.open) return;
+    binding.act(event.key);
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
   /** @param {Partial<State>} change */
   set(change) {
-    const before = this.state;
     const moves = ["layer", "head", "run", "kept", "side", "from", "to", "edited"].some((name) => name in change);
-    this.store?.set(moves ? fitted({ ...before, ...change }, this.its) : change);
+    this.store.set(moves ? fitted({ ...this.state, ...change }, this.manifest) : change);
   }
 
   /** Where the cell stands in the field. */
@@ -207,7 +126,7 @@ export class App {
   /** @param {import("./source.js").Edited | null} edited */
   edited(edited) {
     this.editedAs = edited;
-    if (edited) this.its.runs[edited.run] = edited.entry;
+    if (edited) this.manifest.runs[edited.run] = edited.entry;
     this.set({ edited: edited?.run ?? null, kept: null, side: edited ? "diff" : "A" });
     this.refresh(this.state);
   }
@@ -216,33 +135,32 @@ export class App {
 
   /** @param {State} state */
   refresh(state) {
-    const { theme } = this;
+    const { theme, parts, loading } = this;
     if (this.root.dataset.theme !== theme) this.root.dataset.theme = theme;
     if (this.address) {
       document.documentElement.dataset.theme = theme;
       this.writeAddress();
-      document.title = `${this.its.title} · regard`;
+      document.title = `${this.manifest.title} · regard`;
     }
-    if (this.main && this.main.dataset.view !== state.view) {
-      this.main.dataset.view = state.view;
-      this.fail(null);
-      if (state.view !== "movement") this.movement?.stop();
+    if (parts.main.dataset.view !== state.view) {
+      parts.main.dataset.view = state.view;
+      if (state.view !== "movement") parts.movement.stop();
     }
-    this.tabs?.show(state.view);
-    const whole = isWhole(state, this.run().layers[this.here().layer]);
-    this.ways?.show(state.way, (key) => key === "raw" || whole || this.its.can.tiles);
-    this.aids?.update(state, this.run().tokens.length, whole);
-    this.compare?.update(state, this.its, this.sides(), whyNoDifference(state, this.its));
-    this.edits?.update(state);
-    this.learnHeads(this.here().run);
-    this.grid?.update(state, theme);
+    const here = this.here();
+    const whole = isWhole(state, this.run().layers[here.layer]);
+    parts.tabs.show(state.view);
+    parts.ways.show(state.way, (key) => key === "raw" || whole || this.manifest.can.tiles);
+    parts.aids.update(state, this.run().tokens.length, whole);
+    parts.compare.update(state, this.manifest, this.sides(), whyNoDifference(state, this.manifest));
+    parts.edits.update(state);
+    loading.wantHeads(here.run);
+    this.showHeads();
     this.showHeadings(state);
-    this.loadField(state);
-    this.showField();
-    this.loadShares(state);
-    this.loadCell(state);
-    this.loadMovement(state);
-    if (this.editedAs) this.edits?.tell(this.editedAs, this.its.runs[0], theme);
+    loading.wantMaps(state, this.sides());
+    this.showMap();
+    this.showSteps();
+    this.showMovement();
+    if (this.editedAs) parts.edits.tell(this.editedAs, this.manifest.runs[0], theme);
   }
 
   /** Put the state into the address, ten times a second at most: browsers refuse more. */
@@ -257,267 +175,158 @@ export class App {
     else this.writing = setTimeout(write, 100);
   }
 
+  /** @param {boolean} busy */
+  waits(busy) {
+    if (busy) setAttribute(this.root, "aria-busy", "true");
+    else this.root.removeAttribute("aria-busy");
+  }
+
+  /** @param {Error[]} errors all that is wrong now */
+  fail(errors) {
+    if (this.end.signal.aborted) return;
+    this.parts.problem.hidden = errors.length === 0;
+    setText(this.parts.problemSays, [...new Set(errors.map(({ message }) => message))].join(" "));
+  }
+
   /** @param {State} state */
   showHeadings(state) {
+    const { parts, manifest } = this;
     const here = this.here();
     const run = this.run();
-    const way = this.its.ways.find(({ key }) => key === state.way);
-    if (!this.title || !this.layer || !this.head || !this.text || !this.query) return;
-    setText(this.title, `Layer ${here.layer} · ${here.head === "mean" ? "mean of heads" : `Head ${here.head}`}`);
-    options(this.layer, run.layers.map((_, n) => String(n)), String(state.layer));
-    const { heads } = this.its.runs[state.run].layers[state.layer];
-    options(this.head, [...Array.from({ length: heads }, (_, n) => String(n)), "mean"], String(state.head));
-    this.text.replaceChildren(el("span", { class: "rg-model" }, run.model), " ", piece(label(run.text.replace(/\s+/g, " "), 90), { title: visible(run.text.slice(0, 600)) }));
-    if (this.waySays && way) {
-      setText(this.waySays, `${way.says} ${way.not}`);
-      this.waySays.title = way.source;
+    setText(parts.title, headingOf(here));
+    options(parts.layer, run.layers.map((_, n) => String(n)), String(state.layer));
+    const { heads } = manifest.runs[state.run].layers[state.layer];
+    options(parts.head, [...Array.from({ length: heads }, (_, n) => String(n)), "mean"], String(state.head));
+    parts.text.replaceChildren(el("span", { class: "rg-model" }, run.model), " ", piece(label(run.text.replace(/\s+/g, " "), 90), { title: visible(run.text.slice(0, 600)) }));
+    const way = manifest.ways.find(({ key }) => key === state.way);
+    if (way) {
+      setText(parts.waySays, `${way.says} ${way.not}`);
+      parts.waySays.title = way.source;
     }
-    if (this.keep) {
-      setText(this.keep, state.kept ? "Stop comparing" : "Compare with another head");
-      this.keep.hidden = !state.kept && this.sides().length > 1;
-    }
-    if (document.activeElement !== this.query) this.query.value = state.query;
-    const found = search(run.tokens, state.query);
-    if (this.found) setText(this.found, state.query ? `${found.length} found` : "");
-    const { row_sum_error } = run.layers[here.layer];
-    const parts = [
-      this.its.computed,
-      row_sum_error === null || row_sum_error === undefined ? null : `rows sum to 1 within ${significant(row_sum_error)}`,
-      this.its.digits === null ? "weights as computed, in float32" : `weights exact to ${this.its.digits} decimals`,
-      run.sampled ? `measures and thumbnails from ${run.sampled} rows` : null,
-    ];
-    if (this.proof) setText(this.proof, parts.filter(Boolean).join("  ·  "));
+    setText(parts.keep, state.kept ? "Stop comparing" : "Compare with another head");
+    parts.keep.hidden = !state.kept && this.sides().length > 1;
+    if (document.activeElement !== parts.query) parts.query.value = state.query;
+    setText(parts.found, state.query ? `${search(run.tokens, state.query).length} found` : "");
+    setText(parts.proof, proofOf(manifest, here.run, here.layer));
   }
 
-  /** @param {Error | null} error */
-  fail(error) {
-    if (!this.problem || this.end.signal.aborted) return;
-    this.problem.hidden = error === null;
-    setText(this.problem, error?.message ?? "");
-  }
-
-  /** @param {State} state */
-  loadField(state) {
-    const sides = this.sides();
-    const { way, words, special, byRow, pool, from, to } = state;
-    const key = JSON.stringify([sides, way, words, special, byRow, pool, from, to]);
-    this.wanted = key;
-    this.asking.ask("field", key, async (signal) => {
-      const around = { signal, arrived: () => this.map?.draw(), failed: (/** @type {Error} */ error) => this.fail(error) };
-      return Promise.all(sides.map((side) => fieldOf(this.source, this.its, state, side, around)));
-    }, (fields) => {
-      this.shown = key;
-      for (const { pyramid } of this.fields) pyramid.forget(new Set());
-      this.fields = fields;
-      this.max = Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1;
-      this.difference = fields.length > 1 && whyNoDifference(this.state, this.its) === null && fields[0].rows.length === fields[1].rows.length && fields[0].cols.length === fields[1].cols.length ? differenceOf(fields[0], fields[1], pool) : null;
-      this.showField();
-      this.loadShares(this.state);
-    });
-  }
-
-  /** @returns {import("./scale.js").Scale} */
-  scale() {
-    return { kind: this.state.log ? "log" : "linear", max: this.max, signed: this.state.side === "diff" };
+  showHeads() {
+    const { grid } = this.parts;
+    grid.learn(this.here().run, this.loading.heads.current, this.loading.thumbnails.current);
+    grid.update(this.state, this.theme);
   }
 
   /** How many decimals are known of what is shown. @param {number} [terms] numbers that were summed */
   decimals(terms = 1) {
-    const { words, side, way, byRow } = this.state;
-    if (this.its.digits === null) return 6;
-    const pieces = words && this.field ? this.field.cols.reduce((most, { members }) => Math.max(most, members.length), 1) : 1;
-    const known = decimalsAfter(this.its.digits, terms * pieces * (side === "diff" ? 2 : 1) * (way === "norms" ? Math.max(10, 2 * this.max) : 1));
-    return byRow ? Math.min(2, known) : known;
+    return decimalsOf(this.manifest.digits, this.state, this.field, this.loading.maps.answer?.max ?? 1, terms);
   }
 
-  showField() {
-    const { state } = this;
-    const isDifference = state.side === "diff" && this.difference;
-    const field = isDifference ? this.difference : this.fields[state.side === "B" ? this.fields.length - 1 : 0];
-    if (!field || !this.map) return;
+  /** The map, its legend and its cell; faint while they are not what is wanted. */
+  showMap() {
+    const { state, parts, isDifference } = this;
+    const { maps } = this.loading;
+    for (const node of [parts.map.stage, parts.legend.node]) node.classList.toggle("rg-stale", !maps.isCurrent);
+    if (!maps.answer) return;
+    const { fields, difference, max } = maps.answer;
+    const field = (isDifference && difference) || fields[state.side === "B" ? fields.length - 1 : 0];
     if (this.field !== field) this.onAxes = null;
     this.field = field;
-    const cursor = this.cursor();
-    const found = search(this.run().tokens, state.query);
-    const key = JSON.stringify([state.query, state.side]);
-    if (this.onAxes?.key !== key) {
-      const on = (/** @type {Group[]} */ axis) => {
-        const places = placesOf(axis, this.run().tokens.length);
-        return new Set(found.map((i) => places[i]).filter((place) => place >= 0));
-      };
-      this.onAxes = { key, rows: on(field.rows), cols: on(field.cols) };
-    }
-    const scale = { ...this.scale(), signed: Boolean(isDifference) };
+    const found = this.foundOn(field);
+    const scale = /** @type {import("./scale.js").Scale} */ ({ kind: state.log ? "log" : "linear", max, signed: isDifference });
     const layer = this.run().layers[this.here().layer];
-    this.map.show({
-      field, scale, theme: this.theme, decimals: this.decimals(), ...cursor,
-      rowsFound: this.onAxes.rows, colsFound: this.onAxes.cols,
+    parts.map.show({
+      field, scale, theme: this.theme, decimals: this.decimals(), ...this.cursor(), rowsFound: found.rows, colsFound: found.cols,
       causal: layer.causal && !state.words && state.way === "raw" && field.rows.length === field.cols.length,
       view: state.zoom,
     });
-    setAttribute(this.map.stage, "aria-label", `Map of attention, ${field.rows.length} rows that look, ${field.cols.length} columns that are looked at. Arrow keys move the cell.`);
-    this.legend?.update(scale, this.theme, this.legendSays(Boolean(isDifference)));
-    this.tellCell(cursor);
+    setAttribute(parts.map.stage, "aria-label", `Map of attention, ${field.rows.length} rows that look, ${field.cols.length} columns that are looked at. Arrow keys move the cell.`);
+    parts.legend.update(scale, this.theme, legendOf(state, isDifference));
+    this.showCell();
+    this.showReading();
   }
 
-  /** @param {boolean} isDifference */
-  legendSays(isDifference) {
-    const { state } = this;
-    const what = state.byRow ? "share of the row's largest" : state.way === "norms" ? "length of what is handed over" : state.way === "rollout" ? "share of the vector" : "weight";
-    const parts = [isDifference ? `${what} in A minus ${what} in B: blue where A looks more, brown where B does` : what];
-    if (state.log) parts.push("in powers of ten");
-    return parts.join(", ");
-  }
-
-  /** @param {{ row: number | null, col: number | null }} cursor */
-  tellCell({ row, col }) {
-    if (!this.readout || !this.live || !this.field) return;
-    if (row === null || col === null) {
-      setText(this.readout, "Rows look, columns are looked at. Choose a cell.");
-      return;
-    }
-    if (this.shown !== this.wanted) return setText(this.readout, this.sentence(row, col, null)); // the numbers are still those of before
-    const say = (/** @type {number | null} */ value) => {
-      const sentence = this.sentence(row, col, value);
-      if (this.readout) setText(this.readout, sentence);
-      if (this.live && value !== null) setText(this.live, `${sentence}. ${this.title?.textContent ?? ""}`);
+  /** Where what is searched for stands on the axes. @param {Field} field */
+  foundOn(field) {
+    const { query, side } = this.state;
+    const key = JSON.stringify([query, side]);
+    if (this.onAxes?.key === key) return this.onAxes;
+    const { tokens } = this.run();
+    const found = search(tokens, query);
+    const on = (/** @type {Group[]} */ axis) => {
+      const places = placesOf(axis, tokens.length);
+      return new Set(found.map((i) => places[i]).filter((place) => place >= 0));
     };
-    const value = numberAt(this.field.pyramid, row, col);
-    const key = JSON.stringify([this.here(), this.state.way, this.state.row, this.state.col, this.state.side]);
-    say(value ?? (this.alone.key === key ? this.alone.number : null));
-    if (value !== null) return;
-    this.asking.ask("number", key, (signal) => this.oneNumber(signal), (number) => {
-      this.alone = { key, number };
-      say(number);
-    });
+    return (this.onAxes = { key, rows: on(field.rows), cols: on(field.cols) });
   }
 
-  /** A number where only an overview is there. @param {AbortSignal} signal */
-  async oneNumber(signal) {
-    const { row, col, way } = this.state;
-    if (row === null || col === null) return null;
-    const part = { way, row0: row, row1: row + 1, col0: col, col1: col + 1, rows: 1, cols: 1, pool: /** @type {"max"} */ ("max") };
-    const sides = this.state.side === "diff" ? this.sides() : [this.here()];
-    const numbers = await Promise.all(sides.map(({ run, layer, head }) => this.source.tile(run, layer, head, part, signal)));
-    return numbers.length > 1 ? numbers[0][0] - numbers[1][0] : numbers[0][0];
+  /** The number of the cell, in the line below the map and for who cannot see it. */
+  showCell() {
+    const { readout, live, title } = this.parts;
+    const { row, col } = this.cursor();
+    if (!this.field || row === null || col === null) return setText(readout, "Rows look, columns are looked at. Choose a cell.");
+    const there = this.loading.maps.isCurrent ? numberAt(this.field.pyramid, row, col) : null;
+    if (this.loading.maps.isCurrent && there === null) this.loading.wantNumber(this.state, this.asked());
+    else this.loading.number.forget();
+    const value = there ?? this.loading.number.current;
+    const sentence = this.sentence(row, col, value);
+    setText(readout, sentence);
+    if (value !== null) setText(live, `${sentence}. ${title.textContent}`);
   }
 
-  /** @param {number} row @param {number} col @param {number | null} value */
+  /** @param {number} row @param {number} col of the field @param {number | null} value */
   sentence(row, col, value) {
-    const [one, other] = [this.field?.rows[row], this.field?.cols[col]];
-    if (!one || !other) return "";
-    const number = value === null ? "…" : digits(value, this.decimals());
-    const hidden = this.field?.hidden ? `; ${digits(this.field.hidden[row], 3)} of this row is hidden` : "";
-    const verb = this.state.way === "rollout" ? "holds of" : this.state.way === "norms" ? "takes from" : "looks at";
-    return `\u2068${one.label}\u2069 ${verb} \u2068${other.label}\u2069${this.state.side === "diff" ? ", A − B" : ""}: ${number}${hidden}`;
+    return this.field ? cellOf(this.state, this.field, row, col, value, this.decimals()) : "";
   }
 
-  /** @param {State} state */
-  loadShares(state) {
-    if (!this.reading || !this.field) return;
+  /** The words, shaded by their shares. */
+  showReading() {
+    const { state, loading } = this;
+    if (!this.field) return;
     const out = state.direction === "out";
     const [own, axis] = out ? [this.field.rows, this.field.cols] : [this.field.cols, this.field.rows];
     const here = out ? state.row : state.col;
     const tokens = state.pins.length ? state.pins : here === null ? [] : [here];
-    const isDifference = state.side === "diff" && Boolean(this.difference);
-    const sides = isDifference ? this.sides() : [this.here()];
-    const places = new Set(tokens.map((i) => own.findIndex(({ members }) => members.includes(i))).filter((place) => place >= 0));
-    const groups = [...places].map((place) => own[place]);
-    const key = JSON.stringify([sides, state.way, state.words, state.special, state.from, state.to, out, [...places], axis.length]);
-    const show = () => this.showReading(axis);
-    if (groups.length === 0) {
-      this.shares = { key, shares: null };
-      this.asking.forget("shares");
-      return show();
-    }
-    if (this.shares.key === key) return show();
-    this.asking.ask("shares", key, async (signal) => {
-      const all = await Promise.all(sides.map((side) => sharesOf(this.source, side, groups, axis, state.direction, state.way, signal)));
-      return all.length > 1 ? minus(all[0], all[1]) : all[0];
-    }, (shares) => {
-      this.shares = { key, shares };
-      show();
-    });
-    if (this.shares.shares?.length !== axis.length) this.shares = { key: "", shares: null };
-    show();
-  }
-
-  /** @param {Group[]} axis words that are shaded */
-  showReading(axis) {
-    const { state } = this;
-    const out = state.direction === "out";
-    const here = out ? state.row : state.col;
-    const length = this.run().tokens.length;
-    const places = placesOf(axis, length);
-    const on = (/** @type {number[]} */ tokens) => new Set(tokens.map((i) => places[i]).filter((place) => place >= 0));
-    const { shares } = this.shares;
-    this.reading?.show({
-      groups: axis, shares, chosen: on(state.pins.length ? state.pins : here === null ? [] : [here]), pinned: on(state.pins),
-      found: on(search(this.run().tokens, state.query)),
+    const { length } = this.run().tokens;
+    const [placesOfOwn, places] = [placesOf(own, length), placesOf(axis, length)];
+    const on = (/** @type {Int32Array} */ all, /** @type {number[]} */ of) => new Set(of.map((i) => all[i]).filter((place) => place >= 0));
+    loading.wantShares(state, this.asked(), [...on(placesOfOwn, tokens)].map((place) => own[place]), axis);
+    const { shares: { answer, error, isCurrent } } = loading;
+    const shares = error || answer?.length !== axis.length ? null : answer;
+    this.parts.reading.top.classList.toggle("rg-stale", shares !== null && !isCurrent);
+    this.parts.reading.show({
+      groups: axis, shares, chosen: on(places, tokens), pinned: on(places, state.pins), found: on(places, search(this.run().tokens, state.query)),
       scale: { kind: state.log ? "log" : "linear", max: shares ? largest(shares) || 1 : 1, signed: state.side === "diff" },
       theme: this.theme, decimals: this.decimals(Math.max(1, state.pins.length)), state,
     });
   }
 
-  /** @param {State} state */
-  loadCell(state) {
-    if (state.view !== "cell" || !this.steps) return;
-    const { run, layer, head } = this.here();
-    if (state.row === null || state.col === null) return this.steps.say("Choose a cell of the map: its weight is computed here step by step.");
-    if (head === "mean") return this.steps.say("The mean of heads has no steps of its own: choose one head.");
+  /** The steps of the cell. */
+  showSteps() {
+    const { state, loading, parts: { steps } } = this;
+    if (state.view !== "cell") return;
+    const which = this.here();
+    const { layer, head } = which;
+    if (state.row === null || state.col === null) return steps.say("Choose a cell of the map: its weight is computed here step by step.");
+    if (head === "mean") return steps.say("The mean of heads has no steps of its own: choose one head.");
     const { row, col } = state;
-    const its = this.its.runs[run];
-    const { heads, kv_heads, rows, cols } = its.layers[layer];
-    if (row >= rows || col >= cols) return this.steps.say("This text is shorter: it has no such cell.");
-    this.asking.ask("cell", JSON.stringify([run, layer, head, row, col]), (signal) => this.source.cell(run, layer, head, row, col, signal), (cell) => {
-      this.cell = cell;
-      this.steps?.show(cell, { from: its.tokens[row].text, to: its.tokens[col].text, layer, head, heads, kvHeads: kv_heads, decimals: this.decimals() });
-    }, (error) => this.steps?.say(error.message));
-  }
-
-  /** @param {State} state */
-  loadMovement(state) {
-    if (state.view !== "movement" || !this.movement) return;
-    const runs = this.sides().map(({ run }) => run).filter((run, n, all) => all.indexOf(run) === n && this.its.runs[run].movement);
-    if (runs.length === 0) return this.fail(new Error("This trace did not record what tokens become: their movement is not known."));
-    this.asking.ask("movement", JSON.stringify(runs), (signal) => Promise.all(runs.map((run) => this.source.movement(run, signal))), (answers) => {
-      this.movements.clear();
-      answers.forEach((answer, n) => this.movements.set(runs[n], answer));
-      this.showMovement();
-    });
-    this.showMovement();
+    const { tokens, layers } = this.run();
+    const { heads, kv_heads, rows, cols } = layers[layer];
+    if (row >= rows || col >= cols) return steps.say("This text is shorter: it has no such cell.");
+    loading.wantCell(which, head, row, col);
+    if (loading.cell.error) return steps.say(loading.cell.error.message);
+    if (loading.cell.current) steps.show(loading.cell.current, { from: tokens[row].text, to: tokens[col].text, layer, head, heads, kvHeads: kv_heads });
   }
 
   showMovement() {
-    const { state } = this;
-    if (state.view !== "movement" || this.movements.size === 0) return;
+    const { state, manifest: { runs }, loading, parts } = this;
+    if (state.view !== "movement") return;
+    const known = [...new Set(this.sides().map(({ run }) => run))].filter((run) => runs[run].movement);
+    if (known.length === 0) return parts.movement.say("This trace did not record what tokens become: their movement is not known.");
+    loading.wantMovement(known);
+    if (!loading.movement.current) return;
     const wanted = { words: state.words, special: state.special, from: state.from ?? 0, to: state.to ?? Infinity };
-    const paths = [...this.movements].map(([run, points]) => ({ points, name: this.its.runs[run].name, axis: axisOf(this.its.runs[run].tokens, this.its.runs[run].text, wanted) }));
-    this.movement?.show(paths, state.stage, new Set([...state.pins, ...(state.row === null ? [] : [state.row])]));
-  }
-
-  /** Show the heads of a run, as soon as they are known. @param {number} run */
-  learnHeads(run) {
-    if (!this.grid || this.grid.known.run === run) return;
-    const known = this.headsOf.get(run) ?? { heads: null, bytes: null };
-    this.grid.learn(run, known.heads, known.bytes);
-    if (this.headsOf.has(run)) return;
-    this.headsOf.set(run, known);
-    const learnt = () => {
-      if (this.grid?.known.run !== run) return;
-      this.grid.learn(run, known.heads, known.bytes);
-      this.grid.update(this.state, this.theme);
-    };
-    const { signal } = this.end;
-    const failed = (/** @type {Error} */ error) => this.fail(error);
-    this.source.thumbnails(run, signal).then(({ bytes }) => {
-      known.bytes = bytes;
-      learnt();
-    }, failed);
-    this.source.heads(run, signal).then((heads) => {
-      known.heads = heads;
-      learnt();
-    }, failed);
+    const paths = [...loading.movement.current].map(([run, points]) => ({ points, name: runs[run].name, axis: axisOf(runs[run].tokens, runs[run].text, wanted) }));
+    parts.movement.show(paths, state.stage, new Set([...state.pins, ...(state.row === null ? [] : [state.row])]));
   }
 }
 

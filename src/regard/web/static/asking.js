@@ -1,56 +1,108 @@
-// Questions that follow from a change: each is asked once, and given up when another of its kind takes its place.
+// What is wanted and what is known of it. Each kind is asked for once, given up when something else of its kind takes its
+// place, and what went wrong with it stays said until it comes after all.
 
 const LATE = 100; // milliseconds after which a page says that it waits
 
 export class Asking {
-  /** @param {(busy: boolean) => void} busy @param {(error: Error | null) => void} failed  null when all is well again */
+  /** @param {(busy: boolean) => void} busy @param {(errors: Error[]) => void} failed  is told all that is wrong now */
   constructor(busy, failed) {
     this.busy = busy;
     this.failed = failed;
-    /** @type {Map<string, { key: string, control: AbortController }>} */
-    this.asked = new Map();
-    /** @type {Set<AbortController>} */
-    this.running = new Set();
+    /** @type {Wanted<any>[]} */
+    this.all = [];
+    this.running = 0;
   }
 
-  /**
-   * Ask for what is not yet known; what was asked before of the same kind is left behind.
-   * @template T
-   * @param {string} kind @param {string} key @param {(signal: AbortSignal) => Promise<T>} ask @param {(answer: T) => void} use
-   * @param {(error: Error) => void} [failed]
-   */
-  ask(kind, key, ask, use, failed = this.failed) {
-    if (this.asked.get(kind)?.key === key) return;
-    this.forget(kind);
-    const control = new AbortController();
-    this.asked.set(kind, { key, control });
-    this.running.add(control);
+  /** @template T @param {Promise<T>} answer */
+  async wait(answer) {
     const late = setTimeout(() => this.busy(true), LATE);
-    ask(control.signal).then(
-      (answer) => {
-        if (this.asked.get(kind)?.control !== control) return;
-        this.failed(null);
-        use(answer);
-      },
-      (error) => {
-        if (control.signal.aborted) return;
-        this.asked.delete(kind);
-        failed(error);
-      },
-    ).finally(() => {
+    this.running += 1;
+    try {
+      return await answer;
+    } finally {
       clearTimeout(late);
-      this.running.delete(control);
-      if (this.running.size === 0) this.busy(false);
-    });
+      this.running -= 1;
+      if (this.running === 0) this.busy(false);
+    }
   }
 
-  /** @param {string} kind */
-  forget(kind) {
-    this.asked.get(kind)?.control.abort();
-    this.asked.delete(kind);
+  tell() {
+    this.failed(this.all.flatMap(({ error, inPlace }) => (error && !inPlace ? [error] : [])));
   }
 
   close() {
-    for (const kind of [...this.asked.keys()]) this.forget(kind);
+    for (const wanted of this.all) wanted.forget();
+  }
+}
+
+/** @template T */
+export class Wanted {
+  /**
+   * @param {Asking} asking @param {() => void} settled  the answer came, or it failed
+   * @param {{ inPlace?: boolean }} [options]  whether who shows it also says what went wrong
+   */
+  constructor(asking, settled, { inPlace = false } = {}) {
+    this.asking = asking;
+    this.settled = settled;
+    this.inPlace = inPlace;
+    /** @type {T | null} */
+    this.answer = null; // the last that came
+    /** @type {Error | null} */
+    this.error = null;
+    this.key = ""; // what is wanted
+    this.asked = ""; // what was asked for, and has come or is on its way
+    this.known = ""; // what the answer is to
+    /** @type {AbortController | null} */
+    this.control = null;
+    asking.all.push(this);
+  }
+
+  /** Whether the answer is to what is wanted. */
+  get isCurrent() {
+    return this.known === this.key && this.answer !== null;
+  }
+
+  /** The answer, where it is to what is wanted. */
+  get current() {
+    return this.isCurrent ? this.answer : null;
+  }
+
+  /** @param {string} key @param {(signal: AbortSignal) => Promise<T>} ask */
+  want(key, ask) {
+    this.key = key;
+    if (this.asked === key) return;
+    this.control?.abort();
+    this.asked = key;
+    if (this.isCurrent) return this.wrong(null);
+    const control = (this.control = new AbortController());
+    this.asking.wait(ask(control.signal)).then(
+      (answer) => {
+        if (control.signal.aborted) return;
+        this.answer = answer;
+        this.known = key;
+        this.wrong(null);
+        this.settled();
+      },
+      (error) => {
+        if (control.signal.aborted) return;
+        this.asked = ""; // so that it is asked for again
+        this.wrong(error);
+        this.settled();
+      },
+    );
+  }
+
+  /** @param {Error | null} error */
+  wrong(error) {
+    if (this.error === error) return;
+    this.error = error;
+    this.asking.tell();
+  }
+
+  forget() {
+    this.control?.abort();
+    this.key = this.asked = this.known = "";
+    this.answer = null;
+    this.wrong(null);
   }
 }

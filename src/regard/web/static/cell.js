@@ -6,7 +6,7 @@ import { label } from "./text.js";
 
 /**
  * @typedef {import("./source.js").Cell} Cell
- * @typedef {{ from: string, to: string, layer: number, head: number, heads: number, kvHeads: number, decimals: number }} Names
+ * @typedef {{ from: string, to: string, layer: number, head: number, heads: number, kvHeads: number }} Names
  */
 
 /** A formula: what is between underscores stands lower. @param {string} text */
@@ -103,11 +103,15 @@ export class CellSteps {
     this.title = el("h3", {});
     this.list = el("ol", { class: "rg-steps" });
     this.source = el("p", { class: "rg-muted" });
+    this.shown = "";
     this.node = el("section", { class: "rg-cell", tabIndex: 0, "aria-label": "One cell, step by step" }, this.title, this.list, this.source);
   }
 
   /** @param {Cell} cell @param {Names} names */
   show(cell, names) {
+    const shown = JSON.stringify([cell, names]);
+    if (this.shown === shown) return;
+    this.shown = shown;
     this.title.replaceChildren(piece(label(names.from), { class: "rg-name" }), " looks at ", piece(label(names.to), { class: "rg-name" }), el("span", { class: "rg-muted" }, ` layer ${names.layer} · head ${names.head}`));
     this.list.replaceChildren(...stepsOf(cell, names));
     this.source.textContent = cell.source ? `From ${cell.source}.` : "";
@@ -115,6 +119,7 @@ export class CellSteps {
 
   /** @param {string} sentence */
   say(sentence) {
+    this.shown = "";
     this.title.textContent = "One cell";
     this.list.replaceChildren();
     this.source.textContent = sentence;

@@ -42,7 +42,7 @@ export class Sides {
 }
 
 export class Edits {
-  /** @param {{ edit: (ablate: [number, number][]) => Promise<Edited>, shown: (edited: Edited | null) => void, failed: (error: Error) => void }} doings */
+  /** @param {{ edit: (ablate: [number, number][]) => Promise<Edited>, shown: (edited: Edited | null) => void }} doings */
   constructor(doings) {
     this.doings = doings;
     /** @type {[number, number][]} */
@@ -50,7 +50,7 @@ export class Edits {
     this.told = "";
     this.turn = el("button", { type: "button", class: "rg-quiet", on: { click: () => this.toggle() } }, "Switch this head off");
     this.reset = el("button", { type: "button", class: "rg-quiet", on: { click: () => this.run([]) } }, "All heads on");
-    this.busy = el("span", { class: "rg-muted", role: "status" });
+    this.says = el("span", { class: "rg-muted", role: "status" });
     this.body = el("div", { class: "rg-changes" });
     this.panel = el("section", { class: "rg-edits", "aria-label": "What the edit changes", hidden: true }, this.body);
   }
@@ -74,17 +74,18 @@ export class Edits {
   /** @param {[number, number][]} off */
   async run(off) {
     this.turn.disabled = true;
-    const late = setTimeout(() => setText(this.busy, "Running the model again …"), 100);
+    setText(this.says, "");
+    const late = setTimeout(() => setText(this.says, "Running the model again …"), 100);
     try {
       const edited = off.length ? await this.doings.edit(off) : null;
       this.off = off;
       this.panel.hidden = edited === null;
+      setText(this.says, "");
       this.doings.shown(edited);
     } catch (error) {
-      this.doings.failed(/** @type {Error} */ (error));
+      setText(this.says, /** @type {Error} */ (error).message);
     } finally {
       clearTimeout(late);
-      setText(this.busy, "");
       this.turn.disabled = false;
     }
   }

@@ -20,13 +20,13 @@ export function walkCells(app, [down, right]) {
   const to = (/** @type {number | null} */ from, /** @type {number} */ by, /** @type {number} */ length) => Math.max(0, Math.min(length - 1, from === null ? 0 : from + by));
   const next = [to(row, row === null || col === null ? 0 : down, app.field.rows.length), to(col, row === null || col === null ? 0 : right, app.field.cols.length)];
   pickCell(app, next[0], next[1]);
-  app.map?.reveal(next[0], next[1]);
+  app.parts.map.reveal(next[0], next[1]);
 }
 
 /** @param {App} app */
 export function zoomToCell(app) {
   const { row, col } = app.cursor();
-  if (row !== null && col !== null) app.map?.goTo(row, col);
+  if (row !== null && col !== null) app.parts.map.goTo(row, col);
 }
 
 /** @param {App} app @param {Group} group @param {boolean} add */
@@ -54,14 +54,14 @@ export function pinHere(app) {
 export function leave(app) {
   const menus = [...app.root.querySelectorAll("details[open]")];
   if (menus.length) menus.forEach((menu) => menu.removeAttribute("open"));
-  else if (app.root.contains(document.activeElement) && document.activeElement === app.query) app.map?.stage.focus();
+  else if (app.root.contains(document.activeElement) && document.activeElement === app.parts.query) app.parts.map.stage.focus();
   else app.set({ pins: [] });
 }
 
 /** @param {App} app @param {number} heads @param {number} layers */
 export function otherHead(app, heads, layers) {
   const { layer, head } = app.state;
-  const all = app.its.runs[app.state.run].layers;
+  const all = app.manifest.runs[app.state.run].layers;
   const next = (layer + layers + all.length) % all.length;
   const count = all[next].heads;
   app.set({ layer: next, head: heads === 0 ? head : head === "mean" ? 0 : (head + heads + count) % count });
@@ -69,7 +69,7 @@ export function otherHead(app, heads, layers) {
 
 /** @param {App} app */
 export function otherWay(app) {
-  const keys = app.its.ways.map(({ key }) => key);
+  const keys = app.manifest.ways.map(({ key }) => key);
   app.set({ way: keys[(keys.indexOf(app.state.way) + 1) % keys.length] });
 }
 
@@ -93,5 +93,5 @@ export function nextFound(app, step) {
   if (next === undefined) return;
   app.set({ row: next, col: app.state.col ?? next });
   const { row, col } = app.cursor();
-  if (row !== null) app.map?.reveal(row, col ?? row);
+  if (row !== null) app.parts.map.reveal(row, col ?? row);
 }

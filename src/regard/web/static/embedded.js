@@ -46,8 +46,8 @@ export class EmbeddedSource {
   }
 
   /** @param {number} run */
-  async thumbnails(run) {
-    return { bytes: await this.blob(`thumbnails/${run}`) };
+  thumbnails(run) {
+    return this.blob(`thumbnails/${run}`);
   }
 
   /** @param {number} run */

@@ -102,6 +102,7 @@ export class HeadGrid {
 
   /** @param {number} run @param {import("./source.js").Heads | null} heads @param {Uint8Array | null} bytes */
   learn(run, heads, bytes) {
+    if (this.known.run === run && this.known.heads === heads && this.known.bytes === bytes) return;
     this.known = { run, heads, bytes };
     this.drawn = "";
   }

@@ -1,6 +1,6 @@
 // What becomes of each token: its vector at every stage, on one plane for all of them.
 
-import { el, svg } from "./dom.js";
+import { el, setText, svg } from "./dom.js";
 import { percent } from "./scale.js";
 
 /**
@@ -68,8 +68,8 @@ export class MovementView {
     this.node = el(
       "section",
       { class: "rg-movement", "aria-label": "Movement" },
-      el("div", { class: "rg-bar" }, this.play, this.slider, this.stageText),
-      el("div", { class: "rg-plane-room" }, this.picture),
+      (this.bar = el("div", { class: "rg-bar" }, this.play, this.slider, this.stageText)),
+      (this.room = el("div", { class: "rg-plane-room" }, this.picture)),
       this.explained,
     );
     this.picture.addEventListener("click", (event) => {
@@ -78,8 +78,15 @@ export class MovementView {
     });
   }
 
+  /** Why there is nothing to be seen. @param {string} sentence */
+  say(sentence) {
+    this.bar.hidden = this.room.hidden = true;
+    setText(this.explained, sentence);
+  }
+
   /** @param {Path[]} paths @param {number} stage @param {Set<number>} chosen tokens */
   show(paths, stage, chosen) {
+    this.bar.hidden = this.room.hidden = false;
     const [{ points }] = paths;
     this.last = points.stages.length - 1;
     const at = stage < 0 ? this.last : Math.min(stage, this.last);

@@ -8,11 +8,11 @@ import { cellCsv, csvField, csvOf, fileName, gridSvg, pngOf, settledSvg, svgOf }
 
 /** Hand over what is seen as a file. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function saveView(app, kind) {
-  const { map, field, state, its, title } = app;
-  if (!map || !field) return;
-  const what = { heads: "all heads", head: title?.textContent ?? "", cell: `${title?.textContent ?? ""} cell`, movement: "movement" }[state.view];
-  const name = `${fileName(`${its.title} ${what}`)}.${kind}`;
-  if (kind === "csv") return handOver(name, new Blob([numbersOf(app, map, field)], { type: "text/csv" }));
+  const { field, state, manifest, parts: { map, title } } = app;
+  if (!field) return;
+  const what = { heads: "all heads", head: title.textContent ?? "", cell: `${title.textContent} cell`, movement: "movement" }[state.view];
+  const name = `${fileName(`${manifest.title} ${what}`)}.${kind}`;
+  if (kind === "csv") return handOver(name, new Blob([numbersOf(app, field)], { type: "text/csv" }));
   const isMap = state.view === "head" || state.view === "cell";
   if (kind === "png" && isMap) return map.picture(2).toBlob((blob) => blob && handOver(name, blob));
   const drawing = isMap ? svgOf(map.scene(), map.picture(2), what) : drawingOf(app);
@@ -22,32 +22,28 @@ export async function saveView(app, kind) {
 }
 
 /** The grid of heads, or the plane of movement, as SVG. @param {App} app */
-function drawingOf({ state, theme, grid, movement }) {
+function drawingOf({ state, theme, parts: { grid, movement } }) {
   const ink = INK[theme];
-  if (state.view === "heads" && grid) return gridSvg(grid.body, ink.ground, ink.text);
-  return movement ? settledSvg(movement.picture, ink.ground) : "";
+  return state.view === "heads" ? gridSvg(grid.body, ink.ground, ink.text) : settledSvg(movement.picture, ink.ground);
 }
 
-/**
- * What is seen, as CSV.
- * @param {App} app @param {import("./map.js").MapView} map @param {import("./field.js").Field} field
- */
-function numbersOf(app, map, field) {
-  const { state, its, grid } = app;
-  if (state.view === "heads" && grid?.known.heads) {
+/** What is seen, as CSV. @param {App} app @param {import("./field.js").Field} field */
+function numbersOf(app, field) {
+  const { state, manifest, loading, parts: { grid, map } } = app;
+  if (state.view === "heads" && grid.known.heads) {
     const values = grid.known.heads.measures[state.measure];
     return csvOf(values.map((_, layer) => `layer ${layer}`), values[0].map((_, head) => `head ${head}`), (layer, head) => values[layer][head], 6);
   }
-  if (state.view === "movement" && app.movements.size) {
-    const lines = [...app.movements].flatMap(([run, { points, stages }]) =>
+  if (state.view === "movement" && loading.movement.current) {
+    const lines = [...loading.movement.current].flatMap(([run, { points, stages }]) =>
       points.flatMap((places, stage) =>
         places.map(([x, y], t) => {
-          const names = [its.runs[run].name, stages[stage], its.runs[run].tokens[t].text];
+          const names = [manifest.runs[run].name, stages[stage], manifest.runs[run].tokens[t].text];
           return [...names.map((part) => csvField(part)), String(x), String(y)].join(",");
         })));
     return `${["run,stage,token,x,y", ...lines].join("\n")}\n`;
   }
-  if (state.view === "cell" && app.cell) return cellCsv(app.cell);
+  if (state.view === "cell" && loading.cell.current) return cellCsv(loading.cell.current);
   const span = map.span();
   const rows = field.rows.slice(span.row0, span.row1).map(({ full }) => full);
   const cols = field.cols.slice(span.col0, span.col1).map(({ full }) => full);

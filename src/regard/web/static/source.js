@@ -25,56 +25,49 @@
  * @typedef {{ q: Vector, k: Vector, products: Vector, kv_head: number, score_raw: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean, biased: number | null, lse: number | null, weight: number, v: Vector, share: Vector, output: Vector, rotated: boolean, embedding: Vector, source: string }} Cell
  * @typedef {{ explained: number[], points: number[][][], stages: string[] }} Movement
  * @typedef {{ measures: Record<string, (number | null)[][]> }} Heads
- * @typedef {{ bytes: Uint8Array }} Thumbnails   of each layer and head, t t numbers from 0 to 255; t stands in the manifest
  * @typedef {{ token: string, before: number, after: number }} NextChange
  * @typedef {{ run: number, entry: Run, changes: { cosines: number[], next: NextChange[] | null } }} Edited
  *
  * @typedef {object} Source
  * @property {(signal?: AbortSignal) => Promise<Manifest>} manifest
  * @property {(run: number, signal?: AbortSignal) => Promise<Heads>} heads
- * @property {(run: number, signal?: AbortSignal) => Promise<Thumbnails>} thumbnails
+ * @property {(run: number, signal?: AbortSignal) => Promise<Uint8Array>} thumbnails  of each layer and head, t t numbers from 0 to 255; t stands in the manifest
  * @property {(run: number, layer: number, head: Head, part: Part, signal?: AbortSignal) => Promise<Float32Array>} tile
  * @property {(run: number, layer: number, head: Head, i: number, way: string, signal?: AbortSignal) => Promise<Float32Array>} row
  * @property {(run: number, layer: number, head: Head, j: number, way: string, signal?: AbortSignal) => Promise<Float32Array>} column
  * @property {(run: number, layer: number, head: Head, i: number, j: number, signal?: AbortSignal) => Promise<Cell>} cell
  * @property {(run: number, signal?: AbortSignal) => Promise<Movement>} movement
  * @property {(ablate: [number, number][], signal?: AbortSignal) => Promise<Edited>} edit
+ *
+ * @typedef {(name: string, parameters: Record<string, any>, signal?: AbortSignal) => Promise<any>} Ask
+ *   The answer to a question by its name: bytes as a Uint8Array, everything else as it is.
  */
 
-/** The answers of the local server. @implements {Source} */
-export class ServerSource {
-  /** @param {string} base address of the page, which ends with "/" */
-  constructor(base) {
-    this.base = base;
-  }
-
-  /** @param {string} name @param {Record<string, any>} parameters @param {AbortSignal} [signal] */
-  async ask(name, parameters, signal) {
-    const query = new URLSearchParams(Object.entries(parameters).map(([key, value]) => [key, String(value)]));
-    const answer = await fetch(`${this.base}api/${name}?${query}`, { signal, credentials: "omit" });
-    return checkedAnswer(answer);
+/** The questions of the page, whichever way they are asked. @implements {Source} */
+export class Answers {
+  /** @param {Ask} ask */
+  constructor(ask) {
+    this.ask = ask;
   }
 
   /** @param {string} name @param {Record<string, any>} parameters @param {AbortSignal} [signal] */
   async floats(name, parameters, signal) {
-    return new Float32Array(await (await this.ask(name, parameters, signal)).arrayBuffer());
+    return new Float32Array((await this.ask(name, parameters, signal)).buffer);
   }
 
   /** @param {AbortSignal} [signal] */
-  async manifest(signal) {
-    return (await this.ask("manifest", {}, signal)).json();
+  manifest(signal) {
+    return this.ask("manifest", {}, signal);
   }
 
   /** @param {number} run @param {AbortSignal} [signal] */
-  async heads(run, signal) {
-    return (await this.ask("heads", { run }, signal)).json();
+  heads(run, signal) {
+    return this.ask("heads", { run }, signal);
   }
 
   /** @param {number} run @param {AbortSignal} [signal] */
-  async thumbnails(run, signal) {
-    const answer = await this.ask("thumbnails", { run }, signal);
-    const bytes = new Uint8Array(await answer.arrayBuffer());
-    return { bytes };
+  thumbnails(run, signal) {
+    return this.ask("thumbnails", { run }, signal);
   }
 
   /** @param {number} run @param {number} layer @param {Head} head @param {Part} part @param {AbortSignal} [signal] */
@@ -93,42 +86,45 @@ export class ServerSource {
   }
 
   /** @param {number} run @param {number} layer @param {Head} head @param {number} i @param {number} j @param {AbortSignal} [signal] */
-  async cell(run, layer, head, i, j, signal) {
-    return (await this.ask("cell", { run, layer, head, i, j }, signal)).json();
+  cell(run, layer, head, i, j, signal) {
+    return this.ask("cell", { run, layer, head, i, j }, signal);
   }
 
   /** @param {number} run @param {AbortSignal} [signal] */
-  async movement(run, signal) {
-    return (await this.ask("movement", { run }, signal)).json();
+  movement(run, signal) {
+    return this.ask("movement", { run }, signal);
   }
 
   /** @param {[number, number][]} ablate @param {AbortSignal} [signal] */
-  async edit(ablate, signal) {
-    const body = JSON.stringify({ ablate });
-    const headers = { "content-type": "application/json" };
-    const answer = await fetch(`${this.base}api/edit`, { method: "POST", body, headers, signal, credentials: "omit" });
-    return (await checkedAnswer(answer)).json();
+  edit(ablate, signal) {
+    return this.ask("edit", { ablate }, signal);
   }
 }
 
-/** @param {Response} answer */
-async function checkedAnswer(answer) {
-  if (answer.ok) return answer;
-  const text = await answer.text();
-  let sentence = text || `the server answered ${answer.status}`;
+/** Ask the local server. @param {string} base address of the page, which ends with "/" @returns {Ask} */
+export function overHttp(base) {
+  return async (name, parameters, signal) => {
+    const isEdit = name === "edit";
+    const query = isEdit ? "" : `?${new URLSearchParams(Object.entries(parameters).map(([key, value]) => [key, String(value)]))}`;
+    const posted = isEdit ? { method: "POST", body: JSON.stringify(parameters), headers: { "content-type": "application/json" } } : {};
+    const answer = await fetch(`${base}api/${name}${query}`, { ...posted, signal, credentials: "omit" });
+    if (!answer.ok) throw new Error(refusal(answer.status, await answer.text()));
+    const isJson = answer.headers.get("content-type")?.startsWith("application/json");
+    return isJson ? answer.json() : new Uint8Array(await answer.arrayBuffer());
+  };
+}
+
+/** Why a server did not answer, in its words. @param {number} status @param {string} text */
+function refusal(status, text) {
   try {
-    sentence = JSON.parse(text).error ?? sentence;
+    return JSON.parse(text).error ?? text;
   } catch {
-    // The sentence is the text itself.
+    return text || `the server answered ${status}`;
   }
-  throw new Error(sentence);
 }
 
-/**
- * The answers of a notebook's kernel, by messages.
- * @implements {Source}
- */
-export class WidgetSource {
+/** Asks the kernel of a notebook, by messages. */
+export class Kernel {
   /** @param {any} model of anywidget */
   constructor(model) {
     this.model = model;
@@ -149,10 +145,10 @@ export class WidgetSource {
     if (!asked) return;
     this.waiting.delete(message.id);
     if (message.error) asked.reject(new Error(message.error));
-    else asked.resolve({ result: message.result, bytes: buffers.length ? bytesOf(buffers[0]) : null });
+    else asked.resolve(buffers.length ? bytesOf(buffers[0]) : message.result);
   }
 
-  /** @param {string} method @param {Record<string, any>} params @param {AbortSignal} [signal] @returns {Promise<any>} */
+  /** @type {Ask} */
   ask(method, params, signal) {
     const id = ++this.last;
     return new Promise((resolve, reject) => {
@@ -164,57 +160,6 @@ export class WidgetSource {
       this.waiting.set(id, { resolve, reject });
       this.model.send({ id, method, params });
     });
-  }
-
-  /** @param {string} method @param {Record<string, any>} params @param {AbortSignal} [signal] @returns {Promise<Float32Array>} */
-  async floats(method, params, signal) {
-    const { bytes } = await this.ask(method, params, signal);
-    return new Float32Array(bytes.buffer);
-  }
-
-  /** @param {AbortSignal} [signal] */
-  async manifest(signal) {
-    return (await this.ask("manifest", {}, signal)).result;
-  }
-
-  /** @param {number} run @param {AbortSignal} [signal] */
-  async heads(run, signal) {
-    return (await this.ask("heads", { run }, signal)).result;
-  }
-
-  /** @param {number} run @param {AbortSignal} [signal] */
-  async thumbnails(run, signal) {
-    return { bytes: (await this.ask("thumbnails", { run }, signal)).bytes };
-  }
-
-  /** @param {number} run @param {number} layer @param {Head} head @param {Part} part @param {AbortSignal} [signal] */
-  tile(run, layer, head, part, signal) {
-    return this.floats("tile", { run, layer, head, ...part }, signal);
-  }
-
-  /** @param {number} run @param {number} layer @param {Head} head @param {number} i @param {string} way @param {AbortSignal} [signal] */
-  row(run, layer, head, i, way, signal) {
-    return this.floats("row", { run, layer, head, i, way }, signal);
-  }
-
-  /** @param {number} run @param {number} layer @param {Head} head @param {number} j @param {string} way @param {AbortSignal} [signal] */
-  column(run, layer, head, j, way, signal) {
-    return this.floats("column", { run, layer, head, j, way }, signal);
-  }
-
-  /** @param {number} run @param {number} layer @param {Head} head @param {number} i @param {number} j @param {AbortSignal} [signal] */
-  async cell(run, layer, head, i, j, signal) {
-    return (await this.ask("cell", { run, layer, head, i, j }, signal)).result;
-  }
-
-  /** @param {number} run @param {AbortSignal} [signal] */
-  async movement(run, signal) {
-    return (await this.ask("movement", { run }, signal)).result;
-  }
-
-  /** @param {[number, number][]} ablate @param {AbortSignal} [signal] */
-  async edit(ablate, signal) {
-    return (await this.ask("edit", { ablate }, signal)).result;
   }
 }
 

@@ -1,0 +1,118 @@
+// What a view needs to know, asked for as the state changes: maps, shares of words, a cell's steps, movement, heads.
+
+import { Asking, Wanted } from "./asking.js";
+import { differenceOf, fieldOf } from "./field.js";
+import { minus } from "./matrix.js";
+import { sharesOf } from "./numbers.js";
+import { whyNoDifference } from "./state.js";
+
+/**
+ * @typedef {import("./app.js").App} App
+ * @typedef {import("./field.js").Field} Field
+ * @typedef {import("./field.js").Which} Which
+ * @typedef {import("./source.js").Source} Source
+ * @typedef {import("./source.js").Movement} Movement
+ * @typedef {import("./text.js").Group} Group
+ * @typedef {import("./state.js").State} State
+ * @typedef {{ fields: Field[], difference: Field | null, max: number }} Maps  of all sides, and the largest number in them
+ */
+
+export class Loading {
+  /** @param {App} app */
+  constructor(app) {
+    this.app = app;
+    this.asking = new Asking((busy) => app.waits(busy), (errors) => app.fail(errors));
+    /** @type {Wanted<Maps>} */
+    this.maps = new Wanted(this.asking, () => app.showMap());
+    /** @type {Wanted<number>} */
+    this.number = new Wanted(this.asking, () => app.showCell());
+    /** @type {Wanted<Float32Array>} */
+    this.shares = new Wanted(this.asking, () => app.showReading());
+    /** @type {Wanted<import("./source.js").Cell>} */
+    this.cell = new Wanted(this.asking, () => app.showSteps(), { inPlace: true });
+    /** @type {Wanted<Map<number, Movement>>} */
+    this.movement = new Wanted(this.asking, () => app.showMovement());
+    /** @type {Wanted<import("./source.js").Heads>} */
+    this.heads = new Wanted(this.asking, () => app.showHeads());
+    /** @type {Wanted<Uint8Array>} */
+    this.thumbnails = new Wanted(this.asking, () => app.showHeads());
+    /** @type {Map<string, Promise<any>>} */
+    this.kept = new Map(); // of each run, for a page goes from one to the other
+  }
+
+  close() {
+    this.asking.close();
+  }
+
+  /** @param {State} state @param {Which[]} sides */
+  wantMaps(state, sides) {
+    const { source, manifest } = this.app;
+    const { way, words, special, byRow, pool, from, to } = state;
+    this.maps.want(JSON.stringify([sides, way, words, special, byRow, pool, from, to]), async (signal) => {
+      const arrived = () => {
+        this.maps.wrong(null);
+        this.app.parts.map.draw();
+      };
+      const around = { signal, arrived, failed: (/** @type {Error} */ error) => this.maps.wrong(error) };
+      const fields = await Promise.all(sides.map((side) => fieldOf(source, manifest, state, side, around)));
+      signal.throwIfAborted();
+      for (const { pyramid } of this.maps.answer?.fields ?? []) pyramid.forget(new Set());
+      const [a, b] = fields;
+      const matches = b && whyNoDifference(state, manifest) === null && a.rows.length === b.rows.length && a.cols.length === b.cols.length;
+      return { fields, difference: matches ? differenceOf(a, b, pool) : null, max: Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1 };
+    });
+  }
+
+  /** A number where only an overview is there. @param {State} state @param {Which[]} sides one, or those of a difference */
+  wantNumber({ way, row, col }, sides) {
+    if (row === null || col === null) return;
+    const part = { way, row0: row, row1: row + 1, col0: col, col1: col + 1, rows: 1, cols: 1, pool: /** @type {"max"} */ ("max") };
+    this.number.want(JSON.stringify([sides, part]), async (signal) => {
+      const [[a], [b] = [0]] = await Promise.all(sides.map(({ run, layer, head }) => this.app.source.tile(run, layer, head, part, signal)));
+      return a - b;
+    });
+  }
+
+  /**
+   * How much chosen words look at those of an axis, or are looked at by them.
+   * @param {State} state @param {Which[]} sides one, or those of a difference @param {Group[]} chosen @param {Group[]} axis
+   */
+  wantShares({ direction, way, words, special, from, to }, sides, chosen, axis) {
+    if (chosen.length === 0) return this.shares.forget();
+    const key = JSON.stringify([sides, way, words, special, from, to, direction, chosen.map(({ members }) => members), axis.length]);
+    this.shares.want(key, async (signal) => {
+      const [a, b] = await Promise.all(sides.map((side) => sharesOf(this.app.source, side, chosen, axis, direction, way, signal)));
+      return b ? minus(a, b) : a;
+    });
+  }
+
+  /** @param {Which} which @param {number} head @param {number} row @param {number} col */
+  wantCell({ run, layer }, head, row, col) {
+    this.cell.want(JSON.stringify([run, layer, head, row, col]), (signal) => this.app.source.cell(run, layer, head, row, col, signal));
+  }
+
+  /** @param {number[]} runs */
+  wantMovement(runs) {
+    this.movement.want(JSON.stringify(runs), async (signal) => {
+      const answers = await Promise.all(runs.map((run) => this.app.source.movement(run, signal)));
+      return new Map(answers.map((answer, n) => [runs[n], answer]));
+    });
+  }
+
+  /** @param {number} run */
+  wantHeads(run) {
+    const { source, end: { signal } } = this.app;
+    this.heads.want(`heads ${run}`, () => this.once(`heads ${run}`, () => source.heads(run, signal)));
+    this.thumbnails.want(`thumbnails ${run}`, () => this.once(`thumbnails ${run}`, () => source.thumbnails(run, signal)));
+  }
+
+  /** Ask once, and again where it failed. @template T @param {string} key @param {() => Promise<T>} ask @returns {Promise<T>} */
+  once(key, ask) {
+    const asked = this.kept.get(key) ?? ask().catch((error) => {
+      this.kept.delete(key);
+      throw error;
+    });
+    this.kept.set(key, asked);
+    return asked;
+  }
+}

@@ -1,0 +1,60 @@
+// What the page says of what it shows, in words and numbers. Knows no page.
+
+import { decimalsAfter, digits, significant } from "./scale.js";
+
+/**
+ * @typedef {import("./state.js").State} State
+ * @typedef {import("./field.js").Field} Field
+ * @typedef {import("./source.js").Manifest} Manifest
+ */
+
+/** @param {{ layer: number, head: import("./state.js").Head }} at */
+export function headingOf({ layer, head }) {
+  return `Layer ${layer} · ${head === "mean" ? "mean of heads" : `Head ${head}`}`;
+}
+
+/** Where the numbers come from and how exact they are. @param {Manifest} manifest @param {number} run @param {number} layer */
+export function proofOf({ computed, digits: known, runs }, run, layer) {
+  const { layers, sampled } = runs[run];
+  const error = layers[layer].row_sum_error;
+  const parts = [
+    computed,
+    error === null || error === undefined ? null : `rows sum to 1 within ${significant(error)}`,
+    known === null ? "weights as computed, in float32" : `weights exact to ${known} decimals`,
+    sampled ? `measures and thumbnails from ${sampled} rows` : null,
+  ];
+  return parts.filter(Boolean).join("  ·  ");
+}
+
+/**
+ * How many decimals are known of what is shown.
+ * @param {number | null} known of a weight @param {State} state @param {Field | null} field @param {number} max
+ * @param {number} [terms] numbers that were summed
+ */
+export function decimalsOf(known, { words, side, way, byRow }, field, max, terms = 1) {
+  if (known === null) return 6;
+  const pieces = words && field ? field.cols.reduce((most, { members }) => Math.max(most, members.length), 1) : 1;
+  const left = decimalsAfter(known, terms * pieces * (side === "diff" ? 2 : 1) * (way === "norms" ? Math.max(10, 2 * max) : 1));
+  return byRow ? Math.min(2, left) : left;
+}
+
+/** What the colours say. @param {State} state @param {boolean} isDifference */
+export function legendOf({ byRow, way, log }, isDifference) {
+  const what = byRow ? "share of the row's largest" : way === "norms" ? "length of what is handed over" : way === "rollout" ? "share of the vector" : "weight";
+  const parts = [isDifference ? `${what} in A minus ${what} in B: blue where A looks more, brown where B does` : what];
+  if (log) parts.push("in powers of ten");
+  return parts.join(", ");
+}
+
+/**
+ * A cell in words.
+ * @param {State} state @param {Field} field @param {number} row @param {number} col @param {number | null} value @param {number} decimals
+ */
+export function cellOf({ way, side }, { rows, cols, hidden }, row, col, value, decimals) {
+  const [one, other] = [rows[row], cols[col]];
+  if (!one || !other) return "";
+  const number = value === null ? "…" : digits(value, decimals);
+  const rest = hidden ? `; ${digits(hidden[row], 3)} of this row is hidden` : "";
+  const verb = way === "rollout" ? "holds of" : way === "norms" ? "takes from" : "looks at";
+  return `\u2068${one.label}\u2069 ${verb} \u2068${other.label}\u2069${side === "diff" ? ", A − B" : ""}: ${number}${rest}`;
+}
