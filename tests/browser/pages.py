@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import threading
 import time
 from itertools import pairwise
@@ -84,3 +86,45 @@ def traced(tokens, heads=2, causal=False, seed=7):
         ),
     )
     return trace
+
+
+def notebook(open_page, exploration, folder, width="auto"):
+    """Open a page that stands for a notebook, with an exploration as the output of one of its cells."""
+    from regard.web._widget import make_widget, reply
+
+    widget = make_widget(exploration)
+    page_file = folder / "notebook.html"
+    page_file.write_text(
+        '<!doctype html><html lang="en"><title>notebook</title><link rel="icon" href="data:,">'
+        f'<style>{widget._css}</style><h1>A notebook</h1><div id=out style="width: {width}"></div>',
+        encoding="utf-8",
+    )
+    page = open_page(page_file.as_uri(), selector="#out")
+
+    def asked(message):
+        head, buffers = reply(exploration, message)
+        return json.dumps([head, [base64.b64encode(buffer).decode() for buffer in buffers]])
+
+    page.expose_function("askKernel", asked)
+    page.evaluate(
+        """async (module) => {
+          const listeners = new Set();
+          const model = {
+            on: (name, listener) => listeners.add(listener),
+            off: (name, listener) => listeners.delete(listener),
+            send: async (message) => {
+              const [head, buffers] = JSON.parse(await askKernel(message));
+              const bytesOf = (text) => Uint8Array.from(atob(text), (x) => x.charCodeAt(0));
+              const bytes = buffers.map((text) => new DataView(bytesOf(text).buffer));
+              for (const listener of listeners) listener(head, bytes);
+            },
+          };
+          const address = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
+          const { default: widget } = await import(address);
+          window.endWidget = widget.render({ model, el: document.getElementById("out") });
+        }""",
+        str(widget._esm),
+    )
+    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+    settled(page)
+    return page

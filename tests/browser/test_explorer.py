@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import CAUSAL, HOSTILE, explored, served, settled, traced
+from pages import CAUSAL, HOSTILE, explored, notebook, served, settled, traced
 
 import regard
 from regard.web import Exploration, write_page
@@ -353,43 +351,7 @@ def test_a_long_text_from_the_whole_to_single_cells(open_page):
 
 
 def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
-    from regard.web._widget import make_widget, reply
-
-    widget = make_widget(one)
-    page_file = tmp_path / "notebook.html"
-    page_file.write_text(
-        '<!doctype html><html lang="en"><title>notebook</title><link rel="icon" href="data:,">'
-        f"<style>{widget._css}</style><h1>A notebook</h1><div id=out></div>",
-        encoding="utf-8",
-    )
-    page = open_page(page_file.as_uri(), selector="#out")
-
-    def asked(message):
-        head, buffers = reply(one, message)
-        return json.dumps([head, [base64.b64encode(buffer).decode() for buffer in buffers]])
-
-    page.expose_function("askKernel", asked)
-    page.evaluate(
-        """async (module) => {
-          const listeners = new Set();
-          const model = {
-            on: (name, listener) => listeners.add(listener),
-            off: (name, listener) => listeners.delete(listener),
-            send: async (message) => {
-              const [head, buffers] = JSON.parse(await askKernel(message));
-              const bytesOf = (text) => Uint8Array.from(atob(text), (x) => x.charCodeAt(0));
-              const bytes = buffers.map((text) => new DataView(bytesOf(text).buffer));
-              for (const listener of listeners) listener(head, bytes);
-            },
-          };
-          const address = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
-          const { default: widget } = await import(address);
-          window.endWidget = widget.render({ model, el: document.getElementById("out") });
-        }""",
-        str(widget._esm),
-    )
-    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
-    settled(page)
+    page = notebook(open_page, one, tmp_path)
     page.locator(".rg-reading .rg-word").nth(8).click()
     settled(page)
     assert page.locator(".rg-top .rg-number").first.inner_text() == f"{one.row(0, 2, 3, 8).max():.4f}"

@@ -95,8 +95,9 @@ export class Reading {
 
   /** Scroll the text, where it scrolls by itself, to a word. @param {number} place */
   reveal(place) {
-    const [chip, room] = [this.chips.get(place), this.node.parentElement];
-    if (!chip || !room || room.scrollHeight <= room.clientHeight) return;
+    const { room } = this;
+    const chip = this.chips.get(place);
+    if (!chip || room.scrollHeight <= room.clientHeight) return;
     const [at, box] = [chip.getBoundingClientRect(), room.getBoundingClientRect()];
     if (at.top < box.top || at.bottom > box.bottom) room.scrollTop += at.top - box.top - box.height / 3;
   }
@@ -113,6 +114,7 @@ export class Reading {
 
   /** @param {Group[]} groups @param {number} from @param {number} to */
   lay(groups, from, to) {
+    const focused = this.words.contains(document.activeElement) ? placeAt({ target: document.activeElement }) : null;
     this.groups = groups;
     this.from = from;
     this.chips.clear();
@@ -128,6 +130,7 @@ export class Reading {
     }
     this.words.dir = directionOf(groups.slice(from, to).map(({ full }) => full).join(" "));
     this.words.replaceChildren(...nodes);
+    if (focused !== null) (this.chips.get(focused) ?? this.chips.get(from))?.focus({ preventScroll: true });
   }
 
   /** @param {HTMLElement} chip @param {number} place @param {Read} read */
@@ -182,15 +185,17 @@ export class Reading {
       const at = chip.getBoundingClientRect();
       return { x: at.left + at.width / 2 - box.left, y: at.top - box.top + 1 };
     };
-    const most = Math.max(1e-9, ...topOf(read.shares, 1).map((n) => read.shares?.[n] ?? 0));
+    const { shares, state } = read;
+    const most = Math.max(1e-9, ...topOf(shares, 1).map((n) => Math.abs(shares[n])));
     for (const from of read.chosen)
-      for (const to of topOf(read.shares, ARCS)) {
+      for (const to of topOf(shares, ARCS)) {
         const [a, b] = [this.chips.get(from), this.chips.get(to)];
-        const share = read.shares[to];
-        if (!a || !b || a === b || share < 0.02 * most) continue;
+        const part = Math.abs(shares[to]) / most;
+        if (!a || !b || a === b || part < 0.02) continue;
         const [p, q] = [middle(a), middle(b)];
         const lift = Math.min(46, 12 + Math.abs(p.x - q.x) / 6);
-        this.lines.append(svg("path", { d: `M${p.x} ${p.y}C${p.x} ${p.y - lift} ${q.x} ${q.y - lift} ${q.x} ${q.y}`, "stroke-width": 0.6 + (3.4 * share) / most, opacity: 0.35 + (0.6 * share) / most }));
+        const sign = state.side !== "diff" ? "" : shares[to] < 0 ? "rg-down" : "rg-up";
+        this.lines.append(svg("path", { d: `M${p.x} ${p.y}C${p.x} ${p.y - lift} ${q.x} ${q.y - lift} ${q.x} ${q.y}`, class: sign, "stroke-width": 0.6 + 3.4 * part, opacity: 0.35 + 0.6 * part }));
       }
   }
 
@@ -216,8 +221,8 @@ export class Reading {
   }
 }
 
-/** @param {Event} event @returns {number | null} */
-function placeAt(event) {
-  const chip = /** @type {HTMLElement} */ (event.target).closest?.("[data-place]");
+/** @param {{ target: EventTarget | null }} event @returns {number | null} */
+function placeAt({ target }) {
+  const chip = /** @type {HTMLElement} */ (target).closest?.("[data-place]");
   return chip instanceof HTMLElement ? Number(chip.dataset.place) : null;
 }

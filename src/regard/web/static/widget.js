@@ -7,7 +7,7 @@ import { Answers, Kernel } from "./source.js";
 /** @param {{ model: any, el: HTMLElement }} given by anywidget */
 export function render({ model, el: place }) {
   const root = el("div", { class: "regard rg-widget", "data-lm-suppress-shortcuts": "true" }); // JupyterLab leaves its keys alone
-  place.append(root);
+  place.append(el("div", { class: "rg-frame" }, root));
   const kernel = new Kernel(model);
   const source = new Answers(kernel.ask.bind(kernel));
   const app = source.manifest().then((manifest) => new App(root, source, manifest, { address: false }));
