@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import TEXT, explored, served, settled, traced
+from pages import settled, traced
 
 from regard.web import Exploration, write_page
 
@@ -98,9 +98,3 @@ def test_nothing_jumps_while_it_loads(browser, address):
     shift = page.evaluate("window.shift")
     context.close()
     assert shift < 0.1
-
-
-def test_a_page_prints(open_page, minilm):
-    with served(explored(minilm, TEXT)) as address:
-        page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-        assert page.pdf().startswith(b"%PDF")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from pages import notebook, settled
+from pages import notebook, served, settled, traced
+
+from regard.web import Exploration
 
 HEAD = "v=head&l=2&h=3&i=8&j=2"
 
@@ -41,3 +44,84 @@ def test_what_a_map_says_is_seen_in_a_low_window(open_page, address_of_two, widt
     if height >= 600:  # nothing is below the window
         assert is_inside(panel, {"x": 0, "y": 0, "width": width, "height": height})
         assert page.evaluate("(({ scrollHeight, clientHeight }) => scrollHeight - clientHeight)(document.querySelector('.rg-one'))") <= 1
+
+
+def test_heads_in_the_order_of_a_measure_are_as_wide_as_their_columns(open_page, address):
+    for view in ("heads", "head"):
+        page = open_page(f"{address}#v={view}&l=2&h=3&o=measure")
+        assert box(page, ".rg-thumb")["width"] >= 76
+        caption = page.locator(".rg-caption").first
+        assert caption.evaluate("(node) => node.scrollWidth <= node.clientWidth")
+
+
+def test_one_layer_of_many_heads_is_seen(open_page):
+    with served(Exploration(traced([f"w{i}" for i in range(20)], heads=144, causal=True))) as address:
+        page = open_page(f"{address}#v=heads")
+        assert box(page, ".rg-thumb")["width"] >= 76
+
+
+def test_a_long_text_leaves_room_for_what_a_word_looks_at(open_page):
+    with served(Exploration(traced([f"word{i}" for i in range(600)]))) as address:
+        page = open_page(f"{address}#v=head&l=0&h=1&i=300")
+        assert is_inside(box(page, ".rg-chosen"), box(page, ".rg-text"))
+        for width, height in ((1440, 900), (900, 1000)):
+            page.set_viewport_size({"width": width, "height": height})
+            settled(page)
+            top = box(page, ".rg-top")
+            assert top["y"] + top["height"] <= height
+
+
+def test_formulas_of_the_steps_stand_in_line(open_page, address):
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=output]")
+    starts = page.eval_on_selector_all(".rg-formula", "(all) => all.map((node) => node.getBoundingClientRect().left)")
+    assert len(starts) > 5
+    assert max(starts) - min(starts) < 1
+
+
+def test_arcs_of_a_difference_have_the_sign_of_its_numbers(open_page, address_of_two, two):
+    page = open_page(f"{address_of_two}#{HEAD}&s=diff&arcs=1")
+    row = two.row(0, 2, 3, 8) - two.row(1, 2, 3, 8)
+    others = [n for n in np.argsort(-np.abs(row))[:12] if n != 8 and abs(row[n]) >= 0.02 * np.abs(row).max()]
+    kinds = page.eval_on_selector_all(".rg-arcs path", "(all) => all.map((arc) => arc.getAttribute('class'))")
+    assert kinds == ["rg-up" if row[n] > 0 else "rg-down" for n in others]
+    assert {"rg-up", "rg-down"} == set(kinds)
+    widths = page.eval_on_selector_all(".rg-arcs path", "(all) => all.map((arc) => +arc.getAttribute('stroke-width'))")
+    assert max(widths) <= 4.01
+
+
+def test_forced_colours_keep_what_is_shaded_and_what_is_chosen(open_page, address):
+    page = open_page(f"{address}#{HEAD}", forced_colors="active")
+    grounds = page.eval_on_selector_all(".rg-word", "(all) => all.map((word) => getComputedStyle(word).backgroundColor)")
+    assert len(set(grounds)) > 5
+    pressed = page.locator(".rg-tabs [aria-pressed=true]")
+    assert pressed.evaluate("(node) => getComputedStyle(node).outlineStyle") == "solid"
+    bar = page.locator(".rg-top-bar span").first.evaluate("(node) => getComputedStyle(node).backgroundColor")
+    assert bar not in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("view", "selector", "said"),
+    [
+        ("heads", ".rg-head", ["How widely a token shares out"]),
+        ("head", ".rg-map", ["Layer 2 · Head 3", "looks most at", "weight"]),
+        ("cell", "[data-step=output]", ["Layer 2 · Head 3", "Softmax", "Output of the head"]),
+        ("movement", ".rg-dots circle", ["after layer 5", "All stages share one plane"]),
+    ],
+)
+def test_each_view_prints_what_it_shows_on_white(open_page, address, view, selector, said, scheme):
+    page = open_page(f"{address}#v={view}&l=2&h=3&i=8&j=2", selector=selector, color_scheme=scheme)
+    page.emulate_media(media="print")
+    settled(page)
+    page.wait_for_selector(selector)
+    shown = page.locator(".regard").inner_text()
+    for words in said:
+        assert words in shown
+    for control in (".rg-tools", ".rg-tabs", ".rg-segmented", ".rg-primary", ".rg-slider", ".rg-zoom", ".rg-quiet"):
+        assert not any(each.is_visible() for each in page.locator(control).all()), control
+    assert page.evaluate("getComputedStyle(document.querySelector('.regard')).backgroundColor") == "rgb(255, 255, 255)"
+    if view in ("head", "cell"):
+        ground = "(canvas) => [...canvas.getContext('2d').getImageData(1, 1, 1, 1).data].join()"
+        assert page.locator(".rg-canvas").evaluate(ground) == "255,255,255,255"
+        map_box, paper = box(page, ".rg-canvas"), box(page, ".regard")
+        assert map_box["width"] <= paper["width"]

@@ -32,6 +32,7 @@ export class App {
     this.address = address;
     this.end = new AbortController();
     this.dark = matchMedia("(prefers-color-scheme: dark)");
+    this.paper = matchMedia("print");
     this.first = { ...FIRST, ...manifest.runs[0].opening };
     this.store = new Store(fitted({ ...this.first, ...(address ? decode(location.hash) : {}) }, this.manifest));
     this.loading = new Loading(this);
@@ -51,6 +52,10 @@ export class App {
     const { signal } = this.end;
     this.store.subscribe((state) => this.refresh(state));
     this.dark.addEventListener("change", () => this.refresh(this.state), { signal });
+    this.paper.addEventListener("change", () => {
+      this.refresh(this.state);
+      this.parts.map.drawNow(); // paper waits for no frame
+    }, { signal });
     this.root.addEventListener("keydown", (event) => this.press(event));
     if (!this.address) return;
     document.addEventListener("keydown", (event) => event.target === document.body && this.press(event), { signal });
@@ -70,6 +75,7 @@ export class App {
 
   /** @returns {import("./colour.js").Theme} */
   get theme() {
+    if (this.paper.matches) return "light";
     return this.state.theme === "auto" ? (this.dark.matches ? "dark" : "light") : this.state.theme;
   }
 
@@ -236,7 +242,7 @@ export class App {
     const layer = this.run().layers[this.here().layer];
     parts.map.show({
       field, scale, theme: this.theme, decimals: this.decimals(), ...this.cursor(), rowsFound: found.rows, colsFound: found.cols,
-      causal: layer.causal && !state.words && state.way === "raw" && field.rows.length === field.cols.length,
+      causal: layer.causal && !(state.words && field.whole) && state.way === "raw" && field.rows.length === field.cols.length,
       view: state.zoom,
     });
     setAttribute(parts.map.stage, "aria-label", `Map of attention, ${field.rows.length} rows that look, ${field.cols.length} columns that are looked at. Arrow keys move the cell.`);

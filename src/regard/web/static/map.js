@@ -50,6 +50,7 @@ export class MapView {
     this.view = { x: 0, y: 0, k: 1 };
     /** @type {View | null} */
     this.goal = null; // where it glides to
+    this.size = { width: 0, height: 0 }; // of the canvas, which on paper is that of the window
     this.room = { left: 80, top: 60, width: 100, height: 100, strip: 0 };
     this.table = tableOf("light");
     this.asked = ""; // which view the state has
@@ -85,7 +86,7 @@ export class MapView {
     const context = this.canvas.getContext("2d");
     if (!context || !this.shown) return;
     const { field } = this.shown;
-    const [width, height] = [this.stage.clientWidth, this.stage.clientHeight];
+    const { width, height } = this.size;
     const most = Math.max(48, width * 0.28);
     const left = Math.min(most, widestLabel(context, field.rows) + 16);
     const top = Math.min(120, widestLabel(context, field.cols) * ANGLE + 18);
@@ -97,6 +98,7 @@ export class MapView {
     const ratio = devicePixelRatio || 1;
     const [width, height] = [this.stage.clientWidth, this.stage.clientHeight];
     if (width === 0 || height === 0) return;
+    this.size = { width, height };
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
     this.canvas.style.width = `${width}px`;
@@ -112,7 +114,7 @@ export class MapView {
     if (!context || !this.shown || this.canvas.width === 0) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.fillStyle = INK[this.shown.theme].ground;
-    context.fillRect(0, 0, this.stage.clientWidth, this.stage.clientHeight);
+    context.fillRect(0, 0, this.size.width, this.size.height);
     const seen = drawMap(context, this.scene());
     if (!other) this.shown.field.pyramid.forget(seen);
     this.node.dataset.drawn = String(Number(this.node.dataset.drawn ?? 0) + 1);
@@ -126,7 +128,7 @@ export class MapView {
   /** What is drawn, in a size of its own. @param {number} ratio */
   picture(ratio) {
     const canvas = el("canvas", {});
-    [canvas.width, canvas.height] = [this.stage.clientWidth * ratio, this.stage.clientHeight * ratio];
+    [canvas.width, canvas.height] = [this.size.width * ratio, this.size.height * ratio];
     const context = canvas.getContext("2d");
     if (context) this.drawNow(context, ratio);
     return canvas;
