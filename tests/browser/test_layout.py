@@ -43,7 +43,7 @@ def test_what_a_map_says_is_seen_in_a_low_window(open_page, address_of_two, widt
     assert box(page, ".rg-stage")["height"] >= 200
     if height >= 600:  # nothing is below the window
         assert is_inside(panel, {"x": 0, "y": 0, "width": width, "height": height})
-        assert page.evaluate("(({ scrollHeight, clientHeight }) => scrollHeight - clientHeight)(document.querySelector('.rg-one'))") <= 1
+        assert page.locator(".rg-one").evaluate("(node) => node.scrollHeight - node.clientHeight") <= 1
 
 
 def test_heads_in_the_order_of_a_measure_are_as_wide_as_their_columns(open_page, address):
@@ -91,11 +91,12 @@ def test_arcs_of_a_difference_have_the_sign_of_its_numbers(open_page, address_of
 
 def test_forced_colours_keep_what_is_shaded_and_what_is_chosen(open_page, address):
     page = open_page(f"{address}#{HEAD}", forced_colors="active")
-    grounds = page.eval_on_selector_all(".rg-word", "(all) => all.map((word) => getComputedStyle(word).backgroundColor)")
+    ground = "getComputedStyle(node).backgroundColor"
+    grounds = page.eval_on_selector_all(".rg-word", f"(all) => all.map((node) => {ground})")
     assert len(set(grounds)) > 5
     pressed = page.locator(".rg-tabs [aria-pressed=true]")
     assert pressed.evaluate("(node) => getComputedStyle(node).outlineStyle") == "solid"
-    bar = page.locator(".rg-top-bar span").first.evaluate("(node) => getComputedStyle(node).backgroundColor")
+    bar = page.locator(".rg-top-bar span").first.evaluate(f"(node) => {ground}")
     assert bar not in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
 
 
