@@ -32,15 +32,20 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Return a function that opens an address and watches all that the page does."""
+    """Return a function that opens an address and watches all that the page does; `allow` is what a console may say."""
     wrong, contexts = [], []
 
-    def open_it(address, *, selector=".rg-map[data-drawn]", **options):
+    def open_it(address, *, selector=".rg-map[data-drawn]", allow=None, **options):
         context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True, **options)
         contexts.append(context)
         page = context.new_page()
         origin = address.split("#")[0] if address.startswith("file:") else "/".join(address.split("/")[:4])
-        page.on("console", lambda message: wrong.append(f"console: {message.text}"))
+
+        def said(message):
+            if allow is None or allow not in message.text:
+                wrong.append(f"console: {message.text}")
+
+        page.on("console", said)
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
 

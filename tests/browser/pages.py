@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import threading
 import time
 from itertools import pairwise
@@ -35,6 +36,15 @@ def settled(page):
     """Wait until what was asked has come and is drawn."""
     page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
     page.wait_for_timeout(150)
+
+
+def readout(page):
+    """Return what is said of the cell, without the marks that keep directions of text apart."""
+    return page.locator(".rg-readout").inner_text().replace("\u2068", "").replace("\u2069", "")
+
+
+def number(text):
+    return float(re.search(r"[−-]?\d+\.\d+", text)[0].replace("−", "-"))
 
 
 def explored(model, *texts, layer=2, head=3):

@@ -7,22 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import CAUSAL, HOSTILE, explored, notebook, served, settled, traced
+from pages import CAUSAL, HOSTILE, explored, notebook, number, readout, served, settled, traced
 
 import regard
 from regard.web import Exploration, write_page
 
 
-def readout(page):
-    return page.locator(".rg-readout").inner_text().replace("\u2068", "").replace("\u2069", "")
-
-
 def weight(exploration, layer, head, row, col, way="raw", run=0):
     return float(exploration.row(run, layer, head, row, way=way)[col])
-
-
-def number(text):
-    return float(re.search(r"[−-]?\d+\.\d+", text)[0].replace("−", "-"))
 
 
 def saved(page, kind):

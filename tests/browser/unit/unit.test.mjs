@@ -137,11 +137,40 @@ test("a part in as many cells as it has is exact", () => {
 });
 
 test("a state comes back from its address", () => {
-  const one = { ...state.FIRST, view: "cell", layer: 3, head: "mean", row: 4, pins: [1, 2], log: true, kept: { layer: 1, head: 2 }, zoom: { x: 1.5, y: 2, k: 8 }, query: "a&b=c #" };
+  const one = { ...state.FIRST, view: "cell", layer: 3, head: "mean", row: 4, pins: [1, 2], log: true, other: { layer: 1, head: 2 }, zoom: { x: 1.5, y: 2, k: 8 }, query: "a&b=c #" };
   assert.deepEqual({ ...state.FIRST, ...state.decode(`#${state.encode(one)}`) }, one);
 });
+const runOf = (layers, heads, length, more = {}) => ({
+  model: "m", text: "t", tokens: Array.from({ length }, (_, n) => token(`${n}`, n)),
+  layers: Array.from({ length: layers }, () => ({ heads, rows: length, cols: length })), ...more,
+});
+const manifestOf = (...runs) => ({ runs, given: runs.length, ways: [{ key: "raw" }], measures: [{ key: "entropy" }] });
+test("each side keeps its own layers and heads where models differ", () => {
+  const manifest = manifestOf(runOf(6, 12, 9), runOf(30, 9, 12));
+  const one = state.fitted({ ...state.FIRST, layer: 4, head: 11, side: "B" }, manifest);
+  assert.deepEqual([one.layer, one.head, one.other], [4, 11, { layer: 4, head: 8 }]);
+  const there = state.fitted({ ...one, ...state.placed(one, { layer: 20, head: 7 }), row: 11, col: 12 }, manifest);
+  assert.deepEqual(state.sidesOf(there, manifest), [{ run: 0, layer: 4, head: 11 }, { run: 1, layer: 20, head: 7 }]);
+  assert.deepEqual([there.row, there.col], [11, null]);
+  assert.deepEqual(state.placed({ ...there, side: "A" }, { head: 2 }), { layer: 4, head: 2 });
+  assert.equal(state.fitted({ ...there, side: "diff" }, { ...manifest, comparable: false }).side, "A");
+});
+test("two texts share a layer and head; an edit is compared with the text that it is of", () => {
+  const manifest = manifestOf(runOf(2, 2, 3), runOf(2, 2, 5));
+  assert.equal(state.fitted({ ...state.FIRST, other: { layer: 1, head: 1 } }, manifest).other, null);
+  manifest.runs[2] = runOf(2, 2, 5, { of: 1 });
+  assert.deepEqual(state.sidesOf({ ...state.FIRST, edited: 2 }, manifest).map(({ run }) => run), [1, 2]);
+  assert.match(state.whyNoDifference(state.FIRST, manifest), /A has 3 tokens and B 5/);
+  assert.equal(state.whyNoDifference({ ...state.FIRST, edited: 2 }, manifest), null);
+});
+test("any stretch of tokens becomes one that there is", () => {
+  const all = [[null, null], [-3, 6], [2.5, 4], [6, 4], [99, 100], [0, 10]].map(([from, to]) => state.stretchIn({ from, to }, 10));
+  assert.deepEqual(all.map(({ from, to }) => [from, to]), [[null, null], [null, 6], [2, 4], [3, 7], [9, null], [null, null]]);
+  assert.deepEqual(field.stretchOf({ from: 3, to: 7 }, 5), { from: 3, to: 5 });
+  assert.deepEqual(field.stretchOf({ from: 5, to: 7 }, 5), { from: 0, to: 5 });
+});
 test("an address that says nonsense says nothing", () => {
-  assert.deepEqual(state.decode("#v=x&l=-1&h=1e3&z=1_2_0&k=a.b&n=7&s=<"), {});
+  assert.deepEqual(state.decode("#v=x&l=-1&h=1e3&z=1_2_0&b=a.b&n=7&s=<"), {});
 });
 
 test("weights are unpacked row by row", () => {

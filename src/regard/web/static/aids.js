@@ -20,7 +20,12 @@ export class Aids {
     const number = (/** @type {string} */ name) => el("input", { type: "number", min: "0", "aria-label": name, class: "rg-count" });
     this.from = number("First token");
     this.to = number("Last token");
-    const go = () => set({ from: this.from.value === "" ? null : Number(this.from.value), to: this.to.value === "" ? null : Number(this.to.value) + 1, zoom: null });
+    this.window = ["", ""]; // first and last token, as they stand in the fields
+    const go = () => {
+      const [first, last] = [this.from, this.to].map(({ value }) => (value === "" ? null : Number(value)));
+      set({ from: first, to: last === null ? null : last + 1, zoom: null });
+      [this.from.value, this.to.value] = this.window; // what was not taken
+    };
     this.from.addEventListener("change", go);
     this.to.addEventListener("change", go);
     this.note = el("p", { class: "rg-says", hidden: true });
@@ -43,8 +48,8 @@ export class Aids {
     this.byRow.box.checked = state.byRow && whole;
     for (const { box } of [this.special, this.words, this.byRow]) box.disabled = !whole;
     this.pool.show(state.pool);
-    this.from.value = String(state.from ?? 0);
-    this.to.value = String((state.to ?? length) - 1);
+    this.window = [String(state.from ?? 0), String((state.to ?? length) - 1)];
+    [this.from.value, this.to.value] = this.window;
     this.from.max = this.to.max = String(length - 1);
     this.note.hidden = whole;
     this.note.textContent = "Words, special tokens and rows by themselves: choose at most 1,024 tokens.";

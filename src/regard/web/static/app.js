@@ -9,7 +9,7 @@ import { Loading } from "./loading.js";
 import { largest } from "./matrix.js";
 import { numberAt } from "./paint.js";
 import { cellOf, decimalsOf, headingOf, legendOf, proofOf } from "./sentences.js";
-import { decode, encode, FIRST, fitted, sidesOf, Store, whyNoDifference } from "./state.js";
+import { decode, encode, FIRST, fitted, placeOf, sidesOf, Store, whyNoDifference } from "./state.js";
 import { axisOf, label, placesOf, search, visible } from "./text.js";
 
 /**
@@ -93,6 +93,12 @@ export class App {
     return this.manifest.runs[this.here().run];
   }
 
+  /** The run of which a choice changes the layer and head. */
+  chosenRun() {
+    const sides = this.sides();
+    return this.manifest.runs[sides[this.state.side === "A" ? 0 : sides.length - 1].run];
+  }
+
   /** What numbers are asked of: A and B of a difference, else the side that is seen. */
   asked() {
     return this.isDifference ? this.sides() : [this.here()];
@@ -115,8 +121,7 @@ export class App {
 
   /** @param {Partial<State>} change */
   set(change) {
-    const moves = ["layer", "head", "run", "kept", "side", "from", "to", "edited"].some((name) => name in change);
-    this.store.set(moves ? fitted({ ...this.state, ...change }, this.manifest) : change);
+    this.store.set(fitted({ ...this.state, ...change }, this.manifest));
   }
 
   /** Where the cell stands in the field. */
@@ -133,7 +138,7 @@ export class App {
   edited(edited) {
     this.editedAs = edited;
     if (edited) this.manifest.runs[edited.run] = edited.entry;
-    this.set({ edited: edited?.run ?? null, kept: null, side: edited ? "diff" : "A" });
+    this.set({ edited: edited?.run ?? null, other: null, side: edited ? "diff" : "A" });
     this.refresh(this.state);
   }
 
@@ -158,7 +163,7 @@ export class App {
     parts.ways.show(state.way, (key) => key === "raw" || whole || this.manifest.can.tiles);
     parts.aids.update(state, this.run().tokens.length, whole);
     parts.compare.update(state, this.manifest, this.sides(), whyNoDifference(state, this.manifest));
-    parts.edits.update(state);
+    parts.edits.update(here);
     loading.wantHeads(here.run);
     this.showHeads();
     this.showHeadings(state);
@@ -199,18 +204,21 @@ export class App {
     const { parts, manifest } = this;
     const here = this.here();
     const run = this.run();
-    setText(parts.title, headingOf(here));
-    options(parts.layer, run.layers.map((_, n) => String(n)), String(state.layer));
-    const { heads } = manifest.runs[state.run].layers[state.layer];
-    options(parts.head, [...Array.from({ length: heads }, (_, n) => String(n)), "mean"], String(state.head));
+    const sides = this.sides();
+    const own = sides.length > 1 && sides[0].run === sides[1].run; // two heads of one run
+    const { layers } = this.chosenRun();
+    const { layer, head } = placeOf(state);
+    setText(parts.title, headingOf(here, state.side === "diff" ? sides[1] : here));
+    options(parts.layer, layers.map((_, n) => String(n)), String(layer));
+    options(parts.head, [...Array.from({ length: layers[layer].heads }, (_, n) => String(n)), "mean"], String(head));
     parts.text.replaceChildren(el("span", { class: "rg-model" }, run.model), " ", piece(label(run.text.replace(/\s+/g, " "), 90), { title: visible(run.text.slice(0, 600)) }));
     const way = manifest.ways.find(({ key }) => key === state.way);
     if (way) {
       setText(parts.waySays, `${way.says} ${way.not}`);
       parts.waySays.title = way.source;
     }
-    setText(parts.keep, state.kept ? "Stop comparing" : "Compare with another head");
-    parts.keep.hidden = !state.kept && this.sides().length > 1;
+    setText(parts.keep, own ? "Stop comparing" : "Compare with another head");
+    parts.keep.hidden = !own && sides.length > 1;
     if (document.activeElement !== parts.query) parts.query.value = state.query;
     setText(parts.found, state.query ? `${search(run.tokens, state.query).length} found` : "");
     setText(parts.proof, proofOf(manifest, here.run, here.layer));
@@ -219,7 +227,7 @@ export class App {
   showHeads() {
     const { grid } = this.parts;
     grid.learn(this.here().run, this.loading.heads.current, this.loading.thumbnails.current);
-    grid.update(this.state, this.theme);
+    grid.update(this.state, this.theme, this.sides());
   }
 
   /** How many decimals are known of what is shown. @param {number} [terms] numbers that were summed */

@@ -1,7 +1,7 @@
 // What each key does to the page.
 
-import { leave, otherHead, otherWay, pinHere, turnTheme, walkCells, zoomToCell } from "./doings.js";
-import { whyNoDifference } from "./state.js";
+import { goTo, leave, otherHead, otherWay, pinHere, turnTheme, walkCells, zoomToCell } from "./doings.js";
+import { placeOf, whyNoDifference } from "./state.js";
 
 /** @typedef {import("./state.js").State} State */
 
@@ -23,7 +23,7 @@ export function bindingsOf(app) {
     { keys: ["Enter"], says: "The cell step by step", act: () => set({ view: "cell" }) },
     { keys: ["[", "]"], shown: "[ ]", says: "Head before, next head", act: (key) => otherHead(app, key === "]" ? 1 : -1, 0) },
     { keys: ["{", "}"], shown: "{ }", says: "Layer before, next layer", act: (key) => otherHead(app, 0, key === "}" ? 1 : -1) },
-    { keys: ["m"], says: "Mean of the layer's heads, or one head", act: () => set({ head: state.head === "mean" ? 0 : "mean" }) },
+    { keys: ["m"], says: "Mean of the layer's heads, or one head", act: () => goTo(app, { head: placeOf(state).head === "mean" ? 0 : "mean" }) },
     { keys: ["1", "2", "3", "4"], shown: "1 2 3 4", says: VIEWS.map(({ title }) => title).join(", "), act: (key) => set({ view: /** @type {any} */ (VIEWS[Number(key) - 1].key) }) },
     { keys: ["+", "=", "-", "0"], shown: "+ − 0", says: "Zoom in, out, the whole map", act: (key) => (key === "0" ? app.parts.map.fit() : app.parts.map.zoomBy(key === "-" ? 1 / 1.6 : 1.6)) },
     { keys: ["z"], says: "Zoom to the cell until numbers are read", act: () => zoomToCell(app) },

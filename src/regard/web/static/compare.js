@@ -16,7 +16,7 @@ import { apart, label, visible } from "./text.js";
  * @param {State} state @param {Manifest} manifest @param {{ run: number, layer: number, head: import("./state.js").Head }[]} sides two
  */
 export function sideNames(state, manifest, sides) {
-  if (state.kept) return sides.map(({ layer, head }) => `layer ${layer} head ${head}`);
+  if (sides[0].run === sides[1].run) return sides.map(({ layer, head }) => `layer ${layer} ${head === "mean" ? "mean" : `head ${head}`}`);
   const [a, b] = sides.map(({ run }) => manifest.runs[run]);
   if (state.edited !== null) return ["as it was", b.title || "edited"];
   return a.text === b.text ? [a.model, b.model] : apart(a.text, b.text);
@@ -27,7 +27,8 @@ export class Sides {
   constructor(choose) {
     this.choice = segmented("Compare", [{ key: "A", title: "A" }, { key: "B", title: "B" }, { key: "diff", title: "A − B" }], (key) => choose(/** @type {any} */ (key)));
     this.text = el("span", { class: "rg-muted rg-side-name" });
-    this.node = el("div", { class: "rg-sides" }, this.choice.node, this.text);
+    this.why = el("span", { class: "rg-says" });
+    this.node = el("div", { class: "rg-sides" }, this.choice.node, this.text, this.why);
   }
 
   /** @param {State} state @param {Manifest} manifest @param {ReturnType<typeof import("./state.js").sidesOf>} sides @param {string | null} whyNot */
@@ -36,8 +37,8 @@ export class Sides {
     if (sides.length < 2) return;
     this.choice.show(state.side, (key) => key !== "diff" || whyNot === null);
     const names = sideNames(state, manifest, sides);
+    setText(this.why, whyNot === null ? "" : `No A − B: ${whyNot}.`);
     setText(this.text, state.side === "diff" ? `${names[0]} − ${names[1]}` : names[state.side === "A" ? 0 : 1]);
-    this.choice.node.title = whyNot ? `A − B: ${whyNot}` : "";
   }
 }
 
@@ -55,9 +56,9 @@ export class Edits {
     this.panel = el("section", { class: "rg-edits", "aria-label": "What the edit changes", hidden: true }, this.body);
   }
 
-  /** @param {State} state */
-  update(state) {
-    this.at = state.head === "mean" ? null : /** @type {[number, number]} */ ([state.layer, state.head]);
+  /** @param {import("./state.js").Place} place that is seen */
+  update({ layer, head }) {
+    this.at = head === "mean" ? null : /** @type {[number, number]} */ ([layer, head]);
     const isOff = this.at !== null && this.off.some(([l, h]) => l === this.at?.[0] && h === this.at?.[1]);
     setText(this.turn, isOff ? "Switch this head on" : "Switch this head off");
     this.turn.disabled = this.at === null;

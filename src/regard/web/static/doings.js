@@ -1,5 +1,6 @@
 // What a person does to the page, by whichever key or button.
 
+import { placed, placeOf } from "./state.js";
 import { search } from "./text.js";
 
 /**
@@ -58,13 +59,18 @@ export function leave(app) {
   else app.set({ pins: [] });
 }
 
+/** Go to a layer or a head, on the side that is seen. @param {App} app @param {Partial<import("./state.js").Place>} choice */
+export function goTo(app, choice) {
+  app.set(placed(app.state, choice));
+}
+
 /** @param {App} app @param {number} heads @param {number} layers */
 export function otherHead(app, heads, layers) {
-  const { layer, head } = app.state;
-  const all = app.manifest.runs[app.state.run].layers;
+  const { layer, head } = placeOf(app.state);
+  const all = app.chosenRun().layers;
   const next = (layer + layers + all.length) % all.length;
   const count = all[next].heads;
-  app.set({ layer: next, head: heads === 0 ? head : head === "mean" ? 0 : (head + heads + count) % count });
+  goTo(app, { layer: next, head: heads === 0 ? head : head === "mean" ? 0 : (head + heads + count) % count });
 }
 
 /** @param {App} app */
@@ -75,9 +81,8 @@ export function otherWay(app) {
 
 /** @param {App} app */
 export function keepHead(app) {
-  const { kept, layer, head } = app.state;
-  if (kept) app.set({ kept: null, side: "A" });
-  else app.set({ kept: { layer, head }, side: "B" });
+  const { layer, head, other } = app.state;
+  app.set(other ? { ...placeOf(app.state), other: null, side: "A" } : { other: { layer, head }, side: "B" });
 }
 
 /** @param {App} app */

@@ -191,11 +191,11 @@ export class Difference {
 }
 
 /**
- * The stretch of tokens that a map shows.
- * @param {import("./state.js").State} state @param {number} length
+ * The stretch of tokens that a map shows: all of them where a text is so short that it has none of the stretch.
+ * @param {{ from: number | null, to: number | null }} state @param {number} length
  */
-export function stretchOf(state, length) {
-  return { from: Math.min(state.from ?? 0, length), to: Math.min(state.to ?? length, length) };
+export function stretchOf({ from, to }, length) {
+  return from !== null && from >= length ? { from: 0, to: length } : { from: from ?? 0, to: Math.min(to ?? length, length) };
 }
 
 /** Whether a map is held whole. @param {import("./state.js").State} state @param {{ rows: number, cols: number }} layer */

@@ -3,6 +3,7 @@
 import { tableOf, stepOf } from "./colour.js";
 import { chooser, el, segmented, setAttribute, setText } from "./dom.js";
 import { digits } from "./scale.js";
+import { placeOf } from "./state.js";
 
 /**
  * @typedef {import("./state.js").State} State
@@ -107,9 +108,11 @@ export class HeadGrid {
     this.drawn = "";
   }
 
-  /** @param {State} state @param {import("./colour.js").Theme} theme */
-  update(state, theme) {
+  /** @param {State} state @param {import("./colour.js").Theme} theme @param {import("./field.js").Which[]} sides what is compared, or one */
+  update(state, theme, sides) {
     if (this.known.run < 0) return;
+    const place = placeOf(state);
+    const marks = sides.length > 1 && sides[0].run === sides[1].run ? sides : []; // two heads of one run
     const values = this.known.heads?.measures[state.measure] ?? null;
     const sentence = this.manifest.measures.find(({ key }) => key === state.measure);
     this.order.show(state.order);
@@ -133,7 +136,9 @@ export class HeadGrid {
       const back = state.least > 0 && head !== "mean" && layer !== "mean" && (value === null || value < least);
       if (!back) seen += 1;
       button.classList.toggle("rg-back", back);
-      const chosen = Number(layer) === state.layer && head === String(state.head);
+      const is = (/** @type {At} */ at) => layer === String(at.layer) && head === String(at.head);
+      const chosen = is(place);
+      button.dataset.side = marks.map((at, n) => (is(at) ? "AB"[n] : "")).join("");
       setAttribute(button, "aria-selected", String(chosen));
       button.tabIndex = chosen ? 0 : -1;
       const share = value === null || range.most === range.least ? 0 : (value - range.least) / (range.most - range.least);

@@ -4,7 +4,7 @@ import { Aids, Legend } from "./aids.js";
 import { CellSteps } from "./cell.js";
 import { bindingsOf, VIEWS } from "./commands.js";
 import { Edits, Sides } from "./compare.js";
-import { chooseWord, keepHead, nextFound, pickCell, pinTokens, turnTheme } from "./doings.js";
+import { chooseWord, goTo, keepHead, nextFound, pickCell, pinTokens, turnTheme } from "./doings.js";
 import { chooser, el, iconButton, segmented } from "./dom.js";
 import { HeadGrid } from "./grid.js";
 import { helpDialog } from "./keys.js";
@@ -12,6 +12,7 @@ import { MapView } from "./map.js";
 import { MovementView } from "./movement.js";
 import { Reading } from "./reading.js";
 import { saveView } from "./saving.js";
+import { placed } from "./state.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -57,7 +58,7 @@ export function laidOut(app) {
   const query = el("input", { type: "search", placeholder: "Find a word", "aria-label": "Find a word in the text", class: "rg-search", on: { input: () => set({ query: query.value }), keydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && nextFound(app, event.shiftKey ? -1 : 1) } });
   /** @type {Parts} */
   const parts = {
-    grid: new HeadGrid(manifest, { set, choose: ({ layer, head }, open) => set({ layer, head, ...(open ? { view: "head" } : {}) }) }),
+    grid: new HeadGrid(manifest, { set, choose: (at, open) => set({ ...placed(app.state, at), ...(open ? { view: "head" } : {}) }) }),
     map: new MapView({
       pick: (row, col) => pickCell(app, row, col),
       open: () => set({ view: "cell" }),
@@ -76,8 +77,8 @@ export function laidOut(app) {
     waySays: el("p", { class: "rg-says rg-way" }),
     keep: el("button", { type: "button", class: "rg-quiet", on: { click: () => keepHead(app) } }),
     title: el("h2", {}),
-    layer: chooser("Layer", [], (layer) => set({ layer: Number(layer) })),
-    head: chooser("Head", [], (head) => set({ head: head === "mean" ? "mean" : Number(head) })),
+    layer: chooser("Layer", [], (layer) => goTo(app, { layer: Number(layer) })),
+    head: chooser("Head", [], (head) => goTo(app, { head: head === "mean" ? "mean" : Number(head) })),
     text: el("p", { class: "rg-title" }),
     readout: el("p", { class: "rg-readout" }),
     live: el("p", { id: liveId, class: "rg-unseen", "aria-live": "polite" }),

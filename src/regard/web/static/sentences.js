@@ -4,13 +4,17 @@ import { decimalsAfter, digits, significant } from "./scale.js";
 
 /**
  * @typedef {import("./state.js").State} State
+ * @typedef {import("./state.js").Place} Place
  * @typedef {import("./field.js").Field} Field
  * @typedef {import("./source.js").Manifest} Manifest
  */
 
-/** @param {{ layer: number, head: import("./state.js").Head }} at */
-export function headingOf({ layer, head }) {
-  return `Layer ${layer} · ${head === "mean" ? "mean of heads" : `Head ${head}`}`;
+/** @param {Place} at @param {Place} [less] what is taken from it */
+export function headingOf(at, less = at) {
+  const head = (/** @type {Place} */ { head: its }) => (its === "mean" ? "mean of heads" : `Head ${its}`);
+  const one = `Layer ${at.layer} · ${head(at)}`;
+  if (less.layer === at.layer) return less.head === at.head ? one : `${one} − ${head(less)}`;
+  return `${one} − Layer ${less.layer} · ${head(less)}`;
 }
 
 /** Where the numbers come from and how exact they are. @param {Manifest} manifest @param {number} run @param {number} layer */

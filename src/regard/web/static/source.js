@@ -4,7 +4,7 @@
  * @typedef {import("./text.js").Token} Token
  * @typedef {import("./state.js").Head} Head
  * @typedef {{ name: string, heads: number, kv_heads: number, rows: number, cols: number, causal: boolean, row_sum_error: number | null }} Layer
- * @typedef {{ name: string, model: string, text: string, tokens: Token[], layers: Layer[], movement: boolean, opening: { layer: number, head: number }, title?: string, thumbnail: number, sampled?: number | null }} Run
+ * @typedef {{ name: string, model: string, text: string, tokens: Token[], layers: Layer[], movement: boolean, opening: { layer: number, head: number }, title?: string, of?: number, thumbnail: number, sampled?: number | null }} Run
  * @typedef {{ key: string, title: string, unit?: string, says: string, not: string, source: string }} Sentence
  * @typedef {object} Manifest
  * @property {string} format
@@ -107,7 +107,9 @@ export function overHttp(base) {
     const isEdit = name === "edit";
     const query = isEdit ? "" : `?${new URLSearchParams(Object.entries(parameters).map(([key, value]) => [key, String(value)]))}`;
     const posted = isEdit ? { method: "POST", body: JSON.stringify(parameters), headers: { "content-type": "application/json" } } : {};
-    const answer = await fetch(`${base}api/${name}${query}`, { ...posted, signal, credentials: "omit" });
+    const answer = await fetch(`${base}api/${name}${query}`, { ...posted, signal, credentials: "omit" }).catch((error) => {
+      throw error.name === "AbortError" ? error : new Error("The server does not answer: is regard explore still running?");
+    });
     if (!answer.ok) throw new Error(refusal(answer.status, await answer.text()));
     const isJson = answer.headers.get("content-type")?.startsWith("application/json");
     return isJson ? answer.json() : new Uint8Array(await answer.arrayBuffer());

@@ -1,22 +1,23 @@
 // What a view is: every choice that a person made, as one value that fits into the address of the page.
 
 /**
+ * @typedef {import("./source.js").Run} Run
  * @typedef {"heads" | "head" | "cell" | "movement"} ViewName
  * @typedef {"A" | "B" | "diff"} Side
  * @typedef {number | "mean"} Head
+ * @typedef {{ layer: number, head: Head }} Place
  * @typedef {object} State
  * @property {ViewName} view
- * @property {number} run      the text or model that is looked at where nothing is compared
- * @property {number} layer
+ * @property {number} layer         of A, and of B where that has no place of its own
  * @property {Head} head
+ * @property {Place | null} other   where B is, if it is another head, or that of a model of other layers
  * @property {number | null} row    the token that looks
  * @property {number | null} col    the token that is looked at
  * @property {Side} side            of what is compared
- * @property {{ layer: number, head: Head } | null} kept  a head of the same run to compare with, which is then A
  * @property {string} way
  * @property {string} measure
  * @property {"place" | "measure"} order
- * @property {number} least         heads whose measure is below this share of the largest step back
+ * @property {number} least         heads whose measure is in the lowest part of its range step back, this share of it
  * @property {number[]} shutLayers  rows of the grid shown as their mean
  * @property {number[]} shutHeads   columns of the grid shown as their mean
  * @property {boolean} words
@@ -39,13 +40,12 @@
 /** @type {Readonly<State>} */
 export const FIRST = Object.freeze({
   view: "head",
-  run: 0,
   layer: 0,
   head: 0,
   row: null,
   col: null,
   side: "A",
-  kept: null,
+  other: null,
   way: "raw",
   measure: "entropy",
   order: "place",
@@ -70,7 +70,7 @@ export const FIRST = Object.freeze({
 });
 
 const SHORT = /** @type {const} */ ({
-  view: "v", run: "r", layer: "l", head: "h", row: "i", col: "j", side: "s", kept: "k", way: "w", measure: "m",
+  view: "v", layer: "l", head: "h", other: "b", row: "i", col: "j", side: "s", way: "w", measure: "m",
   order: "o", least: "n", shutLayers: "sl", shutHeads: "sh", words: "words", special: "special", log: "log",
   byRow: "byrow", pool: "pool", from: "from", to: "to", pins: "pins", direction: "d", arcs: "arcs", query: "q",
   stage: "t", theme: "theme", zoom: "z",
@@ -97,7 +97,7 @@ export function encode(state) {
 
 /** @param {string} name @param {any} value */
 function written(name, value) {
-  if (name === "kept") return value ? `${value.layer}.${value.head}` : "";
+  if (name === "other") return value ? `${value.layer}.${value.head}` : "";
   if (name === "zoom") return value ? [value.x, value.y, value.k].map((n) => Number(n.toFixed(3))).join("_") : "";
   if (Array.isArray(value)) return value.join(".");
   if (typeof value === "boolean") return value ? "1" : "0";
@@ -127,7 +127,7 @@ function read(name, text) {
   const first = /** @type {any} */ (FIRST)[name];
   if (name in CHOICES) return CHOICES[name].includes(text) ? text : undefined;
   if (name === "head") return text === "mean" ? "mean" : count(text);
-  if (name === "kept") {
+  if (name === "other") {
     const [layer, head] = text.split(".");
     const numbers = [count(layer), head === "mean" ? "mean" : count(head ?? "")];
     return numbers.includes(undefined) ? undefined : { layer: numbers[0], head: numbers[1] };
@@ -149,52 +149,88 @@ function count(text) {
 }
 
 /**
- * A state that fits what there is: no layer, head or token beyond the last.
+ * A state that fits what there is: no layer or head that its side does not have, no token beyond the longest text.
  * @param {State} state @param {import("./source.js").Manifest} manifest @returns {State}
  */
 export function fitted(state, manifest) {
-  const within = (/** @type {number} */ n, /** @type {number} */ length) => Math.max(0, Math.min(n, length - 1));
-  const run = manifest.runs[state.run] ? state.run : 0;
-  const { layers, tokens } = manifest.runs[run];
-  const layer = within(state.layer, layers.length);
-  const headOf = (/** @type {number} */ l, /** @type {Head} */ h) => (h === "mean" ? h : within(h, layers[l].heads));
-  const token = (/** @type {number | null} */ i, /** @type {number} */ length) => (i === null || i >= length ? null : i);
-  const to = state.to === null ? null : Math.min(state.to, tokens.length);
+  const numbers = runsOf(state, manifest);
+  const [a, b = a] = numbers.map((run) => manifest.runs[run]);
+  const place = placeIn(a, state);
+  const another = !alike(a, b) ? (state.other ?? state) : numbers.length > 1 ? null : state.other;
+  const other = another && placeIn(b, another);
+  const longest = (/** @type {"rows" | "cols"} */ side) => Math.max(a.layers[place.layer][side], b.layers[(other ?? place).layer][side]);
+  const length = Math.max(a.tokens.length, b.tokens.length);
+  const token = (/** @type {number | null} */ i, /** @type {number} */ end) => (i === null || i >= end ? null : i);
   const known = (/** @type {{key: string}[]} */ list, /** @type {string} */ key) => (list.some((x) => x.key === key) ? key : (list[0]?.key ?? key));
-  return {
+  const next = {
     ...state,
-    run,
-    layer,
-    head: headOf(layer, state.head),
-    kept: state.kept && { layer: within(state.kept.layer, layers.length), head: headOf(within(state.kept.layer, layers.length), state.kept.head) },
-    row: token(state.row, layers[layer].rows),
-    col: token(state.col, layers[layer].cols),
-    side: state.kept || state.edited !== null || givenRuns(manifest) > 1 ? state.side : "A",
+    ...place,
+    other,
+    row: token(state.row, longest("rows")),
+    col: token(state.col, longest("cols")),
+    side: numbers.length > 1 || other ? state.side : "A",
     way: known(manifest.ways, state.way),
     measure: known(manifest.measures, state.measure),
-    from: state.from !== null && state.from < (to ?? tokens.length) ? state.from : null,
-    to: to !== null && to > (state.from ?? 0) ? to : null,
-    pins: state.pins.filter((i) => i < tokens.length),
+    ...stretchIn(state, length),
+    pins: state.pins.filter((i) => i < length),
   };
+  return next.side === "diff" && whyNoDifference(next, manifest) !== null ? { ...next, side: "A" } : next;
 }
 
-/** How many runs were there before any edit. @param {import("./source.js").Manifest} manifest */
-function givenRuns({ given, runs }) {
-  return given ?? runs.length;
+/** The layer and head of a run that are nearest to those wanted. @param {Run} run @param {Place} wanted @returns {Place} */
+function placeIn({ layers }, { layer, head }) {
+  const its = within(layer, layers.length);
+  return { layer: its, head: head === "mean" ? head : within(head, layers[its].heads) };
 }
 
 /**
- * What is compared: A and B, or A alone. A head kept aside is A; else what was there before an edit, or the first text.
+ * A stretch of tokens that there are, the first of them and the one behind the last; null is the end of the text.
+ * @param {{ from: number | null, to: number | null }} wanted @param {number} length
+ */
+export function stretchIn({ from, to }, length) {
+  const token = (/** @type {number | null} */ i) => (i === null ? null : within(Math.trunc(i), length));
+  const [first, last] = [token(from), token(to === null ? null : to - 1)];
+  const [least, most] = first !== null && last !== null && last < first ? [last, first] : [first, last];
+  return { from: least === 0 ? null : least, to: most === null || most === length - 1 ? null : most + 1 };
+}
+
+/** @param {number} n @param {number} length */
+function within(n, length) {
+  return Math.max(0, Math.min(n, length - 1));
+}
+
+/** Whether two runs have the same layers and heads. @param {Run} a @param {Run} b */
+function alike(a, b) {
+  return a.layers.length === b.layers.length && a.layers.every(({ heads }, n) => heads === b.layers[n].heads);
+}
+
+/** The runs that are A and B: what was there before an edit and the edited one, else those given. @param {State} state @param {import("./source.js").Manifest} manifest */
+function runsOf({ edited }, { given, runs }) {
+  if (edited !== null) return [runs[edited].of ?? 0, edited];
+  return (given ?? runs.length) > 1 ? [0, 1] : [0];
+}
+
+/**
+ * What is compared: A and B, or A alone.
  * @param {State} state @param {import("./source.js").Manifest} manifest
  * @returns {{ run: number, layer: number, head: Head }[]}
  */
-export function sidesOf({ run, layer, head, kept, edited }, manifest) {
-  if (kept) return [{ run, ...kept }, { run, layer, head }];
-  const other = edited ?? (givenRuns(manifest) > 1 ? 1 : null);
-  if (other === null) return [{ run, layer, head }];
-  const itsLayer = Math.min(layer, manifest.runs[other].layers.length - 1);
-  const itsHead = head === "mean" ? head : Math.min(head, manifest.runs[other].layers[itsLayer].heads - 1);
-  return [{ run: 0, layer, head }, { run: other, layer: itsLayer, head: itsHead }];
+export function sidesOf(state, manifest) {
+  const { layer, head, other } = state;
+  const [a, b] = runsOf(state, manifest);
+  const one = { run: a, layer, head };
+  return b === undefined && !other ? [one] : [one, { run: b ?? a, ...(other ?? { layer, head }) }];
+}
+
+/** The layer and head that a choice changes: those of B where it is seen and has its own. @param {State} state @returns {Place} */
+export function placeOf({ side, layer, head, other }) {
+  return other && side !== "A" ? other : { layer, head };
+}
+
+/** What changes with a choice of layer or head. @param {State} state @param {Partial<Place>} choice @returns {Partial<State>} */
+export function placed(state, choice) {
+  const place = { ...placeOf(state), ...choice };
+  return state.other && state.side !== "A" ? { other: place } : place;
 }
 
 /**
@@ -206,7 +242,7 @@ export function whyNoDifference(state, manifest) {
   if (sides.length < 2) return "there is nothing to compare with";
   const [a, b] = sides.map(({ run, layer }) => manifest.runs[run].layers[layer]);
   if (a.rows !== b.rows || a.cols !== b.cols) return manifest.why_not ?? `A has ${a.rows} tokens and B ${b.rows}: cells of one have no partner in the other`;
-  return !state.kept && state.edited === null && manifest.comparable === false ? (manifest.why_not ?? "A and B do not match") : null;
+  return sides[0].run !== sides[1].run && state.edited === null && manifest.comparable === false ? (manifest.why_not ?? "A and B do not match") : null;
 }
 
 /** Holds the state and tells who wants to know that it changed. */

@@ -1,0 +1,114 @@
+"""A beside B: two models, texts of unequal length, two heads; each side keeps its own layers, heads and tokens."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from pages import CAUSAL, explored, number, readout, served, settled
+
+import regard
+from regard.web import Exploration
+
+TEXT = "The cat sat on the mat."
+LONGER = "The cat sat on the mat because it was tired and hungry."
+
+
+@pytest.fixture(scope="module")
+def two_models(minilm):
+    small, traces = regard.load(CAUSAL), []
+    for model in (small, minilm):
+        traces.append(regard.Trace(maps=True))
+        model(TEXT, trace=traces[-1])
+    exploration = Exploration(*traces, models=[small, minilm], layer=0, head=1)
+    with served(exploration) as address:
+        yield address, exploration
+
+
+@pytest.fixture(scope="module")
+def unequal(minilm):
+    exploration = explored(minilm, TEXT, LONGER)
+    with served(exploration) as address:
+        yield address, exploration
+
+
+def choices(page, name):
+    return page.get_by_label(name, exact=True).locator("option").all_inner_texts()
+
+
+def side(page, name):
+    page.get_by_role("button", name=name, exact=True).click()
+    settled(page)
+
+
+def test_every_head_of_both_models_is_reached(open_page, two_models):
+    address, exploration = two_models
+    page = open_page(f"{address}#v=heads&l=0&h=1&s=B")
+    assert page.locator(".rg-head").count() == 72
+    page.get_by_role("gridcell", name=re.compile("layer 5, head 11")).dblclick()
+    settled(page)
+    assert page.locator("h2").first.inner_text() == "Layer 5 · Head 11"
+    page.locator(".rg-reading .rg-word").nth(3).click()
+    settled(page)
+    assert page.locator(".rg-top .rg-number").first.inner_text() == f"{exploration.row(1, 5, 11, 3).max():.4f}"
+    assert choices(page, "Layer") == [str(n) for n in range(6)]
+    page.reload()
+    settled(page)
+    assert page.locator("h2").first.inner_text() == "Layer 5 · Head 11"
+    side(page, "A")
+    assert page.locator("h2").first.inner_text() == "Layer 0 · Head 1"
+    layers = exploration.manifest()["runs"][0]["layers"]
+    assert choices(page, "Layer") == [str(n) for n in range(len(layers))]
+    assert choices(page, "Head") == [*map(str, range(layers[0]["heads"])), "mean"]
+    assert page.locator(".rg-head").count() == sum(layer["heads"] for layer in layers)
+    assert page.get_by_role("button", name="A − B").is_disabled()
+
+
+def test_every_token_of_the_longer_text_is_reached(open_page, unequal):
+    address, exploration = unequal
+    last = exploration.runs[1].length - 2
+    page = open_page(f"{address}#v=head&l=2&h=3&s=B")
+    page.locator(".rg-reading .rg-word").nth(last).click()
+    page.locator(".rg-reading .rg-word").nth(last - 1).click(modifiers=["Shift"])
+    page.keyboard.press("]")
+    settled(page)
+    both = np.sum([exploration.row(1, 2, 4, token) for token in (last, last - 1)], axis=0)
+    assert page.locator(".rg-top .rg-number").first.inner_text() == f"{both.max():.4f}"
+    assert page.locator(".rg-pinned").count() == 2
+    page.goto("about:blank")
+    page.goto(f"{address}#v=head&l=2&h=4&s=B&i={last}&j=2&from=2&to={last + 1}")
+    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+    settled(page)
+    assert number(readout(page)) == pytest.approx(float(exploration.row(1, 2, 4, last)[2]), abs=5e-7)
+    assert f"to={last + 1}" in page.url
+    side(page, "A")
+    assert page.locator(".rg-reading .rg-word").count() == exploration.runs[0].length - 2
+    page.goto(f"{address}#v=head&l=2&h=4&s=A&from={last - 1}&to={last + 1}")  # where A has nothing
+    settled(page)
+    assert page.locator(".rg-reading .rg-word").count() == exploration.runs[0].length
+
+
+def test_why_there_is_no_difference_can_be_read(open_page, unequal):
+    address, exploration = unequal
+    page = open_page(f"{address}#v=head&l=2&h=3&i=2&j=2&s=diff")
+    assert exploration.manifest()["why_not"] in page.locator(".rg-sides").inner_text()
+    assert number(readout(page)) == pytest.approx(float(exploration.row(0, 2, 3, 2)[2]), abs=5e-7)
+    assert "A − B" not in readout(page)
+
+
+def test_of_two_heads_the_one_that_is_seen_is_chosen(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    page.get_by_role("button", name="Compare with another head").click()
+    page.get_by_label("Head", exact=True).select_option("5")
+    settled(page)
+    assert page.locator("h2").first.inner_text() == "Layer 2 · Head 5"
+    side(page, "A")
+    assert page.get_by_label("Head", exact=True).input_value() == "3"
+    page.keyboard.press("]")
+    settled(page)
+    assert page.locator("h2").first.inner_text() == "Layer 2 · Head 4"
+    marks = page.locator(".rg-head[data-side]:not([data-side=''])")
+    assert [mark.get_attribute("data-side") for mark in marks.all()] == ["A", "B"]
+    side(page, "A − B")
+    assert page.locator("h2").first.inner_text() == "Layer 2 · Head 4 − Head 5"

@@ -1,0 +1,91 @@
+"""What goes wrong is said until it is well again, and nothing old stands for what is wanted."""
+
+from __future__ import annotations
+
+import pytest
+from pages import TEXT, explored, served, settled
+
+REFUSED = "Failed to load resource"  # what a browser's console says of an answer that is an error
+
+
+def refuse(page, question, status=400, text='{"error": "no such thing"}'):
+    """Let a question be refused from now on."""
+    page.route(f"**/api/{question}?*", lambda route: route.fulfill(status=status, body=text))
+
+
+def problem(page):
+    return page.locator(".rg-problem span").inner_text() if page.locator(".rg-problem").is_visible() else ""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "window"),
+    [
+        ("-3", "5", (0, 5)),
+        ("2.5", "5", (2, 5)),
+        ("6", "3", (3, 6)),
+        ("1", "9999", (1, None)),
+        ("999", "999", (-1, None)),
+    ],
+)
+def test_any_stretch_of_tokens_becomes_one_that_there_is(open_page, address, one, first, last, window):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    end = one.runs[0].length - 1
+    page.get_by_text("Reading", exact=True).click()
+    for name, value in (("First token", first), ("Last token", last)):
+        page.get_by_label(name).fill(value)
+        page.get_by_label(name).press("Tab")
+        settled(page)
+    start, stop = window[0] % (end + 1), end if window[1] is None else window[1]
+    assert [page.get_by_label(name).input_value() for name in ("First token", "Last token")] == [str(start), str(stop)]
+    assert page.locator(".rg-reading .rg-word").count() == stop - start + 1
+    assert problem(page) == ""
+
+
+def test_what_fails_is_said_though_other_things_succeed(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2", allow=REFUSED)
+    refuse(page, "tile")
+    page.keyboard.press("]")
+    settled(page)
+    page.keyboard.press("ArrowDown")
+    settled(page)
+    assert problem(page) == "no such thing"
+    assert float(page.locator(".rg-stage").evaluate("(node) => getComputedStyle(node).opacity")) < 0.5
+    assert "…" in page.locator(".rg-readout").inner_text()
+    page.unroute_all()
+    page.get_by_role("button", name="Try again").click()
+    settled(page)
+    assert problem(page) == ""
+    assert float(page.locator(".rg-stage").evaluate("(node) => getComputedStyle(node).opacity")) == 1
+    assert "…" not in page.locator(".rg-readout").inner_text()
+
+
+def test_pictures_of_heads_are_asked_for_again(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3", allow=REFUSED)
+    refuse(page, "thumbnails")
+    page.reload()
+    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+    settled(page)
+    drawn = (
+        "(all) => all.filter((x) => x.getContext('2d').getImageData(0, 0, x.width, x.height).data.some(Boolean)).length"
+    )
+    assert problem(page) == "no such thing"
+    assert page.eval_on_selector_all(".rg-thumb", drawn) == 0
+    page.unroute_all()
+    page.keyboard.press("]")
+    settled(page)
+    assert page.eval_on_selector_all(".rg-thumb", drawn) == 72
+    assert problem(page) == ""
+
+
+def test_a_server_that_is_gone_is_named_and_nothing_jumps(open_page, minilm):
+    with served(explored(minilm, TEXT)) as address:
+        page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2", allow=REFUSED)
+        before = page.locator(".rg-stage").bounding_box()
+    page.keyboard.press("]")
+    page.wait_for_selector(".rg-problem:visible")
+    assert problem(page) == "The server does not answer: is regard explore still running?"
+    assert page.locator("h2").first.inner_text() == "Layer 2 · Head 4"
+    assert page.locator(".rg-top li").count() == 0
+    assert page.locator(".rg-stage").bounding_box() == before
+    page.wait_for_timeout(400)
+    assert float(page.locator(".rg-stage").evaluate("(node) => getComputedStyle(node).opacity")) < 0.5
