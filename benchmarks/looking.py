@@ -1,7 +1,8 @@
-"""Looking at maps of weights: the compiled kernel beside the NumPy path, and beside the machine's multiply-adds.
+"""Looking at maps of weights: the compiled kernel beside NumPy, and beside the machine's multiply-adds.
 
 The weights of a whole layer like those of MiniLM, a tile out of a long text, and what goes through all of its weights.
-Kernel and NumPy alternate within one process; the table gives medians, with the smallest and largest time behind them.
+Beside the kernel stands regard's NumPy path, which takes every argument, and for the layer also the lessons' formula.
+They alternate within one process; the table gives medians, with the smallest and largest time behind them.
 The share of peak counts one multiply-add for each feature of each cell that is gone through, against those a second
 that the threads can do, measured meanwhile.
 
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _measure import REST
 
 from regard import AttentionMap, attention_weights, kernels
 
@@ -50,6 +52,7 @@ def alternating(rounds: int, *works: Callable[[], Any]) -> list[list[float]]:
     times: list[list[float]] = [[] for _ in works]
     for number in range(rounds + 1):
         for work, its in zip(works, times, strict=True):
+            time.sleep(REST)
             took = measured(work)
             if number:
                 its.append(took)
@@ -76,21 +79,17 @@ def main() -> None:
     q, k = rng.standard_normal((2, 1, tokens, DIM), dtype=np.float32)
     here: Any = {"rows": slice(tokens // 2, tokens // 2 + TILE), "cols": slice(tokens // 4, tokens // 4 + TILE)}
     rows = []
-    for name, rounds, pair in (
-        (
-            "whole weights, 12 heads, n = 512, D = 32",
-            many,
-            [partial(attention_weights, *layer, implementation="native"), partial(formula, *layer)],
-        ),
-        (
-            f"tile of {TILE} × {TILE} out of {tokens:,} × {tokens:,}, D = {DIM}, from scratch",
-            some,
-            [partial(attention_weights, q, k, **here, implementation=path) for path in ("native", "blocked")],
-        ),
+    whole = [partial(attention_weights, *layer, implementation=path) for path in ("native", "direct")]
+    tile = [partial(attention_weights, q, k, **here, implementation=path) for path in ("native", "blocked")]
+    for name, rounds, works in (
+        ("whole weights, 12 heads, n = 512, D = 32", many, [*whole, partial(formula, *layer)]),
+        (f"tile of {TILE} × {TILE} out of {tokens:,} × {tokens:,}, D = {DIM}, from scratch", some, tile),
     ):
-        kernel, numpy = alternating(rounds, *pair)
-        ratio = statistics.median(numpy) / statistics.median(kernel)
-        rows.append(f"| {name} | {spread(kernel)} | {spread(numpy)} | {ratio:.1f} times |")
+        kernel, *others = alternating(rounds, *works)
+        row = [name, spread(kernel)]
+        for times in others:
+            row += [spread(times), f"{statistics.median(times) / statistics.median(kernel):.1f} times"]
+        rows.append("| " + " | ".join([*row, *[""] * (6 - len(row))]) + " |")
 
     # What goes through all weights of one head
     look = AttentionMap(q, k)
@@ -121,8 +120,8 @@ def main() -> None:
             f"Python {platform.python_version()}, NumPy {version('numpy')}, {platform.machine()}.",
             "Medians, and the smallest and largest time. Made by `nox -s bench`.",
             "",
-            "| | kernel | NumPy | |",
-            "|---|---:|---:|---:|",
+            "| | kernel | NumPy path | | the formula in NumPy | |",
+            "|---|---:|---:|---:|---:|---:|",
             *rows,
             "",
             f"One head of {tokens:,} tokens, D = {DIM}, every weight gone through once; the sums of the rows are known",

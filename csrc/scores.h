@@ -16,8 +16,10 @@ template <class T> class Scores {
         room_(scratch.take<T>(larger<ptrdiff_t>(QUERIES, KEYS) * larger<ptrdiff_t>(call.features, QUERIES))),
         first_(scratch.take<Int<T>>(QUERIES)),
         last_(scratch.take<Int<T>>(QUERIES)),
-        from_(scratch.take<ptrdiff_t>(QUERIES / LANES<T>)),
-        to_(scratch.take<ptrdiff_t>(QUERIES / LANES<T>)) {}
+        any_from_(scratch.take<ptrdiff_t>(QUERIES / LANES<T>)),
+        any_to_(scratch.take<ptrdiff_t>(QUERIES / LANES<T>)),
+        all_from_(scratch.take<ptrdiff_t>(QUERIES / LANES<T>)),
+        all_to_(scratch.take<ptrdiff_t>(QUERIES / LANES<T>)) {}
 
   // Stand at queries start <= i < start + count of a head, at most QUERIES of them, and see which keys they may see.
   void stand_at(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
@@ -57,8 +59,11 @@ template <class T> class Scores {
     const T scale = T(call_.scale);
     in_seen_parts(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
       hide(0, from, lane, lanes, scores);
-      product<T, Into::scale>(keys.from(from), to - from, call_.features, queries_ + lane, QUERIES,
-                              scores + from * QUERIES + lane, QUERIES, lanes, &scale);
+      for (ptrdiff_t j = from; j < to; j += SLICE) {
+        if (call_.bias && lane == 0) fetch_bias(start, count, j);
+        product<T, Into::scale>(keys.from(j), smaller(SLICE, to - j), call_.features, queries_ + lane, QUERIES,
+                                scores + j * QUERIES + lane, QUERIES, lanes, &scale);
+      }
       hide(to, count, lane, lanes, scores);
     });
     if (call_.softcap > 0) cap(count, scores);
@@ -74,10 +79,10 @@ template <class T> class Scores {
   // outside all is hidden. At the edges of what is seen this leaves out about a third.
   template <class F> REGARD_INLINE void in_seen_parts(ptrdiff_t start, ptrdiff_t count, F f) const {
     if (!is_edge(start, count)) return f(0, lanes_, 0, count);
-    const auto within = [=](ptrdiff_t key) { return larger<ptrdiff_t>(0, smaller(key - start, count)); };
+    const auto of_vector = [=](const ptrdiff_t* keys, ptrdiff_t i) { return within(keys[i / LANES<T>], start, count); };
     for (ptrdiff_t lane = 0, next; lane < lanes_; lane = next) {
-      const ptrdiff_t from = within(from_[lane / LANES<T>]), to = larger(from, within(to_[lane / LANES<T>]));
-      const auto same = [&](ptrdiff_t n) { return within(from_[n / LANES<T>]) == from && within(to_[n / LANES<T>]) == to; };
+      const ptrdiff_t from = of_vector(any_from_, lane), to = larger(from, of_vector(any_to_, lane));
+      const auto same = [&](ptrdiff_t n) { return of_vector(any_from_, n) == from && of_vector(any_to_, n) == to; };
       for (next = lane + LANES<T>; next < lanes_ && same(next);) next += LANES<T>;
       f(lane, next - lane, from, to);
     }
@@ -86,7 +91,13 @@ template <class T> class Scores {
  private:
   enum class Cover { none, some, all };
 
-  bool is_edge(ptrdiff_t start, ptrdiff_t count) const { return start < all_from_ || start + count > all_to_; }
+  static constexpr ptrdiff_t SLICE = 2 * ROWS;  // keys, after which the bias of more queries is asked for
+
+  bool is_edge(ptrdiff_t start, ptrdiff_t count) const { return start < inner_begin_ || start + count > inner_end_; }
+
+  static ptrdiff_t within(ptrdiff_t key, ptrdiff_t start, ptrdiff_t count) {
+    return larger<ptrdiff_t>(0, smaller(key - start, count));
+  }
 
   static void hide(ptrdiff_t from, ptrdiff_t to, ptrdiff_t lane, ptrdiff_t lanes, T* scores) {
     for (ptrdiff_t j = from; j < to; ++j)
@@ -95,8 +106,8 @@ template <class T> class Scores {
 
   void find_limits() {
     const Cells<T> cells(call_, head_);
-    begin_ = all_from_ = 0;
-    end_ = all_to_ = call_.keys;
+    begin_ = inner_begin_ = 0;
+    end_ = inner_end_ = call_.keys;
     for (ptrdiff_t i = 0; i < QUERIES; ++i) {
       first_[i] = 0, last_[i] = Int<T>(call_.keys);
       if (i >= count_) continue;
@@ -104,11 +115,13 @@ template <class T> class Scores {
       last_[i] = larger<Int<T>>(0, smaller<Int<T>>(last_[i], Int<T>(cells.last(start_ + i))));
       const bool is_first = i == 0, is_first_of_vector = i % LANES<T> == 0;
       const ptrdiff_t from = smaller<ptrdiff_t>(first_[i], call_.keys), to = larger<ptrdiff_t>(last_[i], 0);
-      begin_ = is_first ? from : smaller(begin_, from), all_from_ = is_first ? from : larger(all_from_, from);
-      end_ = is_first ? to : larger(end_, to), all_to_ = is_first ? to : smaller(all_to_, to);
-      ptrdiff_t &of_vector = from_[i / LANES<T>], &to_vector = to_[i / LANES<T>];
-      of_vector = is_first_of_vector ? from : smaller(of_vector, from);
-      to_vector = is_first_of_vector ? to : larger(to_vector, to);
+      begin_ = is_first ? from : smaller(begin_, from), inner_begin_ = is_first ? from : larger(inner_begin_, from);
+      end_ = is_first ? to : larger(end_, to), inner_end_ = is_first ? to : smaller(inner_end_, to);
+      const ptrdiff_t n = i / LANES<T>;
+      any_from_[n] = is_first_of_vector ? from : smaller(any_from_[n], from);
+      any_to_[n] = is_first_of_vector ? to : larger(any_to_[n], to);
+      all_from_[n] = is_first_of_vector ? from : larger(all_from_[n], from);
+      all_to_[n] = is_first_of_vector ? to : smaller(all_to_[n], to);
     }
   }
 
@@ -127,6 +140,15 @@ template <class T> class Scores {
 
   static REGARD_INLINE V<T> biased(V<T> s, V<T> bias) {  // -infinity hides, also what is NaN
     return bias == -INFINITE<T> ? bias : s + bias;
+  }
+
+  // Ask for the bias of a slice of the queries, one for each slice of the keys: it comes while these are multiplied.
+  REGARD_INLINE void fetch_bias(ptrdiff_t start, ptrdiff_t count, ptrdiff_t slice) const {
+    const Matrix<T> bias = matrix_of<T>(call_.bias, head_).from(start_, start);
+    if (bias.row == 0 || bias.column != 1) return;
+    const ptrdiff_t to = smaller(count_, (slice + SLICE) * count_ / count + 1);
+    for (ptrdiff_t i = slice * count_ / count; i < to; ++i)
+      for (ptrdiff_t j = 0; j < count; j += 64 / ptrdiff_t(sizeof(T))) __builtin_prefetch(bias.data + i * bias.row + j, 0, 2);
   }
 
   void add_bias(ptrdiff_t start, ptrdiff_t count, T* scores) {
@@ -196,20 +218,26 @@ template <class T> class Scores {
   void hide_outside(ptrdiff_t start, ptrdiff_t count, T* scores) const {
     for (ptrdiff_t i = 0; i < lanes_; i += LANES<T>) {
       const V<Int<T>> first = load<Int<T>>(first_ + i) - Int<T>(start), last = load<Int<T>>(last_ + i) - Int<T>(start);
-      for (ptrdiff_t j = 0; j < count; ++j) {
-        T* at = scores + j * QUERIES + i;
-        store<T>(at, (first <= Int<T>(j)) & (last > Int<T>(j)) ? load<T>(at) : splat(-INFINITE<T>));
-      }
+      const auto hide = [&](ptrdiff_t from, ptrdiff_t to) {
+        for (ptrdiff_t j = from; j < to; ++j) {
+          T* at = scores + j * QUERIES + i;
+          store<T>(at, (first <= Int<T>(j)) & (last > Int<T>(j)) ? load<T>(at) : splat(-INFINITE<T>));
+        }
+      };
+      const ptrdiff_t from = within(all_from_[i / LANES<T>], start, count);
+      const ptrdiff_t to = larger(from, within(all_to_[i / LANES<T>], start, count));
+      hide(0, from);
+      hide(to, count);
     }
   }
 
   const Attention& call_;
   T *queries_, *room_;
   Int<T>*first_, *last_;
-  ptrdiff_t *from_, *to_;  // for each vector of queries, the keys that any of them may see
+  ptrdiff_t *any_from_, *any_to_, *all_from_, *all_to_;  // the keys that any, and that all of a vector of queries may see
   ptrdiff_t covered_ = -1, covers_ = 0;  // the first of the keys that `cover_` is of, and how many
   Cover cover_ = Cover::none;
-  ptrdiff_t head_ = 0, start_ = 0, count_ = 0, lanes_ = 0, begin_ = 0, end_ = 0, all_from_ = 0, all_to_ = 0;
+  ptrdiff_t head_ = 0, start_ = 0, count_ = 0, lanes_ = 0, begin_ = 0, end_ = 0, inner_begin_ = 0, inner_end_ = 0;
 };
 
 }  // namespace regard::REGARD_ISA

@@ -185,31 +185,23 @@ template <class T> REGARD_INLINE V<T> tanh(V<T> x) {
   return e / (e + 2);
 }
 
-// Tiles of LANES x LANES numbers change rows and columns: in each stage the halves of pairs of rows are interleaved.
+// Tiles of N x N numbers change rows and columns: blocks of 2 x 2 squares, of N / 2 numbers a side, then of half as many,
+// and so on, change the two squares beside the diagonal. A pair of rows is all that a step needs.
 template <int... I> struct Numbers {};
 template <int N, int... I> struct CountTo : CountTo<N - 1, N - 1, I...> {};
 template <int... I> struct CountTo<0, I...> { typedef Numbers<I...> type; };
 
-template <class X, int N, int... I> REGARD_INLINE X first_halves(X a, X b, Numbers<I...>) {
-  return __builtin_shufflevector(a, b, (I % 2 ? N + I / 2 : I / 2)...);
-}
-template <class X, int N, int... I> REGARD_INLINE X second_halves(X a, X b, Numbers<I...>) {
-  return __builtin_shufflevector(a, b, (I % 2 ? N + (N + I) / 2 : (N + I) / 2)...);
+template <int N, int SIDE, class X, int... I> REGARD_INLINE void swap_squares(X& upper, X& lower, Numbers<I...>) {
+  const X a = upper, b = lower;
+  upper = __builtin_shufflevector(a, b, (I & SIDE ? N + I - SIDE : I)...);
+  lower = __builtin_shufflevector(a, b, (I & SIDE ? N + I : I + SIDE)...);
 }
 
-template <int N, class X> REGARD_INLINE void transpose(X (&x)[N]) {
-  typedef typename CountTo<N>::type All;
-#pragma GCC unroll 8
-  for (int stage = 1; stage < N; stage *= 2) {
-    X y[N];
+template <int N, int SIDE = N / 2, class X> REGARD_INLINE void transpose(X (&x)[N]) {
 #pragma GCC unroll 32
-    for (int i = 0; i < N / 2; ++i) {
-      y[2 * i] = first_halves<X, N>(x[i], x[i + N / 2], All{});
-      y[2 * i + 1] = second_halves<X, N>(x[i], x[i + N / 2], All{});
-    }
-#pragma GCC unroll 32
-    for (int i = 0; i < N; ++i) x[i] = y[i];
-  }
+  for (int i = 0; i < N; ++i)
+    if (!(i & SIDE)) swap_squares<N, SIDE>(x[i], x[i + SIDE], typename CountTo<N>::type{});
+  if constexpr (SIDE > 1) transpose<N, SIDE / 2>(x);
 }
 
 }  // namespace regard::REGARD_ISA

@@ -123,7 +123,8 @@ class AttentionMap:
             p, grid = self._problem, self._problem.grid
             if grid.query_offset is not None:
                 grid = replace(grid, query_offset=copy.deepcopy(grid.query_offset))
-            rules = {name: copy.deepcopy(getattr(p, name)) for name in ("mask", "bias", "sinks")}
+            given = {name: getattr(p, name) for name in ("mask", "bias", "sinks")}
+            rules = {name: copy.deepcopy(rule) for name, rule in given.items() if rule is not None}
             return AttentionMap.of(p.but(grid=grid, q=kernels.copied(p.q), k=kernels.copied(p.k), **rules), sums)
         try:
             kept = _rebuilt(*self._rules())

@@ -239,7 +239,7 @@ def test_ctrl_c_ends_a_long_call_and_the_next_works(shape, threads):
         assert attend().tobytes() == expected
         print(took)
     """
-    assert float(in_a_process(code)) < 1
+    assert float(in_a_process(code)) < 3  # uninterrupted the first takes 7 and more
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")

@@ -156,17 +156,20 @@ def _natively(p: Problem, trace: Recorder) -> Array:
 
 def _record_whole_maps(p: Problem, trace: Recorder) -> None:
     """Give a recorder the maps that it wants, which the kernel did not hold: looking changes nothing."""
-    exact = p.computed().but(dtype=p.work, v=None, dropout=None)
-    stages: dict[Stage, bool] = {
+    is_there: dict[Stage, bool] = {
         "scores": True,
         "capped": p.softcap is not None,
         "biased": p.bias is not None or p.mask is not None,
         "weights": True,
     }
-    for stage, is_there in stages.items():
-        if is_there and trace.wants(stage):
-            trace(stage, tile_of(exact, None, None, stage), "... H T S")
-    if p.dropout is not None and trace.wants("dropped"):
+    wanted = [stage for stage, there in is_there.items() if there and trace.wants(stage)]
+    drops = p.dropout is not None and trace.wants("dropped")
+    if not wanted and not drops:
+        return
+    exact = p.computed().but(dtype=p.work, v=None, dropout=None)
+    for stage in wanted:
+        trace(stage, tile_of(exact, None, None, stage), "... H T S")
+    if drops:
         trace("dropped", tile_of(exact.but(dropout=p.dropout), None, None), "... H T S")
 
 

@@ -92,8 +92,8 @@ def call_of(p: Problem, rules: Rules, rows: Index) -> Any:
     native = kernels.native()
     lead = p.grid.shape[:-2] if p.v is None else p.context_shape[:-2]
     whole = isinstance(rows, slice) and rows == slice(0, p.grid.queries)
-    q, k = (to_kernel(p.grid.xp.astype(x, p.dtype, copy=False)) for x in (p.q, p.k))
-    v = None if p.v is None else to_kernel(p.grid.xp.astype(p.v, p.dtype, copy=False))
+    q, k = to_kernel(_of_dtype(p, p.q)), to_kernel(_of_dtype(p, p.k))
+    v = None if p.v is None else to_kernel(_of_dtype(p, p.v))
     drop = p.dropout
     return native.Call(
         lead,
@@ -233,6 +233,10 @@ def rules_of(p: Problem) -> Rules:
     return Rules(p, intervals, masks, others, bias, diagonal, other_bias)
 
 
+def _of_dtype(p: Problem, x: Array) -> Array:
+    return x if x.dtype == p.dtype else p.grid.xp.astype(x, p.dtype, copy=False)
+
+
 def to_kernel(x: Array) -> np.ndarray:
     """Return an array as the kernel reads it, without a copy where there need be none; short floats as their bits."""
     array = _aligned(x if isinstance(x, np.ndarray) else _tensor_to_numpy(x))
@@ -240,8 +244,8 @@ def to_kernel(x: Array) -> np.ndarray:
 
 
 def _aligned(x: np.ndarray) -> np.ndarray:
-    whole_steps = all(step % x.itemsize == 0 for step in x.strides)
-    if x.flags.aligned and x.dtype.isnative and whole_steps:
+    dtype = x.dtype
+    if x.flags.aligned and dtype.isnative and dtype.alignment == dtype.itemsize:  # so are its strides
         return x
     return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
 

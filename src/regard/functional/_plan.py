@@ -93,7 +93,7 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = SILENT, **op
 
 def path_of(p: Problem, trace: Recorder = SILENT) -> tuple[str, str]:
     """Return ``"native"``, ``"direct"`` or ``"blocked"``, and why."""
-    whole = any(trace.wants(name) for name in WHOLE_MAPS)
+    whole = trace is not SILENT and any([trace.wants(name) for name in WHOLE_MAPS])  # noqa: C419, a list is made sooner
     edited = whole and any(trace.edits(name) for name in WHOLE_MAPS)
     if p.implementation == "blocked" and whole:
         raise RegardError(

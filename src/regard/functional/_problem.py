@@ -115,10 +115,10 @@ class Problem:
 
     def but(self, **changed: Any) -> Problem:
         """Return the same problem with some fields changed; nothing is checked again."""
+        assert changed.keys() <= Problem.__dataclass_fields__.keys(), f"no fields of a problem: {changed.keys()}"
         other = object.__new__(Problem)
-        known = {name: self.__dict__[name] for name in Problem.__dataclass_fields__}
-        assert changed.keys() <= known.keys(), f"no fields of a problem: {changed.keys() - known.keys()}"
-        other.__dict__.update(known, **changed)
+        other.__dict__.update(self.__dict__, **changed)
+        other.__dict__.pop("context_shape", None)  # may not hold any more
         return other
 
 
@@ -156,14 +156,14 @@ def as_given(
     if unknown:
         known = ", ".join(Options.__annotations__)
         raise TypeError(f"attention has no argument {', '.join(map(repr, unknown))}; its options are {known}")
-    arrays = {"q": q, "k": k} if v is None else {"q": q, "k": k, "v": v}
-    arrays = {name: as_array(x, name) for name, x in arrays.items()}
-    _check_shapes(arrays)
-    xp, dtype = namespace(*arrays.values()), result_dtype(*arrays.values())
+    q, k, v = as_array(q, "q"), as_array(k, "k"), None if v is None else as_array(v, "v")
+    arrays = (q, k) if v is None else (q, k, v)
+    xp, shapes = namespace(*arrays), [tuple(x.shape) for x in arrays]
+    shape = (_scores_shape if xp is np else _scores_shape.__wrapped__)(*shapes)  # not every library's are numbers
+    dtype = result_dtype(*arrays)
     work = compute_dtype(xp, dtype)
-    q, k, v = arrays["q"], arrays["k"], arrays.get("v")
 
-    grid = Grid(xp, device(q), _scores_shape(arrays), query_offset)
+    grid = Grid(xp, device(q), shape, query_offset)
     rule = both(
         None if mask is None else as_mask(mask).beside(grid),
         Causal() if _flag("causal", causal) else None,
@@ -221,36 +221,32 @@ def sum_of_query_heads(x: Array, shape: tuple[int, ...]) -> Array:
     return unbroadcast(x, shape)
 
 
-def _check_shapes(arrays: dict[str, Array]) -> None:
-    for name, x in arrays.items():
-        if x.ndim < 2:
-            raise RegardError(f"{name} {tuple(x.shape)} needs at least two axes: positions and features")
-    q, k, v = arrays["q"], arrays["k"], arrays.get("v")
-    if q.shape[-1] != k.shape[-1]:
-        raise RegardError(f"q {tuple(q.shape)} and k {tuple(k.shape)} need the same head dimension D (last axis)")
-    if v is not None and v.shape[-2] != k.shape[-2]:
-        raise RegardError(
-            f"k {tuple(k.shape)} and v {tuple(v.shape)} need the same number of positions S (last but one axis)"
-        )
-    for name in list(arrays)[1:]:
-        groups = heads(arrays[name])
-        if groups not in (1, heads(q)) and (groups == 0 or heads(q) % groups):
+@functools.lru_cache(1024)
+def _scores_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return ``... H T S`` of the shapes of q, k and v, if they fit; the leading axes are those of q and k alone."""
+    named = dict(zip("qkv", shapes, strict=False))
+    for name, shape in named.items():
+        if len(shape) < 2:
+            raise RegardError(f"{name} {shape} needs at least two axes: positions and features")
+    q, k, *v = shapes
+    if q[-1] != k[-1]:
+        raise RegardError(f"q {q} and k {k} need the same head dimension D (last axis)")
+    if v and v[0][-2] != k[-2]:
+        raise RegardError(f"k {k} and v {v[0]} need the same number of positions S (last but one axis)")
+    queries, *groups = [shape[-3] if len(shape) > 2 else 1 for shape in shapes]
+    for name, count in zip("kv", groups, strict=False):
+        if count not in (1, queries) and (count == 0 or queries % count):
             raise RegardError(
-                f"{heads(q)} query heads cannot share {groups} heads of {name}: the second must divide the first"
+                f"{queries} query heads cannot share {count} heads of {name}: the second must divide the first"
             )
-
-
-def _scores_shape(arrays: dict[str, Array]) -> tuple[int, ...]:
-    """Return ``... H T S``: the leading axes are those of q and k, whatever more v has."""
-    q, k = arrays["q"], arrays["k"]
     try:
-        lead = _broadcast_shapes(*(tuple(x.shape[:-3]) for x in (q, k)))
-        _broadcast_shapes(lead, *(tuple(x.shape[:-3]) for x in arrays.values()))
+        lead = _broadcast_shapes(*(shape[:-3] for shape in (q, k)))
+        _broadcast_shapes(lead, *(shape[:-3] for shape in shapes))
     except ValueError:
-        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
-        raise RegardError(f"the axes before heads, positions and features do not broadcast: {shapes}") from None
-    cells = (int(q.shape[-2]), int(k.shape[-2]))
-    return cells if q.ndim == k.ndim == 2 else (*lead, heads(q), *cells)
+        said = ", ".join(f"{name} {shape}" for name, shape in named.items())
+        raise RegardError(f"the axes before heads, positions and features do not broadcast: {said}") from None
+    cells = (int(q[-2]), int(k[-2]))
+    return cells if len(q) == len(k) == 2 else (*lead, int(queries), *cells)
 
 
 def _broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

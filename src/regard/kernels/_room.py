@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from tracemalloc import is_tracing
 from typing import Any
@@ -33,14 +34,18 @@ def empty_like(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> n
     """Return an empty array whose axes before the last, where they are as many as those of x, lie in the same order."""
     if len(shape) != x.ndim or x.ndim < 3:
         return empty(shape, dtype)
-    last = x.ndim - 1
+    order, back = _order(x.shape, x.strides)
+    return empty(tuple([shape[axis] for axis in order]), dtype).transpose(back)
+
+
+@functools.lru_cache(1024)
+def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Return the axes from the longest step to the shortest, the last one last, and where each is then found."""
+    last = len(shape) - 1
     # Axes along which nothing lies come first.
-    order = [
-        *sorted(range(last), key=lambda axis: -(abs(x.strides[axis]) if x.shape[axis] > 1 else 0) or -_ENDLESS),
-        last,
-    ]
-    lying = empty(tuple([shape[axis] for axis in order]), dtype)
-    return lying.transpose(sorted(range(x.ndim), key=order.__getitem__))
+    steps = [-(abs(step) if size > 1 else 0) or -_ENDLESS for size, step in zip(shape, strides, strict=True)]
+    order = [*sorted(range(last), key=steps.__getitem__), last]
+    return order, sorted(range(last + 1), key=order.__getitem__)
 
 
 def copied(x: np.ndarray) -> np.ndarray:
