@@ -12,7 +12,7 @@ from regard.functional import Bias, ByDistance, Dense, Mask, Segments, Spans
 from regard.functional._bias import DenseBias
 from regard.functional._mask import both
 
-_AT_ONCE = 1 << 20  # cells that are looked at together
+_AT_ONCE = 1 << 18  # cells that are looked at together
 
 
 class Rules(NamedTuple):
@@ -71,17 +71,17 @@ def mask_of(
     """
     import torch
 
-    first, last, count, looked_at = [], [], [], torch.zeros((*lead, keys), dtype=torch.bool)
+    # Made once: small arrays kept between large ones that go split the heap, at worst into n² bytes of holes.
+    begin, end, total = (np.zeros((*lead, queries), int) for _ in range(3))
+    keys_seen = np.zeros((*lead, keys), bool)
     for rows in _spans(queries, keys):
         block = seen(rows).expand(*lead, rows.stop - rows.start, keys)
         numbers = block.to(torch.uint8)
-        total = torch.count_nonzero(block, -1)
-        first.append(torch.where(total > 0, numbers.argmax(-1), 0).cpu())
-        last.append(torch.where(total > 0, keys - numbers.flip(-1).argmax(-1), 0).cpu())
-        count.append(total.cpu())
-        looked_at |= block.any(-2).cpu()
-    begin, end, total = (torch.cat(parts, -1).numpy() for parts in (first, last, count))
-    keys_seen = looked_at.numpy()
+        count = torch.count_nonzero(block, -1)
+        begin[..., rows] = torch.where(count > 0, numbers.argmax(-1), 0).cpu().numpy()
+        end[..., rows] = torch.where(count > 0, keys - numbers.flip(-1).argmax(-1), 0).cpu().numpy()
+        total[..., rows] = count.cpu().numpy()
+        keys_seen |= block.any(-2).cpu().numpy()
     before = np.concatenate([np.zeros((*lead, 1), int), np.cumsum(keys_seen, axis=-1)], axis=-1)
     between = np.take_along_axis(before, end, -1) - np.take_along_axis(before, begin, -1)
     padded = not (end - begin == total).all()
