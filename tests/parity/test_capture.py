@@ -55,6 +55,7 @@ BART = {
 }
 T5 = {"vocab_size": 50, "d_model": 24, "d_kv": 6, "d_ff": 20, "num_layers": 2, "num_heads": 3}
 SEQ2SEQ = {"bart": ("BartModel", "BartConfig", BART), "t5": ("T5Model", "T5Config", T5)}
+WRITERS = {"bart with a head": ("BartForConditionalGeneration", "BartConfig", BART)}
 ALONE_IN_EAGER = ("gemma2", "gpt_oss")  # transformers has no other attention on a processor with softcap or sinks
 LENGTH = 13
 
@@ -65,7 +66,7 @@ def pair(transformers):
     import torch
 
     def pair(kind, implementation=None):
-        model_kind, config_kind, sizes = (MODELS | SEQ2SEQ)[kind]
+        model_kind, config_kind, sizes = (MODELS | SEQ2SEQ | WRITERS)[kind]
         torch.manual_seed(3)
         config = getattr(transformers, config_kind)(**sizes)
         implementation = implementation or ("eager" if kind in ALONE_IN_EAGER else "sdpa")
@@ -178,6 +179,50 @@ def test_queries_behind_a_cache(pair):
     assert torch.equal(torch.tensor(trace.map("blocks.2.attn").shape), torch.tensor([2, 4, 4, LENGTH]))
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bart with a head"])
+def test_generation_is_looked_into_when_it_has_ended(pair, kind):
+    """As the error says; what each produced token looked at is what it looked at while they were produced."""
+    model, eager = pair(kind)
+    has_encoder = model.config.is_encoder_decoder
+    ids = inputs()["input_ids"][:1, :7]
+    options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "forced_eos_token_id": None}
+    with pytest.raises(RegardError, match=r"let it end first.*model\(ids\) inside capture"), regard.capture(model):
+        model.generate(ids, **options)
+    written = model.generate(ids, **options)
+    steps = eager.generate(ids, **options, output_attentions=True, return_dict_in_generate=True)
+    assert steps.sequences.tolist() == written.tolist()
+    with regard.capture(model) as trace:
+        run(model, {"input_ids": ids, "decoder_input_ids": written} if has_encoder else {"input_ids": written})
+    found = (
+        {"attn": steps.decoder_attentions, "cross_attn": steps.cross_attentions}
+        if has_encoder
+        else {"attn": steps.attentions}
+    )
+    for name, passes in found.items():
+        first = 0
+        for weights in passes:
+            rows, keys = weights[1].shape[2:]
+            part = f"decoder.blocks.1.{name}.weights" if has_encoder else f"blocks.1.{name}.weights"
+            close(trace[part][:, :, first : first + rows, :keys], weights[1])
+            first += rows
+        assert first == written.shape[1] - 1  # nobody has looked from the last token yet
+
+
+def test_an_edit_without_a_record_acts_on_every_step_of_generation(pair):
+    """A trace that keeps nothing may be run into as often as one likes."""
+    model, _ = pair("llama")
+    ids, options = inputs()["input_ids"][:1], {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None}
+    calls = []
+
+    def none(weights):
+        calls.append(weights.shape[2])
+        return np.zeros_like(weights)
+
+    with regard.capture(model, trace=Trace(only=(), edit={"blocks.1.attn.weights": none})):
+        model.generate(ids, **options)
+    assert calls == [LENGTH, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_other_precisions(pair, dtype):
     import torch
@@ -285,7 +330,7 @@ def test_everything_is_put_back(pair):
     twice = regard.capture(model)
     twice.__enter__()
     run(model, inputs())
-    with pytest.raises(RegardError, match="recorded already") as error:
+    with pytest.raises(RegardError, match="a trace holds one run") as error:
         run(model, inputs())
     assert not twice.__exit__(RegardError, error.value, None)
     assert (registered(), model.config._attn_implementation) == (before, "sdpa")

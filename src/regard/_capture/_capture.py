@@ -43,7 +43,7 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
         ``trace.map("blocks.3.attn")`` and ``trace["blocks.3.attn.weights"]`` as of a model of regard. A model with an
         encoder and a decoder has ``encoder.blocks.3.attn``, ``decoder.blocks.3.attn`` and
         ``decoder.blocks.3.cross_attn``; a module that stands in no numbered layer has its own path for a name. A trace
-        holds one run: the second inside a context is an error.
+        holds one run: the second inside a context is an error, so of ``model.generate`` too (see the examples).
 
     Notes
     -----
@@ -67,6 +67,12 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
     ...     model(**tokenizer("The cat sat on the mat", return_tensors="pt"))
     >>> trace["blocks.3.attn.weights"].shape                                          # doctest: +SKIP
     (1, 12, 8, 8)
+
+    What a model looked at when it went on with a text: row i when it produced token i + 1.
+
+    >>> ids = model.generate(**tokenizer("The cat", return_tensors="pt"), max_new_tokens=20)  # doctest: +SKIP
+    >>> with regard.capture(model, tokenizer) as trace:                               # doctest: +SKIP
+    ...     model(ids)
     """
     import torch
 

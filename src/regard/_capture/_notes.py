@@ -39,7 +39,13 @@ class Notes:
             yield self.trace
 
     def run(self) -> None:
-        """Take note that the model runs."""
+        """Take note that the model runs; complain if another run of this context is recorded."""
+        if self._heard and len(self.trace):
+            raise RegardError(
+                "the model runs again, and a trace holds one run. To look into generate, which runs the model for each "
+                "token, let it end first: ids = model.generate(...), then model(ids) inside capture; an encoder-decoder "
+                "takes what it wrote as decoder_input_ids. Else give each run a capture of its own"
+            )
         self._ran = True
 
     def finish(self) -> None:
