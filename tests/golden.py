@@ -1,6 +1,7 @@
 """Whether regard computes what transformers computed: of a case that `make_golden` wrote, all that it expects.
 
-``python tests/golden.py`` prints for each family how far the farthest number is off, as `docs/models.md` has it.
+``python tests/golden.py`` prints for each family how far the farthest number is off, as `docs/models.md` has it, and by
+what it was computed: the kernel and NumPy round differently.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import regard
-from regard import Trace
+from regard import Trace, kernels
 from regard._safetensors import SafetensorsFile
 
 FOLDER = Path(__file__).parent / "models" / "golden"
@@ -81,6 +82,7 @@ def _texts(model, ids, lengths):
 
 
 if __name__ == "__main__":
+    print("by the compiled kernel" if kernels.native() is not None else f"by NumPy: {kernels.why_not()}")
     for family in sorted({case.split("/")[0] for case in KEPT}):
         worst = {}
         for dtype in (np.float32, np.float64):

@@ -43,8 +43,8 @@ class Notes:
         if self._heard and len(self.trace):
             raise RegardError(
                 "the model runs again, and a trace holds one run. To look into generate, which runs the model for each "
-                "token, let it end first: ids = model.generate(...), then model(ids) inside capture; an encoder-decoder "
-                "takes what it wrote as decoder_input_ids. Else give each run a capture of its own"
+                "token, let it end first: ids = model.generate(...), then model(ids) inside capture; a model with an "
+                "encoder takes what it wrote as decoder_input_ids. Else give each run a capture of its own"
             )
         self._ran = True
 
