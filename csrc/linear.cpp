@@ -15,7 +15,7 @@ namespace {
 constexpr int TALL = BYTES == 64 ? 8 : ROWS, WIDE = BYTES == 64 ? 3 : VECTORS;
 constexpr ptrdiff_t FEW = 48;       // rows: up to so many, dot products are quicker
 constexpr ptrdiff_t STREAM = 96;    // the same with few rows
-constexpr ptrdiff_t DEPTH = 512;    // inputs of a packed panel, which then stays in the second cache
+constexpr ptrdiff_t DEPTH = 384;   // inputs of a packed panel, which then stays in the second cache; a longer sum rounds more
 constexpr ptrdiff_t HEIGHT = 256;  // rows of x of a task
 constexpr ptrdiff_t AHEAD = 16384;  // bytes, at least, by which weights are called for early
 
