@@ -122,6 +122,60 @@ def test_each_way_shows_the_numbers_of_the_api_and_what_they_mean(open_page, add
     assert page.locator(".rg-way").inner_text() == f"{entry['says']} {entry['not']}"
 
 
+def test_rows_by_themselves_keep_their_numbers(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&byrow=1")
+    assert number(readout(page)) == pytest.approx(weight(one, 2, 3, 8, 2), abs=5e-7)
+    row = next(line.split(",") for line in saved(page, "CSV").decode().splitlines()[1:] if line.startswith("it,"))
+    assert [float(x) for x in row[1:]] == pytest.approx(list(one.row(0, 2, 3, 8)), abs=5e-7)
+    map_of = "document.querySelector('.rg-canvas').toDataURL()"
+    coloured = page.evaluate(map_of)
+    page.keyboard.press("n")
+    settled(page)
+    assert page.evaluate(map_of) != coloured
+
+
+def test_a_window_of_tokens_shows_their_weights(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3&from=3&to=6&log=1")
+    lines = saved(page, "CSV").decode().splitlines()
+    shown = np.array([[float(x) for x in line.split(",")[1:]] for line in lines[1:]])
+    assert shown == pytest.approx(one.whole(0, 2, 3)[3:6, 3:6], abs=5e-7)
+    assert "in powers of ten" in page.locator(".rg-legend").inner_text()
+
+
+def test_what_is_hidden_of_lengths_is_a_share_of_them(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&special=0&w=norms")
+    row = one.row(0, 2, 3, 8, way="norms")
+    assert f"{(row[0] + row[-1]) / row.sum():.3f} of the lengths in this row is hidden" in readout(page)
+
+
+@pytest.mark.parametrize(("query", "tokens"), [("unbelievably", 5), ("The MAT", 2), ("it", 2), ("[sep]", 1)])
+def test_words_are_found_as_they_stand_in_the_text(open_page, address, query, tokens):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    page.get_by_label("Find a word").fill(query)
+    settled(page)
+    assert page.locator(".rg-found-count").inner_text() == f"{2 if query == 'it' else 1} found"
+    assert page.locator(".rg-found").count() == tokens
+
+
+def test_the_steps_beside_a_difference_say_whose_they_are(open_page, address_of_two):
+    page = open_page(f"{address_of_two}#v=cell&l=2&h=3&i=8&j=2&s=diff", selector="[data-step=output]")
+    assert "These are the steps of A" in page.locator(".rg-cell").inner_text()
+    page.keyboard.press("c")
+    page.keyboard.press("c")
+    settled(page)
+    assert "These are the steps of B" in page.locator(".rg-cell").inner_text()
+
+
+def test_the_list_says_what_a_word_does(open_page, address_of_two):
+    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&w=rollout&s=diff")
+    heading = page.locator(".rg-reading h3")
+    assert heading.inner_text() == "it holds of, A − B"
+    page.get_by_role("button", name="A", exact=True).click()
+    page.get_by_role("button", name="Is looked at by").click()
+    settled(page)
+    assert heading.inner_text() == "cat is held most by"
+
+
 def test_two_texts_as_a_b_and_their_difference(open_page, address_of_two, two):
     page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2")
     numbers = []
@@ -230,6 +284,12 @@ def test_light_and_dark(open_page, address):
     page.keyboard.press("d")
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
     assert "theme=light" in page.url
+    page.keyboard.press("d")  # what the system has is its own choice again
+    settled(page)
+    assert "theme" not in page.url
+    page.emulate_media(color_scheme="light")
+    settled(page)
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
 
 
 def test_saved_numbers_and_pictures(open_page, address, one):

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const at = (name) => import(new URL(`../../../src/regard/web/static/${name}.js`, import.meta.url));
-const [text, scale, colour, view, matrix, state, codec, save, keys, grid, movement, field, paint, reading, embedded, numbers] = await Promise.all(
-  ["text", "scale", "colour", "view", "matrix", "state", "codec", "save", "keys", "grid", "movement", "field", "paint", "reading", "embedded", "numbers"].map(at),
+const [text, scale, colour, view, matrix, state, codec, save, keys, grid, movement, field, paint, reading, embedded, numbers, sentences, compare] = await Promise.all(
+  ["text", "scale", "colour", "view", "matrix", "state", "codec", "save", "keys", "grid", "movement", "field", "paint", "reading", "embedded", "numbers", "sentences", "compare"].map(at),
 );
 const token = (t, word, start = 0, special = false) => ({ text: t, special, word, start, end: start + t.replace("##", "").length });
 
@@ -48,8 +48,6 @@ test("an edit that is taken back leaves nothing to compare with", () => {
   assert.equal(state.sidesOf({ ...state.FIRST, edited: 1 }, manifest).length, 2);
   assert.equal(state.sidesOf(state.FIRST, manifest).length, 1);
 });
-test("a search knows no case", () => assert.deepEqual(text.search([token("Cat", 0), token("dog", 1)], "cAT "), [0]));
-
 test("a scale is even, or in powers of ten, or has two signs", () => {
   assert.equal(scale.placeOn({ kind: "linear", max: 0.5, signed: false }, 0.25), 0.5);
   assert.equal(scale.placeOn({ kind: "log", max: 1, signed: false }, 0.01), 0.5);
@@ -238,4 +236,81 @@ test("the steps of a cell sum to its score and its weight", () => {
 test("shares join to words as a map does", () => {
   assert.deepEqual(Array.from(numbers.joined(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "out")), [3, 3]);
   assert.deepEqual(Array.from(numbers.joined(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "in")), [1.5, 3]);
+});
+
+test("words are found where they stand in the text, whole or across tokens", () => {
+  const tokens = [token("[CLS]", null, 0, true), token("un", 0, 0), token("##kind", 0, 2), token("the", 1, 7), token("mat", 2, 11)];
+  tokens[0].end = 0;
+  const found = (wanted) => text.search(tokens, "unkind the mat", wanted);
+  assert.deepEqual(["UNKIND", "nk", "the  mat", "t", "[cls]", "cat", " ", "un|the"].map(found), [[[1, 2]], [[1, 2]], [[3, 4]], [[3], [4]], [[0]], [], [], []]);
+  assert.deepEqual(text.search([token("a-b", 0)], "a-b", "a-b"), [[0]]);
+});
+test("headings name one head, or what is taken from it", () => {
+  assert.equal(sentences.headingOf({ layer: 2, head: "mean" }), "Layer 2 · mean of heads");
+  assert.equal(sentences.headingOf({ layer: 2, head: 3 }, { layer: 2, head: 5 }), "Layer 2 · Head 3 − Head 5");
+  assert.equal(sentences.headingOf({ layer: 2, head: 3 }, { layer: 4, head: 3 }), "Layer 2 · Head 3 − Layer 4 · Head 3");
+});
+test("each way has its own verb, in the cell and over the list", () => {
+  const axis = groups([0], [1]);
+  const said = (way, isDifference = false) => sentences.cellOf({ ...state.FIRST, way }, { rows: axis, cols: axis, hidden: Float32Array.of(0.25, 0) }, isDifference, 0, 1, 0.5, 2);
+  assert.match(said("raw"), /looks at .*: 0.50; 0.250 of this row is hidden/);
+  assert.match(said("norms"), /takes from .*; 0.250 of the lengths in this row is hidden/);
+  assert.match(said("rollout", true), /holds of .*, A − B: 0.50/);
+  const most = (way, direction, isDifference, many) => sentences.mostOf({ ...state.FIRST, way, direction }, isDifference, many);
+  assert.equal(most("raw", "out", false, 2), "look most at");
+  assert.equal(most("rollout", "in", false, 1), "is held most by");
+  assert.equal(most("norms", "in", true, 1), "gives to, A − B");
+});
+test("the legend says what the colours are of", () => {
+  const says = (more, isDifference, max = 1) => sentences.legendOf({ ...state.FIRST, ...more }, isDifference, max);
+  assert.equal(says({ byRow: true, log: true }, false), "weight, as a share of the largest in its row, in powers of ten");
+  assert.match(says({}, true), /blue where A has more, brown where B has/);
+  assert.match(says({}, true, 0), /the same here/);
+});
+test("as many decimals are shown as are known", () => {
+  const known = (more, max = 1, terms = 1) => sentences.decimalsOf(4, { ...state.FIRST, ...more }, null, max, terms);
+  assert.deepEqual([known({}), known({ side: "diff" }), known({ way: "norms" }, 6.4), known({}, 1, 5), known({ byRow: true })], [4, 3, 2, 3, 4]);
+  assert.equal(sentences.decimalsOf(null, state.FIRST, null, 1), 6);
+});
+test("what is hidden is a share, of weights and of lengths", () => {
+  const lengths = { values: Float32Array.of(1, 2, 0, 0), rows: 2, cols: 2 };
+  assert.deepEqual(Array.from(field.hiddenShares(lengths, Float32Array.of(3, 0))), [0.5, 0]);
+  assert.deepEqual(Array.from(field.hiddenShares({ values: Float32Array.of(0.5, 0.25), rows: 1, cols: 2 }, null)), [0.25]);
+});
+const whole = (rows, cols, at) => new field.WholeMap({ values: Float32Array.from({ length: rows * cols }, (_, n) => at(Math.floor(n / cols), n % cols)), rows, cols }, "max");
+test("a map that is held is cut into tiles, level by level", () => {
+  const map = whole(300, 500, (r, c) => (r === 299 && c === 499 ? 9 : 1));
+  assert.deepEqual([map.levels, map.max], [2, 9]);
+  const { rows, cols, values } = map.tile(0, 1, 1);
+  assert.deepEqual([rows, cols, values[values.length - 1]], [44, 244, 9]);
+  const top = map.tile(1, 0, 0);
+  assert.deepEqual([top.rows, top.cols, Math.max(...top.values)], [150, 250, 9]);
+});
+test("a difference is taken tile by tile, and waits for both", () => {
+  const [a, b] = [whole(2, 2, () => 3), whole(2, 2, (r) => r)];
+  const difference = new field.Difference(a, b);
+  assert.deepEqual(Array.from(difference.tile(0, 0, 0).values), [3, 3, 2, 2]);
+  assert.equal(difference.tile(0, 0, 0), difference.tile(0, 0, 0));
+  b.tile = () => null;
+  assert.equal(difference.tile(0, 0, 0), null);
+});
+test("rows are coloured by themselves and keep their numbers", () => {
+  const one = (at) => ({ rows: groups([0], [1]), cols: groups([0], [1]), pyramid: whole(2, 2, at), hidden: null, whole: true });
+  const { pyramid, colours } = field.differenceOf(one((r, c) => r + c), one(() => 0), { byRow: true, pool: "max" });
+  assert.deepEqual(Array.from(pyramid.matrices[0].values), [0, 1, 1, 2]);
+  assert.deepEqual(Array.from(colours.matrices[0].values), [0, 1, 0.5, 1]);
+});
+test("sides are named by what sets them apart", () => {
+  const runs = [{ model: "one", text: "a cat" }, { model: "two", text: "a cat" }, { model: "one", text: "a dog" }, { model: "one", text: "a cat", title: "without layer 1 head 2" }];
+  const named = (more, ...at) => compare.sideNames({ ...state.FIRST, ...more }, { runs }, at.map((run, n) => ({ run, layer: 1, head: n })));
+  assert.deepEqual(named({}, 0, 1), ["one", "two"]);
+  assert.deepEqual(named({}, 0, 2), ["a cat", "a dog"]);
+  assert.deepEqual(named({ edited: 3 }, 0, 3), ["as it was", "without layer 1 head 2"]);
+  assert.deepEqual(named({}, 0, 0), ["layer 1 head 0", "layer 1 head 1"]);
+});
+test("all points fit into a picture, one scale for both axes", () => {
+  const fit = movement.fitOf([[0, 0], [10, 2]]);
+  const [[x0, y0], [x1, y1]] = [[0, 0], [10, 2]].map(fit);
+  assert.ok(Math.abs((x1 - x0) / 10 - (y0 - y1) / 2) < 1e-9 && x0 >= 0 && x1 <= 900 && y1 >= 0 && y0 <= 560);
+  assert.deepEqual(movement.fitOf([[5, 5]])([5, 5]), [450, 280]);
 });

@@ -8,7 +8,7 @@ import { laidOut } from "./layout.js";
 import { Loading } from "./loading.js";
 import { largest } from "./matrix.js";
 import { numberAt } from "./paint.js";
-import { cellOf, decimalsOf, headingOf, legendOf, proofOf } from "./sentences.js";
+import { cellOf, decimalsOf, headingOf, legendOf, mostOf, proofOf } from "./sentences.js";
 import { decode, encode, FIRST, fitted, placeOf, sidesOf, Store, whyNoDifference } from "./state.js";
 import { axisOf, label, placesOf, search, visible } from "./text.js";
 
@@ -220,7 +220,7 @@ export class App {
     setText(parts.keep, own ? "Stop comparing" : "Compare with another head");
     parts.keep.hidden = !own && sides.length > 1;
     if (document.activeElement !== parts.query) parts.query.value = state.query;
-    setText(parts.found, state.query ? `${search(run.tokens, state.query).length} found` : "");
+    setText(parts.found, state.query ? `${search(run.tokens, run.text, state.query).length} found` : "");
     setText(parts.proof, proofOf(manifest, here.run, here.layer));
   }
 
@@ -246,7 +246,7 @@ export class App {
     if (this.field !== field) this.onAxes = null;
     this.field = field;
     const found = this.foundOn(field);
-    const scale = /** @type {import("./scale.js").Scale} */ ({ kind: state.log ? "log" : "linear", max, signed: isDifference });
+    const scale = /** @type {import("./scale.js").Scale} */ ({ kind: state.log ? "log" : "linear", max: (isDifference || state.byRow ? field.colours.max : max) || 1, signed: isDifference });
     const layer = this.run().layers[this.here().layer];
     parts.map.show({
       field, scale, theme: this.theme, decimals: this.decimals(), ...this.cursor(), rowsFound: found.rows, colsFound: found.cols,
@@ -254,7 +254,7 @@ export class App {
       view: state.zoom,
     });
     setAttribute(parts.map.stage, "aria-label", `Map of attention, ${field.rows.length} rows that look, ${field.cols.length} columns that are looked at. Arrow keys move the cell.`);
-    parts.legend.update(scale, this.theme, legendOf(state, isDifference));
+    parts.legend.update(scale, this.theme, legendOf(state, isDifference, field.pyramid.max));
     this.showCell();
     this.showReading();
   }
@@ -264,8 +264,8 @@ export class App {
     const { query, side } = this.state;
     const key = JSON.stringify([query, side]);
     if (this.onAxes?.key === key) return this.onAxes;
-    const { tokens } = this.run();
-    const found = search(tokens, query);
+    const { tokens, text } = this.run();
+    const found = search(tokens, text, query).flat();
     const on = (/** @type {Group[]} */ axis) => {
       const places = placesOf(axis, tokens.length);
       return new Set(found.map((i) => places[i]).filter((place) => place >= 0));
@@ -289,7 +289,7 @@ export class App {
 
   /** @param {number} row @param {number} col of the field @param {number | null} value */
   sentence(row, col, value) {
-    return this.field ? cellOf(this.state, this.field, row, col, value, this.decimals()) : "";
+    return this.field ? cellOf(this.state, this.field, this.isDifference, row, col, value, this.decimals()) : "";
   }
 
   /** The words, shaded by their shares. */
@@ -299,18 +299,19 @@ export class App {
     const out = state.direction === "out";
     const [own, axis] = out ? [this.field.rows, this.field.cols] : [this.field.cols, this.field.rows];
     const here = out ? state.row : state.col;
-    const tokens = state.pins.length ? state.pins : here === null ? [] : [here];
-    const { length } = this.run().tokens;
+    const chosen = state.pins.length ? state.pins : here === null ? [] : [here];
+    const { tokens, text } = this.run();
+    const { length } = tokens;
     const [placesOfOwn, places] = [placesOf(own, length), placesOf(axis, length)];
     const on = (/** @type {Int32Array} */ all, /** @type {number[]} */ of) => new Set(of.map((i) => all[i]).filter((place) => place >= 0));
-    loading.wantShares(state, this.asked(), [...on(placesOfOwn, tokens)].map((place) => own[place]), axis);
+    loading.wantShares(state, this.asked(), [...on(placesOfOwn, chosen)].map((place) => own[place]), axis);
     const { shares: { answer, error, isCurrent } } = loading;
     const shares = error || answer?.length !== axis.length ? null : answer;
     this.parts.reading.top.classList.toggle("rg-stale", shares !== null && !isCurrent);
     this.parts.reading.show({
-      groups: axis, shares, chosen: on(places, tokens), pinned: on(places, state.pins), found: on(places, search(this.run().tokens, state.query)),
-      scale: { kind: state.log ? "log" : "linear", max: shares ? largest(shares) || 1 : 1, signed: state.side === "diff" },
-      theme: this.theme, decimals: this.decimals(Math.max(1, state.pins.length)), state,
+      groups: axis, shares, chosen: on(places, chosen), pinned: on(places, state.pins), found: on(places, search(tokens, text, state.query).flat()),
+      scale: { kind: state.log ? "log" : "linear", max: shares ? largest(shares) || 1 : 1, signed: this.isDifference },
+      heading: mostOf(state, this.isDifference, on(places, chosen).size), theme: this.theme, decimals: this.decimals(Math.max(1, state.pins.length)), state,
     });
   }
 
@@ -328,7 +329,13 @@ export class App {
     if (row >= rows || col >= cols) return steps.say("This text is shorter: it has no such cell.");
     loading.wantCell(which, head, row, col);
     if (loading.cell.error) return steps.say(loading.cell.error.message);
-    if (loading.cell.current) steps.show(loading.cell.current, { from: tokens[row].text, to: tokens[col].text, layer, head, heads, kvHeads: kv_heads });
+    if (loading.cell.current) steps.show(loading.cell.current, { side: this.sideOfSteps(), from: tokens[row].text, to: tokens[col].text, layer, head, heads, kvHeads: kv_heads });
+  }
+
+  /** Of which side the steps are, where there are two. */
+  sideOfSteps() {
+    if (this.sides().length < 2) return "";
+    return this.state.side === "diff" ? "These are the steps of A: what is taken from it has steps of its own, under B." : `These are the steps of ${this.state.side}.`;
   }
 
   showMovement() {

@@ -6,7 +6,7 @@ import { label } from "./text.js";
 
 /**
  * @typedef {import("./source.js").Cell} Cell
- * @typedef {{ from: string, to: string, layer: number, head: number, heads: number, kvHeads: number }} Names
+ * @typedef {{ side: string, from: string, to: string, layer: number, head: number, heads: number, kvHeads: number }} Names
  */
 
 /** A formula: what is between underscores stands lower. @param {string} text */
@@ -67,7 +67,7 @@ export function stepsOf(cell, names) {
         el("div", { class: "rg-pair" },
           el("figure", {}, bars(cell.q, "Query by dimension"), el("figcaption", {}, "q of ", piece(names.from))),
           el("figure", {}, bars(cell.k, "Key by dimension"), el("figcaption", {}, "k of ", piece(names.to)))),
-        el("p", {}, `${how ? `Both are shown ${how}dimension by dimension. ` : ""}${shared ? `Key and value head ${cell.kv_head} serves query heads ${cell.kv_head * group} to ${(cell.kv_head + 1) * group - 1}.` : `Head ${names.head} has keys and values of its own.`}`)),
+        el("p", {}, `Where the model has a bias for them, it is added too. ${how ? `Both are shown ${how}dimension by dimension. ` : ""}${shared ? `Key and value head ${cell.kv_head} serves query heads ${cell.kv_head * group} to ${(cell.kv_head + 1) * group - 1}.` : `Head ${names.head} has keys and values of its own.`}`)),
       step("score", "Score", "q_i_ · k_j_ = Σ_d_ q_d_ k_d_", number(cell.score_raw),
         bars(cell.products, "Products of query and key by dimension, which sum to the score", "signed"),
         el("p", {}, `The bars are q·k in each of the ${d} dimensions: those above the line add up to ${significant(sumOf(cell.products, 1))}, those below to ${significant(sumOf(cell.products, -1))}.`)),
@@ -101,10 +101,11 @@ function sumOf(values, sign) {
 export class CellSteps {
   constructor() {
     this.title = el("h3", {});
+    this.side = el("p", { class: "rg-muted" });
     this.list = el("ol", { class: "rg-steps" });
     this.source = el("p", { class: "rg-muted" });
     this.shown = "";
-    this.node = el("section", { class: "rg-cell", tabIndex: 0, "aria-label": "One cell, step by step" }, this.title, this.list, this.source);
+    this.node = el("section", { class: "rg-cell", tabIndex: 0, "aria-label": "One cell, step by step" }, this.title, this.side, this.list, this.source);
   }
 
   /** @param {Cell} cell @param {Names} names */
@@ -113,6 +114,7 @@ export class CellSteps {
     if (this.shown === shown) return;
     this.shown = shown;
     this.title.replaceChildren(piece(label(names.from), { class: "rg-name" }), " looks at ", piece(label(names.to), { class: "rg-name" }), el("span", { class: "rg-muted" }, ` layer ${names.layer} · head ${names.head}`));
+    this.side.textContent = names.side;
     this.list.replaceChildren(...stepsOf(cell, names));
     this.source.textContent = cell.source ? `From ${cell.source}.` : "";
   }
@@ -121,6 +123,7 @@ export class CellSteps {
   say(sentence) {
     this.shown = "";
     this.title.textContent = "One cell";
+    this.side.textContent = "";
     this.list.replaceChildren();
     this.source.textContent = sentence;
   }

@@ -85,14 +85,15 @@ export function keepHead(app) {
   app.set(other ? { ...placeOf(app.state), other: null, side: "A" } : { other: { layer, head }, side: "B" });
 }
 
-/** @param {App} app */
+/** Light where it is dark, or dark; what the system has is its own choice again. @param {App} app */
 export function turnTheme(app) {
-  app.set({ theme: app.theme === "dark" ? "light" : "dark" });
+  const theme = app.theme === "dark" ? "light" : "dark";
+  app.set({ theme: (theme === "dark") === app.dark.matches ? "auto" : theme });
 }
 
 /** @param {App} app @param {number} step */
 export function nextFound(app, step) {
-  const found = search(app.run().tokens, app.state.query);
+  const found = search(app.run().tokens, app.run().text, app.state.query).map(([first]) => first);
   const here = app.state.row ?? -1;
   const next = step > 0 ? (found.find((i) => i > here) ?? found[0]) : ([...found].reverse().find((i) => i < here) ?? found[found.length - 1]);
   if (next === undefined) return;

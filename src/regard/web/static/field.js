@@ -21,6 +21,7 @@ import { levelsOf, TILE } from "./view.js";
  * @property {Group[]} rows
  * @property {Group[]} cols
  * @property {Pyramid} pyramid
+ * @property {Pyramid} colours       the same numbers, or each as a share of the largest in its row: what is coloured
  * @property {Float32Array | null} hidden   of each row, the share that no column shows
  * @property {boolean} whole                held whole: words can be joined, tokens left out
  */
@@ -224,33 +225,45 @@ export async function fieldOf(source, manifest, state, { run, layer, head }, { s
       source.tile(run, layer, head, part({ ...at, row0: at.row0 + r.from, row1: at.row1 + r.from, col0: at.col0 + c.from, col1: at.col1 + c.from }), stop);
     const pyramid = new FetchedMap(fetchTile, { rows: rowAxis.length, cols: colAxis.length }, arrived, failed);
     await pyramid.overview(signal);
-    return { rows: rowAxis, cols: colAxis, pyramid, hidden: null, whole };
+    return { rows: rowAxis, cols: colAxis, pyramid, colours: pyramid, hidden: null, whole };
   }
   const all = cols <= MOST_WHOLE; // then what is hidden can be summed, else it is what is missing to 1
   const [col0, col1] = all ? [0, cols] : [c.from, c.to];
   const span = { row0: r.from, row1: r.to, col0, col1, rows: r.to - r.from, cols: col1 - col0 };
   const values = await source.tile(run, layer, head, part(span), signal);
   const { matrix, hidden } = gathered(values, span.cols, rowAxis, colAxis, span.row0, span.col0);
-  const shown = state.byRow ? byRow(matrix) : matrix;
   const isHiding = colAxis.reduce((sum, group) => sum + group.members.length, 0) < cols;
-  const rest = all ? hidden : state.way === "norms" ? null : missingToOne(matrix);
-  return { rows: rowAxis, cols: colAxis, pyramid: new WholeMap(shown, state.pool), hidden: isHiding ? rest : null, whole };
+  const rest = !isHiding || (!all && state.way === "norms") ? null : hiddenShares(matrix, all ? hidden : null);
+  return { rows: rowAxis, cols: colAxis, ...held(matrix, state), hidden: rest, whole };
 }
 
-/** @param {Matrix} matrix */
-function missingToOne({ values, rows, cols }) {
-  return Float32Array.from({ length: rows }, (_, r) =>
-    Math.max(0, 1 - values.subarray(r * cols, (r + 1) * cols).reduce((a, b) => a + b, 0)),
-  );
+/**
+ * The share of each row that is not in a map.
+ * @param {Matrix} matrix @param {Float32Array | null} hidden  the sum of what is not; without it, what is missing to 1
+ */
+export function hiddenShares({ values, rows, cols }, hidden) {
+  return Float32Array.from({ length: rows }, (_, r) => {
+    const seen = values.subarray(r * cols, (r + 1) * cols).reduce((a, b) => a + b, 0);
+    return hidden ? hidden[r] / (seen + hidden[r] || 1) : Math.max(0, 1 - seen);
+  });
 }
 
-/** A − B of two maps of the same rows and columns. @param {Field} a @param {Field} b @param {"max" | "mean"} pool @returns {Field} */
-export function differenceOf(a, b, pool) {
+/** The numbers of a map that is held whole, and what their colours are of. @param {Matrix} matrix @param {{ byRow: boolean, pool: "max" | "mean" }} state */
+function held(matrix, state) {
+  const pyramid = new WholeMap(matrix, state.pool);
+  return { pyramid, colours: state.byRow ? new WholeMap(byRow(matrix), state.pool) : pyramid };
+}
+
+/** A − B of two maps of the same rows and columns. @param {Field} a @param {Field} b @param {{ byRow: boolean, pool: "max" | "mean" }} state @returns {Field} */
+export function differenceOf(a, b, state) {
   const [one, other] = [a.pyramid, b.pyramid];
-  const [rows, cols] = [both(a.rows, b.rows), both(a.cols, b.cols)];
-  if (!(one instanceof WholeMap && other instanceof WholeMap)) return { rows, cols, pyramid: new Difference(one, other), hidden: null, whole: false };
+  const axes = { rows: both(a.rows, b.rows), cols: both(a.cols, b.cols), hidden: null };
+  if (!(one instanceof WholeMap && other instanceof WholeMap)) {
+    const pyramid = new Difference(one, other);
+    return { ...axes, pyramid, colours: pyramid, whole: false };
+  }
   const matrix = { ...one.matrices[0], values: minus(one.matrices[0].values, other.matrices[0].values) };
-  return { rows, cols, pyramid: new WholeMap(matrix, pool), hidden: null, whole: true };
+  return { ...axes, ...held(matrix, state), whole: true };
 }
 
 /** Groups of A and of B under both their names. @param {Group[]} a @param {Group[]} b @returns {Group[]} */

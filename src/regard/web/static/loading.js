@@ -59,7 +59,7 @@ export class Loading {
       for (const { pyramid } of this.maps.answer?.fields ?? []) pyramid.forget(new Set());
       const [a, b] = fields;
       const matches = b && whyNoDifference(state, manifest) === null && a.rows.length === b.rows.length && a.cols.length === b.cols.length;
-      return { fields, difference: matches ? differenceOf(a, b, pool) : null, max: Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1 };
+      return { fields, difference: matches ? differenceOf(a, b, state) : null, max: Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1 };
     });
   }
 

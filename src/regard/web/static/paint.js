@@ -98,7 +98,7 @@ function drawNever(ctx, { view, theme }, right, bottom) {
 /** @param {CanvasRenderingContext2D} ctx @param {Scene} scene @param {Set<string>} seen */
 function drawTiles(ctx, scene, seen) {
   const { field, view, room } = scene;
-  const { pyramid } = field;
+  const pyramid = field.colours;
   ctx.imageSmoothingEnabled = false;
   if (scene.causal) ctx.globalCompositeOperation = scene.theme === "light" ? "multiply" : "lighten";
   const level = levelFor(view.k * devicePixelRatio, pyramid.levels);
@@ -187,7 +187,7 @@ function drawCells(ctx, scene, seen) {
     for (let col = col0; col < col1; col++) {
       const value = numberAt(field.pyramid, row, col);
       if (value === null) continue;
-      const place = placeOn(scale, value);
+      const place = placeOn(scale, numberAt(field.colours, row, col) ?? 0);
       const [x, y] = [(col - view.x) * view.k, (row - view.y) * view.k];
       const colour = colourAt(theme, place);
       if (place !== 0) {

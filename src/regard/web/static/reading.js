@@ -10,7 +10,7 @@ import { directionOf, visible } from "./text.js";
  * @typedef {import("./state.js").State} State
  * @typedef {import("./text.js").Group} Group
  * @typedef {{ groups: Group[], shares: Float32Array | null, chosen: Set<number>, pinned: Set<number>, found: Set<number>,
- *   scale: import("./scale.js").Scale, theme: import("./colour.js").Theme, decimals: number, state: State }} Read
+ *   scale: import("./scale.js").Scale, heading: string, theme: import("./colour.js").Theme, decimals: number, state: State }} Read
  *   `shares` has a number for each group, `chosen` are the groups whose numbers these are.
  */
 
@@ -85,8 +85,7 @@ export class Reading {
     const sum = chosen.size > 1 ? `sum over ${chosen.size} words` : "";
     const names = [...chosen].slice(0, 4).map((place) => groups[place]?.label ?? "").join(" + ");
     setText(this.note, this.noteOf(read, from, to, sum));
-    const verb = state.direction === "out" ? (chosen.size > 1 ? "look most at" : "looks most at") : (chosen.size > 1 ? "are looked at most by" : "is looked at most by");
-    this.heading.replaceChildren(...(chosen.size ? [piece(names), ` ${verb}`] : ["Choose a word"]));
+    this.heading.replaceChildren(...(chosen.size ? [piece(names), ` ${read.heading}`] : ["Choose a word"]));
     this.showTop(read);
     this.drawArcs();
     if (this.near !== first && chosen.size) this.reveal(first);

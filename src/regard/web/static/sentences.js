@@ -35,30 +35,46 @@ export function proofOf({ computed, digits: known, runs }, run, layer) {
  * @param {number | null} known of a weight @param {State} state @param {Field | null} field @param {number} max
  * @param {number} [terms] numbers that were summed
  */
-export function decimalsOf(known, { words, side, way, byRow }, field, max, terms = 1) {
+export function decimalsOf(known, { words, side, way }, field, max, terms = 1) {
   if (known === null) return 6;
   const pieces = words && field ? field.cols.reduce((most, { members }) => Math.max(most, members.length), 1) : 1;
-  const left = decimalsAfter(known, terms * pieces * (side === "diff" ? 2 : 1) * (way === "norms" ? Math.max(10, 2 * max) : 1));
-  return byRow ? Math.min(2, left) : left;
+  return decimalsAfter(known, terms * pieces * (side === "diff" ? 2 : 1) * (way === "norms" ? Math.max(10, 2 * max) : 1));
 }
 
-/** What the colours say. @param {State} state @param {boolean} isDifference */
-export function legendOf({ byRow, way, log }, isDifference) {
-  const what = byRow ? "share of the row's largest" : way === "norms" ? "length of what is handed over" : way === "rollout" ? "share of the vector" : "weight";
-  const parts = [isDifference ? `${what} in A minus ${what} in B: blue where A looks more, brown where B does` : what];
+/** What the colours say. @param {State} state @param {boolean} isDifference @param {number} max the largest number of all */
+export function legendOf({ byRow, way, log }, isDifference, max) {
+  const what = way === "norms" ? "length of what is handed over" : way === "rollout" ? "share of the vector" : "weight";
+  if (isDifference && max === 0) return `${what} in A minus ${what} in B: they are the same here`;
+  const parts = [isDifference ? `${what} in A minus ${what} in B: blue where A has more, brown where B has` : what];
+  if (byRow) parts.push("as a share of the largest in its row");
   if (log) parts.push("in powers of ten");
   return parts.join(", ");
 }
 
+// What a token does with others and what they do with it: of one, of several, and the word after it.
+const VERBS = /** @type {Record<string, { out: string[], in: string[] }>} */ ({
+  raw: { out: ["looks", "look", "at"], in: ["is looked at", "are looked at", "by"] },
+  rollout: { out: ["holds", "hold", "of"], in: ["is held", "are held", "by"] },
+  norms: { out: ["takes", "take", "from"], in: ["gives", "give", "to"] },
+});
+
+/** What heads the list of words. @param {State} state @param {boolean} isDifference @param {number} many words that were chosen */
+export function mostOf({ way, direction }, isDifference, many) {
+  const [one, several, after] = (VERBS[way] ?? VERBS.raw)[direction];
+  const verb = many > 1 ? several : one;
+  return isDifference ? `${verb} ${after}, A − B` : `${verb} most ${after}`;
+}
+
 /**
  * A cell in words.
- * @param {State} state @param {Field} field @param {number} row @param {number} col @param {number | null} value @param {number} decimals
+ * @param {State} state @param {Field} field @param {boolean} isDifference @param {number} row @param {number} col
+ * @param {number | null} value @param {number} decimals
  */
-export function cellOf({ way, side }, { rows, cols, hidden }, row, col, value, decimals) {
+export function cellOf({ way }, { rows, cols, hidden }, isDifference, row, col, value, decimals) {
   const [one, other] = [rows[row], cols[col]];
   if (!one || !other) return "";
   const number = value === null ? "…" : digits(value, decimals);
-  const rest = hidden ? `; ${digits(hidden[row], 3)} of this row is hidden` : "";
-  const verb = way === "rollout" ? "holds of" : way === "norms" ? "takes from" : "looks at";
-  return `\u2068${one.label}\u2069 ${verb} \u2068${other.label}\u2069${side === "diff" ? ", A − B" : ""}: ${number}${rest}`;
+  const rest = hidden ? `; ${digits(hidden[row], 3)} of ${way === "norms" ? "the lengths in this row" : "this row"} is hidden` : "";
+  const [verb, , after] = (VERBS[way] ?? VERBS.raw).out;
+  return `\u2068${one.label}\u2069 ${verb} ${after} \u2068${other.label}\u2069${isDifference ? ", A − B" : ""}: ${number}${rest}`;
 }

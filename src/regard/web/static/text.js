@@ -120,11 +120,23 @@ export function placesOf(axis, length) {
 }
 
 /**
- * The tokens that hold what is searched for, whatever its case.
- * @param {Token[]} tokens @param {string} wanted
+ * Where the text has what is searched for, whatever its case: of each place, the tokens that hold some of it. What stands
+ * nowhere in the text, as a special token, is found by its own name.
+ * @param {Token[]} tokens @param {string} text @param {string} wanted
+ * @returns {number[][]}
  */
-export function search(tokens, wanted) {
-  const needle = wanted.trim().toLocaleLowerCase();
-  if (!needle) return [];
-  return tokens.flatMap((token, i) => (token.text.toLocaleLowerCase().includes(needle) ? [i] : []));
+export function search(tokens, text, wanted) {
+  const parts = wanted.trim().split(/\s+/).map((part) => part.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
+  if (parts[0] === "") return [];
+  const needle = parts.join("\\s+");
+  const standing = Array.from(tokens.keys()).filter((i) => tokens[i].start < tokens[i].end);
+  let first = 0; // that may hold some of what is found next
+  const found = Array.from(text.matchAll(new RegExp(needle, "giu")), ({ index, 0: { length } }) => {
+    while (first < standing.length && tokens[standing[first]].end <= index) first += 1;
+    let last = first;
+    while (last < standing.length && tokens[standing[last]].start < index + length) last += 1;
+    return standing.slice(first, last);
+  });
+  const own = tokens.flatMap((token, i) => (token.start === token.end && new RegExp(needle, "iu").test(token.text) ? [[i]] : []));
+  return [...found, ...own].filter(({ length }) => length > 0).sort((a, b) => a[0] - b[0]);
 }
