@@ -197,21 +197,6 @@ def test_two_heads_as_a_and_b(open_page, address, one):
     assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
 
 
-def test_a_head_is_switched_off_and_the_change_is_seen(open_page, address, one):
-    page = open_page(f"{address}#v=head&l=4&h=3&i=8&j=2")
-    page.get_by_role("button", name="Switch this head off").click()
-    page.wait_for_selector(".rg-changes h3")
-    settled(page)
-    assert page.locator(".rg-changes .rg-word").count() == len(one.manifest()["runs"][0]["tokens"])
-    page.get_by_label("Layer", exact=True).select_option("5")
-    settled(page)
-    after = one.edit([[4, 3]])["run"]
-    difference = weight(one, 5, 3, 8, 2) - weight(one, 5, 3, 8, 2, run=after)
-    assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
-    page.get_by_role("button", name="All heads on").click()
-    assert page.locator(".rg-changes").is_hidden()
-
-
 def test_movement_stands_where_the_api_says_at_each_stage(open_page, address, one):
     page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-dots circle")
     points = np.array(one.movement(0)["points"])
@@ -270,6 +255,22 @@ def test_the_address_brings_a_view_back(open_page, address, browser):
     again = open_page(url)
     assert again.locator(".rg-readout").inner_text() == first
     assert again.url == url
+
+
+def test_back_goes_to_the_view_before(open_page, address):
+    page = open_page(f"{address}#v=heads&l=2&h=3")
+    page.get_by_role("gridcell", name=re.compile("layer 4, head 7")).dblclick()
+    page.keyboard.press("]")
+    settled(page)
+    page.keyboard.press("4")
+    settled(page)
+    page.go_back()
+    settled(page)
+    assert page.locator("main").get_attribute("data-view") == "head"
+    assert page.locator("h2").first.inner_text() == "Layer 4 · Head 8"
+    page.go_back()
+    settled(page)
+    assert page.locator("main").get_attribute("data-view") == "heads"
 
 
 def test_what_an_address_says_wrongly_is_not_taken(open_page, address):

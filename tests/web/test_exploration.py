@@ -216,6 +216,18 @@ def _without_0_and_2(context):
     return context
 
 
+def test_an_edit_tells_where_weights_change_and_that_none_do_before_it(causal):
+    exploration = explored(causal, "some text that is not short")
+    edited = exploration.edit([[0, 1]])
+    changed = edited["changes"]["heads"]
+    assert set(changed[0]) == {0.0}
+    for layer, heads in list(enumerate(changed))[1:]:
+        for head, by in enumerate(heads):
+            before, after = (exploration.whole(run, layer, head) for run in (0, edited["run"]))
+            assert by == pytest.approx(np.abs(before - after).max(), abs=1e-6)
+            assert by > 0
+
+
 def test_an_edit_tells_what_a_language_model_expects_next(causal):
     changes = explored(causal, "some text").edit([[0, 0]])["changes"]["next"]
     assert len(changes) == 10

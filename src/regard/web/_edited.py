@@ -15,13 +15,15 @@ from regard.web._given import check_number
 from regard.web._maps import layers_of
 from regard.web._run import Run, steps_shown
 
+_ROWS = 256  # of a text, in which weights before and after are held against each other
 _CHANGES = 10  # tokens whose probability of coming next changes most
 
 
 def without_heads(run: Run, heads: Any) -> tuple[Run, dict[str, Any]]:
     """Return the run of the same model and text without some heads, (layer, head), and what has changed.
 
-    ``cosines`` are those of each token's last vector before and after; ``next`` is None where nothing is predicted.
+    ``cosines`` are those of each token's last vector before and after; ``next`` is None where nothing is predicted;
+    ``heads`` has for each layer and head by how much a weight changed, at most; of a long text in some rows.
 
     Raises
     ------
@@ -37,7 +39,7 @@ def without_heads(run: Run, heads: Any) -> tuple[Run, dict[str, Any]]:
         before, after = run.model(run.encoding), run.model(run.encoding, trace=trace)
     named = ", ".join(f"layer {layer} head {head}" for layer, head in chosen)
     edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {named}")
-    return edited, _changes(before, after, run)
+    return edited, {"heads": _changed_heads(run, edited, chosen[0][0])} | _changes(before, after, run)
 
 
 def _heads_of(run: Run, ablate: Any) -> list[tuple[int, int]]:
@@ -51,6 +53,20 @@ def _heads_of(run: Run, ablate: Any) -> list[tuple[int, int]]:
         check_number("layer", layer, len(run.layers))
         check_number("head", head, len(run.layers[layer].heads))
     return chosen
+
+
+def _changed_heads(run: Run, edited: Run, first: int) -> list[list[float]]:
+    """Return by how much a weight of each head changed, at most, ``L H``: none up to the first edited layer."""
+    rows = np.unique(np.linspace(0, run.length - 1, min(run.length, _ROWS)).astype(int))
+
+    def change(layer: int, head: int) -> float:
+        before, after = (each.layers[layer].tile(head, rows, None) for each in (run, edited))
+        return round(float(np.abs(before - after).max()), 6)
+
+    return [
+        [change(layer, head) if layer > first else 0.0 for head in range(len(its.heads))]
+        for layer, its in enumerate(run.layers)
+    ]
 
 
 def _changes(before: Any, after: Any, run: Run) -> dict[str, Any]:

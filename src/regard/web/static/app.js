@@ -1,6 +1,7 @@
 // The page: one state, the parts that show it, and what follows from a change. Knows its source by its interface alone.
 
 import { bindingsOf } from "./commands.js";
+import { changedMost } from "./compare.js";
 import { el, piece, setAttribute, setText } from "./dom.js";
 import { isWhole } from "./field.js";
 import { bindingOf } from "./keys.js";
@@ -40,9 +41,9 @@ export class App {
     this.field = null; // what the map shows
     /** @type {{ key: string, rows: Set<number>, cols: Set<number> } | null} */
     this.onAxes = null; // where what is searched for stands on it
-    /** @type {import("./source.js").Edited | null} */
-    this.editedAs = null;
+    this.follows = false; // whether the view goes to what an edit changes
     this.written = -Infinity; // when the address was
+    this.viewWritten = this.state.view; // which view it had
     this.parts = laidOut(this);
     this.listen();
     this.refresh(this.state);
@@ -59,7 +60,11 @@ export class App {
     this.root.addEventListener("keydown", (event) => this.press(event));
     if (!this.address) return;
     document.addEventListener("keydown", (event) => event.target === document.body && this.press(event), { signal });
-    window.addEventListener("hashchange", () => this.store.set(fitted({ ...this.first, edited: this.state.edited, ...decode(location.hash) }, this.manifest)), { signal });
+    window.addEventListener("hashchange", () => {
+      const state = fitted({ ...this.first, edited: this.state.edited, ...decode(location.hash) }, this.manifest);
+      this.viewWritten = state.view;
+      this.store.set(state);
+    }, { signal });
   }
 
   close() {
@@ -134,14 +139,6 @@ export class App {
     return this.field ? { row: at(row, this.field.rows), col: at(col, this.field.cols) } : { row: null, col: null };
   }
 
-  /** @param {import("./source.js").Edited | null} edited */
-  edited(edited) {
-    this.editedAs = edited;
-    if (edited) this.manifest.runs[edited.run] = edited.entry;
-    this.set({ edited: edited?.run ?? null, other: null, side: edited ? "diff" : "A" });
-    this.refresh(this.state);
-  }
-
   // Showing
 
   /** @param {State} state */
@@ -163,7 +160,9 @@ export class App {
     parts.ways.show(state.way, (key) => key === "raw" || whole || this.manifest.can.tiles);
     parts.aids.update(state, this.run().tokens.length, whole);
     parts.compare.update(state, this.manifest, this.sides(), whyNoDifference(state, this.manifest));
-    parts.edits.update(here);
+    loading.wantEdit(state);
+    parts.edits.update(state, here, state.off.length > 0 && !loading.edit.isCurrent);
+    parts.edits.tell(loading.edit.current, this.manifest, theme);
     loading.wantHeads(here.run);
     this.showHeads();
     this.showHeadings(state);
@@ -171,18 +170,20 @@ export class App {
     this.showMap();
     this.showSteps();
     this.showMovement();
-    if (this.editedAs) parts.edits.tell(this.editedAs, this.manifest.runs[0], theme);
   }
 
-  /** Put the state into the address, ten times a second at most: browsers refuse more. */
+  /** Put the state into the address, ten times a second at most: browsers refuse more. Back goes to the view before. */
   writeAddress() {
     clearTimeout(this.writing);
     const write = () => {
       this.written = performance.now();
       const hash = `#${encode(this.state)}`;
-      if (location.hash !== hash) history.replaceState(null, "", hash);
+      if (location.hash === hash) return;
+      if (this.viewWritten === this.state.view) history.replaceState(null, "", hash);
+      else history.pushState(null, "", hash);
+      this.viewWritten = this.state.view;
     };
-    if (performance.now() - this.written > 100) write();
+    if (this.viewWritten !== this.state.view || performance.now() - this.written > 100) write();
     else this.writing = setTimeout(write, 100);
   }
 
@@ -330,6 +331,22 @@ export class App {
     loading.wantCell(which, head, row, col);
     if (loading.cell.error) return steps.say(loading.cell.error.message);
     if (loading.cell.current) steps.show(loading.cell.current, { side: this.sideOfSteps(), from: tokens[row].text, to: tokens[col].text, layer, head, heads, kvHeads: kv_heads });
+  }
+
+  /** The run of an edit as B; when a head was switched just now, where most has changed. */
+  showEdit() {
+    const { edit } = this.loading;
+    const { answer, error } = edit;
+    if (error) {
+      this.set({ off: answer?.off ?? [], offRun: answer?.offRun ?? 0 }); // as it was before
+      return setText(this.parts.edits.says, error.message);
+    }
+    if (!edit.current) return;
+    const { run, entry, changes, offRun } = edit.current;
+    this.manifest.runs[run] = { ...entry, of: offRun };
+    const [most] = changedMost(changes.heads, 1);
+    this.set({ edited: run, ...(this.follows ? { side: "diff", ...(most && { layer: most.layer, head: most.head }) } : {}) });
+    this.follows = false;
   }
 
   /** Of which side the steps are, where there are two. */

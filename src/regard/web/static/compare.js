@@ -8,7 +8,6 @@ import { apart, label, visible } from "./text.js";
 /**
  * @typedef {import("./state.js").State} State
  * @typedef {import("./source.js").Manifest} Manifest
- * @typedef {import("./source.js").Edited} Edited
  */
 
 /**
@@ -42,64 +41,60 @@ export class Sides {
   }
 }
 
+/**
+ * The heads of which a weight changed most, the farthest first; none that did not change.
+ * @param {number[][]} heads of each layer @param {number} [most]
+ */
+export function changedMost(heads, most = 3) {
+  const all = heads.flatMap((row, layer) => row.map((by, head) => ({ layer, head, by })));
+  return all.filter(({ by }) => by > 0).sort((a, b) => b.by - a.by).slice(0, most);
+}
+
 export class Edits {
-  /** @param {{ edit: (ablate: [number, number][]) => Promise<Edited>, shown: (edited: Edited | null) => void }} doings */
+  /** @param {{ turn: (off: [number, number][]) => void, choose: (at: import("./state.js").Place) => void }} doings */
   constructor(doings) {
     this.doings = doings;
     /** @type {[number, number][]} */
     this.off = [];
     this.told = "";
     this.turn = el("button", { type: "button", class: "rg-quiet", on: { click: () => this.toggle() } }, "Switch this head off");
-    this.reset = el("button", { type: "button", class: "rg-quiet", on: { click: () => this.run([]) } }, "All heads on");
+    this.reset = el("button", { type: "button", class: "rg-quiet", on: { click: () => doings.turn([]) } }, "All heads on");
     this.says = el("span", { class: "rg-muted", role: "status" });
     this.body = el("div", { class: "rg-changes" });
     this.panel = el("section", { class: "rg-edits", "aria-label": "What the edit changes", hidden: true }, this.body);
   }
 
-  /** @param {import("./state.js").Place} place that is seen */
-  update({ layer, head }) {
+  /** @param {State} state @param {import("./state.js").Place} place that is seen @param {boolean} waits for the model */
+  update({ off }, { layer, head }, waits) {
+    this.off = off;
     this.at = head === "mean" ? null : /** @type {[number, number]} */ ([layer, head]);
-    const isOff = this.at !== null && this.off.some(([l, h]) => l === this.at?.[0] && h === this.at?.[1]);
+    const isOff = this.at !== null && off.some(([l, h]) => l === this.at?.[0] && h === this.at?.[1]);
     setText(this.turn, isOff ? "Switch this head on" : "Switch this head off");
-    this.turn.disabled = this.at === null;
-    this.reset.hidden = this.off.length === 0;
+    this.turn.disabled = this.at === null || waits;
+    this.reset.hidden = off.length === 0;
+    setText(this.says, waits ? "Running the model again …" : "");
   }
 
   toggle() {
     if (!this.at) return;
     const [layer, head] = this.at;
     const rest = this.off.filter(([l, h]) => l !== layer || h !== head);
-    this.run(rest.length < this.off.length ? rest : [...this.off, [layer, head]]);
+    this.doings.turn(rest.length < this.off.length ? rest : [...this.off, [layer, head]]);
   }
 
-  /** @param {[number, number][]} off */
-  async run(off) {
-    this.turn.disabled = true;
-    setText(this.says, "");
-    const late = setTimeout(() => setText(this.says, "Running the model again …"), 100);
-    try {
-      const edited = off.length ? await this.doings.edit(off) : null;
-      this.off = off;
-      this.panel.hidden = edited === null;
-      setText(this.says, "");
-      this.doings.shown(edited);
-    } catch (error) {
-      setText(this.says, /** @type {Error} */ (error).message);
-    } finally {
-      clearTimeout(late);
-      this.turn.disabled = false;
-    }
-  }
-
-  /** @param {Edited} edited @param {import("./source.js").Run} run @param {import("./colour.js").Theme} theme */
-  tell({ run: number, changes }, run, theme) {
-    const told = `${number} ${theme}`;
-    if (told === this.told) return;
+  /**
+   * What an edit changed; nothing where there is none.
+   * @param {import("./loading.js").Edit | null} edit @param {Manifest} manifest @param {import("./colour.js").Theme} theme
+   */
+  tell(edit, { runs, given }, theme) {
+    this.panel.hidden = edit === null;
+    const told = edit ? `${edit.run} ${theme}` : "";
+    if (told === this.told || !edit) return;
     this.told = told;
+    const { changes, off, offRun } = edit;
     const least = changes.cosines.reduce((a, b) => Math.min(a, b), 1);
     const most = Math.max(1e-6, 1 - least);
-    const off = this.off.map(([layer, head]) => `${layer}.${head}`).join(", ");
-    const words = run.tokens.slice(0, 400).map((token, t) => {
+    const words = runs[offRun].tokens.slice(0, 400).map((token, t) => {
       const lost = Math.max(0, 1 - changes.cosines[t]);
       const colour = colourAt(theme, -lost / most);
       return piece(label(token.text), { class: "rg-word", title: `${visible(token.text.slice(0, 200))}: cosine ${digits(changes.cosines[t], 4)}`, style: { "background-color": css(colour), color: inkOn(colour) } });
@@ -111,8 +106,12 @@ export class Edits {
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "token"), el("th", { scope: "col" }, "before"), el("th", { scope: "col" }, "after"))),
       el("tbody", {}, ...changes.next.map(({ token, before, after }) => el("tr", {}, el("th", { scope: "row" }, piece(label(token))), el("td", {}, percent(before)), el("td", {}, percent(after))))),
     );
+    const heads = changedMost(changes.heads);
     this.body.replaceChildren(
-      el("h3", {}, `Without ${this.off.length > 1 ? "heads" : "head"} ${off}`),
+      el("h3", {}, `Without ${off.map(([layer, head]) => `layer ${layer} head ${head}`).join(", ")}`),
+      (given ?? 1) > 1 ? el("p", { class: "rg-says" }, `A is text ${"AB"[offRun]} as it was and B the same text without ${off.length > 1 ? "these heads" : "this head"}; the other text is back when all heads are on.`) : "",
+      el("p", { class: "rg-says" }, heads.length ? "Weights change in the layers above alone. Farthest are those of:" : "No weight changes: no layer comes after this one."),
+      el("div", { class: "rg-bar" }, ...heads.map(({ layer, head, by }) => el("button", { type: "button", class: "rg-quiet", on: { click: () => this.doings.choose({ layer, head }) } }, `Layer ${layer} head ${head}, by ${digits(by, 3)}`))),
       el("p", { class: "rg-says" }, `How far each token's contextual vector turned: the deeper, the farther. The farthest has a cosine of ${digits(least, 4)} with what it was.`),
       el("div", { class: "rg-words" }, ...words.flatMap((word) => [word, " "])),
       next ?? "",

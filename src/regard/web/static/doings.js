@@ -85,6 +85,14 @@ export function keepHead(app) {
   app.set(other ? { ...placeOf(app.state), other: null, side: "A" } : { other: { layer, head }, side: "B" });
 }
 
+/** Run without some heads the text that is seen, or on without others that of an edit. @param {App} app @param {[number, number][]} off */
+export function switchOff(app, off) {
+  const { state } = app;
+  const offRun = state.off.length ? state.offRun : app.here().run;
+  app.follows = true;
+  app.set({ off, offRun, other: null, ...placeOf(state), ...(off.length ? {} : { side: offRun === 1 ? "B" : "A" }) });
+}
+
 /** Light where it is dark, or dark; what the system has is its own choice again. @param {App} app */
 export function turnTheme(app) {
   const theme = app.theme === "dark" ? "light" : "dark";

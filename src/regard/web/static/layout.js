@@ -4,7 +4,7 @@ import { Aids, Legend } from "./aids.js";
 import { CellSteps } from "./cell.js";
 import { bindingsOf, VIEWS } from "./commands.js";
 import { Edits, Sides } from "./compare.js";
-import { chooseWord, goTo, keepHead, nextFound, pickCell, pinTokens, turnTheme } from "./doings.js";
+import { chooseWord, goTo, keepHead, nextFound, pickCell, pinTokens, switchOff, turnTheme } from "./doings.js";
 import { chooser, el, iconButton, segmented } from "./dom.js";
 import { HeadGrid } from "./grid.js";
 import { helpDialog } from "./keys.js";
@@ -71,7 +71,7 @@ export function laidOut(app) {
     aids: new Aids(set),
     legend: new Legend(),
     compare: new Sides((side) => set({ side })),
-    edits: new Edits({ edit: (ablate) => app.source.edit(ablate, app.end.signal), shown: (edited) => app.edited(edited) }),
+    edits: new Edits({ turn: (off) => switchOff(app, off), choose: (at) => goTo(app, at) }),
     tabs: segmented("View", VIEWS, (view) => set({ view: /** @type {any} */ (view) })),
     ways: segmented("What the map shows", manifest.ways, (way) => set({ way })),
     waySays: el("p", { class: "rg-says rg-way" }),

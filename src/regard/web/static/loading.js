@@ -14,6 +14,7 @@ import { whyNoDifference } from "./state.js";
  * @typedef {import("./source.js").Movement} Movement
  * @typedef {import("./text.js").Group} Group
  * @typedef {import("./state.js").State} State
+ * @typedef {import("./source.js").Edited & Pick<State, "off" | "offRun">} Edit
  * @typedef {{ fields: Field[], difference: Field | null, max: number }} Maps  of all sides, and the largest number in them
  */
 
@@ -36,6 +37,8 @@ export class Loading {
     this.heads = new Wanted(this.asking, () => app.showHeads());
     /** @type {Wanted<Uint8Array>} */
     this.thumbnails = new Wanted(this.asking, () => app.showHeads());
+    /** @type {Wanted<Edit>} */
+    this.edit = new Wanted(this.asking, () => app.showEdit(), { inPlace: true });
     /** @type {Map<string, Promise<any>>} */
     this.kept = new Map(); // of each run, for a page goes from one to the other
   }
@@ -104,6 +107,12 @@ export class Loading {
     const { source, end: { signal } } = this.app;
     this.heads.want(`heads ${run}`, () => this.once(`heads ${run}`, () => source.heads(run, signal)));
     this.thumbnails.want(`thumbnails ${run}`, () => this.once(`thumbnails ${run}`, () => source.thumbnails(run, signal)));
+  }
+
+  /** Run the model again, without some heads. @param {State} state */
+  wantEdit({ off, offRun }) {
+    if (off.length === 0) return this.edit.forget();
+    this.edit.want(JSON.stringify([off, offRun]), async (signal) => ({ ...(await this.app.source.edit(off, offRun, signal)), off, offRun }));
   }
 
   /** Ask once, and again where it failed. @template T @param {string} key @param {() => Promise<T>} ask @returns {Promise<T>} */

@@ -26,7 +26,8 @@
  * @typedef {{ explained: number[], points: number[][][], stages: string[] }} Movement
  * @typedef {{ measures: Record<string, (number | null)[][]> }} Heads
  * @typedef {{ token: string, before: number, after: number }} NextChange
- * @typedef {{ run: number, entry: Run, changes: { cosines: number[], next: NextChange[] | null } }} Edited
+ * @typedef {{ run: number, entry: Run, changes: { cosines: number[], next: NextChange[] | null, heads: number[][] } }} Edited
+ *   `heads` has for each layer and head by how much a weight changed, at most.
  *
  * @typedef {object} Source
  * @property {(signal?: AbortSignal) => Promise<Manifest>} manifest
@@ -37,7 +38,7 @@
  * @property {(run: number, layer: number, head: Head, j: number, way: string, signal?: AbortSignal) => Promise<Float32Array>} column
  * @property {(run: number, layer: number, head: Head, i: number, j: number, signal?: AbortSignal) => Promise<Cell>} cell
  * @property {(run: number, signal?: AbortSignal) => Promise<Movement>} movement
- * @property {(ablate: [number, number][], signal?: AbortSignal) => Promise<Edited>} edit
+ * @property {(ablate: [number, number][], run: number, signal?: AbortSignal) => Promise<Edited>} edit
  *
  * @typedef {(name: string, parameters: Record<string, any>, signal?: AbortSignal) => Promise<any>} Ask
  *   The answer to a question by its name: bytes as a Uint8Array, everything else as it is.
@@ -95,9 +96,9 @@ export class Answers {
     return this.ask("movement", { run }, signal);
   }
 
-  /** @param {[number, number][]} ablate @param {AbortSignal} [signal] */
-  edit(ablate, signal) {
-    return this.ask("edit", { ablate }, signal);
+  /** @param {[number, number][]} ablate @param {number} run @param {AbortSignal} [signal] */
+  edit(ablate, run, signal) {
+    return this.ask("edit", { ablate, run }, signal);
   }
 }
 

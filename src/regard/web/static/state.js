@@ -34,7 +34,9 @@
  * @property {number} stage         of the movement
  * @property {"auto" | "light" | "dark"} theme
  * @property {import("./view.js").View | null} zoom   the whole map where null
- * @property {number | null} edited  the run of an edit, which is then B; lives as long as the server
+ * @property {[number, number][]} off  heads that are switched off, (layer, head)
+ * @property {number} offRun        the text that they are switched off in: 0 or 1
+ * @property {number | null} edited  the run of that edit, which is then B; lives as long as the server
  */
 
 /** @type {Readonly<State>} */
@@ -66,6 +68,8 @@ export const FIRST = Object.freeze({
   stage: -1,
   theme: "auto",
   zoom: null,
+  off: [],
+  offRun: 0,
   edited: null,
 });
 
@@ -73,7 +77,7 @@ const SHORT = /** @type {const} */ ({
   view: "v", layer: "l", head: "h", other: "b", row: "i", col: "j", side: "s", way: "w", measure: "m",
   order: "o", least: "n", shutLayers: "sl", shutHeads: "sh", words: "words", special: "special", log: "log",
   byRow: "byrow", pool: "pool", from: "from", to: "to", pins: "pins", direction: "d", arcs: "arcs", query: "q",
-  stage: "t", theme: "theme", zoom: "z",
+  stage: "t", theme: "theme", zoom: "z", off: "x", offRun: "xr",
 });
 const CHOICES = /** @type {Record<string, string[]>} */ ({
   view: ["heads", "head", "cell", "movement"],
@@ -99,6 +103,7 @@ export function encode(state) {
 function written(name, value) {
   if (name === "other") return value ? `${value.layer}.${value.head}` : "";
   if (name === "zoom") return value ? [value.x, value.y, value.k].map((n) => Number(n.toFixed(3))).join("_") : "";
+  if (name === "off") return value.map((/** @type {number[]} */ at) => at.join(".")).join("_");
   if (Array.isArray(value)) return value.join(".");
   if (typeof value === "boolean") return value ? "1" : "0";
   if (typeof value === "number") return String(Number(value.toFixed(3)));
@@ -136,6 +141,7 @@ function read(name, text) {
     const [x, y, k] = text.split("_").map(Number);
     return [x, y, k].every(Number.isFinite) && k > 0 ? { x, y, k } : undefined;
   }
+  if (name === "off") return text.split("_").flatMap((at) => (/^\d{1,6}\.\d{1,6}$/.test(at) ? [at.split(".").map(Number)] : []));
   if (name === "least") return Number(text) >= 0 && Number(text) <= 1 ? Number(text) : undefined;
   if (name === "stage") return Number(text) >= 0 ? Number(text) : undefined;
   if (Array.isArray(first)) return text.split(".").flatMap((part) => count(part) ?? []);
@@ -150,9 +156,13 @@ function count(text) {
 
 /**
  * A state that fits what there is: no layer or head that its side does not have, no token beyond the longest text.
- * @param {State} state @param {import("./source.js").Manifest} manifest @returns {State}
+ * @param {State} wanted @param {import("./source.js").Manifest} manifest @returns {State}
  */
-export function fitted(state, manifest) {
+export function fitted(wanted, manifest) {
+  const offRun = Math.min(wanted.offRun, (manifest.given ?? manifest.runs.length) - 1);
+  const { layers } = manifest.runs[offRun];
+  const off = wanted.off.filter(([layer, head]) => manifest.can.edit && head < (layers[layer]?.heads ?? 0));
+  const state = { ...wanted, off, offRun, edited: off.length ? wanted.edited : null };
   const numbers = runsOf(state, manifest);
   const [a, b = a] = numbers.map((run) => manifest.runs[run]);
   const place = placeIn(a, state);
@@ -168,13 +178,14 @@ export function fitted(state, manifest) {
     other,
     row: token(state.row, longest("rows")),
     col: token(state.col, longest("cols")),
-    side: numbers.length > 1 || other ? state.side : "A",
+    side: numbers.length > 1 || other || off.length ? state.side : "A",
     way: known(manifest.ways, state.way),
     measure: known(manifest.measures, state.measure),
     ...stretchIn(state, length),
     pins: state.pins.filter((i) => i < length),
   };
-  return next.side === "diff" && whyNoDifference(next, manifest) !== null ? { ...next, side: "A" } : next;
+  const waits = off.length > 0 && next.edited === null; // for what it is to be compared with
+  return next.side === "diff" && !waits && whyNoDifference(next, manifest) !== null ? { ...next, side: "A" } : next;
 }
 
 /** The layer and head of a run that are nearest to those wanted. @param {Run} run @param {Place} wanted @returns {Place} */

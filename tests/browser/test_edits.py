@@ -1,0 +1,84 @@
+"""A head is switched off: what it changes most is shown, of the text that was seen, and the address keeps it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pages import number, readout, settled
+
+HEADS = [[(layer, head) for head in range(12)] for layer in range(6)]  # of MiniLM
+
+
+def switch_off(page):
+    page.get_by_role("button", name="Switch this head off").click()
+    page.wait_for_selector(".rg-changes h3")
+    settled(page)
+
+
+def changed(exploration, layer, head, run=0):
+    """Return the run without a head, where a weight changes most, layer and head, and by how much."""
+    after = exploration.edit([[layer, head]], run=run)["run"]
+    by = np.array(
+        [[np.abs(exploration.whole(run, *at) - exploration.whole(after, *at)).max() for at in row] for row in HEADS]
+    )
+    most, its = (int(n) for n in np.unravel_index(by.argmax(), by.shape))
+    return after, most, its, by.max()
+
+
+def test_the_view_goes_to_what_changed_most(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    switch_off(page)
+    after, layer, head, by = changed(one, 2, 3)
+    assert page.locator("h2").first.inner_text() == f"Layer {layer} · Head {head}"
+    assert page.locator(".rg-changes .rg-quiet").first.inner_text() == f"Layer {layer} head {head}, by {by:.3f}"
+    difference = (one.row(0, layer, head, 8) - one.row(after, layer, head, 8))[2]
+    assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
+    ends = page.locator(".rg-legend-marks span").all_inner_texts()
+    assert float(ends[-1].replace("−", "-")) == pytest.approx(by, rel=0.06)  # two digits
+    assert page.locator(".rg-changes .rg-word").count() == one.runs[0].length
+    page.get_by_label("Layer", exact=True).select_option("1")
+    settled(page)
+    assert "they are the same here" in page.locator(".rg-legend").inner_text()
+    page.get_by_role("button", name="All heads on").click()
+    assert page.locator(".rg-changes").is_hidden()
+    assert page.locator(".rg-sides").is_hidden()
+
+
+def test_after_the_last_layer_nothing_changes_and_it_is_said(open_page, address):
+    page = open_page(f"{address}#v=head&l=5&h=3&i=8&j=2")
+    switch_off(page)
+    assert page.locator("h2").first.inner_text() == "Layer 5 · Head 3"
+    assert "No weight changes" in page.locator(".rg-changes").inner_text()
+
+
+def test_of_two_texts_the_one_that_is_seen_is_run_again(open_page, address_of_two, two):
+    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&s=B")
+    switch_off(page)
+    after, layer, head, _ = changed(two, 2, 3, run=1)
+    difference = (two.row(1, layer, head, 8) - two.row(after, layer, head, 8))[2]
+    assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
+    assert "A is text B as it was" in page.locator(".rg-changes").inner_text()
+    page.get_by_role("button", name="All heads on").click()
+    settled(page)
+    assert page.locator(".rg-sides .rg-segment[aria-pressed=true]").inner_text() == "B"
+    assert number(readout(page)) == pytest.approx(float(two.row(1, layer, head, 8)[2]), abs=5e-7)
+
+
+def test_the_address_keeps_what_is_switched_off(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    switch_off(page)
+    said = page.locator(".rg-readout").inner_text()
+    page.reload()
+    page.wait_for_selector(".rg-changes h3")
+    settled(page)
+    assert page.locator(".rg-readout").inner_text() == said
+    assert "Without layer 2 head 3" in page.locator(".rg-changes").inner_text()
+
+
+def test_why_a_head_cannot_be_switched_off_stands_beside_the_button(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3", allow="Failed to load resource")
+    page.route("**/api/edit*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
+    page.get_by_role("button", name="Switch this head off").click()
+    page.wait_for_selector("text=no model")
+    assert page.get_by_role("button", name="Switch this head off").is_enabled()
+    assert "x=" not in page.url
