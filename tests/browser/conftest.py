@@ -32,16 +32,21 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Return a function that opens an address and watches all that the page does; `allow` is what a console may say."""
+    """Return a function that opens an address and watches all that the page does; `allow` is what a console may say.
+
+    With `origin`, that of a notebook, requests to it are no fault, and of what the console says only errors are.
+    """
     wrong, contexts = [], []
 
-    def open_it(address, *, selector=".rg-map[data-drawn]", allow=None, **options):
+    def open_it(address, *, selector=".rg-map[data-drawn]", allow=None, origin=None, **options):
         context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True, **options)
         contexts.append(context)
         page = context.new_page()
-        origin = address.split("#")[0] if address.startswith("file:") else "/".join(address.split("/")[:4])
+        own = origin or (address.split("#")[0] if address.startswith("file:") else "/".join(address.split("/")[:4]))
 
         def said(message):
+            if origin is not None and message.type != "error":
+                return
             if allow is None or allow not in message.text:
                 wrong.append(f"console: {message.text}")
 
@@ -50,7 +55,7 @@ def open_page(browser):
         page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
 
         def asked(request):
-            if not request.url.startswith((origin, "data:", "blob:")):
+            if not request.url.startswith((own, "data:", "blob:")):
                 wrong.append(f"request: {request.url}")
 
         page.on("request", asked)

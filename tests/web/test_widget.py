@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +14,7 @@ from explorations import explored, recorded, whole
 
 import regard
 from regard import RegardError
-from regard.web._widget import reply
+from regard.web._widget import make_widget, reply
 
 
 @pytest.fixture
@@ -56,11 +58,42 @@ def test_a_trace_is_explored_as_a_widget(bert):
     sent = []
     widget.send = lambda message, buffers=None: sent.append((message, buffers))
     widget._handle_custom_msg({"id": 3, "method": "manifest", "params": {}}, [])
-    widget._handle_custom_msg({"id": 3, "method": "cancel", "params": {}}, [])
+    assert "import" not in widget._esm  # VS Code and others load it from a blob, beside which there is nothing
+    assert "run this cell" in widget._repr_mimebundle_()[0]["text/plain"]
     ((answer, buffers),) = sent
     assert [run["opening"] for run in answer["result"]["runs"]] == [{"layer": 1, "head": 2}] * 2
     assert not buffers
     widget.close()
+
+
+def test_a_page_is_told_when_the_kernel_cannot_answer(bert, monkeypatch):
+    pytest.importorskip("anywidget")
+    widget = recorded(bert, "the cat sat").explore()
+    sent = []
+    widget.send = lambda message, buffers=None: sent.append(message)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.web._widget.answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        widget._handle_custom_msg({"id": "a.3", "method": "heads", "params": {"run": 0}}, [])
+    assert sent == [{"id": "a.3", "error": "the kernel did not answer: KeyboardInterrupt"}]
+    widget.close()
+
+
+def test_a_closed_widget_frees_what_it_showed(bert):
+    pytest.importorskip("anywidget")
+    exploration = explored(bert, "the cat sat")
+    shown = weakref.ref(exploration)
+    widget = make_widget(exploration)
+    del exploration
+    gc.collect()
+    assert shown() is not None
+    widget.close()
+    del widget
+    gc.collect()
+    assert shown() is None
 
 
 def test_without_anywidget_it_says_what_to_install(bert, monkeypatch):

@@ -13,6 +13,9 @@ from regard.web._bundle import bundled, static
 from regard.web._exploration import Exploration
 from regard.web._questions import answer
 
+# What a notebook shows of a widget where it is read without a kernel.
+_UNSEEN = "<regard's explorer: run this cell to see it; regard.explore(trace, html=PATH) is a page without a kernel>"
+
 
 def make_widget(exploration: Exploration) -> Any:
     """Return a widget that shows an exploration.
@@ -28,12 +31,20 @@ def make_widget(exploration: Exploration) -> Any:
         raise RegardError(
             "a notebook needs anywidget: pip install 'regard[notebook]'; in a script regard.explore opens the browser"
         ) from None
-    page = {"_esm": f"{bundled('widget.js')}export default {{ render: $entry.render }};\n", "_css": static("style.css")}
+    page = {
+        "_esm": f"{bundled('widget.js')}export default {{ render: $entry.render }};\n",
+        "_css": static("style.css"),
+        "__repr__": lambda _: _UNSEEN,
+    }
     shown = type("Explorer", (AnyWidget,), page)()
 
     def heard(_: Any, message: Any, __: Any) -> None:
-        if not (isinstance(message, dict) and message.get("method") == "cancel"):  # what is asked is answered already
+        try:
             shown.send(*reply(exploration, message))
+        except BaseException as error:  # an interrupt of the kernel too: the page waits for an answer
+            number = message.get("id") if isinstance(message, dict) else None
+            shown.send({"id": number, "error": f"the kernel did not answer: {type(error).__name__} {error}".strip()})
+            raise
 
     shown.on_msg(heard)
     return shown

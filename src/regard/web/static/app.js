@@ -2,7 +2,7 @@
 
 import { bindingsOf } from "./commands.js";
 import { changedMost } from "./compare.js";
-import { el, piece, setAttribute, setText } from "./dom.js";
+import { el, focusedBeside, piece, setAttribute, setText } from "./dom.js";
 import { isWhole } from "./field.js";
 import { bindingOf } from "./keys.js";
 import { laidOut } from "./layout.js";
@@ -24,15 +24,16 @@ import { axisOf, label, placesOf, search, visible } from "./text.js";
 export class App {
   /**
    * @param {HTMLElement} root @param {Source} source @param {Manifest} manifest
-   * @param {{ address: boolean }} options  `address`: keep the state in the page's
+   * @param {{ address: boolean, dark?: import("./host.js").Dark }} options
+   *   `address`: keep the state in the page's; `dark`: whether what is around is
    */
-  constructor(root, source, manifest, { address }) {
+  constructor(root, source, manifest, { address, dark = matchMedia("(prefers-color-scheme: dark)") }) {
     this.root = root;
     this.source = source;
     this.manifest = { ...manifest, given: manifest.runs.length };
     this.address = address;
     this.end = new AbortController();
-    this.dark = matchMedia("(prefers-color-scheme: dark)");
+    this.dark = dark;
     this.paper = matchMedia("print");
     this.first = { ...FIRST, ...manifest.runs[0].opening };
     this.store = new Store(fitted({ ...this.first, ...(address ? decode(location.hash) : {}) }, this.manifest));
@@ -220,7 +221,7 @@ export class App {
     }
     setText(parts.keep, own ? "Stop comparing" : "Compare with another head");
     parts.keep.hidden = !own && sides.length > 1;
-    if (document.activeElement !== parts.query) parts.query.value = state.query;
+    if (focusedBeside(this.root) !== parts.query) parts.query.value = state.query;
     setText(parts.found, state.query ? `${search(run.tokens, run.text, state.query).length} found` : "");
     setText(parts.proof, proofOf(manifest, here.run, here.layer));
   }

@@ -1,5 +1,6 @@
 // What a person does to the page, by whichever key or button.
 
+import { focusedBeside } from "./dom.js";
 import { placed, placeOf } from "./state.js";
 import { search } from "./text.js";
 
@@ -55,7 +56,7 @@ export function pinHere(app) {
 export function leave(app) {
   const menus = [...app.root.querySelectorAll("details[open]")];
   if (menus.length) menus.forEach((menu) => menu.removeAttribute("open"));
-  else if (app.root.contains(document.activeElement) && document.activeElement === app.parts.query) app.parts.map.stage.focus();
+  else if (focusedBeside(app.root) === app.parts.query) app.parts.map.stage.focus();
   else app.set({ pins: [] });
 }
 

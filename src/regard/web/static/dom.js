@@ -97,6 +97,11 @@ export function iconButton(title, sign, act, props = {}) {
   return el("button", { type: "button", class: "rg-icon", title, "aria-label": title, on: { click: act }, ...props }, sign);
 }
 
+/** What has the focus among the elements that a node is with, which a notebook may keep in a shadow. @param {Node} node */
+export function focusedBeside(node) {
+  return /** @type {Document | ShadowRoot} */ (node.getRootNode()).activeElement ?? null;
+}
+
 /** Set an attribute only where it differs. @param {Element} node @param {string} name @param {string} value */
 export function setAttribute(node, name, value) {
   if (node.getAttribute(name) !== value) node.setAttribute(name, value);

@@ -1,7 +1,7 @@
 // All heads: a thumbnail for each, in the order of the model or of what they do; rows and columns fold to their mean.
 
 import { tableOf, stepOf } from "./colour.js";
-import { chooser, el, segmented, setAttribute, setText } from "./dom.js";
+import { chooser, el, focusedBeside, segmented, setAttribute, setText } from "./dom.js";
 import { digits } from "./scale.js";
 import { placeOf } from "./state.js";
 
@@ -161,7 +161,7 @@ export class HeadGrid {
 
   /** @param {State} state @param {import("./colour.js").Theme} theme @param {(number | null)[][] | null} values */
   lay(state, theme, values) {
-    const focused = this.body.contains(document.activeElement);
+    const focused = this.body.contains(focusedBeside(this.body));
     this.buttons.clear();
     const table = tableOf(theme);
     const flat = this.layers().length === 1 && this.width() > 16 ? this.layers()[0] : null; // one long row is read in lines
@@ -267,7 +267,7 @@ export class HeadGrid {
   /** Arrows go from head to head. @param {KeyboardEvent} event */
   walk(event) {
     const cells = [...this.buttons.values()].filter((button) => !button.disabled);
-    const here = cells.indexOf(/** @type {any} */ (document.activeElement));
+    const here = cells.indexOf(/** @type {any} */ (focusedBeside(this.body)));
     if (here < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     const box = cells[here].getBoundingClientRect();
     const below = (/** @type {number} */ way) => {

@@ -5,7 +5,7 @@ import { CellSteps } from "./cell.js";
 import { bindingsOf, VIEWS } from "./commands.js";
 import { Edits, Sides } from "./compare.js";
 import { chooseWord, goTo, keepHead, nextFound, pickCell, pinTokens, switchOff, turnTheme } from "./doings.js";
-import { chooser, el, iconButton, segmented } from "./dom.js";
+import { chooser, el, focusedBeside, iconButton, segmented } from "./dom.js";
 import { HeadGrid } from "./grid.js";
 import { helpDialog } from "./keys.js";
 import { MapView } from "./map.js";
@@ -64,6 +64,7 @@ export function laidOut(app) {
       open: () => set({ view: "cell" }),
       look: (zoom) => set({ zoom }),
       tell: (row, col, value) => app.sentence(row, col, value),
+      wheels: () => app.address || focusedBeside(root) === app.parts.map.stage, // a notebook is scrolled, until the map is chosen
     }, liveId),
     reading: new Reading({ set, choose: (group, add) => chooseWord(app, group, add), pin: (group) => pinTokens(app, group.members) }),
     steps: new CellSteps(),
@@ -117,7 +118,7 @@ function header(app, { text, tabs, query, found, aids, help }) {
   const saving = el("details", { class: "rg-menu" }, el("summary", {}, "Save"), el("div", { class: "rg-panel rg-panel-narrow" }, save("As SVG", "svg"), save("As PNG", "png"), save("As CSV", "csv")));
   const menus = [aids.node, saving];
   for (const menu of menus) menu.addEventListener("toggle", () => menu.open && menus.forEach((other) => other !== menu && (other.open = false)));
-  document.addEventListener("pointerdown", (event) => menus.forEach((menu) => menu.contains(/** @type {Node} */ (event.target)) || (menu.open = false)), { signal: app.end.signal });
+  document.addEventListener("pointerdown", (event) => menus.forEach((menu) => event.composedPath().includes(menu) || (menu.open = false)), { signal: app.end.signal });
   return el(
     "header",
     { class: "rg-header" },

@@ -10,7 +10,8 @@ import { between, kept, leastCell, showing, whole, zoomed } from "./view.js";
  * @typedef {import("./view.js").View} View
  * @typedef {Omit<Scene, "view" | "table" | "room"> & { view: View | null }} Shown
  * @typedef {{ pick: (row: number, col: number) => void, open: () => void, look: (view: View | null) => void,
- *   tell: (row: number, col: number, value: number | null) => string }} Doings
+ *   tell: (row: number, col: number, value: number | null) => string, wheels: () => boolean }} Doings
+ *   `wheels`: whether the wheel is for the map, and not for what the map is a part of
  */
 
 const GLIDE = 180; // milliseconds
@@ -220,7 +221,7 @@ export class MapView {
     let moved = 0;
     this.stage.addEventListener("wheel", (event) => {
       const { px, py } = this.place(event);
-      const zoomable = leastCell(this.extent(), this.room) < 60;
+      const zoomable = leastCell(this.extent(), this.room) < 60 && this.doings.wheels();
       if (!zoomable && !event.ctrlKey) return;
       event.preventDefault();
       if (event.shiftKey) this.look(kept({ ...this.view, x: this.view.x + (event.deltaX + event.deltaY) / this.view.k }, this.extent(), this.room));

@@ -1,7 +1,7 @@
 // The text beside the map: choose words, and every other is shaded by how much they look at it, or it looks at them.
 
 import { colourAt, css, inkOn } from "./colour.js";
-import { el, piece, segmented, setAttribute, setText, svg, toggle } from "./dom.js";
+import { el, focusedBeside, piece, segmented, setAttribute, setText, svg, toggle } from "./dom.js";
 import { topOf } from "./matrix.js";
 import { digits, placeOn } from "./scale.js";
 import { directionOf, visible } from "./text.js";
@@ -113,7 +113,7 @@ export class Reading {
 
   /** @param {Group[]} groups @param {number} from @param {number} to */
   lay(groups, from, to) {
-    const focused = this.words.contains(document.activeElement) ? placeAt({ target: document.activeElement }) : null;
+    const focused = this.words.contains(focusedBeside(this.words)) ? placeAt({ target: focusedBeside(this.words) }) : null;
     this.groups = groups;
     this.from = from;
     this.chips.clear();

@@ -126,13 +126,17 @@ function refusal(status, text) {
   }
 }
 
+const SILENT = 5_000; // milliseconds without an answer after which a kernel may be gone
+
 /** Asks the kernel of a notebook, by messages. */
 export class Kernel {
-  /** @param {any} model of anywidget */
-  constructor(model) {
+  /** @param {any} model of anywidget @param {(is: boolean) => void} silent told when the kernel does not answer, and when it does again */
+  constructor(model, silent) {
     this.model = model;
+    this.silent = silent;
+    this.view = Math.random().toString(36).slice(2); // every view of a widget hears the answers to all of them
     this.last = 0;
-    /** @type {Map<number, { resolve: (answer: any) => void, reject: (reason: any) => void }>} */
+    /** @type {Map<string, { resolve: (answer: any) => void, reject: (reason: any) => void }>} */
     this.waiting = new Map();
     this.hear = (/** @type {any} */ message, /** @type {(DataView | ArrayBuffer)[]} */ buffers) => this.answered(message, buffers);
     model.on("msg:custom", this.hear);
@@ -140,28 +144,42 @@ export class Kernel {
 
   close() {
     this.model.off("msg:custom", this.hear);
+    clearTimeout(this.patience);
+  }
+
+  /** Wait anew for an answer, if there is one to come. */
+  wait() {
+    clearTimeout(this.patience);
+    if (this.waiting.size) this.patience = setTimeout(() => this.waiting.size && this.silent(true), SILENT);
   }
 
   /** @param {any} message @param {(DataView | ArrayBuffer)[]} [buffers] */
   answered(message, buffers = []) {
+    this.silent(false);
     const asked = this.waiting.get(message?.id);
+    this.waiting.delete(message?.id);
+    this.wait();
     if (!asked) return;
-    this.waiting.delete(message.id);
     if (message.error) asked.reject(new Error(message.error));
     else asked.resolve(buffers.length ? bytesOf(buffers[0]) : message.result);
   }
 
   /** @type {Ask} */
   ask(method, params, signal) {
-    const id = ++this.last;
+    const id = `${this.view}.${++this.last}`;
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
       signal?.addEventListener("abort", () => {
-        if (this.waiting.delete(id)) this.model.send({ id, method: "cancel", params: {} });
+        this.waiting.delete(id);
         reject(signal.reason);
       });
+      try {
+        this.model.send({ id, method, params });
+      } catch {
+        return reject(new Error("The kernel that showed this is gone: run the cell again."));
+      }
       this.waiting.set(id, { resolve, reject });
-      this.model.send({ id, method, params });
+      if (this.waiting.size === 1) this.wait();
     });
   }
 }
