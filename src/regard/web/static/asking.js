@@ -85,9 +85,9 @@ export class Wanted {
       },
       (error) => {
         if (control.signal.aborted) return;
-        this.asked = ""; // so that it is asked for again
         this.wrong(error);
-        this.settled();
+        this.settled(); // which may want it, and is not to ask at once and for ever
+        if (this.asked === key) this.asked = ""; // so that it is asked for again
       },
     );
   }
