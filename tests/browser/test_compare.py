@@ -44,7 +44,9 @@ def side(page, name):
 
 def test_every_head_of_both_models_is_reached(open_page, two_models):
     address, exploration = two_models
-    page = open_page(f"{address}#v=heads&l=0&h=1&s=B")
+    page = open_page(f"{address}#v=heads&l=0&h=1")
+    side(page, "B")
+    assert page.locator(".rg-sides:visible").inner_text().endswith("minilm")
     assert page.locator(".rg-head").count() == 72
     page.get_by_role("gridcell", name=re.compile("layer 5, head 11")).dblclick()
     settled(page)
@@ -92,7 +94,7 @@ def test_every_token_of_the_longer_text_is_reached(open_page, unequal):
 def test_why_there_is_no_difference_can_be_read(open_page, unequal):
     address, exploration = unequal
     page = open_page(f"{address}#v=head&l=2&h=3&i=2&j=2&s=diff")
-    assert exploration.manifest()["why_not"] in page.locator(".rg-sides").inner_text()
+    assert exploration.manifest()["why_not"] in page.locator(".rg-one .rg-sides").inner_text()
     assert number(readout(page)) == pytest.approx(float(exploration.row(0, 2, 3, 2)[2]), abs=5e-7)
     assert "A − B" not in readout(page)
 

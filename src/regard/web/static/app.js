@@ -160,7 +160,7 @@ export class App {
     parts.tabs.show(state.view);
     parts.ways.show(state.way, (key) => key === "raw" || whole || this.manifest.can.tiles);
     parts.aids.update(state, this.run().tokens.length, whole);
-    parts.compare.update(state, this.manifest, this.sides(), whyNoDifference(state, this.manifest));
+    for (const compare of parts.compare) compare.update(state, this.manifest, this.sides(), whyNoDifference(state, this.manifest));
     loading.wantEdit(state);
     parts.edits.update(state, here, state.off.length > 0 && !loading.edit.isCurrent);
     parts.edits.tell(loading.edit.current, this.manifest, theme);

@@ -21,10 +21,13 @@ export function sideNames(state, manifest, sides) {
   return a.text === b.text ? [a.model, b.model] : apart(a.text, b.text);
 }
 
+/** The choice of what is seen: A, B and, where it can be, A − B. */
 export class Sides {
-  /** @param {(side: import("./state.js").Side) => void} choose */
-  constructor(choose) {
-    this.choice = segmented("Compare", [{ key: "A", title: "A" }, { key: "B", title: "B" }, { key: "diff", title: "A − B" }], (key) => choose(/** @type {any} */ (key)));
+  /** @param {(side: import("./state.js").Side) => void} choose @param {{ difference?: boolean }} [options]  whether A − B is one of them */
+  constructor(choose, { difference = true } = {}) {
+    this.difference = difference;
+    const both = [{ key: "A", title: "A" }, { key: "B", title: "B" }];
+    this.choice = segmented("Compare", difference ? [...both, { key: "diff", title: "A − B" }] : both, (key) => choose(/** @type {any} */ (key)));
     this.text = el("span", { class: "rg-muted rg-side-name" });
     this.why = el("span", { class: "rg-says" });
     this.node = el("div", { class: "rg-sides" }, this.choice.node, this.text, this.why);
@@ -34,10 +37,11 @@ export class Sides {
   update(state, manifest, sides, whyNot) {
     this.node.hidden = sides.length < 2;
     if (sides.length < 2) return;
-    this.choice.show(state.side, (key) => key !== "diff" || whyNot === null);
+    const side = state.side === "diff" && !this.difference ? "A" : state.side;
+    this.choice.show(side, (key) => key !== "diff" || whyNot === null);
     const names = sideNames(state, manifest, sides);
-    setText(this.why, whyNot === null ? "" : `No A − B: ${whyNot}.`);
-    setText(this.text, state.side === "diff" ? `${names[0]} − ${names[1]}` : names[state.side === "A" ? 0 : 1]);
+    setText(this.why, whyNot === null || !this.difference ? "" : `No A − B: ${whyNot}.`);
+    setText(this.text, side === "diff" ? `${names[0]} − ${names[1]}` : names[side === "A" ? 0 : 1]);
   }
 }
 

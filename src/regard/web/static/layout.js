@@ -26,7 +26,7 @@ import { placed } from "./state.js";
  * @property {MovementView} movement
  * @property {Aids} aids
  * @property {Legend} legend
- * @property {Sides} compare
+ * @property {Sides[]} compare  over all heads, over one, over movement
  * @property {Edits} edits
  * @property {Segmented} tabs
  * @property {Segmented} ways
@@ -71,7 +71,7 @@ export function laidOut(app) {
     movement: new MovementView({ stage: (stage) => set({ stage }), choose: (token) => set({ row: token }) }),
     aids: new Aids(set),
     legend: new Legend(),
-    compare: new Sides((side) => set({ side })),
+    compare: [false, true, false].map((difference) => new Sides((side) => set({ side }), { difference })),
     edits: new Edits({ turn: (off) => switchOff(app, off), choose: (at) => goTo(app, at) }),
     tabs: segmented("View", VIEWS, (view) => set({ view: /** @type {any} */ (view) })),
     ways: segmented("What the map shows", manifest.ways, (way) => set({ way })),
@@ -92,6 +92,8 @@ export function laidOut(app) {
     main: el("main", { class: "rg-main" }),
   };
   parts.tabs.node.classList.add("rg-tabs");
+  parts.grid.node.prepend(parts.compare[0].node);
+  parts.movement.node.prepend(parts.compare[2].node);
   parts.main.append(parts.grid.node, headPanel(parts, manifest.can.edit), el("div", { class: "rg-side" }, parts.reading.node, parts.edits.panel), parts.steps.node, parts.movement.node);
   root.replaceChildren(header(app, parts), parts.main, el("footer", { class: "rg-footer" }, parts.proof), problem, parts.live, parts.help);
   return parts;
@@ -104,7 +106,7 @@ function headPanel({ title, layer, head, ways, compare, keep, edits, map, readou
     "section",
     { class: "rg-one", "aria-label": "One head" },
     el("div", { class: "rg-one-head" }, title, field("Layer", layer), field("Head", head), ways.node),
-    el("div", { class: "rg-bar rg-compare" }, compare.node, keep, ...(canEdit ? [edits.turn, edits.reset, edits.says] : [])),
+    el("div", { class: "rg-bar rg-compare" }, compare[1].node, keep, ...(canEdit ? [edits.turn, edits.reset, edits.says] : [])),
     map.node,
     el("div", { class: "rg-under" }, readout, legend.node),
     waySays,
