@@ -19,13 +19,16 @@ KEPT = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob
 
 
 def check(folder: Path, *, dtype: type, tolerance: float) -> None:
-    """Run the model in `folder` on the batch that is kept there and compare every number that belongs to a text."""
+    """Run the model in `folder` on the batch that is kept there and compare every number that belongs to a text.
+
+    `tolerance` is of 1, and of the number itself.
+    """
     model, texts, expected, ours = _run(folder, dtype)
     assert ours["hidden"].dtype == dtype
     weights = {name for name in ours if name.endswith(".weights")}
     assert weights <= expected.keys() or not weights & expected.keys()  # of a long text they are not kept
     for name, rows in _pairs(expected, ours):
-        np.testing.assert_allclose(*rows, rtol=0, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(*rows, rtol=tolerance, atol=tolerance, err_msg=name)
     if "greedy" in expected:
         np.testing.assert_array_equal(continued(model, texts[0].ids, len(expected["greedy"])), expected["greedy"])
 
