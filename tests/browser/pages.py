@@ -47,6 +47,14 @@ def number(text):
     return float(re.search(r"[−-]?\d+\.\d+", text)[0].replace("−", "-"))
 
 
+def saved(page, kind):
+    """Save what is seen, and return what the file holds."""
+    page.get_by_text("Save", exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name=f"As {kind}").click()
+    return Path(download.value.path()).read_bytes()
+
+
 def explored(model, *texts, layer=2, head=3):
     traces = []
     for text in texts:

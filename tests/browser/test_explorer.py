@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import CAUSAL, HOSTILE, explored, notebook, number, readout, served, settled, traced
+from pages import CAUSAL, HOSTILE, explored, notebook, number, readout, saved, served, settled, traced
 
 import regard
 from regard.web import Exploration, write_page
@@ -15,13 +14,6 @@ from regard.web import Exploration, write_page
 
 def weight(exploration, layer, head, row, col, way="raw", run=0):
     return float(exploration.row(run, layer, head, row, way=way)[col])
-
-
-def saved(page, kind):
-    page.get_by_text("Save", exact=True).click()
-    with page.expect_download() as download:
-        page.get_by_role("button", name=f"As {kind}").click()
-    return Path(download.value.path()).read_bytes()
 
 
 def test_from_the_grid_to_a_head_to_a_cell(open_page, address, one):
@@ -291,29 +283,6 @@ def test_light_and_dark(open_page, address):
     page.emulate_media(color_scheme="light")
     settled(page)
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
-
-
-def test_saved_numbers_and_pictures(open_page, address, one):
-    page = open_page(f"{address}#v=head&l=2&h=3")
-    lines = saved(page, "CSV").decode().splitlines()
-    tokens = one.manifest()["runs"][0]["tokens"]
-    assert len(lines) == len(tokens) + 1
-    assert [float(x) for x in lines[9].split(",")[1:10]] == pytest.approx(list(one.row(0, 2, 3, 8)[:9]), abs=5e-7)
-    svg = saved(page, "SVG").decode()
-    assert svg.startswith("<svg")
-    assert svg.count("<rect") > len(tokens) ** 2 / 2
-    assert saved(page, "PNG").startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("view", "selector"), [("heads", ".rg-head"), ("movement", ".rg-dots circle"), ("cell", "[data-step=output]")]
-)
-def test_each_view_is_saved(open_page, address, view, selector):
-    page = open_page(f"{address}#v={view}&l=2&h=3&i=8&j=2", selector=selector)
-    assert saved(page, "PNG").startswith(b"\x89PNG")
-    assert saved(page, "SVG").startswith(b"<svg")
-    lines = saved(page, "CSV").decode().splitlines()
-    assert lines[0].startswith({"heads": ",head 0", "movement": "run,stage", "cell": "q,"}[view])
 
 
 def test_a_file_without_a_network_shows_the_same(open_page, file_address, one):

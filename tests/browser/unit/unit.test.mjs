@@ -180,7 +180,7 @@ test("base 85 is Python's but for one sign", () => assert.deepEqual(Array.from(c
 test("what a spreadsheet would run is inert", () => {
   assert.equal(save.csvField("=1+1"), "'=1+1");
   assert.equal(save.csvField('a,"b"'), '"a,""b"""');
-  assert.equal(save.csvOf(["r"], ["a", "b"], (_, c) => (c ? null : 0.12345), 3), ",a,b\nr,0.123,\n");
+  assert.equal(save.csvOf("", ["r"], ["a", "b"], (_, c) => (c ? null : 0.12345), 3), ",a,b\nr,0.123,\n");
   assert.equal(save.fileName("Ünï <b>/.."), "uni-b");
 });
 test("what is typed into a field is left alone", () => {

@@ -323,12 +323,16 @@ export class App {
     if (state.view !== "cell") return;
     const which = this.here();
     const { layer, head } = which;
-    if (state.row === null || state.col === null) return steps.say("Choose a cell of the map: its weight is computed here step by step.");
-    if (head === "mean") return steps.say("The mean of heads has no steps of its own: choose one head.");
-    const { row, col } = state;
     const { tokens, layers } = this.run();
     const { heads, kv_heads, rows, cols } = layers[layer];
-    if (row >= rows || col >= cols) return steps.say("This text is shorter: it has no such cell.");
+    const { row, col } = state;
+    const none = (/** @type {string} */ why) => {
+      loading.cell.forget();
+      steps.say(why);
+    };
+    if (row === null || col === null) return none("Choose a cell of the map: its weight is computed here step by step.");
+    if (head === "mean") return none("The mean of heads has no steps of its own: choose one head.");
+    if (row >= rows || col >= cols) return none("This text is shorter: it has no such cell.");
     loading.wantCell(which, head, row, col);
     if (loading.cell.error) return steps.say(loading.cell.error.message);
     if (loading.cell.current) steps.show(loading.cell.current, { side: this.sideOfSteps(), from: tokens[row].text, to: tokens[col].text, layer, head, heads, kvHeads: kv_heads });

@@ -241,6 +241,7 @@ export class HeadGrid {
       },
       canvas,
       el("span", { class: "rg-caption" }),
+      el("span", { class: "rg-share" }, el("span")),
     );
     this.buttons.set(`${layer}.${head}`, button);
     return button;

@@ -2,13 +2,14 @@
 
 import { tableOf } from "./colour.js";
 import { el, iconButton, nextFrame } from "./dom.js";
-import { drawMap, INK, numberAt, spanOf, widestLabel } from "./paint.js";
+import { drawMap, inkOf, numberAt, widestLabel } from "./paint.js";
+import { SvgPen } from "./pen.js";
 import { between, kept, leastCell, showing, whole, zoomed } from "./view.js";
 
 /**
  * @typedef {import("./paint.js").Scene} Scene
  * @typedef {import("./view.js").View} View
- * @typedef {Omit<Scene, "view" | "table" | "room"> & { view: View | null }} Shown
+ * @typedef {Omit<Scene, "view" | "table" | "ink" | "room"> & { view: View | null }} Shown
  * @typedef {{ pick: (row: number, col: number) => void, open: () => void, look: (view: View | null) => void,
  *   tell: (row: number, col: number, value: number | null) => string, wheels: () => boolean }} Doings
  *   `wheels`: whether the wheel is for the map, and not for what the map is a part of
@@ -54,6 +55,7 @@ export class MapView {
     this.size = { width: 0, height: 0 }; // of the canvas, which on paper is that of the window
     this.room = { left: 80, top: 60, width: 100, height: 100, strip: 0 };
     this.table = tableOf("light");
+    this.ink = inkOf(this.node);
     this.asked = ""; // which view the state has
     this.draw = nextFrame(() => this.drawNow());
     this.listen();
@@ -65,7 +67,10 @@ export class MapView {
     const before = this.shown;
     const same = before && before.field.rows.length === shown.field.rows.length && before.field.cols.length === shown.field.cols.length;
     this.shown = shown;
-    if (before?.theme !== shown.theme) this.table = tableOf(shown.theme);
+    if (before?.theme !== shown.theme) {
+      this.table = tableOf(shown.theme);
+      this.ink = inkOf(this.node);
+    }
     this.measure();
     const extent = this.extent();
     const asked = JSON.stringify(shown.view);
@@ -109,34 +114,27 @@ export class MapView {
     this.drawNow();
   }
 
-  /** @param {CanvasRenderingContext2D} [other] @param {number} [ratio] */
-  drawNow(other, ratio = devicePixelRatio || 1) {
-    const context = other ?? this.canvas.getContext("2d");
+  drawNow() {
+    const context = this.canvas.getContext("2d");
+    const ratio = devicePixelRatio || 1;
     if (!context || !this.shown || this.canvas.width === 0) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.fillStyle = INK[this.shown.theme].ground;
+    context.fillStyle = this.ink.ground;
     context.fillRect(0, 0, this.size.width, this.size.height);
-    const seen = drawMap(context, this.scene());
-    if (!other) this.shown.field.pyramid.forget(seen);
+    this.shown.field.pyramid.forget(drawMap(context, this.scene()));
     this.node.dataset.drawn = String(Number(this.node.dataset.drawn ?? 0) + 1);
   }
 
   /** @returns {Scene} */
   scene() {
-    return { .../** @type {Shown} */ (this.shown), view: this.view, table: this.table, room: this.room };
+    return { .../** @type {Shown} */ (this.shown), view: this.view, table: this.table, ink: this.ink, room: this.room };
   }
 
-  /** What is drawn, in a size of its own. @param {number} ratio */
-  picture(ratio) {
-    const canvas = el("canvas", {});
-    [canvas.width, canvas.height] = [this.size.width * ratio, this.size.height * ratio];
-    const context = canvas.getContext("2d");
-    if (context) this.drawNow(context, ratio);
-    return canvas;
-  }
-
-  span() {
-    return spanOf(this.scene());
+  /** What is drawn, as SVG. */
+  drawing() {
+    const pen = new SvgPen(this.size.width, this.size.height, /** @type {CanvasRenderingContext2D} */ (el("canvas").getContext("2d")));
+    drawMap(pen, this.scene());
+    return pen.root;
   }
 
   // Zoom

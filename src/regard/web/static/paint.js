@@ -11,6 +11,7 @@ import { levelFor, tilesIn, TILE } from "./view.js";
  * @property {import("./view.js").View} view
  * @property {import("./scale.js").Scale} scale
  * @property {import("./colour.js").Theme} theme
+ * @property {Ink} ink
  * @property {Uint32Array} table
  * @property {number} decimals      that are known
  * @property {number | null} row    of the field, where the cell stands
@@ -20,16 +21,27 @@ import { levelFor, tilesIn, TILE } from "./view.js";
  * @property {boolean} causal
  * @property {Room} room
  * @typedef {{ left: number, top: number, width: number, height: number, strip: number }} Room  of cells on the canvas; `strip` is the width for what is hidden
+ * @typedef {Record<(typeof INKS)[number], string>} Ink
+ * @typedef {Pick<CanvasRenderingContext2D, "save" | "restore" | "translate" | "rotate" | "beginPath" | "moveTo" | "lineTo" | "clip" | "fill" |
+ *   "stroke" | "fillRect" | "strokeRect" | "textAlign" | "textBaseline" | "direction" | "font" | "lineWidth" | "globalAlpha" | "imageSmoothingEnabled"> & {
+ *   fillStyle: any, strokeStyle: any, rect: (x: number, y: number, width: number, height: number) => void,
+ *   roundRect: (x: number, y: number, width: number, height: number, radius: number) => void, fillText: (text: string, x: number, y: number) => void,
+ *   measureText: (text: string) => { width: number },
+ *   drawImage: (picture: HTMLCanvasElement, x: number, y: number, width: number, height: number) => void }} Pen  a canvas' context, or SVG's
  */
 
-export const INK = {
-  light: { text: "#1b1d22", muted: "#6b717c", faint: "#e6e8ec", ground: "#ffffff", accent: "#c2410c", found: "#fff3c4", bar: "#9aa1ad", never: "#f6f7f9" },
-  dark: { text: "#eceef2", muted: "#979eab", faint: "#2a2f39", ground: "#15171d", accent: "#ffb86b", found: "#4a3d12", bar: "#6f7786", never: "#1a1d24" },
-};
+const INKS = /** @type {const} */ (["text", "muted", "line", "wash", "ground", "mark", "found", "bar"]);
+
 export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif';
 const SINGLE = 13; // pixels from which cells are drawn one by one, with a gap
 const NUMBERS = 30;
 const PITCH = 13; // the least between two labels
+
+/** The inks of the page around a node. @param {Element} node */
+export function inkOf(node) {
+  const style = getComputedStyle(node);
+  return /** @type {Ink} */ (Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()])));
+}
 
 /** @type {WeakMap<Float32Array, { made: string, canvas: HTMLCanvasElement }>} */
 const pictures = new WeakMap();
@@ -51,11 +63,10 @@ function pictureOf(tile, { scale, table, theme }) {
 
 /**
  * Draw everything; returns which tiles were wanted.
- * @param {CanvasRenderingContext2D} ctx @param {Scene} scene
+ * @param {Pen} ctx @param {Scene} scene
  */
 export function drawMap(ctx, scene) {
-  const { room, view, field, theme } = scene;
-  const ink = INK[theme];
+  const { room, view, field, ink } = scene;
   const seen = new Set(/** @type {string[]} */ ([]));
   const right = Math.min(room.width, (field.cols.length - view.x) * view.k);
   const bottom = Math.min(room.height, (field.rows.length - view.y) * view.k);
@@ -64,11 +75,11 @@ export function drawMap(ctx, scene) {
   ctx.beginPath();
   ctx.rect(0, 0, right, bottom);
   ctx.clip();
-  if (scene.causal) drawNever(ctx, scene, right, bottom);
   if (view.k >= SINGLE) drawCells(ctx, scene, seen);
   else drawTiles(ctx, scene, seen);
+  if (scene.causal) drawNever(ctx, scene, right, bottom);
   ctx.restore();
-  ctx.strokeStyle = ink.faint;
+  ctx.strokeStyle = ink.line;
   ctx.lineWidth = 1;
   ctx.strokeRect(room.left - 0.5, room.top - 0.5, right + 1, bottom + 1);
   drawCursor(ctx, scene);
@@ -77,10 +88,10 @@ export function drawMap(ctx, scene) {
   return seen;
 }
 
-/** What a mask hides. @param {CanvasRenderingContext2D} ctx @param {Scene} scene @param {number} right @param {number} bottom */
-function drawNever(ctx, { view, theme }, right, bottom) {
+/** What a mask hides. @param {Pen} ctx @param {Scene} scene @param {number} right @param {number} bottom */
+function drawNever(ctx, { view, ink }, right, bottom) {
   const at = (/** @type {number} */ row) => [(row + 1 - view.x) * view.k, (row - view.y) * view.k];
-  ctx.fillStyle = INK[theme].never;
+  ctx.fillStyle = ink.wash;
   ctx.beginPath();
   ctx.moveTo(...(/** @type {[number, number]} */ (at(view.y))));
   if (view.k >= SINGLE)
@@ -95,13 +106,12 @@ function drawNever(ctx, { view, theme }, right, bottom) {
   ctx.fill();
 }
 
-/** @param {CanvasRenderingContext2D} ctx @param {Scene} scene @param {Set<string>} seen */
+/** @param {Pen} ctx @param {Scene} scene @param {Set<string>} seen */
 function drawTiles(ctx, scene, seen) {
   const { field, view, room } = scene;
   const pyramid = field.colours;
   ctx.imageSmoothingEnabled = false;
-  if (scene.causal) ctx.globalCompositeOperation = scene.theme === "light" ? "multiply" : "lighten";
-  const level = levelFor(view.k * devicePixelRatio, pyramid.levels);
+  const level = levelOf(scene);
   for (const { i, j } of tilesIn(view, room, pyramid, level)) {
     seen.add(tileKey(level, i, j));
     const found = pyramid.tile(level, i, j);
@@ -116,7 +126,6 @@ function drawTiles(ctx, scene, seen) {
         break;
       }
   }
-  ctx.globalCompositeOperation = "source-over";
 }
 
 /** @param {import("./field.js").Pyramid} pyramid @param {number} level @param {number} i @param {number} j */
@@ -126,7 +135,7 @@ function isThere(pyramid, level, i, j) {
 }
 
 /**
- * @param {CanvasRenderingContext2D} ctx @param {Scene} scene @param {import("./matrix.js").Matrix} tile
+ * @param {Pen} ctx @param {Scene} scene @param {import("./matrix.js").Matrix} tile
  * @param {number} level @param {number} i @param {number} j
  * @param {{ level: number, i: number, j: number } | null} only  the part of it that a finer tile will take
  */
@@ -148,10 +157,13 @@ function drawPart(ctx, scene, tile, level, i, j, only) {
   ctx.restore();
 }
 
-/** The number of a cell; null while it is on its way. @param {import("./field.js").Pyramid} pyramid @param {number} row @param {number} col */
-export function numberAt(pyramid, row, col) {
+/**
+ * The number of a cell, of single ones or of those of a level; null while it is on its way.
+ * @param {import("./field.js").Pyramid} pyramid @param {number} row @param {number} col @param {number} [level]
+ */
+export function numberAt(pyramid, row, col, level = 0) {
   const [i, j] = [Math.floor(row / TILE), Math.floor(col / TILE)];
-  const tile = isThere(pyramid, 0, i, j) || "matrices" in pyramid ? pyramid.tile(0, i, j) : null;
+  const tile = isThere(pyramid, level, i, j) || "matrices" in pyramid ? pyramid.tile(level, i, j) : null;
   return tile ? tile.values[(row - i * TILE) * tile.cols + (col - j * TILE)] : null;
 }
 
@@ -165,14 +177,19 @@ export function spanOf({ view, room, field }) {
   };
 }
 
+/** The level of which cells are drawn. @param {Scene} scene */
+export function levelOf({ view, field }) {
+  return levelFor(view.k * devicePixelRatio, field.pyramid.levels);
+}
+
 /** How many decimals fit into a cell. @param {number} k @param {number} known */
 export function decimalsFor(k, known) {
   return Math.min(known, k >= 46 ? 3 : 2);
 }
 
-/** @param {CanvasRenderingContext2D} ctx @param {Scene} scene @param {Set<string>} seen */
+/** @param {Pen} ctx @param {Scene} scene @param {Set<string>} seen */
 function drawCells(ctx, scene, seen) {
-  const { view, field, scale, theme } = scene;
+  const { view, field, scale, theme, ink } = scene;
   const { row0, row1, col0, col1 } = spanOf(scene);
   const tiles = tilesIn(view, scene.room, field.pyramid, 0);
   for (const { i, j } of tiles) seen.add(tileKey(0, i, j));
@@ -197,23 +214,22 @@ function drawCells(ctx, scene, seen) {
         ctx.fill();
       }
       if (written && Math.abs(value) >= 0.5 * 10 ** -decimals) {
-        ctx.fillStyle = Math.abs(place) < 0.04 ? INK[theme].muted : inkOn(colour);
+        ctx.fillStyle = Math.abs(place) < 0.04 ? ink.muted : inkOn(colour);
         ctx.fillText(brief(value, decimals), x + view.k / 2, y + view.k / 2 + 0.5);
       }
     }
 }
 
-/** @param {CanvasRenderingContext2D} ctx @param {Scene} scene */
-function drawCursor(ctx, { room, view, row, col, theme, field }) {
+/** @param {Pen} ctx @param {Scene} scene */
+function drawCursor(ctx, { room, view, row, col, ink, field }) {
   if (row === null || col === null) return;
-  const ink = INK[theme];
   const [x, y] = [room.left + (col - view.x) * view.k, room.top + (row - view.y) * view.k];
   const side = Math.max(view.k, 5);
   ctx.save();
   ctx.beginPath();
   ctx.rect(room.left - 2, room.top - 2, Math.min(room.width, field.cols.length * view.k) + 4, Math.min(room.height, field.rows.length * view.k) + 4);
   ctx.clip();
-  ctx.strokeStyle = ink.accent;
+  ctx.strokeStyle = ink.mark;
   if (view.k < NUMBERS) {
     ctx.globalAlpha = 0.28;
     ctx.lineWidth = 1;
@@ -232,7 +248,7 @@ function drawCursor(ctx, { room, view, row, col, theme, field }) {
   ctx.restore();
 }
 
-/** @param {CanvasRenderingContext2D} ctx @param {Scene} scene */
+/** @param {Pen} ctx @param {Scene} scene */
 function drawLabels(ctx, scene) {
   const { room, view, field } = scene;
   const { row0, row1, col0, col1 } = spanOf(scene);
@@ -274,11 +290,10 @@ export function labelled(from, to, step, chosen, found) {
 }
 
 /**
- * @param {CanvasRenderingContext2D} ctx @param {Scene} scene @param {import("./text.js").Group} group
+ * @param {Pen} ctx @param {Scene} scene @param {import("./text.js").Group} group
  * @param {number} x @param {number} y @param {boolean} chosen @param {boolean} found
  */
-function drawLabel(ctx, { theme }, group, x, y, chosen, found) {
-  const ink = INK[theme];
+function drawLabel(ctx, { ink }, group, x, y, chosen, found) {
   ctx.font = `${chosen ? "600 " : ""}${group.special ? "italic " : ""}12px ${FONT}`;
   ctx.direction = "ltr"; // so that the side it starts from stays; the signs within keep their own direction
   if (found) {
@@ -286,22 +301,21 @@ function drawLabel(ctx, { theme }, group, x, y, chosen, found) {
     ctx.fillStyle = ink.found;
     ctx.fillRect(ctx.textAlign === "right" ? x - width - 3 : x - 3, y - 8, width + 6, 16);
   }
-  ctx.fillStyle = chosen ? ink.accent : group.special ? ink.muted : ink.text;
+  ctx.fillStyle = chosen ? ink.mark : group.special ? ink.muted : ink.text;
   ctx.fillText(group.label, x, y);
 }
 
-/** How wide the longest of some labels is. @param {CanvasRenderingContext2D} ctx @param {import("./text.js").Group[]} axis */
+/** How wide the longest of some labels is. @param {Pen} ctx @param {import("./text.js").Group[]} axis */
 export function widestLabel(ctx, axis) {
   ctx.font = `600 12px ${FONT}`;
   const every = Math.max(1, Math.floor(axis.length / 300));
   return axis.reduce((most, group, n) => (n % every ? most : Math.max(most, ctx.measureText(group.label).width)), 20);
 }
 
-/** A bar for the share of each row that is hidden. @param {CanvasRenderingContext2D} ctx @param {Scene} scene @param {number} right */
+/** A bar for the share of each row that is hidden. @param {Pen} ctx @param {Scene} scene @param {number} right */
 function drawHidden(ctx, scene, right) {
-  const { room, view, field, theme } = scene;
+  const { room, view, field, ink } = scene;
   const { row0, row1 } = spanOf(scene);
-  const ink = INK[theme];
   const x = room.left + right + 12;
   ctx.font = `11px ${FONT}`;
   ctx.textAlign = "left";

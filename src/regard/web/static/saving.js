@@ -1,38 +1,44 @@
 // What is seen, whichever view it is, as a file to keep.
 
 import { handOver } from "./dom.js";
-import { INK, numberAt } from "./paint.js";
-import { cellCsv, csvField, csvOf, fileName, gridSvg, pngOf, settledSvg, svgOf } from "./save.js";
+import { inkOf, levelOf, numberAt, spanOf } from "./paint.js";
+import { sheetOf } from "./picture.js";
+import { csvField, csvOf, fileName, linesCsv, pngOf } from "./save.js";
+import { headingOf, legendOf } from "./sentences.js";
 
 /** @typedef {import("./app.js").App} App */
 
 /** Hand over what is seen as a file. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function saveView(app, kind) {
-  const { field, state, manifest, parts: { map, title } } = app;
+  const { field, state, manifest } = app;
   if (!field) return;
-  const what = { heads: "all heads", head: title.textContent ?? "", cell: `${title.textContent} cell`, movement: "movement" }[state.view];
-  const name = `${fileName(`${manifest.title} ${what}`)}.${kind}`;
+  const name = `${fileName(manifest.title, headingOf(app.here()), state.view === "head" ? "" : state.view)}.${kind}`;
   if (kind === "csv") return handOver(name, new Blob([numbersOf(app, field)], { type: "text/csv" }));
-  const isMap = state.view === "head" || state.view === "cell";
-  if (kind === "png" && isMap) return map.picture(2).toBlob((blob) => blob && handOver(name, blob));
-  const drawing = isMap ? svgOf(map.scene(), map.picture(2), what) : drawingOf(app);
+  const drawing = drawingOf(app);
   if (kind === "svg") return handOver(name, new Blob([drawing], { type: "image/svg+xml" }));
   const blob = await pngOf(drawing, 2);
   if (blob) handOver(name, blob);
 }
 
-/** The grid of heads, or the plane of movement, as SVG. @param {App} app */
-function drawingOf({ state, theme, parts: { grid, movement } }) {
-  const ink = INK[theme];
-  return state.view === "heads" ? gridSvg(grid.body, ink.ground, ink.text) : settledSvg(movement.picture, ink.ground);
+/** @param {App} app */
+function drawingOf(app) {
+  const { state, manifest, parts: { main, compare, map, readout, legend, waySays, steps, grid, movement } } = app;
+  const titleOf = (/** @type {{ key: string, title: string }[]} */ list, /** @type {string} */ key) => list.find((one) => one.key === key)?.title.toLowerCase();
+  const measure = titleOf(manifest.measures, state.measure);
+  const one = `${headingOf(app.here())} · ${titleOf(manifest.ways, state.way)}`;
+  const title = { heads: state.order === "measure" ? `All heads by ${measure}` : `All heads: a row for each layer, below each head its ${measure}`, head: one, cell: one, movement: "Movement" }[state.view];
+  const head = [compare.text, map.node, readout, legend.node, waySays];
+  const columns = { heads: [[grid.says, grid.count, grid.body]], head: [head], cell: [head, [steps.node]], movement: [[movement.stageText, movement.picture, movement.explained]] }[state.view];
+  const { model, text } = app.run();
+  return sheetOf(title, [model, text.replace(/\s+/g, " ")].filter(Boolean).join("  ·  "), columns, inkOf(main), (canvas) => (canvas === map.canvas ? map.drawing() : null));
 }
 
 /** What is seen, as CSV. @param {App} app @param {import("./field.js").Field} field */
 function numbersOf(app, field) {
-  const { state, manifest, loading, parts: { grid, map } } = app;
+  const { state, manifest, loading, parts: { grid } } = app;
   if (state.view === "heads" && grid.known.heads) {
     const values = grid.known.heads.measures[state.measure];
-    return csvOf(values.map((_, layer) => `layer ${layer}`), values[0].map((_, head) => `head ${head}`), (layer, head) => values[layer][head], 6);
+    return csvOf(state.measure, values.map((_, layer) => `layer ${layer}`), values[0].map((_, head) => `head ${head}`), (layer, head) => values[layer][head], 6);
   }
   if (state.view === "movement" && loading.movement.current) {
     const lines = [...loading.movement.current].flatMap(([run, { points, stages }]) =>
@@ -43,9 +49,26 @@ function numbersOf(app, field) {
         })));
     return `${["run,stage,token,x,y", ...lines].join("\n")}\n`;
   }
-  if (state.view === "cell" && loading.cell.current) return cellCsv(loading.cell.current);
-  const span = map.span();
-  const rows = field.rows.slice(span.row0, span.row1).map(({ full }) => full);
-  const cols = field.cols.slice(span.col0, span.col1).map(({ full }) => full);
-  return csvOf(rows, cols, (row, col) => numberAt(field.pyramid, row + span.row0, col + span.col0), app.decimals());
+  const { current } = loading.cell;
+  if (state.view === "cell" && current && state.row !== null && state.col !== null) {
+    const { layer, head } = app.here();
+    const { model, tokens } = app.run();
+    return linesCsv({ model, layer, head, "looks, number": state.row, looks: tokens[state.row].text, "is looked at, number": state.col, "is looked at": tokens[state.col].text, ...current });
+  }
+  return mapCsv(app, field);
+}
+
+/** The cells of the map that are seen; from afar, those that stand for several. @param {App} app @param {import("./field.js").Field} field */
+function mapCsv(app, { rows, cols, pyramid }) {
+  const scene = app.parts.map.scene();
+  const [span, level] = [spanOf(scene), levelOf(scene)];
+  const by = 2 ** level;
+  const [row0, col0] = [Math.floor(span.row0 / by), Math.floor(span.col0 / by)];
+  const named = (/** @type {import("./text.js").Group[]} */ axis, /** @type {number} */ from, /** @type {number} */ to) =>
+    Array.from({ length: Math.ceil(to / by) - from }, (_, n) => {
+      const [first, last] = [axis[(from + n) * by], axis[Math.min(axis.length, (from + n + 1) * by) - 1]];
+      return first === last ? first.full : `${first.members[0]} ${first.full} … ${last.members[0]} ${last.full}`;
+    });
+  const corner = `${legendOf(app.state, app.isDifference)}${by > 1 ? `, ${app.state.pool === "max" ? "the largest" : "the mean"} of ${by} × ${by}` : ""}`;
+  return csvOf(corner, named(rows, row0, span.row1), named(cols, col0, span.col1), (row, col) => numberAt(pyramid, row + row0, col + col0, level), app.decimals());
 }

@@ -1,0 +1,133 @@
+"""What is saved holds what is seen: pictures with their title, legend and sentences, tables with their names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from xml.etree import ElementTree
+
+import matplotlib.image
+import numpy as np
+import pytest
+from pages import saved, served, settled, traced
+
+from regard.web import Exploration
+
+HEAD = "v=head&l=2&h=3&i=8&j=2"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(page):
+    return ElementTree.fromstring(saved(page, "SVG").decode())
+
+
+def texts(picture):
+    return ["".join(node.itertext()).replace("\u2068", "").replace("\u2069", "") for node in picture.iter(f"{SVG}text")]
+
+
+def table(page):
+    return list(csv.reader(io.StringIO(saved(page, "CSV").decode())))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("view", "selector", "said"),
+    [
+        ("v=heads&l=2&h=3", ".rg-head", ["All heads: a row for each layer, below each head its entropy", "11", "5"]),
+        ("v=heads&l=2&h=3&o=measure&m=sink", ".rg-head", ["All heads by sink"]),
+        (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it looks at cat: 0.003450", "weight", "un"]),
+        ("v=cell&l=2&h=3&i=8&j=2", "[data-step=output]", ["Softmax", "Output of the head", "0.003450", "Score"]),
+        ("v=movement&l=2&h=3", ".rg-dots circle", ["Movement", "after layer 5", "un"]),
+    ],
+)
+def test_a_picture_says_what_it_shows(open_page, address, view, selector, said, scheme):
+    page = open_page(f"{address}#{view}", selector=selector, color_scheme=scheme)
+    page.wait_for_timeout(200)
+    picture = drawn(page)
+    shown = texts(picture)
+    for words in said:
+        assert words in shown, words
+    assert any(line.endswith("…") or line.endswith("it.") for line in shown if "The cat sat on the mat" in line)
+    assert not {"Weights", "Rollout", "Save", "Switch this head off", "By layer", "Play"} & set(shown)
+    pixels = matplotlib.image.imread(io.BytesIO(saved(page, "PNG")))
+    size = [float(picture.get(name)) for name in ("height", "width")]
+    assert pixels.shape[:2] == pytest.approx([2 * n for n in size], abs=2)
+    ground = 255 if scheme == "light" else (21, 23, 29)
+    assert np.round(255 * pixels[2, 2, :3]) == pytest.approx(ground)
+    fills = {rect.get("fill") for rect in picture.iter(f"{SVG}rect")} - {None, "none"}
+    colours = [tuple(map(int, re.findall(r"\d+", fill))) for fill in fills if fill.startswith("rgb(")]
+    there = {tuple(colour) for colour in np.round(255 * pixels[..., :3]).astype(int).reshape(-1, 3)}
+    assert sum(colour in there for colour in colours) >= 0.8 * len(colours)  # small ones may have no whole pixel
+
+
+def test_a_map_is_saved_cell_by_cell(open_page, address, one):
+    page = open_page(f"{address}#{HEAD}&special=0")
+    length = len(one.manifest()["runs"][0]["tokens"]) - 2
+    picture = drawn(page)
+    cells = [
+        rect
+        for inner in picture.iter(f"{SVG}svg")
+        if inner.get("viewBox", "").startswith("0.00 0.00")
+        for rect in inner
+    ]
+    row = one.row(0, 2, 3, 8)[1:-1]
+    assert len(cells) > length**2 / 2
+    shown = texts(picture)
+    assert "hidden" in shown
+    table_of = table(page)
+    assert len(table_of) == length + 1
+    assert table_of[0][0] == "weight"
+    assert [float(x) for x in table_of[8][1:]] == pytest.approx(list(row), abs=5e-7)
+
+
+def test_a_picture_of_heads_carries_the_filter_and_what_is_chosen(open_page, address):
+    page = open_page(f"{address}#v=heads&l=2&h=3&n=0.5")
+    page.wait_for_timeout(400)
+    faint = page.locator(".rg-back").count()
+    picture = drawn(page)
+    assert sum(group.get("opacity") == "0.16" for group in picture.iter(f"{SVG}g")) == faint > 0
+    assert f"{72 - faint} of 72 heads" in texts(picture)
+    assert sum(rect.get("stroke") == "#c2410c" for rect in picture.iter(f"{SVG}rect")) == 1
+
+
+def test_steps_are_saved_as_bars_and_as_numbers_with_names(open_page, address, one):
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=output]")
+    cell = one.cell(0, 2, 3, 8, 2)
+    bars = [inner for inner in drawn(page).iter(f"{SVG}svg") if "rg-bars" in inner.get("class", "")]
+    assert len(bars) == 7
+    assert sum(len(list(inner.iter(f"{SVG}rect"))) for inner in bars) == 6 * 32 + len(cell["embedding"])
+    lines = {line[0]: line[1:] for line in table(page)}
+    assert [lines[name][0] for name in ("layer", "head", "looks", "is looked at")] == ["2", "3", "it", "cat"]
+    assert [float(x) for x in lines["products"]] == pytest.approx(cell["products"])
+    page.get_by_label("Head", exact=True).select_option("mean")
+    settled(page)
+    assert table(page)[0][0] == "weight"  # no steps: what the map shows, not the cell of before
+
+
+def test_an_overview_is_saved_as_what_it_shows(open_page):
+    exploration = Exploration(traced([f"w{i}" for i in range(3000)], causal=True))
+    with served(exploration) as address:
+        page = open_page(f"{address}#v=head&l=0&h=1")
+        lines = table(page)
+        by = int(re.fullmatch(r"weight, the largest of (\d+) × \1", lines[0][0])[1])
+        numbers = np.array([[float(x) for x in line[1:]] for line in lines[1:]])
+        assert numbers.shape == (-(-3000 // by), -(-3000 // by))
+        some = np.stack([exploration.row(0, 0, 1, row) for row in range(2 * by, 3 * by)])
+        pooled = np.maximum.reduceat(some.max(0), np.arange(0, 3000, by))
+        assert numbers[2] == pytest.approx(pooled, abs=5e-7)
+        assert lines[3][0] == f"{2 * by} w{2 * by} … {3 * by - 1} w{3 * by - 1}"
+
+
+def test_files_of_two_heads_of_a_long_text_have_two_names(open_page):
+    with served(Exploration(traced([f"word{i} " for i in range(40)]))) as address:
+        page = open_page(address)
+        names = set()
+        for head in ("0", "1"):
+            page.get_by_label("Head", exact=True).select_option(head)
+            settled(page)
+            page.get_by_text("Save", exact=True).click()
+            with page.expect_download() as download:
+                page.get_by_role("button", name="As CSV").click()
+            names.add(download.value.suggested_filename)
+        assert len(names) == 2
