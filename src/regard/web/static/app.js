@@ -243,7 +243,7 @@ export class App {
     const { maps } = this.loading;
     for (const node of [parts.map.stage, parts.legend.node]) node.classList.toggle("rg-stale", !maps.isCurrent);
     if (!maps.answer) return;
-    const { fields, difference, max } = maps.answer;
+    const { fields, difference, max, most } = maps.answer;
     const field = (isDifference && difference) || fields[state.side === "B" ? fields.length - 1 : 0];
     if (this.field !== field) this.onAxes = null;
     this.field = field;
@@ -251,12 +251,12 @@ export class App {
     const scale = /** @type {import("./scale.js").Scale} */ ({ kind: state.log ? "log" : "linear", max: (isDifference || state.byRow ? field.colours.max : max) || 1, signed: isDifference });
     const layer = this.run().layers[this.here().layer];
     parts.map.show({
-      field, scale, theme: this.theme, decimals: this.decimals(), ...this.cursor(), rowsFound: found.rows, colsFound: found.cols,
+      field, scale, most: isDifference || state.byRow ? field.colours.most : most, theme: this.theme, decimals: this.decimals(), ...this.cursor(), rowsFound: found.rows, colsFound: found.cols,
       causal: layer.causal && !(state.words && field.whole) && state.way === "raw" && field.rows.length === field.cols.length,
       view: state.zoom,
     });
     setAttribute(parts.map.stage, "aria-label", `Map of attention, ${field.rows.length} rows that look, ${field.cols.length} columns that are looked at. Arrow keys move the cell.`);
-    parts.legend.update(scale, this.theme, legendOf(state, isDifference, field.pyramid.max));
+    parts.legend.update(parts.map.scale(), this.theme, legendOf(state, isDifference, field.pyramid.max, parts.map.pooled()));
     this.showCell();
     this.showReading();
   }

@@ -10,11 +10,13 @@ import { levelsOf, TILE } from "./view.js";
  * @typedef {import("./text.js").Group} Group
  * @typedef {import("./source.js").Source} Source
  * @typedef {{ run: number, layer: number, head: import("./state.js").Head }} Which
+ * @typedef {{ row0: number, row1: number, col0: number, col1: number, rows: number, cols: number }} Part
  * @typedef {object} Pyramid
  * @property {number} rows
  * @property {number} cols
  * @property {number} levels
- * @property {number} max            the number farthest from 0, without its sign
+ * @property {number} max            the number farthest from 0 of those that are seen from afar, without its sign
+ * @property {number} most           the same of single cells, where they are on a scale of their own
  * @property {(level: number, i: number, j: number) => Matrix | null} tile   null while it is on its way
  * @property {(seen: Set<string>) => void} forget   what is asked for and no longer seen
  * @typedef {object} Field
@@ -39,7 +41,7 @@ export class WholeMap {
     this.rows = matrix.rows;
     this.cols = matrix.cols;
     this.levels = levelsOf(matrix);
-    this.max = largest(matrix.values);
+    this.max = this.most = largest(matrix.values);
     /** @type {Map<string, Matrix>} */
     this.tiles = new Map();
   }
@@ -76,7 +78,7 @@ export function tileKey(level, i, j) {
 /** A map of which tiles are fetched. @implements {Pyramid} */
 export class FetchedMap {
   /**
-   * @param {(part: { row0: number, row1: number, col0: number, col1: number, rows: number, cols: number }, signal: AbortSignal) => Promise<Float32Array>} fetchTile
+   * @param {(part: Part, signal: AbortSignal, pool?: "max" | "mean") => Promise<Float32Array>} fetchTile
    * @param {{ rows: number, cols: number }} extent @param {() => void} arrived @param {(error: Error) => void} failed
    */
   constructor(fetchTile, extent, arrived, failed) {
@@ -84,7 +86,7 @@ export class FetchedMap {
     this.rows = extent.rows;
     this.cols = extent.cols;
     this.levels = levelsOf(extent);
-    this.max = 0;
+    this.max = this.most = 0;
     this.arrived = arrived;
     this.failed = failed;
     /** @type {Map<string, Matrix>} */
@@ -93,10 +95,14 @@ export class FetchedMap {
     this.wanted = new Map();
   }
 
-  /** The whole in one tile, which every view begins with. @param {AbortSignal} signal */
-  async overview(signal) {
+  /**
+   * The whole in one tile, which every view begins with. A mean is less than the largest that it is of.
+   * @param {AbortSignal} signal @param {"max" | "mean"} pool
+   */
+  async overview(signal, pool) {
     const { values } = await this.load(this.levels - 1, 0, 0, signal);
     this.max = largest(values);
+    this.most = pool === "max" ? this.max : largest(await this.fetchTile(this.partOf(this.levels - 1, 0, 0), signal, "max"));
   }
 
   /** @param {number} level @param {number} i @param {number} j */
@@ -138,13 +144,19 @@ export class FetchedMap {
     }
   }
 
-  /** @param {number} level @param {number} i @param {number} j @param {AbortSignal} signal @returns {Promise<Matrix>} */
-  async load(level, i, j, signal) {
+  /** @param {number} level @param {number} i @param {number} j @returns {Part} */
+  partOf(level, i, j) {
     const side = TILE * 2 ** level;
     const [row0, col0] = [i * side, j * side];
     const [row1, col1] = [Math.min(this.rows, row0 + side), Math.min(this.cols, col0 + side)];
-    const [rows, cols] = [Math.ceil((row1 - row0) / 2 ** level), Math.ceil((col1 - col0) / 2 ** level)];
-    const values = await this.fetchTile({ row0, row1, col0, col1, rows, cols }, signal);
+    return { row0, row1, col0, col1, rows: Math.ceil((row1 - row0) / 2 ** level), cols: Math.ceil((col1 - col0) / 2 ** level) };
+  }
+
+  /** @param {number} level @param {number} i @param {number} j @param {AbortSignal} signal @returns {Promise<Matrix>} */
+  async load(level, i, j, signal) {
+    const part = this.partOf(level, i, j);
+    const { rows, cols } = part;
+    const values = await this.fetchTile(part, signal);
     if (values.length !== rows * cols) throw new Error(`a tile of ${values.length} weights came where ${rows * cols} were asked for`);
     const tile = { values, rows, cols };
     this.tiles.set(tileKey(level, i, j), tile);
@@ -168,6 +180,10 @@ export class Difference {
 
   get max() {
     return Math.max(this.a.max, this.b.max);
+  }
+
+  get most() {
+    return Math.max(this.a.most, this.b.most);
   }
 
   /** @param {number} level @param {number} i @param {number} j */
@@ -221,10 +237,10 @@ export async function fieldOf(source, manifest, state, { run, layer, head }, { s
   const colAxis = axisOf(its.tokens.slice(0, cols), its.text, { ...wanted, ...c });
   const part = (/** @type {any} */ span) => ({ way: state.way, pool: state.pool, ...span });
   if (!whole) {
-    const fetchTile = (/** @type {any} */ at, /** @type {AbortSignal} */ stop) =>
-      source.tile(run, layer, head, part({ ...at, row0: at.row0 + r.from, row1: at.row1 + r.from, col0: at.col0 + c.from, col1: at.col1 + c.from }), stop);
+    const fetchTile = (/** @type {Part} */ at, /** @type {AbortSignal} */ stop, pool = state.pool) =>
+      source.tile(run, layer, head, part({ ...at, pool, row0: at.row0 + r.from, row1: at.row1 + r.from, col0: at.col0 + c.from, col1: at.col1 + c.from }), stop);
     const pyramid = new FetchedMap(fetchTile, { rows: rowAxis.length, cols: colAxis.length }, arrived, failed);
-    await pyramid.overview(signal);
+    await pyramid.overview(signal, state.pool);
     return { rows: rowAxis, cols: colAxis, pyramid, colours: pyramid, hidden: null, whole };
   }
   const all = cols <= MOST_WHOLE; // then what is hidden can be summed, else it is what is missing to 1

@@ -15,7 +15,8 @@ import { whyNoDifference } from "./state.js";
  * @typedef {import("./text.js").Group} Group
  * @typedef {import("./state.js").State} State
  * @typedef {import("./source.js").Edited & Pick<State, "off" | "offRun">} Edit
- * @typedef {{ fields: Field[], difference: Field | null, max: number }} Maps  of all sides, and the largest number in them
+ * @typedef {{ fields: Field[], difference: Field | null, max: number, most: number }} Maps
+ *   of all sides, and the largest number in them, from afar and of single cells
  */
 
 export class Loading {
@@ -62,7 +63,7 @@ export class Loading {
       for (const { pyramid } of this.maps.answer?.fields ?? []) pyramid.forget(new Set());
       const [a, b] = fields;
       const matches = b && whyNoDifference(state, manifest) === null && a.rows.length === b.rows.length && a.cols.length === b.cols.length;
-      return { fields, difference: matches ? differenceOf(a, b, state) : null, max: Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1 };
+      return { fields, difference: matches ? differenceOf(a, b, state) : null, max: Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1, most: Math.max(...fields.map(({ pyramid }) => pyramid.most)) || 1 };
     });
   }
 

@@ -4,12 +4,12 @@ import { tableOf } from "./colour.js";
 import { el, iconButton, nextFrame } from "./dom.js";
 import { drawMap, inkOf, numberAt, widestLabel } from "./paint.js";
 import { SvgPen } from "./pen.js";
-import { between, kept, leastCell, showing, whole, zoomed } from "./view.js";
+import { between, kept, leastCell, levelFor, showing, whole, zoomed } from "./view.js";
 
 /**
  * @typedef {import("./paint.js").Scene} Scene
  * @typedef {import("./view.js").View} View
- * @typedef {Omit<Scene, "view" | "table" | "ink" | "room"> & { view: View | null }} Shown
+ * @typedef {Omit<Scene, "view" | "table" | "ink" | "room"> & { view: View | null, most: number }} Shown  `most` ends the scale of single cells
  * @typedef {{ pick: (row: number, col: number) => void, open: () => void, look: (view: View | null) => void,
  *   tell: (row: number, col: number, value: number | null) => string, wheels: () => boolean }} Doings
  *   `wheels`: whether the wheel is for the map, and not for what the map is a part of
@@ -127,7 +127,20 @@ export class MapView {
 
   /** @returns {Scene} */
   scene() {
-    return { .../** @type {Shown} */ (this.shown), view: this.view, table: this.table, ink: this.ink, room: this.room };
+    return { .../** @type {Shown} */ (this.shown), view: this.view, table: this.table, ink: this.ink, room: this.room, scale: this.scale() };
+  }
+
+  /** The colours of what is drawn: single cells may have larger numbers than the means of many. */
+  scale() {
+    const { scale, most } = /** @type {Shown} */ (this.shown);
+    return this.pooled().by === 1 ? { ...scale, max: Math.max(scale.max, most) } : scale;
+  }
+
+  /** How many tokens a cell stands for on each side, and whether one may be beyond the scale. */
+  pooled() {
+    const { field, scale, most } = /** @type {Shown} */ (this.shown);
+    const level = levelFor(this.view.k * devicePixelRatio, field.pyramid.levels);
+    return { by: 2 ** level, clipped: level > 0 && level < field.pyramid.levels - 1 && most > scale.max };
   }
 
   /** What is drawn, as SVG. */

@@ -41,13 +41,19 @@ export function decimalsOf(known, { words, side, way }, field, max, terms = 1) {
   return decimalsAfter(known, terms * pieces * (side === "diff" ? 2 : 1) * (way === "norms" ? Math.max(10, 2 * max) : 1));
 }
 
-/** What the colours say. @param {State} state @param {boolean} isDifference @param {number} max the largest number of all */
-export function legendOf({ byRow, way, log }, isDifference, max) {
+/**
+ * What the colours say.
+ * @param {State} state @param {boolean} isDifference @param {number} max the largest number of all
+ * @param {{ by: number, clipped: boolean }} pooled  how many tokens a cell stands for on each side; whether one may be beyond the scale
+ */
+export function legendOf({ byRow, way, log, pool }, isDifference, max, { by, clipped }) {
   const what = way === "norms" ? "length of what is handed over" : way === "rollout" ? "share of the vector" : "weight";
   if (isDifference && max === 0) return `${what} in A minus ${what} in B: they are the same here`;
   const parts = [isDifference ? `${what} in A minus ${what} in B: blue where A has more, brown where B has` : what];
   if (byRow) parts.push("as a share of the largest in its row");
+  if (by > 1) parts.push(`${pool === "max" ? "the largest" : "the mean"} of ${by} × ${by}`);
   if (log) parts.push("in powers of ten");
+  if (clipped) parts.push("at its end that or more");
   return parts.join(", ");
 }
 
