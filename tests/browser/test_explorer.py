@@ -47,7 +47,7 @@ def test_heads_are_ordered_filtered_and_folded(open_page, address, one):
     settled(page)
     values = np.array(one.heads(0)["measures"]["previous"], dtype=float)
     layer, head = np.unravel_index(values.argmax(), values.shape)
-    assert page.locator(".rg-caption").first.inner_text().startswith(f"{layer}.{head} ·")
+    assert page.locator(".rg-caption").first.inner_text().startswith(f"L{layer} H{head} ·")
     page.get_by_label("Least of the measure").fill("0.5")
     least = values.min() + 0.5 * (values.max() - values.min())
     assert page.locator(".rg-back").count() == int((values < least).sum())

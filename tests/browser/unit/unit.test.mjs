@@ -55,6 +55,8 @@ test("a scale is even, or in powers of ten, or has two signs", () => {
   assert.equal(scale.placeOn({ kind: "linear", max: 2, signed: false }, -1), 0);
   assert.equal(scale.placeOn({ kind: "log", max: 1, signed: false }, 0), 0);
   assert.deepEqual(scale.ticks({ kind: "linear", max: 1, signed: true }), [-1, -0.5, 0, 0.5, 1]);
+  assert.deepEqual(scale.ticks({ kind: "log", max: 0.5, signed: true }), [-0.5, -0.005, 0, 0.005, 0.5]);
+  assert.deepEqual(scale.ticks({ kind: "log", max: 1, signed: false }), [1e-4, 0.001, 0.01, 0.1, 1]);
 });
 test("digits are those asked for", () => {
   assert.equal(scale.digits(-0.00001, 3), "0.000");

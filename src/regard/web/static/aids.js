@@ -72,9 +72,7 @@ export class Legend {
       context.fillRect(x, 0, 1, 1);
     }
     const where = (/** @type {number} */ value) => (scale.signed ? (placeOn(scale, value) + 1) / 2 : placeOn(scale, value));
-    const all = ticks(scale).filter((value) => !(scale.signed && scale.kind === "log") || Math.abs(value) >= scale.max * 0.009 || value === 0);
-    const shown = scale.kind === "log" ? all.filter((_, n) => n % (scale.signed ? 2 : 1) === 0) : all;
-    this.marks.replaceChildren(...shown.map((value) => el("span", { style: { left: `${100 * where(value)}%` } }, mark(value))));
+    this.marks.replaceChildren(...ticks(scale).map((value) => el("span", { style: { left: `${100 * where(value)}%` } }, mark(value))));
     this.says.textContent = says;
   }
 }

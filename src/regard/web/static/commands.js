@@ -18,15 +18,16 @@ export function bindingsOf(app) {
   const { state } = app;
   const walk = (/** @type {string} */ key) => walkCells(app, { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key] ?? [0, 0]);
   const sides = app.sides();
+  const idle = state.view !== "head" && state.view !== "cell"; // no map is seen
   return [
-    { keys: ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"], shown: "↑ ↓ ← →", says: "From cell to cell", act: walk },
+    { keys: ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"], shown: "↑ ↓ ← →", idle, says: "From cell to cell", act: walk },
     { keys: ["Enter"], says: "The cell step by step", act: () => set({ view: "cell" }) },
     { keys: ["[", "]"], shown: "[ ]", says: "Head before, next head", act: (key) => otherHead(app, key === "]" ? 1 : -1, 0) },
     { keys: ["{", "}"], shown: "{ }", says: "Layer before, next layer", act: (key) => otherHead(app, 0, key === "}" ? 1 : -1) },
     { keys: ["m"], says: "Mean of the layer's heads, or one head", act: () => goTo(app, { head: placeOf(state).head === "mean" ? 0 : "mean" }) },
     { keys: ["1", "2", "3", "4"], shown: "1 2 3 4", says: VIEWS.map(({ title }) => title).join(", "), act: (key) => set({ view: /** @type {any} */ (VIEWS[Number(key) - 1].key) }) },
-    { keys: ["+", "=", "-", "0"], shown: "+ − 0", says: "Zoom in, out, the whole map", act: (key) => (key === "0" ? app.parts.map.fit() : app.parts.map.zoomBy(key === "-" ? 1 / 1.6 : 1.6)) },
-    { keys: ["z"], says: "Zoom to the cell until numbers are read", act: () => zoomToCell(app) },
+    { keys: ["+", "=", "-", "0"], shown: "+ − 0", idle, says: "Zoom in, out, the whole map", act: (key) => (key === "0" ? app.parts.map.fit() : app.parts.map.zoomBy(key === "-" ? 1 / 1.6 : 1.6)) },
+    { keys: ["z"], idle, says: "Zoom to the cell until numbers are read", act: () => zoomToCell(app) },
     { keys: ["t"], says: "Where the word looks, or who looks at it", act: () => set({ direction: state.direction === "out" ? "in" : "out" }) },
     { keys: ["p"], says: "Pin the word, or unpin it; pinned ones are summed", act: () => pinHere(app) },
     { keys: ["a"], says: "Arcs in the text", act: () => set({ arcs: !state.arcs }) },

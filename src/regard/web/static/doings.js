@@ -52,12 +52,19 @@ export function pinHere(app) {
   if (here !== null) pinTokens(app, [here]);
 }
 
-/** @param {App} app */
+/** Close what is open, leave the field, unpin; who works with keys goes on from what is there. @param {App} app */
 export function leave(app) {
-  const menus = [...app.root.querySelectorAll("details[open]")];
-  if (menus.length) menus.forEach((menu) => menu.removeAttribute("open"));
-  else if (focusedBeside(app.root) === app.parts.query) app.parts.map.stage.focus();
+  const { map, query, tabs } = app.parts;
+  const menu = /** @type {HTMLDetailsElement | null} */ (app.root.querySelector("details[open]"));
+  if (menu) closeMenu(menu);
+  else if (focusedBeside(app.root) === query) (map.stage.offsetParent ? map.stage : /** @type {HTMLElement} */ (tabs.node.querySelector('[aria-pressed="true"]'))).focus();
   else app.set({ pins: [] });
+}
+
+/** @param {HTMLDetailsElement} menu */
+export function closeMenu(menu) {
+  menu.open = false;
+  menu.querySelector("summary")?.focus();
 }
 
 /** Go to a layer or a head, on the side that is seen. @param {App} app @param {Partial<import("./state.js").Place>} choice */

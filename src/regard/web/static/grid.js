@@ -86,7 +86,7 @@ export class HeadGrid {
       el("label", { class: "rg-field" }, el("span", {}, "At least"), this.least, this.leastText),
       this.count,
     );
-    this.node = el("section", { class: "rg-heads", "aria-label": "All heads" }, this.controls, this.says, el("div", { class: "rg-grid-room" }, this.body));
+    this.node = el("section", { class: "rg-heads", "aria-label": "All heads" }, this.controls, this.says, el("p", { class: "rg-says rg-hint" }, "Click a head to choose it, and again to open it."), el("div", { class: "rg-grid-room" }, this.body));
     /** @type {Map<string, HTMLButtonElement>} */
     this.buttons = new Map();
     this.drawn = "";
@@ -146,7 +146,7 @@ export class HeadGrid {
       const name = layer === "mean" ? `head ${head}, mean over layers` : head === "mean" ? `layer ${layer}, mean of heads` : `layer ${layer}, head ${head}`;
       const said = value === null ? name : `${name}, ${sentence?.title ?? ""} ${digits(value, 2)} ${unitOf(sentence)}`;
       const number = value === null ? "" : digits(value, 2);
-      const caption = this.body.classList.contains("rg-sorted") ? `${key} · ${number || "–"}` : number;
+      const caption = this.body.classList.contains("rg-sorted") ? `L${layer} H${head} · ${number || "–"}` : number;
       setAttribute(button, "aria-label", said.includes(caption) ? said : `${caption}, ${said}`);
       button.title = said;
       const written = button.querySelector(".rg-caption");
@@ -161,7 +161,7 @@ export class HeadGrid {
 
   /** @param {State} state @param {import("./colour.js").Theme} theme @param {(number | null)[][] | null} values */
   lay(state, theme, values) {
-    const focused = this.body.contains(focusedBeside(this.body));
+    const focused = this.body.contains(focusedBeside(this.body)) ? focusedBeside(this.body)?.getAttribute("aria-label") : null;
     this.buttons.clear();
     const table = tableOf(theme);
     const flat = this.layers().length === 1 && this.width() > 16 ? this.layers()[0] : null; // one long row is read in lines
@@ -177,7 +177,8 @@ export class HeadGrid {
       if (shut.size > 0) rows.push(this.meansOfColumns(shut, table));
       this.body.replaceChildren(this.headings(state), ...rows);
     }
-    if (focused) this.focus();
+    const all = /** @type {NodeListOf<HTMLElement>} */ (this.body.querySelectorAll("button"));
+    if (focused) ([...all].find((button) => button.getAttribute("aria-label") === focused) ?? [...all].find(({ tabIndex }) => tabIndex === 0))?.focus();
   }
 
   /** @param {State} state */
@@ -237,7 +238,7 @@ export class HeadGrid {
       "button",
       {
         type: "button", class: "rg-head", role: "gridcell", tabIndex: -1, disabled: layer === "mean",
-        on: { click: () => this.doings.choose(at, false), dblclick: () => this.doings.choose(at, true) },
+        on: { click: () => this.doings.choose(at, button.getAttribute("aria-selected") === "true") },
       },
       canvas,
       el("span", { class: "rg-caption" }),
@@ -261,28 +262,21 @@ export class HeadGrid {
     return one(layer, head);
   }
 
-  focus() {
-    [...this.buttons.values()].find((button) => button.tabIndex === 0)?.focus();
-  }
-
-  /** Arrows go from head to head. @param {KeyboardEvent} event */
+  /** Arrows go from head to head, and to what folds rows and columns. @param {KeyboardEvent} event */
   walk(event) {
-    const cells = [...this.buttons.values()].filter((button) => !button.disabled);
-    const here = cells.indexOf(/** @type {any} */ (focusedBeside(this.body)));
+    const all = /** @type {HTMLButtonElement[]} */ ([...this.body.querySelectorAll("button:not(:disabled)")]);
+    const here = all.indexOf(/** @type {any} */ (focusedBeside(this.body)));
     if (here < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const box = cells[here].getBoundingClientRect();
+    const box = all[here].getBoundingClientRect();
     const below = (/** @type {number} */ way) => {
-      const others = cells.filter((cell) => (cell.getBoundingClientRect().top - box.top) * way > 4);
-      const far = (/** @type {HTMLElement} */ cell) => Math.abs(cell.getBoundingClientRect().top - box.top) * 1e4 + Math.abs(cell.getBoundingClientRect().left - box.left);
+      const others = all.filter((button) => (button.getBoundingClientRect().top - box.top) * way > 4);
+      const far = (/** @type {HTMLElement} */ button) => Math.abs(button.getBoundingClientRect().top - box.top) * 1e4 + Math.abs(button.getBoundingClientRect().left - box.left);
       return others.sort((a, b) => far(a) - far(b))[0];
     };
-    const next = { ArrowRight: cells[here + 1], ArrowLeft: cells[here - 1], ArrowDown: below(1), ArrowUp: below(-1), Home: cells[0], End: cells[cells.length - 1] }[event.key];
-    if (event.key === "Enter") {
-      const [layer, head] = [...this.buttons].find(([, button]) => button === cells[here])?.[0].split(".") ?? ["0", "0"];
-      this.doings.choose({ layer: Number(layer), head: head === "mean" ? "mean" : Number(head) }, true);
-    } else if (next) {
+    const next = { ArrowRight: all[here + 1], ArrowLeft: all[here - 1], ArrowDown: below(1), ArrowUp: below(-1), Home: all[0], End: all[all.length - 1] }[event.key];
+    if (next) {
       next.focus();
-      next.click();
+      if (next.getAttribute("aria-selected") === "false") next.click();
     } else if (!event.key.startsWith("Arrow")) return;
     event.preventDefault();
     event.stopPropagation();

@@ -2,19 +2,24 @@
 
 import { el } from "./dom.js";
 
-/** @typedef {{ keys: string[], shown?: string, says: string, act: (key: string) => void }} Binding */
+/**
+ * @typedef {{ keys: string[], shown?: string, says: string, idle?: boolean, act: (key: string) => void }} Binding
+ *   An idle one has nothing to act on in the view that is seen.
+ */
 
 /**
  * The binding of a key press, if it is one; what is typed into a field is left alone.
  * @param {Binding[]} bindings @param {KeyboardEvent} event
  */
 export function bindingOf(bindings, event) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return undefined;
+  const makesSign = event.getModifierState?.("AltGraph") || (event.altKey && !event.ctrlKey && "[]{}".includes(event.key)); // where brackets need it
+  if (!makesSign && (event.ctrlKey || event.metaKey || event.altKey)) return undefined;
   const target = /** @type {HTMLElement | null} */ (event.target);
   const writes = target?.matches?.("input:not([type=checkbox]), select, textarea");
   if (writes && event.key !== "Escape") return undefined;
   const onButton = target?.matches?.("button, [role=button], summary, a") && ["Enter", " "].includes(event.key);
-  return onButton ? undefined : bindings.find(({ keys }) => keys.includes(event.key));
+  const key = /^[A-Z]$/.test(event.key) ? event.key.toLowerCase() : event.key; // as Caps Lock leaves it
+  return onButton ? undefined : bindings.find(({ keys, idle }) => !idle && keys.includes(key));
 }
 
 /** The list of keys. @param {Binding[]} bindings */

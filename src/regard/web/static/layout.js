@@ -4,7 +4,7 @@ import { Aids, Legend } from "./aids.js";
 import { CellSteps } from "./cell.js";
 import { bindingsOf, VIEWS } from "./commands.js";
 import { Edits, Sides } from "./compare.js";
-import { chooseWord, goTo, keepHead, nextFound, pickCell, pinTokens, switchOff, turnTheme } from "./doings.js";
+import { chooseWord, closeMenu, goTo, keepHead, nextFound, pickCell, pinTokens, switchOff, turnTheme } from "./doings.js";
 import { chooser, el, focusedBeside, iconButton, segmented } from "./dom.js";
 import { HeadGrid } from "./grid.js";
 import { helpDialog } from "./keys.js";
@@ -116,7 +116,7 @@ function headPanel({ title, layer, head, ways, compare, keep, edits, map, readou
 /** @param {App} app @param {Parts} parts */
 function header(app, { text, tabs, query, found, aids, help }) {
   const save = (/** @type {string} */ title, /** @type {"svg" | "png" | "csv"} */ kind) =>
-    el("button", { type: "button", class: "rg-item", on: { click: () => { saveView(app, kind); saving.open = false; } } }, title);
+    el("button", { type: "button", class: "rg-item", on: { click: () => { saveView(app, kind); closeMenu(saving); } } }, title);
   const saving = el("details", { class: "rg-menu" }, el("summary", {}, "Save"), el("div", { class: "rg-panel rg-panel-narrow" }, save("As SVG", "svg"), save("As PNG", "png"), save("As CSV", "csv")));
   const menus = [aids.node, saving];
   for (const menu of menus) menu.addEventListener("toggle", () => menu.open && menus.forEach((other) => other !== menu && (other.open = false)));

@@ -2,9 +2,9 @@
 
 import { tableOf } from "./colour.js";
 import { el, iconButton, nextFrame } from "./dom.js";
-import { drawMap, inkOf, numberAt, widestLabel } from "./paint.js";
+import { drawMap, inkOf, levelOf, numberAt, widestLabel } from "./paint.js";
 import { SvgPen } from "./pen.js";
-import { between, kept, leastCell, levelFor, showing, whole, zoomed } from "./view.js";
+import { between, kept, leastCell, showing, whole, zoomed } from "./view.js";
 
 /**
  * @typedef {import("./paint.js").Scene} Scene
@@ -139,7 +139,7 @@ export class MapView {
   /** How many tokens a cell stands for on each side, and whether one may be beyond the scale. */
   pooled() {
     const { field, scale, most } = /** @type {Shown} */ (this.shown);
-    const level = levelFor(this.view.k * devicePixelRatio, field.pyramid.levels);
+    const level = levelOf({ view: this.view, field });
     return { by: 2 ** level, clipped: level > 0 && level < field.pyramid.levels - 1 && most > scale.max };
   }
 
@@ -232,11 +232,13 @@ export class MapView {
     let moved = 0;
     this.stage.addEventListener("wheel", (event) => {
       const { px, py } = this.place(event);
-      const zoomable = leastCell(this.extent(), this.room) < 60 && this.doings.wheels();
-      if (!zoomable && !event.ctrlKey) return;
+      const next = event.shiftKey
+        ? kept({ ...this.view, x: this.view.x + (event.deltaX + event.deltaY) / this.view.k }, this.extent(), this.room)
+        : zoomed(this.view, Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0022)), px, py, this.extent(), this.room);
+      const stays = next.k === this.view.k && next.x === this.view.x;
+      if ((stays || !this.doings.wheels()) && !event.ctrlKey) return; // then what is around scrolls
       event.preventDefault();
-      if (event.shiftKey) this.look(kept({ ...this.view, x: this.view.x + (event.deltaX + event.deltaY) / this.view.k }, this.extent(), this.room));
-      else this.look(zoomed(this.view, Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0022)), px, py, this.extent(), this.room));
+      this.look(next);
     }, { passive: false });
     this.stage.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;

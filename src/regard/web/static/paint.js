@@ -177,7 +177,7 @@ export function spanOf({ view, room, field }) {
   };
 }
 
-/** The level of which cells are drawn. @param {Scene} scene */
+/** The level of which cells are drawn. @param {Pick<Scene, "view" | "field">} scene */
 export function levelOf({ view, field }) {
   return levelFor(view.k * devicePixelRatio, field.pyramid.levels);
 }

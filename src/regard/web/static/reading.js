@@ -198,10 +198,6 @@ export class Reading {
       }
   }
 
-  focus() {
-    /** @type {HTMLElement | null} */ (this.words.querySelector('[tabindex="0"]'))?.focus();
-  }
-
   /** @param {KeyboardEvent} event */
   walk(event) {
     const at = placeAt(event);

@@ -69,6 +69,6 @@ function mapCsv(app, { rows, cols, pyramid }) {
       const [first, last] = [axis[(from + n) * by], axis[Math.min(axis.length, (from + n + 1) * by) - 1]];
       return first === last ? first.full : `${first.members[0]} ${first.full} … ${last.members[0]} ${last.full}`;
     });
-  const corner = legendOf(app.state, app.isDifference, Infinity, app.parts.map.pooled());
+  const corner = legendOf({ ...app.state, log: false, byRow: false }, app.isDifference, Infinity, app.parts.map.pooled());
   return csvOf(corner, named(rows, row0, span.row1), named(cols, col0, span.col1), (row, col) => numberAt(pyramid, row + row0, col + col0, level), app.decimals());
 }

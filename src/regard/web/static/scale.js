@@ -8,11 +8,11 @@
 
 export const LOG_DECADES = 4; // what a logarithmic scale covers below its largest number
 
-/** @param {Scale} scale @returns {number[]} numbers to write beside the colours */
+/** Numbers to write beside the colours, from the least to the largest. @param {Scale} scale */
 export function ticks({ kind, max, signed }) {
-  const above = kind === "log" ? [1e-4, 1e-3, 1e-2, 0.1, 1].map((share) => share * max) : [0, max / 2, max];
-  const below = signed ? above.filter((x) => x > 0).map((x) => -x) : [];
-  return [...below.reverse(), ...above];
+  const shares = kind === "linear" ? [0.5, 1] : signed ? [0.01, 1] : [0.001, 0.01, 0.1, 1];
+  const above = [kind === "linear" || signed ? 0 : 1e-4, ...shares].map((share) => share * max);
+  return signed ? [...above.slice(1).reverse().map((x) => -x), ...above] : above;
 }
 
 /**
