@@ -209,38 +209,6 @@ def test_movement_stands_where_the_api_says_at_each_stage(open_page, address, on
     assert "share one plane" in page.locator(".rg-movement .rg-says").inner_text()
 
 
-def test_the_keyboard_alone_reaches_everything(open_page, address):
-    page = open_page(f"{address}#v=head&l=2&h=3")
-    page.keyboard.press("?")
-    assert page.locator("dialog[open]").count() == 1
-    page.keyboard.press("Escape")
-    for key, hash_part in (
-        ("]", "h=4"),
-        ("}", "l=3"),
-        ("l", "log=1"),
-        ("n", "byrow=1"),
-        ("m", "h=mean"),
-        ("4", "v=movement"),
-    ):
-        page.keyboard.press(key)
-        settled(page)
-        assert hash_part in page.url
-    page.keyboard.press("2")
-    page.keyboard.press("/")
-    page.keyboard.type("cat")
-    page.keyboard.press("Enter")
-    settled(page)
-    assert "i=2" in page.url
-    assert page.locator(".rg-found").count() == 1
-    reached = set()
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
-        )
-    assert {"All heads", "Find a word in the text", "Reading", "Layer", "Zoom in (+)"} <= reached
-
-
 def test_the_address_brings_a_view_back(open_page, address, browser):
     page = open_page(f"{address}#v=head&l=4&h=7&i=8&j=2&w=rollout&special=0&log=1&d=in&arcs=1")
     first, url = page.locator(".rg-readout").inner_text(), page.url
@@ -370,6 +338,21 @@ def test_a_long_text_from_the_whole_to_single_cells(open_page):
         page.keyboard.press("0")
         page.wait_for_timeout(800)
         assert "z=" not in page.url
+
+
+def test_single_cells_of_a_long_text_are_coloured_by_weights_though_means_are_seen_from_afar(open_page):
+    exploration = Exploration(traced([f"w{i}" for i in range(3000)], causal=True))
+    with served(exploration) as address:
+        page = open_page(f"{address}#v=head&l=0&h=0&pool=mean&i=6&j=2")
+        ends = page.locator(".rg-legend-marks span").last
+        most_of_means = float(ends.inner_text())
+        assert most_of_means < 0.2
+        assert re.search(r"the mean of \d+ × \d+, at its end that or more", page.locator(".rg-legend").inner_text())
+        page.keyboard.press("z")
+        page.wait_for_function("location.hash.includes('z=')")
+        settled(page)
+        assert float(ends.inner_text()) == pytest.approx(1, abs=0.01)
+        assert "mean" not in page.locator(".rg-legend").inner_text()
 
 
 def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):

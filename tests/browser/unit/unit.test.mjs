@@ -191,6 +191,8 @@ test("what is typed into a field is left alone", () => {
   assert.equal(keys.bindingOf(bindings, event("s", "input")), undefined);
   assert.equal(keys.bindingOf(bindings, event("Escape", "input")), bindings[1]);
   assert.equal(keys.bindingOf(bindings, event("s", "nothing")), bindings[0]);
+  assert.equal(keys.bindingOf(bindings, event("S", "nothing")), bindings[0]);
+  assert.equal(keys.bindingOf([{ ...bindings[0], idle: true }], event("s", "nothing")), undefined);
 });
 test("heads are ranked, those without a number last", () => {
   assert.deepEqual(grid.ranked([[1, null], [3, 2]]).map(({ layer, head }) => `${layer}.${head}`), ["1.0", "1.1", "0.0", "0.1"]);
@@ -201,7 +203,7 @@ test("tokens stand between two stages", () => {
   assert.equal(movement.stageName("blocks.3.output"), "after layer 3");
 });
 test("no name covers another", () => {
-  const placed = movement.placedNames(Array.from({ length: 30 }, () => ({ x: 400, y: 300, width: 40 })));
+  const placed = movement.placedNames(Array.from({ length: 30 }, () => ({ x: 400, y: 300, width: 40 })), { width: 900, height: 560 });
   assert.ok(placed.filter(Boolean).length < 5);
 });
 test("tiles that are no longer seen are given up", async () => {
@@ -264,10 +266,11 @@ test("each way has its own verb, in the cell and over the list", () => {
   assert.equal(most("norms", "in", true, 1), "gives to, A − B");
 });
 test("the legend says what the colours are of", () => {
-  const says = (more, isDifference, max = 1) => sentences.legendOf({ ...state.FIRST, ...more }, isDifference, max);
+  const says = (more, isDifference, max = 1, pooled = { by: 1, clipped: false }) => sentences.legendOf({ ...state.FIRST, ...more }, isDifference, max, pooled);
   assert.equal(says({ byRow: true, log: true }, false), "weight, as a share of the largest in its row, in powers of ten");
   assert.match(says({}, true), /blue where A has more, brown where B has/);
   assert.match(says({}, true, 0), /the same here/);
+  assert.equal(says({ pool: "mean" }, false, 1, { by: 4, clipped: true }), "weight, the mean of 4 × 4, at its end that or more");
 });
 test("as many decimals are shown as are known", () => {
   const known = (more, max = 1, terms = 1) => sentences.decimalsOf(4, { ...state.FIRST, ...more }, null, max, terms);
@@ -310,9 +313,16 @@ test("sides are named by what sets them apart", () => {
   assert.deepEqual(named({ edited: 3 }, 0, 3), ["as it was", "without layer 1 head 2"]);
   assert.deepEqual(named({}, 0, 0), ["layer 1 head 0", "layer 1 head 1"]);
 });
+test("brackets count however a keyboard makes them", () => {
+  const bindings = [{ keys: ["[", "]"], says: "", act() {} }];
+  const pressed = (more) => keys.bindingOf(bindings, { key: "]", target: null, ctrlKey: false, altKey: false, metaKey: false, getModifierState: () => false, ...more });
+  assert.equal(pressed({ ctrlKey: true, altKey: true, getModifierState: (name) => name === "AltGraph" }), bindings[0]);
+  assert.equal(pressed({ altKey: true }), bindings[0]); // Option
+  assert.deepEqual([pressed({ ctrlKey: true }), pressed({ metaKey: true })], [undefined, undefined]);
+});
 test("all points fit into a picture, one scale for both axes", () => {
-  const fit = movement.fitOf([[0, 0], [10, 2]]);
+  const fit = movement.fitOf([[0, 0], [10, 2]], { width: 900, height: 560 });
   const [[x0, y0], [x1, y1]] = [[0, 0], [10, 2]].map(fit);
   assert.ok(Math.abs((x1 - x0) / 10 - (y0 - y1) / 2) < 1e-9 && x0 >= 0 && x1 <= 900 && y1 >= 0 && y0 <= 560);
-  assert.deepEqual(movement.fitOf([[5, 5]])([5, 5]), [450, 280]);
+  assert.deepEqual(movement.fitOf([[5, 5]], { width: 900, height: 560 })([5, 5]), [450, 280]);
 });

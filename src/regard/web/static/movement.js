@@ -1,6 +1,7 @@
 // What becomes of each token: its vector at every stage, on one plane for all of them.
 
 import { el, setText, svg } from "./dom.js";
+import { FONT } from "./paint.js";
 import { percent } from "./scale.js";
 
 /**
@@ -10,7 +11,9 @@ import { percent } from "./scale.js";
  */
 
 const MOST_NAMES = 120;
-const [WIDE, HIGH, EDGE] = [900, 560, 44];
+const EDGE = 44;
+
+/** @typedef {{ width: number, height: number }} Size  in pixels */
 
 /**
  * Where the tokens stand between two stages.
@@ -22,27 +25,27 @@ export function placesAt(points, stage) {
   return points[low].map(([x, y], t) => [x + (points[high][t][0] - x) * (at - low), y + (points[high][t][1] - y) * (at - low)]);
 }
 
-/** What fits all points into a picture, the same on both axes. @param {number[][]} flat x and y of each */
-export function fitOf(flat) {
+/** What fits all points into a picture, the same on both axes. @param {number[][]} flat x and y of each @param {Size} size */
+export function fitOf(flat, { width, height }) {
   const [xs, ys] = [0, 1].map((c) => flat.map((point) => point[c]));
   const span = (/** @type {number[]} */ v) => [v.reduce((a, b) => Math.min(a, b), Infinity), v.reduce((a, b) => Math.max(a, b), -Infinity)];
   const [[x0, x1], [y0, y1]] = [span(xs), span(ys)];
-  const k = Math.min((WIDE - 2 * EDGE) / (x1 - x0 || 1), (HIGH - 2 * EDGE) / (y1 - y0 || 1));
-  return (/** @type {number[]} */ [x, y]) => [WIDE / 2 + (x - (x0 + x1) / 2) * k, HIGH / 2 - (y - (y0 + y1) / 2) * k];
+  const k = Math.min((width - 2 * EDGE) / (x1 - x0 || 1), (height - 2 * EDGE) / (y1 - y0 || 1));
+  return (/** @type {number[]} */ [x, y]) => [width / 2 + (x - (x0 + x1) / 2) * k, height / 2 - (y - (y0 + y1) / 2) * k];
 }
 
 /**
  * Where names stand so that none covers another; those that find no room are left out.
- * @param {{ x: number, y: number, width: number }[]} wanted the first ones first
+ * @param {{ x: number, y: number, width: number }[]} wanted the first ones first @param {Size} size
  */
-export function placedNames(wanted) {
+export function placedNames(wanted, size) {
   /** @type {{ left: number, right: number, top: number, bottom: number }[]} */
   const taken = wanted.map(({ x, y }) => ({ left: x - 4, right: x + 4, top: y - 4, bottom: y + 4 }));
   return wanted.map(({ x, y, width }, n) => {
     for (const [dx, dy] of [[8, 4], [-8 - width, 4], [-width / 2, -9], [-width / 2, 17]]) {
       const box = { left: x + dx, right: x + dx + width, top: y + dy - 11, bottom: y + dy + 3 };
       const free = taken.every((other, m) => m === n || other.right < box.left || other.left > box.right || other.bottom < box.top || other.top > box.bottom);
-      if (!free || box.left < 0 || box.right > WIDE || box.top < 0 || box.bottom > HIGH) continue;
+      if (!free || box.left < 0 || box.right > size.width || box.top < 0 || box.bottom > size.height) continue;
       taken.push(box);
       return { x: x + dx, y: y + dy };
     }
@@ -64,7 +67,9 @@ export class MovementView {
     this.play = el("button", { type: "button", class: "rg-primary", on: { click: () => this.run() } }, "Play");
     this.stageText = el("output", { class: "rg-stage-name" });
     this.explained = el("p", { class: "rg-says" });
-    this.picture = svg("svg", { class: "rg-plane", viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img" });
+    this.picture = svg("svg", { class: "rg-plane", role: "group" });
+    this.size = { width: 900, height: 560 };
+    this.ruler = el("canvas").getContext("2d");
     this.node = el(
       "section",
       { class: "rg-movement", "aria-label": "Movement" },
@@ -76,6 +81,13 @@ export class MovementView {
       const dot = /** @type {Element} */ (event.target).closest("[data-token]");
       if (dot) doings.choose(Number(dot.getAttribute("data-token")));
     });
+    this.picture.addEventListener("keydown", (event) => this.walk(event));
+    new ResizeObserver(() => {
+      const { clientWidth: width, clientHeight: height } = this.room;
+      if (width === 0 || height === 0) return;
+      this.size = { width, height };
+      if (this.shown) this.show(...this.shown);
+    }).observe(this.room);
   }
 
   /** Why there is nothing to be seen. @param {string} sentence */
@@ -87,6 +99,9 @@ export class MovementView {
   /** @param {Path[]} paths @param {number} stage @param {Set<number>} chosen tokens */
   show(paths, stage, chosen) {
     this.bar.hidden = this.room.hidden = false;
+    /** @type {Parameters<MovementView["show"]>} */
+    this.shown = [paths, stage, chosen];
+    const focused = this.dots().indexOf(/** @type {any} */ (document.activeElement));
     const [{ points }] = paths;
     this.last = points.stages.length - 1;
     const at = stage < 0 ? this.last : Math.min(stage, this.last);
@@ -95,11 +110,16 @@ export class MovementView {
     const name = stageName(points.stages[Math.round(at)]);
     this.stageText.textContent = name;
     this.slider.setAttribute("aria-valuetext", name);
-    const fit = fitOf(paths.flatMap(({ points: { points: all }, axis }) => all.flatMap((places) => axis.flatMap(({ members }) => members.map((t) => places[t])))));
+    const fit = fitOf(paths.flatMap(({ points: { points: all }, axis }) => all.flatMap((places) => axis.flatMap(({ members }) => members.map((t) => places[t])))), this.size);
     const drawn = paths.map((path, n) => this.drawPath(path, n, at, fit, chosen));
     this.writeNames(drawn);
     this.picture.replaceChildren(...drawn.map(({ trails }) => trails), ...drawn.map(({ dots }) => dots), ...drawn.map(({ names }) => names));
+    const dots = this.dots();
+    const here = focused >= 0 ? focused : Math.max(0, dots.findIndex((dot) => dot.classList.contains("rg-strong")));
+    dots[here]?.setAttribute("tabindex", "0");
+    if (focused >= 0) dots[focused]?.focus();
     const [first, second] = points.explained;
+    this.picture.setAttribute("viewBox", `0 0 ${this.size.width} ${this.size.height}`);
     this.picture.setAttribute("aria-label", `Tokens on a plane, ${name}`);
     this.explained.replaceChildren(
       `The two axes show ${percent(first + second)} of what sets the vectors apart (${percent(first)} across, ${percent(second)} up); ${percent(Math.max(0, 1 - first - second))} is not seen. `,
@@ -124,12 +144,14 @@ export class MovementView {
       trails.append(svg("path", { d: `M${line2}`, class: strong ? "rg-strong" : faint ? "rg-faint" : "" }));
       const [x0, y0] = line[0];
       dots.append(svg("circle", { cx: x0.toFixed(1), cy: y0.toFixed(1), r: 2, class: "rg-origin" }));
-      dots.append(svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: strong ? 6 : 4, "data-token": tokens[n], class: strong ? "rg-strong" : "" }, svg("title", {}, `${name} ${group.label}`)));
+      dots.append(svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: strong ? 6 : 4, "data-token": tokens[n], class: strong ? "rg-strong" : "", role: "button", tabindex: -1, "aria-label": `${name} ${group.label}`, "aria-pressed": String(strong) }, svg("title", {}, `${name} ${group.label}`)));
     });
     const names = svg("g", { class: `rg-names ${kind}`, "aria-hidden": "true" });
+    if (this.ruler) this.ruler.font = `600 13px ${FONT}`;
+    const widthOf = (/** @type {string} */ text) => this.ruler?.measureText(text).width ?? 7 * text.length;
     const wanted = axis.map((group, n) => {
       const [x, y] = mean(now, group);
-      return { x, y, width: 7 * Array.from(group.label).length + 2, token: tokens[n], text: group.label, strong: chosen.has(tokens[n]), into: names };
+      return { x, y, width: widthOf(group.label), token: tokens[n], text: group.label, strong: chosen.has(tokens[n]), into: names };
     });
     return { trails, dots, names, wanted };
   }
@@ -137,10 +159,32 @@ export class MovementView {
   /** @param {{ wanted: { x: number, y: number, width: number, token: number, text: string, strong: boolean, into: SVGElement }[] }[]} drawn */
   writeNames(drawn) {
     const all = drawn.flatMap(({ wanted }) => wanted).sort((a, b) => Number(b.strong) - Number(a.strong)).slice(0, MOST_NAMES);
-    placedNames(all).forEach((at, n) => {
+    placedNames(all, this.size).forEach((at, n) => {
       const { token, text, strong, into } = all[n];
       if (at) into.append(svg("text", { x: at.x.toFixed(1), y: at.y.toFixed(1), class: strong ? "rg-strong" : "", "data-token": token }, text));
     });
+  }
+
+  /** @returns {SVGElement[]} those that can be chosen */
+  dots() {
+    return /** @type {SVGElement[]} */ ([...this.picture.querySelectorAll("circle[data-token]")]);
+  }
+
+  /** From token to token. @param {KeyboardEvent} event */
+  walk(event) {
+    const dots = this.dots();
+    const here = dots.indexOf(/** @type {any} */ (event.target));
+    if (here < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    const next = { ArrowRight: here + 1, ArrowDown: here + 1, ArrowLeft: here - 1, ArrowUp: here - 1 }[event.key];
+    if (next !== undefined) {
+      const to = dots[(next + dots.length) % dots.length];
+      dots[here].setAttribute("tabindex", "-1");
+      to.setAttribute("tabindex", "0");
+      to.focus();
+    } else if (event.key === "Enter" || event.key === " ") this.doings.choose(Number(dots[here].getAttribute("data-token")));
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   run() {
@@ -150,14 +194,16 @@ export class MovementView {
     let at = Number(this.slider.value) >= last ? 0 : Number(this.slider.value);
     let before = performance.now();
     this.play.textContent = "Pause";
+    this.doings.stage(at);
     const tick = (/** @type {number} */ now) => {
       at = still ? at + 1 : at + (now - before) / 900;
       before = now;
       this.doings.stage(Math.min(last, at));
       if (at >= last) return this.stop();
-      this.timer = still ? setTimeout(() => tick(performance.now()), 900) : requestAnimationFrame(tick);
+      later();
     };
-    this.timer = requestAnimationFrame(tick);
+    const later = () => (this.timer = still ? setTimeout(() => tick(performance.now()), 900) : requestAnimationFrame(tick));
+    later();
   }
 
   stop() {

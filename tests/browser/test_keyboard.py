@@ -1,0 +1,196 @@
+"""Whoever uses keys alone: what each does, what they reach, and where they are afterwards."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pages import readout, settled
+
+HEAD = "v=head&l=2&h=3&i=8&j=2"
+
+
+def focused(page):
+    return page.evaluate("(({ ariaLabel, textContent }) => ariaLabel ?? textContent)(document.activeElement)")
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("]", "h=4"), ("[", "h=2"), ("}", "l=3"), ("{", "l=1"), ("m", "h=mean"), ("M", "h=mean"),
+        ("1", "v=heads"), ("3", "v=cell"), ("4", "v=movement"), ("Enter", "v=cell"), ("+", "z="), ("t", "d=in"),
+        ("p", "pins=8"), ("a", "arcs=1"), ("v", "w=rollout"), ("s", "special=0"), ("w", "words=1"), ("l", "log=1"),
+        ("n", "byrow=1"), ("d", "theme=dark"), ("ArrowDown", "i=9"), ("ArrowUp", "i=7"), ("ArrowRight", "j=3"), ("ArrowLeft", "j=1"),
+    ],
+)  # fmt: skip
+def test_each_key_does_what_the_list_says(open_page, address, key, part):
+    page = open_page(f"{address}#{HEAD}")
+    page.keyboard.press(key)
+    page.wait_for_function("(part) => location.hash.slice(1).split('&').some((one) => one.startsWith(part))", arg=part)
+
+
+def test_the_list_of_keys_opens_and_closes(open_page, address):
+    page = open_page(f"{address}#{HEAD}")
+    page.keyboard.press("?")
+    assert page.locator("dialog[open] dt").count() == page.locator("dialog[open] dd").count() > 15
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_what_is_looked_for_is_found_and_left_in_every_view(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    page.keyboard.press("/")
+    page.keyboard.type("cat")
+    page.keyboard.press("Enter")
+    settled(page)
+    assert "i=2" in page.url
+    assert page.locator(".rg-found").count() == 1
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.className") == "rg-stage"
+    for view in ("1", "4"):
+        page.keyboard.press(view)
+        settled(page)
+        page.keyboard.press("/")
+        page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+
+
+def test_tab_reaches_every_part(open_page, address):
+    page = open_page(f"{address}#{HEAD}")
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(focused(page))
+    parts = ["All heads", "Find a word in the text", "Reading", "Save", "Layer", "Head", "Weights", "Zoom in (+)"]
+    parts += ["Map of attention", "Measure of heads", "Looks at", "Switch this head off", "Compare with another head"]
+    for part in parts:
+        assert any(part in name for name in reached), part
+
+
+def test_focus_stays_where_it_was(open_page, address):
+    page = open_page(f"{address}#{HEAD}")
+    page.locator("summary").first.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    assert focused(page) == "Reading"
+    page.locator("summary").nth(1).focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    with page.expect_download():
+        page.keyboard.press("Enter")
+    assert focused(page) == "Save"
+    page.locator(".rg-word").nth(8).focus()
+    page.keyboard.press("]")
+    settled(page)
+    assert focused(page).startswith("it ")
+    page.keyboard.press("Enter")
+    settled(page)
+    assert focused(page).startswith("it ")
+
+
+def test_arrows_reach_what_folds_rows_and_columns(open_page, address):
+    page = open_page(f"{address}#v=heads&l=0&h=0")
+    page.locator(".rg-head[tabindex='0']").focus()
+    page.keyboard.press("ArrowLeft")
+    assert focused(page) == "Fold layer 0"
+    page.keyboard.press("Enter")
+    settled(page)
+    assert "sl=0" in page.url
+    assert focused(page) == "Fold layer 0"
+    page.keyboard.press("Enter")
+    settled(page)
+    page.keyboard.press("ArrowUp")
+    assert focused(page) == "Fold column 0"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    settled(page)
+    assert re.search("l=[01]&h=[01]", page.url)
+    assert "v=heads" in page.url
+    page.keyboard.press("Enter")
+    settled(page)
+    assert "v=head&" in page.url
+
+
+def test_keys_of_the_map_leave_other_views_alone(open_page, address):
+    page = open_page(f"{address}#v=heads&l=2&h=3&i=8&j=2")
+    live = page.locator("#rg-live").inner_text()
+    page.evaluate("document.activeElement.blur()")
+    for key in ("ArrowDown", "ArrowRight", "+", "z"):
+        page.keyboard.press(key)
+    page.wait_for_timeout(500)
+    assert "i=8&j=2" in page.url
+    assert "z=" not in page.url
+    assert page.locator("#rg-live").inner_text() == live
+
+
+def test_tokens_that_move_are_reached_and_chosen(open_page, address):
+    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-dots circle")
+    page.get_by_label("Stage").focus()
+    page.keyboard.press("Tab")
+    first = focused(page)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    second = focused(page)
+    assert second != first
+    page.keyboard.press("Enter")
+    settled(page)
+    assert "i=2" in page.url
+    assert focused(page) == second  # though it was drawn anew
+    assert page.locator("circle[aria-pressed=true]").count() == 1
+
+
+def test_without_motion_play_begins_at_the_embeddings(open_page, address):
+    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-dots circle", reduced_motion="reduce")
+    stages = []
+    page.expose_function("told", stages.append)
+    page.evaluate(
+        "new MutationObserver(() => told(document.querySelector('.rg-stage-name').textContent))"
+        ".observe(document.querySelector('.rg-stage-name'), { childList: true })"
+    )
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_timeout(1200)
+    page.get_by_role("button", name="Pause").click()
+    assert [name for n, name in enumerate(stages) if name not in stages[:n]] == ["embeddings", "after layer 0"]
+
+
+def test_a_tap_chooses_a_head_and_another_opens_it(open_page, address):
+    page = open_page(f"{address}#v=heads&l=2&h=3", has_touch=True)
+    head = page.get_by_role("gridcell", name=re.compile("layer 4, head 7"))
+    head.tap()
+    settled(page)
+    assert "v=heads&l=4&h=7" in page.url
+    head.tap()
+    settled(page)
+    assert "v=head&l=4&h=7" in page.url
+
+
+def test_names_of_tokens_that_move_can_be_read_on_a_phone(open_page, address):
+    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-names text")
+    page.set_viewport_size({"width": 375, "height": 760})
+    settled(page)
+    boxes = page.eval_on_selector_all(
+        ".rg-names text",
+        "(all) => all.map((one) => one.getBoundingClientRect()).map((box) => [box.x, box.y, box.width, box.height])",
+    )
+    assert len(boxes) > 6
+    assert min(height for *_, height in boxes) >= 13
+    for n, (x, y, width, height) in enumerate(boxes):
+        for x2, y2, width2, height2 in boxes[:n]:  # a line is higher than its letters
+            assert x + width <= x2 or x2 + width2 <= x or y + height - 4 <= y2 or y2 + height2 - 4 <= y
+
+
+def test_a_wheel_over_the_whole_map_scrolls_the_page(open_page, address):
+    page = open_page(f"{address}#{HEAD}")
+    page.set_viewport_size({"width": 900, "height": 600})
+    settled(page)
+    page.locator(".rg-stage").hover()
+    page.mouse.wheel(0, 200)
+    page.wait_for_timeout(400)
+    assert page.evaluate("scrollY") > 0
+    assert "z=" not in page.url
+    page.locator(".rg-stage").hover()
+    page.mouse.wheel(0, -300)
+    page.wait_for_function("location.hash.includes('z=')")
+    assert readout(page).startswith("it looks at cat")
