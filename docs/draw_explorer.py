@@ -31,10 +31,16 @@ ONE = (
     ("cell", f"v=cell&{HEAD}&special=0", "light", 1440, 1000),
     ("cell-dark", f"v=cell&{HEAD}&special=0", "dark", 1440, 1000),
     ("movement", "v=movement&l=3&h=1&i=9&special=0", "light", 1440, 900),
+    ("movement-dark", "v=movement&l=3&h=1&i=9&special=0", "dark", 1440, 900),
     ("phone", f"v=head&{HEAD}&special=0", "light", 390, 1060),
     ("phone-dark", f"v=cell&{HEAD}&special=0", "dark", 390, 1060),
+    ("phone-heads", f"v=heads&{HEAD}", "light", 390, 800),
+    ("phone-movement", "v=movement&l=3&h=1&i=9&special=0", "dark", 390, 800),
 )
-TWO = (("compare", f"v=head&{HEAD}&special=0&s=diff", "light", 1440, 900),)
+TWO = (
+    ("compare", f"v=head&{HEAD}&special=0&s=diff&arcs=1", "light", 1440, 900),
+    ("compare-dark", f"v=head&{HEAD}&special=0&s=diff&arcs=1", "dark", 1440, 900),
+)
 
 
 def explored(model: Any, *texts: str) -> Exploration:
