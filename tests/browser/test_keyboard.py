@@ -20,7 +20,8 @@ def focused(page):
         ("]", "h=4"), ("[", "h=2"), ("}", "l=3"), ("{", "l=1"), ("m", "h=mean"), ("M", "h=mean"),
         ("1", "v=heads"), ("3", "v=cell"), ("4", "v=movement"), ("Enter", "v=cell"), ("+", "z="), ("t", "d=in"),
         ("p", "pins=8"), ("a", "arcs=1"), ("v", "w=rollout"), ("s", "special=0"), ("w", "words=1"), ("l", "log=1"),
-        ("n", "byrow=1"), ("d", "theme=dark"), ("ArrowDown", "i=9"), ("ArrowUp", "i=7"), ("ArrowRight", "j=3"), ("ArrowLeft", "j=1"),
+        ("n", "byrow=1"), ("d", "theme=dark"), ("ArrowDown", "i=9"), ("ArrowUp", "i=7"),
+        ("ArrowRight", "j=3"), ("ArrowLeft", "j=1"),
     ],
 )  # fmt: skip
 def test_each_key_does_what_the_list_says(open_page, address, key, part):

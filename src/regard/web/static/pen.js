@@ -6,10 +6,7 @@ import { svg } from "./dom.js";
 /** @typedef {import("./paint.js").Pen} Pen */
 
 const ANCHOR = /** @type {Record<string, string>} */ ({ right: "end", center: "middle" });
-const BEGIN = {
-  fillStyle: "#000000", strokeStyle: "#000000", lineWidth: 1, globalAlpha: 1, font: "12px sans-serif",
-  textAlign: "left", textBaseline: "alphabetic", direction: "ltr", imageSmoothingEnabled: true,
-};
+const LOOK = ["fillStyle", "strokeStyle", "lineWidth", "globalAlpha", "font", "textAlign", "textBaseline", "direction", "imageSmoothingEnabled"];
 
 /** @implements {Pen} */
 export class SvgPen {
@@ -23,9 +20,9 @@ export class SvgPen {
     this.d = "";
     /** @type {{ x: number, y: number, width: number, height: number, rx: number } | null} */
     this.box = null;
-    this.fillStyle = this.strokeStyle = BEGIN.fillStyle;
+    this.fillStyle = this.strokeStyle = "#000000";
     this.lineWidth = this.globalAlpha = 1;
-    this.font = BEGIN.font;
+    this.font = "12px sans-serif";
     /** @type {CanvasTextAlign} */
     this.textAlign = "left";
     /** @type {CanvasTextBaseline} */
@@ -37,7 +34,7 @@ export class SvgPen {
 
   save() {
     const now = /** @type {any} */ (this);
-    this.saved.push({ into: this.into, ...Object.fromEntries(Object.keys(BEGIN).map((name) => [name, now[name]])) });
+    this.saved.push({ into: this.into, ...Object.fromEntries(LOOK.map((name) => [name, now[name]])) });
   }
 
   restore() {
