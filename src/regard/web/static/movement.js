@@ -1,6 +1,6 @@
 // What becomes of each token: its vector at every stage, on one plane for all of them.
 
-import { el, setText, svg } from "./dom.js";
+import { el, focusedBeside, setText, svg } from "./dom.js";
 import { FONT } from "./paint.js";
 import { percent } from "./scale.js";
 
@@ -101,7 +101,7 @@ export class MovementView {
     this.bar.hidden = this.room.hidden = false;
     /** @type {Parameters<MovementView["show"]>} */
     this.shown = [paths, stage, chosen];
-    const focused = this.dots().indexOf(/** @type {any} */ (document.activeElement));
+    const focused = this.dots().indexOf(/** @type {any} */ (focusedBeside(this.picture)));
     const [{ points }] = paths;
     this.last = points.stages.length - 1;
     const at = stage < 0 ? this.last : Math.min(stage, this.last);
