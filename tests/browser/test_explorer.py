@@ -349,7 +349,7 @@ def test_single_cells_of_a_long_text_are_coloured_by_weights_though_means_are_se
         assert most_of_means < 0.2
         assert re.search(r"the mean of \d+ × \d+, at its end that or more", page.locator(".rg-legend").inner_text())
         page.keyboard.press("z")
-        page.wait_for_function("location.hash.includes('z=')")
+        page.wait_for_url(re.compile("&z="))
         settled(page)
         assert float(ends.inner_text()) == pytest.approx(1, abs=0.01)
         assert "mean" not in page.locator(".rg-legend").inner_text()

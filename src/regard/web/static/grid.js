@@ -267,11 +267,15 @@ export class HeadGrid {
     const all = /** @type {HTMLButtonElement[]} */ ([...this.body.querySelectorAll("button:not(:disabled)")]);
     const here = all.indexOf(/** @type {any} */ (focusedBeside(this.body)));
     if (here < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const box = all[here].getBoundingClientRect();
+    const middle = (/** @type {HTMLElement} */ button) => {
+      const { left, right, top, bottom } = button.getBoundingClientRect();
+      return { x: (left + right) / 2, y: (top + bottom) / 2 };
+    };
+    const from = middle(all[here]);
     const below = (/** @type {number} */ way) => {
-      const others = all.filter((button) => (button.getBoundingClientRect().top - box.top) * way > 4);
-      const far = (/** @type {HTMLElement} */ button) => Math.abs(button.getBoundingClientRect().top - box.top) * 1e4 + Math.abs(button.getBoundingClientRect().left - box.left);
-      return others.sort((a, b) => far(a) - far(b))[0];
+      const others = all.map((button) => ({ button, ...middle(button) })).filter(({ y }) => (y - from.y) * way > 4);
+      const far = (/** @type {{ x: number, y: number }} */ { x, y }) => Math.abs(y - from.y) * 1e4 + Math.abs(x - from.x);
+      return others.sort((a, b) => far(a) - far(b))[0]?.button;
     };
     const next = { ArrowRight: all[here + 1], ArrowLeft: all[here - 1], ArrowDown: below(1), ArrowUp: below(-1), Home: all[0], End: all[all.length - 1] }[event.key];
     if (next) {
