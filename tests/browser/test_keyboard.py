@@ -90,6 +90,18 @@ def test_focus_stays_where_it_was(open_page, address):
     assert focused(page).startswith("it ")
 
 
+def test_focus_goes_on_where_its_place_went_with_the_view(open_page, address):
+    page = open_page(f"{address}#{HEAD}")
+    page.locator(".rg-stage").focus()
+    page.keyboard.press("4")
+    settled(page)
+    assert focused(page) == "Movement"
+    page.locator(".rg-dots circle[tabindex='0']").focus()
+    page.keyboard.press("2")
+    settled(page)
+    assert focused(page).startswith("Map of attention")
+
+
 def test_arrows_reach_what_folds_rows_and_columns(open_page, address):
     page = open_page(f"{address}#v=heads&l=0&h=0")
     page.locator(".rg-head[tabindex='0']").focus()

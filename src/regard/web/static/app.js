@@ -2,6 +2,7 @@
 
 import { bindingsOf } from "./commands.js";
 import { changedMost } from "./compare.js";
+import { standBy } from "./doings.js";
 import { el, focusedBeside, piece, setAttribute, setText } from "./dom.js";
 import { isWhole } from "./field.js";
 import { bindingOf } from "./keys.js";
@@ -151,13 +152,10 @@ export class App {
       this.writeAddress();
       document.title = `${this.manifest.title} · regard`;
     }
-    if (parts.main.dataset.view !== state.view) {
-      parts.main.dataset.view = state.view;
-      if (state.view !== "movement") parts.movement.stop();
-    }
     const here = this.here();
     const whole = isWhole(state, this.run().layers[here.layer]);
     parts.tabs.show(state.view);
+    if (parts.main.dataset.view !== state.view) this.turnTo(state.view);
     parts.ways.show(state.way, (key) => key === "raw" || whole || this.manifest.can.tiles);
     parts.aids.update(state, this.run().tokens.length, whole);
     for (const compare of parts.compare) compare.update(state, this.manifest, this.sides(), whyNoDifference(state, this.manifest));
@@ -171,6 +169,15 @@ export class App {
     this.showMap();
     this.showSteps();
     this.showMovement();
+  }
+
+  /** @param {import("./state.js").ViewName} view */
+  turnTo(view) {
+    const { main, movement } = this.parts;
+    main.dataset.view = view;
+    if (view !== "movement") movement.stop();
+    const focused = focusedBeside(this.root);
+    if (focused && main.contains(focused) && focused.getClientRects().length === 0) standBy(this); // it went with the view before
   }
 
   /** Put the state into the address, ten times a second at most: browsers refuse more. Back goes to the view before. */

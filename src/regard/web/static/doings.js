@@ -54,11 +54,15 @@ export function pinHere(app) {
 
 /** Close what is open, leave the field, unpin; who works with keys goes on from what is there. @param {App} app */
 export function leave(app) {
-  const { map, query, tabs } = app.parts;
   const menu = /** @type {HTMLDetailsElement | null} */ (app.root.querySelector("details[open]"));
   if (menu) closeMenu(menu);
-  else if (focusedBeside(app.root) === query) (map.stage.offsetParent ? map.stage : /** @type {HTMLElement} */ (tabs.node.querySelector('[aria-pressed="true"]'))).focus();
+  else if (focusedBeside(app.root) === app.parts.query) standBy(app);
   else app.set({ pins: [] });
+}
+
+/** Let keys go on from the map, or from the view's name where none is seen. @param {App} app */
+export function standBy({ parts: { map, tabs } }) {
+  /** @type {HTMLElement | null} */ (map.stage.offsetParent ? map.stage : tabs.node.querySelector('[aria-pressed="true"]'))?.focus();
 }
 
 /** @param {HTMLDetailsElement} menu */
