@@ -27,8 +27,9 @@ function drawingOf(app) {
   const measure = titleOf(manifest.measures, state.measure);
   const one = `${headingOf(app.here())} · ${titleOf(manifest.ways, state.way)}`;
   const title = { heads: state.order === "measure" ? `All heads by ${measure}` : `All heads: a row for each layer, below each head its ${measure}`, head: one, cell: one, movement: "Movement" }[state.view];
-  const head = [compare.text, map.node, readout, legend.node, waySays];
-  const columns = { heads: [[grid.says, grid.count, grid.body]], head: [head], cell: [head, [steps.node]], movement: [[movement.stageText, movement.picture, movement.explained]] }[state.view];
+  const [overHeads, overHead, overMovement] = compare.map(({ text }) => text);
+  const head = [overHead, map.node, readout, legend.node, waySays];
+  const columns = { heads: [[overHeads, grid.says, grid.count, grid.body]], head: [head], cell: [head, [steps.node]], movement: [[overMovement, movement.stageText, movement.picture, movement.explained]] }[state.view];
   const { model, text } = app.run();
   return sheetOf(title, [model, text.replace(/\s+/g, " ")].filter(Boolean).join("  ·  "), columns, inkOf(main), (canvas) => (canvas === map.canvas ? map.drawing() : null));
 }
