@@ -189,9 +189,43 @@ def test_two_heads_as_a_and_b(open_page, address, one):
     assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
 
 
+def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page):
+    model, trace = regard.load(CAUSAL), regard.Trace(maps=True, only=["blocks.1.attn.weights", "blocks.1.attn.v"])
+    model("some text that is not short", trace=trace)
+    exploration = Exploration(trace, models=[model], layer=1, head=0)
+    with served(exploration) as address:
+        page = open_page(f"{address}#v=heads&l=0&h=0")
+        assert page.locator("h2").first.inner_text() == "Layer 1 · Head 0"
+        assert page.get_by_role("gridcell", name=re.compile("layer 1, head 3")).count() == 1
+        assert page.get_by_label("Fold layer 1").count() == 1
+        page.goto(f"{address}#v=head&l=0&h=1&i=4&j=2")
+        assert page.get_by_label("Layer", exact=True).locator("option").all_inner_texts() == ["1"]
+        page.get_by_role("button", name="Switch this head off").click()
+        page.wait_for_selector(".rg-changes h3")
+        settled(page)
+        assert page.locator(".rg-changes h3").inner_text() == "Without layer 1 head 1"
+        assert page.locator(".rg-side-name").inner_text() == "as it was − without layer 1 head 1"
+        page.get_by_label("Head", exact=True).select_option("2")
+        settled(page)
+        assert number(readout(page)) == 0
+
+
+def test_movement_of_an_edit_shares_a_plane_with_what_was_before(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=0&h=3")
+    page.get_by_role("button", name="Switch this head off").click()
+    page.wait_for_selector(".rg-changes h3")
+    page.keyboard.press("4")
+    page.wait_for_selector(".rg-run-b circle")
+    page.get_by_label("Stage").fill("0")
+    at = "(dots) => dots.map((dot) => [dot.getAttribute('cx'), dot.getAttribute('cy')].join())"
+    before, after = (page.eval_on_selector_all(f".rg-dots.rg-run-{run} [data-token]", at) for run in "ab")
+    assert len(before) == one.runs[0].length
+    assert before == after  # no head has done anything yet
+
+
 def test_movement_stands_where_the_api_says_at_each_stage(open_page, address, one):
     page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-dots circle")
-    points = np.array(one.movement(0)["points"])
+    points = np.array(one.movement([0])["points"][0])
 
     def places():
         return np.array(

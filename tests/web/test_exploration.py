@@ -169,25 +169,47 @@ def test_weights_times_values_are_the_lengths_of_what_is_handed_over(bert, short
 
 def test_movement_is_on_one_plane_for_both_runs(bert):
     both = explored(bert, "the cat sat", "the cat on")
-    one, other = both.movement(0), both.movement(1)
-    assert one["explained"] == other["explained"]
-    assert one["stages"] == ["embeddings", "blocks.0.output", "blocks.1.output"]
-    first = np.array(one["points"]), np.array(other["points"])
+    moved = both.movement([0, 1])
+    assert moved["stages"] == ["embeddings", "blocks.0.output", "blocks.1.output"]
+    first = np.array(moved["points"])
     assert first[0].shape == (3, 5, 2)
     np.testing.assert_allclose(first[0][0, 1], first[1][0, 1], atol=1e-4)  # "the" is the same before any layer
     joined = np.concatenate(first, axis=1)
     np.testing.assert_allclose(joined.mean(axis=1), 0, atol=1e-3)
 
 
+def test_a_run_and_its_edit_stand_on_one_plane(short):
+    edited = short.edit([[0, 0], [0, 1], [0, 2]])
+    assert edited["entry"]["plane"] == short.manifest()["runs"][0]["plane"]
+    before, after = np.array(short.movement([0, edited["run"]])["points"])
+    joined = np.concatenate([before, after], axis=1)
+    np.testing.assert_allclose(joined.mean(axis=1), 0, atol=1e-3)
+    np.testing.assert_array_equal(before[0], after[0])  # no head has done anything yet
+    assert np.abs(before[1] - after[1]).max() > 0.01
+
+
+def test_runs_that_share_no_plane_are_not_drawn_on_one(bert, bart):
+    exploration = _explore.exploration_of(["the cat"], [bert, bart])
+    planes = [run["plane"] for run in exploration.manifest()["runs"]]
+    assert None not in planes
+    assert planes[0] != planes[1]
+    with pytest.raises(RegardError, match="share no plane"):
+        exploration.movement([0, 1])
+    assert exploration.movement([1])["stages"]
+    for wrong in ([], [0, 0], [2]):
+        with pytest.raises(RegardError):
+            exploration.movement(wrong)
+
+
 def test_movement_keeps_distances_as_far_as_it_says(short):
-    vectors = [short.runs[0].trace[name][0].astype(np.float64) for name in short.movement(0)["stages"]]
+    vectors = [short.runs[0].trace[name][0].astype(np.float64) for name in short.movement([0])["stages"]]
     clouds = []
     for cloud in vectors:
         centred = cloud - cloud.mean(0)
         clouds.append(centred / np.sqrt((centred**2).sum(-1).mean()))
     singular = np.linalg.svd(np.concatenate(clouds), compute_uv=False) ** 2
-    assert short.movement(0)["explained"] == pytest.approx(singular[:2] / singular.sum())
-    points = np.array(short.movement(0)["points"])
+    assert short.movement([0])["explained"] == pytest.approx(singular[:2] / singular.sum())
+    points = np.array(short.movement([0])["points"][0])
     assert (points**2).sum() == pytest.approx(singular[:2].sum(), rel=1e-3)
 
 
@@ -241,7 +263,7 @@ def test_of_an_encoder_decoder_the_encoder_is_explored(bart):
     run = exploration.manifest()["runs"][0]
     assert {layer["name"].rpartition(".blocks.")[0] for layer in run["layers"]} == {"encoder"}
     assert {len(run["tokens"])} == {layer["rows"] for layer in run["layers"]}
-    assert [name.split(".")[0] for name in exploration.movement(0)["stages"]] == ["encoder"] * (1 + len(run["layers"]))
+    assert [name.split(".")[0] for name in exploration.movement([0])["stages"]] == ["encoder"] * (1 + len(run["layers"]))
     assert exploration.cell(0, 0, 0, 1, 1)["embedding"] is not None
     changes = exploration.edit([[0, 0]])["changes"]
     assert len(changes["cosines"]) == len(run["tokens"])
@@ -282,7 +304,7 @@ def test_one_text_is_read_by_two_models(bert, causal):
     exploration = _explore.exploration_of(["the cat"], [bert, causal])
     assert [run.trace.model for run in exploration.runs] == [bert.name, causal.name]
     assert not exploration.manifest()["comparable"]
-    assert all(exploration.movement(run)["points"] for run in range(2))
+    assert all(exploration.movement([run])["points"] for run in range(2))
     with pytest.raises(RegardError, match="2 models do not fit 1 sources"):
         _explore.exploration_of([recorded(bert, "the cat")], [bert, causal])
 
@@ -380,6 +402,45 @@ def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causa
         "weights",
         "v",
     }
+
+
+@pytest.fixture
+def second_layer(causal):
+    """Return an exploration of the second of two layers alone, with its model."""
+    trace = recorded(causal, "some text that is not short", only=["blocks.1.attn.weights", "blocks.1.attn.v"])
+    return Exploration(trace, models=[causal], layer=1)
+
+
+def test_an_edit_has_the_layers_that_were_recorded(causal, second_layer):
+    edited = second_layer.edit([[0, 1]])
+    assert [layer["name"] for layer in edited["entry"]["layers"]] == ["blocks.1.attn"]
+    before, after = (second_layer.row(run, 0, 0, 3) for run in (0, edited["run"]))
+    np.testing.assert_array_equal(before, after)  # heads of one layer know nothing of each other
+    assert second_layer._run(edited["run"]).trace.names() == second_layer.runs[0].trace.names()
+    assert edited["changes"]["cosines"] != [1.0] * len(edited["changes"]["cosines"])
+
+
+def test_a_layer_has_the_number_that_it_has_in_its_model(bert, causal, second_layer):
+    assert [layer["number"] for layer in second_layer.manifest()["runs"][0]["layers"]] == [1]
+    assert second_layer.edit([[0, 1]])["entry"]["title"] == "without layer 1 head 1"
+    assert [layer["number"] for layer in explored(bert, "the cat").manifest()["runs"][0]["layers"]] == [0, 1]
+    assert long_exploration(5).manifest()["runs"][0]["layers"][0]["number"] == 0
+    with pytest.raises(RegardError, match="there is no layer 0; there are 1"):
+        Exploration(second_layer.runs[0].trace, layer=0)
+
+
+def test_layers_of_different_numbers_have_no_difference(causal):
+    one, other = (recorded(causal, "some text", only=f"blocks.{n}.attn.weights") for n in range(2))
+    assert Exploration(one, other).manifest()["why_not"] == "A and B have different layers and heads"
+
+
+def test_an_edit_is_held_against_one_run_of_the_model(short, monkeypatch):
+    model, runs = short.runs[0].model, []
+    run = type(model).run
+    monkeypatch.setattr(type(model), "run", lambda self, *x, **kw: runs.append(1) or run(self, *x, **kw))
+    for head in range(3):
+        short.edit([[0, head]])
+    assert len(runs) == 4
 
 
 def test_what_a_run_holds_is_counted(short):

@@ -92,7 +92,9 @@ def test_the_file_has_the_numbers_of_the_exploration(page):
             found = whole(exploration, run, layer, 2) * norms[2]
             np.testing.assert_allclose(found, whole(exploration, run, layer, 2, way="norms"), rtol=1e-6)
         assert json.loads(blob(manifest, data, f"heads/{run}")) == exploration.heads(run)
-        assert json.loads(blob(manifest, data, f"movement/{run}")) == exploration.movement(run)
+        moved = exploration.movement([0, 1])
+        moved["points"] = moved["points"][run : run + 1]
+        assert json.loads(blob(manifest, data, f"movement/{run}")) == moved
         assert blob(manifest, data, f"thumbnails/{run}") == exploration.thumbnails(run)[1]
 
 

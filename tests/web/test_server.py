@@ -90,7 +90,7 @@ def test_answers_are_those_of_the_exploration(client, exploration):
     assert manifest["memory"].keys() == {"runs", "overviews", "overviews_at_most"}
     assert manifest["runs"] == exploration.manifest()["runs"]
     assert js("heads?run=1") == exploration.heads(1)
-    assert js("movement?run=0") == exploration.movement(0)
+    assert js("movement?runs=0") == exploration.movement([0])
     assert js("cell?run=1&layer=0&head=2&i=3&j=1") == exploration.cell(1, 0, 2, 3, 1)
     assert client.api("thumbnails?run=0")[2] == exploration.thumbnails(0)[1]
     part = "row0=1&row1=5&col0=0&col1=4&rows=2&cols=2"

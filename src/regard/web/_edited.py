@@ -13,7 +13,7 @@ from regard.trace import Trace
 from regard.views._ablation import changed_predictions, changed_vectors
 from regard.web._given import check_number
 from regard.web._maps import layers_of
-from regard.web._run import Run, steps_shown
+from regard.web._run import Run, steps_shown_of
 
 _ROWS = 256  # of a text, in which weights before and after are held against each other
 _CHANGES = 10  # tokens whose probability of coming next changes most
@@ -34,12 +34,12 @@ def without_heads(run: Run, heads: Any) -> tuple[Run, dict[str, Any]]:
         raise RegardError("a run is edited by its model: explore a text with a model, not a saved trace")
     chosen = _heads_of(run, heads)
     edits = ablate(*((run.layers[layer].name, head) for layer, head in chosen))
-    trace = Trace(maps=True, only=steps_shown(run.length), edit=edits)
+    trace = Trace(maps=True, only=steps_shown_of(run.trace), edit=edits)
     with np.errstate(all="ignore"):
-        before, after = run.model(run.encoding), run.model(run.encoding, trace=trace)
-    named = ", ".join(f"layer {layer} head {head}" for layer, head in chosen)
+        after = run.model(run.encoding, trace=trace)
+    named = ", ".join(f"layer {run.number(layer)} head {head}" for layer, head in chosen)
     edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {named}")
-    return edited, {"heads": _changed_heads(run, edited, chosen[0][0])} | _changes(before, after, run)
+    return edited, {"heads": _changed_heads(run, edited, chosen[0][0])} | _changes(run.unedited, after, run)
 
 
 def _heads_of(run: Run, ablate: Any) -> list[tuple[int, int]]:

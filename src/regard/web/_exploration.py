@@ -22,7 +22,7 @@ from regard.web._edited import without_heads
 from regard.web._given import check_number, check_span
 from regard.web._maps import Check, LayerMap, Pool, edges, from_overview, pooled
 from regard.web._measured import MEASURES, measures_of
-from regard.web._movement import MOST_TOKENS, movements, stages_of
+from regard.web._movement import MOST_TOKENS, movement
 from regard.web._run import SAMPLED, Run, run_of, worth_seeing
 from regard.web._ways import LONGEST, WAYS, heads_together, norms, rollouts
 
@@ -256,21 +256,26 @@ class Exploration:
 
     # What becomes of the tokens
 
-    def moves(self, run: int) -> bool:
-        """Tell whether `movement` has an answer."""
-        return self._run(run).moves
+    def movement(self, runs: Sequence[int]) -> dict[str, Any]:
+        """Return where each token stands at every stage, on one plane for the runs that are asked for together.
 
-    def movement(self, run: int) -> dict[str, Any]:
-        """Return where each token stands at every stage, on one plane for all runs that share their stages."""
-        its = self._run(run)
-        stages = stages_of(its.trace)
-        if not its.moves:
+        Raises
+        ------
+        RegardError
+            There is no such run, or none is asked for; vectors were not recorded, or are of too many tokens; or runs
+            share no plane, for their stages or the sizes of their vectors differ (see ``plane`` of the manifest).
+        """
+        if len(set(runs)) != len(runs):
+            raise RegardError("each run is asked for once")
+        found = [self._run(run) for run in runs]
+        planes = {run.plane for run in found}
+        if not found or None in planes:
             raise RegardError(
                 f"movement needs the outputs of blocks, of a text of at most {MOST_TOKENS} tokens: record them too"
             )
-        together = [other for other in self._beside(run) if other.moves and _fits(its, other, stages)]
-        found = movements([(other.trace, other.batch, other.length) for other in together], stages)
-        return found[together.index(its)]
+        if len(planes) > 1:
+            raise RegardError("these runs have different stages or vectors of different sizes, and share no plane")
+        return movement([(run.trace, run.batch, run.length) for run in found])
 
     # Edits
 
@@ -293,10 +298,6 @@ class Exploration:
             raise RegardError(f"there is no run {number}; there are {known} (of edits, the last {_MOST_EDITS} stay)")
         return self._runs[number]
 
-    def _beside(self, number: int) -> list[Run]:
-        """Return the runs that stand on one plane with a run: those given, and itself."""
-        return list({id(run): run for run in (*self.runs, self._run(number))}.values())
-
     def _layer(self, run: int, layer: int) -> tuple[Run, LayerMap]:
         its = self._run(run)
         check_number("layer", layer, len(its.layers))
@@ -311,9 +312,13 @@ class Exploration:
         if layer is None and head is None and run.length <= LONGEST:
             return worth_seeing(run)
         layer = len(run.layers) - 1 if layer is None else layer
-        numbered = [number for number, each in enumerate(run.layers) if f"blocks.{layer}." in each.name]
-        layer = numbered[0] if numbered else layer + len(run.layers) if -len(run.layers) <= layer < 0 else layer
-        check_number("layer", layer, len(run.layers))
+        numbers = [run.number(place) for place in range(len(run.layers))]
+        if layer in numbers:
+            layer = numbers.index(layer)
+        elif -len(run.layers) <= layer < 0:
+            layer += len(run.layers)
+        else:
+            raise RegardError(f"there is no layer {layer}; there are {', '.join(map(str, numbers))}")
         head = 0 if head is None else head
         check_number("head", head, len(run.layers[layer].heads))
         return layer, head
@@ -329,7 +334,7 @@ class Exploration:
             "text": run.encoding.text if run.encoding else "",
             "tokens": run.described_tokens,
             "layers": run.described_layers,
-            "movement": run.moves,
+            "plane": run.plane,
             "thumbnail": self.thumbnail(number),
             "sampled": None if run.length <= LONGEST else SAMPLED,
             "opening": {"layer": opening[0], "head": min(opening[1], len(run.layers[opening[0]].heads) - 1)},
@@ -352,7 +357,7 @@ class Exploration:
         one, other = self.runs
         if one.length != other.length:
             return f"A has {one.length} tokens and B {other.length}: cells of one have no partner in the other"
-        sizes = [[len(layer.heads) for layer in run.layers] for run in (one, other)]
+        sizes = [[(run.number(n), len(layer.heads)) for n, layer in enumerate(run.layers)] for run in (one, other)]
         if sizes[0] != sizes[1]:
             return "A and B have different layers and heads"
         return None
@@ -402,12 +407,6 @@ class Exploration:
                 largest = float(weights.max())
                 found[number, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)
         return found
-
-
-def _fits(run: Run, other: Run, stages: Sequence[str]) -> bool:
-    return stages_of(other.trace) == list(stages) and all(
-        run.trace[name].shape[-1] == other.trace[name].shape[-1] for name in stages[:1]
-    )
 
 
 def _float32(array: np.ndarray) -> np.ndarray:

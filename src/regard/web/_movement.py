@@ -29,8 +29,8 @@ def embeddings_of(trace: Trace) -> str | None:
     )
 
 
-def movements(traces: Sequence[tuple[Trace, int, int]], stages: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the points of each of some runs on one plane, that of most variance of all stages of all runs.
+def movement(traces: Sequence[tuple[Trace, int, int]]) -> dict[str, Any]:
+    """Return the points of some runs on one plane, that of most variance of all stages of all runs.
 
     From layer to layer vectors move together and grow longer, which would hide everything else; so each stage is
     centred on its own mean and scaled to a root mean square distance of 1 from it, over all runs together.
@@ -38,14 +38,19 @@ def movements(traces: Sequence[tuple[Trace, int, int]], stages: Sequence[str]) -
     Parameters
     ----------
     traces : sequence of (Trace, batch entry, number of tokens)
-    stages : sequence of str
-        Names that all of them have.
+        With the same stages, and vectors of the same sizes.
+
+    Returns
+    -------
+    dict
+        ``points`` are the places of each run, stage and token, ``R L T 2``; ``stages`` their names; ``explained`` the
+        share of the variance on either axis.
 
     References
     ----------
     Principal components: Pearson (1901), "On lines and planes of closest fit to systems of points in space".
     """
-    clouds = []
+    stages, clouds = stages_of(traces[0][0]), []
     for name in stages:
         cloud = np.concatenate([_vectors(trace, name, batch)[:length] for trace, batch, length in traces])
         cloud = cloud - cloud.mean(axis=0)
@@ -60,14 +65,11 @@ def movements(traces: Sequence[tuple[Trace, int, int]], stages: Sequence[str]) -
     explained = (variance[::-1][:2] / total if total > 0 else np.zeros(2)).clip(0)
     places = [np.round(cloud @ axes, 4) for cloud in clouds]  # T 2 each, of all runs
     bounds = np.cumsum([0, *(length for *_, length in traces)])
-    return [
-        {
-            "explained": [float(x) for x in explained],
-            "stages": list(stages),
-            "points": [place[a:b].tolist() for place in places],
-        }
-        for a, b in pairwise(bounds)
-    ]
+    return {
+        "explained": [float(x) for x in explained],
+        "stages": stages,
+        "points": [[place[a:b].tolist() for place in places] for a, b in pairwise(bounds)],
+    }
 
 
 def _vectors(trace: Trace, name: str, batch: int) -> np.ndarray:

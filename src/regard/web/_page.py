@@ -5,7 +5,8 @@ in ``<script type="text/plain" id="regard-data">``: ``name: [first character, ch
 those of the blob when it is inflated. `regard.web._codec` says how blobs are written. Their names, where numbers count
 from 0:
 
-* ``heads/RUN``, ``movement/RUN``: JSON, as `Exploration` answers
+* ``heads/RUN``: JSON, as `Exploration` answers
+* ``movement/RUN``: the same, on one plane with all runs that share it, with the points of this run alone
 * ``thumbnails/RUN``: bytes, ``L H t t``
 * ``weights/RUN/LAYER/HEAD``, ``rollout/RUN/LAYER``: packed weights, ``T S``
 * ``norms/RUN/LAYER``: float32, ``H S``, what the weights of a column are multiplied by
@@ -148,8 +149,10 @@ def _beside_weights(exploration: Exploration, run: int) -> Iterator[Blob]:
     its = exploration.runs[run]
     yield _blob(f"heads/{run}", json_bytes(exploration.heads(run)))
     yield _blob(f"thumbnails/{run}", exploration.thumbnails(run)[1])
-    if exploration.moves(run):
-        yield _blob(f"movement/{run}", json_bytes(exploration.movement(run)))
+    together = [n for n, other in enumerate(exploration.runs) if its.plane is not None and other.plane == its.plane]
+    if together:
+        moved = exploration.movement(together)
+        yield _blob(f"movement/{run}", json_bytes({**moved, "points": [moved["points"][together.index(run)]]}))
     if "norms" in exploration.ways:
         for layer in range(len(its.layers)):
             yield _blob(f"norms/{run}/{layer}", exploration.values_of(run, layer).astype("<f4").tobytes())

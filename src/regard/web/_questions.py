@@ -41,15 +41,17 @@ def _value(name: str, value: Any) -> Any:
         return value
     if name in _WORDS:
         return str(value)
-    if name == "head" and value == "mean":
-        return "mean"
-    try:
-        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12:
-            return int(value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    except ValueError:
-        pass
+    if name == "runs":
+        parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+        return [_whole_number(name, part) for part in parts]
+    return "mean" if name == "head" and value == "mean" else _whole_number(name, value)
+
+
+def _whole_number(name: str, value: Any) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
     raise RegardError(f"{name} is a whole number, not {str(value)[:40]!r}")
 
 
@@ -76,6 +78,6 @@ _QUESTIONS: dict[str, tuple[Callable[[Exploration, dict[str, Any], Check], Any],
     "row": (lambda x, given, _: x.row(**_of(given, *_MAP, "i")), (*_MAP, "i", "way")),
     "column": (lambda x, given, _: x.column(**_of(given, *_MAP, "j")), (*_MAP, "j", "way")),
     "cell": (lambda x, given, _: x.cell(**_of(given, *_MAP, "i", "j")), (*_MAP, "i", "j")),
-    "movement": (lambda x, given, _: x.movement(**_of(given, "run")), ("run",)),
+    "movement": (lambda x, given, _: x.movement(**_of(given, "runs")), ("runs",)),
     "edit": (lambda x, given, _: x.edit(**_of(given, "ablate")), ("ablate", "run")),
 }

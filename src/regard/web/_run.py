@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -64,10 +66,16 @@ class Run:
             ways.append("norms")
         return tuple(ways)
 
-    @property
-    def moves(self) -> bool:
-        """Whether the vectors of all stages are there, and not too many."""
-        return len(stages_of(self.trace)) > 1 and self.length <= MOST_TOKENS
+    @cached_property
+    def plane(self) -> str | None:
+        """What a run must have in common with another so that the tokens of both move on one plane: stages and sizes.
+
+        None where the vectors of the stages are not there, or are too many.
+        """
+        stages = stages_of(self.trace)
+        if len(stages) < 2 or self.length > MOST_TOKENS:
+            return None
+        return " ".join(f"{name}:{self.trace[name].shape[-1]}" for name in stages)
 
     @property
     def rotates(self) -> bool:
@@ -75,9 +83,20 @@ class Run:
         return getattr(getattr(self.model, "config", None), "rope", None) is not None
 
     @cached_property
+    def unedited(self) -> Any:
+        """What the model returns for the text, which every edit is held against."""
+        with np.errstate(all="ignore"):
+            return self.model(self.encoding)
+
+    def number(self, layer: int) -> int:
+        """Return the number of a layer in its model, of which a trace may hold some layers alone."""
+        named = re.search(r"(?:^|\.)blocks\.(\d+)\.", self.layers[layer].name)
+        return int(named[1]) if named else layer
+
+    @cached_property
     def described_layers(self) -> list[dict[str, Any]]:
         """What the page is told of each layer."""
-        return [_layer_entry(layer) for layer in self.layers]
+        return [{"number": self.number(n), **_layer_entry(layer)} for n, layer in enumerate(self.layers)]
 
     @cached_property
     def described_tokens(self) -> list[dict[str, Any]]:
@@ -95,6 +114,11 @@ def steps_shown(length: int, layer: int | None = None) -> tuple[str, ...]:
         return STEPS
     here = "*" if layer is None else f"*blocks.{layer}."
     return f"{here}attn.weights", f"{here}attn.v"
+
+
+def steps_shown_of(trace: Trace) -> tuple[str, ...]:
+    """Return the names in a trace of what the page shows: another run that records these has the same layers."""
+    return tuple(name for name in trace.names() if any(fnmatchcase(name, step) for step in STEPS))
 
 
 def run_of(trace: Trace, model: Any, batch: int) -> Run:

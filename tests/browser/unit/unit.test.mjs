@@ -48,6 +48,14 @@ test("an edit that is taken back leaves nothing to compare with", () => {
   assert.equal(state.sidesOf({ ...state.FIRST, edited: 1 }, manifest).length, 2);
   assert.equal(state.sidesOf(state.FIRST, manifest).length, 1);
 });
+test("runs move together where they share a plane", () => {
+  const runs = ["p", "p", null, "q"].map((plane) => ({ plane }));
+  const moved = (here, ...others) => state.movedRuns([here, ...others].map((run) => ({ run })), { run: here }, { runs });
+  assert.deepEqual(moved(1, 0), [0, 1]);
+  assert.deepEqual(moved(0, 0), [0]);
+  assert.deepEqual([moved(3, 0), moved(0, 3)], [[3], [0]]);
+  assert.deepEqual([moved(2, 0), moved(2)], [[0], []]);
+});
 test("a scale is even, or in powers of ten, or has two signs", () => {
   assert.equal(scale.placeOn({ kind: "linear", max: 0.5, signed: false }, 0.25), 0.5);
   assert.equal(scale.placeOn({ kind: "log", max: 1, signed: false }, 0.01), 0.5);

@@ -11,7 +11,7 @@ import { Loading } from "./loading.js";
 import { largest } from "./matrix.js";
 import { numberAt } from "./paint.js";
 import { cellOf, decimalsOf, headingOf, legendOf, mostOf, proofOf } from "./sentences.js";
-import { decode, encode, FIRST, fitted, placeOf, sidesOf, Store, whyNoDifference } from "./state.js";
+import { decode, encode, FIRST, fitted, movedRuns, placeOf, sidesOf, Store, whyNoDifference } from "./state.js";
 import { axisOf, label, placesOf, search, visible } from "./text.js";
 
 /**
@@ -217,9 +217,10 @@ export class App {
     const own = sides.length > 1 && sides[0].run === sides[1].run; // two heads of one run
     const { layers } = this.chosenRun();
     const { layer, head } = placeOf(state);
-    setText(parts.title, headingOf(here, state.side === "diff" ? sides[1] : here));
-    options(parts.layer, layers.map((_, n) => String(n)), String(layer));
-    options(parts.head, [...Array.from({ length: layers[layer].heads }, (_, n) => String(n)), "mean"], String(head));
+    const named = (/** @type {import("./field.js").Which} */ at) => ({ layer: manifest.runs[at.run].layers[at.layer].number, head: at.head });
+    setText(parts.title, headingOf(named(here), named(state.side === "diff" ? sides[1] : here)));
+    options(parts.layer, layers.map(({ number }) => String(number)), layer);
+    options(parts.head, [...Array.from({ length: layers[layer].heads }, (_, n) => String(n)), "mean"], head === "mean" ? layers[layer].heads : head);
     parts.text.replaceChildren(el("span", { class: "rg-model" }, run.model), " ", piece(label(run.text.replace(/\s+/g, " "), 90), { title: visible(run.text.slice(0, 600)) }));
     const way = manifest.ways.find(({ key }) => key === state.way);
     if (way) {
@@ -331,7 +332,7 @@ export class App {
     const which = this.here();
     const { layer, head } = which;
     const { tokens, layers } = this.run();
-    const { heads, kv_heads, rows, cols } = layers[layer];
+    const { number, heads, kv_heads, rows, cols } = layers[layer];
     const { row, col } = state;
     const none = (/** @type {string} */ why) => {
       loading.cell.forget();
@@ -342,7 +343,7 @@ export class App {
     if (row >= rows || col >= cols) return none("This text is shorter: it has no such cell.");
     loading.wantCell(which, head, row, col);
     if (loading.cell.error) return steps.say(loading.cell.error.message);
-    if (loading.cell.current) steps.show(loading.cell.current, { side: this.sideOfSteps(), from: tokens[row].text, to: tokens[col].text, layer, head, heads, kvHeads: kv_heads });
+    if (loading.cell.current) steps.show(loading.cell.current, { side: this.sideOfSteps(), from: tokens[row].text, to: tokens[col].text, layer: number, head, heads, kvHeads: kv_heads });
   }
 
   /** The run of an edit as B; when a head was switched just now, where most has changed. */
@@ -370,19 +371,20 @@ export class App {
   showMovement() {
     const { state, manifest: { runs }, loading, parts } = this;
     if (state.view !== "movement") return;
-    const known = [...new Set(this.sides().map(({ run }) => run))].filter((run) => runs[run].movement);
+    const known = movedRuns(this.sides(), this.here(), this.manifest);
     if (known.length === 0) return parts.movement.say("This trace did not record what tokens become: their movement is not known.");
     loading.wantMovement(known);
     if (!loading.movement.current) return;
     const wanted = { words: state.words, special: state.special, from: state.from ?? 0, to: state.to ?? Infinity };
     const paths = [...loading.movement.current].map(([run, points]) => ({ points, name: runs[run].name, axis: axisOf(runs[run].tokens, runs[run].text, wanted) }));
-    parts.movement.show(paths, state.stage, new Set([...state.pins, ...(state.row === null ? [] : [state.row])]));
+    const elsewhere = this.sides().some(({ run }) => runs[run].plane && !known.includes(run));
+    parts.movement.show(paths, state.stage, new Set([...state.pins, ...(state.row === null ? [] : [state.row])]), elsewhere);
   }
 }
 
-/** A list of choices, made anew only where they differ. @param {HTMLSelectElement} list @param {string[]} values @param {string} chosen */
+/** A list of choices, made anew only where they differ. @param {HTMLSelectElement} list @param {string[]} values @param {number} chosen the place of one */
 function options(list, values, chosen) {
   const same = list.options.length === values.length && values.every((value, n) => list.options[n].value === value);
   if (!same) list.replaceChildren(...values.map((value) => el("option", { value }, value)));
-  list.value = chosen;
+  list.selectedIndex = chosen;
 }

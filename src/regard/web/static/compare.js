@@ -15,7 +15,7 @@ import { apart, label, visible } from "./text.js";
  * @param {State} state @param {Manifest} manifest @param {{ run: number, layer: number, head: import("./state.js").Head }[]} sides two
  */
 export function sideNames(state, manifest, sides) {
-  if (sides[0].run === sides[1].run) return sides.map(({ layer, head }) => `layer ${layer} ${head === "mean" ? "mean" : `head ${head}`}`);
+  if (sides[0].run === sides[1].run) return sides.map(({ run, layer, head }) => `layer ${manifest.runs[run].layers[layer].number} ${head === "mean" ? "mean" : `head ${head}`}`);
   const [a, b] = sides.map(({ run }) => manifest.runs[run]);
   if (state.edited !== null) return ["as it was", b.title || "edited"];
   return a.text === b.text ? [a.model, b.model] : apart(a.text, b.text);
@@ -96,6 +96,7 @@ export class Edits {
     if (told === this.told || !edit) return;
     this.told = told;
     const { changes, off, offRun } = edit;
+    const named = (/** @type {number} */ layer, /** @type {number} */ head) => `layer ${runs[offRun].layers[layer].number} head ${head}`;
     const least = changes.cosines.reduce((a, b) => Math.min(a, b), 1);
     const most = Math.max(1e-6, 1 - least);
     const words = runs[offRun].tokens.slice(0, 400).map((token, t) => {
@@ -112,10 +113,10 @@ export class Edits {
     );
     const heads = changedMost(changes.heads);
     this.body.replaceChildren(
-      el("h3", {}, `Without ${off.map(([layer, head]) => `layer ${layer} head ${head}`).join(", ")}`),
+      el("h3", {}, `Without ${off.map(([layer, head]) => named(layer, head)).join(", ")}`),
       (given ?? 1) > 1 ? el("p", { class: "rg-says" }, `A is text ${"AB"[offRun]} as it was and B the same text without ${off.length > 1 ? "these heads" : "this head"}; the other text is back when all heads are on.`) : "",
-      el("p", { class: "rg-says" }, heads.length ? "Weights change in the layers above alone. Farthest are those of:" : "No weight changes: no layer comes after this one."),
-      el("div", { class: "rg-bar" }, ...heads.map(({ layer, head, by }) => el("button", { type: "button", class: "rg-quiet", on: { click: () => this.doings.choose({ layer, head }) } }, `Layer ${layer} head ${head}, by ${digits(by, 3)}`))),
+      el("p", { class: "rg-says" }, heads.length ? "Weights change in the layers above alone. Farthest are those of:" : "No weight that is shown changes: no layer is shown above this one."),
+      el("div", { class: "rg-bar" }, ...heads.map(({ layer, head, by }) => el("button", { type: "button", class: "rg-quiet", on: { click: () => this.doings.choose({ layer, head }) } }, `L${named(layer, head).slice(1)}, by ${digits(by, 3)}`))),
       el("p", { class: "rg-says" }, `How far each token's contextual vector turned: the deeper, the farther. The farthest has a cosine of ${digits(least, 4)} with what it was.`),
       el("div", { class: "rg-words" }, ...words.flatMap((word) => [word, " "])),
       next ?? "",

@@ -50,9 +50,10 @@ export class EmbeddedSource {
     return this.blob(`thumbnails/${run}`);
   }
 
-  /** @param {number} run */
-  movement(run) {
-    return this.json(`movement/${run}`);
+  /** @param {number[]} runs */
+  async movement(runs) {
+    const all = await Promise.all(runs.map((run) => this.json(`movement/${run}`)));
+    return { ...all[0], points: all.map(({ points }) => points[0]) };
   }
 
   /** @returns {Promise<never>} */
@@ -120,8 +121,8 @@ export class EmbeddedSource {
   stepsOf(run) {
     const known = Object.keys(this.its.steps ?? {}).map((name) => name.split("/").map(Number)).filter((at) => at[1] === run);
     if (known.length === 0) return "no head";
-    const layers = new Set(known.map((at) => at[2]));
-    return layers.size > 1 ? "other heads" : known.length > 1 ? `layer ${[...layers]} alone` : `layer ${known[0][2]}, head ${known[0][3]} alone`;
+    const layers = [...new Set(known.map((at) => at[2]))].map((layer) => this.its.runs[run].layers[layer].number);
+    return layers.length > 1 ? "other heads" : known.length > 1 ? `layer ${layers} alone` : `layer ${layers}, head ${known[0][3]} alone`;
   }
 }
 

@@ -143,10 +143,11 @@ export class HeadGrid {
       button.tabIndex = chosen ? 0 : -1;
       const share = value === null || range.most === range.least ? 0 : (value - range.least) / (range.most - range.least);
       button.style.setProperty("--rg-share", String(share));
-      const name = layer === "mean" ? `head ${head}, mean over layers` : head === "mean" ? `layer ${layer}, mean of heads` : `layer ${layer}, head ${head}`;
+      const block = this.layers()[Number(layer)]?.number;
+      const name = layer === "mean" ? `head ${head}, mean over layers` : head === "mean" ? `layer ${block}, mean of heads` : `layer ${block}, head ${head}`;
       const said = value === null ? name : `${name}, ${sentence?.title ?? ""} ${digits(value, 2)} ${unitOf(sentence)}`;
       const number = value === null ? "" : digits(value, 2);
-      const caption = this.body.classList.contains("rg-sorted") ? `L${layer} H${head} · ${number || "–"}` : number;
+      const caption = this.body.classList.contains("rg-sorted") ? `L${block} H${head} · ${number || "–"}` : number;
       setAttribute(button, "aria-label", said.includes(caption) ? said : `${caption}, ${said}`);
       button.title = said;
       const written = button.querySelector(".rg-caption");
@@ -197,7 +198,7 @@ export class HeadGrid {
 
   /** @param {number} layer @param {State} state @param {Uint32Array} table */
   rowOf(layer, state, table) {
-    const { heads } = this.layers()[layer];
+    const { heads, number } = this.layers()[layer];
     const shut = state.shutLayers.includes(layer);
     const cells = shut
       ? [this.cell(layer, "mean", table)]
@@ -206,7 +207,7 @@ export class HeadGrid {
       "div",
       { class: "rg-grid-row", role: "row" },
       el("span", { role: "rowheader", class: "rg-heading" },
-        el("button", { type: "button", tabIndex: -1, title: `Layer ${layer}: show the mean of its heads, or each head`, "aria-label": `Fold layer ${layer}`, "aria-pressed": shut, on: { click: () => this.doings.set({ shutLayers: turned(state.shutLayers, layer) }) } }, String(layer))),
+        el("button", { type: "button", tabIndex: -1, title: `Layer ${number}: show the mean of its heads, or each head`, "aria-label": `Fold layer ${number}`, "aria-pressed": shut, on: { click: () => this.doings.set({ shutLayers: turned(state.shutLayers, layer) }) } }, String(number))),
       ...cells,
     );
   }

@@ -78,7 +78,7 @@ export function laidOut(app) {
     waySays: el("p", { class: "rg-says rg-way" }),
     keep: el("button", { type: "button", class: "rg-quiet", on: { click: () => keepHead(app) } }),
     title: el("h2", {}),
-    layer: chooser("Layer", [], (layer) => goTo(app, { layer: Number(layer) })),
+    layer: chooser("Layer", [], () => goTo(app, { layer: parts.layer.selectedIndex })),
     head: chooser("Head", [], (head) => goTo(app, { head: head === "mean" ? "mean" : Number(head) })),
     text: el("p", { class: "rg-title" }),
     readout: el("p", { class: "rg-readout" }),

@@ -98,8 +98,8 @@ export class Loading {
   /** @param {number[]} runs */
   wantMovement(runs) {
     this.movement.want(JSON.stringify(runs), async (signal) => {
-      const answers = await Promise.all(runs.map((run) => this.app.source.movement(run, signal)));
-      return new Map(answers.map((answer, n) => [runs[n], answer]));
+      const { points, ...plane } = await this.app.source.movement(runs, signal);
+      return new Map(runs.map((run, n) => [run, { ...plane, points: points[n] }]));
     });
   }
 

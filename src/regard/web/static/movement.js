@@ -96,8 +96,8 @@ export class MovementView {
     setText(this.explained, sentence);
   }
 
-  /** @param {Path[]} paths @param {number} stage @param {Set<number>} chosen tokens */
-  show(paths, stage, chosen) {
+  /** @param {Path[]} paths @param {number} stage @param {Set<number>} chosen tokens @param {boolean} elsewhere whether what is compared stands on another plane */
+  show(paths, stage, chosen, elsewhere) {
     this.bar.hidden = this.room.hidden = false;
     /** @type {Parameters<MovementView["show"]>} */
     this.shown = [paths, stage, chosen];
@@ -124,6 +124,7 @@ export class MovementView {
     this.explained.replaceChildren(
       `The two axes show ${percent(first + second)} of what sets the vectors apart (${percent(first)} across, ${percent(second)} up); ${percent(Math.max(0, 1 - first - second))} is not seen. `,
       "All stages share one plane; each is centred on its own mean, for vectors also move together and grow. Near on the plane need not be near in space.",
+      elsewhere ? " What it is compared with has other stages, or vectors of another size, and stands on another plane: choose A or B." : "",
     );
   }
 

@@ -39,7 +39,7 @@ function numbersOf(app, field) {
   const { state, manifest, loading, parts: { grid } } = app;
   if (state.view === "heads" && grid.known.heads) {
     const values = grid.known.heads.measures[state.measure];
-    return csvOf(state.measure, values.map((_, layer) => `layer ${layer}`), values[0].map((_, head) => `head ${head}`), (layer, head) => values[layer][head], 6);
+    return csvOf(state.measure, values.map((_, layer) => `layer ${grid.layers()[layer].number}`), values[0].map((_, head) => `head ${head}`), (layer, head) => values[layer][head], 6);
   }
   if (state.view === "movement" && loading.movement.current) {
     const lines = [...loading.movement.current].flatMap(([run, { points, stages }]) =>

@@ -9,7 +9,7 @@ import { decimalsAfter, digits, significant } from "./scale.js";
  * @typedef {import("./source.js").Manifest} Manifest
  */
 
-/** @param {Place} at @param {Place} [less] what is taken from it */
+/** @param {Place} at with the number of its layer in the model @param {Place} [less] what is taken from it */
 export function headingOf(at, less = at) {
   const head = (/** @type {Place} */ { head: its }) => (its === "mean" ? "mean of heads" : `Head ${its}`);
   const one = `Layer ${at.layer} · ${head(at)}`;

@@ -3,8 +3,8 @@
 /**
  * @typedef {import("./text.js").Token} Token
  * @typedef {import("./state.js").Head} Head
- * @typedef {{ name: string, heads: number, kv_heads: number, rows: number, cols: number, causal: boolean, row_sum_error: number | null }} Layer
- * @typedef {{ name: string, model: string, text: string, tokens: Token[], layers: Layer[], movement: boolean, opening: { layer: number, head: number }, title?: string, of?: number, thumbnail: number, sampled?: number | null }} Run
+ * @typedef {{ name: string, number: number, heads: number, kv_heads: number, rows: number, cols: number, causal: boolean, row_sum_error: number | null }} Layer
+ * @typedef {{ name: string, model: string, text: string, tokens: Token[], layers: Layer[], plane: string | null, opening: { layer: number, head: number }, title?: string, of?: number, thumbnail: number, sampled?: number | null }} Run
  * @typedef {{ key: string, title: string, unit?: string, says: string, not: string, source: string }} Sentence
  * @typedef {object} Manifest
  * @property {string} format
@@ -23,7 +23,8 @@
  * @typedef {{ way: string, row0: number, row1: number, col0: number, col1: number, rows: number, cols: number, pool: "max" | "mean" }} Part
  * @typedef {number[] | null} Vector
  * @typedef {{ q: Vector, k: Vector, products: Vector, kv_head: number, score_raw: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean, biased: number | null, lse: number | null, weight: number, v: Vector, share: Vector, output: Vector, rotated: boolean, embedding: Vector, source: string }} Cell
- * @typedef {{ explained: number[], points: number[][][], stages: string[] }} Movement
+ * @typedef {{ explained: number[], points: number[][][], stages: string[] }} Movement   of one run
+ * @typedef {{ explained: number[], points: number[][][][], stages: string[] }} Movements   of some runs on one plane
  * @typedef {{ measures: Record<string, (number | null)[][]> }} Heads
  * @typedef {{ token: string, before: number, after: number }} NextChange
  * @typedef {{ run: number, entry: Run, changes: { cosines: number[], next: NextChange[] | null, heads: number[][] } }} Edited
@@ -37,7 +38,7 @@
  * @property {(run: number, layer: number, head: Head, i: number, way: string, signal?: AbortSignal) => Promise<Float32Array>} row
  * @property {(run: number, layer: number, head: Head, j: number, way: string, signal?: AbortSignal) => Promise<Float32Array>} column
  * @property {(run: number, layer: number, head: Head, i: number, j: number, signal?: AbortSignal) => Promise<Cell>} cell
- * @property {(run: number, signal?: AbortSignal) => Promise<Movement>} movement
+ * @property {(runs: number[], signal?: AbortSignal) => Promise<Movements>} movement
  * @property {(ablate: [number, number][], run: number, signal?: AbortSignal) => Promise<Edited>} edit
  *
  * @typedef {(name: string, parameters: Record<string, any>, signal?: AbortSignal) => Promise<any>} Ask
@@ -91,9 +92,9 @@ export class Answers {
     return this.ask("cell", { run, layer, head, i, j }, signal);
   }
 
-  /** @param {number} run @param {AbortSignal} [signal] */
-  movement(run, signal) {
-    return this.ask("movement", { run }, signal);
+  /** @param {number[]} runs @param {AbortSignal} [signal] */
+  movement(runs, signal) {
+    return this.ask("movement", { runs }, signal);
   }
 
   /** @param {[number, number][]} ablate @param {number} run @param {AbortSignal} [signal] */

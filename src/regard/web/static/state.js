@@ -245,6 +245,15 @@ export function placed(state, choice) {
 }
 
 /**
+ * The runs whose movement is seen together: those that are compared, as far as they share the plane of the one that is looked at.
+ * @param {{ run: number }[]} sides @param {{ run: number }} here @param {import("./source.js").Manifest} manifest
+ */
+export function movedRuns(sides, here, { runs }) {
+  const moved = [...new Set([here, ...sides].map(({ run }) => run))].filter((run) => runs[run].plane);
+  return moved.filter((run) => runs[run].plane === runs[moved[0]].plane).sort((a, b) => a - b);
+}
+
+/**
  * Why A − B cannot be shown, cell by cell; null where it can.
  * @param {State} state @param {import("./source.js").Manifest} manifest @returns {string | null}
  */
