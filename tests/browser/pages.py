@@ -17,7 +17,9 @@ import regard
 from regard._encoding import Encoding
 from regard.web import Exploration
 
-CAUSAL = Path(__file__).parent.parent / "models" / "golden" / "qwen2" / "plain"
+GOLDEN = Path(__file__).parent.parent / "models" / "golden"
+CAUSAL = GOLDEN / "qwen2" / "plain"
+SINKS = GOLDEN / "gpt_oss" / "plain"
 TEXT = "The cat sat on the mat because it was tired, and the unbelievably friendly dog looked at it."
 OTHER = "The dog sat on the mat because it was hungry, and the unbelievably friendly cat looked at it."
 HOSTILE = (

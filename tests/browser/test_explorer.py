@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from pages import CAUSAL, HOSTILE, explored, notebook, number, readout, saved, served, settled, traced
+from pages import CAUSAL, HOSTILE, SINKS, explored, notebook, number, readout, saved, served, settled, traced
 
 import regard
 from regard.web import Exploration, write_page
@@ -350,6 +350,25 @@ def test_a_causal_model_that_shares_keys_and_turns_them(open_page):
         page.get_by_role("button", name="Switch this head off").click()
         page.wait_for_selector(".rg-next")
         assert page.locator(".rg-next tbody tr").count() > 0
+
+
+@pytest.mark.parametrize("where", ["server", "file"])
+def test_the_share_of_a_sink_is_a_step(open_page, tmp_path, where):
+    exploration = explored(regard.load(SINKS), "some text that is not short", layer=1, head=2)
+    sums = [exploration.row(0, 1, head, 4).sum() for head in range(6)]
+    head = int(np.argmin(sums))
+    cell = exploration.cell(0, 1, head, 4, 1)
+    assert 0.1 < cell["row_sum"] < 0.9
+    with served(exploration) as address:
+        if where == "file":
+            write_page(exploration, tmp_path / "page.html")
+            address = (tmp_path / "page.html").as_uri()
+        page = open_page(f"{address}#v=cell&l=1&h={head}&i=4&j=1", selector="[data-step=output]")
+        sink = float(page.locator("[data-value=sink]").inner_text())
+        assert sink == pytest.approx(1 - cell["row_sum"], rel=2e-3)
+        said = page.locator("[data-step=weight] p").inner_text()
+        assert "over the row and the sink" in said
+        assert number(said.split("The row sums to ")[1]) == pytest.approx(cell["row_sum"], rel=1e-3)
 
 
 def test_a_long_text_from_the_whole_to_single_cells(open_page):

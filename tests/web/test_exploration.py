@@ -125,6 +125,35 @@ def test_biases_caps_and_sinks_show_in_a_cell(rng):
     assert np.exp(cell["biased"] - cell["lse"]) == pytest.approx(cell["weight"])
     logits = [Exploration(trace).cell(0, 0, 1, 2, j)["biased"] for j in range(5)]
     assert cell["lse"] == pytest.approx(np.log(np.sum(np.exp([*logits, 2.0]))))
+    weights = [Exploration(trace).cell(0, 0, 1, 2, j)["weight"] for j in range(5)]
+    assert cell["sink"] == 2.0
+    assert cell["row_sum"] == pytest.approx(sum(weights)) == pytest.approx(1 - np.exp(2.0 - cell["lse"]))
+
+
+def with_sinks(*sinks):
+    """Return a bare layer of a head for each sink; the first looks at one word, the others at all tokens."""
+    q, k = np.zeros((2, 1, len(sinks), 4, 2), dtype=np.float32)
+    q[:, 0], k[:, 0, 2] = 3, 3
+    trace = Trace(maps=True)
+    with trace.scope("blocks.0.attn"):
+        regard.attention(q, k, k, sinks=np.array(sinks, dtype=np.float32), trace=trace)
+    return Exploration(trace)
+
+
+def test_what_a_sink_takes_is_no_word_s():
+    assert with_sinks(-9.0, -9.0).opening == (0, 0)
+    assert with_sinks(99.0, -9.0).opening == (0, 1)  # all that the first gives goes to its sink
+    sink = with_sinks(np.log(4.0), -99.0).heads(0)["measures"]["sink"][0]
+    first = with_sinks(np.log(4.0), -99.0).row(0, 0, 0, 1)
+    assert sink[0] == pytest.approx(first[0] + 1 - first.sum(), abs=1e-6)
+    assert sink[1] == pytest.approx(0.25, abs=1e-6)
+
+
+def test_a_row_that_sees_nothing_gives_nothing_to_a_sink():
+    trace = Trace()
+    with trace.scope("blocks.0.attn"):
+        trace("weights", np.zeros((1, 1, 3, 3)), "B H T S")
+    assert Exploration(trace).heads(0)["measures"]["sink"] == [[0.0]]
 
 
 def test_measures_are_those_that_are_worked_out_by_hand():
@@ -263,7 +292,9 @@ def test_of_an_encoder_decoder_the_encoder_is_explored(bart):
     run = exploration.manifest()["runs"][0]
     assert {layer["name"].rpartition(".blocks.")[0] for layer in run["layers"]} == {"encoder"}
     assert {len(run["tokens"])} == {layer["rows"] for layer in run["layers"]}
-    assert [name.split(".")[0] for name in exploration.movement([0])["stages"]] == ["encoder"] * (1 + len(run["layers"]))
+    assert [name.split(".")[0] for name in exploration.movement([0])["stages"]] == ["encoder"] * (
+        1 + len(run["layers"])
+    )
     assert exploration.cell(0, 0, 0, 1, 1)["embedding"] is not None
     changes = exploration.edit([[0, 0]])["changes"]
     assert len(changes["cosines"]) == len(run["tokens"])
@@ -292,6 +323,67 @@ def test_a_saved_trace_answers_as_the_run_did(bert, short, tmp_path):
         assert not loaded.manifest()["can"]["edit"]
 
 
+def test_arrays_tell_as_much_as_was_recorded(causal):
+    whole_run, arrays, weights = Trace(), Trace(only=["*attn.weights", "*attn.v", "*.q", "*.k"]), Trace(only="*weights")
+    for trace in (whole_run, arrays, weights):
+        causal("some text that is not short", trace=trace)
+    known, some, few = (Exploration(trace, models=[causal]) for trace in (whole_run, arrays, weights))
+    heads, kv_heads = (known.manifest()["runs"][0]["layers"][0][name] for name in ("heads", "kv_heads"))
+    assert kv_heads < heads
+    assert some.manifest()["runs"][0]["layers"][0]["kv_heads"] == kv_heads
+    assert few.manifest()["runs"][0]["layers"][0]["kv_heads"] is None
+    size = len(known.cell(0, 0, 0, 0, 0)["q"])
+    cells = [
+        known.cell(0, layer, head, i, j) for layer in (0, 1) for head in range(heads) for i in (3, 5) for j in (0, 4)
+    ]
+    assert [cell["scale"] for cell in cells] == pytest.approx([size**-0.5] * len(cells), abs=1e-6)
+    assert (some.cell(0, 0, 5, 2, 1)["kv_head"], few.cell(0, 0, 5, 2, 1)["kv_head"]) == (kv_heads - 1, None)
+    assert some.cell(0, 0, 5, 2, 1)["share"] == pytest.approx(known.cell(0, 0, 5, 2, 1)["share"])
+    for exploration in (some, few):  # where no scores are known, a weight of 0 may be masked or small
+        assert [exploration.cell(0, 0, 0, i, j)["masked"] for i, j in ((2, 1), (1, 2))] == [False, None]
+    assert [known.cell(0, 0, 0, i, j)["masked"] for i, j in ((2, 1), (1, 2))] == [False, True]
+
+
+def test_values_alone_tell_how_many_key_value_heads_there_are(causal):
+    trace = Trace(only=["*attn.weights", "*attn.v"])
+    causal("some text", trace=trace)
+    exploration = Exploration(trace, models=[causal])
+    known = explored(causal, "some text")
+    np.testing.assert_allclose(whole(exploration, 0, 1, 5, "norms"), whole(known, 0, 1, 5, "norms"), rtol=1e-5)
+    assert exploration.cell(0, 0, 5, 1, 1)["v"] == known.cell(0, 0, 5, 1, 1)["v"]
+
+
+def test_scores_that_are_no_multiple_of_products_have_no_scale(bert):
+    trace = Trace(edit={"blocks.0.attn.scores": lambda scores: scores + 1})
+    bert("the cat sat", trace=trace)
+    exploration = Exploration(trace)
+    assert exploration.cell(0, 0, 1, 2, 3)["scale"] is None
+    assert exploration.cell(0, 1, 1, 2, 3)["scale"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_what_is_no_number_is_told_as_nothing(rng, maps):
+    q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
+    k[..., 4, :], v[..., 4, :] = np.nan, np.inf
+    trace = Trace(maps=maps)
+    for name, value, axes in (("q", q, "... H T D"), ("k", k, "... G S D"), ("v", v, "... G S Dv")):
+        trace(name, value, axes)
+    regard.attention(q, k, v, causal=True, trace=trace)
+    cell = json.loads(json.dumps(Exploration(trace).cell(0, 0, 0, 1, 4), allow_nan=False))
+    assert (cell["masked"], cell["weight"], cell["v"], cell["share"]) == (True, 0, [None] * 4, [0] * 4)
+    assert cell["products"] == [None] * 4
+    last = Exploration(trace).cell(0, 0, 0, 4, 4)
+    assert json.dumps(last, allow_nan=False)
+    assert last["weight"] is None
+
+
+def test_whether_a_saved_run_rotates_is_not_known(causal, tmp_path):
+    trace = recorded(causal, "some text")
+    trace.save(tmp_path / "run.safetensors")
+    assert explored(causal, "some text").cell(0, 0, 0, 1, 0)["rotated"] is True
+    assert Exploration(Trace.load(tmp_path / "run.safetensors")).cell(0, 0, 0, 1, 0)["rotated"] is None
+
+
 def test_a_model_that_is_not_the_trace_s_own_is_not_used(bert, causal):
     trace = recorded(bert, "the cat sat")
     assert _explore.exploration_of([trace], bert).runs[0].model is bert
@@ -313,6 +405,14 @@ def test_padding_of_a_batch_does_not_show(bert, short):
     trace = recorded(bert, ["the cat sat", "the cat sat on mat"])
     np.testing.assert_allclose(whole(Exploration(trace, batch=0), 0, 1, 2), whole(short, 0, 1, 2), atol=1e-6)
     assert Exploration(trace, batch=1).runs[0].length == 7
+    padded = Exploration(trace, batch=0)
+    assert padded.runs[0].layers[0].is_map
+    cell, known = padded.cell(0, 1, 2, 3, 1), short.cell(0, 1, 2, 3, 1)
+    for name in ("scale", "scaled", "capped", "biased", "lse", "weight", "row_sum"):
+        assert cell[name] == pytest.approx(known[name], rel=1e-4), name
+    assert len(padded.vectors(0, 1, 2)[0]) == len(short.vectors(0, 1, 2)[0])
+    _, thumbnails = padded.thumbnails(0)
+    assert np.abs(np.subtract(list(thumbnails), list(short.thumbnails(0)[1]))).max() <= 1
 
 
 @pytest.mark.parametrize(

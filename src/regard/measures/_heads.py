@@ -34,8 +34,8 @@ class HeadMeasures:
     distance
         How many positions away a token looks on average: Σ w |i − j|. (Vig and Belinkov 2019.)
     sink
-        The weight that goes to the first token and to special ones, the mean over the rows of the other tokens. (Xiao
-        et al. 2023; Clark et al. 2019.)
+        The weight that goes to the first token and to special ones, and what a row lacks of 1 because a sink of the
+        model's own takes it; the mean over the rows of the other tokens. (Xiao et al. 2023; Clark et al. 2019.)
     previous
         The weight on the token just before, the mean over all rows but the first.
     duplicate
@@ -188,7 +188,8 @@ def measured(strips: Iterable[tuple[np.ndarray, np.ndarray]], length: int, cases
         most = np.log(np.maximum(seen, 2))
         away = np.abs(np.arange(length) - at[:, None])
         distance = np.einsum("hrs,rs->hr", weights, away.astype(np.float64))
-        sink = weights[..., sinks].sum(-1)
+        lacking = np.where(seen > 0, np.maximum(1 - weights.sum(-1), 0), 0)  # a row that sees nothing gives nothing
+        sink = weights[..., sinks].sum(-1) + lacking
         behind_first = at > 0
         previous = weights[:, np.arange(len(at)), np.maximum(at - 1, 0)]
         same = cases.duplicates(at, length)

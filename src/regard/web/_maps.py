@@ -13,6 +13,7 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard.attention_map import AttentionMap
+from regard.functional._attention import Stage
 from regard.trace import Trace
 
 Pool: TypeAlias = Literal["max", "mean"]
@@ -31,15 +32,15 @@ class LayerMap:
     name : str
         ``blocks.3.attn``; "" for a bare layer.
     heads : tuple of AttentionMap or array, ``T S`` each
-    kv_heads : int
-        ``G``.
+    kv_heads : int or None
+        ``G``; None where neither keys nor values were recorded.
     rows, cols : int
         ``T`` and ``S``.
     """
 
     name: str
     heads: tuple[AttentionMap | np.ndarray, ...]
-    kv_heads: int
+    kv_heads: int | None
     rows: int
     cols: int
 
@@ -47,24 +48,36 @@ class LayerMap:
         """Return the full name of a step of this attention."""
         return f"{self.name}.{name}" if self.name else name
 
-    def kv_head(self, head: int) -> int:
-        """Return the key/value head that a query head looks with."""
-        return head * self.kv_heads // len(self.heads)
+    def kv_head(self, head: int) -> int | None:
+        """Return the key/value head that a query head looks with; None where that is not known."""
+        return None if self.kv_heads is None else head * self.kv_heads // len(self.heads)
 
-    def tile(self, head: int, rows: Any, cols: Any) -> np.ndarray:
-        """Return the weights of some rows and columns of a head; slices, or arrays of numbers, or None for all."""
+    @property
+    def is_map(self) -> bool:
+        """Whether weights are computed when they are looked at, and the steps to them too."""
+        return isinstance(self.heads[0], AttentionMap)
+
+    def tile(self, head: int, rows: Any, cols: Any, stage: Stage = "weights") -> np.ndarray:
+        """Return some rows and columns of a head; slices, or arrays of numbers, or None for all but padding.
+
+        Other stages than weights are those of a map.
+        """
         look = self.heads[head]
+        if look.shape[-2:] != (self.rows, self.cols):
+            rows = slice(0, self.rows) if rows is None else rows
+            cols = slice(0, self.cols) if cols is None else cols
         if isinstance(look, AttentionMap):
-            return np.asarray(look.tile(rows, cols))
+            return np.asarray(look.tile(rows, cols, stage=stage))
+        assert stage == "weights"
         rows, cols = (slice(None) if index is None else index for index in (rows, cols))
         return np.asarray(look[rows][:, cols])
 
     def pooled(self, head: int, shape: tuple[int, int], how: Pool) -> np.ndarray:
         """Return an overview of a whole head, ``P Q``."""
         look = self.heads[head]
-        if isinstance(look, AttentionMap):
+        if isinstance(look, AttentionMap) and look.shape[-2:] == (self.rows, self.cols):
             return np.asarray(look.pooled(shape, how))
-        return pooled(look, edges(0, self.rows, shape[0]), edges(0, self.cols, shape[1]), how)
+        return self.region(head, edges(0, self.rows, shape[0]), edges(0, self.cols, shape[1]), how, lambda: None)
 
     def region(self, head: int, row_edges: np.ndarray, col_edges: np.ndarray, how: Pool, check: Check) -> np.ndarray:
         """Return a part of a head, each cell the largest or the mean weight between two edges of each axis."""
@@ -100,7 +113,7 @@ def layers_of(trace: Trace, batch: int) -> list[LayerMap]:
     if not found or len(lengths) > 1:
         raise RegardError(
             "the trace holds no attention of a text to itself: record a run with Trace(maps=True), or "
-            "Trace(only=['*attn.weights', '*attn.q', '*attn.k', '*attn.v'])"
+            "Trace(maps=True, only=['*attn.weights', '*attn.v'])"
         )
     return encoders or found
 
@@ -146,25 +159,17 @@ def _layer(trace: Trace, weights: str, batch: int) -> LayerMap | None:
     if axes not in ("T S", "H T S", "B H T S"):
         return None
     source: AttentionMap | np.ndarray = trace.map(name) if trace.has_map(name) else trace[weights]
-    key = f"{name}.k" if name else "k"
-    k = source
-    if isinstance(source, AttentionMap) or key in trace:
-        k = source.k if isinstance(source, AttentionMap) else trace[key]
-    kv_heads = k.shape[-3] if k.ndim > 2 else 1
+    kv_heads = _kv_heads(trace, name, source)
     if axes == "B H T S":
         if not 0 <= batch < source.shape[0]:
             raise RegardError(f"there is no text {batch} in a batch of {source.shape[0]}")
         source = source.entry(batch) if isinstance(source, AttentionMap) else source[batch]
     *_, rows, cols = source.shape
     length = len(trace.encodings[batch]) if trace.encodings else rows
-    if rows != cols or length > rows:
+    if rows != cols or not 0 < length <= rows:
         return None
-    if length < rows:  # padding, which an overview of the whole map would show
-        source = np.asarray(
-            source.tile(slice(0, length), slice(0, length))
-            if isinstance(source, AttentionMap)
-            else source[..., :length, :length]
-        )
+    if not isinstance(source, AttentionMap):
+        source = source[..., :length, :length]
     if len(source.shape) == 2:
         heads: tuple[Any, ...] = (source,)
     elif isinstance(source, AttentionMap):
@@ -172,6 +177,16 @@ def _layer(trace: Trace, weights: str, batch: int) -> LayerMap | None:
     else:
         heads = tuple(source)
     return LayerMap(name, heads, kv_heads, length, length)
+
+
+def _kv_heads(trace: Trace, name: str, source: AttentionMap | np.ndarray) -> int | None:
+    """Return how many key/value heads there are, from what has as many; None where nothing has."""
+    if isinstance(source, AttentionMap):
+        shared = [source.k]
+    else:
+        steps = (f"{name}.{step}" if name else step for step in ("k", "v"))
+        shared = [trace[step] for step in steps if step in trace]
+    return (shared[0].shape[-3] if shared[0].ndim > 2 else 1) if shared else None
 
 
 def _cells_of(asked: np.ndarray, length: int, count: int) -> np.ndarray:

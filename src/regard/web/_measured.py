@@ -32,7 +32,8 @@ MEASURES = (
         "key": "sink",
         "title": "Sink",
         "unit": "share",
-        "says": "The share that goes to the first token and to special ones: where attention goes that is not needed.",
+        "says": "The share that goes to the first token, to special ones, and to a sink of the model's own if it has "
+        "one: where attention goes that is not needed.",
         "not": "It is no sign of importance: these tokens have next to nothing to give.",
         "source": "Xiao et al. 2023, arXiv:2309.17453; Clark et al. 2019",
     },

@@ -78,9 +78,9 @@ class Run:
         return " ".join(f"{name}:{self.trace[name].shape[-1]}" for name in stages)
 
     @property
-    def rotates(self) -> bool:
-        """Whether the model turns queries and keys by their positions."""
-        return getattr(getattr(self.model, "config", None), "rope", None) is not None
+    def rotates(self) -> bool | None:
+        """Whether the model turns queries and keys by their positions; None where no model tells."""
+        return None if self.model is None else getattr(self.model.config, "rope", None) is not None
 
     @cached_property
     def unedited(self) -> Any:
@@ -134,7 +134,7 @@ def run_of(trace: Trace, model: Any, batch: int) -> Run:
 
 
 def worth_seeing(run: Run) -> tuple[int, int]:
-    """Return the layer and head that gives least to the first token and to special ones, where most can be seen."""
+    """Return the layer and head that gives most to words, and least to the first token, special ones and a sink."""
     special = np.zeros(run.length, dtype=bool)
     special[0] = True
     if run.encoding is not None:
@@ -143,13 +143,13 @@ def worth_seeing(run: Run) -> tuple[int, int]:
         return len(run.layers) - 1, 0
     rows = np.flatnonzero(~special)[:64]
     upper = len(run.layers) // 2  # below that, heads look at places more than at words
-    shares = [
-        (float(layer.tile(head, rows, np.flatnonzero(special)).sum(axis=-1).mean()), number, head)
+    given = [
+        (-float(layer.tile(head, rows, np.flatnonzero(~special)).sum(axis=-1).mean()), number, head)
         for number, layer in enumerate(run.layers)
         if number >= upper
         for head in range(len(layer.heads))
     ]
-    return min(shares)[1:]
+    return min(given)[1:]
 
 
 def _tokens(run: Run) -> list[dict[str, Any]]:

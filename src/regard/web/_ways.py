@@ -18,7 +18,8 @@ WAYS = (
     {
         "key": "raw",
         "title": "Weights",
-        "says": "How the token of a row shares out its attention among the columns: each row sums to 1.",
+        "says": "How the token of a row shares out its attention among the columns: each row sums to 1, or to what a "
+        "sink of the model's own leaves of it.",
         "not": "A weight does not say how much is handed over: a token that gets much may have little to give.",
         "source": "Vaswani et al. 2017, arXiv:1706.03762",
     },

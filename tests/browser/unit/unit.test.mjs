@@ -238,12 +238,17 @@ test("the steps of a cell sum to its score and its weight", () => {
   const q = [1, 2, 3, 4], k = [1, 0, 0, 1], v = [1, 2];
   const scores = [[1, 2], [3, 4]];
   const lse = scores.map((row) => Math.log(row.reduce((sum, s) => sum + Math.exp(0.5 * s), 0)));
-  const fields = { sizes: [2, 1], scale: 0.5, softcap: null, kv_head: 0, causal: false, rotated: false };
+  const fields = { sizes: [2, 1], scale: 0.5, softcap: null, sink: null, kv_head: 0, causal: false, rotated: false };
   const cell = embedded.stepsFrom(Float32Array.of(...q, ...k, ...v, ...lse), fields, { rows: 2, cols: 2 }, 1, 0);
   assert.deepEqual(cell.products, [3, 0]);
   assert.equal(cell.score_raw, 3);
   assert.ok(Math.abs(cell.weight - Math.exp(1.5) / (Math.exp(1.5) + Math.exp(2))) < 1e-6);
   assert.ok(Math.abs(cell.output[0] - (cell.weight + 2 * (1 - cell.weight))) < 1e-6);
+  assert.ok(Math.abs(cell.row_sum - 1) < 1e-6);
+  const half = lse.map((x) => x + Math.log(2)); // a sink that takes as much as all tokens together
+  const halved = embedded.stepsFrom(Float32Array.of(...q, ...k, ...v, ...half), { ...fields, sink: lse[1] }, { rows: 2, cols: 2 }, 1, 0);
+  assert.ok(Math.abs(halved.row_sum - 0.5) < 1e-6);
+  assert.ok(Math.abs(Math.exp(halved.sink - halved.lse) - 0.5) < 1e-6);
 });
 test("shares join to words as a map does", () => {
   assert.deepEqual(Array.from(numbers.joined(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "out")), [3, 3]);

@@ -6,7 +6,7 @@ import { label } from "./text.js";
 
 /**
  * @typedef {import("./source.js").Cell} Cell
- * @typedef {{ side: string, from: string, to: string, layer: number, head: number, heads: number, kvHeads: number }} Names
+ * @typedef {{ side: string, from: string, to: string, layer: number, head: number, heads: number, kvHeads: number | null }} Names
  */
 
 /** A formula: what is between underscores stands lower. @param {string} text */
@@ -18,16 +18,17 @@ function formula(text) {
 
 /**
  * Numbers as bars up and down from a line.
- * @param {number[]} values @param {string} name @param {string} kind of colour
+ * @param {(number | null)[]} given @param {string} name @param {string} kind of colour
  */
-export function bars(values, name, kind = "plain") {
+export function bars(given, name, kind = "plain") {
+  const values = given.map((value) => (value !== null && Number.isFinite(value) ? value : 0));
   const [wide, high] = [Math.max(1, values.length) * 10, 64];
   const most = Math.max(1e-12, ...values.map(Math.abs));
   const drawing = svg("svg", { class: `rg-bars rg-bars-${kind}`, viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", role: "img", "aria-label": name });
   values.forEach((value, n) => {
     const size = (Math.abs(value) / most) * (high / 2 - 2);
     const bar = svg("rect", { x: n * 10 + 1.5, width: 7, y: value >= 0 ? high / 2 - size : high / 2, height: Math.max(0.4, size), class: value >= 0 ? "rg-up" : "rg-down" });
-    bar.append(svg("title", {}, `${n}: ${significant(value)}`));
+    bar.append(svg("title", {}, `${n}: ${significant(given[n] ?? NaN)}`));
     drawing.append(bar);
   });
   drawing.append(svg("line", { x1: 0, x2: wide, y1: high / 2, y2: high / 2, "vector-effect": "non-scaling-stroke" }));
@@ -53,21 +54,21 @@ function step(key, title, equation, value, ...more) {
  */
 export function stepsOf(cell, names) {
   const d = cell.q?.length ?? 0;
-  const shared = names.kvHeads < names.heads;
-  const group = names.heads / names.kvHeads;
+  const group = names.heads / (names.kvHeads ?? names.heads);
+  const weight = cell.weight ?? NaN;
   const number = (/** @type {number | null} */ x) => (x === null ? "–" : significant(x));
   const steps = [];
   if (cell.embedding)
     steps.push(step("embedding", "Embedding", "x_i_", `first ${cell.embedding.length} numbers`, bars(cell.embedding, "First numbers of the embedding of the token that looks"),
       el("p", {}, "What the model starts from. Layer by layer it changes; q and k below are made from what it has become here.")));
   if (cell.q && cell.k && cell.products) {
-    const how = cell.rotated ? "after rotation by position, " : "";
+    const how = cell.rotated ? "after rotation by position, " : cell.rotated === null ? "as they are compared, after rotation by position if the model rotates, " : "";
     steps.push(
       step("qk", "Query and key", "q_i_ = x_i_ W_Q_,  k_j_ = x_j_ W_K_", `${d} numbers each`,
         el("div", { class: "rg-pair" },
           el("figure", {}, bars(cell.q, "Query by dimension"), el("figcaption", {}, "q of ", piece(names.from))),
           el("figure", {}, bars(cell.k, "Key by dimension"), el("figcaption", {}, "k of ", piece(names.to)))),
-        el("p", {}, `Where the model has a bias for them, it is added too. ${how ? `Both are shown ${how}dimension by dimension. ` : ""}${shared ? `Key and value head ${cell.kv_head} serves query heads ${cell.kv_head * group} to ${(cell.kv_head + 1) * group - 1}.` : `Head ${names.head} has keys and values of its own.`}`)),
+        el("p", {}, `Where the model has a bias for them, it is added too. ${how ? `Both are shown ${how}dimension by dimension. ` : ""}${group > 1 && cell.kv_head !== null ? `Key and value head ${cell.kv_head} serves query heads ${cell.kv_head * group} to ${(cell.kv_head + 1) * group - 1}.` : `Head ${names.head} has keys and values of its own.`}`)),
       step("score", "Score", "q_i_ · k_j_ = Σ_d_ q_d_ k_d_", number(cell.score_raw),
         bars(cell.products, "Products of query and key by dimension, which sum to the score", "signed"),
         el("p", {}, `The bars are q·k in each of the ${d} dimensions: those above the line add up to ${significant(sumOf(cell.products, 1))}, those below to ${significant(sumOf(cell.products, -1))}.`)),
@@ -76,26 +77,35 @@ export function stepsOf(cell, names) {
   if (cell.scaled !== null) steps.push(step("scaled", "Scaled", cell.scale !== null && Math.abs(cell.scale - 1 / Math.sqrt(d || 1)) < 1e-6 ? `÷ √${d}` : `× ${number(cell.scale)}`, number(cell.scaled)));
   if (cell.softcap !== null) steps.push(step("capped", "Capped", `${number(cell.softcap)} · tanh(s / ${number(cell.softcap)})`, number(cell.capped)));
   if (cell.bias !== null) steps.push(step("bias", "With its bias", `+ ${number(cell.bias)}`, number(cell.biased)));
-  steps.push(step("mask", "Mask", "may i look at j?", cell.masked ? "no: −∞" : "yes", cell.masked ? el("p", {}, "The score counts as −∞, so the weight is 0.") : null));
+  steps.push(step("mask", "Mask", "may i look at j?", cell.masked === null ? "not recorded" : cell.masked ? "no: −∞" : "yes", cell.masked ? el("p", {}, "The score counts as −∞, so the weight is 0.") : null));
+  if (cell.sink !== null)
+    steps.push(step("sink", "Sink", "exp(sink − lse_i_)", cell.lse === null ? "–" : significant(Math.exp(cell.sink - cell.lse)),
+      el("p", {}, `The head has a score of its own, ${significant(cell.sink)}, beside those of the tokens: it takes a share of the row and hands nothing on.`)));
   steps.push(
-    step("weight", "Softmax", "w_ij_ = exp(s_ij_ − lse_i_)", significant(cell.weight),
-      el("div", { class: "rg-meter", role: "img", "aria-label": `Weight ${significant(cell.weight)} of 1` }, el("span", { style: { width: `${Math.max(0, Math.min(1, cell.weight)) * 100}%` } })),
-      el("p", {}, cell.lse === null ? "The share of this token in the row, which sums to 1." : `lse = ln Σ exp(s) over the row = ${significant(cell.lse)}. The row sums to 1, and this is the share of this token.`)),
+    step("weight", "Softmax", "w_ij_ = exp(s_ij_ − lse_i_)", significant(weight),
+      el("div", { class: "rg-meter", role: "img", "aria-label": `Weight ${significant(weight)} of 1` }, el("span", { style: { width: `${Math.max(0, Math.min(1, weight || 0)) * 100}%` } })),
+      el("p", {}, `${cell.lse === null ? "" : `lse = ln Σ exp(s) over the row${cell.sink === null ? "" : " and the sink"} = ${significant(cell.lse)}. `}${rowSays(cell)}`)),
   );
   if (cell.v && cell.share)
     steps.push(step("share", "Share of the value", "w_ij_ v_j_", `${cell.v.length} numbers`,
       el("div", { class: "rg-pair" },
         el("figure", {}, bars(cell.v, "Value by dimension"), el("figcaption", {}, "v of ", piece(names.to))),
-        el("figure", {}, bars(cell.share, "Share of the value by dimension", "signed"), el("figcaption", {}, `× ${significant(cell.weight)}, on a scale of its own`)))));
+        el("figure", {}, bars(cell.share, "Share of the value by dimension", "signed"), el("figcaption", {}, `× ${significant(weight)}, on a scale of its own`)))));
   if (cell.output)
     steps.push(step("output", "Output of the head", "Σ_j_ w_ij_ v_j_", `${cell.output.length} numbers`, bars(cell.output, "Output of the head for the token that looks"),
       el("p", {}, "The sum over every token that ", piece(names.from), " looks at. All heads together, through W", el("sub", {}, "O"), ", are what attention adds to it.")));
   return steps;
 }
 
-/** @param {number[]} values @param {1 | -1} sign */
+/** What the weights of the row sum to. @param {Cell} cell */
+function rowSays({ row_sum: sum, sink }) {
+  const whole = sink === null && sum !== null && Math.abs(sum - 1) < 1e-3;
+  return `The row sums to ${whole ? "1" : significant(sum ?? NaN)}${sink === null ? "" : ", with the sink's share to 1"}, and this is the share of this token.`;
+}
+
+/** @param {(number | null)[]} values @param {1 | -1} sign */
 function sumOf(values, sign) {
-  return values.reduce((sum, value) => (Math.sign(value) === sign ? sum + value : sum), 0);
+  return values.reduce((/** @type {number} */ sum, value) => (value !== null && Math.sign(value) === sign ? sum + value : sum), 0);
 }
 
 export class CellSteps {

@@ -128,12 +128,12 @@ export class EmbeddedSource {
 
 /**
  * The steps of one weight, from a head's queries, keys, values and log-sum-exp.
- * @param {Float32Array} numbers @param {{ sizes: [number, number], scale: number, softcap: number | null, kv_head: number,
- * causal: boolean, rotated: boolean }} fields
+ * @param {Float32Array} numbers @param {{ sizes: [number, number], scale: number, softcap: number | null, sink: number | null,
+ * kv_head: number, causal: boolean, rotated: boolean | null }} fields
  * @param {{ rows: number, cols: number }} extent @param {number} i @param {number} j
  * @returns {import("./source.js").Cell}
  */
-export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, kv_head, causal, rotated }, { rows, cols }, i, j) {
+export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, sink, kv_head, causal, rotated }, { rows, cols }, i, j) {
   const ends = [rows * d, (rows + cols) * d, (rows + cols) * d + cols * dv];
   const q = Array.from(numbers.subarray(i * d, (i + 1) * d));
   const keys = numbers.subarray(ends[0], ends[1]);
@@ -149,15 +149,17 @@ export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, kv_head, ca
   const raw = score(j);
   const weight = weightOf(j);
   const output = new Array(dv).fill(0);
+  let rowSum = 0;
   for (let at = 0; at < cols; at++) {
     const share = weightOf(at);
+    rowSum += share;
     if (share > 0) for (let n = 0; n < dv; n++) output[n] += share * values[at * dv + n];
   }
   const last = capped(raw * scale);
   return {
     q, k, products, kv_head, score_raw: raw, scale, scaled: raw * scale, softcap, capped: last, bias: null,
-    masked: !seen(j), biased: seen(j) ? last : null, lse: Number.isFinite(lse) ? lse : null, weight, v,
-    share: v.map((x) => weight * x), output, rotated, embedding: null,
+    masked: !seen(j), biased: seen(j) ? last : null, sink, lse: Number.isFinite(lse) ? lse : null, row_sum: rowSum, weight, v,
+    share: v.map((x) => (weight === 0 ? 0 : weight * x)), output, rotated, embedding: null,
     source: "q, k, v and the log-sum-exp of this file",
   };
 }

@@ -3,7 +3,7 @@
 /**
  * @typedef {import("./text.js").Token} Token
  * @typedef {import("./state.js").Head} Head
- * @typedef {{ name: string, number: number, heads: number, kv_heads: number, rows: number, cols: number, causal: boolean, row_sum_error: number | null }} Layer
+ * @typedef {{ name: string, number: number, heads: number, kv_heads: number | null, rows: number, cols: number, causal: boolean, row_sum_error: number | null }} Layer
  * @typedef {{ name: string, model: string, text: string, tokens: Token[], layers: Layer[], plane: string | null, opening: { layer: number, head: number }, title?: string, of?: number, thumbnail: number, sampled?: number | null }} Run
  * @typedef {{ key: string, title: string, unit?: string, says: string, not: string, source: string }} Sentence
  * @typedef {object} Manifest
@@ -19,10 +19,10 @@
  * @property {boolean} [comparable]
  * @property {string | null} [why_not]
  * @property {Record<string, [number, number, number]>} [data]  of a page that holds its data, where each blob is
- * @property {Record<string, { sizes: [number, number], scale: number, softcap: number | null, kv_head: number, causal: boolean, rotated: boolean }>} [steps]
+ * @property {Record<string, { sizes: [number, number], scale: number, softcap: number | null, sink: number | null, kv_head: number, causal: boolean, rotated: boolean | null }>} [steps]
  * @typedef {{ way: string, row0: number, row1: number, col0: number, col1: number, rows: number, cols: number, pool: "max" | "mean" }} Part
- * @typedef {number[] | null} Vector
- * @typedef {{ q: Vector, k: Vector, products: Vector, kv_head: number, score_raw: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean, biased: number | null, lse: number | null, weight: number, v: Vector, share: Vector, output: Vector, rotated: boolean, embedding: Vector, source: string }} Cell
+ * @typedef {(number | null)[] | null} Vector   null within for what is no finite number
+ * @typedef {{ q: Vector, k: Vector, products: Vector, kv_head: number | null, score_raw: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean | null, biased: number | null, sink: number | null, lse: number | null, row_sum: number | null, weight: number | null, v: Vector, share: Vector, output: Vector, rotated: boolean | null, embedding: Vector, source: string }} Cell
  * @typedef {{ explained: number[], points: number[][][], stages: string[] }} Movement   of one run
  * @typedef {{ explained: number[], points: number[][][][], stages: string[] }} Movements   of some runs on one plane
  * @typedef {{ measures: Record<string, (number | null)[][]> }} Heads
