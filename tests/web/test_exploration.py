@@ -156,6 +156,33 @@ def test_a_row_that_sees_nothing_gives_nothing_to_a_sink():
     assert Exploration(trace).heads(0)["measures"]["sink"] == [[0.0]]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_proof_line_has_the_precision_of_the_weights(rng, dtype):
+    q, k = rng.standard_normal((2, 1, 2, 40, 8)).astype(dtype)
+    look, arrays = Trace(maps=True), Trace()
+    for trace in (look, arrays):
+        regard.attention(q, k, k, trace=trace)
+    computed = Exploration(look).manifest()["computed"]
+    assert computed.startswith(f"{dtype} · from recorded q and k by ")
+    assert computed.endswith(f" · regard {regard.__version__}")
+    kept = f"{arrays['weights'].dtype} · as recorded"  # by whom, only who recorded it knows
+    assert Exploration(arrays).manifest()["computed"] == kept
+    assert Exploration(look, arrays).manifest()["computed"] == "; ".join(sorted([computed, kept]))
+    error = Exploration(look).manifest()["runs"][0]["layers"][0]["row_sum_error"]
+    assert 0 < error < 20 * np.finfo(dtype).eps
+
+
+def test_rows_that_are_wrong_are_not_passed_over():
+    weights = np.full((1, 1, 4, 4), 0.25)
+    weights[0, 0, 0] = 0  # sees nothing
+    for wrong, told in ((-0.25, (2.0, 0)), (np.nan, (0.0, 1))):
+        weights[0, 0, 2] = wrong
+        trace = Trace()
+        trace("weights", weights, "B H T S")
+        layer = json.loads(json.dumps(Exploration(trace).manifest(), allow_nan=False))["runs"][0]["layers"][0]
+        assert (layer["row_sum_error"], layer["not_numbers"]) == told
+
+
 def test_measures_are_those_that_are_worked_out_by_hand():
     weights = np.zeros((1, 2, 4, 4))
     weights[0, 0, 1:, :-1] = np.eye(3)
@@ -446,6 +473,10 @@ def test_what_cannot_be_explored_is_said(bert):
     bert("the cat", trace=empty)
     with pytest.raises(RegardError, match="the trace holds no attention of a text to itself"):
         Exploration(empty)
+    nothing = Trace(maps=True)
+    regard.attention(*np.zeros((3, 1, 2, 0, 4)), trace=nothing)
+    with pytest.raises(RegardError, match="the trace holds no attention of a text to itself"):
+        Exploration(nothing)
     with pytest.raises(RegardError, match="one trace is explored, or two side by side; got 0"):
         Exploration()
     with pytest.raises(RegardError, match="there is no text 1 in a trace of 1"):

@@ -190,6 +190,10 @@ def test_other_methods_are_refused(client, method, path, allow):
         ("row?run=0&layer=0&head=0&i=99", "there is no token 99"),
         ("tile?run=0&layer=0&head=0&row0=0&row1=5&col0=0&col1=5&rows=5&cols=5&pool=min", "not 'min'"),
         ("row?run=0&layer=0&head=0&i=0&way=%3Cb%3E", "there is no way"),
+        ("heads?" + "&".join(f"x{n}=1" for n in range(40)), "a question has at most 32 parameters"),
+        ("movement?runs=", "runs is a whole number, not ''"),
+        ("movement?runs=0,x", "runs is a whole number, not 'x'"),
+        ("movement?runs=0,0", "each run is asked for once"),
     ],
 )
 def test_a_mistake_is_a_sentence(client, path, says):
@@ -208,6 +212,15 @@ def test_a_bad_edit_is_a_sentence(client, body):
 @pytest.mark.parametrize("name", ["..%2f__init__.py", "__init__.py", "%2e%2e/_server.py", "none.js", "index.html%00"])
 def test_only_the_page_s_own_files_are_served(client, name):
     assert client.ask(f"/{TOKEN}/static/{name}")[0] == 404
+
+
+def test_a_fault_of_our_own_is_a_sentence_and_keeps_the_policy(client, exploration, monkeypatch):
+    monkeypatch.setattr(exploration, "cell", lambda **_: 1 / 0)
+    status, headers, content = client.api("cell?run=0&layer=0&head=0&i=0&j=0")
+    assert (status, headers["Content-Type"]) == (500, "application/json; charset=utf-8")
+    assert json.loads(content)["error"].endswith("a fault of its own: ZeroDivisionError: division by zero")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
 
 
 def test_several_pages_at_once_get_their_answers(client, exploration):

@@ -42,6 +42,8 @@ def test_an_answer_has_the_number_of_its_question(exploration):
         ({"id": 1, "method": "heads", "params": [0]}, "params is an object"),
         ({"id": 1, "method": "heads", "params": {"run": 0.5}}, "run is a whole number"),
         ({"id": 1, "method": "heads", "params": {"run": True}}, "run is a whole number"),
+        ({"id": 1, "method": "movement", "params": {"runs": 0.5}}, "runs is a whole number"),
+        ({"id": 1, "method": "movement", "params": {"runs": [0, [0]]}}, "runs is a whole number"),
         ("hello", "a message is an object"),
     ],
 )
@@ -49,6 +51,19 @@ def test_a_mistake_is_a_sentence(exploration, message, says):
     answer, buffers = reply(exploration, message)
     assert says in answer["error"]
     assert buffers == []
+
+
+def test_a_fault_of_our_own_is_a_sentence_too(exploration, monkeypatch, caplog):
+    monkeypatch.setattr(exploration, "cell", lambda **_: 1 / 0)
+    (answer, buffers) = ask(exploration, "cell", run=0, layer=0, head=0, i=0, j=0)
+    assert (answer["id"], buffers) == (7, [])
+    assert "ZeroDivisionError" in answer["error"]
+    assert "in reply" in caplog.text  # whoever mends it finds the traceback
+
+
+def test_movement_of_some_runs_is_asked_for_at_once(exploration):
+    edited = ask(exploration, "edit", ablate=[[0, 0]])[0]["result"]["run"]
+    assert ask(exploration, "movement", runs=[0, edited])[0]["result"] == exploration.movement([0, edited])
 
 
 def test_a_trace_is_explored_as_a_widget(bert):
@@ -107,6 +122,11 @@ def test_a_file_is_written_by_explore(bert, tmp_path):
     assert (tmp_path / "page.html").read_bytes().startswith(b"<!doctype html>")
     with pytest.raises(RegardError, match="a text or a trace is explored, not int"):
         regard.explore(3, html=tmp_path / "none.html")
+    for wrong in (3, None):
+        with pytest.raises(RegardError, match="a text is run by a model of regard"):
+            regard.explore("the cat", model=wrong, html=tmp_path / "none.html")
+    with pytest.raises(RegardError, match="a text is run by a model of regard"):
+        regard.explore(recorded(bert, "the cat"), model=3, html=tmp_path / "none.html")
     with pytest.raises(RegardError, match="or two side by side; got 3"):
         regard.explore("a", "b", "c", model=bert)
     assert [path.name for path in tmp_path.glob("*.html")] == ["page.html"]

@@ -14,7 +14,6 @@ import numpy as np
 from regard import kernels
 from regard._errors import RegardError
 from regard._version import __version__
-from regard.attention_map import AttentionMap
 from regard.trace import Trace
 from regard.web._cache import Cache
 from regard.web._cell import cell, vectors
@@ -341,11 +340,16 @@ class Exploration:
         }
 
     def _computed(self) -> str:
-        look = self._runs[0].layers[0].heads[0]
-        dtype = str(look.q.dtype if isinstance(look, AttentionMap) else look.dtype)
+        """Return where weights come from, and in which precision; what computed recorded ones is not known here."""
         native = kernels.native()
-        parts = [dtype, *(["NumPy"] if native is None else ["native", str(native.instruction_set())])]
-        return " · ".join([*parts, f"regard {__version__}"])
+        by = "NumPy" if native is None else f"native · {native.instruction_set()}"
+        sources = {
+            f"{layer.tile(0, [0], [0]).dtype} · "
+            + (f"from recorded q and k by {by} · regard {__version__}" if layer.is_map else "as recorded")
+            for run in self.runs
+            for layer in run.layers
+        }
+        return "; ".join(sorted(sources))
 
     def _can_edit(self) -> bool:
         return all(run.model is not None and run.encoding is not None for run in self.runs)

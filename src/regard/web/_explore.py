@@ -95,19 +95,27 @@ def exploration_of(
         if isinstance(source, str):
             if isinstance(its, str | os.PathLike):
                 its = loaded[os.fspath(its)] = loaded.get(os.fspath(its)) or load(its)
+            _check_model(its)
             traces.append(recorded(its, source))
             models.append(its)
         elif isinstance(source, Trace):
             traces.append(source)
             if isinstance(its, str | os.PathLike):
                 its = None  # a name is that of a model for texts
-            elif its is not None and its.name != source.model:
-                its_own = source.model or "no model"
-                raise RegardError(f"the trace is of {its_own}, not of {its.name}: give its own model")
+            elif its is not None:
+                _check_model(its)
+                if its.name != source.model:
+                    its_own = source.model or "no model"
+                    raise RegardError(f"the trace is of {its_own}, not of {its.name}: give its own model")
             models.append(its)
         else:
             raise RegardError(f"a text or a trace is explored, not {type(source).__name__}")
     return Exploration(*traces, models=models, batch=batch, layer=layer, head=head)
+
+
+def _check_model(model: Any) -> None:
+    if not (callable(model) and all(hasattr(model, part) for part in ("name", "config", "tokenizer"))):
+        raise RegardError(f"a text is run by a model of regard, or the name of one; got {model!r}")
 
 
 def recorded(model: Any, text: str, layer: int | None = None) -> Trace:

@@ -35,6 +35,11 @@ def answer(exploration: Exploration, method: str, given: Mapping[str, Any], chec
     return found.astype("<f4", copy=False).tobytes() if isinstance(found, np.ndarray) else found
 
 
+def fault(error: Exception) -> str:
+    """Return what the page is told of a question that was answered with an error which nobody foresaw."""
+    return f"regard failed to answer, which is a fault of its own: {type(error).__name__}: {error}"
+
+
 def _value(name: str, value: Any) -> Any:
     """Return a parameter as what it is, also where it came as text in an address."""
     if name == "ablate":

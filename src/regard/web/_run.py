@@ -171,7 +171,8 @@ def _layer_entry(layer: LayerMap) -> dict[str, Any]:
     rows = _spread(layer.rows, max(8, min(64, (1 << 20) // layer.cols)))
     heads = range(len(layer.heads))
     sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])
-    seen = sums > 0  # a row with nothing to look at sums to 0
+    numbers = np.isfinite(sums)
+    seen = numbers & (sums != 0)  # a row with nothing to look at sums to 0
     sinks = any(isinstance(look, AttentionMap) and look.sinks is not None for look in layer.heads)
     ahead = [0, layer.rows // 2]
     causal = layer.rows > 1 and all(
@@ -187,6 +188,7 @@ def _layer_entry(layer: LayerMap) -> dict[str, Any]:
         # A sink takes its share, which is none of the row.
         "row_sum_error": None if sinks or not seen.any() else float(np.abs(sums[seen] - 1).max()),
         "rows_summed": len(rows),
+        "not_numbers": int(np.count_nonzero(~numbers)),
     }
 
 

@@ -31,7 +31,7 @@ from regard._errors import RegardError
 from regard.web._bundle import static, static_names
 from regard.web._codec import json_bytes
 from regard.web._exploration import Exploration
-from regard.web._questions import answer
+from regard.web._questions import answer, fault
 
 PORT = 8765
 _PORTS = 100  # how many are tried
@@ -40,6 +40,7 @@ _PORTS = 100  # how many are tried
 _AT_ONCE = 2
 _LONG = ("thumbnails", "heads", "movement", "edit")
 _LARGEST_EDIT = 100_000  # bytes of a request
+_MOST_PARAMETERS = 32
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
@@ -103,7 +104,7 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
             Route("/{token}/static/{name}", file, methods=["GET"]),
             Route("/{token}/api/{method}", api, methods=["GET", "POST"]),
         ],
-        exception_handlers={404: _no_page, 405: _no_method},
+        exception_handlers={404: _no_page, 405: _no_method, Exception: _faulty},
     )
     app.router.redirect_slashes = False  # it would tell whether there is such a page
     return app
@@ -202,7 +203,10 @@ def _checked(request: Request, token: str) -> Response | None:
 
 async def _parameters(request: Request) -> dict[str, Any]:
     if request.method == "GET":
-        return dict(parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=32))
+        try:
+            return dict(parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS))
+        except ValueError:
+            raise RegardError(f"a question has at most {_MOST_PARAMETERS} parameters") from None
     body = b""
     async for part in request.stream():
         body += part
@@ -263,3 +267,7 @@ async def _no_page(request: Request, error: Exception) -> Response:  # noqa: ARG
 
 async def _no_method(request: Request, error: Exception) -> Response:  # noqa: ARG001
     return _response(405, b"", "text/plain")
+
+
+async def _faulty(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return _response(500, json_bytes({"error": fault(error)}), "application/json")  # and the server writes what it was

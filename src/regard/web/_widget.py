@@ -6,12 +6,13 @@ and null in ``result``, or ``{id, error}``.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from regard._errors import RegardError
 from regard.web._bundle import bundled, static
 from regard.web._exploration import Exploration
-from regard.web._questions import answer
+from regard.web._questions import answer, fault
 
 # What a notebook shows of a widget where it is read without a kernel.
 _UNSEEN = "<regard's explorer: run this cell to see it; regard.explore(trace, html=PATH) is a page without a kernel>"
@@ -64,6 +65,9 @@ def reply(exploration: Exploration, message: Any) -> tuple[dict[str, Any], list[
         return {"id": number, "error": str(error)}, []
     except MemoryError:
         return {"id": number, "error": "not enough memory for that"}, []
+    except Exception as error:
+        logging.getLogger(__name__).exception("a question of the page failed")
+        return {"id": number, "error": fault(error)}, []
     return (
         ({"id": number, "result": None}, [found]) if isinstance(found, bytes) else ({"id": number, "result": found}, [])
     )

@@ -20,11 +20,12 @@ export function headingOf(at, less = at) {
 /** Where the numbers come from and how exact they are. @param {Manifest} manifest @param {number} run @param {number} layer */
 export function proofOf({ computed, digits: known, runs }, run, layer) {
   const { layers, sampled } = runs[run];
-  const error = layers[layer].row_sum_error;
+  const { row_sum_error: error, not_numbers: wrong } = layers[layer];
   const parts = [
     computed,
-    error === null || error === undefined ? null : `rows sum to 1 within ${significant(error)}`,
-    known === null ? "weights as computed, in float32" : `weights exact to ${known} decimals`,
+    error === null ? null : `rows sum to 1 within ${significant(error)}`,
+    wrong ? `${wrong} ${wrong > 1 ? "rows hold" : "row holds"} what is no number` : null,
+    known === null ? "weights as computed, sent as float32" : `weights exact to ${known} decimals`,
     sampled ? `measures and thumbnails from ${sampled} rows` : null,
   ];
   return parts.filter(Boolean).join("  ·  ");
