@@ -40,7 +40,7 @@ def mixed(trace, layer, length=LENGTH, batch=0):
 
 @pytest.fixture(autouse=True)
 def few_rows_at_once(monkeypatch):
-    monkeypatch.setattr(_layers, "_AT_ONCE", 3 * HEADS * LENGTH)
+    monkeypatch.setattr(_layers, "AT_ONCE", 3 * HEADS * LENGTH)
 
 
 @pytest.mark.parametrize("maps", [True, False])
@@ -230,8 +230,8 @@ def test_products_sum_to_the_score_after_rotation(rng):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, t: rollout(Trace()), "holds no attention of layers"),
-        (lambda m, t: measure_heads(Trace()), "holds no attention of layers"),
+        (lambda m, t: rollout(Trace()), "holds no attention of a text to itself"),
+        (lambda m, t: measure_heads(Trace()), "holds no attention of a text to itself"),
         (lambda m, t: rollout(t, batch=1), "no text 1 in a batch of 1"),
         (lambda m, t: rollout(t, rows=5), "numbers of the 5 tokens, got 5"),
         (lambda m, t: rollout(t, rows=0.5), "numbers of the 5 tokens, got 0.5"),

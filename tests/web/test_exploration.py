@@ -424,7 +424,7 @@ def test_one_text_is_read_by_two_models(bert, causal):
     assert [run.trace.model for run in exploration.runs] == [bert.name, causal.name]
     assert not exploration.manifest()["comparable"]
     assert all(exploration.movement([run])["points"] for run in range(2))
-    with pytest.raises(RegardError, match="2 models do not fit 1 sources"):
+    with pytest.raises(RegardError, match="2 models do not fit 1 texts and traces"):
         _explore.exploration_of([recorded(bert, "the cat")], [bert, causal])
 
 
@@ -475,11 +475,13 @@ def test_what_cannot_be_explored_is_said(bert):
         Exploration(empty)
     nothing = Trace(maps=True)
     regard.attention(*np.zeros((3, 1, 2, 0, 4)), trace=nothing)
-    with pytest.raises(RegardError, match="the trace holds no attention of a text to itself"):
+    with pytest.raises(RegardError, match=r"weights \(1, 2, 0, 0\) is of a text without tokens"):
         Exploration(nothing)
-    with pytest.raises(RegardError, match="one trace is explored, or two side by side; got 0"):
+    with pytest.raises(RegardError, match="what is explored here are traces"):
+        Exploration("the cat")
+    with pytest.raises(RegardError, match="one text or trace is explored, or two side by side; got 0"):
         Exploration()
-    with pytest.raises(RegardError, match="there is no text 1 in a trace of 1"):
+    with pytest.raises(RegardError, match="there is no text 1 in a batch of 1"):
         Exploration(recorded(bert, "the cat"), batch=1)
     with pytest.raises(RegardError, match="there is no layer 5"):
         Exploration(recorded(bert, "the cat"), layer=5)
@@ -527,6 +529,11 @@ def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causa
     trace = _explore.recorded(causal, "some text that is long", layer=1)
     assert {name.rpartition(".")[0] for name in trace.names()} == {"blocks.1.attn"}
     assert Exploration(trace, layer=1).opening[0] == Exploration(trace, layer=-1).opening[0] == 0
+    for layer in (1, -1):
+        exploration = _explore.exploration_of(["some text that is long"], causal, layer=layer)
+        assert [each["number"] for each in exploration.manifest()["runs"][0]["layers"]] == [1]
+    with pytest.raises(RegardError, match="there is no layer 5: choose from 0–1"):
+        _explore.exploration_of(["some text that is long"], causal, layer=5)
     with pytest.raises(RegardError, match="there is no layer 5"):
         Exploration(trace, layer=5)
     assert {name.split(".")[-1] for name in _explore.recorded(causal, "some text that is long").names()} == {
@@ -556,7 +563,7 @@ def test_a_layer_has_the_number_that_it_has_in_its_model(bert, causal, second_la
     assert second_layer.edit([[0, 1]])["entry"]["title"] == "without layer 1 head 1"
     assert [layer["number"] for layer in explored(bert, "the cat").manifest()["runs"][0]["layers"]] == [0, 1]
     assert long_exploration(5).manifest()["runs"][0]["layers"][0]["number"] == 0
-    with pytest.raises(RegardError, match="there is no layer 0; there are 1"):
+    with pytest.raises(RegardError, match="there is no layer 0: choose from 1"):
         Exploration(second_layer.runs[0].trace, layer=0)
 
 

@@ -11,9 +11,8 @@ from regard.cli._output import write
 from regard.cli._targets import check_targets
 from regard.models import load
 from regard.trace import Trace
-from regard.views._entry import number_of
 from regard.web import Exploration, write_page
-from regard.web._explore import recorded
+from regard.web._explore import exploration_of
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -30,25 +29,19 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _exploration(arguments: argparse.Namespace) -> Exploration:
-    shown = {"layer": arguments.layer, "head": arguments.head}
+    layer, head = arguments.layer, arguments.head
     if arguments.trace is not None:
         if arguments.text or arguments.file is not None:
             raise RegardError("give either a text or --trace, not both")
         if arguments.random or arguments.other_model is not None or arguments.model != "minilm":
             raise RegardError("a saved run is shown as it was: leave out --model, --other-model and --random")
-        return Exploration(*(Trace.load(Path(path)) for path in arguments.trace), **shown)
+        traces = [Trace.load(Path(path)) for path in arguments.trace]
+        return exploration_of(traces, None, layer=layer, head=head)
     texts = _texts(arguments)
     models = [read_model(arguments, texts)]
     if arguments.other_model is not None:
         models.append(load(arguments.other_model))
-    if arguments.layer is not None:
-        layers = models[0].config.num_layers
-        shown["layer"] = number_of("layer", arguments.layer, range(layers))
-    count = max(len(texts), len(models))
-    texts = texts * (count // len(texts))  # one is for both
-    models = models * (count // len(models))
-    traces = [recorded(model, text, shown["layer"]) for model, text in zip(models, texts, strict=True)]
-    return Exploration(*traces, models=models, **shown)
+    return exploration_of(texts, models if len(models) > 1 else models[0], layer=layer, head=head)
 
 
 def _texts(arguments: argparse.Namespace) -> list[str]:

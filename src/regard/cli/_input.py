@@ -9,11 +9,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from regard._encoding import Encoding
 from regard._errors import RegardError
 from regard.models import Model, load, toy
+from regard.models._record import record
 from regard.text._plain_text import listed
 from regard.trace import Trace
 from regard.views import readable
@@ -82,10 +81,7 @@ def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, map
         The text is none that the model reads, or its vectors leave the range of numbers.
     """
     trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=maps)
-    with np.errstate(all="ignore"):
-        hidden = model(text, trace=trace).hidden
-    if not np.isfinite(hidden).all():
-        raise RegardError(f"the vectors of {model.name} leave the range of {hidden.dtype}: its numbers are too large")
+    record(model, text, trace)
     return trace.part("encoder") if any(name.startswith("encoder.") for name in trace) else trace
 
 

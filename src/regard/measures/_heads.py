@@ -96,12 +96,7 @@ def measure_heads(trace: Trace) -> HeadMeasures:
     for batch in range(entries_of(trace)):
         cases = Cases(encoding_of(trace, batch))
         layers = layers_of(trace, batch)
-        found.append(
-            [
-                measured(((np.arange(rows.start, rows.stop), w) for rows, w in layer.strips()), layer.length, cases)
-                for layer in layers
-            ]
-        )
+        found.append([measured(layer.strips(), layer.length, cases) for layer in layers])
     if not found:
         layers_of(trace, 0)  # says what is missing
     numbers = np.moveaxis(np.array(found), -2, 0)  # measure, B, L, H

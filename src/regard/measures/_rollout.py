@@ -46,15 +46,15 @@ def rollout(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int
     reached[np.arange(len(index)), index] = 1
     for layer in reversed(layers):
         before = np.zeros_like(reached)
-        for span, mixed in mixed_strips(layer):
-            before += reached[:, span] @ mixed
+        for at, mixed in mixed_strips(layer):
+            before += reached[:, at] @ mixed
         reached = before
     return reached
 
 
-def mixed_strips(layer: LayerMap) -> Iterator[tuple[slice, np.ndarray]]:
+def mixed_strips(layer: LayerMap) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield some rows, and of Â, the mean of the heads and the residual connection in equal parts, ``R T``."""
-    for span, weights in layer.strips():
+    for at, weights in layer.strips():
         mixed = weights.mean(0)
-        mixed[np.arange(len(mixed)), np.arange(span.start, span.stop)] += 1
-        yield span, mixed / mixed.sum(-1, keepdims=True)
+        mixed[np.arange(len(mixed)), at] += 1
+        yield at, mixed / mixed.sum(-1, keepdims=True)

@@ -61,15 +61,16 @@ def value_norms(
     if not -len(layers) <= layer < len(layers):
         raise RegardError(f"there is no layer {layer} among {len(layers)}")
     look = layers[layer]
-    named = f"{look.name}.o_proj.weight"
+    named = look.step("o_proj.weight")
     projection = parameters(model).get(named)
     if projection is None:
         raise RegardError(f"the model has no {named}: without an output projection the values are what is handed over")
-    if f"{look.name}.v" not in trace:
-        raise RegardError(f"the trace has no {look.name}.v: record it too, Trace(maps=True)")
-    v = trace[f"{look.name}.v"][batch, :, : look.length].astype(np.float64)  # G S Dv
-    v = np.repeat(v, look.heads // len(v), axis=0)
-    projection = projection.astype(np.float64).reshape(look.heads, v.shape[-1], -1)  # H Dv E
+    if look.step("v") not in trace:
+        raise RegardError(f"the trace has no {look.step('v')}: record it too, Trace(maps=True)")
+    v = look.values(trace, batch)  # G S Dv
+    count = len(look.heads)
+    v = np.repeat(v, count // len(v), axis=0)
+    projection = projection.astype(np.float64).reshape(count, v.shape[-1], -1)  # H Dv E
     weights = look.rows(chosen_rows(rows, look.length))
     if heads == "each":
         return np.asarray(weights * np.linalg.norm(v @ projection, axis=-1)[:, None, :])

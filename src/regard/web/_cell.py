@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.attention_map import AttentionMap
+from regard.measures._layers import LayerMap
 from regard.trace import Trace
-from regard.web._maps import LayerMap
 from regard.web._movement import embeddings_of
 
 _FITTED = 64  # rows and columns that tell what recorded scores were scaled by
@@ -98,7 +98,7 @@ def _from_arrays(trace: Trace, layer: LayerMap, batch: int, head: int, i: int, j
     scale = None if q is None or k is None or scores is None else _scale_of(q, k, scores)
     capped = scores if capped is None else capped
     last = capped if biased is None else biased
-    row = None if last is None else last[i, : layer.cols].astype(np.float64)
+    row = None if last is None else last[i, : layer.length].astype(np.float64)
     q_i, k_j = (None if x is None else x[at].astype(np.float64) for x, at in ((q, i), (k, j)))
     scaled_ij, capped_ij = (None if x is None else float(x[i, j]) for x in (scores, capped))
     source = f"{layer.step('weights')}, as it was recorded"
@@ -127,7 +127,7 @@ def vectors(
     v = _of_head(trace, layer, "v", batch, head)
     if not isinstance(look, AttentionMap) or v is None:
         return None
-    q, k = (x[: layer.rows] for x in _vectors_of(look))
+    q, k = (x[: layer.length] for x in _vectors_of(look))
     capped, biased, weights = (layer.tile(head, None, None, stage) for stage in ("capped", "biased", "weights"))
     hidden = np.isneginf(biased)
     if hidden.any() and not np.array_equal(hidden, np.triu(np.ones(hidden.shape, bool), 1)):
@@ -137,7 +137,7 @@ def vectors(
     best = biased.argmax(axis=-1)[:, None]
     score, largest = (np.take_along_axis(x, best, axis=-1)[:, 0].astype(np.float64) for x in (biased, weights))
     lse = score - np.log(largest)
-    content = b"".join(np.ascontiguousarray(x, "<f4").tobytes() for x in (q, k, v[: layer.cols], lse))
+    content = b"".join(np.ascontiguousarray(x, "<f4").tobytes() for x in (q, k, v[: layer.length], lse))
     fields = {"sizes": [q.shape[-1], v.shape[-1]], "scale": look.scale, "softcap": look.softcap, "sink": _sink_of(look)}
     return content, {**fields, "kv_head": layer.kv_head(head), "causal": bool(hidden.any()), "rotated": rotated}
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard.edits import ablate
+from regard.measures._layers import layers_of
 from regard.trace import Trace
 from regard.views._ablation import changed_predictions, changed_vectors
 from regard.web._given import check_number
-from regard.web._maps import layers_of
 from regard.web._run import Run, steps_shown_of
 
 _ROWS = 256  # of a text, in which weights before and after are held against each other

@@ -14,12 +14,14 @@ import numpy as np
 from regard import kernels
 from regard._errors import RegardError
 from regard._version import __version__
+from regard.measures._layers import Check, LayerMap
 from regard.trace import Trace
+from regard.views._entry import number_of
 from regard.web._cache import Cache
 from regard.web._cell import cell, vectors
 from regard.web._edited import without_heads
-from regard.web._given import check_number, check_span
-from regard.web._maps import Check, LayerMap, Pool, edges, from_overview, pooled
+from regard.web._given import check_number, check_sides, check_span
+from regard.web._maps import Pool, edges, from_overview, overview, pooled, region
 from regard.web._measured import MEASURES, measures_of
 from regard.web._movement import MOST_TOKENS, movement
 from regard.web._run import SAMPLED, Run, run_of, worth_seeing
@@ -63,11 +65,10 @@ class Exploration:
         layer: int | None = None,
         head: int | None = None,
     ) -> None:
-        if len(traces) not in (1, 2) or not all(isinstance(trace, Trace) for trace in traces):
-            raise RegardError(f"one trace is explored, or two side by side; got {len(traces)}")
         models = [None] * len(traces) if models is None else list(models)
-        if len(models) != len(traces):
-            raise RegardError(f"{len(models)} models do not fit {len(traces)} traces: give one for each")
+        check_sides(len(traces), len(models))
+        if not all(isinstance(trace, Trace) for trace in traces):
+            raise RegardError("what is explored here are traces; regard.explore takes texts too")
         self._runs: dict[int, Run] = {}
         for trace, model in zip(traces, models, strict=True):
             self._runs[len(self._runs)] = run_of(trace, model, batch)
@@ -144,11 +145,11 @@ class Exploration:
         The largest weight of each cell, of a long text that of some of its rows; √ of its share of the head's largest.
         """
         its = self._run(run)
-        side = self.thumbnail(run)
+        side = self.thumbnail_side(run)
         found = self._cache.get(("thumbnails", run), lambda: self._thumbnails(its, side, check))
         return side, found.tobytes()
 
-    def thumbnail(self, run: int) -> int:
+    def thumbnail_side(self, run: int) -> int:
         """Return how many cells a thumbnail of a run has along a side."""
         return min(_THUMBNAIL, self._run(run).length)
 
@@ -183,8 +184,8 @@ class Exploration:
         """
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
-        check_span("rows", row0, row1, rows, layer_map.rows)
-        check_span("columns", col0, col1, cols, layer_map.cols)
+        check_span("rows", row0, row1, rows, layer_map.length)
+        check_span("columns", col0, col1, cols, layer_map.length)
         if pool not in ("max", "mean"):
             raise RegardError(f"cells show the max or the mean, not {pool!r}")
         row_edges, col_edges = edges(row0, row1, rows), edges(col0, col1, cols)
@@ -201,14 +202,14 @@ class Exploration:
 
     def whole(self, run: int, layer: int, head: Head, way: str = "raw") -> np.ndarray:
         """Return a whole map, float32 ``T S``: for texts of which it can be held."""
-        t, s = (getattr(self._layer(run, layer)[1], side) for side in ("rows", "cols"))
-        return self.tile(run, layer, head, way=way, row0=0, row1=t, col0=0, col1=s, rows=t, cols=s)
+        n = self._layer(run, layer)[1].length
+        return self.tile(run, layer, head, way=way, row0=0, row1=n, col0=0, col1=n, rows=n, cols=n)
 
     def row(self, run: int, layer: int, head: Head, i: int, *, way: str = "raw") -> np.ndarray:
         """Return how much token i looks at every other, float32 ``S``."""
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
-        check_number("token", i, layer_map.rows)
+        check_number("token", i, layer_map.length)
         whole = self._whole(run, its, layer, head, way, lambda: None)
         if whole is not None:
             return _float32(whole[i])
@@ -219,7 +220,7 @@ class Exploration:
         """Return how much every token looks at token j, float32 ``T``."""
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
-        check_number("token", j, layer_map.cols)
+        check_number("token", j, layer_map.length)
         whole = self._whole(run, its, layer, head, way, lambda: None)
         if whole is not None:
             return _float32(whole[:, j])
@@ -232,8 +233,8 @@ class Exploration:
         if head == "mean":
             raise RegardError("the mean of heads has no steps of its own: ask for one head")
         self._check_head(layer_map, head)
-        check_number("token", i, layer_map.rows)
-        check_number("token", j, layer_map.cols)
+        check_number("token", i, layer_map.length)
+        check_number("token", j, layer_map.length)
         return cell(its.trace, layer_map, head, i, j, batch=its.batch, rotated=its.rotates)
 
     def vectors(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
@@ -310,14 +311,9 @@ class Exploration:
         run = self._runs[0]
         if layer is None and head is None and run.length <= LONGEST:
             return worth_seeing(run)
-        layer = len(run.layers) - 1 if layer is None else layer
         numbers = [run.number(place) for place in range(len(run.layers))]
-        if layer in numbers:
-            layer = numbers.index(layer)
-        elif -len(run.layers) <= layer < 0:
-            layer += len(run.layers)
-        else:
-            raise RegardError(f"there is no layer {layer}; there are {', '.join(map(str, numbers))}")
+        layer = -1 if layer is None else layer
+        layer = numbers.index(number_of("layer", layer, numbers))
         head = 0 if head is None else head
         check_number("head", head, len(run.layers[layer].heads))
         return layer, head
@@ -334,7 +330,7 @@ class Exploration:
             "tokens": run.described_tokens,
             "layers": run.described_layers,
             "plane": run.plane,
-            "thumbnail": self.thumbnail(number),
+            "thumbnail": self.thumbnail_side(number),
             "sampled": None if run.length <= LONGEST else SAMPLED,
             "opening": {"layer": opening[0], "head": min(opening[1], len(run.layers[opening[0]].heads) - 1)},
         }
@@ -392,10 +388,11 @@ class Exploration:
         """Return a part of one head, from its weights or from the overview of all of it."""
         heights, widths = np.diff(row_edges), np.diff(col_edges)
         if heights.sum() * widths.sum() <= _DIRECT:
-            return layer_map.region(head, row_edges, col_edges, pool, check)
-        shape = (min(_BASE, layer_map.rows), min(_BASE, layer_map.cols))
-        base = self._cache.get(("base", run, layer, head, pool), lambda: _float32(layer_map.pooled(head, shape, pool)))
-        return from_overview(base, (layer_map.rows, layer_map.cols), row_edges, col_edges, pool)
+            return region(layer_map, head, row_edges, col_edges, pool, check)
+        side = min(_BASE, layer_map.length)
+        make = lambda: _float32(overview(layer_map, head, (side, side), pool))  # noqa: E731
+        base = self._cache.get(("base", run, layer, head, pool), make)
+        return from_overview(base, layer_map.length, row_edges, col_edges, pool)
 
     def _thumbnails(self, run: Run, side: int, check: Check) -> np.ndarray:
         rows = run.sampled()
@@ -403,11 +400,11 @@ class Exploration:
         for number, layer in enumerate(run.layers):
             for head in range(len(layer.heads)):
                 check()
-                if len(rows) == layer.rows:
-                    weights = layer.pooled(head, (side, side), "max")
+                if len(rows) == layer.length:
+                    weights = overview(layer, head, (side, side), "max")
                 else:
                     strip = layer.tile(head, rows, None)
-                    weights = pooled(strip, edges(0, len(rows), side), edges(0, layer.cols, side), "max")
+                    weights = pooled(strip, edges(0, len(rows), side), edges(0, layer.length, side), "max")
                 largest = float(weights.max())
                 found[number, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)
         return found

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from regard._errors import RegardError
 from regard.models import load
+from regard.models._record import record
 from regard.trace import Trace
+from regard.views._entry import number_of
 from regard.web._exploration import Exploration
+from regard.web._given import check_sides
 from regard.web._page import write_page
 from regard.web._run import steps_shown
 
@@ -45,7 +46,8 @@ def explore(
     batch : int
         Which text of a batch.
     layer, head : int, optional
-        What the page opens with; by default a head that gives little to special tokens.
+        What the page opens with; by default a head that gives little to special tokens. Of a text of more than 4,096
+        tokens the layer that is given is recorded alone.
 
     Returns
     -------
@@ -81,14 +83,11 @@ def widget(*traces: Trace, model: Any = None, batch: int = 0, layer: int | None 
 def exploration_of(
     sources: Sequence[Trace | str], model: Any, *, batch: int = 0, layer: int | None = None, head: int | None = None
 ) -> Exploration:
-    """Return the exploration of texts, which `model` runs, and of traces."""
+    """Return the exploration of texts, which `model` runs, and of traces; the parameters are those of `explore`."""
     pair = list(model) if isinstance(model, list | tuple) else [model] * max(1, len(sources))
     if len(sources) == 1 and len(pair) == 2 and isinstance(sources[0], str):
         sources = [sources[0]] * 2
-    if len(sources) not in (1, 2):
-        raise RegardError(f"one text or trace is explored, or two side by side; got {len(sources)}")
-    if len(pair) != len(sources):
-        raise RegardError(f"{len(pair)} models do not fit {len(sources)} sources: give one, or one for each")
+    check_sides(len(sources), len(pair))
     loaded: dict[str, Any] = {}
     traces, models = [], []
     for source, its in zip(sources, pair, strict=True):
@@ -96,7 +95,9 @@ def exploration_of(
             if isinstance(its, str | os.PathLike):
                 its = loaded[os.fspath(its)] = loaded.get(os.fspath(its)) or load(its)
             _check_model(its)
-            traces.append(recorded(its, source))
+            if layer is not None and (layer < 0 or not traces):  # said before anything is run
+                layer = number_of("layer", layer, range(its.config.num_layers))
+            traces.append(recorded(its, source, layer))
             models.append(its)
         elif isinstance(source, Trace):
             traces.append(source)
@@ -127,12 +128,7 @@ def recorded(model: Any, text: str, layer: int | None = None) -> Trace:
         The text is none that the model reads, or its vectors leave the range of numbers.
     """
     encoding = model.tokenizer(text)
-    trace = Trace(maps=True, only=steps_shown(len(encoding), layer))
-    with np.errstate(all="ignore"):
-        hidden = model(encoding, trace=trace).hidden
-    if not np.isfinite(hidden).all():
-        raise RegardError(f"the vectors of {model.name} leave the range of {hidden.dtype}: its numbers are too large")
-    return trace
+    return record(model, encoding, Trace(maps=True, only=steps_shown(len(encoding), layer)))
 
 
 def _in_notebook() -> bool:

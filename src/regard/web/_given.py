@@ -8,6 +8,14 @@ LARGEST_ANSWER = 2048
 """Cells along a side of a tile."""
 
 
+def check_sides(sides: int, models: int) -> None:
+    """Raise `RegardError` unless there are one or two runs, or texts for them, and as many models."""
+    if sides not in (1, 2):
+        raise RegardError(f"one text or trace is explored, or two side by side; got {sides}")
+    if models != sides:
+        raise RegardError(f"{models} models do not fit {sides} texts and traces: give one, or one for each")
+
+
 def check_number(kind: str, number: object, count: int) -> None:
     """Raise `RegardError` unless `number` is one of those from 0 to `count` − 1."""
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < count:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from regard.measures._heads import Cases, HeadMeasures, measured
-from regard.web._maps import Check, LayerMap
+from regard.measures._layers import Check
 
 MEASURES = (
     {
@@ -63,7 +62,6 @@ MEASURES = (
     },
 )
 
-_AT_ONCE = 1 << 22  # weights that are held together
 _NAMES = [field.name for field in fields(HeadMeasures)][1:]  # the first is the layers
 _TOLD = [_NAMES.index(str(measure["key"])) for measure in MEASURES]
 
@@ -77,15 +75,6 @@ def measures_of(run: Any, rows: np.ndarray, check: Check) -> np.ndarray:
     found = np.full((len(MEASURES), len(run.layers), most), np.nan)
     cases = Cases(run.encoding)
     for number, layer in enumerate(run.layers):
-        of_layer = measured(_strips(layer, rows, check), layer.cols, cases)
+        of_layer = measured(layer.strips(rows, check), layer.length, cases)
         found[:, number, : len(layer.heads)] = of_layer[_TOLD]
     return found
-
-
-def _strips(layer: LayerMap, rows: np.ndarray, check: Check) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield some of the rows at a time, and their weights of all heads in float64, ``H R S``."""
-    height = max(1, _AT_ONCE // (len(layer.heads) * layer.cols))
-    for start in range(0, len(rows), height):
-        check()
-        at = rows[start : start + height]
-        yield at, np.stack([layer.tile(head, at, None) for head in range(len(layer.heads))]).astype(np.float64)

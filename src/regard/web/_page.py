@@ -69,7 +69,7 @@ def whole_page(exploration: Exploration) -> bytes:
         The text is too long for a file of 16 MB, or for a page that holds it all.
     """
     runs = range(len(exploration.runs))
-    weights = sum(layer.rows * layer.cols * len(layer.heads) for run in exploration.runs for layer in run.layers)
+    weights = sum(layer.length * layer.length * len(layer.heads) for run in exploration.runs for layer in run.layers)
     limit = _LIMITS[weights > _SMALL]
     before, between, after = _skeleton()
     if any(run.length > LONGEST for run in exploration.runs):

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._errors import RegardError
+from regard.measures._layers import Check
 from regard.web._exploration import Exploration
-from regard.web._maps import Check
 
 Answer: TypeAlias = "dict[str, Any] | bytes"
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from regard._encoding import Encoding
 from regard.attention_map import AttentionMap
+from regard.measures._layers import LayerMap, layers_of
 from regard.trace import Trace
 from regard.views._labels import pieces
-from regard.web._maps import LayerMap, layers_of
 from regard.web._movement import MOST_TOKENS, stages_of
 from regard.web._ways import LONGEST, hands_over
 
@@ -54,7 +54,7 @@ class Run:
     @property
     def length(self) -> int:
         """The number of tokens."""
-        return self.layers[0].rows
+        return self.layers[0].length
 
     @cached_property
     def ways(self) -> tuple[str, ...]:
@@ -168,22 +168,22 @@ def _tokens(run: Run) -> list[dict[str, Any]]:
 
 
 def _layer_entry(layer: LayerMap) -> dict[str, Any]:
-    rows = _spread(layer.rows, max(8, min(64, (1 << 20) // layer.cols)))
+    rows = _spread(layer.length, max(8, min(64, (1 << 20) // layer.length)))
     heads = range(len(layer.heads))
     sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])
     numbers = np.isfinite(sums)
     seen = numbers & (sums != 0)  # a row with nothing to look at sums to 0
     sinks = any(isinstance(look, AttentionMap) and look.sinks is not None for look in layer.heads)
-    ahead = [0, layer.rows // 2]
-    causal = layer.rows > 1 and all(
+    ahead = [0, layer.length // 2]
+    causal = layer.length > 1 and all(
         not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in ahead
     )
     return {
         "name": layer.name,
         "heads": len(layer.heads),
         "kv_heads": layer.kv_heads,
-        "rows": layer.rows,
-        "cols": layer.cols,
+        "rows": layer.length,
+        "cols": layer.length,
         "causal": causal,
         # A sink takes its share, which is none of the row.
         "row_sum_error": None if sinks or not seen.any() else float(np.abs(sums[seen] - 1).max()),

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from regard.measures._layers import Check, LayerMap
+from regard.measures._rollout import mixed_strips
 from regard.nn import parameters
 from regard.trace import Trace
-from regard.web._maps import Check, LayerMap
 
 LONGEST = 2048
 """Of longer texts no map is held whole: they are looked at raw, and measured from some of their rows."""
@@ -43,13 +44,10 @@ WAYS = (
 
 def rollouts(layers: Sequence[LayerMap], check: Check) -> np.ndarray:
     """Return rollout up to each layer, ``L T T``: Â of that layer · … · Â of the first, with Â = (mean + I) / 2."""
-    reached, found = np.eye(layers[0].rows), []
+    reached, found = np.eye(layers[0].length), []
     for layer in layers:
         check()
-        mixed = np.eye(layer.rows) * len(layer.heads)
-        for head in range(len(layer.heads)):
-            mixed += layer.tile(head, None, None)
-        reached = mixed / mixed.sum(axis=-1, keepdims=True) @ reached
+        reached = np.concatenate([mixed for _, mixed in mixed_strips(layer)]) @ reached
         found.append(reached.astype(np.float32))
     return np.stack(found)
 
@@ -63,8 +61,7 @@ def hands_over(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
 def norms(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
     """Return ‖v W_O‖ of each token in each head, ``H S``."""
     projection = parameters(model)[layer.step("o_proj.weight")]
-    v = trace[layer.step("v")]
-    v = (v[batch] if v.ndim == 4 else v)[:, : layer.cols].astype(np.float64)  # G S Dv
+    v = layer.values(trace, batch)  # G S Dv
     split = projection.astype(np.float64).reshape(len(layer.heads), v.shape[-1], -1)  # H Dv E
     return np.stack([np.linalg.norm(v[layer.kv_head(head)] @ split[head], axis=-1) for head in range(len(layer.heads))])
 
