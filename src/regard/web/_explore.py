@@ -89,7 +89,8 @@ def exploration_of(
         sources = [sources[0]] * 2
     check_sides(len(sources), len(pair))
     loaded: dict[str, Any] = {}
-    traces, models = [], []
+    traces: list[Trace] = []
+    models = []
     for source, its in zip(sources, pair, strict=True):
         if isinstance(source, str):
             if isinstance(its, str | os.PathLike):
