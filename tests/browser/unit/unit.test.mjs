@@ -319,12 +319,12 @@ test("rows are coloured by themselves and keep their numbers", () => {
   assert.deepEqual(Array.from(colours.matrices[0].values), [0, 1, 0.5, 1]);
 });
 test("sides are named by what sets them apart", () => {
-  const runs = [{ model: "one", text: "a cat" }, { model: "two", text: "a cat" }, { model: "one", text: "a dog" }, { model: "one", text: "a cat", title: "without layer 1 head 2" }];
+  const runs = [{ model: "one", text: "a cat" }, { model: "two", text: "a cat" }, { model: "one", text: "a dog" }, { model: "one", text: "a cat", title: "without layer 1 head 2" }].map((run) => ({ ...run, layers: [{ number: 4 }, { number: 7 }] }));
   const named = (more, ...at) => compare.sideNames({ ...state.FIRST, ...more }, { runs }, at.map((run, n) => ({ run, layer: 1, head: n })));
   assert.deepEqual(named({}, 0, 1), ["one", "two"]);
   assert.deepEqual(named({}, 0, 2), ["a cat", "a dog"]);
   assert.deepEqual(named({ edited: 3 }, 0, 3), ["as it was", "without layer 1 head 2"]);
-  assert.deepEqual(named({}, 0, 0), ["layer 1 head 0", "layer 1 head 1"]);
+  assert.deepEqual(named({}, 0, 0), ["layer 7 head 0", "layer 7 head 1"]);
 });
 test("brackets count however a keyboard makes them", () => {
   const bindings = [{ keys: ["[", "]"], says: "", act() {} }];
