@@ -204,7 +204,7 @@ def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page):
         page.wait_for_selector(".rg-changes h3")
         settled(page)
         assert page.locator(".rg-changes h3").inner_text() == "Without layer 1 head 1"
-        assert page.locator(".rg-side-name").inner_text() == "as it was − without layer 1 head 1"
+        assert page.locator(".rg-one .rg-side-name").inner_text() == "as it was − without layer 1 head 1"
         page.get_by_label("Head", exact=True).select_option("2")
         settled(page)
         assert number(readout(page)) == 0
