@@ -100,7 +100,7 @@ export class MovementView {
   show(paths, stage, chosen, elsewhere) {
     this.bar.hidden = this.room.hidden = false;
     /** @type {Parameters<MovementView["show"]>} */
-    this.shown = [paths, stage, chosen];
+    this.shown = [paths, stage, chosen, elsewhere];
     const focused = this.dots().indexOf(/** @type {any} */ (focusedBeside(this.picture)));
     const [{ points }] = paths;
     this.last = points.stages.length - 1;
