@@ -339,3 +339,8 @@ test("all points fit into a picture, one scale for both axes", () => {
   assert.ok(Math.abs((x1 - x0) / 10 - (y0 - y1) / 2) < 1e-9 && x0 >= 0 && x1 <= 900 && y1 >= 0 && y0 <= 560);
   assert.deepEqual(movement.fitOf([[5, 5]], { width: 900, height: 560 })([5, 5]), [450, 280]);
 });
+test("means have a scale, and single cells another", async () => {
+  const map = new field.FetchedMap(async ({ rows, cols }, _, pool = "mean") => new Float32Array(rows * cols).fill(pool === "max" ? 1 : 0.125), { rows: 512, cols: 512 }, () => {}, assert.fail);
+  await map.overview(new AbortController().signal, "mean");
+  assert.deepEqual([map.max, map.most], [0.125, 1]);
+});
