@@ -13,8 +13,10 @@ from regard.web._codec import ALPHABET, from_text, json_bytes, packed, to_text, 
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3, 4])
-def test_weights_are_exact_to_their_digits(rng, digits):
-    weights = rng.random((37, 41)) ** 4
+@pytest.mark.parametrize("power", [4, 80])  # ordinary, and nearly all of them small
+@pytest.mark.parametrize("shape", [(37, 41), (38, 41)])
+def test_weights_are_exact_to_their_digits(rng, digits, power, shape):
+    weights = rng.random(shape) ** power
     weights[3] = 0
     weights[5, 7] = 1
     found = unpacked(packed(weights, digits), weights.shape, digits)
@@ -22,11 +24,16 @@ def test_weights_are_exact_to_their_digits(rng, digits):
 
 
 def test_weights_stand_column_after_column():
-    assert packed(np.array([[0.01, 0.02], [0.03, 0.04]]), 2) == bytes([1, 3, 2, 4])
+    assert packed(np.array([[0.11, 0.12], [0.13, 0.14]]), 2) == bytes([1, 11, 13, 12, 14])
 
 
-def test_large_numbers_stand_behind_the_others_as_two_bytes():
-    assert packed(np.array([[0.0253, 0.0254, 0.0255, 1.0]]), 4) == bytes([253, 254, 255, 255, 255, 0, 16, 39])
+def test_large_numbers_stand_behind_the_others_lower_bytes_first():
+    assert packed(np.array([[0.0253, 0.0254, 0.0255, 1.0]]), 4) == bytes([1, 253, 254, 255, 255, 255, 16, 0, 39])
+
+
+def test_small_numbers_stand_two_in_a_byte():
+    weights = np.array([[0.01, 0.02, 0.14, 0, 0, 0, 0, 0.15, 0, 0, 0.03]])
+    assert packed(weights, 2) == bytes([2, 0x12, 0xE0, 0, 0x0F, 0, 0x30, 15, 0])
 
 
 @pytest.mark.parametrize("bad", [-0.1, np.nan, np.inf, 70_000.0])

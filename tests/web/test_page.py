@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from explorations import explored, long_exploration, recorded, whole
 
 import regard
 from regard import RegardError
-from regard.web import Exploration, write_page
+from regard.web import Exploration, _page, write_page
 from regard.web._codec import from_text, unpacked
 from regard.web._page import whole_page
 
@@ -103,10 +104,10 @@ def steps(manifest, data, name, length):
     fields = manifest["steps"][name]
     d, dv = fields["sizes"]
     numbers = np.frombuffer(blob(manifest, data, name), "<f4").astype(np.float64)
-    q, k, v, lse = np.split(numbers, np.cumsum([length * d, length * d, length * dv]))
+    q, k, v, lse, first, behind = np.split(numbers, np.cumsum([length * d, length * d, length * dv, length, length]))
     scores = q.reshape(length, d) @ k.reshape(length, d).T * fields["scale"]
-    if fields["causal"]:
-        scores[np.triu_indices(length, 1)] = -np.inf
+    at = np.arange(length)
+    scores[(at < first[:, None]) | (at >= behind[:, None])] = -np.inf
     weights = np.exp(scores - lse[:, None])
     return weights, weights @ v.reshape(length, dv)
 
@@ -125,6 +126,26 @@ def test_a_causal_head_is_computed_with_its_mask(causal):
     weights, _ = steps(manifest, data, "vectors/0/1/2", length)
     np.testing.assert_allclose(weights, whole(exploration, 0, 1, 2), atol=1e-6)
     assert manifest["steps"]["vectors/0/1/2"]["rotated"]
+
+
+def test_a_head_with_a_window_is_computed_with_it(rng):
+    q, k, v = rng.standard_normal((3, 1, 2, 7, 4), dtype=np.float32)
+    trace = regard.Trace(maps=True)
+    trace("v", v, "... G S Dv")
+    regard.attention(q, k, v, causal=True, window=(2, 0), trace=trace)
+    exploration = Exploration(trace)
+    _, manifest, data = parts(whole_page(exploration))
+    weights, _ = steps(manifest, data, "vectors/0/0/1", 7)
+    np.testing.assert_allclose(weights, whole(exploration, 0, 0, 1), atol=1e-6)
+    assert weights[5, 2] == 0
+
+
+def test_a_mask_with_holes_cannot_be_computed_from_vectors_alone(rng):
+    q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
+    trace = regard.Trace(maps=True)
+    trace("v", v, "... G S Dv")
+    regard.attention(q, k, v, mask=np.arange(5) != 2, trace=trace)
+    assert Exploration(trace).vectors(0, 0, 0) is None
 
 
 def test_a_bias_cannot_be_computed_from_vectors_alone(rng):
@@ -173,8 +194,54 @@ def test_the_file_is_there_whole_or_not_at_all(bert, tmp_path):
 
 
 def test_a_text_that_no_file_holds_is_refused():
-    with pytest.raises(RegardError, match="a text of 3000 tokens has more weights than one file of 16 MB holds"):
+    with pytest.raises(RegardError, match="a file holds texts of at most 2,048 tokens, this one has 3,000: explore"):
         whole_page(long_exploration(3000))
+
+
+def test_long_words_are_no_weights(bert):
+    trace = recorded(bert, "the cat")
+    (encoding,) = trace.encodings
+    for size, fits in ((1_200_000, True), (9_000_000, False)):
+        # Of a text, its tokens are written once more.
+        trace.encodings = (replace(encoding, text="x" * size, tokens=("x" * size, *encoding.tokens[1:])),)
+        if fits:
+            assert 2_000_000 < len(whole_page(Exploration(trace))) < 16_000_000
+        else:
+            with pytest.raises(RegardError, match="4 tokens and its weights do not fit into one file of 16 MB"):
+                whole_page(Exploration(trace))
+
+
+@pytest.mark.minilm
+def test_a_file_has_the_steps_of_as_many_heads_as_fit(minilm, monkeypatch):
+    exploration = Exploration(recorded(minilm, "The cat sat on the mat " * 6), models=[minilm], layer=3, head=1)
+    assert len(parts(whole_page(exploration))[1]["steps"]) == 72
+    monkeypatch.setattr(_page, "_LIMITS", (1_000_000, 1_000_000))
+    page = whole_page(exploration)
+    known = list(parts(page)[1]["steps"])
+    assert 950_000 < len(page) <= 1_000_000
+    assert known[0] == "vectors/0/3/1"
+    assert 12 < len(known) < 72
+    assert {f"vectors/0/3/{head}" for head in range(12)} < set(known)
+
+
+@pytest.mark.minilm
+def test_the_steps_of_the_opening_head_come_before_a_fourth_digit_and_after_a_third(minilm, monkeypatch):
+    exploration = Exploration(recorded(minilm, "The cat sat on the mat " * 6), models=[minilm])
+
+    def kept(room):
+        monkeypatch.setattr(_page, "_LIMITS", (room, room))
+        _, manifest, _ = parts(whole_page(exploration))
+        return manifest["digits"], bool(manifest["steps"])
+
+    sizes = {}
+    with monkeypatch.context() as without:
+        without.setattr(exploration, "vectors", lambda run, layer, head: None)
+        for digits in (3, 4):
+            without.setattr(_page, "MOST_DIGITS", digits)
+            sizes[digits] = len(whole_page(exploration))
+    assert kept(sizes[4] + 5_000) == (3, True)
+    assert kept(sizes[3] + 5_000) == (3, False)
+    assert kept(sizes[3] - 5_000) == (2, True)
 
 
 def large(tokens, layers=12, heads=12, sharpness=1.0):

@@ -129,17 +129,18 @@ def vectors(
         return None
     q, k = (x[: layer.length] for x in _vectors_of(look))
     capped, biased, weights = (layer.tile(head, None, None, stage) for stage in ("capped", "biased", "weights"))
-    hidden = np.isneginf(biased)
-    if hidden.any() and not np.array_equal(hidden, np.triu(np.ones(hidden.shape, bool), 1)):
-        return None
-    if not np.array_equal(biased[~hidden], capped[~hidden]):
+    seen = ~np.isneginf(biased)
+    first, behind = seen.argmax(axis=-1), layer.length - seen[:, ::-1].argmax(axis=-1)
+    first, behind = (np.where(seen.any(axis=-1), x, 0)[:, None] for x in (first, behind))
+    at = np.arange(layer.length)
+    if not np.array_equal(seen, (first <= at) & (at < behind)) or not np.array_equal(biased[seen], capped[seen]):
         return None
     best = biased.argmax(axis=-1)[:, None]
     score, largest = (np.take_along_axis(x, best, axis=-1)[:, 0].astype(np.float64) for x in (biased, weights))
     lse = score - np.log(largest)
-    content = b"".join(np.ascontiguousarray(x, "<f4").tobytes() for x in (q, k, v[: layer.length], lse))
+    content = b"".join(np.ascontiguousarray(x, "<f4").tobytes() for x in (q, k, v[: layer.length], lse, first, behind))
     fields = {"sizes": [q.shape[-1], v.shape[-1]], "scale": look.scale, "softcap": look.softcap, "sink": _sink_of(look)}
-    return content, {**fields, "kv_head": layer.kv_head(head), "causal": bool(hidden.any()), "rotated": rotated}
+    return content, {**fields, "kv_head": layer.kv_head(head), "rotated": rotated}
 
 
 def _of_text(trace: Trace, name: str, batch: int) -> np.ndarray:

@@ -5,9 +5,11 @@ in base 85: every four bytes, as one big-endian number, are five digits, the hig
 with zero bytes, which do not belong to the deflated stream. The digits are those of `ALPHABET`: Python's
 ``base64.b85encode`` with ``,`` in place of ``<``, so that no text can end a script.
 
-**Weights** are whole numbers of 10^-digits. The bytes of a blob: of each weight, column after column, for a column is
-more like itself than a row is, one byte with its number if that is at most 254, else 255; then, for each of these, its
-number as two bytes, the lower first.
+**Weights** are whole numbers of 10^-digits, column after column, for a column is more like itself than a row is. The
+first byte of a blob says how many stand in each of the next. 1: a byte is the number if that is at most 254, else 255.
+2: half a byte, the higher first, is the number if that is at most 14, else 15; of the many small numbers of a long text
+this is shorter, for a deflated byte takes a bit at least. Behind them stand the numbers that were too large, the lower
+bytes of all and then the higher.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from regard._errors import RegardError
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
 MOST_DIGITS = 4
-_ESCAPE = 255
+_ESCAPES = {1: 255, 2: 15}  # by how many numbers a byte holds
+_FEW = 4  # a mean below which two in a byte are shorter
 _LETTERS = np.frombuffer(ALPHABET.encode("ascii"), np.uint8)
 _POWERS = 85 ** np.arange(4, -1, -1, dtype=np.uint32)
 
@@ -41,15 +44,29 @@ def packed(weights: np.ndarray, digits: int) -> bytes:
     if not (np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers <= 65535).all()):
         raise RegardError("weights are between 0 and 1; these are not")
     numbers = numbers.astype("<u2").ravel(order="F")
-    large = numbers >= _ESCAPE
-    return bytes(np.where(large, _ESCAPE, numbers).astype(np.uint8)) + bytes(numbers[large])
+    in_byte = 2 if numbers.size and numbers.mean() < _FEW else 1
+    escape = _ESCAPES[in_byte]
+    small = np.minimum(numbers, escape).astype(np.uint8)
+    if in_byte == 2:
+        small = np.append(small, np.zeros(small.size % 2, np.uint8))
+        small = small[::2] << 4 | small[1::2]
+    large = numbers[numbers >= escape]
+    return (
+        bytes([in_byte]) + small.tobytes() + large.astype(np.uint8).tobytes() + (large >> 8).astype(np.uint8).tobytes()
+    )
 
 
 def unpacked(blob: bytes, shape: tuple[int, ...], digits: int) -> np.ndarray:
     """Return the weights that `packed` made bytes of, as float64."""
     count = int(np.prod(shape))
-    numbers = np.frombuffer(blob, np.uint8, count).astype(np.uint16)
-    numbers[numbers == _ESCAPE] = np.frombuffer(blob, "<u2", offset=count)
+    in_byte = blob[0]
+    end = 1 + -(-count // in_byte)
+    small, large = np.frombuffer(blob[1:end], np.uint8), np.frombuffer(blob[end:], np.uint8).astype(np.uint16)
+    if in_byte == 2:
+        small = np.stack([small >> 4, small & 15], axis=1).ravel()[:count]
+    numbers = small.astype(np.uint16)
+    low, high = np.split(large, 2)
+    numbers[numbers == _ESCAPES[in_byte]] = low + (high << 8)
     return np.asarray(numbers / 10**digits).reshape(shape, order="F")
 
 

@@ -240,8 +240,9 @@ class Exploration:
     def vectors(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
         """Return what all cells of a head can be computed from, float32, and the numbers that go with it.
 
-        q ``T D``, k ``S D``, v ``S Dv`` and lse ``T``, one after the other. None where that is not all: there is a
-        bias, a mask that is not causal, or no v.
+        q ``T D``, k ``S D``, v ``S Dv`` and lse ``T``, and of each row the first column that it sees and the one behind
+        the last, ``T`` each: one after the other. None where that is not all: there is a bias, a mask with holes, or
+        no v.
         """
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)

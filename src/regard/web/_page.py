@@ -10,10 +10,9 @@ from 0:
 * ``thumbnails/RUN``: bytes, ``L H t t``
 * ``weights/RUN/LAYER/HEAD``, ``rollout/RUN/LAYER``: packed weights, ``T S``
 * ``norms/RUN/LAYER``: float32, ``H S``, what the weights of a column are multiplied by
-* ``vectors/RUN/LAYER/HEAD``: float32, q ``T D``, k ``S D``, v ``S Dv``, lse ``T``, one after the other; under the
-  same name in ``steps`` of the manifest stand its ``sizes: [D, Dv]``, ``scale``, ``softcap``, ``kv_head``,
-  ``causal`` and ``rotated``. The page computes a cell's steps from these. Heads with a bias, or with too many
-  numbers, have none.
+* ``vectors/RUN/LAYER/HEAD``: float32, what `Exploration.vectors` returns; under the same name in ``steps`` of the
+  manifest stand the numbers that go with it. The page computes a cell's steps from these. A head has none whose values
+  were not recorded, that has a bias or a mask with holes, or that there is no room for.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from regard.web._ways import LONGEST
 _SMALL = 144 * 128**2  # weights that a small page holds
 _LIMITS = (2_000_000, 16_000_000)  # bytes of a small page, and of any
 _FEWEST_DIGITS = 2
-_STEPS = 500_000  # bytes of queries, keys and values
 
 _STYLE = re.compile(r'<link rel="stylesheet" href="[^"]*?([\w.-]+\.css)"\s*/?>')
 _SCRIPT = re.compile(r'<script type="module" src="[^"]*?([\w.-]+\.js)"></script>')
@@ -62,43 +60,45 @@ def whole_page(exploration: Exploration) -> bytes:
     """Return the page with its data as one HTML file.
 
     Weights are rounded to as many decimals as fit, 4 at most and 2 at least: the page shows no digit that is not exact.
+    What room is left is given to the steps of cells, of one head after the other, from the opening one on.
 
     Raises
     ------
     RegardError
-        The text is too long for a file of 16 MB, or for a page that holds it all.
+        The text is too long for a page that holds it all, or for a file of 16 MB.
     """
     runs = range(len(exploration.runs))
-    weights = sum(layer.length * layer.length * len(layer.heads) for run in exploration.runs for layer in run.layers)
-    limit = _LIMITS[weights > _SMALL]
-    before, between, after = _skeleton()
     if any(run.length > LONGEST for run in exploration.runs):
-        raise _too_long(exploration)
+        raise RegardError(
+            f"a file holds texts of at most {LONGEST:,} tokens, this one has {_lengths(exploration)}: explore it with "
+            "the server (without --html)"
+        )
+    before, between, after = _skeleton()
     rest = [blob for run in runs for blob in _beside_weights(exploration, run)]
-    steps, described = _steps(exploration)
     manifest = exploration.manifest()
     del manifest["memory"]  # of a server
-    manifest = {**manifest, "can": {"edit": False, "tiles": False, "exact": False}, "steps": described}
-    fixed = len(before + between + after) + len(json_bytes(manifest)) + _size(rest)
-    fixed += 80 * sum(len(run.layers) * len(run.layers[0].heads) for run in exploration.runs)
-    for digits in range(MOST_DIGITS, _FEWEST_DIGITS - 1, -1):
-        maps = _maps(exploration, digits, limit - fixed - _size(steps))
-        if maps is None and steps and digits < MOST_DIGITS:  # a digit of every weight is worth more than steps of few
-            maps = _maps(exploration, digits, limit - fixed)
-            steps = [] if maps is not None else steps
-        if maps is not None:
+    manifest = {**manifest, "can": {"edit": False, "tiles": False, "exact": False}}
+    fixed = len(before + between + after) + len(_inert(manifest)) + _size(rest)
+    weights = sum(layer.length**2 * len(layer.heads) for run in exploration.runs for layer in run.layers)
+    heads = _heads_from_the_opening_one(exploration)
+    opening = _steps(exploration, [at for at in heads if at[1:] == exploration.opening], _LIMITS[-1])
+    for limit in _LIMITS[weights > _SMALL :]:
+        if (found := _maps_that_fit(exploration, limit - fixed, opening)) is not None:
+            digits, maps, has_steps = found
             break
     else:
-        raise _too_long(exploration)
-    manifest["steps"] = described if steps else {}
-    index, texts, at = {}, [], 0
-    for name, text, size in [*rest, *maps, *steps]:
-        index[name] = [at, len(text), size]
+        raise RegardError(
+            f"a text of {_lengths(exploration)} tokens and its weights do not fit into one file of "
+            f"{_LIMITS[-1] // 1_000_000} MB: explore it with the server (without --html), or give a shorter one"
+        )
+    steps = _steps(exploration, heads, limit - fixed - _size(maps)) if has_steps else []
+    index, texts, start = {}, [], 0
+    for name, text, size in [*rest, *maps, *(blob for blob, _ in steps)]:
+        index[name] = [start, len(text), size]
         texts.append(text)
-        at += len(text)
-    manifest = {**manifest, "digits": digits, "data": index}
-    # In JSON a < is only ever in a string, where it may be escaped.
-    inert = json_bytes(manifest).replace(b"<", b"\\u003c")
+        start += len(text)
+    described = {name: fields for (name, *_), fields in steps}
+    inert = _inert({**manifest, "digits": digits, "steps": described, "data": index})
     return b"".join([before, inert, between, *texts, after])
 
 
@@ -134,11 +134,21 @@ def _hash(text: str) -> str:
 
 
 Blob = tuple[str, bytes, int]
+Steps = tuple[Blob, dict[str, Any]]
 
 
 def _size(blobs: list[Blob]) -> int:
     """Return the bytes of blobs in a page, with their places in the index."""
     return sum(len(text) + 80 for _, text, _ in blobs)
+
+
+def _inert(value: Any) -> bytes:
+    """Return plain data as JSON that can end no script: a < is only ever in a string, where it may be escaped."""
+    return json_bytes(value).replace(b"<", b"\\u003c")
+
+
+def _lengths(exploration: Exploration) -> str:
+    return " and ".join(f"{run.length:,}" for run in exploration.runs)
 
 
 def _blob(name: str, content: bytes) -> Blob:
@@ -158,6 +168,19 @@ def _beside_weights(exploration: Exploration, run: int) -> Iterator[Blob]:
             yield _blob(f"norms/{run}/{layer}", exploration.values_of(run, layer).astype("<f4").tobytes())
 
 
+def _maps_that_fit(exploration: Exploration, room: int, steps: list[Steps]) -> tuple[int, list[Blob], bool] | None:
+    """Return the most digits that fit, all maps with these, and whether there is room for steps too; None if none fit.
+
+    A third digit of every weight is worth more than steps; the fourth is not.
+    """
+    beside = sum(_size([blob]) + len(json_bytes(fields)) for blob, fields in steps)
+    for digits in range(MOST_DIGITS, _FEWEST_DIGITS - 1, -1):
+        for has_steps in (True, False) if digits < MOST_DIGITS and steps else (True,):
+            if (maps := _maps(exploration, digits, room - has_steps * beside)) is not None:
+                return digits, maps, has_steps
+    return None
+
+
 def _maps(exploration: Exploration, digits: int, room: int) -> list[Blob] | None:
     """Return all maps with so many digits; None where there is no room for them."""
     maps = list(_each_map(exploration))
@@ -167,7 +190,7 @@ def _maps(exploration: Exploration, digits: int, room: int) -> list[Blob] | None
     found, used = [], 0
     for name, make in maps:
         found.append(_blob(name, packed(make(), digits)))
-        used += len(found[-1][1])
+        used += _size(found[-1:])
         if used > room:
             return None
     return found
@@ -184,35 +207,28 @@ def _each_map(exploration: Exploration) -> Iterator[tuple[str, Callable[[], np.n
                 yield f"rollout/{run}/{number}", partial(exploration.whole, run, number, "mean", "rollout")
 
 
-def _steps(exploration: Exploration) -> tuple[list[Blob], dict[str, Any]]:
-    """Return what cells are computed from, of as many heads as there is room for: all, a layer's, or one's."""
+def _heads_from_the_opening_one(exploration: Exploration) -> list[tuple[int, int, int]]:
+    """Return (run, layer, head) of all: first that which the page opens with, then those of its layer."""
     opening = exploration.opening
-    every = [
+    heads = [
         (run, layer, head)
         for run, its in enumerate(exploration.runs)
         for layer in range(len(its.layers))
         for head in range(len(its.layers[layer].heads))
     ]
-    for chosen in (every, [at for at in every if at[1] == opening[0]], [at for at in every if at[1:] == opening]):
-        blobs, described, used = [], {}, 0
-        for run, layer, head in chosen:
-            vectors = exploration.vectors(run, layer, head)
-            if vectors is None:
-                continue
-            content, fields = vectors
-            blobs.append(_blob(f"vectors/{run}/{layer}/{head}", content))
-            described[blobs[-1][0]] = fields
-            used += len(blobs[-1][1])
-            if used > _STEPS:
-                break
-        else:
-            return blobs, described
-    return [], {}
+    return sorted(heads, key=lambda at: (at[1:] != opening, at[1] != opening[0], at[1:], at[0]))
 
 
-def _too_long(exploration: Exploration) -> RegardError:
-    lengths = " and ".join(str(run.length) for run in exploration.runs)
-    return RegardError(
-        f"a text of {lengths} tokens has more weights than one file of {_LIMITS[1] // 1_000_000} MB holds: explore it "
-        f"with the server (without --html), or give a shorter one"
-    )
+def _steps(exploration: Exploration, heads: list[tuple[int, int, int]], room: int) -> list[Steps]:
+    """Return what cells are computed from, of those heads that have it and as long as there is room."""
+    found = []
+    for run, layer, head in heads:
+        vectors = exploration.vectors(run, layer, head)
+        if vectors is None:
+            continue
+        content, fields = vectors
+        found.append((_blob(f"vectors/{run}/{layer}/{head}", content), fields))
+        room -= _size([found[-1][0]]) + len(json_bytes(fields))
+        if room < 0:
+            return found[:-1]
+    return found

@@ -182,8 +182,12 @@ test("an address that says nonsense says nothing", () => {
 });
 
 test("weights are unpacked row by row", () => {
-  const blob = Uint8Array.of(1, 255, 3, 4, 16, 39); // columns (1, 10000), (3, 4)
+  const blob = Uint8Array.of(1, 1, 255, 3, 4, 16, 39); // columns (1, 10000), (3, 4)
   assert.deepEqual(Array.from(codec.unpackedWeights(blob, 2, 2, 4)).map((x) => Number(x.toFixed(4))), [0.0001, 0.0003, 1, 0.0004]);
+});
+test("two small weights stand in a byte", () => {
+  const blob = Uint8Array.of(2, 0x12, 0xe0, 0xf0, 44, 1); // one column, and half a byte that is over
+  assert.deepEqual(Array.from(codec.unpackedWeights(blob, 5, 1, 3)).map((x) => Number(x.toFixed(3))), [0.001, 0.002, 0.014, 0, 0.3]);
 });
 test("base 85 is Python's but for one sign", () => assert.deepEqual(Array.from(codec.fromBase85("Xk~0{")), [104, 101, 108, 108]));
 
@@ -238,17 +242,21 @@ test("the steps of a cell sum to its score and its weight", () => {
   const q = [1, 2, 3, 4], k = [1, 0, 0, 1], v = [1, 2];
   const scores = [[1, 2], [3, 4]];
   const lse = scores.map((row) => Math.log(row.reduce((sum, s) => sum + Math.exp(0.5 * s), 0)));
-  const fields = { sizes: [2, 1], scale: 0.5, softcap: null, sink: null, kv_head: 0, causal: false, rotated: false };
-  const cell = embedded.stepsFrom(Float32Array.of(...q, ...k, ...v, ...lse), fields, { rows: 2, cols: 2 }, 1, 0);
+  const fields = { sizes: [2, 1], scale: 0.5, softcap: null, sink: null, kv_head: 0, rotated: false };
+  const stretch = [0, 0, 2, 2];
+  const vectors = [...q, ...k, ...v, ...lse];
+  const cell = embedded.stepsFrom(Float32Array.of(...vectors, ...stretch), fields, { rows: 2, cols: 2 }, 1, 0);
   assert.deepEqual(cell.products, [3, 0]);
   assert.equal(cell.score_raw, 3);
   assert.ok(Math.abs(cell.weight - Math.exp(1.5) / (Math.exp(1.5) + Math.exp(2))) < 1e-6);
   assert.ok(Math.abs(cell.output[0] - (cell.weight + 2 * (1 - cell.weight))) < 1e-6);
   assert.ok(Math.abs(cell.row_sum - 1) < 1e-6);
   const half = lse.map((x) => x + Math.log(2)); // a sink that takes as much as all tokens together
-  const halved = embedded.stepsFrom(Float32Array.of(...q, ...k, ...v, ...half), { ...fields, sink: lse[1] }, { rows: 2, cols: 2 }, 1, 0);
+  const halved = embedded.stepsFrom(Float32Array.of(...q, ...k, ...v, ...half, ...stretch), { ...fields, sink: lse[1] }, { rows: 2, cols: 2 }, 1, 0);
   assert.ok(Math.abs(halved.row_sum - 0.5) < 1e-6);
   assert.ok(Math.abs(Math.exp(halved.sink - halved.lse) - 0.5) < 1e-6);
+  const hidden = embedded.stepsFrom(Float32Array.of(...vectors, 0, 1, 2, 2), fields, { rows: 2, cols: 2 }, 1, 0);
+  assert.deepEqual([hidden.masked, hidden.weight, hidden.biased], [true, 0, null]);
 });
 test("shares join to words as a map does", () => {
   assert.deepEqual(Array.from(numbers.joined(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "out")), [3, 3]);

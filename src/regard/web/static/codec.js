@@ -4,7 +4,6 @@
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
 const DIGIT = new Uint8Array(128);
 Array.from(ALPHABET).forEach((sign, n) => (DIGIT[sign.charCodeAt(0)] = n));
-const ESCAPE = 255;
 
 /** @param {string} text five signs for four bytes */
 export function fromBase85(text) {
@@ -46,14 +45,19 @@ export function unpackedWeights(blob, rows, cols, decimals) {
   const count = rows * cols;
   const out = new Float32Array(count);
   const unit = 10 ** decimals;
-  let large = count;
-  for (let i = 0; i < count; i++) {
-    let number = blob[i];
-    if (number === ESCAPE) {
-      number = blob[large] + 256 * blob[large + 1];
-      large += 2;
+  const halves = blob[0] === 2; // two numbers in a byte
+  const escape = halves ? 15 : 255;
+  let large = 1 + Math.ceil(count / blob[0]);
+  const higher = (blob.length - large) / 2; // bytes from the lower to the higher
+  for (let col = 0, i = 0; col < cols; col++) {
+    for (let row = 0; row < rows; row++, i++) {
+      let number = halves ? (i % 2 ? blob[1 + (i >> 1)] & 15 : blob[1 + (i >> 1)] >> 4) : blob[1 + i];
+      if (number === escape) {
+        number = blob[large] + 256 * blob[large + higher];
+        large++;
+      }
+      out[row * cols + col] = number / unit;
     }
-    out[(i % rows) * cols + Math.floor(i / rows)] = number / unit;
   }
   return out;
 }

@@ -127,21 +127,21 @@ export class EmbeddedSource {
 }
 
 /**
- * The steps of one weight, from a head's queries, keys, values and log-sum-exp.
+ * The steps of one weight, from a head's queries, keys, values, log-sum-exp and the stretch of columns that a row sees.
  * @param {Float32Array} numbers @param {{ sizes: [number, number], scale: number, softcap: number | null, sink: number | null,
- * kv_head: number, causal: boolean, rotated: boolean | null }} fields
+ * kv_head: number, rotated: boolean | null }} fields
  * @param {{ rows: number, cols: number }} extent @param {number} i @param {number} j
  * @returns {import("./source.js").Cell}
  */
-export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, sink, kv_head, causal, rotated }, { rows, cols }, i, j) {
+export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, sink, kv_head, rotated }, { rows, cols }, i, j) {
   const ends = [rows * d, (rows + cols) * d, (rows + cols) * d + cols * dv];
   const q = Array.from(numbers.subarray(i * d, (i + 1) * d));
   const keys = numbers.subarray(ends[0], ends[1]);
   const values = numbers.subarray(ends[1], ends[2]);
-  const lse = numbers[ends[2] + i];
+  const [lse, first, behind] = [0, 1, 2].map((n) => numbers[ends[2] + n * rows + i]);
   const score = (/** @type {number} */ at) => q.reduce((sum, x, n) => sum + x * keys[at * d + n], 0);
   const capped = (/** @type {number} */ x) => (softcap ? softcap * Math.tanh(x / softcap) : x);
-  const seen = (/** @type {number} */ at) => !causal || at <= i + cols - rows;
+  const seen = (/** @type {number} */ at) => first <= at && at < behind;
   const weightOf = (/** @type {number} */ at) => (seen(at) && Number.isFinite(lse) ? Math.exp(capped(score(at) * scale) - lse) : 0);
   const k = Array.from(keys.subarray(j * d, (j + 1) * d));
   const v = Array.from(values.subarray(j * dv, (j + 1) * dv));
