@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pages import OTHER, TEXT, explored, served, settled
+from timing import launched
 
 from regard.web import write_page
 
@@ -20,14 +20,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert chromium, "the browser tests need Chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -78,6 +72,12 @@ def one(minilm):
 @pytest.fixture(scope="session")
 def two(minilm):
     return explored(minilm, TEXT, OTHER)
+
+
+@pytest.fixture(scope="session")
+def deep(minilm):
+    """Return a model of 12 layers × 12 heads: MiniLM, one upon the other."""
+    return replace(minilm, config=replace(minilm.config, num_layers=12), blocks=minilm.blocks * 2)
 
 
 @pytest.fixture(scope="session")

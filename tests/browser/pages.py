@@ -87,10 +87,10 @@ def served(exploration):
         listening.close()
 
 
-def traced(tokens, heads=2, causal=False, seed=7):
+def traced(tokens, heads=2, dim=8, causal=False, seed=7):
     """Return a trace of one bare layer over some tokens."""
     rng = np.random.default_rng(seed)
-    q, k = 2 * rng.standard_normal((2, 1, heads, len(tokens), 8), dtype=np.float32)
+    q, k = 2 * rng.standard_normal((2, 1, heads, len(tokens), dim), dtype=np.float32)
     trace = regard.Trace(maps=True)
     with trace.scope("blocks.0.attn"):
         regard.attention(q, k, k, causal=causal, trace=trace)
@@ -98,7 +98,7 @@ def traced(tokens, heads=2, causal=False, seed=7):
     trace.encodings = (
         Encoding(
             text="".join(tokens),
-            ids=np.arange(len(tokens)),
+            ids=tuple(range(len(tokens))),
             tokens=tuple(tokens),
             special=(False,) * len(tokens),
             words=tuple(range(len(tokens))),

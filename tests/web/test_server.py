@@ -87,7 +87,9 @@ def test_answers_are_those_of_the_exploration(client, exploration):
         return json.loads(client.api(path)[2])
 
     manifest = js("manifest")
-    assert manifest["memory"].keys() == {"runs", "overviews", "overviews_at_most"}
+    memory = js("memory")
+    assert memory.keys() == {"runs", "overviews", "overviews_at_most", "process_at_most"}
+    assert memory["process_at_most"] > memory["runs"] + memory["overviews"]
     assert manifest["runs"] == exploration.manifest()["runs"]
     assert js("heads?run=1") == exploration.heads(1)
     assert js("movement?runs=0") == exploration.movement([0])

@@ -5,6 +5,7 @@ An answer is plain data that JSON can hold, or an array. Knows traces, maps and 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
@@ -94,7 +95,6 @@ class Exploration:
             "why_not": why_not,
             "measures": list(MEASURES),
             "ways": [way for way in WAYS if way["key"] in self.ways],
-            "memory": self.memory(),
         }
 
     @property
@@ -119,13 +119,21 @@ class Exploration:
         """The layer and head that the page opens with."""
         return self._opening
 
-    def memory(self) -> dict[str, int]:
-        """Return how many bytes are held: of the runs, of overviews now, and at most."""
+    def memory(self) -> dict[str, int | None]:
+        """Return how many bytes are held: of the runs, of overviews now and at most, and of the process at its largest.
+
+        The last is None where the system does not tell.
+        """
         held = 0
         for run in list(self._runs.values()):
             held += sum(look.nbytes for layer in run.layers for look in layer.heads)
             held += sum(step.values.nbytes for step in run.trace.steps() if not step.name.endswith("weights"))
-        return {"runs": held, "overviews": self._cache.nbytes, "overviews_at_most": self._cache.limit}
+        return {
+            "runs": held,
+            "overviews": self._cache.nbytes,
+            "overviews_at_most": self._cache.limit,
+            "process_at_most": _process_at_most(),
+        }
 
     def heads(self, run: int, *, check: Check = lambda: None) -> dict[str, Any]:
         """Return the measures of every head, ``L H`` each; of a long text, from some of its rows."""
@@ -409,6 +417,16 @@ class Exploration:
                 largest = float(weights.max())
                 found[number, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)
         return found
+
+
+def _process_at_most() -> int | None:
+    """Return the most bytes that this process has had in memory; None on Windows, which tells it otherwise."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
 
 
 def _float32(array: np.ndarray) -> np.ndarray:

@@ -74,6 +74,7 @@ _MAP = ("run", "layer", "head")
 _PART = ("row0", "row1", "col0", "col1", "rows", "cols")
 _QUESTIONS: dict[str, tuple[Callable[[Exploration, dict[str, Any], Check], Any], tuple[str, ...]]] = {
     "manifest": (lambda x, _, __: x.manifest(), ()),
+    "memory": (lambda x, _, __: x.memory(), ()),
     "heads": (lambda x, given, check: x.heads(**_of(given, "run"), check=check), ("run",)),
     "thumbnails": (_thumbnails, ("run",)),
     "tile": (

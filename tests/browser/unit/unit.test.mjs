@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const at = (name) => import(new URL(`../../../src/regard/web/static/${name}.js`, import.meta.url));
-const [text, scale, colour, view, matrix, state, codec, save, keys, grid, movement, field, paint, reading, embedded, numbers, sentences, compare] = await Promise.all(
-  ["text", "scale", "colour", "view", "matrix", "state", "codec", "save", "keys", "grid", "movement", "field", "paint", "reading", "embedded", "numbers", "sentences", "compare"].map(at),
+const [text, scale, colour, view, matrix, state, codec, save, keys, grid, movement, field, paint, reading, embedded, numbers, sentences, compare, memory] = await Promise.all(
+  ["text", "scale", "colour", "view", "matrix", "state", "codec", "save", "keys", "grid", "movement", "field", "paint", "reading", "embedded", "numbers", "sentences", "compare", "memory"].map(at),
 );
 const token = (t, word, start = 0, special = false) => ({ text: t, special, word, start, end: start + t.replace("##", "").length });
 
@@ -188,6 +188,12 @@ test("weights are unpacked row by row", () => {
 test("two small weights stand in a byte", () => {
   const blob = Uint8Array.of(2, 0x12, 0xe0, 0xf0, 44, 1); // one column, and half a byte that is over
   assert.deepEqual(Array.from(codec.unpackedWeights(blob, 5, 1, 3)).map((x) => Number(x.toFixed(3))), [0.001, 0.002, 0.014, 0, 0.3]);
+});
+test("memory is told in words, of Python where there is one", () => {
+  const held = { bytes: 2_500_000, most: 84_000_000 };
+  const python = { runs: 103e6, overviews: 67e6, overviews_at_most: 268e6, process_at_most: 358e6 };
+  assert.equal(memory.memoryInWords(null, held, null), "What is shown holds 2.5 MB of weights and their pictures, never more than 84 MB.");
+  assert.ok(memory.memoryInWords(python, held, 1e7).startsWith("Python holds 103 MB of runs and 67 MB of overviews, never more than 268 MB; its process had 358 MB at its largest. "));
 });
 test("base 85 is Python's but for one sign", () => assert.deepEqual(Array.from(codec.fromBase85("Xk~0{")), [104, 101, 108, 108]));
 

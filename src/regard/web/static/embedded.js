@@ -9,7 +9,7 @@ import { pooled } from "./matrix.js";
  * @typedef {import("./state.js").Head} Head
  */
 
-const MOST_KEPT = 64; // maps unpacked at a time
+const MOST_KEPT = 1 << 24; // weights that are unpacked at a time
 
 /** @typedef {import("./source.js").Source} Source */
 
@@ -56,6 +56,10 @@ export class EmbeddedSource {
     return { ...all[0], points: all.map(({ points }) => points[0]) };
   }
 
+  async memory() {
+    return null;
+  }
+
   /** @returns {Promise<never>} */
   edit() {
     return Promise.reject(new Error("a page in a file has no model to run again: use regard explore without --html"));
@@ -68,7 +72,9 @@ export class EmbeddedSource {
     if (!found) {
       found = this.made(run, layer, head, way);
       this.maps.set(key, found);
-      for (const old of [...this.maps.keys()].slice(0, -MOST_KEPT)) this.maps.delete(old);
+      const { rows, cols } = this.its.runs[run].layers[layer];
+      const most = Math.max(1, Math.floor(MOST_KEPT / (rows * cols)));
+      for (const old of [...this.maps.keys()].slice(0, -most)) this.maps.delete(old);
     }
     return found;
   }

@@ -19,6 +19,8 @@ import { levelsOf, TILE } from "./view.js";
  * @property {number} most           the same of single cells, where they are on a scale of their own
  * @property {(level: number, i: number, j: number) => Matrix | null} tile   null while it is on its way
  * @property {(seen: Set<string>) => void} forget   what is asked for and no longer seen
+ * @property {number} waiting        tiles that are on their way
+ * @property {{ bytes: number, most: number }} memory  of numbers, each with its pixel, now and at most
  * @typedef {object} Field
  * @property {Group[]} rows
  * @property {Group[]} cols
@@ -31,6 +33,7 @@ import { levelsOf, TILE } from "./view.js";
 export const MOST_WHOLE = 1024; // tokens on a side of what is held whole
 const MOST_TILES = 160; // of 256 KB each, and as much for its picture
 const AT_ONCE = 6;
+const MOST_IN_ALL = 3 * 4 * MOST_WHOLE ** 2 * (4 / 3); // of a map that is held whole: each level has a quarter of the one below
 
 /** A map that is held whole. @implements {Pyramid} */
 export class WholeMap {
@@ -59,6 +62,15 @@ export class WholeMap {
   }
 
   forget() {}
+
+  get waiting() {
+    return 0;
+  }
+
+  get memory() {
+    const bytes = this.matrices.reduce((sum, { values }) => sum + 3 * values.byteLength, 0); // whole, in tiles, and their pixels
+    return { bytes, most: MOST_IN_ALL };
+  }
 }
 
 /** @param {Matrix} matrix @param {number} row @param {number} col @returns {Matrix} */
@@ -130,6 +142,14 @@ export class FetchedMap {
     }
   }
 
+  get waiting() {
+    return this.wanted.size;
+  }
+
+  get memory() {
+    return { bytes: 2 * bytesOf(this.tiles.values()), most: MOST_TILES * 2 * 4 * TILE ** 2 };
+  }
+
   next() {
     const running = [...this.wanted.values()].filter((tile) => tile.control).length;
     for (const [key, tile] of [...this.wanted].filter(([, tile]) => !tile.control).slice(0, AT_ONCE - running)) {
@@ -163,6 +183,11 @@ export class FetchedMap {
     for (const old of [...this.tiles.keys()].slice(0, -MOST_TILES)) this.tiles.delete(old);
     return tile;
   }
+}
+
+/** @param {Iterable<Matrix>} tiles */
+function bytesOf(tiles) {
+  return [...tiles].reduce((sum, { values }) => sum + values.byteLength, 0);
 }
 
 /** A − B of two maps of which tiles are fetched. @implements {Pyramid} */
@@ -204,6 +229,14 @@ export class Difference {
   forget(seen) {
     this.a.forget(seen);
     this.b.forget(seen);
+  }
+
+  get waiting() {
+    return this.a.waiting + this.b.waiting;
+  }
+
+  get memory() {
+    return { bytes: 2 * bytesOf([...this.tiles.values()].map(({ tile }) => tile)), most: MOST_TILES * 2 * 4 * TILE ** 2 };
   }
 }
 

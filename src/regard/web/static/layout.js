@@ -9,6 +9,7 @@ import { chooser, el, focusedBeside, iconButton, segmented } from "./dom.js";
 import { HeadGrid } from "./grid.js";
 import { helpDialog } from "./keys.js";
 import { MapView } from "./map.js";
+import { MemoryTold } from "./memory.js";
 import { MovementView } from "./movement.js";
 import { Reading } from "./reading.js";
 import { saveView } from "./saving.js";
@@ -39,6 +40,7 @@ import { placed } from "./state.js";
  * @property {HTMLElement} readout
  * @property {HTMLElement} live
  * @property {HTMLElement} proof
+ * @property {MemoryTold} memory
  * @property {HTMLElement} problem
  * @property {HTMLElement} problemSays
  * @property {HTMLInputElement} query
@@ -84,6 +86,7 @@ export function laidOut(app) {
     readout: el("p", { class: "rg-readout" }),
     live: el("p", { id: liveId, class: "rg-unseen", "aria-live": "polite" }),
     proof: el("p", { class: "rg-proof" }),
+    memory: new MemoryTold({ ask: () => app.source.memory(app.end.signal), held: () => app.loading.held() }),
     problem,
     problemSays,
     query,
@@ -95,7 +98,7 @@ export function laidOut(app) {
   parts.grid.node.prepend(parts.compare[0].node);
   parts.movement.node.prepend(parts.compare[2].node);
   parts.main.append(parts.grid.node, headPanel(parts, manifest.can.edit), el("div", { class: "rg-side" }, parts.reading.node, parts.edits.panel), parts.steps.node, parts.movement.node);
-  root.replaceChildren(header(app, parts), parts.main, el("footer", { class: "rg-footer" }, parts.proof), problem, parts.live, parts.help);
+  root.replaceChildren(header(app, parts), parts.main, el("footer", { class: "rg-footer" }, parts.proof, parts.memory.node), problem, parts.live, parts.help);
   return parts;
 }
 

@@ -48,6 +48,13 @@ export class Loading {
     this.asking.close();
   }
 
+  /** What the maps that are shown hold: bytes, and how many they may become. */
+  held() {
+    const { fields, difference } = this.maps.answer ?? { fields: [], difference: null };
+    const all = (difference ? [...fields, difference] : fields).map(({ pyramid }) => pyramid.memory);
+    return all.reduce((sum, { bytes, most }) => ({ bytes: sum.bytes + bytes, most: sum.most + most }), { bytes: 0, most: 0 });
+  }
+
   /** @param {State} state @param {Which[]} sides */
   wantMaps(state, sides) {
     const { source, manifest } = this.app;

@@ -122,6 +122,7 @@ export class MapView {
     context.fillStyle = this.ink.ground;
     context.fillRect(0, 0, this.size.width, this.size.height);
     this.shown.field.pyramid.forget(drawMap(context, this.scene()));
+    this.node.dataset.waiting = String(this.shown.field.pyramid.waiting);
     this.node.dataset.drawn = String(Number(this.node.dataset.drawn ?? 0) + 1);
   }
 

@@ -27,6 +27,7 @@
  * @typedef {{ explained: number[], points: number[][][][], stages: string[] }} Movements   of some runs on one plane
  * @typedef {{ measures: Record<string, (number | null)[][]> }} Heads
  * @typedef {{ token: string, before: number, after: number }} NextChange
+ * @typedef {{ runs: number, overviews: number, overviews_at_most: number, process_at_most: number | null }} Memory  bytes
  * @typedef {{ run: number, entry: Run, changes: { cosines: number[], next: NextChange[] | null, heads: number[][] } }} Edited
  *   `heads` has for each layer and head by how much a weight changed, at most.
  *
@@ -39,6 +40,7 @@
  * @property {(run: number, layer: number, head: Head, j: number, way: string, signal?: AbortSignal) => Promise<Float32Array>} column
  * @property {(run: number, layer: number, head: Head, i: number, j: number, signal?: AbortSignal) => Promise<Cell>} cell
  * @property {(runs: number[], signal?: AbortSignal) => Promise<Movements>} movement
+ * @property {(signal?: AbortSignal) => Promise<Memory | null>} memory  that Python holds; null where there is none
  * @property {(ablate: [number, number][], run: number, signal?: AbortSignal) => Promise<Edited>} edit
  *
  * @typedef {(name: string, parameters: Record<string, any>, signal?: AbortSignal) => Promise<any>} Ask
@@ -95,6 +97,11 @@ export class Answers {
   /** @param {number[]} runs @param {AbortSignal} [signal] */
   movement(runs, signal) {
     return this.ask("movement", { runs }, signal);
+  }
+
+  /** @param {AbortSignal} [signal] */
+  memory(signal) {
+    return this.ask("memory", {}, signal);
   }
 
   /** @param {[number, number][]} ablate @param {number} run @param {AbortSignal} [signal] */

@@ -1,0 +1,76 @@
+"""How soon there is something to see, of a page in a file and of a long text, and what is held meanwhile.
+
+The bounds are what is promised, on any machine; how long it takes is measured by `benchmarks/explorer.py`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import traced
+from timing import command_serving, first_picture, looked_at, opened, page_memory, resident, tile_seconds
+
+import regard
+from regard.web import Exploration, write_page
+
+LESSON = Path(__file__).parents[2] / "docs" / "lesson.md"
+LONG = 32_768
+MB = 1_000_000
+
+
+@pytest.mark.parametrize(("tokens", "most_bytes", "most_seconds"), [(128, 2 * MB, 1), (512, 16 * MB, 2)])
+def test_a_file_of_144_heads_is_small_and_soon_seen(
+    browser, deep, tmp_path, tokens, most_bytes, most_seconds
+):
+    encoding = deep.tokenizer(LESSON.read_text(encoding="utf-8")[:6000])
+    trace = regard.Trace(maps=True)
+    deep(np.array([*encoding.ids[: tokens - 1], encoding.ids[-1]]), trace=trace)
+    exploration = Exploration(trace, models=[deep])
+    assert exploration.ways == ("raw", "rollout", "norms")
+    path = tmp_path / "page.html"
+    write_page(exploration, path)
+    assert path.stat().st_size <= most_bytes
+    with opened(browser, f"{path.as_uri()}#v=heads", offline=True) as page:
+        assert page.locator(".rg-head").count() == 144
+        for key, there in (("3", "[data-step=output]"), ("4", ".rg-dots circle")):
+            page.evaluate("location.hash = location.hash + '&i=7&j=3'")
+            page.keyboard.press(key)
+            page.wait_for_selector(there)
+    seconds = min(first_picture(browser, path.as_uri(), offline=True) for _ in range(3))
+    print(f"{path.stat().st_size / MB:.2f} MB, {seconds:.2f} s")
+    assert seconds < most_seconds
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("long") / "run.safetensors"
+    traced([f"w{i}" for i in range(LONG)], heads=2, dim=64, causal=True).save(path)
+    return path
+
+
+def test_a_long_text_is_soon_seen_and_its_tiles_come_at_once_in_bounded_memory(browser, long_run):
+    with command_serving("--trace", str(long_run)) as (address, process):
+        with opened(browser, address) as page:
+            overview = page.evaluate("window.drawnAt") / 1e3
+            rng = np.random.default_rng(0)
+            for k in (0.05, 0.15, 0.5, 1.5, 5, 20, 40) * 5:
+                x, y = rng.integers(0, LONG, 2)
+                looked_at(page, f"{x}_{y}_{k}")
+            tiles = tile_seconds(page)
+            heap, renderer = page_memory(browser, page)
+            page.get_by_text("Memory", exact=True).click()
+            page.wait_for_selector(".rg-memory p:has-text('Python holds')")
+            told = page.locator(".rg-memory p").inner_text()
+        server = resident(process, "VmHWM")
+    print(f"{overview:.2f} s, {statistics.median(tiles):.3f} s, {heap / MB:.0f}, {renderer / MB:.0f}, {server / MB:.0f} MB")
+    assert overview < 2
+    assert len(tiles) > 100
+    assert statistics.median(tiles) < 0.1
+    assert heap < 150 * MB
+    assert renderer < 600 * MB
+    assert server < 700 * MB
+    assert "never more than 268 MB; its process had" in told
+    assert "What is shown holds" in told
