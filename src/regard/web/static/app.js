@@ -162,7 +162,6 @@ export class App {
     loading.wantEdit(state);
     parts.edits.update(state, here, state.off.length > 0 && !loading.edit.isCurrent);
     parts.edits.tell(loading.edit.current, this.manifest, theme);
-    loading.wantHeads(here.run);
     this.showHeads();
     this.showHeadings(state);
     loading.wantMaps(state, this.sides());
@@ -235,8 +234,10 @@ export class App {
   }
 
   showHeads() {
-    const { grid } = this.parts;
-    grid.learn(this.here().run, this.loading.heads.current, this.loading.thumbnails.current);
+    const { loading, parts: { grid } } = this;
+    const { run } = this.here();
+    if (this.state.view === "heads" || loading.maps.answer || loading.maps.error) loading.wantHeads(run); // else the map comes first
+    grid.learn(run, loading.heads.current, loading.thumbnails.current);
     grid.update(this.state, this.theme, this.sides());
   }
 

@@ -25,7 +25,10 @@ export class Loading {
     this.app = app;
     this.asking = new Asking((busy) => app.waits(busy), (errors) => app.fail(errors));
     /** @type {Wanted<Maps>} */
-    this.maps = new Wanted(this.asking, () => app.showMap());
+    this.maps = new Wanted(this.asking, () => {
+      app.showMap();
+      app.showHeads();
+    });
     /** @type {Wanted<number>} */
     this.number = new Wanted(this.asking, () => app.showCell());
     /** @type {Wanted<Float32Array>} */
