@@ -10,7 +10,7 @@ import copy
 import functools
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Unpack
 
@@ -35,6 +35,7 @@ from regard.functional._scores import Tile, score
 __all__ = ["AttentionMap", "Products", "Top"]
 
 LONGEST_TOP = 256  # of the kernel, which puts the largest weights in their places one by one
+_CELLS_AT_ONCE = 128  # rows of an overview, between two looks at whether it is still wanted
 
 
 class Top(NamedTuple):
@@ -292,7 +293,13 @@ class AttentionMap:
 
     # Overviews, each in one pass over the map (and one more, once, for the sums of the rows)
 
-    def pooled(self, size: tuple[int, int], how: Literal["max", "mean"] = "max") -> Array:
+    def pooled(
+        self,
+        size: tuple[int, int],
+        how: Literal["max", "mean"] = "max",
+        *,
+        check: Callable[[], None] = lambda: None,
+    ) -> Array:
         """Return an overview of ``... H P Q`` cells, each the largest or the mean weight of those it covers.
 
         Parameters
@@ -301,6 +308,8 @@ class AttentionMap:
             An axis of the map that is shorter keeps its own length.
         how : {"max", "mean"}
             The largest weight shows where anything is looked at; the mean keeps the sum.
+        check : function
+            Called now and then; what it raises ends the work.
         """
         if how not in ("max", "mean"):
             raise RegardError(f"how must be max or mean, got {how!r}")
@@ -313,10 +322,15 @@ class AttentionMap:
         )
         if not row_cells or not col_cells:
             return xp.zeros((*self.shape[:-2], len(row_cells), len(col_cells)), dtype=self._problem.dtype)
-        if self._compiled is not None:
-            overview = pooled(self._compiled, row_cells, col_cells, how)
-        else:
-            overview = self._pooled(row_cells, col_cells, how)
+        parts = []
+        for start in range(0, len(row_cells), _CELLS_AT_ONCE):
+            check()
+            some = row_cells[start : start + _CELLS_AT_ONCE]
+            if self._compiled is not None:
+                parts.append(pooled(self._compiled, some, col_cells, how))
+            else:
+                parts.append(self._pooled(some, col_cells, how))
+        overview = xp.concat(parts, axis=-2)
         if how == "mean":
             grid = self._problem.grid
             heights, widths = (
@@ -333,6 +347,8 @@ class AttentionMap:
         strips: dict[int, Array] = {}
         for rows, blocks in self._strips():
             inside = _inside(row_cells, rows)
+            if not inside:
+                continue
             columns: dict[int, Array] = {}
             for cols, _, weights in blocks:
                 part = xp.stack([reduce(weights[..., a:b, :], axis=-2) for _, a, b in inside], axis=-2)

@@ -11,7 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pages import traced
-from timing import command_serving, first_picture, looked_at, opened, page_memory, resident, taken_by_others, tile_seconds
+from timing import (
+    command_serving,
+    first_picture,
+    looked_at,
+    opened,
+    page_memory,
+    resident,
+    taken_by_others,
+    tile_seconds,
+)
 
 import regard
 from regard.web import Exploration, write_page
@@ -22,9 +31,7 @@ MB = 1_000_000
 
 
 @pytest.mark.parametrize(("tokens", "most_bytes", "most_seconds"), [(128, 2 * MB, 1), (512, 16 * MB, 2)])
-def test_a_file_of_144_heads_is_small_and_soon_seen(
-    browser, deep, tmp_path, tokens, most_bytes, most_seconds
-):
+def test_a_file_of_144_heads_is_small_and_soon_seen(browser, deep, tmp_path, tokens, most_bytes, most_seconds):
     encoding = deep.tokenizer(LESSON.read_text(encoding="utf-8")[:6000])
     trace = regard.Trace(maps=True)
     deep(np.array([*encoding.ids[: tokens - 1], encoding.ids[-1]]), trace=trace)

@@ -10,7 +10,8 @@ from explorations import explored, long_exploration, recorded, whole
 
 import regard
 from regard import RegardError, Trace
-from regard.web import Exploration, _explore, _run
+from regard.web import Exploration, _exploration, _explore, _run
+from regard.web._ways import rollouts
 
 
 def test_the_manifest_is_json_that_says_what_there_is(bert):
@@ -609,6 +610,57 @@ def test_work_is_left_off_when_nobody_waits():
     with pytest.raises(InterruptedError):
         long_exploration(3000, heads=5).thumbnails(0, check=check)
     assert len(calls) == 2
+
+
+def test_an_overview_is_left_off_too():
+    exploration = long_exploration(9000)
+    calls = []
+
+    def check():
+        calls.append(1)
+        if len(calls) > 4:
+            raise InterruptedError
+
+    asked = {"row0": 0, "row1": 9000, "col0": 0, "col1": 9000, "rows": 256, "cols": 256}
+    with pytest.raises(InterruptedError):
+        exploration.tile(0, 0, 1, **asked, check=check)
+    assert exploration.memory()["overviews"] == 0
+    assert exploration.tile(0, 0, 1, **asked, check=lambda: calls.append(2)).max() > 0
+    assert calls.count(2) > 10
+
+
+@pytest.mark.parametrize("way", ["rollout", "norms"])
+def test_a_row_and_a_column_are_left_off_too(bert, way):
+    def check():
+        raise InterruptedError
+
+    exploration = explored(bert, "the cat sat")
+    for ask in (exploration.row, exploration.column):
+        with pytest.raises(InterruptedError):
+            ask(0, 1, 0, 2, way=way, check=check)
+
+
+def test_the_rollouts_of_two_runs_stay_beside_each_other(monkeypatch, bert):
+    made = []
+    monkeypatch.setattr(_exploration, "rollouts", lambda layers, check: made.append(1) or rollouts(layers, check))
+    exploration = explored(bert, "the cat sat", "the cat on")
+    assert all(run.rolled <= _run._ROLLED for run in exploration.runs)
+    exploration._cache.limit = 3 * exploration.runs[0].rolled
+    exploration.thumbnails(0)
+    for _ in range(4):
+        for run in (0, 1):
+            exploration.row(run, 1, 0, 2, way="rollout")
+    assert len(made) == 2
+
+
+def test_a_tile_of_large_cells_is_that_of_the_overview_where_it_is_as_fine():
+    exploration = long_exploration(8192)
+    layer = exploration.runs[0].layers[0]
+    asked = {"row0": 4096, "row1": 8192, "col0": 0, "col1": 4096, "rows": 256, "cols": 256}
+    found = exploration.tile(0, 0, 1, **asked)
+    assert exploration.memory()["overviews"] == 4 * 2048**2
+    weights = layer.tile(1, slice(4096, 8192), slice(0, 4096))
+    np.testing.assert_allclose(found, weights.reshape(256, 16, 256, 16).max((1, 3)), atol=1e-6)
 
 
 @pytest.mark.minilm

@@ -115,18 +115,19 @@ def received(p: Problem, known: Normaliser) -> Array:
 def pooled(p: Problem, row_cells: Cells, col_cells: Cells, how: Literal["max", "mean"]) -> Array:
     """Return the largest or the sum of the weights of each cell, ``... H P Q`` in float64.
 
-    The kernel pools as many queries as it has in one block; their cells are joined here.
+    Cells of rows stand side by side. The kernel pools as many queries as it has in one block; they are joined here.
     """
     join = np.maximum if how == "max" else np.add
     overview = np.zeros((*p.grid.shape[:-2], len(row_cells), len(col_cells)))
     col_edges = np.array([0, *(b for _, b in col_cells)], np.int32)
-    for _, at, call in _calls(p, slice(0, p.grid.queries)):
+    for these, _, call in _calls(p, slice(row_cells[0][0], row_cells[-1][1])):
+        assert isinstance(these, slice)
         pieces = [
             (cell, start)
             for cell, (a, b) in enumerate(row_cells)
-            for start in range(max(a, at.start), min(b, at.stop), kernels.native().QUERIES)
+            for start in range(max(a, these.start), min(b, these.stop), kernels.native().QUERIES)
         ]
-        row_edges = np.array([*(start - at.start for _, start in pieces), at.stop - at.start], np.int32)
+        row_edges = np.array([*(start - these.start for _, start in pieces), these.stop - these.start], np.int32)
         part = _empty(p, (len(pieces), len(col_cells)), np.float64)
         kernels.native().look_pooled(call, row_edges, col_edges, how == "mean", part)
         cells, firsts = np.unique([cell for cell, _ in pieces], return_index=True)

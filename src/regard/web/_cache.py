@@ -8,11 +8,14 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
+LIMIT = 256 << 20
+"""Bytes that are kept of an exploration."""
+
 
 class Cache:
     """At most `limit` bytes of arrays; many threads may ask."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
         self._kept: OrderedDict[Hashable, np.ndarray] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}

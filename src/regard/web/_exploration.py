@@ -33,9 +33,9 @@ Head: TypeAlias = int | Literal["mean"]
 
 _THUMBNAIL = 32  # cells along a side
 _BASE = 2048  # cells along a side of the overview that others are made from
-_DIRECT = 1 << 25  # weights of a part that are pooled anew; larger parts are made from the overview
+_DIRECT = 1 << 25  # weights of a part that are pooled anew; larger parts are made from the overview,
+_NEAR = 1 << 22  # and parts that are larger than this if its cells are fine enough for them
 _MOST_EDITS = 8
-_CACHE = 256 << 20  # bytes
 
 
 class Exploration:
@@ -75,7 +75,7 @@ class Exploration:
             self._runs[len(self._runs)] = run_of(trace, model, batch)
         self._given = len(self._runs)
         self._next = self._given
-        self._cache = Cache(_CACHE)
+        self._cache = Cache()
         self._lock = threading.Lock()
         self._opening = self._opens_with(layer, head)
 
@@ -182,8 +182,9 @@ class Exploration:
         """Return a part of a map as float32, ``rows cols``; exact weights where a cell is one token by one.
 
         Cells are as equal as can be, each the largest or the mean weight in it. For the mean of all heads it is the
-        mean of what the heads show. A part of more than 32 million weights is made from an overview of the whole map
-        in at most 2048 × 2048 cells: a cell of it takes in all of those that it touches.
+        mean of what the heads show. A part of more than 32 million weights, and one of more than 4 million whose cells
+        are as large, is made from an overview of the whole map in at most 2048 × 2048 cells: a cell of it takes in all
+        of those that it touches.
 
         Raises
         ------
@@ -213,23 +214,27 @@ class Exploration:
         n = self._layer(run, layer)[1].length
         return self.tile(run, layer, head, way=way, row0=0, row1=n, col0=0, col1=n, rows=n, cols=n)
 
-    def row(self, run: int, layer: int, head: Head, i: int, *, way: str = "raw") -> np.ndarray:
+    def row(
+        self, run: int, layer: int, head: Head, i: int, *, way: str = "raw", check: Check = lambda: None
+    ) -> np.ndarray:
         """Return how much token i looks at every other, float32 ``S``."""
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
         check_number("token", i, layer_map.length)
-        whole = self._whole(run, its, layer, head, way, lambda: None)
+        whole = self._whole(run, its, layer, head, way, check)
         if whole is not None:
             return _float32(whole[i])
         heads = range(len(layer_map.heads)) if head == "mean" else [head]
         return _float32(np.mean([layer_map.tile(each, np.array([i]), None)[0] for each in heads], axis=0))
 
-    def column(self, run: int, layer: int, head: Head, j: int, *, way: str = "raw") -> np.ndarray:
+    def column(
+        self, run: int, layer: int, head: Head, j: int, *, way: str = "raw", check: Check = lambda: None
+    ) -> np.ndarray:
         """Return how much every token looks at token j, float32 ``T``."""
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
         check_number("token", j, layer_map.length)
-        whole = self._whole(run, its, layer, head, way, lambda: None)
+        whole = self._whole(run, its, layer, head, way, check)
         if whole is not None:
             return _float32(whole[:, j])
         heads = range(len(layer_map.heads)) if head == "mean" else [head]
@@ -379,7 +384,7 @@ class Exploration:
             reached: np.ndarray = self._cache.get(("rollout", run), lambda: rollouts(its.layers, check))[layer]
             return reached
         if way == "norms":
-            make = lambda: heads_together(its.layers[layer], head, self.values_of(run, layer))  # noqa: E731
+            make = lambda: heads_together(its.layers[layer], head, self.values_of(run, layer), check)  # noqa: E731
             return self._cache.get(("norms", run, layer, head), make)
         return None
 
@@ -396,10 +401,11 @@ class Exploration:
     ) -> np.ndarray:
         """Return a part of one head, from its weights or from the overview of all of it."""
         heights, widths = np.diff(row_edges), np.diff(col_edges)
-        if heights.sum() * widths.sum() <= _DIRECT:
-            return region(layer_map, head, row_edges, col_edges, pool, check)
         side = min(_BASE, layer_map.length)
-        make = lambda: _float32(overview(layer_map, head, (side, side), pool))  # noqa: E731
+        fine = min(heights.min(), widths.min()) * side < layer_map.length
+        if heights.sum() * widths.sum() <= (_DIRECT if fine else _NEAR):
+            return region(layer_map, head, row_edges, col_edges, pool, check)
+        make = lambda: _float32(overview(layer_map, head, (side, side), pool, check))  # noqa: E731
         base = self._cache.get(("base", run, layer, head, pool), make)
         return from_overview(base, layer_map.length, row_edges, col_edges, pool)
 
@@ -410,7 +416,7 @@ class Exploration:
             for head in range(len(layer.heads)):
                 check()
                 if len(rows) == layer.length:
-                    weights = overview(layer, head, (side, side), "max")
+                    weights = overview(layer, head, (side, side), "max", check)
                 else:
                     strip = layer.tile(head, rows, None)
                     weights = pooled(strip, edges(0, len(rows), side), edges(0, layer.length, side), "max")

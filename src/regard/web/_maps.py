@@ -15,13 +15,13 @@ from regard.measures._layers import AT_ONCE, Check, LayerMap
 Pool: TypeAlias = Literal["max", "mean"]
 
 
-def overview(layer: LayerMap, head: int, shape: tuple[int, int], how: Pool) -> np.ndarray:
+def overview(layer: LayerMap, head: int, shape: tuple[int, int], how: Pool, check: Check) -> np.ndarray:
     """Return an overview of a whole head, ``P Q``."""
     look = layer.heads[head]
     if isinstance(look, AttentionMap) and not layer.is_padded:
-        return np.asarray(look.pooled(shape, how))
+        return np.asarray(look.pooled(shape, how, check=check))
     rows, cols = (edges(0, layer.length, count) for count in shape)
-    return region(layer, head, rows, cols, how)
+    return region(layer, head, rows, cols, how, check)
 
 
 def region(

@@ -15,6 +15,7 @@ from regard.attention_map import AttentionMap
 from regard.measures._layers import LayerMap, layers_of
 from regard.trace import Trace
 from regard.views._labels import pieces
+from regard.web._cache import LIMIT
 from regard.web._movement import MOST_TOKENS, stages_of
 from regard.web._ways import LONGEST, hands_over
 
@@ -24,7 +25,7 @@ STEPS = ("*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.
 SAMPLED = 512
 """Rows of a text that is too long to go through all of them."""
 
-_ROLLED = 256 << 20  # bytes of the maps of rollout, which are held together
+_ROLLED = LIMIT // 3  # bytes of the maps of rollout of one run, so that those of two are kept, beside what else is seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +57,16 @@ class Run:
         """The number of tokens."""
         return self.layers[0].length
 
+    @property
+    def rolled(self) -> int:
+        """The bytes of the maps of rollout."""
+        return 4 * len(self.layers) * self.length**2
+
     @cached_property
     def ways(self) -> tuple[str, ...]:
         """The ways in which the maps can be looked at."""
         ways = ["raw"]
-        if self.length <= LONGEST and len(self.layers) > 1 and len(self.layers) * self.length**2 * 4 <= _ROLLED:
+        if self.length <= LONGEST and len(self.layers) > 1 and self.rolled <= _ROLLED:
             ways.append("rollout")
         if self.length <= LONGEST and self.model is not None and hands_over(self.model, self.trace, self.layers):
             ways.append("norms")

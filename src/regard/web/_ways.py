@@ -44,12 +44,13 @@ WAYS = (
 
 def rollouts(layers: Sequence[LayerMap], check: Check) -> np.ndarray:
     """Return rollout up to each layer, ``L T T``: Â of that layer · … · Â of the first, with Â = (mean + I) / 2."""
-    reached, found = np.eye(layers[0].length), []
-    for layer in layers:
+    reached = np.eye(layers[0].length)
+    found = np.empty((len(layers), *reached.shape), np.float32)
+    for number, layer in enumerate(layers):
         check()
         reached = np.concatenate([mixed for _, mixed in mixed_strips(layer)]) @ reached
-        found.append(reached.astype(np.float32))
-    return np.stack(found)
+        found[number] = reached
+    return found
 
 
 def hands_over(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
@@ -66,8 +67,11 @@ def norms(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
     return np.stack([np.linalg.norm(v[layer.kv_head(head)] @ split[head], axis=-1) for head in range(len(layer.heads))])
 
 
-def heads_together(layer: LayerMap, head: int | str, lengths: np.ndarray) -> np.ndarray:
+def heads_together(layer: LayerMap, head: int | str, lengths: np.ndarray, check: Check) -> np.ndarray:
     """Return a head's weights, each times the length of what its column hands on; "mean" is over heads."""
     heads = range(len(layer.heads)) if head == "mean" else [int(head)]
-    total = sum(layer.tile(each, None, None) * lengths[each] for each in heads)
+    total = np.zeros((layer.rows, layer.cols))
+    for each in heads:
+        check()
+        total += layer.tile(each, None, None) * lengths[each]
     return np.asarray(total / len(heads), dtype=np.float32)
