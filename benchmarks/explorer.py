@@ -1,7 +1,8 @@
 """The explorer: how soon there is something to see, how long a tile of a long text takes, and what is held.
 
-Times are those of the Python side, to the bytes of an answer: what a browser then draws is measured where it is tested.
-Of a long text, one layer is recorded as q, k and the log-sum-exp, which is how `Trace(maps=True)` keeps it.
+In Python, to the bytes of an answer; and in Chromium, from the address to a painted map, and from asking for a tile to
+its last byte, by the page's own clock. The server is `regard explore`. Of a long text, one layer is recorded as q, k
+and the log-sum-exp, which is how `Trace(maps=True)` keeps it.
 
     python benchmarks/explorer.py            32,768 tokens, and the table in benchmarks/results
     python benchmarks/explorer.py --smoke    2,304 tokens, nothing written
@@ -10,12 +11,14 @@ Of a long text, one layer is recorded as q, k and the log-sum-exp, which is how 
 from __future__ import annotations
 
 import argparse
-import resource
+import itertools
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,16 @@ import numpy as np
 from _measure import machine, markdown, versions
 
 import regard
+from regard._encoding import Encoding
 from regard.web import Exploration
 from regard.web._page import whole_page
 from regard.web._questions import answer
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "browser"))
+timing: Any = import_module("timing")  # how the tests measure
+
 HEADS, DIM = 4, 64
+ZOOMS = (0.05, 0.15, 0.5, 1.5, 5, 20, 40)  # pixels of a token along a side
 CELLS = 256  # a tile's, along a side
 RESULTS = Path(__file__).parent / "results" / "explorer.md"
 
@@ -41,6 +49,10 @@ def recorded(tokens: int, layers: int, heads: int, *, causal: bool) -> regard.Tr
         with trace.scope(f"blocks.{layer}.attn"):
             trace("v", v, "... G S Dv")
             regard.attention(2 * q, k, v, causal=causal, trace=trace)
+    words = [f"w{i}" for i in range(tokens)]
+    spans = tuple(itertools.pairwise(itertools.accumulate(map(len, words), initial=0)))
+    numbers = tuple(range(tokens))
+    trace.encodings = (Encoding("".join(words), numbers, tuple(words), (False,) * tokens, numbers, spans),)
     return trace
 
 
@@ -67,24 +79,22 @@ def spread(times: list[float]) -> str:
     return f"{statistics.median(times) * 1e3:,.1f} ms ({min(times) * 1e3:,.1f} to {max(times) * 1e3:,.1f})"
 
 
-def long_text(tokens: int, rounds: int) -> tuple[list[list[str]], str]:
-    """Return what a long text takes: rows of a table, and a sentence on memory."""
-    trace = recorded(tokens, 1, HEADS, causal=True)
+def long_text(trace: regard.Trace, tokens: int, rounds: int) -> tuple[list[list[str]], str]:
+    """Return how long Python takes for a long text: rows of a table, and a sentence on memory."""
     whole = {"row0": 0, "row1": tokens, "col0": 0, "col1": tokens, "rows": 512, "cols": 512}
-    first: dict[str, list[float]] = {"manifest": [], "overview of one head": [], "thumbnails": [], "measures": []}
+    first: dict[str, list[float]] = {}
     for _ in range(rounds):
         exploration = Exploration(trace)
         for name, method, asked in (
             ("manifest", "manifest", {}),
             ("overview of one head", "tile", {"run": 0, "layer": 0, "head": 0, **whole}),
+            (f"overview of the mean of {HEADS} heads", "tile", {"run": 0, "layer": 0, "head": "mean", **whole}),
             ("thumbnails", "thumbnails", {"run": 0}),
             ("measures", "heads", {"run": 0}),
         ):
             took, _ = seconds(partial(answer, exploration, method, asked))
-            first[name].append(took)
+            first.setdefault(name, []).append(took)
     rows = [[f"{name}, first asked", spread(times)] for name, times in first.items()]
-    for head in range(1, HEADS):
-        answer(exploration, "tile", {"run": 0, "layer": 0, "head": head, **whole})
     factor = 1
     while CELLS * factor <= tokens:
         times = tiles(exploration, tokens, factor, 4 * rounds)
@@ -95,23 +105,54 @@ def long_text(tokens: int, rounds: int) -> tuple[list[list[str]], str]:
         times = [seconds(partial(answer, exploration, name, asked))[0] for _ in range(rounds)]
         rows.append([name, spread(times)])
     held = exploration.memory()
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1 << 20)
-    runs, overviews, bound = (held[name] / 1e6 for name in ("runs", "overviews", "overviews_at_most"))
+    runs, overviews, bound = ((held[name] or 0) / 1e6 for name in ("runs", "overviews", "overviews_at_most"))
     sentence = (
         f"It holds {runs:,.0f} MB of queries, keys and sums of rows, and {overviews:,.0f} MB of overviews, of which "
-        f"there are never more than {bound:,.0f} MB; the process had {most:,.0f} MB at its largest."
+        f"there are never more than {bound:,.0f} MB."
     )
     return rows, sentence
 
 
-def pages(sizes: tuple[int, ...]) -> list[list[str]]:
-    """Return how large files of 12 layers × 12 heads are, of random vectors, and how long they take to make."""
+def long_text_in_browser(browser: Any, trace: regard.Trace, tokens: int, rounds: int) -> tuple[list[list[str]], str]:
+    """Return what a page of a long text takes: rows of a table, and a sentence on memory."""
+    rng = np.random.default_rng(0)
+    tiles: dict[float, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.safetensors"
+        trace.save(path)
+        with timing.command_serving("--trace", str(path)) as (address, process):
+            overviews = [timing.first_picture(browser, f"{address}#h={head}") for head in range(HEADS)]
+            with timing.opened(browser, address) as page:
+                for k in ZOOMS:
+                    page.evaluate("performance.clearResourceTimings()")
+                    for _ in range(4 * rounds):
+                        timing.looked_at(page, f"{rng.integers(tokens)}_{rng.integers(tokens)}_{k}")
+                    tiles[k] = timing.tile_seconds(page)
+                heap, renderer = timing.page_memory(browser, page)
+            server = timing.resident(process, "VmHWM")
+    rows = [["from the address to the painted overview of a head", spread(overviews)]]
+    rows += [[f"tile in view, a token {k} pixels wide: {len(t)} of them", spread(t)] for k, t in tiles.items() if t]
+    every = [each for times in tiles.values() for each in times]
+    rows.append([f"tile in view, all {len(every)}", spread(every)])
+    sentence = (
+        f"The server had {server / 1e6:,.0f} MB at its largest; the browser's process of the page "
+        f"{renderer / 1e6:,.0f} MB at the end, of which {heap / 1e6:,.0f} MB were JavaScript's."
+    )
+    return rows, sentence
+
+
+def pages(browser: Any, sizes: tuple[int, ...], rounds: int) -> list[list[str]]:
+    """Return how large files of 12 layers × 12 heads are, of random vectors, and how long they take."""
     rows = []
     for tokens in sizes:
         exploration = Exploration(recorded(tokens, 12, 12, causal=False))
         took, page = seconds(partial(whole_page, exploration))
         digits = page[page.index(b'"digits":') + 9 :][:1].decode()
-        rows.append([f"{tokens} tokens", f"{len(page) / 1e6:.2f} MB", digits, f"{took:.1f} s"])
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "page.html"
+            path.write_bytes(page)
+            seen = spread([timing.first_picture(browser, path.as_uri(), offline=True) for _ in range(rounds)])
+        rows.append([f"{tokens} tokens", f"{len(page) / 1e6:.2f} MB", digits, f"{took:.1f} s", seen])
     return rows
 
 
@@ -120,23 +161,35 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a short run that writes nothing")
     smoke = parser.parse_args().smoke
     tokens = 2_304 if smoke else 32_768
-    rows, memory = long_text(tokens, 1 if smoke else 5)
+    rounds = 1 if smoke else 5
+    trace = recorded(tokens, 1, HEADS, causal=True)
+    rows, memory = long_text(trace, tokens, rounds)
+    with timing.launched() as browser:
+        seen, held = long_text_in_browser(browser, trace, tokens, rounds)
+        files = pages(browser, (32,) if smoke else (128, 512), rounds)
+        chromium = browser.version
     report = "\n".join(
         [
             "# The explorer",
             "",
-            machine() + "; " + versions("numpy", "starlette", "uvicorn") + ".",
+            machine() + "; " + versions("numpy", "starlette", "uvicorn") + f", Chromium {chromium}.",
             "Medians, and the smallest and largest time. Made by `nox -s bench`.",
             "",
-            f"One causal layer of {HEADS} heads and {tokens:,} tokens, recorded as q, k and the log-sum-exp.",
+            f"One causal layer of {HEADS} heads, {tokens:,} tokens, recorded as q, k and the log-sum-exp. In Python:",
             "",
             markdown(["", "until the answer is there"], rows),
             "",
             memory,
             "",
+            "In Chromium, which asks the server over HTTP:",
+            "",
+            markdown(["", "by the page's clock"], seen),
+            "",
+            held,
+            "",
             "As one file: 12 layers × 12 heads of random vectors, not causal: harder to pack than a text's.",
             "",
-            markdown(["", "file", "exact decimals", "made in"], pages((32,) if smoke else (128, 512))),
+            markdown(["", "file", "exact decimals", "made in", "from the address to a painted map"], files),
         ]
     )
     print(report)

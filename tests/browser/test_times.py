@@ -1,7 +1,7 @@
 """How soon there is something to see, of a page in a file and of a long text, and what is held meanwhile.
 
-The bounds are what is promised, of a machine that does nothing else meanwhile: what others take of it is allowed for. How
-long it takes is measured by `benchmarks/explorer.py`.
+The bounds are what is promised, of a machine that does nothing else meanwhile: what others take of it is allowed for.
+How long it takes is measured by `benchmarks/explorer.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ def test_a_file_of_144_heads_is_small_and_soon_seen(browser, deep, tmp_path, tok
             page.keyboard.press(key)
             page.wait_for_selector(there)
     seconds = min(first_picture(browser, path.as_uri(), offline=True) / taken_by_others() for _ in range(3))
-    print(f"{path.stat().st_size / MB:.2f} MB, {seconds:.2f} s")
     assert seconds < most_seconds
 
 
@@ -72,8 +71,6 @@ def test_a_long_text_is_soon_seen_and_its_tiles_come_at_once_in_bounded_memory(b
             page.wait_for_selector(".rg-memory p:has-text('Python holds')")
             told = page.locator(".rg-memory p").inner_text()
         server = resident(process, "VmHWM")
-    print(f"overviews {overviews} s, {len(tiles)} tiles, {np.median(tiles):.3f} s")
-    print(f"heap {heap / MB:.0f}, renderer {renderer / MB:.0f}, server {server / MB:.0f} MB; {told}")
     assert min(overviews) < 2
     assert len(tiles) > 100
     assert np.median(tiles) < 0.1

@@ -51,9 +51,8 @@ def packed(weights: np.ndarray, digits: int) -> bytes:
         small = np.append(small, np.zeros(small.size % 2, np.uint8))
         small = small[::2] << 4 | small[1::2]
     large = numbers[numbers >= escape]
-    return (
-        bytes([in_byte]) + small.tobytes() + large.astype(np.uint8).tobytes() + (large >> 8).astype(np.uint8).tobytes()
-    )
+    lower, higher = large.astype(np.uint8), (large >> 8).astype(np.uint8)
+    return bytes([in_byte]) + bytes(small) + bytes(lower) + bytes(higher)
 
 
 def unpacked(blob: bytes, shape: tuple[int, ...], digits: int) -> np.ndarray:

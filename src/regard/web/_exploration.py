@@ -5,9 +5,9 @@ An answer is plain data that JSON can hold, or an array. Knows traces, maps and 
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -182,8 +182,8 @@ class Exploration:
         """Return a part of a map as float32, ``rows cols``; exact weights where a cell is one token by one.
 
         Cells are as equal as can be, each the largest or the mean weight in it. For the mean of all heads it is the
-        mean of what the heads show. A part of more than 32 million weights, and one of more than 4 million whose cells
-        are as large, is made from an overview of the whole map in at most 2048 × 2048 cells: a cell of it takes in all
+        mean of what the heads show. A part of more than 32 million weights, and of so large a map one of more than 4
+        million where that loses nothing, is made from an overview of the whole map in at most 2048 × 2048 cells: a cell of it takes in all
         of those that it touches.
 
         Raises
@@ -401,13 +401,14 @@ class Exploration:
     ) -> np.ndarray:
         """Return a part of one head, from its weights or from the overview of all of it."""
         heights, widths = np.diff(row_edges), np.diff(col_edges)
-        side = min(_BASE, layer_map.length)
-        fine = min(heights.min(), widths.min()) * side < layer_map.length
-        if heights.sum() * widths.sum() <= (_DIRECT if fine else _NEAR):
+        n = layer_map.length
+        side = min(_BASE, n)
+        finer = min(heights.min(), widths.min()) * side < n
+        if heights.sum() * widths.sum() <= (_DIRECT if finer or n * n <= _DIRECT else _NEAR):
             return region(layer_map, head, row_edges, col_edges, pool, check)
         make = lambda: _float32(overview(layer_map, head, (side, side), pool, check))  # noqa: E731
         base = self._cache.get(("base", run, layer, head, pool), make)
-        return from_overview(base, layer_map.length, row_edges, col_edges, pool)
+        return from_overview(base, n, row_edges, col_edges, pool)
 
     def _thumbnails(self, run: Run, side: int, check: Check) -> np.ndarray:
         rows = run.sampled()
@@ -426,13 +427,12 @@ class Exploration:
 
 
 def _process_at_most() -> int | None:
-    """Return the most bytes that this process has had in memory; None on Windows, which tells it otherwise."""
+    """Return the most bytes that this process has had in memory, which Linux tells."""
     try:
-        import resource
-    except ImportError:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
         return None
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most
+    return next((1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), None)
 
 
 def _float32(array: np.ndarray) -> np.ndarray:
