@@ -3,7 +3,8 @@
     python docs/draw_explorer.py
 
 writes ``docs/images/explorer-*.png``. Needs MiniLM, the package ``playwright`` and Chromium (on the path, or named by
-``CHROMIUM``); `docs/make.py` does not run it, for a browser is not on every machine.
+``CHROMIUM``). `docs/make.py` does not run it, for a browser is not on every machine; the browser's tests tell whether
+the pictures are current.
 """
 
 from __future__ import annotations
@@ -52,13 +53,9 @@ def explored(model: Any, *texts: str) -> Exploration:
     return Exploration(*traces, models=[model] * len(texts), layer=3, head=1)
 
 
-def main() -> None:
-    from playwright.sync_api import sync_playwright
-
-    model = regard.load("minilm")
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+def draw(browser: Any, model: Any, images: Path) -> None:
+    """Draw all views into a folder."""
+    with tempfile.TemporaryDirectory() as folder:
         for texts, shots in (((TEXT,), ONE), ((TEXT, OTHER), TWO)):
             page_file = Path(folder) / f"{len(texts)}.html"
             write_page(explored(model, *texts), page_file)
@@ -68,8 +65,17 @@ def main() -> None:
                 page.goto(f"{page_file.as_uri()}#{view}")
                 page.wait_for_selector(".rg-map[data-drawn]", state="attached")
                 page.wait_for_timeout(800)
-                page.screenshot(path=IMAGES / f"explorer-{name}.png")
+                page.screenshot(path=images / f"explorer-{name}.png")
                 context.close()
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        draw(browser, regard.load("minilm"), IMAGES)
         browser.close()
 
 

@@ -183,8 +183,8 @@ class Exploration:
 
         Cells are as equal as can be, each the largest or the mean weight in it. For the mean of all heads it is the
         mean of what the heads show. A part of more than 32 million weights, and of so large a map one of more than 4
-        million where that loses nothing, is made from an overview of the whole map in at most 2048 × 2048 cells: a cell of it takes in all
-        of those that it touches.
+        million where that loses nothing, is made from an overview of the whole map in at most 2048 × 2048 cells: a cell
+        of it takes in all of those that it touches.
 
         Raises
         ------
