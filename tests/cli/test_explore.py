@@ -53,7 +53,7 @@ def test_a_page_that_fails_leaves_what_was_there(tmp_path, capsys):
     target = tmp_path / "page.html"
     target.write_text("before")
     assert main(["explore", "word " * 3000, "--random", "--html", str(target)]) == 2
-    assert "a text of 3000 tokens has more weights than one file of 16 MB holds" in capsys.readouterr().err
+    assert "a file holds texts of at most 2,048 tokens, this one has 3,000" in capsys.readouterr().err
     assert target.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
@@ -72,3 +72,22 @@ def test_options_reach_the_server(monkeypatch):
     monkeypatch.setattr(_server, "serve", lambda exploration, **options: asked.update(options, x=exploration))
     assert main(["explore", "a b", "--random", "--num-heads", "2", "--head", "1", "--port", "0", "--no-browser"]) == 0
     assert (asked["port"], asked["browser"], asked["x"].opening) == (0, False, (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--model", "minilm"], "a saved run is shown as it was: leave out --model\n"),
+        (["--seed", "3", "--num-heads", "2"], "leave out --seed, --num-heads\n"),
+        (["--random", "--other-model", "x"], "leave out --other-model, --random\n"),
+        (["--html", "page.html", "--port", "80"], "leave out --port and --no-browser\n"),
+        (["--html", "page.html", "--no-browser"], "leave out --port and --no-browser\n"),
+        (["--html", "page.png"], "--html page.png needs the ending .html\n"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(tmp_path, monkeypatch, capsys, options, says):
+    monkeypatch.chdir(tmp_path)
+    assert main(["a b a", "--random", "--save", "run.safetensors"]) == 0
+    capsys.readouterr()
+    assert main(["explore", "--trace", "run.safetensors", *options]) == 2
+    assert capsys.readouterr().err.endswith(says)

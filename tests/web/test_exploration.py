@@ -307,6 +307,15 @@ def test_an_edit_tells_where_weights_change_and_that_none_do_before_it(causal):
             assert by > 0
 
 
+def test_either_of_two_texts_is_edited(bert):
+    exploration = explored(bert, "the cat sat", "the cat on")
+    answer = exploration.edit([[0, 1]], run=1)
+    assert answer["entry"]["text"] == "the cat on"
+    assert answer["entry"]["of"] == 1
+    with pytest.raises(RegardError, match="there is no run to be edited 2"):
+        exploration.edit([[0, 1]], run=answer["run"])
+
+
 def test_an_edit_tells_what_a_language_model_expects_next(causal):
     changes = explored(causal, "some text").edit([[0, 0]])["changes"]["next"]
     assert len(changes) == 10
@@ -488,6 +497,17 @@ def test_what_cannot_be_explored_is_said(bert):
         Exploration(recorded(bert, "the cat"), layer=5)
     with pytest.raises(RegardError, match="explore a text with a model"):
         Exploration(recorded(bert, "the cat")).edit([[0, 0]])
+
+
+def test_an_argument_that_would_do_nothing_is_refused(bert, rng, tmp_path):
+    for more in ({"port": 80}, {"browser": False}):
+        with pytest.raises(RegardError, match="port and browser are for a server"):
+            regard.explore("the cat", model=bert, html=tmp_path / "page.html", **more)
+    q, k, v = rng.standard_normal((3, 2, 5, 4))
+    trace = Trace(maps=True)
+    regard.attention(q, k, v, trace=trace)
+    with pytest.raises(RegardError, match="there is no text 3 in a trace of one"):
+        Exploration(trace, batch=3)
 
 
 def test_an_empty_text_has_its_special_tokens(bert):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from explorations import explored, long_exploration, recorded, whole
 
 import regard
 from regard import RegardError
+from regard._files import write_whole
 from regard.web import Exploration, _page, write_page
 from regard.web._codec import from_text, unpacked
 from regard.web._page import whole_page
@@ -191,6 +194,31 @@ def test_the_file_is_there_whole_or_not_at_all(bert, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.suffix in (".html", ".part")] == ["page.html"]
     with pytest.raises(RegardError, match="there is no folder"):
         write_page(exploration, tmp_path / "no" / "page.html")
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_page_that_is_interrupted_leaves_what_was_there(bert, tmp_path, monkeypatch, was_there):
+    target = tmp_path / "page.html"
+    if was_there:
+        target.write_text("before")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    written = []
+
+    @contextmanager
+    def interrupted(path):
+        with write_whole(path) as file:
+
+            def write(content):
+                written.append(file.write(content[: len(content) // 2]))
+                raise KeyboardInterrupt
+
+            yield SimpleNamespace(write=write)
+
+    monkeypatch.setattr(_page, "write_whole", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_page(explored(bert, "the cat sat"), target)
+    assert written[0] > 10_000
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
 def test_a_text_that_no_file_holds_is_refused():

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from regard._errors import RegardError
-from regard.cli._input import read_model, read_text
+from regard.cli._input import TOY_OPTIONS, read_model, read_text
 from regard.cli._output import write
 from regard.cli._targets import check_targets
 from regard.models import load
@@ -18,6 +18,8 @@ from regard.web._explore import exploration_of
 def run(arguments: argparse.Namespace) -> None:
     """Record the texts, or read the trace, and serve the page or write it."""
     check_targets(arguments)
+    if arguments.html_file is not None and (arguments.port is not None or arguments.no_browser):
+        raise RegardError("with --html a file is written and nothing served: leave out --port and --no-browser")
     exploration = _exploration(arguments)
     if arguments.html_file is not None:
         write_page(exploration, arguments.html_file)
@@ -33,10 +35,14 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
     if arguments.trace is not None:
         if arguments.text or arguments.file is not None:
             raise RegardError("give either a text or --trace, not both")
-        if arguments.random or arguments.other_model is not None or arguments.model != "minilm":
-            raise RegardError("a saved run is shown as it was: leave out --model, --other-model and --random")
+        options = ("model", "other_model", "random", *TOY_OPTIONS)
+        given = [option for option in options if getattr(arguments, option) not in (None, False)]
+        if given:
+            named = ", ".join("--" + option.replace("_", "-") for option in given)
+            raise RegardError(f"a saved run is shown as it was: leave out {named}")
         traces = [Trace.load(Path(path)) for path in arguments.trace]
         return exploration_of(traces, None, layer=layer, head=head)
+    arguments.model = arguments.model or "minilm"
     texts = _texts(arguments)
     models = [read_model(arguments, texts)]
     if arguments.other_model is not None:

@@ -17,7 +17,7 @@ from regard.text._plain_text import listed
 from regard.trace import Trace
 from regard.views import readable
 
-_TOY_OPTIONS = ("seed", "embed_dim", "num_heads", "positions", "embeddings")
+TOY_OPTIONS = ("seed", "embed_dim", "num_heads", "positions", "embeddings")
 _LARGEST_TEXT = 50_000_000
 
 
@@ -60,7 +60,7 @@ def read_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
     RegardError
         An option of the toy layer is given without ``--random``; or there is no such model.
     """
-    given = {name: getattr(arguments, name) for name in _TOY_OPTIONS if getattr(arguments, name) is not None}
+    given = {name: getattr(arguments, name) for name in TOY_OPTIONS if getattr(arguments, name) is not None}
     if not arguments.random:
         if given:
             misplaced = ", ".join("--" + name.replace("_", "-") for name in given)

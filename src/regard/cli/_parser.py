@@ -173,6 +173,7 @@ def build() -> argparse.ArgumentParser:
     )
     _text(explore)
     _model(explore, heads=("--num-heads",))
+    explore.set_defaults(model=None)  # where it is not given, a text is read by minilm, and a saved run by none
     explore.add_argument(
         "--other-model", metavar="NAME", help="a second model, which reads the same text, or the second of two"
     )

@@ -19,7 +19,7 @@ _ENDINGS = {
     "heads": _PICTURES,
     "movement": _PICTURES,
     "save": (),
-    "html": (),
+    "html": (".html",),
 }
 
 

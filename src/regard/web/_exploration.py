@@ -294,7 +294,14 @@ class Exploration:
     # Edits
 
     def edit(self, ablate: Sequence[Sequence[int]], *, run: int = 0) -> dict[str, Any]:
-        """Run the model again without some heads, (layer, head), and return the new run and what has changed."""
+        """Run the model of A or B again without some heads, (layer, head), and return the new run and what has changed.
+
+        Raises
+        ------
+        RegardError
+            There is no such run or head, or the run has no model.
+        """
+        check_number("run to be edited", run, self._given)
         edited, changes = without_heads(self._run(run), ablate)
         with self._lock:
             number, self._next = self._next, self._next + 1
@@ -302,7 +309,7 @@ class Exploration:
             kept = sorted(each for each in self._runs if each >= self._given)
             for old in kept[:-_MOST_EDITS]:
                 del self._runs[old]
-        return {"run": number, "entry": self._described(number), "changes": changes}
+        return {"run": number, "entry": {**self._described(number), "of": run}, "changes": changes}
 
     # How it is done
 

@@ -40,9 +40,9 @@ def explore(
     html : path, optional
         Write one file that works offline, and return.
     port : int, optional
-        From which on a free one is looked for.
+        From which on a free one is looked for, for the server that is there without `html` and outside of notebooks.
     browser : bool
-        Whether to open the browser.
+        Whether to open the browser; likewise.
     batch : int
         Which text of a batch.
     layer, head : int, optional
@@ -59,11 +59,14 @@ def explore(
     RegardError
         There is nothing to explore; or the page is too large for a file.
     """
+    serves = html is None and not _in_notebook()
+    if not serves and (port is not None or not browser):
+        raise RegardError("port and browser are for a server: leave them out with html, and in a notebook")
     exploration = exploration_of(sources, model, batch=batch, layer=layer, head=head)
     if html is not None:
         write_page(exploration, html)
         return None
-    if _in_notebook():
+    if not serves:
         from regard.web._widget import make_widget
 
         return make_widget(exploration)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard._encoding import Encoding
+from regard._errors import RegardError
 from regard.attention_map import AttentionMap
 from regard.measures._layers import LayerMap, layers_of
 from regard.trace import Trace
@@ -136,7 +137,10 @@ def run_of(trace: Trace, model: Any, batch: int) -> Run:
         The trace holds no attention of a text to itself, or has no such text.
     """
     encoding = trace.encodings[batch] if trace.encodings and 0 <= batch < len(trace.encodings) else None
-    return Run(trace, layers_of(trace, batch), batch, encoding, model)
+    layers = layers_of(trace, batch)
+    if batch and not any(trace.axes(layer.step("weights")).startswith("B ") for layer in layers):
+        raise RegardError(f"there is no text {batch} in a trace of one")
+    return Run(trace, layers, batch, encoding, model)
 
 
 def worth_seeing(run: Run) -> tuple[int, int]:
