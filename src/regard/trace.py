@@ -242,7 +242,8 @@ class Trace:
     def part(self, name: str) -> Trace:
         """Return what was recorded under ``name.`` as a trace of its own, whose names are without it.
 
-        The ``"encoder"`` of a model that has a decoder too is then looked at as any other encoder.
+        The ``"encoder"`` of a model that has a decoder too is then looked at as any other encoder, and so is its
+        ``"decoder"``, without tokens: those of a trace are the tokens that the encoder read.
 
         Raises
         ------
@@ -251,7 +252,7 @@ class Trace:
         """
         begin = f"{name}."
         found = Trace()
-        found.model, found.encodings = self.model, self.encodings
+        found.model, found.encodings = self.model, () if name.split(".")[0] == "decoder" else self.encodings
         for kept in ("_taps", "_values", "_axes", "_maps"):
             inside = {full: value for full, value in getattr(self, kept).items() if full.startswith(begin)}
             getattr(found, kept).update({full.removeprefix(begin): value for full, value in inside.items()})

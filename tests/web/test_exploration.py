@@ -339,6 +339,16 @@ def test_of_an_encoder_decoder_the_encoder_is_explored(bart):
     assert len(changes["next"]) == 10
 
 
+def test_a_decoder_is_explored_as_a_part_of_its_trace(bart):
+    trace = regard.Trace(maps=True)
+    bart(np.array([[3, 4, 5, 2]]), np.array([[2, 3, 6, 5]]), trace=trace)
+    exploration = Exploration(trace.part("decoder"))
+    (run,) = exploration.runs
+    assert [layer.name for layer in run.layers] == ["blocks.0.attn", "blocks.1.attn"]
+    assert [token["text"] for token in exploration.manifest()["runs"][0]["tokens"]] == ["0", "1", "2", "3"]
+    np.testing.assert_allclose(exploration.whole(0, 1, 0), trace["decoder.blocks.1.attn.weights"][0, 0], atol=1e-6)
+
+
 def test_of_many_edits_the_last_stay(short):
     numbers = [short.edit([[0, n % 3]])["run"] for n in range(10)]
     assert numbers == list(range(1, 11))

@@ -25,12 +25,7 @@ def overview(layer: LayerMap, head: int, shape: tuple[int, int], how: Pool, chec
 
 
 def region(
-    layer: LayerMap,
-    head: int,
-    row_edges: np.ndarray,
-    col_edges: np.ndarray,
-    how: Pool,
-    check: Check = lambda: None,
+    layer: LayerMap, head: int, row_edges: np.ndarray, col_edges: np.ndarray, how: Pool, check: Check
 ) -> np.ndarray:
     """Return a part of a head, each cell the largest or the mean weight between two edges of each axis."""
     cols = slice(int(col_edges[0]), int(col_edges[-1]))
