@@ -73,9 +73,9 @@ def first_picture(browser: Any, address: str, **options: Any) -> float:
 def taken_by_others() -> float:
     """Return how many times as long work takes now as it would if this machine did nothing else: 1 if it does not."""
     wall, own = time.perf_counter(), time.thread_time()
-    while time.thread_time() - own < 0.1:
+    while time.thread_time() - own < 0.05:
         pass
-    return max(1.0, (time.perf_counter() - wall) / 0.1)
+    return max(1.0, (time.perf_counter() - wall) / 0.05)
 
 
 def looked_at(page: Any, view: str) -> None:
