@@ -516,7 +516,7 @@ def test_an_argument_that_would_do_nothing_is_refused(bert, rng, tmp_path):
     q, k, v = rng.standard_normal((3, 2, 5, 4))
     trace = Trace(maps=True)
     regard.attention(q, k, v, trace=trace)
-    with pytest.raises(RegardError, match="there is no text 3 in a trace of one"):
+    with pytest.raises(RegardError, match="there is no text 3 in a batch of 1"):
         Exploration(trace, batch=3)
 
 

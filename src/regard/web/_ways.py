@@ -70,7 +70,7 @@ def norms(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
 def heads_together(layer: LayerMap, head: int | str, lengths: np.ndarray, check: Check) -> np.ndarray:
     """Return a head's weights, each times the length of what its column hands on; "mean" is over heads."""
     heads = range(len(layer.heads)) if head == "mean" else [int(head)]
-    total = np.zeros((layer.rows, layer.cols))
+    total = np.zeros((layer.length, layer.length))
     for each in heads:
         check()
         total += layer.tile(each, None, None) * lengths[each]
