@@ -240,7 +240,7 @@ def test_movement_stands_where_the_api_says_at_each_stage(open_page, address, on
         shown, known = places(), points[stage]
         scale = np.ptp(shown[:, 0]) / np.ptp(known[:, 0])
         assert np.abs((shown - shown.mean(0)) / scale - (known - known.mean(0))).max() < 0.005 * np.ptp(known)
-    assert "share one plane" in page.locator(".rg-movement .rg-says").inner_text()
+    assert "share one plane" in page.locator(".rg-movement > .rg-says").inner_text()
 
 
 def test_the_address_brings_a_view_back(open_page, address, browser):
