@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import matplotlib.image
 import numpy as np
 import pytest
-from pages import saved, served, settled, traced
+from pages import CAUSAL, saved, served, settled, traced
 
+import regard
 from regard.web import Exploration
 
 HEAD = "v=head&l=2&h=3&i=8&j=2"
@@ -117,6 +118,18 @@ def test_an_overview_is_saved_as_what_it_shows(open_page):
         pooled = np.maximum.reduceat(some.max(0), np.arange(0, 3000, by))
         assert numbers[2] == pytest.approx(pooled, abs=5e-7)
         assert lines[3][0] == f"{2 * by} w{2 * by} … {3 * by - 1} w{3 * by - 1}"
+
+
+def test_a_file_names_a_layer_as_the_model_does(open_page):
+    trace = regard.Trace(maps=True, only=["blocks.1.attn.weights", "blocks.1.attn.v"])
+    regard.load(CAUSAL)("some text that is not short", trace=trace)
+    with served(Exploration(trace)) as address:
+        page = open_page(f"{address}#v=cell&l=0&h=1&i=2&j=1", selector="[data-step=output]")
+        assert "Layer 1 · Head 1 · weights" in texts(drawn(page))
+        assert dict(line[:2] for line in table(page))["layer"] == "1"
+        page.keyboard.press("1")
+        settled(page)
+        assert table(page)[1][0] == "layer 1"
 
 
 def test_files_of_two_heads_of_a_long_text_have_two_names(open_page):

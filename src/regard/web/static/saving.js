@@ -4,15 +4,15 @@ import { handOver } from "./dom.js";
 import { inkOf, levelOf, numberAt, spanOf } from "./paint.js";
 import { sheetOf } from "./picture.js";
 import { csvField, csvOf, fileName, linesCsv, pngOf } from "./save.js";
-import { headingOf, legendOf } from "./sentences.js";
+import { legendOf } from "./sentences.js";
 
 /** @typedef {import("./app.js").App} App */
 
 /** Hand over what is seen as a file. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function saveView(app, kind) {
-  const { field, state, manifest } = app;
+  const { field, state, manifest, parts: { title } } = app;
   if (!field) return;
-  const name = `${fileName(manifest.title, headingOf(app.here()), state.view === "head" ? "" : state.view)}.${kind}`;
+  const name = `${fileName(manifest.title, title.textContent ?? "", state.view === "head" ? "" : state.view)}.${kind}`;
   if (kind === "csv") return handOver(name, new Blob([numbersOf(app, field)], { type: "text/csv" }));
   const drawing = drawingOf(app);
   if (kind === "svg") return handOver(name, new Blob([drawing], { type: "image/svg+xml" }));
@@ -22,10 +22,10 @@ export async function saveView(app, kind) {
 
 /** @param {App} app */
 function drawingOf(app) {
-  const { state, manifest, parts: { main, compare, map, readout, legend, waySays, steps, grid, movement } } = app;
+  const { state, manifest, parts: { main, title: heading, compare, map, readout, legend, waySays, steps, grid, movement } } = app;
   const titleOf = (/** @type {{ key: string, title: string }[]} */ list, /** @type {string} */ key) => list.find((one) => one.key === key)?.title.toLowerCase();
   const measure = titleOf(manifest.measures, state.measure);
-  const one = `${headingOf(app.here())} · ${titleOf(manifest.ways, state.way)}`;
+  const one = `${heading.textContent} · ${titleOf(manifest.ways, state.way)}`;
   const title = { heads: state.order === "measure" ? `All heads by ${measure}` : `All heads: a row for each layer, below each head its ${measure}`, head: one, cell: one, movement: "Movement" }[state.view];
   const [overHeads, overHead, overMovement] = compare.map(({ text }) => text);
   const head = [overHead, map.node, readout, legend.node, waySays];
@@ -53,8 +53,8 @@ function numbersOf(app, field) {
   const { current } = loading.cell;
   if (state.view === "cell" && current && state.row !== null && state.col !== null) {
     const { layer, head } = app.here();
-    const { model, tokens } = app.run();
-    return linesCsv({ model, layer, head, "looks, number": state.row, looks: tokens[state.row].text, "is looked at, number": state.col, "is looked at": tokens[state.col].text, ...current });
+    const { model, tokens, layers } = app.run();
+    return linesCsv({ model, layer: layers[layer].number, head, "looks, number": state.row, looks: tokens[state.row].text, "is looked at, number": state.col, "is looked at": tokens[state.col].text, ...current });
   }
   return mapCsv(app, field);
 }
