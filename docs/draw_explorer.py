@@ -35,8 +35,8 @@ ONE = (
     ("movement-dark", "v=movement&l=3&h=1&i=9&special=0", "dark", 1440, 900),
     ("phone", f"v=head&{HEAD}&special=0", "light", 390, 1060),
     ("phone-dark", f"v=cell&{HEAD}&special=0", "dark", 390, 1060),
-    ("phone-heads", f"v=heads&{HEAD}", "light", 390, 800),
-    ("phone-movement", "v=movement&l=3&h=1&i=9&special=0", "dark", 390, 800),
+    ("phone-heads", f"v=heads&{HEAD}", "light", 390, 860),
+    ("phone-movement", "v=movement&l=3&h=1&i=9&special=0", "dark", 390, 860),
 )
 TWO = (
     ("compare", f"v=head&{HEAD}&special=0&s=diff&arcs=1", "light", 1440, 900),
@@ -64,6 +64,7 @@ def draw(browser: Any, model: Any, images: Path) -> None:
                 page = context.new_page()
                 page.goto(f"{page_file.as_uri()}#{view}")
                 page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+                page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
                 page.wait_for_timeout(800)
                 page.screenshot(path=images / f"explorer-{name}.png")
                 context.close()
