@@ -124,7 +124,7 @@ def test_a_file_names_a_layer_as_the_model_does(open_page):
     trace = regard.Trace(maps=True, only=["blocks.1.attn.weights", "blocks.1.attn.v"])
     regard.load(CAUSAL)("some text that is not short", trace=trace)
     with served(Exploration(trace)) as address:
-        page = open_page(f"{address}#v=cell&l=0&h=1&i=2&j=1", selector="[data-step=output]")
+        page = open_page(f"{address}#v=cell&l=0&h=1&i=2&j=1", selector="[data-step=weight]")
         assert "Layer 1 · Head 1 · weights" in texts(drawn(page))
         assert dict(line[:2] for line in table(page))["layer"] == "1"
         page.keyboard.press("1")
