@@ -114,3 +114,26 @@ def test_of_two_heads_the_one_that_is_seen_is_chosen(open_page, address):
     assert [mark.get_attribute("data-side") for mark in marks.all()] == ["A", "B"]
     side(page, "A − B")
     assert page.locator("h2").first.inner_text() == "Layer 2 · Head 4 − Head 5"
+
+
+def test_two_texts_move_on_one_plane_and_are_told_apart(open_page, address_of_two, two):
+    page = open_page(f"{address_of_two}#v=movement&l=2&h=3", selector=".rg-dots circle")
+    assert [run.split(" · ")[0] for run in page.locator(".rg-runs li").all_inner_texts()] == ["A", "B"]
+    assert page.locator(".rg-movement .rg-sides").is_hidden()
+    places = "(dots) => dots.map((dot) => [+dot.getAttribute('cx'), -dot.getAttribute('cy')])"
+    shown = np.array(page.eval_on_selector_all(".rg-dots [data-token]", places))
+    known = np.concatenate([points[-1] for points in two.movement([0, 1])["points"]])
+    scale = np.ptp(shown[:, 0]) / np.ptp(known[:, 0])
+    assert np.abs((shown - shown.mean(0)) / scale - (known - known.mean(0))).max() < 0.005 * np.ptp(known)
+
+
+def test_two_models_move_on_planes_of_their_own(open_page, two_models):
+    address, exploration = two_models
+    page = open_page(f"{address}#v=movement&l=0&h=1", selector=".rg-dots circle")
+    for run, name in enumerate("AB"):
+        side(page, name)
+        manifest = exploration.manifest()["runs"][run]
+        assert page.locator(".rg-dots [data-token]").count() == len(manifest["tokens"])
+        assert page.locator(f".rg-run-{name.lower()} [data-token]").count() > 0
+        assert page.get_by_label("Stage").get_attribute("max") == str(len(manifest["layers"]))
+        assert "another model" in page.locator(".rg-movement").inner_text()

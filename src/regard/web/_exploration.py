@@ -88,7 +88,7 @@ class Exploration:
             "format": FORMAT,
             "title": self.title,
             "computed": self._computed(),
-            "can": {"edit": self._can_edit(), "tiles": True, "exact": True},
+            "can": {"edit": self._can_edit(), "tiles": True},
             "digits": None,
             "runs": [self._described(number) for number in range(self._given)],
             "comparable": why_not is None,

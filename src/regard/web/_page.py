@@ -75,7 +75,7 @@ def whole_page(exploration: Exploration) -> bytes:
         )
     before, between, after = _skeleton()
     rest = [blob for run in runs for blob in _beside_weights(exploration, run)]
-    manifest = {**exploration.manifest(), "can": {"edit": False, "tiles": False, "exact": False}}
+    manifest = {**exploration.manifest(), "can": {"edit": False, "tiles": False}}
     fixed = len(before + between + after) + len(_inert(manifest)) + _size(rest)
     weights = sum(layer.length**2 * len(layer.heads) for run in exploration.runs for layer in run.layers)
     heads = _heads_from_the_opening_one(exploration)

@@ -1,7 +1,7 @@
 // The page: one state, the parts that show it, and what follows from a change. Knows its source by its interface alone.
 
 import { bindingsOf } from "./commands.js";
-import { changedMost } from "./compare.js";
+import { changedMost, sideNames } from "./compare.js";
 import { standBy } from "./doings.js";
 import { el, focusedBeside, piece, setAttribute, setText } from "./dom.js";
 import { isWhole } from "./field.js";
@@ -376,9 +376,15 @@ export class App {
     if (known.length === 0) return parts.movement.say("This trace did not record what tokens become: their movement is not known.");
     loading.wantMovement(known);
     if (!loading.movement.current) return;
+    const sides = this.sides();
+    const names = sides.length > 1 ? sideNames(state, this.manifest, sides) : [""];
     const wanted = { words: state.words, special: state.special, from: state.from ?? 0, to: state.to ?? Infinity };
-    const paths = [...loading.movement.current].map(([run, points]) => ({ points, name: runs[run].name, axis: axisOf(runs[run].tokens, runs[run].text, wanted) }));
-    const elsewhere = this.sides().some(({ run }) => runs[run].plane && !known.includes(run));
+    const paths = [...loading.movement.current].map(([run, points]) => {
+      const side = sides.findIndex((at) => at.run === run);
+      return { points, side, title: names[side], axis: axisOf(runs[run].tokens, runs[run].text, wanted) };
+    });
+    const elsewhere = sides.some(({ run }) => runs[run].plane && !known.includes(run));
+    parts.compare[2].node.hidden = !elsewhere;
     parts.movement.show(paths, state.stage, new Set([...state.pins, ...(state.row === null ? [] : [state.row])]), elsewhere);
   }
 }

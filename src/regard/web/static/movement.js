@@ -1,15 +1,16 @@
 // What becomes of each token: its vector at every stage, on one plane for all of them.
 
-import { el, focusedBeside, setText, svg } from "./dom.js";
+import { el, focusedBeside, piece, setText, svg } from "./dom.js";
 import { FONT } from "./paint.js";
 import { percent } from "./scale.js";
 
 /**
  * @typedef {import("./source.js").Movement} Points
  * @typedef {import("./text.js").Group} Group
- * @typedef {{ points: Points, axis: Group[], name: string }} Path   of one run
+ * @typedef {{ points: Points, axis: Group[], side: number, title: string }} Path   of one run, which is A (0) or B (1)
  */
 
+const RUNS = ["rg-run-a", "rg-run-b"];
 const MOST_NAMES = 120;
 const EDGE = 44;
 
@@ -74,6 +75,7 @@ export class MovementView {
       "section",
       { class: "rg-movement", "aria-label": "Movement" },
       (this.bar = el("div", { class: "rg-bar" }, this.play, this.slider, this.stageText)),
+      (this.runs = el("ul", { class: "rg-bar rg-runs", "aria-label": "What the colours say" })),
       (this.room = el("div", { class: "rg-plane-room" }, this.picture)),
       this.explained,
     );
@@ -92,13 +94,15 @@ export class MovementView {
 
   /** Why there is nothing to be seen. @param {string} sentence */
   say(sentence) {
-    this.bar.hidden = this.room.hidden = true;
+    this.bar.hidden = this.runs.hidden = this.room.hidden = true;
     setText(this.explained, sentence);
   }
 
   /** @param {Path[]} paths @param {number} stage @param {Set<number>} chosen tokens @param {boolean} elsewhere whether what is compared stands on another plane */
   show(paths, stage, chosen, elsewhere) {
     this.bar.hidden = this.room.hidden = false;
+    this.runs.hidden = paths.length < 2;
+    this.runs.replaceChildren(...paths.map(({ side, title }) => el("li", { class: RUNS[side] }, `${"AB"[side]} · `, piece(title))));
     /** @type {Parameters<MovementView["show"]>} */
     this.shown = [paths, stage, chosen, elsewhere];
     const focused = this.dots().indexOf(/** @type {any} */ (focusedBeside(this.picture)));
@@ -111,7 +115,7 @@ export class MovementView {
     this.stageText.textContent = name;
     this.slider.setAttribute("aria-valuetext", name);
     const fit = fitOf(paths.flatMap(({ points: { points: all }, axis }) => all.flatMap((places) => axis.flatMap(({ members }) => members.map((t) => places[t])))), this.size);
-    const drawn = paths.map((path, n) => this.drawPath(path, n, at, fit, chosen));
+    const drawn = paths.map((path) => this.drawPath(path, at, fit, chosen));
     this.writeNames(drawn);
     this.picture.replaceChildren(...drawn.map(({ trails }) => trails), ...drawn.map(({ dots }) => dots), ...drawn.map(({ names }) => names));
     const dots = this.dots();
@@ -124,13 +128,13 @@ export class MovementView {
     this.explained.replaceChildren(
       `The two axes show ${percent(first + second)} of what sets the vectors apart (${percent(first)} across, ${percent(second)} up); ${percent(Math.max(0, 1 - first - second))} is not seen. `,
       "All stages share one plane; each is centred on its own mean, for vectors also move together and grow. Near on the plane need not be near in space.",
-      elsewhere ? " What it is compared with has other stages, or vectors of another size, and stands on another plane: choose A or B." : "",
+      elsewhere ? " What it is compared with is another model, or has other stages: its vectors stand on a plane of their own. Choose A or B." : "",
     );
   }
 
-  /** @param {Path} path @param {number} run @param {number} stage @param {ReturnType<typeof fitOf>} fit @param {Set<number>} chosen */
-  drawPath({ points, axis, name }, run, stage, fit, chosen) {
-    const kind = run === 0 ? "rg-run-a" : "rg-run-b";
+  /** @param {Path} path @param {number} stage @param {ReturnType<typeof fitOf>} fit @param {Set<number>} chosen */
+  drawPath({ points, axis, side }, stage, fit, chosen) {
+    const kind = RUNS[side];
     const tokens = axis.map((group) => group.members[0]);
     const mean = (/** @type {number[][]} */ places, /** @type {Group} */ { members }) => fit([0, 1].map((c) => members.reduce((sum, t) => sum + places[t][c], 0) / members.length));
     const now = placesAt(points.points, stage);
@@ -145,7 +149,7 @@ export class MovementView {
       trails.append(svg("path", { d: `M${line2}`, class: strong ? "rg-strong" : faint ? "rg-faint" : "" }));
       const [x0, y0] = line[0];
       dots.append(svg("circle", { cx: x0.toFixed(1), cy: y0.toFixed(1), r: 2, class: "rg-origin" }));
-      dots.append(svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: strong ? 6 : 4, "data-token": tokens[n], class: strong ? "rg-strong" : "", role: "button", tabindex: -1, "aria-label": `${name} ${group.label}`, "aria-pressed": String(strong) }, svg("title", {}, `${name} ${group.label}`)));
+      dots.append(svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: strong ? 6 : 4, "data-token": tokens[n], class: strong ? "rg-strong" : "", role: "button", tabindex: -1, "aria-label": `${"AB"[side]} ${group.label}`, "aria-pressed": String(strong) }, svg("title", {}, `${"AB"[side]} ${group.label}`)));
     });
     const names = svg("g", { class: `rg-names ${kind}`, "aria-hidden": "true" });
     if (this.ruler) this.ruler.font = `600 13px ${FONT}`;

@@ -10,7 +10,7 @@
  * @property {string} format
  * @property {string} title
  * @property {string} computed
- * @property {{ edit: boolean, tiles: boolean, exact: boolean }} can
+ * @property {{ edit: boolean, tiles: boolean }} can
  * @property {number | null} digits
  * @property {Run[]} runs
  * @property {Sentence[]} measures

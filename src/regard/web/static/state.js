@@ -245,12 +245,14 @@ export function placed(state, choice) {
 }
 
 /**
- * The runs whose movement is seen together: those that are compared, as far as they share the plane of the one that is looked at.
+ * The runs whose movement is seen together: those that are compared, as far as they are of the model that is looked at and
+ * share its plane. Vectors of another model live in a space of its own.
  * @param {{ run: number }[]} sides @param {{ run: number }} here @param {import("./source.js").Manifest} manifest
  */
 export function movedRuns(sides, here, { runs }) {
   const moved = [...new Set([here, ...sides].map(({ run }) => run))].filter((run) => runs[run].plane);
-  return moved.filter((run) => runs[run].plane === runs[moved[0]].plane).sort((a, b) => a - b);
+  const [first] = moved.map((run) => runs[run]);
+  return moved.filter((run) => runs[run].plane === first.plane && runs[run].model === first.model).sort((a, b) => a - b);
 }
 
 /**
