@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const at = (name) => import(new URL(`../../../src/regard/web/static/${name}.js`, import.meta.url));
-const [text, scale, colour, view, matrix, state, codec, save, keys, grid, movement, field, paint, reading, embedded, numbers, sentences, compare, memory] = await Promise.all(
-  ["text", "scale", "colour", "view", "matrix", "state", "codec", "save", "keys", "grid", "movement", "field", "paint", "reading", "embedded", "numbers", "sentences", "compare", "memory"].map(at),
+const [text, scale, colour, view, matrix, state, codec, save, keys, grid, movement, field, paint, reading, embedded, numbers, sentences, compare, memory, cell] = await Promise.all(
+  ["text", "scale", "colour", "view", "matrix", "state", "codec", "save", "keys", "grid", "movement", "field", "paint", "reading", "embedded", "numbers", "sentences", "compare", "memory", "cell"].map(at),
 );
 const token = (t, word, start = 0, special = false) => ({ text: t, special, word, start, end: start + t.replace("##", "").length });
 
@@ -55,6 +55,8 @@ test("runs move together where they share a plane", () => {
   assert.deepEqual(moved(0, 0), [0]);
   assert.deepEqual([moved(3, 0), moved(0, 3)], [[3], [0]]);
   assert.deepEqual([moved(2, 0), moved(2)], [[0], []]);
+  runs[1].model = "another";
+  assert.deepEqual(moved(1, 0), [1]);
 });
 test("a scale is even, or in powers of ten, or has two signs", () => {
   assert.equal(scale.placeOn({ kind: "linear", max: 0.5, signed: false }, 0.25), 0.5);
@@ -357,4 +359,11 @@ test("means have a scale, and single cells another", async () => {
   const map = new field.FetchedMap(async ({ rows, cols }, _, pool = "mean") => new Float32Array(rows * cols).fill(pool === "max" ? 1 : 0.125), { rows: 512, cols: 512 }, () => {}, assert.fail);
   await map.overview(new AbortController().signal, "mean");
   assert.deepEqual([map.max, map.most], [0.125, 1]);
+});
+test("bars go up and down from the middle, the longest to the edge", () => {
+  const bars = cell.placesOfBars([2, -1, null, NaN], 64);
+  assert.deepEqual(bars.map(({ y, height, isUp }) => [y, height, isUp]), [[2, 30, true], [32, 15, false], [32, 0.4, true], [32, 0.4, true]]);
+});
+test("heads that an edit does not change are not named", () => {
+  assert.deepEqual(compare.changedMost([[0, 0], [0.1, 0.3]]), [{ layer: 1, head: 1, by: 0.3 }, { layer: 1, head: 0, by: 0.1 }]);
 });

@@ -17,18 +17,28 @@ function formula(text) {
 }
 
 /**
- * Numbers as bars up and down from a line.
- * @param {(number | null)[]} given @param {string} name @param {string} kind of colour
+ * Where bars stand that go up and down from a line in the middle, the longest to the edge; what is no number has none.
+ * @param {(number | null)[]} values @param {number} high
  */
-export function bars(given, name, kind = "plain") {
-  const values = given.map((value) => (value !== null && Number.isFinite(value) ? value : 0));
-  const [wide, high] = [Math.max(1, values.length) * 10, 64];
-  const most = Math.max(1e-12, ...values.map(Math.abs));
-  const drawing = svg("svg", { class: `rg-bars rg-bars-${kind}`, viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", role: "img", "aria-label": name });
-  values.forEach((value, n) => {
+export function placesOfBars(values, high) {
+  const known = values.map((value) => (value !== null && Number.isFinite(value) ? value : 0));
+  const most = Math.max(1e-12, ...known.map(Math.abs));
+  return known.map((value) => {
     const size = (Math.abs(value) / most) * (high / 2 - 2);
-    const bar = svg("rect", { x: n * 10 + 1.5, width: 7, y: value >= 0 ? high / 2 - size : high / 2, height: Math.max(0.4, size), class: value >= 0 ? "rg-up" : "rg-down" });
-    bar.append(svg("title", {}, `${n}: ${significant(given[n] ?? NaN)}`));
+    return { y: value >= 0 ? high / 2 - size : high / 2, height: Math.max(0.4, size), isUp: value >= 0 };
+  });
+}
+
+/**
+ * Numbers as bars up and down from a line.
+ * @param {(number | null)[]} values @param {string} name @param {string} kind of colour
+ */
+export function bars(values, name, kind = "plain") {
+  const [wide, high] = [Math.max(1, values.length) * 10, 64];
+  const drawing = svg("svg", { class: `rg-bars rg-bars-${kind}`, viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", role: "img", "aria-label": name });
+  placesOfBars(values, high).forEach(({ y, height, isUp }, n) => {
+    const bar = svg("rect", { x: n * 10 + 1.5, width: 7, y, height, class: isUp ? "rg-up" : "rg-down" });
+    bar.append(svg("title", {}, `${n}: ${significant(values[n] ?? NaN)}`));
     drawing.append(bar);
   });
   drawing.append(svg("line", { x1: 0, x2: wide, y1: high / 2, y2: high / 2, "vector-effect": "non-scaling-stroke" }));
