@@ -217,7 +217,7 @@ export class App {
     const { layers } = this.chosenRun();
     const { layer, head } = placeOf(state);
     const named = (/** @type {import("./field.js").Which} */ at) => ({ layer: manifest.runs[at.run].layers[at.layer].number, head: at.head });
-    setText(parts.title, headingOf(named(here), named(state.side === "diff" ? sides[1] : here)));
+    setText(parts.title, headingOf(named(here), named((state.side === "diff" && sides[1]) || here)));
     options(parts.layer, layers.map(({ number }) => String(number)), layer);
     options(parts.head, [...Array.from({ length: layers[layer].heads }, (_, n) => String(n)), "mean"], head === "mean" ? layers[layer].heads : head);
     parts.text.replaceChildren(el("span", { class: "rg-model" }, run.model), " ", piece(label(run.text.replace(/\s+/g, " "), 90), { title: visible(run.text.slice(0, 600)) }));
