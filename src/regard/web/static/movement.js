@@ -102,7 +102,7 @@ export class MovementView {
   show(paths, stage, chosen, elsewhere) {
     this.bar.hidden = this.room.hidden = false;
     this.runs.hidden = paths.length < 2;
-    this.runs.replaceChildren(...paths.map(({ side, title }) => el("li", { class: RUNS[side] }, `${"AB"[side]} · `, piece(title))));
+    this.runs.replaceChildren(...paths.map(({ side, title }) => el("li", { class: RUNS[side] }, el("span", { class: "rg-dot" }), `${"AB"[side]} · `, piece(title))));
     /** @type {Parameters<MovementView["show"]>} */
     this.shown = [paths, stage, chosen, elsewhere];
     const focused = this.dots().indexOf(/** @type {any} */ (focusedBeside(this.picture)));

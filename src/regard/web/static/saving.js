@@ -29,7 +29,7 @@ function drawingOf(app) {
   const title = { heads: state.order === "measure" ? `All heads by ${measure}` : `All heads: a row for each layer, below each head its ${measure}`, head: one, cell: one, movement: "Movement" }[state.view];
   const [overHeads, overHead, overMovement] = compare.map(({ text }) => text);
   const head = [overHead, map.node, readout, legend.node, waySays];
-  const columns = { heads: [[overHeads, grid.says, grid.count, grid.body]], head: [head], cell: [head, [steps.node]], movement: [[overMovement, movement.stageText, movement.picture, movement.explained]] }[state.view];
+  const columns = { heads: [[overHeads, grid.says, grid.count, grid.body]], head: [head], cell: [head, [steps.node]], movement: [[overMovement, movement.runs, movement.stageText, movement.picture, movement.explained]] }[state.view];
   const { model, text } = app.run();
   return sheetOf(title, [model, text.replace(/\s+/g, " ")].filter(Boolean).join("  ·  "), columns, inkOf(main), (canvas) => (canvas === map.canvas ? map.drawing() : null));
 }
