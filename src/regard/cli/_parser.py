@@ -167,7 +167,7 @@ def build() -> argparse.ArgumentParser:
         "open a page where attention can be walked through",
         """
         regard explore "The animal did not cross the street because it was too tired"
-        regard explore "a bat flew" "a bat hit the ball"
+        regard explore "the bat flew" "the bat broke"
         regard explore --file letter.txt --html letter.html
         """,
     )
