@@ -136,7 +136,7 @@ def test_marimo(open_page, known, tmp_path):
         view.get_by_text("Save", exact=True).click()
         with page.expect_download() as download:
             view.get_by_role("button", name="As CSV").click()
-        assert Path(download.value.path()).read_text(encoding="utf-8").startswith(",")
+        assert Path(download.value.path()).read_text(encoding="utf-8").startswith("weight,")
         view.get_by_role("button", name="All heads").click()
         view.get_by_role("gridcell", name=re.compile("layer 0, head 1")).click()
         page.keyboard.press("ArrowRight")
