@@ -138,10 +138,10 @@ def test_marimo(open_page, known, tmp_path):
             view.get_by_role("button", name="As CSV").click()
         assert Path(download.value.path()).read_text(encoding="utf-8").startswith("weight,")
         view.get_by_role("button", name="All heads").click()
-        view.get_by_role("gridcell", name=re.compile("layer 0, head 1")).click()
+        view.get_by_role("gridcell", name=re.compile("layer 0, head 0")).click()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
-        assert view.locator("h2").first.inner_text() == "Layer 0 · Head 2"
+        assert view.locator("h2").first.inner_text() == "Layer 0 · Head 1"
         view.get_by_role("button", name="Keys (?)").click()
         box = view.get_by_role("dialog").bounding_box()
         assert box["x"] + box["width"] / 2 == pytest.approx(page.viewport_size["width"] / 2, abs=12)
