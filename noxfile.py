@@ -171,6 +171,8 @@ def readme(session: nox.Session) -> None:
         session.chdir(f"{home}/regard")
         empty = {"HOME": home, "XDG_CACHE_HOME": f"{home}/.cache", "REGARD_MODELS": None}
         for command in commands:
-            # Not nox itself: whoever runs this session has typed that.
-            if not command.startswith("pip install nox"):
-                session.run("bash", "-euc", command, external=True, env=empty)
+            if command.startswith("pip install nox"):
+                continue  # whoever runs this session has typed that
+            if command.startswith("regard explore") and "--html" not in command:
+                command = f"timeout --signal=INT 20 {command} || [ $? = 124 ]"  # it serves until Ctrl-C
+            session.run("bash", "-euc", command, external=True, env=empty)
