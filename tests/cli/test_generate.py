@@ -104,7 +104,16 @@ def test_a_terminal_gets_signs_for_characters_that_would_do_something(capsys, ti
     assert capsys.readouterr().out == "a␛[1m⟨U+202E⟩b␍\n👩\u200d👩 \n"
 
 
+@pytest.fixture
+def interruptible():
+    """Have Ctrl-C interrupt, which a shell's background has this process ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_what_was_printed(run, tiny, tmp_path, monkeypatch):
     script = _script("ab")
 
@@ -115,11 +124,7 @@ def test_ctrl_c_keeps_what_was_printed(run, tiny, tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Sampling, "choose", interrupted)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        status = run(*PROMPT, "--model", tiny, "--save", str(tmp_path / "t"))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    status = run(*PROMPT, "--model", tiny, "--save", str(tmp_path / "t"))
     assert status == (130, "ab\n", "regard: interrupted\n")
     kept = Trace.load(tmp_path / "t")
     assert [encoding.text for encoding in kept.encodings] == ["The catab"]
@@ -127,13 +132,10 @@ def test_ctrl_c_keeps_what_was_printed(run, tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_before_anything_came_keeps_nothing(run, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(Sampling, "choose", lambda *_: signal.raise_signal(signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        status = run(*PROMPT, "--model", tiny, "--save", str(tmp_path / "t"))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    status = run(*PROMPT, "--model", tiny, "--save", str(tmp_path / "t"))
     assert status == (130, "\n", "regard: interrupted\n")
     assert not (tmp_path / "t").exists()
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from regard._errors import RegardError
-from regard.cli._input import TOY_OPTIONS, read_model, read_text
+from regard.cli._input import TOY_OPTIONS, options_named, read_model, read_text
 from regard.cli._output import write
 from regard.cli._targets import check_targets
 from regard.models import load
@@ -38,8 +38,7 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
         options = ("model", "other_model", "random", *TOY_OPTIONS)
         given = [option for option in options if getattr(arguments, option) not in (None, False)]
         if given:
-            named = ", ".join("--" + option.replace("_", "-") for option in given)
-            raise RegardError(f"a saved run is shown as it was: leave out {named}")
+            raise RegardError(f"a saved run is shown as it was: leave out {options_named(given)}")
         traces = [Trace.load(Path(path)) for path in arguments.trace]
         return exploration_of(traces, None, layer=layer, head=head)
     arguments.model = arguments.model or "minilm"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,15 @@ def read_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
     given = {name: getattr(arguments, name) for name in TOY_OPTIONS if getattr(arguments, name) is not None}
     if not arguments.random:
         if given:
-            misplaced = ", ".join("--" + name.replace("_", "-") for name in given)
-            raise RegardError(f"{misplaced} would shape the toy layer: give --random too, or leave it out")
+            raise RegardError(f"{options_named(given)} would shape the toy layer: give --random too, or leave it out")
         return load(arguments.model)
     file = given.pop("embeddings", None)
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
+
+
+def options_named(names: Iterable[str]) -> str:
+    """Return options as they are typed, of the names that they have as arguments."""
+    return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
 def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, maps: bool = False) -> Trace:

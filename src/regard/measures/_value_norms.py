@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from regard._errors import RegardError
-from regard.measures._layers import chosen_rows, layers_of
+from regard.measures._layers import LayerMap, chosen_rows, layers_of
 from regard.nn import parameters
 from regard.trace import Trace
 
@@ -67,15 +67,24 @@ def value_norms(
         raise RegardError(f"the model has no {named}: without an output projection the values are what is handed over")
     if look.step("v") not in trace:
         raise RegardError(f"the trace has no {look.step('v')}: record it too, Trace(maps=True)")
-    v = look.values(trace, batch)  # G S Dv
-    count = len(look.heads)
-    v = np.repeat(v, count // len(v), axis=0)
-    projection = projection.astype(np.float64).reshape(count, v.shape[-1], -1)  # H Dv E
     weights = look.rows(chosen_rows(rows, look.length))
     if heads == "each":
-        return np.asarray(weights * np.linalg.norm(v @ projection, axis=-1)[:, None, :])
+        return np.asarray(weights * value_lengths(projection, trace, look, batch)[:, None, :])
     # ‖Σ α f‖² = Σ Σ α α' f·f' over pairs of heads, so that no vector is held for each pair of tokens
-    values = np.moveaxis(v @ projection, 0, 1)  # S H E
+    values = np.stack(list(_handed_over(projection, trace, look, batch)), axis=1)  # S H E
     products = values @ values.swapaxes(-1, -2)  # S H H
     squared = np.einsum("hrs,shg,grs->rs", weights, products, weights, optimize=True)
     return np.asarray(np.sqrt(np.maximum(squared, 0)))
+
+
+def value_lengths(projection: np.ndarray, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
+    """Return ‖v W_O‖ of each token in each head, float64 ``H S``, of the whole W_O, ``(H Dv) E``."""
+    return np.stack([np.linalg.norm(vectors, axis=-1) for vectors in _handed_over(projection, trace, layer, batch)])
+
+
+def _handed_over(projection: np.ndarray, trace: Trace, layer: LayerMap, batch: int) -> Iterator[np.ndarray]:
+    """Yield of each head what its tokens hand over with a weight of 1, v W_O, ``S E``."""
+    v, count = layer.values(trace, batch), len(layer.heads)
+    split = projection.astype(np.float64).reshape(count, v.shape[-1], -1)  # H Dv E
+    for head in range(count):
+        yield v[layer.kv_head(head)] @ split[head]

@@ -26,7 +26,7 @@ from regard.web._maps import Pool, edges, from_overview, overview, pooled, regio
 from regard.web._measured import MEASURES, measures_of
 from regard.web._movement import MOST_TOKENS, movement
 from regard.web._run import SAMPLED, Run, run_of, worth_seeing
-from regard.web._ways import LONGEST, WAYS, heads_together, norms, rollouts
+from regard.web._ways import LONGEST, WAYS, heads_of, heads_together, norms, rollouts
 
 FORMAT = "regard.explore/1"
 Head: TypeAlias = int | Literal["mean"]
@@ -203,7 +203,7 @@ class Exploration:
             part = whole[row0:row1, col0:col1]
             return _float32(pooled(part, row_edges - row0, col_edges - col0, pool))
         total = np.zeros((rows, cols))
-        heads = range(len(layer_map.heads)) if head == "mean" else [head]
+        heads = heads_of(layer_map, head)
         for each in heads:
             check()
             total += self._part(run, layer, layer_map, each, row_edges, col_edges, pool, check)
@@ -218,27 +218,13 @@ class Exploration:
         self, run: int, layer: int, head: Head, i: int, *, way: str = "raw", check: Check = lambda: None
     ) -> np.ndarray:
         """Return how much token i looks at every other, float32 ``S``."""
-        its, layer_map = self._layer(run, layer)
-        self._check_head(layer_map, head)
-        check_number("token", i, layer_map.length)
-        whole = self._whole(run, its, layer, head, way, check)
-        if whole is not None:
-            return _float32(whole[i])
-        heads = range(len(layer_map.heads)) if head == "mean" else [head]
-        return _float32(np.mean([layer_map.tile(each, np.array([i]), None)[0] for each in heads], axis=0))
+        return self._line(run, layer, head, i, 0, way, check)
 
     def column(
         self, run: int, layer: int, head: Head, j: int, *, way: str = "raw", check: Check = lambda: None
     ) -> np.ndarray:
         """Return how much every token looks at token j, float32 ``T``."""
-        its, layer_map = self._layer(run, layer)
-        self._check_head(layer_map, head)
-        check_number("token", j, layer_map.length)
-        whole = self._whole(run, its, layer, head, way, check)
-        if whole is not None:
-            return _float32(whole[:, j])
-        heads = range(len(layer_map.heads)) if head == "mean" else [head]
-        return _float32(np.mean([layer_map.tile(each, None, np.array([j]))[:, 0] for each in heads], axis=0))
+        return self._line(run, layer, head, j, 1, way, check)
 
     def cell(self, run: int, layer: int, head: Head, i: int, j: int) -> dict[str, Any]:
         """Return one weight step by step; see `regard.web._cell.cell`."""
@@ -394,6 +380,18 @@ class Exploration:
             make = lambda: heads_together(its.layers[layer], head, self.values_of(run, layer), check)  # noqa: E731
             return self._cache.get(("norms", run, layer, head), make)
         return None
+
+    def _line(self, run: int, layer: int, head: Head, token: int, axis: int, way: str, check: Check) -> np.ndarray:
+        """Return the row of a token, or with axis 1 its column."""
+        its, layer_map = self._layer(run, layer)
+        self._check_head(layer_map, head)
+        check_number("token", token, layer_map.length)
+        whole = self._whole(run, its, layer, head, way, check)
+        if whole is not None:
+            return _float32(whole.take(token, axis))
+        at = ([token], None) if axis == 0 else (None, [token])
+        lines = [layer_map.tile(each, *at).take(0, axis) for each in heads_of(layer_map, head)]
+        return _float32(np.mean(lines, axis=0))
 
     def _part(
         self,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from regard.measures._layers import Check, LayerMap
 from regard.measures._rollout import mixed_strips
+from regard.measures._value_norms import value_lengths
 from regard.nn import parameters
 from regard.trace import Trace
 
@@ -61,15 +62,17 @@ def hands_over(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
 
 def norms(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
     """Return ‖v W_O‖ of each token in each head, ``H S``."""
-    projection = parameters(model)[layer.step("o_proj.weight")]
-    v = layer.values(trace, batch)  # G S Dv
-    split = projection.astype(np.float64).reshape(len(layer.heads), v.shape[-1], -1)  # H Dv E
-    return np.stack([np.linalg.norm(v[layer.kv_head(head)] @ split[head], axis=-1) for head in range(len(layer.heads))])
+    return value_lengths(parameters(model)[layer.step("o_proj.weight")], trace, layer, batch)
 
 
-def heads_together(layer: LayerMap, head: int | str, lengths: np.ndarray, check: Check) -> np.ndarray:
+def heads_of(layer: LayerMap, head: int | Literal["mean"]) -> Sequence[int]:
+    """Return the heads that are seen: one, or for their mean all."""
+    return range(len(layer.heads)) if head == "mean" else [head]
+
+
+def heads_together(layer: LayerMap, head: int | Literal["mean"], lengths: np.ndarray, check: Check) -> np.ndarray:
     """Return a head's weights, each times the length of what its column hands on; "mean" is over heads."""
-    heads = range(len(layer.heads)) if head == "mean" else [int(head)]
+    heads = heads_of(layer, head)
     total = np.zeros((layer.length, layer.length))
     for each in heads:
         check()

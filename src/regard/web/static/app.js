@@ -311,8 +311,8 @@ export class App {
     const [own, axis] = out ? [this.field.rows, this.field.cols] : [this.field.cols, this.field.rows];
     const here = out ? state.row : state.col;
     const chosen = state.pins.length ? state.pins : here === null ? [] : [here];
-    const { tokens, text } = this.run();
-    const { length } = tokens;
+    const found = this.foundOn(this.field);
+    const { length } = this.run().tokens;
     const [placesOfOwn, places] = [placesOf(own, length), placesOf(axis, length)];
     const on = (/** @type {Int32Array} */ all, /** @type {number[]} */ of) => new Set(of.map((i) => all[i]).filter((place) => place >= 0));
     loading.wantShares(state, this.asked(), [...on(placesOfOwn, chosen)].map((place) => own[place]), axis);
@@ -320,7 +320,7 @@ export class App {
     const shares = error || answer?.length !== axis.length ? null : answer;
     this.parts.reading.top.classList.toggle("rg-stale", shares !== null && !isCurrent);
     this.parts.reading.show({
-      groups: axis, shares, chosen: on(places, chosen), pinned: on(places, state.pins), found: on(places, search(tokens, text, state.query).flat()),
+      groups: axis, shares, chosen: on(places, chosen), pinned: on(places, state.pins), found: out ? found.cols : found.rows,
       scale: { kind: state.log ? "log" : "linear", max: shares ? largest(shares) || 1 : 1, signed: this.isDifference },
       heading: mostOf(state, this.isDifference, on(places, chosen).size), theme: this.theme, decimals: this.decimals(Math.max(1, state.pins.length)), state,
     });
@@ -372,11 +372,11 @@ export class App {
   showMovement() {
     const { state, manifest: { runs }, loading, parts } = this;
     if (state.view !== "movement") return;
-    const known = movedRuns(this.sides(), this.here(), this.manifest);
+    const sides = this.sides();
+    const known = movedRuns(sides, this.here(), this.manifest);
     if (known.length === 0) return parts.movement.say("This trace did not record what tokens become: their movement is not known.");
     loading.wantMovement(known);
     if (!loading.movement.current) return;
-    const sides = this.sides();
     const names = sides.length > 1 ? sideNames(state, this.manifest, sides) : [""];
     const wanted = { words: state.words, special: state.special, from: state.from ?? 0, to: state.to ?? Infinity };
     const paths = [...loading.movement.current].map(([run, points]) => {
