@@ -94,18 +94,24 @@ template <class M> REGARD_INLINE bool any(M mask) {
   return found;
 }
 
-template <class T> REGARD_INLINE T sum(V<T> x) {
-  T total = 0;
-  for (int half = LANES<T> / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) x[i] += x[i + half];
-  total = x[0];
-  return total;
+template <int... I> struct Numbers {};
+template <int N, int... I> struct CountTo : CountTo<N - 1, N - 1, I...> {};
+template <int... I> struct CountTo<0, I...> { typedef Numbers<I...> type; };
+
+// What `both` makes of all lanes: of two halves first, then of their halves.
+template <class T, int half, int... I> REGARD_INLINE V<T> turned(V<T> x, Numbers<I...>) {
+  return __builtin_shufflevector(x, x, (I + half) % LANES<T>...);
+}
+template <class T, int half = LANES<T> / 2, class F> REGARD_INLINE T over_lanes(V<T> x, F both) {
+  if constexpr (half == 0) return x[0];
+  else return over_lanes<T, half / 2>(both(x, turned<T, half>(x, typename CountTo<LANES<T>>::type{})), both);
 }
 
+template <class T> REGARD_INLINE T sum(V<T> x) {
+  return over_lanes<T>(x, [](V<T> a, V<T> b) __attribute__((always_inline)) { return a + b; });
+}
 template <class T> REGARD_INLINE T maximum(V<T> x) {  // NaN wins, so that it is not lost
-  T highest = x[0];
-  for (int i = 1; i < LANES<T>; ++i) highest = x[i] > highest || x[i] != x[i] ? x[i] : highest;
-  return highest;
+  return over_lanes<T>(x, [](V<T> a, V<T> b) __attribute__((always_inline)) { return a > b || a != a ? a : b; });
 }
 
 // exp(x) = 2^n exp(r) with a whole n and |r| <= log(2) / 2. n log(2) is subtracted in two parts, the first of which has
@@ -187,9 +193,6 @@ template <class T> REGARD_INLINE V<T> tanh(V<T> x) {
 
 // Tiles of N x N numbers change rows and columns: blocks of 2 x 2 squares, of N / 2 numbers a side, then of half as many,
 // and so on, change the two squares beside the diagonal. A pair of rows is all that a step needs.
-template <int... I> struct Numbers {};
-template <int N, int... I> struct CountTo : CountTo<N - 1, N - 1, I...> {};
-template <int... I> struct CountTo<0, I...> { typedef Numbers<I...> type; };
 
 template <int N, int SIDE, class X, int... I> REGARD_INLINE void swap_squares(X& upper, X& lower, Numbers<I...>) {
   const X a = upper, b = lower;
