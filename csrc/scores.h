@@ -218,7 +218,7 @@ template <class T> class Scores {
   void hide_outside(ptrdiff_t start, ptrdiff_t count, T* scores) const {
     for (ptrdiff_t i = 0; i < lanes_; i += LANES<T>) {
       const V<Int<T>> first = load<Int<T>>(first_ + i) - Int<T>(start), last = load<Int<T>>(last_ + i) - Int<T>(start);
-      const auto hide = [&](ptrdiff_t from, ptrdiff_t to) {
+      const auto cut = [&](ptrdiff_t from, ptrdiff_t to) {
         for (ptrdiff_t j = from; j < to; ++j) {
           T* at = scores + j * QUERIES + i;
           store<T>(at, (first <= Int<T>(j)) & (last > Int<T>(j)) ? load<T>(at) : splat(-INFINITE<T>));
@@ -226,8 +226,8 @@ template <class T> class Scores {
       };
       const ptrdiff_t from = within(all_from_[i / LANES<T>], start, count);
       const ptrdiff_t to = larger(from, within(all_to_[i / LANES<T>], start, count));
-      hide(0, from);
-      hide(to, count);
+      cut(0, from);
+      cut(to, count);
     }
   }
 
