@@ -106,6 +106,23 @@ def test_pieces_join_to_words_and_part_again(open_page, address, one):
     assert page.locator(".rg-reading .rg-word").count() == len(tokens)
 
 
+def test_a_word_is_unpinned_by_whichever_of_its_pieces_was_pinned(open_page, address, one):
+    tokens = [token["text"] for token in one.manifest()["runs"][0]["tokens"]]
+    piece = next(n for n, text in enumerate(tokens) if text.startswith("##"))
+    page = open_page(f"{address}#v=head&l=2&h=3&i={piece}&j=2")
+    for unpin in (lambda: page.locator(".rg-pinned").click(modifiers=["Alt"]), lambda: page.keyboard.press("p")):
+        page.keyboard.press("p")
+        page.keyboard.press("w")
+        settled(page)
+        assert page.locator(".rg-pinned").count() == 1
+        unpin()
+        settled(page)
+        assert page.locator(".rg-pinned").count() == 0
+        page.keyboard.press("w")
+        settled(page)
+        assert page.locator(".rg-pinned").count() == 0
+
+
 @pytest.mark.parametrize("way", ["raw", "rollout", "norms"])
 def test_each_way_shows_the_numbers_of_the_api_and_what_they_mean(open_page, address, one, way):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&w={way}")

@@ -40,16 +40,18 @@ export function chooseWord(app, { members }, add) {
   pinTokens(app, members);
 }
 
-/** @param {App} app @param {number[]} members */
+/** Pin a word, or unpin it by whichever of its pieces was pinned. @param {App} app @param {number[]} members */
 export function pinTokens(app, members) {
   const { pins } = app.state;
-  app.set({ pins: pins.includes(members[0]) ? pins.filter((i) => i !== members[0]) : [...pins, members[0]] });
+  const others = pins.filter((i) => !members.includes(i));
+  app.set({ pins: others.length < pins.length ? others : [...pins, members[0]] });
 }
 
 /** @param {App} app */
 export function pinHere(app) {
-  const here = app.state.direction === "out" ? app.state.row : app.state.col;
-  if (here !== null) pinTokens(app, [here]);
+  const { row, col } = app.cursor();
+  const group = app.state.direction === "out" ? app.field?.rows[row ?? -1] : app.field?.cols[col ?? -1];
+  if (group) pinTokens(app, group.members);
 }
 
 /** Close what is open, leave the field, unpin; who works with keys goes on from what is there. @param {App} app */
