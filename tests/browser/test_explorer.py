@@ -58,6 +58,7 @@ def test_heads_are_ordered_filtered_and_folded(open_page, address, one):
     page.get_by_role("button", name="Each head").click()
     page.get_by_role("button", name="Fold layer 3").click()
     assert page.locator(".rg-head").count() == 72 - 12 + 1
+    assert page.get_by_text(f"{int((values >= least).sum())} of 72 heads").count() == 1
 
 
 def test_a_word_shades_those_it_looks_at_and_pins_are_summed(open_page, address, one):

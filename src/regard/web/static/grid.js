@@ -129,12 +129,10 @@ export class HeadGrid {
       this.drawn = made;
       this.lay(state, theme, values);
     }
-    let seen = 0;
     for (const [key, button] of this.buttons) {
       const [layer, head] = key.split(".");
       const value = head === "mean" || layer === "mean" ? null : (values?.[Number(layer)]?.[Number(head)] ?? null);
       const back = state.least > 0 && head !== "mean" && layer !== "mean" && (value === null || value < least);
-      if (!back) seen += 1;
       button.classList.toggle("rg-back", back);
       const is = (/** @type {At} */ at) => layer === String(at.layer) && head === String(at.head);
       const chosen = is(place);
@@ -157,7 +155,9 @@ export class HeadGrid {
       const [first] = this.buttons.values();
       if (first) first.tabIndex = 0;
     }
-    setText(this.count, state.least > 0 ? `${seen} of ${this.buttons.size} heads` : "");
+    const heads = this.layers().reduce((sum, layer) => sum + layer.heads, 0); // folded ones too
+    const reach = (values ?? []).flat().filter((value) => value !== null && value >= least).length;
+    setText(this.count, state.least > 0 ? `${reach} of ${heads} heads` : "");
   }
 
   /** @param {State} state @param {import("./colour.js").Theme} theme @param {(number | null)[][] | null} values */
