@@ -30,6 +30,20 @@ def test_each_key_does_what_the_list_says(open_page, address, key, part):
     page.wait_for_url(lambda url: any(one.startswith(part) for one in url.split("#")[1].split("&")))
 
 
+def test_keys_act_beside_a_slider_and_arrows_move_it(open_page, address):
+    page = open_page(f"{address}#v=heads&l=2&h=3")
+    slider = page.get_by_label("Least of the measure")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("]")
+    settled(page)
+    assert slider.input_value() == "0.01"
+    assert "l=2&h=4" in page.url
+    page.keyboard.press("2")
+    settled(page)
+    assert "v=head&" in page.url
+
+
 def test_the_list_of_keys_opens_and_closes(open_page, address):
     page = open_page(f"{address}#{HEAD}")
     page.keyboard.press("?")

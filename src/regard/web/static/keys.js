@@ -8,15 +8,16 @@ import { el } from "./dom.js";
  */
 
 /**
- * The binding of a key press, if it is one; what is typed into a field is left alone.
+ * The binding of a key press, if it is one; what is typed into a field is left alone, and arrows that move a slider.
  * @param {Binding[]} bindings @param {KeyboardEvent} event
  */
 export function bindingOf(bindings, event) {
   const makesSign = event.getModifierState?.("AltGraph") || (event.altKey && !event.ctrlKey && "[]{}".includes(event.key)); // where brackets need it
   if (!makesSign && (event.ctrlKey || event.metaKey || event.altKey)) return undefined;
   const target = /** @type {HTMLElement | null} */ (event.target);
-  const writes = target?.matches?.("input:not([type=checkbox]), select, textarea");
-  if (writes && event.key !== "Escape") return undefined;
+  const writes = target?.matches?.("input:not([type=checkbox], [type=range]), select, textarea");
+  const slides = target?.matches?.("input[type=range]") && event.key.startsWith("Arrow");
+  if (slides || (writes && event.key !== "Escape")) return undefined;
   const onButton = target?.matches?.("button, [role=button], summary, a") && ["Enter", " "].includes(event.key);
   const key = /^[A-Z]$/.test(event.key) ? event.key.toLowerCase() : event.key; // as Caps Lock leaves it
   return onButton ? undefined : bindings.find(({ keys, idle }) => !idle && keys.includes(key));
