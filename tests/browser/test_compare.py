@@ -33,6 +33,23 @@ def unequal(minilm):
         yield address, exploration
 
 
+@pytest.fixture(scope="module")
+def split_differently(minilm):
+    """Return texts of as many tokens and as many words, which are split in different places."""
+    exploration = explored(minilm, "tokenization works", "works tokenization")
+    with served(exploration) as address:
+        yield address, exploration
+
+
+def in_words(exploration, run, layer, head):
+    """Return a map in whole words: a word looks as its tokens do on average, and is looked at as they are together."""
+    weights = exploration.whole(run, layer, head).astype(float)
+    words = [token["word"] for token in exploration.manifest()["runs"][run]["tokens"]]
+    starts = [n for n, word in enumerate(words) if n == 0 or word is None or word != words[n - 1]]
+    rows = np.add.reduceat(weights, starts, axis=0) / np.diff([*starts, len(words)])[:, None]
+    return np.add.reduceat(rows, starts, axis=1)
+
+
 def choices(page, name):
     return page.get_by_label(name, exact=True).locator("option").all_inner_texts()
 
@@ -97,6 +114,32 @@ def test_why_there_is_no_difference_can_be_read(open_page, unequal):
     assert exploration.manifest()["why_not"] in page.locator(".rg-one .rg-sides").inner_text()
     assert number(readout(page)) == pytest.approx(float(exploration.row(0, 2, 3, 2)[2]), abs=5e-7)
     assert "A − B" not in readout(page)
+
+
+def test_words_without_a_partner_have_no_difference(open_page, minilm):
+    exploration = explored(minilm, "tokenization works", "the cat works")
+    with served(exploration) as address:
+        page = open_page(f"{address}#v=head&l=3&h=1&i=1&j=1&s=diff")
+        assert "A − B" in readout(page)
+        page.keyboard.press("w")
+        settled(page)
+        assert "joined to words, A has 4 rows and B 5" in page.locator(".rg-one .rg-sides").inner_text()
+        assert page.get_by_role("button", name="A − B").is_disabled()
+        assert number(readout(page)) == pytest.approx(in_words(exploration, 0, 3, 1)[1, 1], abs=2e-6)
+        assert "A − B" not in readout(page)
+        page.keyboard.press("w")
+        settled(page)
+        assert page.get_by_role("button", name="A − B").is_enabled()
+
+
+@pytest.mark.parametrize("direction", ["out", "in"])
+def test_words_of_each_text_are_its_own(open_page, split_differently, direction):
+    address, exploration = split_differently
+    page = open_page(f"{address}#v=head&l=3&h=1&i=1&j=1&s=diff&words=1&d={direction}")
+    difference = in_words(exploration, 0, 3, 1) - in_words(exploration, 1, 3, 1)
+    assert number(readout(page)) == pytest.approx(difference[1, 1], abs=2e-6)
+    shares = np.array([number(word.get_attribute("aria-label")) for word in page.locator(".rg-reading .rg-word").all()])
+    assert shares == pytest.approx(difference[1] if direction == "out" else difference[:, 1], abs=6e-4)
 
 
 def test_of_two_heads_the_one_that_is_seen_is_chosen(open_page, address):

@@ -155,6 +155,14 @@ const runOf = (layers, heads, length, more = {}) => ({
   layers: Array.from({ length: layers }, () => ({ heads, rows: length, cols: length })), ...more,
 });
 const manifestOf = (...runs) => ({ runs, given: runs.length, ways: [{ key: "raw" }], measures: [{ key: "entropy" }] });
+test("texts that join to as many words have a difference, others none", () => {
+  const wordsOf = (...words) => runOf(1, 1, 4, { text: "", tokens: words.map((word) => token("x", word)) });
+  const whyNot = (more, ...runs) => state.whyNoDifference({ ...state.FIRST, words: true, ...more }, manifestOf(...runs));
+  assert.equal(whyNot({}, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 2)), null);
+  assert.match(whyNot({}, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 3)), /joined to words, A has 3 rows and B 4/);
+  assert.equal(whyNot({ to: 1 }, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 3)), null);
+  assert.equal(whyNot({ words: false }, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 3)), null);
+});
 test("each side keeps its own layers and heads where models differ", () => {
   const manifest = manifestOf(runOf(6, 12, 9), runOf(30, 9, 12));
   const one = state.fitted({ ...state.FIRST, layer: 4, head: 11, side: "B" }, manifest);
@@ -302,9 +310,9 @@ test("the legend says what the colours are of", () => {
   assert.equal(says({ pool: "mean" }, false, 1, { by: 4, clipped: true }), "weight, the mean of 4 × 4, at its end that or more");
 });
 test("as many decimals are shown as are known", () => {
-  const known = (more, max = 1, terms = 1) => sentences.decimalsOf(4, { ...state.FIRST, ...more }, null, max, terms);
-  assert.deepEqual([known({}), known({ side: "diff" }), known({ way: "norms" }, 6.4), known({}, 1, 5), known({ byRow: true })], [4, 3, 2, 3, 4]);
-  assert.equal(sentences.decimalsOf(null, state.FIRST, null, 1), 6);
+  const known = (more, max = 1, terms = 1) => sentences.decimalsOf(4, { ...state.FIRST, ...more }, [[0], [1, 2, 3]].map((one) => ({ cols: groups(one) })), max, terms);
+  assert.deepEqual([known({}), known({ side: "diff" }), known({ way: "norms" }, 6.4), known({}, 1, 5), known({ byRow: true }), known({ words: true })], [4, 3, 2, 3, 4, 3]);
+  assert.equal(sentences.decimalsOf(null, state.FIRST, [], 1), 6);
 });
 test("what is hidden is a share, of weights and of lengths", () => {
   const lengths = { values: Float32Array.of(1, 2, 0, 0), rows: 2, cols: 2 };

@@ -111,6 +111,12 @@ export class App {
     return this.isDifference ? this.sides() : [this.here()];
   }
 
+  /** The maps of what numbers are asked of. */
+  fieldsAsked() {
+    const { fields } = /** @type {import("./loading.js").Maps} */ (this.loading.maps.answer);
+    return this.isDifference ? fields : [fields[this.state.side === "B" ? fields.length - 1 : 0]];
+  }
+
   get isDifference() {
     return this.state.side === "diff" && Boolean(this.loading.maps.answer?.difference);
   }
@@ -243,7 +249,7 @@ export class App {
 
   /** How many decimals are known of what is shown. @param {number} [terms] numbers that were summed */
   decimals(terms = 1) {
-    return decimalsOf(this.manifest.digits, this.state, this.field, this.loading.maps.answer?.max ?? 1, terms);
+    return decimalsOf(this.manifest.digits, this.state, this.fieldsAsked(), this.loading.maps.answer?.max ?? 1, terms);
   }
 
   /** The map, its legend and its cell; faint while they are not what is wanted. */
@@ -252,8 +258,8 @@ export class App {
     const { maps } = this.loading;
     for (const node of [parts.map.stage, parts.legend.node]) node.classList.toggle("rg-stale", !maps.isCurrent);
     if (!maps.answer) return;
-    const { fields, difference, max, most } = maps.answer;
-    const field = (isDifference && difference) || fields[state.side === "B" ? fields.length - 1 : 0];
+    const { difference, max, most } = maps.answer;
+    const field = (isDifference && difference) || this.fieldsAsked()[0];
     if (this.field !== field) this.onAxes = null;
     this.field = field;
     const found = this.foundOn(field);
@@ -308,14 +314,15 @@ export class App {
     const { state, loading } = this;
     if (!this.field) return;
     const out = state.direction === "out";
-    const [own, axis] = out ? [this.field.rows, this.field.cols] : [this.field.cols, this.field.rows];
+    const axesOf = (/** @type {Field} */ { rows, cols }) => (out ? { own: rows, axis: cols } : { own: cols, axis: rows });
+    const { own, axis } = axesOf(this.field);
     const here = out ? state.row : state.col;
     const chosen = state.pins.length ? state.pins : here === null ? [] : [here];
     const found = this.foundOn(this.field);
     const { length } = this.run().tokens;
     const [placesOfOwn, places] = [placesOf(own, length), placesOf(axis, length)];
     const on = (/** @type {Int32Array} */ all, /** @type {number[]} */ of) => new Set(of.map((i) => all[i]).filter((place) => place >= 0));
-    loading.wantShares(state, this.asked(), [...on(placesOfOwn, chosen)].map((place) => own[place]), axis);
+    loading.wantShares(state, this.asked(), this.fieldsAsked().map(axesOf), [...on(placesOfOwn, chosen)]);
     const { shares: { answer, error, isCurrent } } = loading;
     const shares = error || answer?.length !== axis.length ? null : answer;
     this.parts.reading.top.classList.toggle("rg-stale", shares !== null && !isCurrent);

@@ -2,7 +2,7 @@
 // texts are held whole, so that words can be joined and tokens left out; of long ones tiles are fetched as they are seen.
 
 import { byRow, gathered, halved, largest, minus } from "./matrix.js";
-import { axisOf } from "./text.js";
+import { axisOf, membersOf } from "./text.js";
 import { levelsOf, TILE } from "./view.js";
 
 /**
@@ -255,6 +255,20 @@ export function isWhole(state, { rows, cols }) {
 }
 
 /**
+ * What of a text's tokens a map shows: those of a long text as they are.
+ * @param {import("./state.js").State} state @param {{ rows: number, cols: number }} layer
+ */
+function shownOf(state, layer) {
+  const whole = isWhole(state, layer);
+  return { words: whole && state.words, special: !whole || state.special, ...stretchOf(state, layer.rows) };
+}
+
+/** How many rows a map shows. @param {import("./state.js").State} state @param {import("./source.js").Run} run @param {number} layer */
+export function rowsShown(state, { tokens, layers }, layer) {
+  return membersOf(tokens, shownOf(state, layers[layer])).length;
+}
+
+/**
  * The map of one head as a person wants to read it.
  * @param {Source} source @param {import("./source.js").Manifest} manifest @param {import("./state.js").State} state
  * @param {Which} which @param {{ signal: AbortSignal, arrived: () => void, failed: (error: Error) => void }} around
@@ -265,9 +279,9 @@ export async function fieldOf(source, manifest, state, { run, layer, head }, { s
   const { rows, cols } = its.layers[layer];
   const [r, c] = [stretchOf(state, rows), stretchOf(state, cols)];
   const whole = isWhole(state, { rows, cols });
-  const wanted = { words: whole && state.words, special: !whole || state.special };
-  const rowAxis = axisOf(its.tokens.slice(0, rows), its.text, { ...wanted, ...r });
-  const colAxis = axisOf(its.tokens.slice(0, cols), its.text, { ...wanted, ...c });
+  const shown = shownOf(state, { rows, cols });
+  const rowAxis = axisOf(its.tokens, its.text, shown);
+  const colAxis = axisOf(its.tokens, its.text, { ...shown, ...c });
   const part = (/** @type {any} */ span) => ({ way: state.way, pool: state.pool, ...span });
   if (!whole) {
     const fetchTile = (/** @type {Part} */ at, /** @type {AbortSignal} */ stop, pool = state.pool) =>

@@ -72,7 +72,7 @@ export class Loading {
       signal.throwIfAborted();
       for (const { pyramid } of this.maps.answer?.fields ?? []) pyramid.forget(new Set());
       const [a, b] = fields;
-      const matches = b && whyNoDifference(state, manifest) === null && a.rows.length === b.rows.length && a.cols.length === b.cols.length;
+      const matches = b && whyNoDifference(state, manifest) === null;
       return { fields, difference: matches ? differenceOf(a, b, state) : null, max: Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1, most: Math.max(...fields.map(({ pyramid }) => pyramid.most)) || 1 };
     });
   }
@@ -88,14 +88,16 @@ export class Loading {
   }
 
   /**
-   * How much chosen words look at those of an axis, or are looked at by them.
-   * @param {State} state @param {Which[]} sides one, or those of a difference @param {Group[]} chosen @param {Group[]} axis
+   * How much chosen words look at the others, or are looked at by them.
+   * @param {State} state @param {Which[]} sides one, or those of a difference @param {{ own: Group[], axis: Group[] }[]} axes
+   *   of each side, that of the chosen words and that of the others @param {number[]} chosen  their places
    */
-  wantShares({ direction, way, words, special, from, to }, sides, chosen, axis) {
+  wantShares({ direction, way, words, special, from, to }, sides, axes, chosen) {
     if (chosen.length === 0) return this.shares.forget();
-    const key = JSON.stringify([sides, way, words, special, from, to, direction, chosen.map(({ members }) => members), axis.length]);
+    const groups = axes.map(({ own }) => chosen.map((place) => own[place]));
+    const key = JSON.stringify([sides, way, words, special, from, to, direction, groups.map((all) => all.map(({ members }) => members)), axes.map(({ axis }) => axis.length)]);
     this.shares.want(key, async (signal) => {
-      const [a, b] = await Promise.all(sides.map((side) => sharesOf(this.app.source, side, chosen, axis, direction, way, signal)));
+      const [a, b] = await Promise.all(sides.map((side, n) => sharesOf(this.app.source, side, groups[n], axes[n].axis, direction, way, signal)));
       return b ? minus(a, b) : a;
     });
   }

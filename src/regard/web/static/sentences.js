@@ -33,12 +33,12 @@ export function proofOf({ computed, digits: known, runs }, run, layer) {
 
 /**
  * How many decimals are known of what is shown.
- * @param {number | null} known of a weight @param {State} state @param {Field | null} field @param {number} max
+ * @param {number | null} known of a weight @param {State} state @param {Field[]} fields @param {number} max
  * @param {number} [terms] numbers that were summed
  */
-export function decimalsOf(known, { words, side, way }, field, max, terms = 1) {
+export function decimalsOf(known, { words, side, way }, fields, max, terms = 1) {
   if (known === null) return 6;
-  const pieces = words && field ? field.cols.reduce((most, { members }) => Math.max(most, members.length), 1) : 1;
+  const pieces = words ? fields.flatMap(({ cols }) => cols).reduce((most, { members }) => Math.max(most, members.length), 1) : 1;
   return decimalsAfter(known, terms * pieces * (side === "diff" ? 2 : 1) * (way === "norms" ? Math.max(10, 2 * max) : 1));
 }
 

@@ -1,5 +1,7 @@
 // What a view is: every choice that a person made, as one value that fits into the address of the page.
 
+import { rowsShown } from "./field.js";
+
 /**
  * @typedef {import("./source.js").Run} Run
  * @typedef {"heads" | "head" | "cell" | "movement"} ViewName
@@ -264,7 +266,10 @@ export function whyNoDifference(state, manifest) {
   if (sides.length < 2) return "there is nothing to compare with";
   const [a, b] = sides.map(({ run, layer }) => manifest.runs[run].layers[layer]);
   if (a.rows !== b.rows || a.cols !== b.cols) return manifest.why_not ?? `A has ${a.rows} tokens and B ${b.rows}: cells of one have no partner in the other`;
-  return sides[0].run !== sides[1].run && state.edited === null && manifest.comparable === false ? (manifest.why_not ?? "A and B do not match") : null;
+  if (sides[0].run === sides[1].run || state.edited !== null) return null; // of one text
+  if (manifest.comparable === false) return manifest.why_not ?? "A and B do not match";
+  const [one, other] = sides.map(({ run, layer }) => rowsShown(state, manifest.runs[run], layer));
+  return one === other ? null : `${state.words ? "joined to words" : "as they are shown"}, A has ${one} rows and B ${other}: cells of one have no partner in the other`;
 }
 
 /** Holds the state and tells who wants to know that it changed. */

@@ -83,30 +83,35 @@ export function apart(a, b, most = 40) {
 }
 
 /**
- * The rows or columns of a map.
- * @param {Token[]} tokens @param {string} text @param {Wanted} wanted
- * @returns {Group[]}
+ * Which tokens each row or column of a map stands for.
+ * @param {Token[]} tokens @param {Wanted} wanted
  */
-export function axisOf(tokens, text, { words, special, from, to }) {
-  /** @type {Group[]} */
-  const groups = [];
+export function membersOf(tokens, { words, special, from, to }) {
+  /** @type {number[][]} */
+  const all = [];
   let word = /** @type {number | null} */ (null);
   for (let i = Math.max(0, from); i < Math.min(to, tokens.length); i++) {
     const token = tokens[i];
     if (token.special && !special) continue;
-    const joins = words && token.word !== null && token.word === word && groups.length > 0;
-    if (joins) {
-      const group = groups[groups.length - 1];
-      group.members.push(i);
-      const start = tokens[group.members[0]].start;
-      group.full = text.slice(start, token.end) || group.full + token.text.replace(/^##/, "");
-      group.label = label(group.full);
-    } else {
-      groups.push({ members: [i], label: label(token.text), full: token.text, special: token.special });
-    }
+    if (words && token.word !== null && token.word === word) all[all.length - 1].push(i);
+    else all.push([i]);
     word = token.special ? null : token.word;
   }
-  return groups;
+  return all;
+}
+
+/**
+ * The rows or columns of a map.
+ * @param {Token[]} tokens @param {string} text @param {Wanted} wanted
+ * @returns {Group[]}
+ */
+export function axisOf(tokens, text, wanted) {
+  return membersOf(tokens, wanted).map((members) => {
+    const [first, ...more] = members.map((i) => tokens[i]);
+    const [last = first] = more.slice(-1);
+    const full = more.length === 0 ? first.text : text.slice(first.start, last.end) || [first, ...more].map((token, n) => (n ? token.text.replace(/^##/, "") : token.text)).join("");
+    return { members, label: label(full), full, special: first.special };
+  });
 }
 
 /**
