@@ -69,7 +69,7 @@ def tiles(exploration: Exploration, tokens: int, factor: int, count: int) -> lis
     for _ in range(count):
         side = CELLS * factor
         row, col = (int(x) for x in rng.integers(0, tokens - side + 1, 2))
-        asked = {"run": 0, "layer": 0, "head": int(rng.integers(HEADS)), "rows": CELLS, "cols": CELLS}
+        asked = {"run": 0, "layer": 0, "head": int(rng.integers(HEADS)), "by": factor}
         asked |= {"row0": row, "row1": row + side, "col0": col, "col1": col + side}
         times.append(seconds(partial(answer, exploration, "tile", asked))[0])
     return times
@@ -81,7 +81,7 @@ def spread(times: list[float]) -> str:
 
 def long_text(trace: regard.Trace, tokens: int, rounds: int) -> tuple[list[list[str]], str]:
     """Return how long Python takes for a long text: rows of a table, and a sentence on memory."""
-    whole = {"row0": 0, "row1": tokens, "col0": 0, "col1": tokens, "rows": 512, "cols": 512}
+    whole = {"row0": 0, "row1": tokens, "col0": 0, "col1": tokens, "by": -(-tokens // 512)}
     first: dict[str, list[float]] = {}
     for _ in range(rounds):
         exploration = Exploration(trace)

@@ -57,7 +57,7 @@ def test_a_tile_of_single_cells_is_exact(bert, short, layer, head):
     bert("the cat sat", trace=trace)
     weights = trace[f"blocks.{layer}.attn.weights"][0, head]
     np.testing.assert_allclose(whole(short, 0, layer, head), weights, atol=2e-7)
-    part = short.tile(0, layer, head, row0=1, row1=4, col0=2, col1=5, rows=3, cols=3)
+    part = short.tile(0, layer, head, row0=1, row1=4, col0=2, col1=5, by=1)
     np.testing.assert_allclose(part, weights[1:4, 2:5], atol=2e-7)
     assert part.dtype == np.float32
 
@@ -70,14 +70,14 @@ def test_the_mean_of_heads_is_their_mean(short):
 
 
 @pytest.mark.parametrize(("pool", "join"), [("max", np.max), ("mean", np.mean)])
-@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (2, 3), (4, 2), (5, 5)])
-def test_cells_hold_the_largest_or_the_mean_of_what_they_cover(short, pool, join, rows, cols):
-    weights = whole(short, 0, 0, 1)
-    found = short.tile(0, 0, 1, row0=0, row1=5, col0=0, col1=5, rows=rows, cols=cols, pool=pool)
-    for i in range(rows):
-        for j in range(cols):
-            covered = weights[i * 5 // rows : (i + 1) * 5 // rows, j * 5 // cols : (j + 1) * 5 // cols]
-            assert found[i, j] == pytest.approx(join(covered), abs=1e-7)
+@pytest.mark.parametrize("by", [1, 2, 3, 4, 5, 7])
+def test_cells_hold_the_largest_or_the_mean_of_what_they_cover(short, pool, join, by):
+    weights = whole(short, 0, 0, 1)[1:]
+    found = short.tile(0, 0, 1, row0=1, row1=5, col0=0, col1=5, by=by, pool=pool)
+    assert found.shape == (-(-4 // by), -(-5 // by))
+    for i, j in np.ndindex(found.shape):
+        covered = weights[i * by : (i + 1) * by, j * by : (j + 1) * by]
+        assert found[i, j] == pytest.approx(join(covered), abs=1e-7)
 
 
 def test_rows_and_columns_are_those_of_the_map(short):
@@ -477,10 +477,10 @@ def test_padding_of_a_batch_does_not_show(bert, short):
         (lambda x: x.edit([[0, 0.5]]), "by \\(layer, head\\)"),
         (lambda x: x.edit("ab"), "by \\(layer, head\\)"),
         (lambda x: x.edit([[7, 0]]), "there is no layer 7"),
-        (lambda x: x.tile(0, 0, 0, row0=0, row1=6, col0=0, col1=5, rows=5, cols=5), "rows 0 to 6 are no part of the 5"),
-        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=3, col1=3, rows=5, cols=1), "columns 3 to 3"),
-        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, rows=6, cols=5), "in 1 to 5 cells, not 6"),
-        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, rows=5, cols=5, pool="min"), "not 'min'"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=6, col0=0, col1=5, by=1), "rows 0 to 6 are no part of the 5"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=3, col1=3, by=1), "columns 3 to 3"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, by=0), "cells of 1 token or more, not of 0"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, by=1, pool="min"), "not 'min'"),
     ],
 )
 def test_what_is_not_there_is_said(short, question, says):
@@ -531,14 +531,11 @@ def test_a_long_map_is_pooled_from_its_overview():
     exploration = long_exploration(6000)
     layer = exploration.runs[0].layers[0]
     weights = layer.tile(1, None, None)
-    found = exploration.tile(0, 0, 1, row0=0, row1=6000, col0=0, col1=6000, rows=512, cols=512)
-    at = np.arange(513) * 6000 // 512
-    exact = np.maximum.reduceat(np.maximum.reduceat(weights, at[:-1], axis=0), at[:-1], axis=1)
-    np.testing.assert_allclose(found, exact, atol=1e-6)  # 2,048 is four times 512: the cells are whole ones
-    off = exploration.tile(0, 0, 1, row0=5, row1=5997, col0=0, col1=6000, rows=256, cols=250)
-    assert (off >= 0).all()
-    for i, j in ((0, 0), (100, 40), (255, 249)):
-        a, b, c, d = 5 + i * 5992 // 256, 5 + (i + 1) * 5992 // 256, j * 24, (j + 1) * 24
+    off = exploration.tile(0, 0, 1, row0=5, row1=5997, col0=0, col1=6000, by=24)
+    assert exploration.memory()["overviews"] == 4 * 2048**2
+    assert off.shape == (250, 250)
+    for i, j in ((0, 0), (100, 40), (249, 249)):
+        a, b, c, d = 5 + i * 24, min(5997, 5 + (i + 1) * 24), j * 24, (j + 1) * 24
         around = weights[max(0, a - 3) : b + 3, max(0, c - 3) : d + 3].max()
         assert weights[a:b, c:d].max() <= off[i, j] + 1e-6
         assert off[i, j] <= around + 1e-6
@@ -624,7 +621,7 @@ def test_memory_stays_below_its_bound():
     exploration._cache.limit = 40_000_000
     for head in range(3):
         for pool in ("max", "mean"):
-            exploration.tile(0, 0, head, row0=0, row1=6000, col0=0, col1=6000, rows=10, cols=10, pool=pool)
+            exploration.tile(0, 0, head, row0=0, row1=6000, col0=0, col1=6000, by=600, pool=pool)
     memory = exploration.memory()
     assert 16_000_000 < memory["overviews"] <= memory["overviews_at_most"] == 40_000_000
 
@@ -651,7 +648,7 @@ def test_an_overview_is_left_off_too():
         if len(calls) > 4:
             raise InterruptedError
 
-    asked = {"row0": 0, "row1": 9000, "col0": 0, "col1": 9000, "rows": 256, "cols": 256}
+    asked = {"row0": 0, "row1": 9000, "col0": 0, "col1": 9000, "by": 36}
     with pytest.raises(InterruptedError):
         exploration.tile(0, 0, 1, **asked, check=check)
     assert exploration.memory()["overviews"] == 0
@@ -686,7 +683,7 @@ def test_the_rollouts_of_two_runs_stay_beside_each_other(monkeypatch, bert):
 def test_a_tile_of_large_cells_is_that_of_the_overview_where_it_is_as_fine():
     exploration = long_exploration(8192)
     layer = exploration.runs[0].layers[0]
-    asked = {"row0": 4096, "row1": 8192, "col0": 0, "col1": 4096, "rows": 256, "cols": 256}
+    asked = {"row0": 4096, "row1": 8192, "col0": 0, "col1": 4096, "by": 16}
     found = exploration.tile(0, 0, 1, **asked)
     assert exploration.memory()["overviews"] == 4 * 2048**2
     weights = layer.tile(1, slice(4096, 8192), slice(0, 4096))

@@ -95,10 +95,10 @@ def test_answers_are_those_of_the_exploration(client, exploration):
     assert js("movement?runs=0") == exploration.movement([0])
     assert js("cell?run=1&layer=0&head=2&i=3&j=1") == exploration.cell(1, 0, 2, 3, 1)
     assert client.api("thumbnails?run=0")[2] == exploration.thumbnails(0)[1]
-    part = "row0=1&row1=5&col0=0&col1=4&rows=2&cols=2"
+    part = "row0=1&row1=5&col0=0&col1=4&by=2"
     asked = client.api(f"tile?run=0&layer=1&head=mean&way=raw&{part}&pool=mean")
     assert asked[1]["Content-Type"] == "application/octet-stream"
-    expected = exploration.tile(0, 1, "mean", row0=1, row1=5, col0=0, col1=4, rows=2, cols=2, pool="mean")
+    expected = exploration.tile(0, 1, "mean", row0=1, row1=5, col0=0, col1=4, by=2, pool="mean")
     np.testing.assert_array_equal(np.frombuffer(asked[2], "<f4").reshape(2, 2), expected)
     for name, index in (("row?i=2", (2,)), ("column?j=2", (slice(None), 2))):
         found = np.frombuffer(client.api(f"{name}&run=0&layer=1&head=0&way=rollout")[2], "<f4")
@@ -190,7 +190,7 @@ def test_other_methods_are_refused(client, method, path, allow):
         ("heads?run=%D9%A3", "run is a whole number"),
         ("heads?run=0&x=1", "heads takes run; not x"),
         ("row?run=0&layer=0&head=0&i=99", "there is no token 99"),
-        ("tile?run=0&layer=0&head=0&row0=0&row1=5&col0=0&col1=5&rows=5&cols=5&pool=min", "not 'min'"),
+        ("tile?run=0&layer=0&head=0&row0=0&row1=5&col0=0&col1=5&by=1&pool=min", "not 'min'"),
         ("row?run=0&layer=0&head=0&i=0&way=%3Cb%3E", "there is no way"),
         ("heads?" + "&".join(f"x{n}=1" for n in range(40)), "a question has at most 32 parameters"),
         ("movement?runs=", "runs is a whole number, not ''"),

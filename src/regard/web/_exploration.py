@@ -22,7 +22,7 @@ from regard.web._cache import Cache
 from regard.web._cell import cell, vectors
 from regard.web._edited import without_heads
 from regard.web._given import check_number, check_sides, check_span
-from regard.web._maps import Pool, edges, from_overview, overview, pooled, region
+from regard.web._maps import Pool, edges, edges_by, from_overview, overview, pooled, region
 from regard.web._measured import MEASURES, measures_of
 from regard.web._movement import MOST_TOKENS, movement
 from regard.web._run import SAMPLED, Run, run_of, worth_seeing
@@ -174,17 +174,16 @@ class Exploration:
         row1: int,
         col0: int,
         col1: int,
-        rows: int,
-        cols: int,
+        by: int,
         pool: Pool = "max",
         check: Check = lambda: None,
     ) -> np.ndarray:
-        """Return a part of a map as float32, ``rows cols``; exact weights where a cell is one token by one.
+        """Return a part of a map as float32, in cells of `by` tokens by `by`; exact weights where that is 1.
 
-        Cells are as equal as can be, each the largest or the mean weight in it. For the mean of all heads it is the
-        mean of what the heads show. A part of more than 32 million weights, and of so large a map one of more than 4
-        million where that loses nothing, is made from an overview of the whole map in at most 2048 × 2048 cells: a cell
-        of it takes in all of those that it touches.
+        The last row and column of cells have what is left. Each cell is the largest or the mean weight in it, for the
+        mean of all heads the mean of what the heads show. A part of more than 32 million weights, and of so large a map
+        one of more than 4 million where that loses nothing, is made from an overview of the whole map in at most
+        2048 × 2048 cells: a cell of it takes in all of those that it touches.
 
         Raises
         ------
@@ -193,16 +192,16 @@ class Exploration:
         """
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
-        check_span("rows", row0, row1, rows, layer_map.length)
-        check_span("columns", col0, col1, cols, layer_map.length)
+        check_span("rows", row0, row1, by, layer_map.length)
+        check_span("columns", col0, col1, by, layer_map.length)
         if pool not in ("max", "mean"):
             raise RegardError(f"cells show the max or the mean, not {pool!r}")
-        row_edges, col_edges = edges(row0, row1, rows), edges(col0, col1, cols)
+        row_edges, col_edges = edges_by(row0, row1, by), edges_by(col0, col1, by)
         whole = self._whole(run, its, layer, head, way, check)
         if whole is not None:
             part = whole[row0:row1, col0:col1]
             return _float32(pooled(part, row_edges - row0, col_edges - col0, pool))
-        total = np.zeros((rows, cols))
+        total = np.zeros((len(row_edges) - 1, len(col_edges) - 1))
         heads = heads_of(layer_map, head)
         for each in heads:
             check()
@@ -212,7 +211,7 @@ class Exploration:
     def whole(self, run: int, layer: int, head: Head, way: str = "raw") -> np.ndarray:
         """Return a whole map, float32 ``T S``: for texts of which it can be held."""
         n = self._layer(run, layer)[1].length
-        return self.tile(run, layer, head, way=way, row0=0, row1=n, col0=0, col1=n, rows=n, cols=n)
+        return self.tile(run, layer, head, way=way, row0=0, row1=n, col0=0, col1=n, by=1)
 
     def row(
         self, run: int, layer: int, head: Head, i: int, *, way: str = "raw", check: Check = lambda: None
@@ -408,7 +407,7 @@ class Exploration:
         heights, widths = np.diff(row_edges), np.diff(col_edges)
         n = layer_map.length
         side = min(_BASE, n)
-        finer = min(heights.min(), widths.min()) * side < n
+        finer = max(heights.max(), widths.max()) * side < n
         if heights.sum() * widths.sum() <= (_DIRECT if finer or n * n <= _DIRECT else _NEAR):
             return region(layer_map, head, row_edges, col_edges, pool, check)
         make = lambda: _float32(overview(layer_map, head, (side, side), pool, check))  # noqa: E731

@@ -22,11 +22,11 @@ def check_number(kind: str, number: object, count: int) -> None:
         raise RegardError(f"there is no {kind} {number!r}: choose from 0 to {count - 1}")
 
 
-def check_span(what: str, start: int, stop: int, cells: int, length: int) -> None:
-    """Raise `RegardError` unless a part of `length` tokens can be shown in so many cells."""
+def check_span(what: str, start: int, stop: int, by: int, length: int) -> None:
+    """Raise `RegardError` unless a part of `length` tokens can be shown in cells of so many."""
     if not 0 <= start < stop <= length:
         raise RegardError(f"{what} {start} to {stop} are no part of the {length} that there are")
-    if not 1 <= cells <= min(stop - start, LARGEST_ANSWER):
-        raise RegardError(
-            f"{what} {start} to {stop} are shown in 1 to {min(stop - start, LARGEST_ANSWER)} cells, not {cells}"
-        )
+    least = -(-(stop - start) // LARGEST_ANSWER)
+    if by < least:
+        tokens = "1 token" if least == 1 else f"{least} tokens"
+        raise RegardError(f"{what} {start} to {stop} are shown in cells of {tokens} or more, not of {by}")

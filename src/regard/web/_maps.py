@@ -48,6 +48,11 @@ def edges(start: int, stop: int, count: int) -> np.ndarray:
     return start + np.arange(count + 1) * (stop - start) // count
 
 
+def edges_by(start: int, stop: int, by: int) -> np.ndarray:
+    """Return where stretches of so many begin, the last of what is left, and where that ends."""
+    return np.append(np.arange(start, stop, by), stop)
+
+
 def pooled(weights: np.ndarray, row_edges: np.ndarray, col_edges: np.ndarray, how: Pool) -> np.ndarray:
     """Return the largest or the mean of what lies between edges, of all of ``T S``."""
     heights, widths = np.diff(row_edges), np.diff(col_edges)

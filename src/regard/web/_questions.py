@@ -71,7 +71,7 @@ def _of(given: dict[str, Any], *needed: str) -> dict[str, Any]:
 
 
 _MAP = ("run", "layer", "head")
-_PART = ("row0", "row1", "col0", "col1", "rows", "cols")
+_PART = ("row0", "row1", "col0", "col1", "by")
 _QUESTIONS: dict[str, tuple[Callable[[Exploration, dict[str, Any], Check], Any], tuple[str, ...]]] = {
     "manifest": (lambda x, _, __: x.manifest(), ()),
     "memory": (lambda x, _, __: x.memory(), ()),

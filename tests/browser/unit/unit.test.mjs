@@ -142,8 +142,9 @@ test("halves keep what is farthest from 0, or the mean", () => {
 });
 test("a part in as many cells as it has is exact", () => {
   const all = { values: Float32Array.of(1, 2, 3, 4, 5, 6), rows: 2, cols: 3 };
-  assert.deepEqual(Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 1, col1: 3, rows: 2, cols: 2, pool: "max" })), [2, 3, 5, 6]);
-  assert.deepEqual(Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 0, col1: 3, rows: 1, cols: 1, pool: "mean" })), [3.5]);
+  assert.deepEqual(Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 1, col1: 3, by: 1, pool: "max" })), [2, 3, 5, 6]);
+  assert.deepEqual(Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 0, col1: 3, by: 2, pool: "max" })), [5, 6]);
+  assert.deepEqual(Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 0, col1: 3, by: 4, pool: "mean" })), [3.5]);
 });
 
 test("a state comes back from its address", () => {
@@ -364,7 +365,7 @@ test("all points fit into a picture, one scale for both axes", () => {
   assert.deepEqual(movement.fitOf([[5, 5]], { width: 900, height: 560 })([5, 5]), [450, 280]);
 });
 test("means have a scale, and single cells another", async () => {
-  const map = new field.FetchedMap(async ({ rows, cols }, _, pool = "mean") => new Float32Array(rows * cols).fill(pool === "max" ? 1 : 0.125), { rows: 512, cols: 512 }, () => {}, assert.fail);
+  const map = new field.FetchedMap(async ({ row1, col1, by }, _, pool = "mean") => new Float32Array((row1 / by) * (col1 / by)).fill(pool === "max" ? 1 : 0.125), { rows: 512, cols: 512 }, () => {}, assert.fail);
   await map.overview(new AbortController().signal, "mean");
   assert.deepEqual([map.max, map.most], [0.125, 1]);
 });

@@ -10,7 +10,7 @@ import { levelsOf, TILE } from "./view.js";
  * @typedef {import("./text.js").Group} Group
  * @typedef {import("./source.js").Source} Source
  * @typedef {{ run: number, layer: number, head: import("./state.js").Head }} Which
- * @typedef {{ row0: number, row1: number, col0: number, col1: number, rows: number, cols: number }} Part
+ * @typedef {{ row0: number, row1: number, col0: number, col1: number, by: number }} Part
  * @typedef {object} Pyramid
  * @property {number} rows
  * @property {number} cols
@@ -166,16 +166,15 @@ export class FetchedMap {
 
   /** @param {number} level @param {number} i @param {number} j @returns {Part} */
   partOf(level, i, j) {
-    const side = TILE * 2 ** level;
-    const [row0, col0] = [i * side, j * side];
-    const [row1, col1] = [Math.min(this.rows, row0 + side), Math.min(this.cols, col0 + side)];
-    return { row0, row1, col0, col1, rows: Math.ceil((row1 - row0) / 2 ** level), cols: Math.ceil((col1 - col0) / 2 ** level) };
+    const by = 2 ** level;
+    const [row0, col0] = [i * TILE * by, j * TILE * by];
+    return { row0, row1: Math.min(this.rows, row0 + TILE * by), col0, col1: Math.min(this.cols, col0 + TILE * by), by };
   }
 
   /** @param {number} level @param {number} i @param {number} j @param {AbortSignal} signal @returns {Promise<Matrix>} */
   async load(level, i, j, signal) {
     const part = this.partOf(level, i, j);
-    const { rows, cols } = part;
+    const [rows, cols] = [Math.ceil((part.row1 - part.row0) / part.by), Math.ceil((part.col1 - part.col0) / part.by)];
     const values = await this.fetchTile(part, signal);
     if (values.length !== rows * cols) throw new Error(`a tile of ${values.length} weights came where ${rows * cols} were asked for`);
     const tile = { values, rows, cols };
@@ -292,9 +291,9 @@ export async function fieldOf(source, manifest, state, { run, layer, head }, { s
   }
   const all = cols <= MOST_WHOLE; // then what is hidden can be summed, else it is what is missing to 1
   const [col0, col1] = all ? [0, cols] : [c.from, c.to];
-  const span = { row0: r.from, row1: r.to, col0, col1, rows: r.to - r.from, cols: col1 - col0 };
+  const span = { row0: r.from, row1: r.to, col0, col1, by: 1 };
   const values = await source.tile(run, layer, head, part(span), signal);
-  const { matrix, hidden } = gathered(values, span.cols, rowAxis, colAxis, span.row0, span.col0);
+  const { matrix, hidden } = gathered(values, col1 - col0, rowAxis, colAxis, span.row0, span.col0);
   const isHiding = colAxis.reduce((sum, group) => sum + group.members.length, 0) < cols;
   const rest = !isHiding || (!all && state.way === "norms") ? null : hiddenShares(matrix, all ? hidden : null);
   return { rows: rowAxis, cols: colAxis, ...held(matrix, state), hidden: rest, whole };

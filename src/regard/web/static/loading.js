@@ -80,7 +80,7 @@ export class Loading {
   /** A number where only an overview is there. @param {State} state @param {Which[]} sides one, or those of a difference */
   wantNumber({ way, row, col }, sides) {
     if (row === null || col === null) return;
-    const part = { way, row0: row, row1: row + 1, col0: col, col1: col + 1, rows: 1, cols: 1, pool: /** @type {"max"} */ ("max") };
+    const part = { way, row0: row, row1: row + 1, col0: col, col1: col + 1, by: 1, pool: /** @type {"max"} */ ("max") };
     this.number.want(JSON.stringify([sides, part]), async (signal) => {
       const [[a], [b] = [0]] = await Promise.all(sides.map(({ run, layer, head }) => this.app.source.tile(run, layer, head, part, signal)));
       return a - b;

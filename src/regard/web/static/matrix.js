@@ -77,16 +77,16 @@ export function halved({ values, rows, cols }, pool) {
 }
 
 /**
- * A part of a map in any number of rows and columns; each takes the cells that it touches.
- * @param {Matrix} matrix @param {{ row0: number, row1: number, col0: number, col1: number, rows: number, cols: number,
- * pool: "max" | "mean" }} part
+ * A part of a map, each number of `by` cells by `by`, the last in its row and column of what is left.
+ * @param {Matrix} matrix @param {{ row0: number, row1: number, col0: number, col1: number, by: number, pool: "max" | "mean" }} part
  */
-export function pooled({ values, cols: width }, { row0, row1, col0, col1, rows, cols, pool }) {
+export function pooled({ values, cols: width }, { row0, row1, col0, col1, by, pool }) {
+  const [rows, cols] = [Math.ceil((row1 - row0) / by), Math.ceil((col1 - col0) / by)];
   const out = new Float32Array(rows * cols);
   for (let r = 0; r < rows; r++) {
-    const [i0, i1] = stretch(row0, row1, r, rows);
+    const [i0, i1] = [row0 + r * by, Math.min(row1, row0 + (r + 1) * by)];
     for (let c = 0; c < cols; c++) {
-      const [j0, j1] = stretch(col0, col1, c, cols);
+      const [j0, j1] = [col0 + c * by, Math.min(col1, col0 + (c + 1) * by)];
       let [most, sum] = [-Infinity, 0];
       for (let i = i0; i < i1; i++)
         for (let j = j0; j < j1; j++) {
@@ -98,12 +98,6 @@ export function pooled({ values, cols: width }, { row0, row1, col0, col1, rows, 
     }
   }
   return out;
-}
-
-/** @param {number} from @param {number} to @param {number} n @param {number} count */
-function stretch(from, to, n, count) {
-  const start = from + Math.floor((n * (to - from)) / count);
-  return [start, Math.max(start + 1, from + Math.floor(((n + 1) * (to - from)) / count))];
 }
 
 /** The places of the numbers farthest from 0, the farthest first. @param {Float32Array} values @param {number} count */

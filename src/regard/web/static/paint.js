@@ -140,12 +140,10 @@ function isThere(pyramid, level, i, j) {
  * @param {{ level: number, i: number, j: number } | null} only  the part of it that a finer tile will take
  */
 function drawPart(ctx, scene, tile, level, i, j, only) {
-  const { view, field } = scene;
+  const { view } = scene;
   const cell = 2 ** level;
   const x = (j * TILE * cell - view.x) * view.k;
   const y = (i * TILE * cell - view.y) * view.k;
-  const wide = (Math.min(field.cols.length, (j * TILE + tile.cols) * cell) - j * TILE * cell) * view.k;
-  const high = (Math.min(field.rows.length, (i * TILE + tile.rows) * cell) - i * TILE * cell) * view.k;
   ctx.save();
   if (only) {
     const side = TILE * 2 ** only.level * view.k;
@@ -153,7 +151,7 @@ function drawPart(ctx, scene, tile, level, i, j, only) {
     ctx.rect(only.j * side - view.x * view.k, only.i * side - view.y * view.k, side, side);
     ctx.clip();
   }
-  ctx.drawImage(pictureOf(tile, scene), x, y, wide, high);
+  ctx.drawImage(pictureOf(tile, scene), x, y, tile.cols * cell * view.k, tile.rows * cell * view.k); // beyond the map it is cut off
   ctx.restore();
 }
 

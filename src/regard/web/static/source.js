@@ -20,7 +20,7 @@
  * @property {string | null} [why_not]
  * @property {Record<string, [number, number, number]>} [data]  of a page that holds its data, where each blob is
  * @property {Record<string, { sizes: [number, number], scale: number, softcap: number | null, sink: number | null, kv_head: number, rotated: boolean | null }>} [steps]
- * @typedef {{ way: string, row0: number, row1: number, col0: number, col1: number, rows: number, cols: number, pool: "max" | "mean" }} Part
+ * @typedef {{ way: string, row0: number, row1: number, col0: number, col1: number, by: number, pool: "max" | "mean" }} Part
  * @typedef {(number | null)[] | null} Vector   null within for what is no finite number
  * @typedef {{ q: Vector, k: Vector, products: Vector, kv_head: number | null, score_raw: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean | null, biased: number | null, sink: number | null, lse: number | null, row_sum: number | null, weight: number | null, v: Vector, share: Vector, output: Vector, rotated: boolean | null, embedding: Vector, source: string }} Cell
  * @typedef {{ explained: number[], points: number[][][], stages: string[] }} Movement   of one run
