@@ -121,6 +121,24 @@ def test_an_overview_is_saved_as_what_it_shows(open_page):
         assert lines[-1][0] == f"{starts[-1]} w{starts[-1]} … 2998 w2998"
 
 
+def test_a_difference_from_afar_is_of_the_largest_of_each_side_and_says_so(open_page):
+    tokens = [f"w{i}" for i in range(1150)]
+    exploration = Exploration(*(traced(tokens, causal=True, seed=seed) for seed in (1, 2)))
+    with served(exploration) as address:
+        page = open_page(f"{address}#v=head&l=0&h=1&s=diff")
+        lines = table(page)
+        said = r"weight, the largest of (\d+) × \1, in A minus the largest in B: blue where A has more"
+        by = int(re.match(said, lines[0][0])[1])
+        assert re.search(said, page.locator(".rg-legend").inner_text())
+        starts = np.arange(0, 1150, by)
+        one, other = (
+            np.maximum.reduceat(np.maximum.reduceat(run.layers[0].tile(1, None, None), starts, axis=0), starts, axis=1)
+            for run in exploration.runs
+        )
+        numbers = np.array([[float(x) for x in line[1:]] for line in lines[1:]])
+        assert numbers == pytest.approx(one - other, abs=2e-6)
+
+
 def test_a_file_names_a_layer_as_the_model_does(open_page):
     trace = regard.Trace(maps=True, only=["blocks.1.attn.weights", "blocks.1.attn.v"])
     regard.load(CAUSAL)("some text that is not short", trace=trace)

@@ -304,11 +304,15 @@ test("each way has its own verb, in the cell and over the list", () => {
   assert.equal(most("norms", "in", true, 1), "gives to, A − B");
 });
 test("the legend says what the colours are of", () => {
-  const says = (more, isDifference, max = 1, pooled = { by: 1, clipped: false }) => sentences.legendOf({ ...state.FIRST, ...more }, isDifference, max, pooled);
+  const says = (more, isDifference, max = 1, pooled = { by: 1, clipped: false, whole: true }) => sentences.legendOf({ ...state.FIRST, ...more }, isDifference, max, pooled);
   assert.equal(says({ byRow: true, log: true }, false), "weight, as a share of the largest in its row, in powers of ten");
   assert.match(says({}, true), /blue where A has more, brown where B has/);
   assert.match(says({}, true, 0), /the same here/);
-  assert.equal(says({ pool: "mean" }, false, 1, { by: 4, clipped: true }), "weight, the mean of 4 × 4, at its end that or more");
+  assert.equal(says({ pool: "mean" }, false, 1, { by: 4, clipped: true, whole: false }), "weight, the mean of 4 × 4, at its end that or more");
+  const far = (pool, whole) => says({ pool }, true, 1, { by: 4, clipped: false, whole });
+  assert.equal(far("max", false), "weight, the largest of 4 × 4, in A minus the largest in B: blue where A has more, brown where B has");
+  assert.match(far("max", true), /^weight in A minus weight in B: .*, the largest of 4 × 4$/);
+  assert.match(far("mean", false), /^weight in A minus weight in B: .*, the mean of 4 × 4$/);
 });
 test("as many decimals are shown as are known", () => {
   const known = (more, max = 1, terms = 1) => sentences.decimalsOf(4, { ...state.FIRST, ...more }, [[0], [1, 2, 3]].map((one) => ({ cols: groups(one) })), max, terms);

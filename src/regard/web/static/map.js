@@ -137,11 +137,11 @@ export class MapView {
     return this.pooled().by === 1 ? { ...scale, max: Math.max(scale.max, most) } : scale;
   }
 
-  /** How many tokens a cell stands for on each side, and whether one may be beyond the scale. */
+  /** How many tokens a cell stands for on each side, whether one may be beyond the scale, and whether all are held. */
   pooled() {
     const { field, scale, most } = /** @type {Shown} */ (this.shown);
     const level = levelOf({ view: this.view, field });
-    return { by: 2 ** level, clipped: level > 0 && level < field.pyramid.levels - 1 && most > scale.max };
+    return { by: 2 ** level, clipped: level > 0 && level < field.pyramid.levels - 1 && most > scale.max, whole: field.whole };
   }
 
   /** What is drawn, as SVG. */

@@ -45,14 +45,18 @@ export function decimalsOf(known, { words, side, way }, fields, max, terms = 1) 
 /**
  * What the colours say.
  * @param {State} state @param {boolean} isDifference @param {number} max the largest number of all
- * @param {{ by: number, clipped: boolean }} pooled  how many tokens a cell stands for on each side; whether one may be beyond the scale
+ * @param {{ by: number, clipped: boolean, whole: boolean }} pooled  how many tokens a cell stands for on each side; whether
+ *   one may be beyond the scale; whether the map is held whole, and so the difference taken first
  */
-export function legendOf({ byRow, way, log, pool }, isDifference, max, { by, clipped }) {
+export function legendOf({ byRow, way, log, pool }, isDifference, max, { by, clipped, whole }) {
   const what = way === "norms" ? "length of what is handed over" : way === "rollout" ? "share of the vector" : "weight";
   if (isDifference && max === 0) return `${what} in A minus ${what} in B: they are the same here`;
-  const parts = [isDifference ? `${what} in A minus ${what} in B: blue where A has more, brown where B has` : what];
+  const many = by > 1 ? `${pool === "max" ? "the largest" : "the mean"} of ${by} × ${by}` : "";
+  const isOfLargest = isDifference && many !== "" && pool === "max" && !whole;
+  const minus = isOfLargest ? `${what}, ${many}, in A minus the largest in B` : `${what} in A minus ${what} in B`;
+  const parts = [isDifference ? `${minus}: blue where A has more, brown where B has` : what];
   if (byRow) parts.push("as a share of the largest in its row");
-  if (by > 1) parts.push(`${pool === "max" ? "the largest" : "the mean"} of ${by} × ${by}`);
+  if (many && !isOfLargest) parts.push(many);
   if (log) parts.push("in powers of ten");
   if (clipped) parts.push("at its end that or more");
   return parts.join(", ");
