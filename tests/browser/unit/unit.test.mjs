@@ -188,6 +188,10 @@ test("any stretch of tokens becomes one that there is", () => {
   assert.deepEqual(field.stretchOf({ from: 3, to: 7 }, 5), { from: 3, to: 5 });
   assert.deepEqual(field.stretchOf({ from: 5, to: 7 }, 5), { from: 0, to: 5 });
 });
+test("an address keeps a zoom, however far out", () => {
+  for (const zoom of [{ x: 12345.678, y: 0.5, k: 0.0183105 }, { x: 0, y: 0, k: 0.000412345 }, { x: 1, y: 2, k: 3e-8 }])
+    assert.deepEqual(state.decode(state.encode({ ...state.FIRST, zoom })).zoom, zoom);
+});
 test("an address that says nonsense says nothing", () => {
   assert.deepEqual(state.decode("#v=x&l=-1&h=1e3&z=1_2_0&b=a.b&n=7&s=<"), {});
 });

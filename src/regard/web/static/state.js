@@ -104,7 +104,7 @@ export function encode(state) {
 /** @param {string} name @param {any} value */
 function written(name, value) {
   if (name === "other") return value ? `${value.layer}.${value.head}` : "";
-  if (name === "zoom") return value ? [value.x, value.y, value.k].map((n) => Number(n.toFixed(3))).join("_") : "";
+  if (name === "zoom") return value ? [value.x.toFixed(3), value.y.toFixed(3), value.k.toPrecision(6)].map(Number).join("_") : "";
   if (name === "off") return value.map((/** @type {number[]} */ at) => at.join(".")).join("_");
   if (Array.isArray(value)) return value.join(".");
   if (typeof value === "boolean") return value ? "1" : "0";
