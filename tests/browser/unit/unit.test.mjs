@@ -156,6 +156,14 @@ const runOf = (layers, heads, length, more = {}) => ({
   layers: Array.from({ length: layers }, () => ({ heads, rows: length, cols: length })), ...more,
 });
 const manifestOf = (...runs) => ({ runs, given: runs.length, ways: [{ key: "raw" }], measures: [{ key: "entropy" }] });
+test("what is folded is there, on the side that is seen", () => {
+  const manifest = manifestOf(runOf(2, 3, 4), runOf(9, 5, 4));
+  const folds = (side) => {
+    const { shutLayers, shutHeads } = state.fitted({ ...state.FIRST, side, shutLayers: [1, 7, 7, 20], shutHeads: [4, 5] }, manifest);
+    return [shutLayers, shutHeads];
+  };
+  assert.deepEqual([folds("A"), folds("B")], [[[1], []], [[1, 7], [4]]]);
+});
 test("texts that join to as many words have a difference, others none", () => {
   const wordsOf = (...words) => runOf(1, 1, 4, { text: "", tokens: words.map((word) => token("x", word)) });
   const whyNot = (more, ...runs) => state.whyNoDifference({ ...state.FIRST, words: true, ...more }, manifestOf(...runs));

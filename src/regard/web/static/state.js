@@ -157,7 +157,8 @@ function count(text) {
 }
 
 /**
- * A state that fits what there is: no layer or head that its side does not have, no token beyond the longest text.
+ * A state that fits what there is: no layer or head, chosen or folded, that its side does not have, no token beyond the
+ * longest text.
  * @param {State} wanted @param {import("./source.js").Manifest} manifest @returns {State}
  */
 export function fitted(wanted, manifest) {
@@ -173,6 +174,8 @@ export function fitted(wanted, manifest) {
   const longest = (/** @type {"rows" | "cols"} */ side) => Math.max(a.layers[place.layer][side], b.layers[(other ?? place).layer][side]);
   const length = Math.max(a.tokens.length, b.tokens.length);
   const token = (/** @type {number | null} */ i, /** @type {number} */ end) => (i === null || i >= end ? null : i);
+  const seen = (state.side === "B" ? b : a).layers;
+  const folded = (/** @type {number[]} */ list, /** @type {number} */ end) => [...new Set(list)].filter((n) => n < end);
   const known = (/** @type {{key: string}[]} */ list, /** @type {string} */ key) => (list.some((x) => x.key === key) ? key : (list[0]?.key ?? key));
   const next = {
     ...state,
@@ -181,6 +184,8 @@ export function fitted(wanted, manifest) {
     row: token(state.row, longest("rows")),
     col: token(state.col, longest("cols")),
     side: numbers.length > 1 || other || off.length ? state.side : "A",
+    shutLayers: folded(state.shutLayers, seen.length),
+    shutHeads: folded(state.shutHeads, Math.max(...seen.map(({ heads }) => heads))),
     way: known(manifest.ways, state.way),
     measure: known(manifest.measures, state.measure),
     ...stretchIn(state, length),
