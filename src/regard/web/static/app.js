@@ -164,7 +164,8 @@ export class App {
     if (parts.main.dataset.view !== state.view) this.turnTo(state.view);
     parts.ways.show(state.way, (key) => key === "raw" || whole || this.manifest.can.tiles);
     parts.aids.update(state, this.run().tokens.length, whole);
-    for (const compare of parts.compare) compare.update(state, this.manifest, this.sides(), whyNoDifference(state, this.manifest));
+    const whyNot = whyNoDifference(state, this.manifest);
+    for (const compare of parts.compare) compare.update(state, this.manifest, this.sides(), whyNot);
     loading.wantEdit(state);
     parts.edits.update(state, here, state.off.length > 0 && !loading.edit.isCurrent);
     parts.edits.tell(loading.edit.current, this.manifest, theme);
