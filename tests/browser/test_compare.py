@@ -176,7 +176,8 @@ def test_two_models_move_on_planes_of_their_own(open_page, two_models):
     for run, name in enumerate("AB"):
         side(page, name)
         manifest = exploration.manifest()["runs"][run]
-        assert page.locator(".rg-dots [data-token]").count() == len(manifest["tokens"])
+        count = "(count) => document.querySelectorAll('.rg-dots [data-token]').length === count"
+        page.wait_for_function(count, arg=len(manifest["tokens"]))
         assert page.locator(f".rg-run-{name.lower()} [data-token]").count() > 0
         assert page.get_by_label("Stage").get_attribute("max") == str(len(manifest["layers"]))
         assert "another model" in page.locator(".rg-movement").inner_text()
