@@ -58,10 +58,16 @@ def test_where_attention_rests(both, page):
     ]
     told = re.findall(r"\| (\d) \| ([\d.]+) \| ([\d.]+) \|", page)
     assert told == [(str(n), f"{a:.2f}", f"{b:.2f}") for n, (a, b) in enumerate(shares)]
-    head = both.column(0, 2, 7, 0)[words].mean()
+    given = np.array([[both.column(0, layer, head, 0)[words].mean() for head in range(12)] for layer in range(6)])
+    assert f"head 7 of layer 2 gives it **{given[2, 7]:.2f}**" in page
+    assert f"only **{(given > given[2, 7]).sum()}** of the 72 heads give it more" in page
     lengths = both.values_of(0, 2)[7]
-    assert f"head 7 of layer 2 gives it **{head:.2f}**" in page
     assert f"**{lengths[0]:.1f}** long, those of the words **{lengths[words].mean():.1f}**" in page
+
+
+def test_with_values_the_column_of_cls_is_gone(both):
+    handed = both.whole(0, 2, 7, "norms")[1:LAST]
+    assert handed[:, 0].mean() < handed[:, 1:].mean()
 
 
 def test_without_that_head_the_last_vectors_hardly_change(both, page):
