@@ -434,9 +434,24 @@ def test_whether_a_saved_run_rotates_is_not_known(causal, tmp_path):
 def test_a_model_that_is_not_the_trace_s_own_is_not_used(bert, causal):
     trace = recorded(bert, "the cat sat")
     assert _explore.exploration_of([trace], bert).runs[0].model is bert
-    assert _explore.exploration_of([trace], "minilm").runs[0].model is None
+    assert _explore.exploration_of([trace], None).runs[0].model is None
     with pytest.raises(RegardError, match=r"the trace is of .*tiny, not of .*plain: give its own model"):
         _explore.exploration_of([trace], causal)
+
+
+def test_a_text_is_read_by_minilm_where_no_model_is_given(bert, monkeypatch):
+    monkeypatch.setattr(_explore, "load", {"minilm": bert}.__getitem__)
+    assert [run.model for run in _explore.exploration_of(["the cat", "the mat"], None).runs] == [bert, bert]
+
+
+def test_the_model_of_a_trace_may_be_given_by_name(causal, tmp_path):
+    trace = recorded(causal, "some text")
+    for sources in ([trace], [trace, "some text"]):
+        exploration = _explore.exploration_of(sources, causal.name)
+        assert exploration.manifest()["can"]["edit"]
+        assert [run.model.name for run in exploration.runs] == [causal.name] * len(sources)
+    with pytest.raises(RegardError, match="no-such-model"):
+        _explore.exploration_of([trace], tmp_path / "no-such-model")
 
 
 def test_one_text_is_read_by_two_models(bert, causal):

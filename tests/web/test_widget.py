@@ -122,7 +122,7 @@ def test_a_file_is_written_by_explore(bert, tmp_path):
     assert (tmp_path / "page.html").read_bytes().startswith(b"<!doctype html>")
     with pytest.raises(RegardError, match="a text or a trace is explored, not int"):
         regard.explore(3, html=tmp_path / "none.html")
-    for wrong in (3, None):
+    for wrong in (3, len):
         with pytest.raises(RegardError, match="a text is run by a model of regard"):
             regard.explore("the cat", model=wrong, html=tmp_path / "none.html")
     with pytest.raises(RegardError, match="a text is run by a model of regard"):

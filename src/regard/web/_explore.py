@@ -20,7 +20,7 @@ from regard.web._run import steps_shown
 
 def explore(
     *sources: Trace | str,
-    model: Any = "minilm",
+    model: Any = None,
     html: str | os.PathLike[str] | None = None,
     port: int | None = None,
     browser: bool = True,
@@ -35,8 +35,8 @@ def explore(
     *sources : Trace or str
         One run or text, or two side by side. Record a run with ``Trace(maps=True)``.
     model : Model or str, or two of them
-        What runs a text, a name being loaded; or the model that ran a trace, without which it is shown and cannot be
-        edited. Two models are for the two sources, one after the other, or both for the one text that there is.
+        What runs a text, by default "minilm"; or what ran a trace, without which it is shown and cannot be edited. A
+        name is loaded. Two models are for the two sources, one after the other, or both for the one text that there is.
     html : path, optional
         Write one file that works offline, and return.
     port : int, optional
@@ -95,9 +95,12 @@ def exploration_of(
     traces: list[Trace] = []
     models = []
     for source, its in zip(sources, pair, strict=True):
+        if isinstance(source, str) and its is None:
+            its = "minilm"
+        if isinstance(source, str | Trace) and isinstance(its, str | os.PathLike):
+            name = os.fspath(its)
+            its = loaded[name] = loaded.get(name) or load(name)
         if isinstance(source, str):
-            if isinstance(its, str | os.PathLike):
-                its = loaded[os.fspath(its)] = loaded.get(os.fspath(its)) or load(its)
             _check_model(its)
             if layer is not None and (layer < 0 or not traces):  # said before anything is run
                 layer = number_of("layer", layer, range(its.config.num_layers))
@@ -105,9 +108,7 @@ def exploration_of(
             models.append(its)
         elif isinstance(source, Trace):
             traces.append(source)
-            if isinstance(its, str | os.PathLike):
-                its = None  # a name is that of a model for texts
-            elif its is not None:
+            if its is not None:
                 _check_model(its)
                 if its.name != source.model:
                     its_own = source.model or "no model"
