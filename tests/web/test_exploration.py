@@ -349,12 +349,18 @@ def test_a_decoder_is_explored_as_a_part_of_its_trace(bart):
     np.testing.assert_allclose(exploration.whole(0, 1, 0), trace["decoder.blocks.1.attn.weights"][0, 0], atol=1e-6)
 
 
-def test_of_many_edits_the_last_stay(short):
-    numbers = [short.edit([[0, n % 3]])["run"] for n in range(10)]
-    assert numbers == list(range(1, 11))
-    short.thumbnails(10)
-    with pytest.raises(RegardError, match="there is no run 1; there are 0, 3, 4"):
-        short.thumbnails(1)
+def test_of_many_edits_the_last_stay_and_another_is_run_again(short):
+    first = short.edit([[0, 1]])["run"]
+    maps, thumbnails = (whole(short, first, 1, 2), short.thumbnails(first))
+    numbers = [short.edit([[0, n % 3]])["run"] for n in range(9)]
+    assert [first, *numbers] == list(range(1, 11))
+    assert len(short._runs) == 1 + 8
+    np.testing.assert_array_equal(whole(short, first, 1, 2), maps)
+    assert short.thumbnails(first) == thumbnails
+    assert short.memory()["runs"] > 0
+    assert len(short._runs) == 1 + 8
+    with pytest.raises(RegardError, match="there is no run 11: choose from 0 to 10"):
+        short.thumbnails(11)
 
 
 def test_a_saved_trace_answers_as_the_run_did(bert, short, tmp_path):

@@ -74,9 +74,10 @@ class Exploration:
         for trace, model in zip(traces, models, strict=True):
             self._runs[len(self._runs)] = run_of(trace, model, batch)
         self._given = len(self._runs)
-        self._next = self._given
+        self._edits: list[tuple[int, Sequence[Sequence[int]]]] = []  # of which run, without which heads
         self._cache = Cache()
         self._lock = threading.Lock()
+        self._again = threading.Lock()
         self._opening = self._opens_with(layer, head)
 
     # What there is
@@ -281,6 +282,8 @@ class Exploration:
     def edit(self, ablate: Sequence[Sequence[int]], *, run: int = 0) -> dict[str, Any]:
         """Run the model of A or B again without some heads, (layer, head), and return the new run and what has changed.
 
+        The last 8 stay in memory; another is run again when it is asked for.
+
         Raises
         ------
         RegardError
@@ -289,20 +292,34 @@ class Exploration:
         check_number("run to be edited", run, self._given)
         edited, changes = without_heads(self._run(run), ablate)
         with self._lock:
-            number, self._next = self._next, self._next + 1
-            self._runs[number] = edited
-            kept = sorted(each for each in self._runs if each >= self._given)
-            for old in kept[:-_MOST_EDITS]:
-                del self._runs[old]
+            number = self._given + len(self._edits)
+            self._edits.append((run, ablate))
+            self._keep(number, edited)
         return {"run": number, "entry": {**self._described(number), "of": run}, "changes": changes}
 
     # How it is done
 
     def _run(self, number: int) -> Run:
-        if number not in self._runs:
-            known = ", ".join(map(str, sorted(self._runs)))
-            raise RegardError(f"there is no run {number}; there are {known} (of edits, the last {_MOST_EDITS} stay)")
-        return self._runs[number]
+        check_number("run", number, self._given + len(self._edits))
+        run = self._runs.get(number)
+        return self._run_again(number) if run is None else run
+
+    def _run_again(self, number: int) -> Run:
+        """Return the run of an edit that other edits have put out of memory."""
+        with self._again:  # many ask for it at once
+            run = self._runs.get(number)
+            if run is None:
+                of, ablate = self._edits[number - self._given]
+                run, _ = without_heads(self._run(of), ablate)
+                with self._lock:
+                    self._keep(number, run)
+            return run
+
+    def _keep(self, number: int, edited: Run) -> None:
+        """Hold an edited run, and of those that were asked for before it the last few; within the lock."""
+        self._runs[number] = edited
+        for old in list(self._runs)[self._given : -_MOST_EDITS]:
+            del self._runs[old]
 
     def _layer(self, run: int, layer: int) -> tuple[Run, LayerMap]:
         its = self._run(run)
