@@ -76,6 +76,34 @@ def test_the_address_keeps_what_is_switched_off(open_page, address):
     assert "Without layer 2 head 3" in page.locator(".rg-changes").inner_text()
 
 
+def test_a_head_that_is_off_says_so_in_its_steps_and_hands_nothing_over(open_page, address, one):
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2&x=2.3&s=B", selector="[data-step=off]")
+    assert "This head is switched off: it looks, and hands nothing on." in page.locator("[data-step=off]").inner_text()
+    weight = float(page.locator("[data-value=weight]").inner_text())
+    assert weight == pytest.approx(float(one.row(0, 2, 3, 8)[2]), rel=1e-3)
+    assert page.locator("[data-step=share], [data-step=output]").count() == 0
+    page.locator(".rg-one .rg-sides").get_by_role("button", name="A", exact=True).click()
+    page.wait_for_selector("[data-step=output]")
+    assert page.locator("[data-step=off]").count() == 0
+    page.goto(f"{address}#v=head&l=2&h=3&i=8&j=2&x=2.3&s=diff&w=norms")
+    settled(page)
+    assert number(readout(page)) == pytest.approx(float(one.row(0, 2, 3, 8, way="norms")[2]), abs=5e-7)
+    assert "its weights × values are 0" in page.locator(".rg-changes").inner_text()
+
+
+def test_an_edit_outlives_those_of_other_pages(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    switch_off(page)
+    for head in range(9):
+        one.edit([[3, head]])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("]")
+    page.keyboard.press("3")
+    page.wait_for_selector("[data-step=output]")
+    settled(page)
+    assert page.locator(".rg-problem").is_hidden()
+
+
 def test_why_a_head_cannot_be_switched_off_stands_beside_the_button(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3", allow="Failed to load resource")
     page.route("**/api/edit*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))

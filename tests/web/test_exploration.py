@@ -290,6 +290,32 @@ def test_a_head_that_is_switched_off_hands_nothing_on(bert, short):
     assert edited["entry"]["title"] == "without layer 1 head 0, layer 1 head 2"
 
 
+def test_a_head_that_is_switched_off_has_no_share_in_what_is_handed_over(short):
+    run = short.edit([[1, 0], [1, 2]])["run"]
+    before, after = (short.values_of(each, 1) for each in (0, run))
+    np.testing.assert_array_equal(after[[0, 2]], 0)
+    np.testing.assert_allclose(after[1], before[1], rtol=1e-6)
+    whole_before, whole_after = (whole(short, each, 1, 1, way="norms") for each in (0, run))
+    np.testing.assert_allclose(whole_after, whole_before, rtol=1e-6)
+    np.testing.assert_allclose(whole(short, run, 1, "mean", way="norms"), whole_after / 3, rtol=1e-6)
+    below = np.array(whole(short, 0, 0, 0, way="rollout"))
+    mixed = whole(short, run, 1, 1) / 3 + np.eye(5)  # the heads that are off mix nothing in
+    rolled = mixed / mixed.sum(-1, keepdims=True) @ below
+    np.testing.assert_allclose(whole(short, run, 1, 0, way="rollout"), rolled, rtol=1e-5)
+    np.testing.assert_array_equal(whole(short, run, 0, 0, way="rollout"), below)
+
+
+def test_the_steps_of_a_head_tell_whether_it_is_off(short):
+    run = short.edit([[1, 0]])["run"]
+    off, on = (short.cell(run, 1, head, 3, 2) for head in (0, 1))
+    assert off["off"] is True
+    assert not any(off["share"] + off["output"])
+    assert off["weight"] == pytest.approx(short.cell(0, 1, 0, 3, 2)["weight"])
+    assert [on["off"], short.cell(0, 1, 0, 3, 2)["off"]] == [False, False]
+    shares = np.sum([short.cell(run, 1, 1, 3, j)["share"] for j in range(5)], axis=0)
+    np.testing.assert_allclose(shares, on["output"], atol=1e-6)
+
+
 def _without_0_and_2(context):
     context[:, [0, 2]] = 0
     return context
@@ -690,7 +716,7 @@ def test_a_row_and_a_column_are_left_off_too(bert, way):
 
 def test_the_rollouts_of_two_runs_stay_beside_each_other(monkeypatch, bert):
     made = []
-    monkeypatch.setattr(_exploration, "rollouts", lambda layers, check: made.append(1) or rollouts(layers, check))
+    monkeypatch.setattr(_exploration, "rollouts", lambda *of: made.append(1) or rollouts(*of))
     exploration = explored(bert, "the cat sat", "the cat on")
     assert all(run.rolled <= _run._ROLLED for run in exploration.runs)
     exploration._cache.limit = 3 * exploration.runs[0].rolled

@@ -52,9 +52,12 @@ def rollout(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int
     return reached
 
 
-def mixed_strips(layer: LayerMap) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield some rows, and of Â, the mean of the heads and the residual connection in equal parts, ``R T``."""
+def mixed_strips(layer: LayerMap, off: Sequence[int] = ()) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield some rows, and of Â, the mean of the heads and the residual connection in equal parts, ``R T``.
+
+    Heads that are `off` mix nothing in, as a head's own sink does not: rows are brought back to a sum of 1.
+    """
     for at, weights in layer.strips():
-        mixed = weights.mean(0)
+        mixed = np.delete(weights, off, axis=0).sum(0) / len(weights)
         mixed[np.arange(len(mixed)), at] += 1
         yield at, mixed / mixed.sum(-1, keepdims=True)

@@ -16,13 +16,14 @@ _SHOWN = 8  # numbers of an embedding, of which there are hundreds
 
 
 def cell(
-    trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, rotated: bool | None
+    trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, rotated: bool | None, off: bool
 ) -> dict[str, Any]:
     """Return how token i comes to look at token j in a head, as plain data; what was not recorded is None.
 
     ``products`` sum to ``score_raw``, times ``scale`` that is ``scaled``; after ``softcap`` it is ``capped``, with
     ``bias`` it is ``biased``, and the weight is exp(biased − lse). The weights of the row sum to ``row_sum``; a head's
-    own ``sink`` has exp(sink − lse) of 1. ``share`` is weight · v, a part of ``output``.
+    own ``sink`` has exp(sink − lse) of 1. ``share`` is weight · v, a part of ``output``; both
+    are 0 of a head that is ``off``.
     """
     kv_head = layer.kv_head(head)
     v, context = (_of_head(trace, layer, name, batch, head) for name in ("v", "context"))
@@ -38,7 +39,8 @@ def cell(
     lse = None if row is None or not weights[best] > 0 else float(row[best] - np.log(weights[best]))
     masked = biased == -np.inf if biased is not None else None if weight == 0 else False
     bias = None if biased is None or steps.capped is None or masked else biased - steps.capped
-    share = None if v is None else weight * (v[j].astype(np.float64) if weight else np.zeros(v.shape[-1]))
+    handed = 0 if off else weight
+    share = None if v is None else handed * (v[j].astype(np.float64) if handed else np.zeros(v.shape[-1]))
     named = embeddings_of(trace)
     return {
         "q": _plain(q),
@@ -60,6 +62,7 @@ def cell(
         "v": None if v is None else _plain(v[j]),
         "share": _plain(share),
         "output": None if context is None else _plain(context[i]),
+        "off": off,
         "rotated": rotated,
         "embedding": None if named is None else _plain(_of_text(trace, named, batch)[i, :_SHOWN]),
         "source": steps.source,

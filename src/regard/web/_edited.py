@@ -38,7 +38,7 @@ def without_heads(run: Run, heads: Any) -> tuple[Run, dict[str, Any]]:
     with np.errstate(all="ignore"):
         after = run.model(run.encoding, trace=trace)
     named = ", ".join(f"layer {run.number(layer)} head {head}" for layer, head in chosen)
-    edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {named}")
+    edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {named}", tuple(chosen))
     return edited, {"heads": _changed_heads(run, edited, chosen[0][0])} | _changes(run.unedited, after, run)
 
 

@@ -234,7 +234,8 @@ class Exploration:
         self._check_head(layer_map, head)
         check_number("token", i, layer_map.length)
         check_number("token", j, layer_map.length)
-        return cell(its.trace, layer_map, head, i, j, batch=its.batch, rotated=its.rotates)
+        off = (layer, head) in its.off
+        return cell(its.trace, layer_map, head, i, j, batch=its.batch, rotated=its.rotates, off=off)
 
     def vectors(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
         """Return what all cells of a head can be computed from, float32, and the numbers that go with it.
@@ -248,11 +249,16 @@ class Exploration:
         return vectors(its.trace, layer_map, head, batch=its.batch, rotated=its.rotates)
 
     def values_of(self, run: int, layer: int) -> np.ndarray:
-        """Return how long the vector is that each token hands on in each head, float32 ``H S``: what weights scale."""
+        """Return how long the vector is that each token hands on in each head, float32 ``H S``: what weights scale.
+
+        A head that is off hands nothing on.
+        """
         its, layer_map = self._layer(run, layer)
         if "norms" not in its.ways:
             raise RegardError("how long values are is known of a run with its model")
-        return _float32(norms(its.model, its.trace, layer_map, its.batch))
+        lengths = norms(its.model, its.trace, layer_map, its.batch)
+        lengths[[head for at, head in its.off if at == layer]] = 0
+        return _float32(lengths)
 
     # What becomes of the tokens
 
@@ -390,7 +396,7 @@ class Exploration:
         if way not in its.ways:
             raise RegardError(f"there is no way {way!r} to look at this run; there are {', '.join(its.ways)}")
         if way == "rollout":
-            reached: np.ndarray = self._cache.get(("rollout", run), lambda: rollouts(its.layers, check))[layer]
+            reached: np.ndarray = self._cache.get(("rollout", run), lambda: rollouts(its.layers, check, its.off))[layer]
             return reached
         if way == "norms":
             make = lambda: heads_together(its.layers[layer], head, self.values_of(run, layer), check)  # noqa: E731

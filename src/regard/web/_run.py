@@ -44,6 +44,8 @@ class Run:
         What ran; with it the run can be edited.
     title : str
         What the page calls it beside its letter: "" or what was edited.
+    off : tuple of (layer, head)
+        The heads that are switched off: they look, and hand nothing on.
     """
 
     trace: Trace
@@ -52,6 +54,7 @@ class Run:
     encoding: Encoding | None
     model: Any
     title: str = ""
+    off: tuple[tuple[int, int], ...] = ()
 
     @property
     def length(self) -> int:

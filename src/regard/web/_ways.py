@@ -43,13 +43,17 @@ WAYS = (
 )
 
 
-def rollouts(layers: Sequence[LayerMap], check: Check) -> np.ndarray:
-    """Return rollout up to each layer, ``L T T``: Â of that layer · … · Â of the first, with Â = (mean + I) / 2."""
+def rollouts(layers: Sequence[LayerMap], check: Check, off: Sequence[tuple[int, int]] = ()) -> np.ndarray:
+    """Return rollout up to each layer, ``L T T``: Â of that layer · … · Â of the first, with Â = (mean + I) / 2.
+
+    Heads that are `off`, (layer, head), mix nothing in.
+    """
     reached = np.eye(layers[0].length)
     found = np.empty((len(layers), *reached.shape), np.float32)
     for number, layer in enumerate(layers):
         check()
-        reached = np.concatenate([mixed for _, mixed in mixed_strips(layer)]) @ reached
+        its = [head for at, head in off if at == number]
+        reached = np.concatenate([mixed for _, mixed in mixed_strips(layer, its)]) @ reached
         found[number] = reached
     return found
 

@@ -96,12 +96,14 @@ export function stepsOf(cell, names) {
       el("div", { class: "rg-meter", role: "img", "aria-label": `Weight ${significant(weight)} of 1` }, el("span", { style: { width: `${Math.max(0, Math.min(1, weight || 0)) * 100}%` } })),
       el("p", {}, `${cell.lse === null ? "" : `lse = ln Σ exp(s) over the row${cell.sink === null ? "" : " and the sink"} = ${significant(cell.lse)}. `}${rowSays(cell)}`)),
   );
-  if (cell.v && cell.share)
+  if (cell.off)
+    steps.push(step("off", "Switched off", "0 · Σ_j_ w_ij_ v_j_", "0", el("p", {}, "This head is switched off: it looks, and hands nothing on.")));
+  if (cell.v && cell.share && !cell.off)
     steps.push(step("share", "Share of the value", "w_ij_ v_j_", `${cell.v.length} numbers`,
       el("div", { class: "rg-pair" },
         el("figure", {}, bars(cell.v, "Value by dimension"), el("figcaption", {}, "v of ", piece(names.to))),
         el("figure", {}, bars(cell.share, "Share of the value by dimension", "signed"), el("figcaption", {}, `× ${significant(weight)}, on a scale of its own`)))));
-  if (cell.output)
+  if (cell.output && !cell.off)
     steps.push(step("output", "Output of the head", "Σ_j_ w_ij_ v_j_", `${cell.output.length} numbers`, bars(cell.output, "Output of the head for the token that looks"),
       el("p", {}, "The sum over every token that ", piece(names.from), " looks at. All heads together, through W", el("sub", {}, "O"), ", are what attention adds to it.")));
   return steps;

@@ -115,6 +115,7 @@ export class Edits {
     this.body.replaceChildren(
       el("h3", {}, `Without ${off.map(([layer, head]) => named(layer, head)).join(", ")}`),
       (given ?? 1) > 1 ? el("p", { class: "rg-says" }, `A is text ${"AB"[offRun]} as it was and B the same text without ${off.length > 1 ? "these heads" : "this head"}; the other text is back when all heads are on.`) : "",
+      el("p", { class: "rg-says" }, "A head that is off still looks, and hands nothing on: its weights × values are 0, and in rollout it mixes nothing in."),
       el("p", { class: "rg-says" }, heads.length ? "Weights change in the layers above alone. Farthest are those of:" : "No weight that is shown changes: no layer is shown above this one."),
       el("div", { class: "rg-bar" }, ...heads.map(({ layer, head, by }) => el("button", { type: "button", class: "rg-quiet", on: { click: () => this.doings.choose({ layer, head }) } }, `L${named(layer, head).slice(1)}, by ${digits(by, 3)}`))),
       el("p", { class: "rg-says" }, `How far each token's contextual vector turned: the deeper, the farther. The farthest has a cosine of ${digits(least, 4)} with what it was.`),

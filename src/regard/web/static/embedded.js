@@ -165,7 +165,7 @@ export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, sink, kv_he
   return {
     q, k, products, kv_head, score_raw: raw, scale, scaled: raw * scale, softcap, capped: last, bias: null,
     masked: !seen(j), biased: seen(j) ? last : null, sink, lse: Number.isFinite(lse) ? lse : null, row_sum: rowSum, weight, v,
-    share: v.map((x) => (weight === 0 ? 0 : weight * x)), output, rotated, embedding: null,
-    source: "q, k, v and the log-sum-exp of this file",
+    share: v.map((x) => (weight === 0 ? 0 : weight * x)), output, off: false, rotated, embedding: null,
+    source: "q, k, v and the log-sum-exp of this file, which holds no embeddings",
   };
 }

@@ -22,7 +22,7 @@
  * @property {Record<string, { sizes: [number, number], scale: number, softcap: number | null, sink: number | null, kv_head: number, rotated: boolean | null }>} [steps]
  * @typedef {{ way: string, row0: number, row1: number, col0: number, col1: number, by: number, pool: "max" | "mean" }} Part
  * @typedef {(number | null)[] | null} Vector   null within for what is no finite number
- * @typedef {{ q: Vector, k: Vector, products: Vector, kv_head: number | null, score_raw: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean | null, biased: number | null, sink: number | null, lse: number | null, row_sum: number | null, weight: number | null, v: Vector, share: Vector, output: Vector, rotated: boolean | null, embedding: Vector, source: string }} Cell
+ * @typedef {{ q: Vector, k: Vector, products: Vector, kv_head: number | null, score_raw: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean | null, biased: number | null, sink: number | null, lse: number | null, row_sum: number | null, weight: number | null, v: Vector, share: Vector, output: Vector, off: boolean, rotated: boolean | null, embedding: Vector, source: string }} Cell
  * @typedef {{ explained: number[], points: number[][][], stages: string[] }} Movement   of one run
  * @typedef {{ explained: number[], points: number[][][][], stages: string[] }} Movements   of some runs on one plane
  * @typedef {{ measures: Record<string, (number | null)[][]> }} Heads
