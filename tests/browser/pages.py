@@ -31,6 +31,7 @@ HOSTILE = (
     "</script><!--",
     "مرحبا",
     "漢字",
+    "\ufffe\x1b",
 )
 
 
@@ -106,6 +107,16 @@ def traced(tokens, heads=2, dim=8, causal=False, seed=7):
         ),
     )
     return trace
+
+
+def hostile():
+    """Return an exploration of hostile tokens with all that a view shows of them."""
+    trace = traced(HOSTILE)
+    vectors = np.random.default_rng(7).standard_normal((4, 1, len(HOSTILE), 8), dtype=np.float32)
+    trace("embeddings", vectors[0], "B T E")
+    trace("blocks.0.attn.v", vectors[None, 2:, 0], "B G S Dv")
+    trace("blocks.0.output", vectors[1], "B T E")
+    return Exploration(trace)
 
 
 def notebook(open_page, exploration, folder, width="auto"):

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from pages import CAUSAL, HOSTILE, SINKS, explored, notebook, number, readout, saved, served, settled, traced
+from pages import CAUSAL, HOSTILE, SINKS, explored, hostile, notebook, number, readout, saved, served, settled, traced
 
 import regard
 from regard.web import Exploration, write_page
@@ -38,6 +38,8 @@ def test_from_the_grid_to_a_head_to_a_cell(open_page, address, one):
     score = page.locator("[data-value=score]").inner_text().replace("−", "-")
     assert float(score) == pytest.approx(sum(cell["products"]), rel=1e-3)
     assert page.locator("[data-step=score] rect").count() == 32
+    formulas = [page.locator(f"[data-step={name}] .rg-formula").inner_text() for name in ("embedding", "qk")]
+    assert [formulas[0], formulas[1][:6]] == ["ei", "qi = x"]  # in higher layers these are two vectors
 
 
 def test_heads_are_ordered_filtered_and_folded(open_page, address, one):
@@ -320,13 +322,15 @@ def test_a_file_without_a_network_shows_the_same(open_page, file_address, one):
     page.goto(f"{file_address}#v=cell&l=2&h=3&i=8&j=2")
     page.wait_for_selector("[data-step=output]")
     assert float(page.locator("[data-value=weight]").inner_text()) == pytest.approx(weight(one, 2, 3, 8, 2), rel=1e-3)
+    assert page.locator("[data-step=embedding]").count() == 0
+    assert "which holds no embeddings" in page.locator(".rg-cell").inner_text()
     page.keyboard.press("4")
     page.wait_for_selector(".rg-dots circle")
 
 
 @pytest.mark.parametrize("where", ["server", "file"])
 def test_hostile_tokens_are_inert_and_readable(open_page, tmp_path, where):
-    exploration = Exploration(traced(HOSTILE))
+    exploration = hostile()
     if where == "file":
         write_page(exploration, tmp_path / "page.html")
         check_hostile(open_page((tmp_path / "page.html").as_uri()))
@@ -345,15 +349,45 @@ def check_hostile(page):
     assert len(words.nth(3).inner_text()) < 40
     assert words.nth(4).inner_text() == "a␀b"
     assert words.nth(6).inner_text() == "مرحبا"
+    assert words.nth(8).inner_text() == "⟨U+FFFE⟩␛"
     words.nth(1).click()
     settled(page)
+    assert "⟨U+202E⟩" in page.title()
+    start = page.url.split("#")[0]
+    for view, there in (("heads", ".rg-head"), ("movement", ".rg-dots circle")):
+        page.goto(f"{start}#v={view}&i=2&j=3")
+        page.wait_for_selector(there, state="attached")
+        check_inert(page)
+    for token in range(len(HOSTILE)):
+        page.goto(f"{start}#v=cell&i={token}&j={token}")
+        page.wait_for_selector("[data-step=output]")
+        settled(page)
+        check_inert(page)
+        names = page.locator(".rg-cell bdi").all_inner_texts()
+        assert names == [words.nth(token).inner_text()] * 6
+        assert page.locator(".rg-cell").bounding_box()["height"] < 2000
 
 
-def test_a_text_that_runs_from_right_to_left_does(open_page):
-    with served(Exploration(traced(["قال", "الرجل", "كلمة"]))) as address:
+def check_inert(page):
+    settled(page)
+    everything = page.locator("body").evaluate("(body) => body.outerHTML.replace(/<script.*?<\\/script>/gs, '')")
+    assert not re.search("[\\x00-\\x08\\x0b-\\x1f\\u202e\\ufffe]", everything)
+    assert page.locator("img, main script").count() == 0
+
+
+@pytest.mark.parametrize("text", ["שלום עולם", "مرحبا يا عالم"])
+def test_a_text_that_runs_from_right_to_left_does(open_page, minilm, text):
+    exploration = explored(minilm, text)
+    last = exploration.runs[0].length - 1
+    with served(exploration) as address:
         page = open_page(address)
         words = page.locator(".rg-reading .rg-word")
-        assert words.nth(0).bounding_box()["x"] > words.nth(2).bounding_box()["x"]
+        assert [words.nth(n).inner_text() for n in (0, last)] == ["[CLS]", "[SEP]"]
+        places = [words.nth(n).bounding_box()["x"] for n in range(3)]
+        assert places == sorted(places, reverse=True)
+        page.get_by_role("button", name="Switch this head off").click()
+        page.wait_for_selector(".rg-changes .rg-word")
+        assert page.locator(".rg-changes .rg-words").get_attribute("dir") == "rtl"
 
 
 def test_a_causal_model_that_shares_keys_and_turns_them(open_page):

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 import numpy as np
 import pytest
-from pages import CAUSAL, saved, served, settled, traced
+from pages import CAUSAL, HOSTILE, hostile, saved, served, settled, traced
 
 import regard
 from regard.web import Exploration
@@ -163,3 +163,45 @@ def test_files_of_two_heads_of_a_long_text_have_two_names(open_page):
                 page.get_by_role("button", name="As CSV").click()
             names.add(download.value.suggested_filename)
         assert len(names) == 2
+
+
+@pytest.mark.parametrize(
+    ("view", "there"),
+    [("heads", ".rg-head"), ("head", ".rg-map"), ("cell", "[data-step=output]"), ("movement", ".rg-dots circle")],
+)
+def test_hostile_tokens_are_saved_as_what_they_are(open_page, view, there):
+    with served(hostile()) as address:
+        page = open_page(f"{address}#v={view}&i=2&j=4", selector=there)
+        for token in range(len(HOSTILE)) if view == "cell" else [2]:
+            page.goto(f"{address}#v={view}&i={token}&j={(token + 4) % len(HOSTILE)}")
+            settled(page)
+            picture = drawn(page)
+            assert not re.search("[\\x00-\\x08\\u202e\\ufffe]", "".join(picture.itertext()))
+            assert not {node.tag for node in picture.iter()} & {
+                f"{SVG}{tag}" for tag in ("script", "img", "foreignObject")
+            }
+            assert max(map(len, texts(picture))) < 300
+        assert saved(page, "PNG").startswith(b"\x89PNG")
+        assert len(table(page)) > 1
+
+
+def test_a_picture_that_cannot_be_made_is_said_to_be_none(open_page, address):
+    page = open_page(f"{address}#{HEAD}")
+    page.evaluate("() => { HTMLCanvasElement.prototype.toBlob = (take) => take(null); }")
+    page.get_by_text("Save", exact=True).click()
+    page.get_by_role("button", name="As PNG").click()
+    page.wait_for_selector("text=The browser cannot make this PNG: save the picture as SVG.")
+    page.get_by_role("button", name="As SVG").click()
+    page.wait_for_selector("text=The browser cannot make this PNG", state="hidden")
+
+
+def test_movement_of_an_edit_of_b_names_its_sides(open_page, address_of_two):
+    page = open_page(f"{address_of_two}#v=head&l=2&h=3&s=B")
+    page.get_by_role("button", name="Switch this head off").click()
+    page.wait_for_selector(".rg-changes h3")
+    page.keyboard.press("4")
+    page.wait_for_selector(".rg-dots circle")
+    settled(page)
+    lines = table(page)
+    assert [line[0] for line in lines[1 :: (len(lines) - 1) // 2]] == ["A", "B"]
+    assert {line[0] for line in lines[1:]} == {"A", "B"}

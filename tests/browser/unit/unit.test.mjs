@@ -31,6 +31,9 @@ test("two long texts are named by where they part", () => {
   assert.deepEqual(text.apart(`${begin} tired`, `${begin} wide`), ["…it was too tired", "…it was too wide"]);
   assert.deepEqual(text.apart("a cat", "a dog"), ["a cat", "a dog"]);
 });
+test("no picture holds what XML cannot", () => {
+  assert.equal(save.forXml("a\u0000\u001b\ufffe\ud800\n\t漢🙂"), "a\ufffd\ufffd\ufffd\ufffd\n\t漢🙂");
+});
 test("a text runs as its first letter does", () => {
   assert.deepEqual(["1. שלום world", "hello مرحبا", "漢字", ""].map(text.directionOf), ["rtl", "ltr", "ltr", "ltr"]);
 });

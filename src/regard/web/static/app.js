@@ -156,7 +156,7 @@ export class App {
     if (this.address) {
       document.documentElement.dataset.theme = theme;
       this.writeAddress();
-      document.title = `${this.manifest.title} · regard`;
+      document.title = `${visible(this.manifest.title)} · regard`;
     }
     const here = this.here();
     const whole = isWhole(state, this.run().layers[here.layer]);

@@ -76,8 +76,8 @@ export function stepsOf(cell, names) {
     steps.push(
       step("qk", "Query and key", "q_i_ = x_i_ W_Q_,  k_j_ = x_j_ W_K_", `${d} numbers each`,
         el("div", { class: "rg-pair" },
-          el("figure", {}, bars(cell.q, "Query by dimension"), el("figcaption", {}, "q of ", piece(names.from))),
-          el("figure", {}, bars(cell.k, "Key by dimension"), el("figcaption", {}, "k of ", piece(names.to)))),
+          el("figure", {}, bars(cell.q, "Query by dimension"), el("figcaption", {}, "q of ", piece(label(names.from)))),
+          el("figure", {}, bars(cell.k, "Key by dimension"), el("figcaption", {}, "k of ", piece(label(names.to))))),
         el("p", {}, `Where the model has a bias for them, it is added too. ${how ? `Both are shown ${how}dimension by dimension. ` : ""}${group > 1 && cell.kv_head !== null ? `Key and value head ${cell.kv_head} serves query heads ${cell.kv_head * group} to ${(cell.kv_head + 1) * group - 1}.` : `Head ${names.head} has keys and values of its own.`}`)),
       step("score", "Score", "q_i_ · k_j_ = Σ_d_ q_d_ k_d_", number(cell.score_raw),
         bars(cell.products, "Products of query and key by dimension, which sum to the score", "signed"),
@@ -101,11 +101,11 @@ export function stepsOf(cell, names) {
   if (cell.v && cell.share && !cell.off)
     steps.push(step("share", "Share of the value", "w_ij_ v_j_", `${cell.v.length} numbers`,
       el("div", { class: "rg-pair" },
-        el("figure", {}, bars(cell.v, "Value by dimension"), el("figcaption", {}, "v of ", piece(names.to))),
+        el("figure", {}, bars(cell.v, "Value by dimension"), el("figcaption", {}, "v of ", piece(label(names.to)))),
         el("figure", {}, bars(cell.share, "Share of the value by dimension", "signed"), el("figcaption", {}, `× ${significant(weight)}, on a scale of its own`)))));
   if (cell.output && !cell.off)
     steps.push(step("output", "Output of the head", "Σ_j_ w_ij_ v_j_", `${cell.output.length} numbers`, bars(cell.output, "Output of the head for the token that looks"),
-      el("p", {}, "The sum over every token that ", piece(names.from), " looks at. All heads together, through W", el("sub", {}, "O"), ", are what attention adds to it.")));
+      el("p", {}, "The sum over every token that ", piece(label(names.from)), " looks at. All heads together, through W", el("sub", {}, "O"), ", are what attention adds to it.")));
   return steps;
 }
 

@@ -5,7 +5,7 @@ import { CellSteps } from "./cell.js";
 import { bindingsOf, VIEWS } from "./commands.js";
 import { Edits, Sides } from "./compare.js";
 import { chooseWord, closeMenu, goTo, keepHead, nextFound, pickCell, pinTokens, switchOff, turnTheme } from "./doings.js";
-import { chooser, el, focusedBeside, iconButton, segmented } from "./dom.js";
+import { chooser, el, focusedBeside, iconButton, segmented, setText } from "./dom.js";
 import { HeadGrid } from "./grid.js";
 import { helpDialog } from "./keys.js";
 import { MapView } from "./map.js";
@@ -119,8 +119,9 @@ function headPanel({ title, layer, head, ways, compare, keep, edits, map, readou
 /** @param {App} app @param {Parts} parts */
 function header(app, { text, tabs, query, found, aids, help }) {
   const save = (/** @type {string} */ title, /** @type {"svg" | "png" | "csv"} */ kind) =>
-    el("button", { type: "button", class: "rg-item", on: { click: () => { saveView(app, kind); closeMenu(saving); } } }, title);
-  const saving = el("details", { class: "rg-menu" }, el("summary", {}, "Save"), el("div", { class: "rg-panel rg-panel-narrow" }, save("As SVG", "svg"), save("As PNG", "png"), save("As CSV", "csv")));
+    el("button", { type: "button", class: "rg-item", on: { click: () => { setText(saveSays, ""); saveView(app, kind).then(() => saving.open && closeMenu(saving), ({ message }) => setText(saveSays, message)); } } }, title);
+  const saveSays = el("p", { class: "rg-says", role: "status" });
+  const saving = el("details", { class: "rg-menu" }, el("summary", {}, "Save"), el("div", { class: "rg-panel rg-panel-narrow" }, save("As SVG", "svg"), save("As PNG", "png"), save("As CSV", "csv"), saveSays));
   const menus = [aids.node, saving];
   for (const menu of menus) menu.addEventListener("toggle", () => menu.open && menus.forEach((other) => other !== menu && (other.open = false)));
   document.addEventListener("pointerdown", (event) => menus.forEach((menu) => event.composedPath().includes(menu) || (menu.open = false)), { signal: app.end.signal });

@@ -2,6 +2,7 @@
 
 import { svg } from "./dom.js";
 import { FONT } from "./paint.js";
+import { forXml } from "./save.js";
 import { label } from "./text.js";
 
 const LEFT_OUT = "button:not(.rg-head, .rg-heading button), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-unseen";
@@ -106,5 +107,5 @@ export function sheetOf(title, says, columns, ink, drawn) {
     }
     x += widths[n] + BETWEEN;
   });
-  return new XMLSerializer().serializeToString(out);
+  return forXml(new XMLSerializer().serializeToString(out));
 }

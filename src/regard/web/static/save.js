@@ -23,6 +23,11 @@ export function csvOf(corner, rows, cols, at, decimals) {
   return `${lines.join("\n")}\n`;
 }
 
+/** A text with a stand-in for each sign that XML cannot hold. @param {string} text */
+export function forXml(text) {
+  return text.replace(/[^\t\n\r\u{20}-\u{d7ff}\u{e000}-\u{fffd}\u{10000}-\u{10ffff}]/gu, "\ufffd");
+}
+
 /** An SVG as pixels. @param {string} source @param {number} ratio @returns {Promise<Blob | null>} */
 export async function pngOf(source, ratio) {
   const address = URL.createObjectURL(new Blob([source], { type: "image/svg+xml" }));

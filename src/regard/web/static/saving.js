@@ -8,7 +8,7 @@ import { legendOf } from "./sentences.js";
 
 /** @typedef {import("./app.js").App} App */
 
-/** Hand over what is seen as a file. @param {App} app @param {"svg" | "png" | "csv"} kind */
+/** Hand over what is seen as a file, or say why not. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function saveView(app, kind) {
   const { field, state, manifest, parts: { title } } = app;
   if (!field) return;
@@ -16,8 +16,9 @@ export async function saveView(app, kind) {
   if (kind === "csv") return handOver(name, new Blob([numbersOf(app, field)], { type: "text/csv" }));
   const drawing = drawingOf(app);
   if (kind === "svg") return handOver(name, new Blob([drawing], { type: "image/svg+xml" }));
-  const blob = await pngOf(drawing, 2);
-  if (blob) handOver(name, blob);
+  const blob = await pngOf(drawing, 2).catch(() => null);
+  if (!blob) throw new Error("The browser cannot make this PNG: save the picture as SVG.");
+  handOver(name, blob);
 }
 
 /** @param {App} app */
