@@ -328,7 +328,7 @@ export class App {
     const shares = error || answer?.length !== axis.length ? null : answer;
     this.parts.reading.top.classList.toggle("rg-stale", shares !== null && !isCurrent);
     this.parts.reading.show({
-      groups: axis, shares, chosen: on(places, chosen), pinned: on(places, state.pins), found: out ? found.cols : found.rows,
+      groups: axis, text: this.run().text, shares, chosen: on(places, chosen), pinned: on(places, state.pins), found: out ? found.cols : found.rows,
       scale: { kind: state.log ? "log" : "linear", max: shares ? largest(shares) || 1 : 1, signed: this.isDifference },
       heading: mostOf(state, this.isDifference, on(places, chosen).size), theme: this.theme, decimals: this.decimals(Math.max(1, state.pins.length)), state,
     });

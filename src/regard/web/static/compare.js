@@ -3,7 +3,7 @@
 import { colourAt, css, inkOn } from "./colour.js";
 import { el, piece, segmented, setText } from "./dom.js";
 import { digits, percent } from "./scale.js";
-import { apart, label, visible } from "./text.js";
+import { apart, directionOf, label, visible } from "./text.js";
 
 /**
  * @typedef {import("./state.js").State} State
@@ -119,7 +119,7 @@ export class Edits {
       el("p", { class: "rg-says" }, heads.length ? "Weights change in the layers above alone. Farthest are those of:" : "No weight that is shown changes: no layer is shown above this one."),
       el("div", { class: "rg-bar" }, ...heads.map(({ layer, head, by }) => el("button", { type: "button", class: "rg-quiet", on: { click: () => this.doings.choose({ layer, head }) } }, `L${named(layer, head).slice(1)}, by ${digits(by, 3)}`))),
       el("p", { class: "rg-says" }, `How far each token's contextual vector turned: the deeper, the farther. The farthest has a cosine of ${digits(least, 4)} with what it was.`),
-      el("div", { class: "rg-words" }, ...words.flatMap((word) => [word, " "])),
+      el("div", { class: "rg-words", dir: directionOf(runs[offRun].text) }, ...words.flatMap((word) => [word, " "])),
       next ?? "",
     );
   }

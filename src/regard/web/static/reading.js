@@ -9,7 +9,7 @@ import { directionOf, visible } from "./text.js";
 /**
  * @typedef {import("./state.js").State} State
  * @typedef {import("./text.js").Group} Group
- * @typedef {{ groups: Group[], shares: Float32Array | null, chosen: Set<number>, pinned: Set<number>, found: Set<number>,
+ * @typedef {{ groups: Group[], text: string, shares: Float32Array | null, chosen: Set<number>, pinned: Set<number>, found: Set<number>,
  *   scale: import("./scale.js").Scale, heading: string, theme: import("./colour.js").Theme, decimals: number, state: State }} Read
  *   `shares` has a number for each group, `chosen` are the groups whose numbers these are.
  */
@@ -73,11 +73,11 @@ export class Reading {
 
   /** @param {Read} read */
   show(read) {
-    const { state, groups, chosen } = read;
+    const { state, groups, text, chosen } = read;
     this.read = read;
     const [first = 0] = chosen;
     const { from, to } = pageOf(groups.length, first);
-    if (this.groups !== groups || this.from !== from) this.lay(groups, from, to);
+    if (this.groups !== groups || this.from !== from) this.lay(groups, from, to, directionOf(text));
     this.direction.show(state.direction);
     this.arcs.box.checked = state.arcs;
     this.clear.hidden = state.pins.length === 0;
@@ -111,8 +111,8 @@ export class Reading {
     return parts.join(" ");
   }
 
-  /** @param {Group[]} groups @param {number} from @param {number} to */
-  lay(groups, from, to) {
+  /** @param {Group[]} groups @param {number} from @param {number} to @param {"ltr" | "rtl"} direction */
+  lay(groups, from, to, direction) {
     const focused = this.words.contains(focusedBeside(this.words)) ? placeAt({ target: focusedBeside(this.words) }) : null;
     this.groups = groups;
     this.from = from;
@@ -127,7 +127,7 @@ export class Reading {
       this.chips.set(place, chip);
       nodes.push(chip, " ");
     }
-    this.words.dir = directionOf(groups.slice(from, to).map(({ full }) => full).join(" "));
+    this.words.dir = direction;
     this.words.replaceChildren(...nodes);
     if (focused !== null) (this.chips.get(focused) ?? this.chips.get(from))?.focus({ preventScroll: true });
   }
