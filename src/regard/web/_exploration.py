@@ -352,7 +352,6 @@ class Exploration:
         layer, head = self._opening
         opening = (min(layer, len(run.layers) - 1), head)
         return {
-            "name": chr(ord("A") + min(number, 1)),
             "title": run.title,
             "model": run.trace.model,
             "text": run.encoding.text if run.encoding else "",

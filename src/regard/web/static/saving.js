@@ -43,10 +43,11 @@ function numbersOf(app, field) {
     return csvOf(state.measure, values.map((_, layer) => `layer ${grid.layers()[layer].number}`), values[0].map((_, head) => `head ${head}`), (layer, head) => values[layer][head], 6);
   }
   if (state.view === "movement" && loading.movement.current) {
+    const sides = app.sides();
     const lines = [...loading.movement.current].flatMap(([run, { points, stages }]) =>
       points.flatMap((places, stage) =>
         places.map(([x, y], t) => {
-          const names = [manifest.runs[run].name, stages[stage], manifest.runs[run].tokens[t].text];
+          const names = ["AB"[sides.findIndex((at) => at.run === run)], stages[stage], manifest.runs[run].tokens[t].text];
           return [...names.map((part) => csvField(part)), String(x), String(y)].join(",");
         })));
     return `${["run,stage,token,x,y", ...lines].join("\n")}\n`;

@@ -4,7 +4,7 @@
  * @typedef {import("./text.js").Token} Token
  * @typedef {import("./state.js").Head} Head
  * @typedef {{ name: string, number: number, heads: number, kv_heads: number | null, rows: number, cols: number, causal: boolean, row_sum_error: number | null, not_numbers: number }} Layer
- * @typedef {{ name: string, model: string, text: string, tokens: Token[], layers: Layer[], plane: string | null, opening: { layer: number, head: number }, title?: string, of?: number, thumbnail: number, sampled?: number | null }} Run
+ * @typedef {{ model: string, text: string, tokens: Token[], layers: Layer[], plane: string | null, opening: { layer: number, head: number }, title?: string, of?: number, thumbnail: number, sampled?: number | null }} Run
  * @typedef {{ key: string, title: string, unit?: string, says: string, not: string, source: string }} Sentence
  * @typedef {object} Manifest
  * @property {string} format
