@@ -69,8 +69,8 @@ export function stepsOf(cell, names) {
   const number = (/** @type {number | null} */ x) => (x === null ? "–" : significant(x));
   const steps = [];
   if (cell.embedding)
-    steps.push(step("embedding", "Embedding", "x_i_", `first ${cell.embedding.length} numbers`, bars(cell.embedding, "First numbers of the embedding of the token that looks"),
-      el("p", {}, "What the model starts from. Layer by layer it changes; q and k below are made from what it has become here.")));
+    steps.push(step("embedding", "Embedding", "e_i_", `first ${cell.embedding.length} numbers`, bars(cell.embedding, "First numbers of the embedding of the token that looks"),
+      el("p", {}, "What the model starts from. Layer by layer it changes; q and k below are made from what it has become here, x", el("sub", {}, "i"), ".")));
   if (cell.q && cell.k && cell.products) {
     const how = cell.rotated ? "after rotation by position, " : cell.rotated === null ? "as they are compared, after rotation by position if the model rotates, " : "";
     steps.push(
