@@ -59,6 +59,17 @@ def test_what_fails_is_said_though_other_things_succeed(open_page, address):
     assert "…" not in page.locator(".rg-readout").inner_text()
 
 
+def test_steps_that_are_not_wanted_any_more_are_faint(open_page, address):
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=output]")
+    held = []
+    page.route("**/api/cell?*", lambda route: held.append(route))
+    page.keyboard.press("]")
+    page.wait_for_selector(".rg-cell.rg-stale")
+    held[0].continue_()
+    page.wait_for_selector(".rg-cell:not(.rg-stale)")
+    assert "head 4" in page.locator(".rg-cell h3").inner_text()
+
+
 def test_pictures_of_heads_are_asked_for_again(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3", allow=REFUSED)
     refuse(page, "thumbnails")

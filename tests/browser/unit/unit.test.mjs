@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const at = (name) => import(new URL(`../../../src/regard/web/static/${name}.js`, import.meta.url));
-const [text, scale, colour, view, matrix, state, codec, save, keys, grid, movement, field, paint, reading, embedded, numbers, sentences, compare, memory, cell] = await Promise.all(
-  ["text", "scale", "colour", "view", "matrix", "state", "codec", "save", "keys", "grid", "movement", "field", "paint", "reading", "embedded", "numbers", "sentences", "compare", "memory", "cell"].map(at),
+const [text, scale, colour, view, matrix, state, codec, save, keys, grid, movement, field, paint, reading, embedded, numbers, sentences, compare, memory, cell, loading] = await Promise.all(
+  ["text", "scale", "colour", "view", "matrix", "state", "codec", "save", "keys", "grid", "movement", "field", "paint", "reading", "embedded", "numbers", "sentences", "compare", "memory", "cell", "loading"].map(at),
 );
 const token = (t, word, start = 0, special = false) => ({ text: t, special, word, start, end: start + t.replace("##", "").length });
 
@@ -394,4 +394,14 @@ test("bars go up and down from the middle, the longest to the edge", () => {
 });
 test("heads that an edit does not change are not named", () => {
   assert.deepEqual(compare.changedMost([[0, 0], [0.1, 0.3]]), [{ layer: 1, head: 1, by: 0.3 }, { layer: 1, head: 0, by: 0.1 }]);
+});
+test("a page that is closed gives up the tiles that are on their way", () => {
+  const signals = [];
+  const tile = (part, signal) => new Promise(() => signals.push(signal));
+  const pyramid = new field.FetchedMap(tile, { rows: 600, cols: 600 }, () => {}, () => {});
+  const closing = new loading.Loading({ waits() {}, fail() {} });
+  closing.maps.answer = { fields: [{ pyramid }], difference: null, max: 1, most: 1 };
+  pyramid.tile(0, 1, 1);
+  closing.close();
+  assert.deepEqual(signals.map(({ aborted }) => aborted), [true]);
 });

@@ -352,7 +352,8 @@ export class App {
     if (row >= rows || col >= cols) return none("This text is shorter: it has no such cell.");
     loading.wantCell(which, head, row, col);
     if (loading.cell.error) return steps.say(loading.cell.error.message);
-    if (loading.cell.current) steps.show(loading.cell.current, { side: this.sideOfSteps(), from: tokens[row].text, to: tokens[col].text, layer: number, head, heads, kvHeads: kv_heads });
+    if (!loading.cell.current) return steps.fade(true);
+    steps.show(loading.cell.current, { side: this.sideOfSteps(), from: tokens[row].text, to: tokens[col].text, layer: number, head, heads, kvHeads: kv_heads });
   }
 
   /** The run of an edit as B; when a head was switched just now, where most has changed. */

@@ -132,6 +132,7 @@ export class CellSteps {
 
   /** @param {Cell} cell @param {Names} names */
   show(cell, names) {
+    this.fade(false);
     const shown = JSON.stringify([cell, names]);
     if (this.shown === shown) return;
     this.shown = shown;
@@ -141,8 +142,14 @@ export class CellSteps {
     this.source.textContent = cell.source ? `From ${cell.source}.` : "";
   }
 
+  /** @param {boolean} faint for another cell is wanted, and on its way */
+  fade(faint) {
+    this.node.classList.toggle("rg-stale", faint);
+  }
+
   /** @param {string} sentence */
   say(sentence) {
+    this.fade(false);
     this.shown = "";
     this.title.textContent = "One cell";
     this.side.textContent = "";

@@ -48,7 +48,13 @@ export class Loading {
   }
 
   close() {
+    this.leaveTiles();
     this.asking.close();
+  }
+
+  /** Give up the tiles that are on their way. */
+  leaveTiles() {
+    for (const { pyramid } of this.maps.answer?.fields ?? []) pyramid.forget(new Set());
   }
 
   /** What the maps that are shown hold: bytes, and how many they may become. */
@@ -70,7 +76,7 @@ export class Loading {
       const around = { signal, arrived, failed: (/** @type {Error} */ error) => this.maps.wrong(error) };
       const fields = await Promise.all(sides.map((side) => fieldOf(source, manifest, state, side, around)));
       signal.throwIfAborted();
-      for (const { pyramid } of this.maps.answer?.fields ?? []) pyramid.forget(new Set());
+      this.leaveTiles();
       const [a, b] = fields;
       const matches = b && whyNoDifference(state, manifest) === null;
       return { fields, difference: matches ? differenceOf(a, b, state) : null, max: Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1, most: Math.max(...fields.map(({ pyramid }) => pyramid.most)) || 1 };
