@@ -7,9 +7,10 @@ import zlib
 
 import numpy as np
 import pytest
+from unpacking import from_text, unpacked
 
 from regard import RegardError
-from regard.web._codec import ALPHABET, from_text, json_bytes, packed, to_text, unpacked
+from regard.web._codec import ALPHABET, json_bytes, packed, to_text
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3, 4])

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from explorations import explored, long_exploration, recorded, whole
+from unpacking import from_text, unpacked
 
 import regard
 from regard import RegardError
 from regard._files import write_whole
 from regard.web import Exploration, _page, write_page
-from regard.web._codec import from_text, unpacked
 from regard.web._page import whole_page
 
 HOSTILE = [

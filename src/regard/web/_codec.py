@@ -1,4 +1,4 @@
-"""Arrays as text that a page can hold, small and exact to the digits that it shows; and back.
+"""Arrays as text that a page can hold, small and exact to the digits that it shows.
 
 **A blob** is bytes, deflated (zlib's format, which a browser's ``DecompressionStream("deflate")`` reads), then written
 in base 85: every four bytes, as one big-endian number, are five digits, the highest first; the last four are filled up
@@ -55,20 +55,6 @@ def packed(weights: np.ndarray, digits: int) -> bytes:
     return bytes([in_byte]) + bytes(small) + bytes(lower) + bytes(higher)
 
 
-def unpacked(blob: bytes, shape: tuple[int, ...], digits: int) -> np.ndarray:
-    """Return the weights that `packed` made bytes of, as float64."""
-    count = int(np.prod(shape))
-    in_byte = blob[0]
-    end = 1 + -(-count // in_byte)
-    small, large = np.frombuffer(blob[1:end], np.uint8), np.frombuffer(blob[end:], np.uint8).astype(np.uint16)
-    if in_byte == 2:
-        small = np.stack([small >> 4, small & 15], axis=1).ravel()[:count]
-    numbers = small.astype(np.uint16)
-    low, high = np.split(large, 2)
-    numbers[numbers == _ESCAPES[in_byte]] = low + (high << 8)
-    return np.asarray(numbers / 10**digits).reshape(shape, order="F")
-
-
 def to_text(blob: bytes) -> bytes:
     """Return bytes deflated and in base 85."""
     # Small numbers, hardly any sequence of which comes twice: filtered, as small as level 9 and five times as fast.
@@ -76,14 +62,6 @@ def to_text(blob: bytes) -> bytes:
     deflated = deflater.compress(blob) + deflater.flush()
     numbers = np.frombuffer(deflated + bytes(-len(deflated) % 4), ">u4")
     return bytes(_LETTERS[(numbers[:, None] // _POWERS) % 85].ravel())
-
-
-def from_text(text: bytes) -> bytes:
-    """Return what `to_text` was given."""
-    digits = np.full(256, 85, np.uint32)
-    digits[_LETTERS] = np.arange(85)
-    numbers = (digits[np.frombuffer(text, np.uint8)].reshape(-1, 5) * _POWERS).sum(axis=1, dtype=np.uint32)
-    return zlib.decompressobj().decompress(numbers.astype(">u4").tobytes())
 
 
 def json_bytes(value: Any) -> bytes:
