@@ -352,8 +352,9 @@ void check_edges(const char* name, const Numbers& edges, ptrdiff_t length, ptrdi
       refuse(name, "make a cell that is empty or too wide");
 }
 
-void look_pooled(Call& call, Numbers row_edges, Numbers col_edges, bool mean, Writable pooled) {
-  Look look = look_of(Sight::pooled, call, {}, {});
+void look_pooled(Call& call, Numbers row_edges, Numbers col_edges, bool mean, Writable pooled, Writable highest,
+                 Writable total) {
+  Look look = look_of(Sight::pooled, call, Array(highest), Array(total));
   check_edges("row_edges", row_edges, look.call.queries, QUERIES);
   check_edges("col_edges", col_edges, look.call.keys, look.call.keys);
   const auto row_cells = ptrdiff_t(row_edges.shape(0)) - 1;
@@ -417,7 +418,8 @@ NB_MODULE(_native, m) {
         "entropy"_a.none() = nb::none(), "distance"_a.none() = nb::none(), "best"_a.none() = nb::none(),
         "best_keys"_a.none() = nb::none());
   m.def("look_received", &look_received, "call"_a, "highest"_a, "total"_a, "received"_a);
-  m.def("look_pooled", &look_pooled, "call"_a, "row_edges"_a, "col_edges"_a, "mean"_a, "pooled"_a);
+  m.def("look_pooled", &look_pooled, "call"_a, "row_edges"_a, "col_edges"_a, "mean"_a, "pooled"_a,
+        "highest"_a, "total"_a);
   bind_around(m);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);

@@ -233,9 +233,9 @@ template <class T> class Looker {
     for (ptrdiff_t j = first; j < end; ++j) to[j * look_.received.row] = received_[j - first];
   }
 
-  // The largest or the sum of the weights of each cell of the overview, for the strip of rows that one task is for.
-  // One pass is enough: with the sums of the rows go, for each query and cell, its largest score or the sum of its
-  // exponentials, which shrinks as theirs does.
+  // The largest or the sum of the weights of each cell of the overview, for the strip of rows that one task is for, and
+  // the sums of these rows. One pass is enough: with the sums go, for each query and cell, its largest score or the sum
+  // of its exponentials, which shrinks as theirs does.
   void pooled(ptrdiff_t head, ptrdiff_t strip) {
     const int32_t first = look_.strips[strip], end = look_.strips[strip + 1];
     take(head, look_.row_edges[first], look_.row_edges[end] - look_.row_edges[first]);
@@ -256,6 +256,7 @@ template <class T> class Looker {
         }
       }
     });
+    shares_.write(look_, head_, start_, count_);
     shares_.finish();
     for (ptrdiff_t c = 0; c < look_.col_cells; ++c) {
       weights_of(cells_ + c * QUERIES);

@@ -291,7 +291,7 @@ class AttentionMap:
         head = lead[-1] if lead else 0
         return Products(products, dims, float(xp.sum(terms)), head * heads(self.k) // heads(self.q))
 
-    # Overviews, each in one pass over the map (and one more, once, for the sums of the rows)
+    # Overviews, each in one pass over the map (and one more, once, for the sums of the rows; `pooled` needs none)
 
     def pooled(
         self,
@@ -322,14 +322,18 @@ class AttentionMap:
         )
         if not row_cells or not col_cells:
             return xp.zeros((*self.shape[:-2], len(row_cells), len(col_cells)), dtype=self._problem.dtype)
-        parts = []
+        parts, row_sums = [], []
         for start in range(0, len(row_cells), _CELLS_AT_ONCE):
             check()
             some = row_cells[start : start + _CELLS_AT_ONCE]
             if self._compiled is not None:
-                parts.append(pooled(self._compiled, some, col_cells, how))
+                part, its_sums = pooled(self._compiled, some, col_cells, how)
+                row_sums.append(its_sums)
             else:
-                parts.append(self._pooled(some, col_cells, how))
+                part = self._pooled(some, col_cells, how)
+            parts.append(part)
+        if row_sums:
+            self.__dict__["_sums"] = Normaliser(*(np.concatenate(x, axis=-2) for x in zip(*row_sums, strict=True)))
         overview = xp.concat(parts, axis=-2)
         if how == "mean":
             grid = self._problem.grid

@@ -6,13 +6,16 @@ The benchmark of the explorer measures with these too.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +74,17 @@ def first_picture(browser: Any, address: str, **options: Any) -> float:
 
 
 def taken_by_others() -> float:
-    """Return how many times as long work takes now as it would if this machine did nothing else: 1 if it does not."""
-    wall, own = time.perf_counter(), time.thread_time()
-    while time.thread_time() - own < 0.05:
-        pass
-    return max(1.0, (time.perf_counter() - wall) / 0.05)
+    """Return how many times as long work on all processors takes now as if nothing else ran: 1 if nothing does."""
+    cores, block = len(os.sched_getaffinity(0)), bytes(1 << 20)
+
+    def work(_: int) -> float:
+        wall, own = time.perf_counter(), time.thread_time()
+        while time.thread_time() - own < 0.05:
+            hashlib.sha256(block)  # without Python's lock
+        return (time.perf_counter() - wall) / (time.thread_time() - own)
+
+    with ThreadPoolExecutor(cores) as threads:
+        return max(1.0, statistics.mean(threads.map(work, range(cores))))
 
 
 def looked_at(page: Any, view: str) -> None:

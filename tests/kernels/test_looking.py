@@ -153,6 +153,18 @@ def test_parts_of_a_map_are_looked_at_by_the_kernel_too():
             close(one.received(), other.received(), 1e-9)
 
 
+@pytest.mark.usefixtures("instruction_set")
+def test_an_overview_finds_the_sums_of_rows_with_the_same_bits_as_a_pass_for_them():
+    """So that no tile of a map whose overview is known goes through all keys of its rows again."""
+    for seed in range(60):
+        _, look, _, _, _ = pair(seed, np.float32)
+        for how in ("max", "mean"):
+            look.pooled((7, 33), how)
+            found = vars(look).pop("_sums")
+            assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(found, look._sums, strict=True))
+            del look._sums
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_same_bits_for_any_number_of_threads(dtype):
     before, found = num_threads(), []
@@ -282,11 +294,12 @@ def test_what_does_not_fit_is_refused():
         ("entropy has an axis", lambda: native.look_rows(call, sums, wide, None, np.zeros(4))),
         ("best has no room", lambda: native.look_rows(call, sums, wide, None, None, None, q[:, :0], keys[:, None])),
         ("received has an axis", lambda: native.look_received(call, sums, wide, np.zeros(4))),
-        ("row_edges do not cover", lambda: native.look_pooled(call, keys[:4], keys, False, np.zeros((3, 4)))),
+        ("row_edges do not cover", lambda: native.look_pooled(call, keys[:4], keys, False, wide[:4], sums, wide)),
         (
             "col_edges make a cell that is empty",
-            lambda: native.look_pooled(call, np.int32([0, 5]), np.int32([0, 2, 2, 5]), True, np.zeros((1, 3))),
+            lambda: native.look_pooled(call, np.int32([0, 5]), np.int32([0, 2, 2, 5]), True, wide, sums, wide),
         ),
+        ("total has the wrong dtype", lambda: native.look_pooled(call, keys, keys, True, wide, sums, sums)),
     ):
         with pytest.raises(ValueError, match=message):
             refused()

@@ -66,10 +66,10 @@ def shows_hidden(p: Problem, stage: str) -> bool:
 
 def sums(p: Problem) -> Normaliser:
     """Return what normalises each row, NumPy arrays ``... H T 1``: the largest score, and the total in float64."""
-    found = Normaliser(_empty(p, (p.grid.queries,)), _empty(p, (p.grid.queries,), np.float64))
+    found = _room_for_sums(p, p.grid.queries)
     for _, at, call in _calls(p, slice(0, p.grid.queries)):
-        kernels.native().look_sums(call, *(x[..., at] for x in found))
-    return Normaliser(*(x[..., None] for x in found))
+        kernels.native().look_sums(call, *(x[..., at, 0] for x in found))
+    return found
 
 
 def tile(p: Problem, rows: Index, cols: Index, stage: str, known: Normaliser | None = None) -> Array:
@@ -112,15 +112,17 @@ def received(p: Problem, known: Normaliser) -> Array:
     return _of_library(p, total)
 
 
-def pooled(p: Problem, row_cells: Cells, col_cells: Cells, how: Literal["max", "mean"]) -> Array:
-    """Return the largest or the sum of the weights of each cell, ``... H P Q`` in float64.
+def pooled(p: Problem, row_cells: Cells, col_cells: Cells, how: Literal["max", "mean"]) -> tuple[Array, Normaliser]:
+    """Return the largest or the sum of the weights of each cell, ``... H P Q`` in float64, and the sums of their rows.
 
     Cells of rows stand side by side. The kernel pools as many queries as it has in one block; they are joined here.
     """
     join = np.maximum if how == "max" else np.add
     overview = np.zeros((*p.grid.shape[:-2], len(row_cells), len(col_cells)))
     col_edges = np.array([0, *(b for _, b in col_cells)], np.int32)
-    for these, _, call in _calls(p, slice(row_cells[0][0], row_cells[-1][1])):
+    covered = slice(row_cells[0][0], row_cells[-1][1])
+    found = _room_for_sums(p, _length(covered))
+    for these, at, call in _calls(p, covered):
         assert isinstance(these, slice)
         pieces = [
             (cell, start)
@@ -129,10 +131,11 @@ def pooled(p: Problem, row_cells: Cells, col_cells: Cells, how: Literal["max", "
         ]
         row_edges = np.array([*(start - these.start for _, start in pieces), these.stop - these.start], np.int32)
         part = _empty(p, (len(pieces), len(col_cells)), np.float64)
-        kernels.native().look_pooled(call, row_edges, col_edges, how == "mean", part)
+        its = (x[..., at, 0] for x in found)
+        kernels.native().look_pooled(call, row_edges, col_edges, how == "mean", part, *its)
         cells, firsts = np.unique([cell for cell, _ in pieces], return_index=True)
         overview[..., cells, :] = join(overview[..., cells, :], join.reduceat(part, firsts, axis=-2))
-    return _of_library(p, overview)
+    return _of_library(p, overview), found
 
 
 def _calls(p: Problem, rows: Index) -> Iterator[tuple[Index, slice, Any]]:
@@ -151,6 +154,10 @@ def _length(rows: Index) -> int:
 def _empty(p: Problem, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
     numbers = np.float64 if "float64" in str(p.dtype) else np.float32
     return kernels.empty((*p.grid.shape[:-2], *shape), np.dtype(numbers if dtype is None else dtype))
+
+
+def _room_for_sums(p: Problem, rows: int) -> Normaliser:
+    return Normaliser(_empty(p, (rows, 1)), _empty(p, (rows, 1), np.float64))
 
 
 def _of_library(p: Problem, x: np.ndarray) -> Array:
