@@ -6,16 +6,13 @@ The benchmark of the explorer measures with these too.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +70,34 @@ def first_picture(browser: Any, address: str, **options: Any) -> float:
         return float(page.evaluate("window.drawnAt")) / 1e3
 
 
-def taken_by_others() -> float:
-    """Return how many times as long work on all processors takes now as if nothing else ran: 1 if nothing does."""
-    cores, block = len(os.sched_getaffinity(0)), bytes(1 << 20)
+def alone(measure: Callable[[], list[float]]) -> float:
+    """Return the median of the seconds that are measured, less the share of the processors that others took meanwhile.
 
-    def work(_: int) -> float:
-        wall, own = time.perf_counter(), time.thread_time()
-        while time.thread_time() - own < 0.05:
-            hashlib.sha256(block)  # without Python's lock
-        return (time.perf_counter() - wall) / (time.thread_time() - own)
+    Where nothing else runs it is the median itself. Where much does, it is rather too little than too much: others
+    also took what would have been idle.
+    """
+    before = _processors()
+    times = measure()
+    there, busy, own = (after - then for after, then in zip(_processors(), before, strict=True))
+    return statistics.median(times) * (1 - max(0.0, busy - own) / there)
 
-    with ThreadPoolExecutor(cores) as threads:
-        return max(1.0, statistics.mean(threads.map(work, range(cores))))
+
+def _processors() -> tuple[float, float, float]:
+    """Return the processors' seconds so far: all, those in use, and those in use by this process and all it started."""
+    cores, tick = os.sched_getaffinity(0), os.sysconf("SC_CLK_TCK")
+    lines = [line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()]
+    ticks = [[int(x) for x in line[1:9]] for line in lines if line[0] in {f"cpu{core}" for core in cores}]
+    parent, spent = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # one that has ended
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            process = int(path.parent.name)
+            parent[process], spent[process] = int(fields[1]), sum(map(int, fields[11:15]))  # with children that ended
+    own = {os.getpid()}
+    while more := {process for process in parent if parent[process] in own} - own:
+        own |= more
+    idle = sum(line[3] + line[4] for line in ticks)
+    return sum(map(sum, ticks)) / tick, (sum(map(sum, ticks)) - idle) / tick, sum(spent[each] for each in own) / tick
 
 
 def looked_at(page: Any, view: str) -> None:
