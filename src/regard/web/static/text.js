@@ -22,6 +22,7 @@ const JOINERS = [0x200c, 0x200d]; // belong to scripts and emoji where they join
  * @param {string} text
  */
 export function visible(text) {
+  if (/^[ -~]*$/.test(text)) return text; // as most tokens are, of which a long text has many
   const points = Array.from(text);
   return points.map((sign, i) => standIn(sign, points[i - 1], points[i + 1])).join("");
 }
