@@ -742,3 +742,18 @@ def test_the_page_opens_with_a_head_that_looks_at_words(minilm):
     exploration = explored(minilm, "The animal did not cross the street because it was too tired")
     layer, head = exploration.opening
     assert exploration.heads(0)["measures"]["sink"][layer][head] < 0.3
+
+
+def test_what_a_page_asks_for_first_is_worked_out_ahead(monkeypatch):
+    exploration = long_exploration(8192)
+    exploration.prepare()
+    monkeypatch.setattr(_exploration, "overview", None)
+    assert exploration.tile(0, 0, 0, row0=0, row1=8192, col0=0, col1=8192, by=32).shape == (256, 256)
+
+
+def test_work_ahead_is_left_off_when_told():
+    def check():
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        long_exploration(8192).prepare(check)

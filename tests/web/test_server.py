@@ -82,6 +82,17 @@ def test_the_page_and_its_files_are_served(client):
         assert content
 
 
+def test_the_page_comes_with_all_of_its_modules_at_once(client):
+    page = client.ask(f"/{TOKEN}/static/main.js")[2].decode()
+    assert "class App" in page
+    assert not re.search(r"^\s*(import|export)\b", page, re.MULTILINE)
+
+
+def test_small_answers_are_not_held_back():
+    with listen(0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP  # by which asyncio knows that it may send them at once
+
+
 def test_answers_are_those_of_the_exploration(client, exploration):
     def js(path):
         return json.loads(client.api(path)[2])

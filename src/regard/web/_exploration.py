@@ -32,6 +32,7 @@ FORMAT = "regard.explore/1"
 Head: TypeAlias = int | Literal["mean"]
 
 _THUMBNAIL = 32  # cells along a side
+_FIRST = 256  # cells along a side of the first picture
 _BASE = 2048  # cells along a side of the overview that others are made from
 _DIRECT = 1 << 25  # weights of a part that are pooled anew; larger parts are made from the overview,
 _NEAR = 1 << 22  # and parts that are larger than this if its cells are fine enough for them
@@ -97,6 +98,13 @@ class Exploration:
             "measures": list(MEASURES),
             "ways": [way for way in WAYS if way["key"] in self.ways],
         }
+
+    def prepare(self, check: Check = lambda: None) -> None:
+        """Work out what a page asks for first: what there is, and the map that it opens with, from afar."""
+        self.manifest()
+        layer, head = self._opening
+        n = self._runs[0].length
+        self.tile(0, layer, head, row0=0, row1=n, col0=0, col1=n, by=-(-n // _FIRST), check=check)
 
     @property
     def title(self) -> str:

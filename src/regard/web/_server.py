@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regard._errors import RegardError
-from regard.web._bundle import static, static_names
+from regard.web._bundle import bundled, static, static_names
 from regard.web._codec import json_bytes
 from regard.web._exploration import Exploration
 from regard.web._questions import answer, fault
@@ -41,6 +41,7 @@ _AT_ONCE = 2
 _LONG = ("thumbnails", "heads", "movement", "edit")
 _LARGEST_EDIT = 100_000  # bytes of a request
 _MOST_PARAMETERS = 32
+_ENTRY = "main.js"  # comes with all that it imports: forty answers, one after the other, take a third of a second
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
@@ -134,6 +135,14 @@ def serve(
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
     closing = threading.Event()
 
+    def check() -> None:
+        if closing.is_set():
+            raise GivenUp
+
+    def prepare() -> None:
+        with suppress(GivenUp, RegardError):  # what is wrong is said to the page that asks
+            exploration.prepare(check)
+
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             closing.set()
@@ -150,8 +159,14 @@ def serve(
     tell(f"{address}\nCtrl-C ends it")
     if browser:
         threading.Thread(target=_show, args=(address, tell), daemon=True).start()
-    with listening, suppress(KeyboardInterrupt):
-        server.run(sockets=[listening])
+    preparing = threading.Thread(target=prepare)  # while the browser starts
+    preparing.start()
+    try:
+        with listening, suppress(KeyboardInterrupt):
+            server.run(sockets=[listening])
+    finally:
+        closing.set()
+        preparing.join()
 
 
 def listen(port: int) -> socket.socket:
@@ -165,7 +180,8 @@ def listen(port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise RegardError(f"a port is a number from 0 to 65535, not {port}")
     for candidate in range(port, min(port + _PORTS, 65536)):
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # asyncio sends small pieces without delay where the protocol is named.
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listening.bind(("127.0.0.1", candidate))
             listening.listen()
@@ -252,8 +268,8 @@ async def _worked_out(
 def _file(name: str) -> Response:
     if name not in static_names():
         return _response(404, b"there is no such file", "text/plain")
-    ending = name[name.rfind(".") :]
-    return _response(200, static(name).encode("utf-8"), _TYPES.get(ending, "text/plain"))
+    text = bundled(name) if name == _ENTRY else static(name)
+    return _response(200, text.encode("utf-8"), _TYPES.get(name[name.rfind(".") :], "text/plain"))
 
 
 def _response(status: int, body: bytes, media: str, headers: dict[str, str] | None = None) -> Response:
