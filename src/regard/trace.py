@@ -110,10 +110,9 @@ class Trace:
         """Record `value` as `name` in the current scope and return it, or what an edit makes of it."""
         full = self._prefix + name
         self._taps[full] = None
-        if self._edit:
-            for pattern, function in self._edit.items():
-                if fnmatch.fnmatchcase(full, pattern):
-                    value = _edited(full, value, function)
+        for pattern, function in self._edit.items():
+            if fnmatch.fnmatchcase(full, pattern):
+                value = _edited(full, value, function)
         if self._is_kept(full):
             self._check_new(full)
             self._axes[full] = _fitted(full, axes, value.ndim)
