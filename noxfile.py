@@ -67,12 +67,15 @@ def tests(session: nox.Session) -> None:
 def sanitize(session: nox.Session) -> None:
     """The kernel's tests, and random calls, while AddressSanitizer and UBSan watch."""
     watch(session, "address,undefined", "libasan.so", "libstdc++.so.6")
-    of_memory = (  # which is not kept here, so that it can be watched, nor given back soon
+    not_here = (
+        # Of memory, which is not kept here, so that it can be watched, nor given back soon.
         "test_forward.py::test_memory_does_not_grow_with_the_square_of_the_length",
         "test_room.py::test_a_result_takes_the_place_of_one_that_is_gone",
         "test_room.py::test_what_is_kept_is_bounded",
+        # A fork while another thread is inside g++ 12's AddressSanitizer leaves the child its locks, held by nobody.
+        "test_threads.py::test_a_child_forked_while_another_thread_computes",
     )
-    others = [f"--deselect=tests/kernels/{test}" for test in of_memory]
+    others = [f"--deselect=tests/kernels/{test}" for test in not_here]
     session.run("pytest", "tests/kernels", *others, *session.posargs)
     session.run("python", FUZZ, "--cases", "500")
 

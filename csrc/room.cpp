@@ -38,10 +38,7 @@ struct Kept {
   }
 };
 
-Kept& kept() {
-  static Kept* const all = new Kept;  // to the very end: results may be given back when everything else is gone
-  return *all;
-}
+Kept& kept = *new Kept;  // to the very end: results may be given back when everything else is gone
 
 // Results of nearly the same size can take each other's place.
 size_t whole(size_t bytes) {
@@ -71,25 +68,23 @@ void to_system(void* room, size_t) { std::free(room); }
 
 void* take_room(size_t bytes) {
   bytes = whole(bytes);
-  Kept& all = kept();
-  if (std::unique_lock<std::mutex> lock(all.mutex, std::try_to_lock); lock) {
-    for (size_t i = all.count; i-- > 0;)
-      if (all.pieces[i].bytes == bytes) return all.take(i);
+  if (std::unique_lock<std::mutex> lock(kept.mutex, std::try_to_lock); lock) {
+    for (size_t i = kept.count; i-- > 0;)
+      if (kept.pieces[i].bytes == bytes) return kept.take(i);
   }
   return from_system(bytes);
 }
 
 void give_room(void* room, size_t bytes) {
   bytes = whole(bytes);
-  Kept& all = kept();
-  std::unique_lock<std::mutex> lock(all.mutex, std::try_to_lock);
+  std::unique_lock<std::mutex> lock(kept.mutex, std::try_to_lock);
   if (!lock || bytes > MOST) return to_system(room, bytes);
-  while (all.count == MANY || all.bytes + bytes > MOST) {  // the oldest goes
-    const size_t its = all.pieces[0].bytes;
-    to_system(all.take(0), its);
+  while (kept.count == MANY || kept.bytes + bytes > MOST) {  // the oldest goes
+    const size_t its = kept.pieces[0].bytes;
+    to_system(kept.take(0), its);
   }
-  all.pieces[all.count++] = {room, bytes};
-  all.bytes += bytes;
+  kept.pieces[kept.count++] = {room, bytes};
+  kept.bytes += bytes;
 }
 
 }  // namespace regard

@@ -171,21 +171,12 @@ class Pool {
   std::atomic<int> working_{0};
 };
 
-std::atomic<Pool*> the_pool{nullptr};
 std::atomic<int> the_count{1};
-
-// After a fork the threads are gone: the child makes new ones when it needs them.
-Pool& pool() {
-  static const bool once = [] {
-    the_pool = new Pool;
+std::atomic<Pool*> the_pool{new Pool};
 #if defined(__unix__) || defined(__APPLE__)
-    pthread_atfork(nullptr, nullptr, [] { the_pool = new Pool; });
+// After a fork the threads are gone: the child makes new ones when it needs them.
+[[maybe_unused]] const int forks = pthread_atfork(nullptr, nullptr, [] { the_pool = new Pool; });
 #endif
-    return true;
-  }();
-  (void)once;
-  return *the_pool;
-}
 
 }  // namespace
 
@@ -216,9 +207,10 @@ bool parallel(ptrdiff_t tasks, int most_threads, size_t scratch, const std::func
     return stop();
   };
   const auto helpers = std::min<ptrdiff_t>(std::min(num_threads(), most_threads), tasks) - 1;
+  Pool& pool = *the_pool;
   std::unique_lock<std::mutex> lock;
-  if (helpers > 0 && outermost) lock = std::unique_lock(pool().busy, std::try_to_lock);
-  if (lock) the_pool.load()->run(job, unsigned(helpers), mine, ask);
+  if (helpers > 0 && outermost) lock = std::unique_lock(pool.busy, std::try_to_lock);
+  if (lock) pool.run(job, unsigned(helpers), mine, ask);
   else job.take_part(mine, ask);
   mine.shrink();
   kept = std::move(mine);
