@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import REST
 
 from regard import AttentionMap, attention_weights, kernels
 
 DIM = 64
 TILE = 512
 SHORT = 0.1  # seconds
+REST = 0.2  # seconds, in which the threads of NumPy's BLAS stop looking out for more work: a tenth is not enough
 RESULTS = Path(__file__).parent / "results" / "looking.md"
 
 

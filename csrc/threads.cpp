@@ -16,6 +16,9 @@
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
 #endif
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include "turns.h"
 
@@ -110,10 +113,11 @@ class Pool {
   // taken is not waited for.
   template <class Ask> void run(Job& job, unsigned helpers, Memory& mine, Ask ask) {
     grow(helpers);
+    make_room(helpers);
     {
       std::lock_guard lock(mutex_);
       job_ = &job;
-      helpers_ = helpers;
+      wanted_ = helpers;
       round_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
@@ -129,11 +133,37 @@ class Pool {
   }
 
  private:
+  struct Helper {
+    std::thread::native_handle_type thread;
+    int keeps_off = -1;  // this processor
+  };
+
   void grow(unsigned helpers) {
     try {
-      for (; threads_ < helpers; ++threads_) std::thread([this, number = threads_] { live(number); }).detach();
+      while (helpers_.size() < helpers) {
+        helpers_.reserve(helpers_.size() + 1);
+        std::thread thread([this, number = unsigned(helpers_.size())] { live(number); });
+        helpers_.push_back({thread.native_handle()});
+        thread.detach();
+      }
     } catch (const std::system_error&) {  // no more to be had: those that there are do it
     }
+  }
+
+  // Have the helpers woken elsewhere than on the caller's processor. Linux may wake them there, to take turns with the
+  // caller, though others have nothing to do: in a virtual machine a processor at rest looks to it as if it were taken.
+  void make_room(size_t helpers) {
+#if defined(__linux__)
+    const int here = sched_getcpu();
+    for (size_t i = 0; i < std::min(helpers, helpers_.size()); ++i) {
+      if (helpers_[i].keeps_off == here) continue;
+      cpu_set_t others;
+      if (sched_getaffinity(0, sizeof others, &others) != 0) return;  // more than a set holds
+      CPU_CLR(here, &others);
+      if (CPU_COUNT(&others) == 0 || pthread_setaffinity_np(helpers_[i].thread, sizeof others, &others) != 0) return;
+      helpers_[i].keeps_off = here;
+    }
+#endif
   }
 
   void live(unsigned number) {
@@ -147,7 +177,7 @@ class Pool {
         std::unique_lock lock(mutex_);
         wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != seen; });
         seen = round_.load(std::memory_order_relaxed);
-        job = number < helpers_ ? job_ : nullptr;
+        job = number < wanted_ ? job_ : nullptr;
         if (job) working_.fetch_add(1, std::memory_order_relaxed);
       }
       if (!job) continue;
@@ -166,7 +196,8 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable wake_;
   Job* job_ = nullptr;
-  unsigned helpers_ = 0, threads_ = 0;
+  unsigned wanted_ = 0;
+  std::vector<Helper> helpers_;
   std::atomic<uint64_t> round_{0};
   std::atomic<int> working_{0};
 };

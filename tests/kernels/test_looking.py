@@ -198,6 +198,20 @@ def test_a_weight_has_the_same_bits_in_every_tile(rng):
             assert np.array_equal(look.top(1).weights[100:300, 0], rows.max(-1))
 
 
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("keys", [1024, 1000, 1030, 4000])  # whole lines of the caches, or not; 4,000: in two passes
+def test_what_is_too_much_for_the_caches_has_the_same_bits(rng, dtype, keys):
+    """More than 8 MB of weights are written past them."""
+    q, k = rng.standard_normal((3, 777, 8)).astype(dtype), rng.standard_normal((3, keys, 8)).astype(dtype)
+    options = {"causal": True, "query_offset": keys - 700, "implementation": "native"}
+    whole = attention_weights(q, k, **options)
+    assert whole.nbytes > 8 << 20
+    parts = [attention_weights(q[h, i : i + 128], k[h], **options | {"query_offset": keys - 700 + i})
+             for h in range(3) for i in range(0, 777, 128)]  # fmt: skip
+    assert np.array_equal(whole, np.concatenate(parts).reshape(whole.shape))
+
+
 @pytest.mark.parametrize("keys", [97, 4096, 100_000])
 def test_equal_weights_of_a_long_row_keep_their_sum(keys):
     """Rounding that goes one way adds up: 100,000 equal numbers, added one by one in float32, are off by 1e-3."""

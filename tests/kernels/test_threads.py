@@ -157,6 +157,24 @@ def test_threads_without_work_leave_the_processor_to_others():
     assert float(in_a_process(code)) < 0.05
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not say where threads may run")
+def test_threads_keep_off_the_processor_of_the_caller_where_there_is_another():
+    code = """
+        def threads(): return set(map(int, os.listdir("/proc/self/task")))
+        regard.set_num_threads(3)
+        allowed, before = os.sched_getaffinity(0), threads()
+        for here in [*allowed, *allowed]:
+            os.sched_setaffinity(0, {here})  # there is no other now: they stay where they are
+            attend()
+            assert all(os.sched_getaffinity(thread) for thread in threads())
+            os.sched_setaffinity(0, allowed)
+            for _ in range(3): attend()
+            found = [os.sched_getaffinity(thread) for thread in threads() - before]
+            print(len(allowed) < 2 or len(found) == 2 and all(len(allowed - its) == 1 for its in found))
+    """
+    assert set(in_a_process(code).split()) == {"True"}
+
+
 @needs_fork
 @pytest.mark.parametrize("before", ["", "attend()", "regard.set_num_threads(2); attend()"])
 def test_a_child_computes_with_threads_of_its_own(before):
