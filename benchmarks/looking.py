@@ -1,7 +1,8 @@
 """Looking at maps of weights: the compiled kernel beside NumPy, and beside the machine's multiply-adds.
 
 The weights of a whole layer like those of MiniLM, a tile out of a long text, and what goes through all of its weights.
-Beside the kernel stands regard's NumPy path, which takes every argument, and for the layer also the lessons' formula.
+Beside the kernel stands regard's NumPy path, which takes every argument: as it is with a kernel, whose softmax it
+borrows, and as it is where there is none; and for the layer also the lessons' formula.
 They alternate within one process; the table gives medians, with the smallest and largest time behind them.
 The share of peak counts one multiply-add for each feature of each cell that is gone through, against those a second
 that the threads can do, measured meanwhile.
@@ -22,10 +23,12 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from regard import AttentionMap, attention_weights, kernels
+from regard.kernels import _room
 
 DIM = 64
 TILE = 512
@@ -40,6 +43,19 @@ def formula(q: np.ndarray, k: np.ndarray) -> np.ndarray:
     exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
     return weights
+
+
+def without_kernel(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the same work as it is done where regard was built without a compiler."""
+
+    def alone() -> Any:
+        with (
+            mock.patch.object(kernels, "native", return_value=None),
+            mock.patch.object(_room, "native", return_value=None),
+        ):
+            return work()
+
+    return alone
 
 
 def measured(work: Callable[[], Any]) -> float:
@@ -85,17 +101,29 @@ def main() -> None:
     q, k = rng.standard_normal((2, 1, tokens, DIM), dtype=np.float32)
     here: Any = {"rows": slice(tokens // 2, tokens // 2 + TILE), "cols": slice(tokens // 4, tokens // 4 + TILE)}
     rows = []
-    whole = [partial(attention_weights, *layer, implementation=path) for path in ("native", "direct")]
-    tile = [partial(attention_weights, q, k, **here, implementation=path) for path in ("native", "blocked")]
+    whole: list[Callable[[], Any]] = [
+        partial(attention_weights, *layer, implementation=path) for path in ("native", "direct")
+    ]
+    tile: list[Callable[[], Any]] = [
+        partial(attention_weights, q, k, **here, implementation=path) for path in ("native", "blocked")
+    ]
     for name, rounds, works in (
-        ("whole weights, 12 heads, n = 512, D = 32", many, [*whole, partial(formula, *layer)]),
-        (f"tile of {TILE} × {TILE} out of {tokens:,} × {tokens:,}, D = {DIM}, from scratch", some, tile),
+        (
+            "whole weights, 12 heads, n = 512, D = 32",
+            many,
+            [*whole, without_kernel(whole[1]), partial(formula, *layer)],
+        ),
+        (
+            f"tile of {TILE} × {TILE} out of {tokens:,} × {tokens:,}, D = {DIM}, from scratch",
+            some,
+            [*tile, without_kernel(tile[1])],
+        ),
     ):
         kernel, *others = alternating(rounds, *works)
         row = [name, spread(kernel)]
         for times in others:
             row += [spread(times), f"{statistics.median(times) / statistics.median(kernel):.1f} times"]
-        rows.append("| " + " | ".join([*row, *[""] * (6 - len(row))]) + " |")
+        rows.append("| " + " | ".join([*row, *[""] * (8 - len(row))]) + " |")
 
     # What goes through all weights of one head
     look = AttentionMap(q, k)
@@ -126,8 +154,9 @@ def main() -> None:
             f"Python {platform.python_version()}, NumPy {version('numpy')}, {platform.machine()}.",
             "Medians, and the smallest and largest time. Made by `nox -s bench`.",
             "",
-            "| | kernel | NumPy path | | the formula in NumPy | |",
-            "|---|---:|---:|---:|---:|---:|",
+            "| | kernel | NumPy path, its softmax the kernel's | | NumPy path where there is no kernel | "
+            "| the formula in NumPy | |",
+            "|---|---:|---:|---:|---:|---:|---:|---:|",
             *rows,
             "",
             f"One head of {tokens:,} tokens, D = {DIM}, every weight gone through once; the sums of the rows are known",
