@@ -26,7 +26,7 @@ namespace regard {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto WAIT_AWAKE = std::chrono::microseconds(100);  // before a thread without work sleeps
+constexpr auto WAIT_AWAKE = std::chrono::microseconds(500);  // before a thread without work sleeps
 constexpr auto ASK_AGAIN = std::chrono::milliseconds(20);    // whether to stop
 
 void pause() {
