@@ -90,6 +90,8 @@ template <class T> class Scores {
 
  private:
   enum class Cover { none, some, all };
+  static constexpr int CHUNK = 32;  // bytes of a mask, of which a block of keys is a multiple
+  typedef uint8_t Bytes __attribute__((vector_size(CHUNK)));
 
   static constexpr ptrdiff_t SLICE = 2 * ROWS;  // keys, after which the bias of more queries is asked for
 
@@ -184,13 +186,23 @@ template <class T> class Scores {
 
   Cover cover_of(ptrdiff_t start, ptrdiff_t count) const {
     const uint8_t* mask = mask_from(start);
-    const ptrdiff_t column = call_.mask.column;
+    const ptrdiff_t column = call_.mask.column, rows = call_.mask.row == 0 ? 1 : count_;
+    Bytes all_of = Bytes{} + 1, some_of = {};
     uint8_t all = 1, some = 0;
-    for (ptrdiff_t i = 0; i < (call_.mask.row == 0 ? 1 : count_) && all >= some; ++i, mask += call_.mask.row) {
-      if (column == 1)
-        for (ptrdiff_t j = 0; j < count; ++j) all &= mask[j] != 0, some |= mask[j] != 0;
-      else
-        for (ptrdiff_t j = 0; j < count; ++j) all &= mask[j * column] != 0, some |= mask[j * column] != 0;
+    for (ptrdiff_t i = 0; i < rows; ++i, mask += call_.mask.row) {
+      ptrdiff_t j = 0;
+      if (column == 1)  // and what the next keys will need
+        for (ptrdiff_t n = 0; n < KEYS; n += 64) __builtin_prefetch(mask + KEYS + n);
+      for (; column == 1 && j + CHUNK <= count; j += CHUNK) {
+        Bytes x;
+        __builtin_memcpy(&x, mask + j, sizeof x);
+        all_of &= Bytes(x != 0), some_of |= x;
+      }
+      for (; j < count; ++j) all &= mask[j * column] != 0, some |= mask[j * column] != 0;
+      if (i % 8 == 7 || i + 1 == rows) {
+        all &= !any(all_of == 0), some |= any(some_of != 0);
+        if (some && !all) break;
+      }
     }
     return all ? Cover::all : some ? Cover::some : Cover::none;
   }
