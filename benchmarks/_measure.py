@@ -97,18 +97,25 @@ def answer(calls: Mapping[str, Callable[[], object]], seconds: float) -> None:
 
 
 def alternate_processes(
-    script: str, contestants: Iterable[str], calls: Sequence[str], *, rounds: int, threads: int
+    script: str,
+    contestants: Iterable[str],
+    calls: Sequence[str],
+    *,
+    rounds: int,
+    threads: int,
+    rest: float = REST,
+    options: Sequence[str] = (),
 ) -> dict[str, dict[str, Times]]:
     """Return the seconds of each call of each contestant, which takes turns with the others in a process that stays.
 
     A turn begins with a rest, as those of `alternate` do.
 
-    ``script --work NAME`` must be the process of a contestant, which runs `answer`.
+    ``script --work NAME``, with the options, must be the process of a contestant, which runs `answer`.
     """
     limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     workers = {
         name: subprocess.Popen(
-            [sys.executable, script, "--work", name],
+            [sys.executable, script, "--work", name, *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             env=os.environ | limits,
         )
@@ -123,7 +130,7 @@ def alternate_processes(
         for _ in range(rounds):
             for call in calls:
                 for name, (questions, answers) in pipes.items():
-                    time.sleep(REST)
+                    time.sleep(rest)
                     print(call, file=questions, flush=True)
                     times[name][call].rounds.append(float(answers.readline() if answers else "nan"))
         return times

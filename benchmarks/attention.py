@@ -20,7 +20,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from _measure import Ratio, alternate, faster, machine, markdown, versions
+from _measure import ROUND, Ratio, alternate, alternate_processes, answer, faster, machine, markdown, versions
 
 THREADS = len(os.sched_getaffinity(0))
 os.environ["OMP_NUM_THREADS"] = str(THREADS)
@@ -121,28 +121,44 @@ def both_ways(rounds: int, smoke: bool) -> str:
 
 
 def peers(rounds: int, smoke: bool) -> str:
-    """Return the table beside JAX, ONNX Runtime and the lessons' code."""
-    rows = []
-    for length, causal in ((128, False),) if smoke else ((128, False), (1024, False), (1024, True), (4096, True)):
-        q, k, v = inputs(length, 64)
-        tensors = [torch.from_numpy(x) for x in (q, k, v)]
-        contestants: dict[str, Callable[[], object]] = {
-            "regard": partial(regard.attention, q, k, v, causal=causal),
-            "PyTorch": partial(sdpa, *tensors, is_causal=causal),
-            "JAX": of_jax(q, k, v, causal),
-            "ONNX Runtime": of_onnx_runtime(q, k, v, causal),
-            "the lessons' NumPy": partial(of_lessons, q, k, v, causal),
-        }
-        expected = of_lessons(q, k, v, causal)
-        for name, call in contestants.items():
-            np.testing.assert_allclose(np.asarray(call()), expected, atol=1e-4, err_msg=name)
-        times = alternate(contestants, rounds)
-        ours = times.pop("regard")
-        for name, theirs in times.items():
-            kind = "causal" if causal else "full"
-            rows.append([name, f"{length:,}", kind, str(ours), str(theirs), str(faster(ours, theirs))])
-    header = ["beside", "n", "", "regard", "peer", "times as fast"]
+    """Return the table beside JAX, ONNX Runtime and the lessons' code, each in a process of its own.
+
+    Threads that look out for more work would slow all others in one process; those of NumPy's BLAS do for a tenth of a
+    second.
+    """
+    times = alternate_processes(
+        __file__, CONTESTANTS, beside(smoke), rounds=rounds, threads=THREADS, rest=0.15,
+        options=["--smoke"] if smoke else [],
+    )  # fmt: skip
+    ours = times.pop("regard")
+    rows = [
+        [name, call, str(ours[call]), str(its[call]), str(faster(ours[call], its[call]))]
+        for call in beside(smoke)
+        for name, its in times.items()
+    ]
+    header = ["beside", "n", "regard", "peer", "times as fast"]
     return f"## Beside others\n\n{HEADS} heads, D = 64, float32.\n\n{markdown(header, rows)}"
+
+
+def beside(smoke: bool) -> list[str]:
+    """Return what they are asked for."""
+    return ["128 full"] if smoke else ["128 full", "1024 full", "1024 causal", "4096 causal"]
+
+
+def work(name: str, smoke: bool) -> None:
+    """Be the process of one of them."""
+    calls = {}
+    for call in beside(smoke):
+        length, kind = call.split()
+        q, k, v = inputs(int(length), 64)
+        causal = kind == "causal"
+        calls[call] = CONTESTANTS[name](q, k, v, causal)
+        np.testing.assert_allclose(np.asarray(calls[call]()), of_lessons(q, k, v, causal), atol=1e-4, err_msg=name)
+    answer(calls, ROUND)
+
+
+def of_torch(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> Callable[[], object]:
+    return partial(sdpa, *(torch.from_numpy(x) for x in (q, k, v)), is_causal=causal)
 
 
 def of_jax(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> Callable[[], object]:
@@ -175,7 +191,6 @@ def of_onnx_runtime(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # its threads would slow all others
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     feed = {
         name: np.ascontiguousarray(x.swapaxes(1, 2).reshape(shape)) for name, x in zip("qkv", (q, k, v), strict=True)
@@ -191,6 +206,15 @@ def of_lessons(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.
     weights /= weights.sum(-1, keepdims=True)
     context: np.ndarray = weights @ v
     return context
+
+
+CONTESTANTS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, bool], Callable[[], object]]] = {
+    "regard": lambda q, k, v, causal: partial(regard.attention, q, k, v, causal=causal),
+    "PyTorch": of_torch,
+    "JAX": of_jax,
+    "ONNX Runtime": of_onnx_runtime,
+    "the lessons' NumPy": lambda q, k, v, causal: partial(of_lessons, q, k, v, causal),
+}
 
 
 def options(rounds: int, smoke: bool) -> str:
@@ -327,6 +351,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--smoke", action="store_true", help="a short run that writes nothing")
     parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--work", choices=CONTESTANTS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.memory:
         print(measure_memory(arguments.memory))
@@ -335,6 +360,9 @@ def main() -> None:
         sys.exit(kernels.why_not())
     torch.set_num_threads(THREADS)
     regard.set_num_threads(THREADS)
+    if arguments.work:
+        work(arguments.work, arguments.smoke)
+        return
     smoke, rounds = arguments.smoke, 2 if arguments.smoke else 11
     native = kernels.native()
     parts = [
