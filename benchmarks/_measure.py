@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 ROUND = 0.05  # seconds that one contestant takes at a time
 REST = 0.03  # seconds between two, in which threads of the one stop looking out for more work
+BLAS_REST = 0.2  # the same where one is NumPy's BLAS, whose threads look out for a tenth
 
 
 class Times(NamedTuple):
@@ -116,7 +117,7 @@ def alternate_processes(
     workers = {
         name: subprocess.Popen(
             [sys.executable, script, "--work", name, *options],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=os.environ | limits,
         )
         for name in contestants

@@ -20,7 +20,18 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from _measure import ROUND, Ratio, alternate, alternate_processes, answer, faster, machine, markdown, versions
+from _measure import (
+    BLAS_REST,
+    ROUND,
+    Ratio,
+    alternate,
+    alternate_processes,
+    answer,
+    faster,
+    machine,
+    markdown,
+    versions,
+)
 
 THREADS = len(os.sched_getaffinity(0))
 os.environ["OMP_NUM_THREADS"] = str(THREADS)
@@ -121,13 +132,9 @@ def both_ways(rounds: int, smoke: bool) -> str:
 
 
 def peers(rounds: int, smoke: bool) -> str:
-    """Return the table beside JAX, ONNX Runtime and the lessons' code, each in a process of its own.
-
-    Threads that look out for more work would slow all others in one process; those of NumPy's BLAS do for a tenth of a
-    second.
-    """
+    """Return the table beside JAX, ONNX Runtime and the lessons' code, each in a process of its own."""
     times = alternate_processes(
-        __file__, CONTESTANTS, beside(smoke), rounds=rounds, threads=THREADS, rest=0.15,
+        __file__, CONTESTANTS, beside(smoke), rounds=rounds, threads=THREADS, rest=BLAS_REST,
         options=["--smoke"] if smoke else [],
     )  # fmt: skip
     ours = times.pop("regard")

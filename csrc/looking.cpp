@@ -9,7 +9,7 @@ namespace regard::REGARD_ISA {
 namespace {
 
 constexpr ptrdiff_t NEAR = ptrdiff_t(1) << 19;  // bytes of scores that stay in a core's own cache
-constexpr ptrdiff_t MUCH = ptrdiff_t(1) << 23;  // bytes of a result of which the caches would keep little
+constexpr ptrdiff_t MUCH = ptrdiff_t(1) << 23;  // bytes of a result of which many caches keep little
 
 // Call f(start, count) for the blocks of keys begin <= j < end. They begin at multiples of KEYS, whatever queries see
 // them: the same portions are summed for a row, in whichever block of queries it is.
@@ -354,17 +354,17 @@ template <class T> class Looker {
     Operand to = look_.tile;
     to.data += column * to.column * ptrdiff_t(is_short(to.kind) ? 2 : sizeof(T));
     T* out = reinterpret_cast<T*>(to.data) + to.offsets[head_] + start_ * to.row;
-    if (!goes_past(out, columns)) return write_transposed<T>(from, count_, columns, to, head_, start_, room_);
+    if (!is_streamed(out, columns)) return write_transposed<T>(from, count_, columns, to, head_, start_, room_);
     for_each_column<T>(from, QUERIES, columns, count_, [=](ptrdiff_t i, ptrdiff_t j, V<T> x) __attribute__((always_inline)) {
-      store_past<T>(out + i * to.row + j, x);
+      store_streaming<T>(out + i * to.row + j, x);
     });
-    stored_past();
+    finish_streaming();
   }
 
-  // Whether a block is part of so large a tile that it had better not go through the caches, and consists of whole lines.
-  bool goes_past(const T* out, ptrdiff_t columns) const {
+  // Whether a block is part of a tile too large to go through the caches, and consists of whole lines of theirs.
+  bool is_streamed(const T* out, ptrdiff_t columns) const {
     const Operand& to = look_.tile;
-    return STORES_PAST && call_.heads * call_.queries * look_.columns * ptrdiff_t(sizeof(T)) >= MUCH &&
+    return STREAMS && call_.heads * call_.queries * look_.columns * ptrdiff_t(sizeof(T)) >= MUCH &&
            !is_short(to.kind) && to.column == 1 && to.row % LANES<T> == 0 && columns % LANES<T> == 0 &&
            reinterpret_cast<uintptr_t>(out) % BYTES == 0;
   }

@@ -91,7 +91,7 @@ template <class T> class Scores {
  private:
   enum class Cover { none, some, all };
   static constexpr int CHUNK = 32;  // bytes of a mask, of which a block of keys is a multiple
-  typedef uint8_t Bytes __attribute__((vector_size(CHUNK)));
+  typedef uint8_t Chunk __attribute__((vector_size(CHUNK)));
 
   static constexpr ptrdiff_t SLICE = 2 * ROWS;  // keys, after which the bias of more queries is asked for
 
@@ -187,16 +187,16 @@ template <class T> class Scores {
   Cover cover_of(ptrdiff_t start, ptrdiff_t count) const {
     const uint8_t* mask = mask_from(start);
     const ptrdiff_t column = call_.mask.column, rows = call_.mask.row == 0 ? 1 : count_;
-    Bytes all_of = Bytes{} + 1, some_of = {};
+    Chunk all_of = Chunk{} + 1, some_of = {};
     uint8_t all = 1, some = 0;
     for (ptrdiff_t i = 0; i < rows; ++i, mask += call_.mask.row) {
       ptrdiff_t j = 0;
       if (column == 1)  // and what the next keys will need
         for (ptrdiff_t n = 0; n < KEYS; n += 64) __builtin_prefetch(mask + KEYS + n);
       for (; column == 1 && j + CHUNK <= count; j += CHUNK) {
-        Bytes x;
+        Chunk x;
         __builtin_memcpy(&x, mask + j, sizeof x);
-        all_of &= Bytes(x != 0), some_of |= x;
+        all_of &= Chunk(x != 0), some_of |= x;
       }
       for (; j < count; ++j) all &= mask[j * column] != 0, some |= mask[j * column] != 0;
       if (i % 8 == 7 || i + 1 == rows) {

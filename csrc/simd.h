@@ -62,19 +62,19 @@ template <class T> REGARD_INLINE V<T> load(const T* from) {
 
 template <class T> REGARD_INLINE void store(T* to, V<T> x) { __builtin_memcpy(to, &x, sizeof x); }
 
-// A vector as wide as a line of the caches can be stored past them, without a look at what was there: for what is too
-// much for them. `to` begins a line. What was stored so is to be seen by others after stored_past().
+// A streaming (non-temporal) store: a vector as wide as a line of the caches goes past them, without a look at what was
+// there. `to` begins a line. What was stored so is to be seen by others after finish_streaming().
 #if defined(__AVX512F__)
-constexpr bool STORES_PAST = true;
-template <class T> REGARD_INLINE void store_past(T* to, V<T> x) {
+constexpr bool STREAMS = true;
+template <class T> REGARD_INLINE void store_streaming(T* to, V<T> x) {
   if constexpr (sizeof(T) == 4) _mm512_stream_ps(to, __m512(x));
   else _mm512_stream_pd(to, __m512d(x));
 }
-REGARD_INLINE void stored_past() { _mm_sfence(); }
+REGARD_INLINE void finish_streaming() { _mm_sfence(); }
 #else
-constexpr bool STORES_PAST = false;
-template <class T> REGARD_INLINE void store_past(T* to, V<T> x) { store<T>(to, x); }
-REGARD_INLINE void stored_past() {}
+constexpr bool STREAMS = false;
+template <class T> REGARD_INLINE void store_streaming(T* to, V<T> x) { store<T>(to, x); }
+REGARD_INLINE void finish_streaming() {}
 #endif
 
 template <class T> REGARD_INLINE V<T> splat(T x) { return x - V<T>{}; }

@@ -6,10 +6,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -26,7 +26,7 @@ namespace regard {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto WAIT_AWAKE = std::chrono::microseconds(500);  // before a thread without work sleeps
+constexpr auto WAIT_AWAKE = std::chrono::microseconds(500);  // before a thread whose work is done sleeps
 constexpr auto ASK_AGAIN = std::chrono::milliseconds(20);    // whether to stop
 
 void pause() {
@@ -113,7 +113,7 @@ class Pool {
   // taken is not waited for.
   template <class Ask> void run(Job& job, unsigned helpers, Memory& mine, Ask ask) {
     grow(helpers);
-    make_room(helpers);
+    keep_off_caller(helpers);
     {
       std::lock_guard lock(mutex_);
       job_ = &job;
@@ -128,40 +128,44 @@ class Pool {
     }
     for (int tries = 0; working_.load(std::memory_order_acquire) != 0; ++tries) {
       if (tries < 1000) pause();
-      else std::this_thread::yield();  // a helper may need this processor
+      else std::this_thread::yield();  // others may need this processor
     }
   }
 
  private:
   struct Helper {
     std::thread::native_handle_type thread;
-    int keeps_off = -1;  // this processor
+#if defined(__linux__)
+    cpu_set_t keeps_to{};  // as it was told; nothing yet
+#endif
   };
 
   void grow(unsigned helpers) {
     try {
+      helpers_.reserve(helpers);
       while (helpers_.size() < helpers) {
-        helpers_.reserve(helpers_.size() + 1);
         std::thread thread([this, number = unsigned(helpers_.size())] { live(number); });
         helpers_.push_back({thread.native_handle()});
         thread.detach();
       }
-    } catch (const std::system_error&) {  // no more to be had: those that there are do it
+    } catch (const std::exception&) {  // no more to be had: those that there are do it
     }
   }
 
-  // Have the helpers woken elsewhere than on the caller's processor. Linux may wake them there, to take turns with the
-  // caller, though others have nothing to do: in a virtual machine a processor at rest looks to it as if it were taken.
-  void make_room(size_t helpers) {
+  // Have the helpers woken elsewhere than on the caller's processor, among those that it may use. Linux may wake them
+  // there, to take turns with the caller, though others have nothing to do: in a virtual machine a processor at rest
+  // looks to it as if it were taken.
+  void keep_off_caller([[maybe_unused]] size_t helpers) {
 #if defined(__linux__)
     const int here = sched_getcpu();
+    cpu_set_t others;
+    if (here < 0 || sched_getaffinity(0, sizeof others, &others) != 0) return;  // it fails for more than a set holds
+    CPU_CLR(here, &others);
+    if (CPU_COUNT(&others) == 0) return;
     for (size_t i = 0; i < std::min(helpers, helpers_.size()); ++i) {
-      if (helpers_[i].keeps_off == here) continue;
-      cpu_set_t others;
-      if (sched_getaffinity(0, sizeof others, &others) != 0) return;  // more than a set holds
-      CPU_CLR(here, &others);
-      if (CPU_COUNT(&others) == 0 || pthread_setaffinity_np(helpers_[i].thread, sizeof others, &others) != 0) return;
-      helpers_[i].keeps_off = here;
+      Helper& helper = helpers_[i];
+      if (CPU_EQUAL(&helper.keeps_to, &others)) continue;
+      if (pthread_setaffinity_np(helper.thread, sizeof others, &others) == 0) helper.keeps_to = others;
     }
 #endif
   }
@@ -169,10 +173,10 @@ class Pool {
   void live(unsigned number) {
     Memory memory;
     uint64_t seen = 0;
+    Job* job = nullptr;
     for (;;) {
-      const auto awake = Clock::now() + WAIT_AWAKE;
+      const auto awake = job ? Clock::now() + WAIT_AWAKE : Clock::time_point();
       while (round_.load(std::memory_order_acquire) == seen && Clock::now() < awake) rest();
-      Job* job;
       {
         std::unique_lock lock(mutex_);
         wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != seen; });
