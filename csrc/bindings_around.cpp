@@ -61,6 +61,12 @@ bool is_one_row(const Lines& x, ptrdiff_t columns) {
   return !x || (x.column == 1 && (x.axes == 0 || (x.axes == 1 && x.strides[0] == columns)));
 }
 
+void go_through(const Around& call) {
+  const Kernels& isa = kernels();
+  const double cost = double(call.rows) * double(call.columns) * 20;  // of a number, about
+  run(isa.around_tasks(call), cost, isa.around_scratch(call), [&](ptrdiff_t task, void* room) { isa.around(call, task, room); });
+}
+
 void around(Around::What what, const Writable& output, const Array& x, const Some& other, const Some& weight,
             const Some& bias, double eps, Kind of_16_bits) {
   const bool turns = what == Around::turn_halves || what == Around::turn_neighbours;
@@ -80,9 +86,7 @@ void around(Around::What what, const Writable& output, const Array& x, const Som
   if (bends && !weight && !bias && is_one_row(call.x, call.columns) && is_one_row(call.other, call.columns) &&
       is_one_row(call.output, call.columns))
     call.columns *= call.rows, call.rows = 1;
-  const Kernels& isa = kernels();
-  const double cost = double(call.rows) * double(call.columns) * 20;  // of a number, about
-  run(isa.around_tasks(call), cost, isa.around_scratch(call), [&](ptrdiff_t task, void* room) { isa.around(call, task, room); });
+  go_through(call);
 }
 
 const char* place(const Array& a) { return static_cast<const char*>(static_cast<const void*>(a.data())); }
@@ -115,36 +119,154 @@ void pack(const Writable& panels, const Array& weight, ptrdiff_t first) {
   run(count, 8 * double(call.depth) * double(call.columns), 0, [&](ptrdiff_t task, void*) { isa.pack(call, begin + task); });
 }
 
-void linear(const Writable& output, const Array& x, const Array& weight, const Some& bias, Linear::Bend bend) {
+// The axes before the last one must be those of x.
+ptrdiff_t rows_of(const Writable& output, const Array& x) {
+  if (x.ndim() == 0 || output.ndim() != x.ndim()) refuse("x and the output", "need the same number of axes");
+  ptrdiff_t rows = 1;
+  for (size_t axis = 0; axis + 1 < x.ndim(); ++axis) {
+    if (x.shape(axis) != output.shape(axis)) refuse("x and the output", "have different shapes");
+    rows *= ptrdiff_t(x.shape(axis));
+  }
+  return rows;
+}
+template <class A> ptrdiff_t last_of(const A& a) { return ptrdiff_t(a.shape(a.ndim() - 1)); }
+Kind kind_of(const Array& x) {
+  const Kind kind = x.dtype() == nb::dtype<double>() ? Kind::float64 : Kind::float32;
+  check_kind("x", x, kind);
+  return kind;
+}
+
+// A map of vectors with `depth` numbers to such with `columns`; which, is not said yet.
+Linear map_of(const Array& weight, const Some& bias, Linear::Bend bend, Kind kind, ptrdiff_t depth, ptrdiff_t columns) {
   Linear call;
-  call.bend = bend;
+  call.kind = kind, call.bend = bend, call.depth = depth, call.columns = columns;
   call.is_packed = weight.ndim() == 3;
-  if (x.ndim() != 2 || (weight.ndim() != 2 && !call.is_packed) || output.ndim() != 2 || (bias && bias->ndim() != 1))
-    refuse("x, weight and the output", "need two axes, bias one");
-  call.rows = ptrdiff_t(x.shape(0)), call.depth = ptrdiff_t(x.shape(1)), call.columns = ptrdiff_t(output.shape(1));
-  call.kind = x.dtype() == nb::dtype<double>() ? Kind::float64 : Kind::float32;
-  check_kind("x", x, call.kind);
-  check_kind("weight", weight, call.kind);
-  check_kind("the output", output, call.kind);
-  if (bias) check_kind("bias", *bias, call.kind);
-  const bool fits = call.is_packed ? ptrdiff_t(weight.shape(0)) == blocks_of(call.columns, PANEL) &&
-                                         ptrdiff_t(weight.shape(1)) == call.depth &&
-                                         ptrdiff_t(weight.shape(2)) == PANEL && is_whole(weight)
-                                   : ptrdiff_t(weight.shape(0)) == call.depth && ptrdiff_t(weight.shape(1)) == call.columns;
-  if (!fits || ptrdiff_t(output.shape(0)) != call.rows || (bias && ptrdiff_t(bias->shape(0)) != call.columns))
-    refuse("the shapes", "do not fit");
-  if (!call.rows || !call.columns) return;  // the strides of nothing may be anything
-  if (steps(x, 1) != 1 || steps(output, 1) != 1 || (call.rows > 1 && ptrdiff_t(output.stride(0)) != call.columns) ||
-      (bias && steps(*bias, 0) != 1))
-    refuse("the rows of x, bias and the output", "must lie side by side");
-  call.x_row = ptrdiff_t(x.stride(0));
+  if ((weight.ndim() != 2 && !call.is_packed) || (bias && bias->ndim() != 1)) refuse("weight and bias", "need two axes and one");
+  check_kind("weight", weight, kind);
+  if (bias) check_kind("bias", *bias, kind);
+  const bool fits = call.is_packed ? ptrdiff_t(weight.shape(0)) == blocks_of(columns, PANEL) &&
+                                         ptrdiff_t(weight.shape(1)) == depth && ptrdiff_t(weight.shape(2)) == PANEL &&
+                                         is_whole(weight)
+                                   : ptrdiff_t(weight.shape(0)) == depth && ptrdiff_t(weight.shape(1)) == columns;
+  if (!fits || (bias && ptrdiff_t(bias->shape(0)) != columns)) refuse("the shapes", "do not fit");
+  if (bias && steps(*bias, 0) != 1) refuse("the numbers of bias", "must lie side by side");
+  call.weight = place(weight), call.bias = bias ? place(*bias) : nullptr;
   call.weight_row = ptrdiff_t(weight.stride(0)), call.weight_column = ptrdiff_t(weight.stride(1));
-  call.x = place(x), call.weight = place(weight), call.bias = bias ? place(*bias) : nullptr;
-  call.output = static_cast<char*>(output.data());
+  return call;
+}
+
+// Map rows of x that lie `x_row` numbers apart.
+void map(Linear call, ptrdiff_t rows, const char* x, ptrdiff_t x_row, char* output) {
+  call.rows = rows, call.x = x, call.x_row = x_row, call.output = output;
   const Kernels& isa = kernels();
   const double cost = double(call.rows) * double(call.depth) * double(call.columns);
   run(isa.linear_tasks(call), cost, isa.linear_scratch(call), [&](ptrdiff_t task, void* room) { isa.linear(call, task, room); });
 }
+
+// x and the output have any axes before the last, whose rows lie one behind the other; a matrix x may have gaps between.
+void linear(const Writable& output, const Array& x, const Array& weight, const Some& bias, Linear::Bend bend) {
+  const ptrdiff_t rows = rows_of(output, x), columns = last_of(output);
+  const Linear call = map_of(weight, bias, bend, kind_of(x), last_of(x), columns);
+  check_kind("the output", output, call.kind);
+  if (!rows || !columns) return;  // the strides of nothing may be anything
+  const bool is_matrix = x.ndim() == 2 && steps(x, 1) == 1;
+  if (!(is_matrix || is_whole(x)) || !is_whole(output)) refuse("the rows of x and the output", "must lie side by side");
+  map(call, rows, place(x), is_matrix ? ptrdiff_t(x.stride(0)) : call.depth, static_cast<char*>(output.data()));
+}
+
+// Room for what lies between two steps.
+class Between {
+ public:
+  Between(ptrdiff_t numbers, Kind kind) : bytes_(size_t(numbers) * (kind == Kind::float64 ? 8 : 4)), room_(take_room(bytes_)) {
+    if (!room_) throw std::bad_alloc();
+  }
+  Between(const Between&) = delete;
+  ~Between() { give_room(room_, bytes_); }
+  operator char*() const { return static_cast<char*>(room_); }
+
+ private:
+  const size_t bytes_;
+  void* const room_;
+};
+
+struct Norm {
+  Array weight, bias;
+  double eps;
+
+  // The norm of x + residual, all whole rows.
+  void operator()(ptrdiff_t rows, const char* x, const char* residual, char* output, Kind kind) const {
+    Around call;
+    call.what = Around::layer_norm, call.rows = rows, call.columns = ptrdiff_t(weight.shape(0)), call.eps = eps;
+    const auto lines = [&](const char* data, int axes) {
+      Lines found;
+      found.data = const_cast<char*>(data), found.axes = axes, found.kind = kind;
+      found.lengths[0] = rows, found.strides[0] = call.columns;
+      return found;
+    };
+    call.x = lines(x, 1), call.other = lines(residual, 1), call.output = lines(output, 1);
+    call.weight = lines(place(weight), 0), call.bias = lines(place(bias), 0);
+    go_through(call);
+  }
+
+  void check(ptrdiff_t columns, Kind kind) const {
+    for (const Array* x : {&weight, &bias}) {
+      check_kind("a norm's array", *x, kind);
+      if (x->ndim() != 1 || ptrdiff_t(x->shape(0)) != columns || steps(*x, 0) != 1) refuse("a norm's array", "does not fit");
+    }
+  }
+};
+
+// What stands behind the heads of an encoder block whose norms come last: the map of the context; the norm of it and of
+// the block's own x; the feed-forward; the norm of that and of what went in. Weights are packed. In one call, for
+// between two the caches have forgotten Python.
+class BlockEnd {
+ public:
+  BlockEnd(Array out, Some out_bias, Norm first, Array up, Some up_bias, Linear::Bend bend, Array down, Some down_bias, Norm second)
+      : out_(out), up_(up), down_(down), out_bias_(out_bias), up_bias_(up_bias), down_bias_(down_bias), first_(first),
+        second_(second), bend_(bend) {
+    for (const Array* weight : {&out_, &up_, &down_})
+      if (weight->ndim() != 3) refuse("the weights", "must be packed");
+    depth_ = ptrdiff_t(out_.shape(1)), width_ = ptrdiff_t(up_.shape(1)), hidden_ = ptrdiff_t(down_.shape(1));
+    kind_ = kind_of(out_);
+    first_.check(width_, kind_);
+    second_.check(width_, kind_);
+    maps();
+  }
+
+  void operator()(const Writable& output, const Array& context, const Array& x) const {
+    const ptrdiff_t rows = rows_of(output, x);
+    if (rows_of(output, context) != rows || last_of(x) != width_ || last_of(output) != width_ || last_of(context) != depth_)
+      refuse("the shapes", "do not fit");
+    check_kind("the context", context, kind_);
+    check_kind("x", x, kind_);
+    check_kind("the output", output, kind_);
+    if (!is_whole(output) || !is_whole(context) || !is_whole(x)) refuse("rows", "must lie side by side");
+    if (!rows || !width_) return;
+    const auto [out, up, down] = maps();
+    const Between sum(rows * width_, kind_), middle(rows * width_, kind_), hidden(rows * hidden_, kind_);
+    map(out, rows, place(context), depth_, sum);
+    first_(rows, place(x), sum, middle, kind_);
+    map(up, rows, middle, width_, hidden);
+    map(down, rows, hidden, hidden_, sum);
+    second_(rows, middle, sum, static_cast<char*>(output.data()), kind_);
+  }
+
+ private:
+  struct Maps {
+    Linear out, up, down;
+  };
+  Maps maps() const {
+    return {map_of(out_, out_bias_, Linear::straight, kind_, depth_, width_), map_of(up_, up_bias_, bend_, kind_, width_, hidden_),
+            map_of(down_, down_bias_, Linear::straight, kind_, hidden_, width_)};
+  }
+
+  Array out_, up_, down_;
+  Some out_bias_, up_bias_, down_bias_;
+  Norm first_, second_;
+  Linear::Bend bend_;
+  ptrdiff_t depth_, width_, hidden_;
+  Kind kind_;
+};
 
 template <Around::What what> void bend(const Writable& output, const Array& x, const Some& bias, Kind of_16_bits) {
   around(what, output, x, {}, {}, bias, 0, of_16_bits);
@@ -201,6 +323,15 @@ void bind_around(nb::module_& m) {
   m.def("room", &room, "bytes"_a);
   m.attr("PANEL") = PANEL;
   m.def("pack", &pack, "panels"_a, "weight"_a, "first"_a);
+  nb::class_<BlockEnd>(m, "BlockEnd")
+      .def("__init__", [](BlockEnd* self, Array out, Some out_bias, Array first_weight, Array first_bias, double first_eps,
+                          Array up, Some up_bias, Linear::Bend bend, Array down, Some down_bias, Array second_weight,
+                          Array second_bias, double second_eps) {
+        new (self) BlockEnd(out, out_bias, {first_weight, first_bias, first_eps}, up, up_bias, bend, down, down_bias,
+                            {second_weight, second_bias, second_eps});
+      }, "out"_a, "out_bias"_a.none(), "first_weight"_a, "first_bias"_a, "first_eps"_a, "up"_a, "up_bias"_a.none(), "bend"_a,
+         "down"_a, "down_bias"_a.none(), "second_weight"_a, "second_bias"_a, "second_eps"_a)
+      .def("__call__", &BlockEnd::operator(), "output"_a, "context"_a, "x"_a);
   m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "bend"_a = Linear::straight);
 }
 

@@ -57,14 +57,14 @@ template <class T> class Scores {
   // The same, of keys that are at hand.
   void of(Matrix<T> keys, ptrdiff_t start, ptrdiff_t count, T* scores, T* capped = nullptr) {
     const T scale = T(call_.scale);
-    in_seen_parts(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
-      hide(0, from, lane, lanes, scores);
+    in_seen_runs(start, count, [&](ptrdiff_t from, ptrdiff_t to, ptrdiff_t lane, ptrdiff_t lanes) {
+      hide(from, to, 0, lane, scores);
       for (ptrdiff_t j = from; j < to; j += SLICE) {
-        if (call_.bias && lane == 0) fetch_bias(start, count, j);
+        if (call_.bias) fetch_bias(start, count, j);
         product<T, Into::scale>(keys.from(j), smaller(SLICE, to - j), call_.features, queries_ + lane, QUERIES,
                                 scores + j * QUERIES + lane, QUERIES, lanes, &scale);
       }
-      hide(to, count, lane, lanes, scores);
+      hide(from, to, lane + lanes, lanes_, scores);
     });
     if (call_.softcap > 0) cap(count, scores);
     if (capped)
@@ -101,9 +101,25 @@ template <class T> class Scores {
     return larger<ptrdiff_t>(0, smaller(key - start, count));
   }
 
-  static void hide(ptrdiff_t from, ptrdiff_t to, ptrdiff_t lane, ptrdiff_t lanes, T* scores) {
+  // The same by keys: f(from, to, lane, lanes) for keys that the same queries see, so that each key is called for once.
+  template <class F> REGARD_INLINE void in_seen_runs(ptrdiff_t start, ptrdiff_t count, F f) const {
+    if (!is_edge(start, count)) return f(0, count, 0, lanes_);
+    for (ptrdiff_t from = 0, to; from < count; from = to) {
+      ptrdiff_t first = lanes_, last = 0;
+      to = count;
+      for (ptrdiff_t i = 0; i < lanes_; i += LANES<T>) {
+        const ptrdiff_t begin = any_from_[i / LANES<T>] - start, end = any_to_[i / LANES<T>] - start;
+        if (begin <= from && from < end) first = smaller(first, i), last = i + LANES<T>;
+        if (begin > from) to = smaller(to, begin);
+        if (end > from) to = smaller(to, end);
+      }
+      f(from, to, first, larger<ptrdiff_t>(0, last - first));
+    }
+  }
+
+  static void hide(ptrdiff_t from, ptrdiff_t to, ptrdiff_t lane, ptrdiff_t end, T* scores) {
     for (ptrdiff_t j = from; j < to; ++j)
-      for (ptrdiff_t i = lane; i < lane + lanes; i += LANES<T>) store<T>(scores + j * QUERIES + i, splat(-INFINITE<T>));
+      for (ptrdiff_t i = lane; i < end; i += LANES<T>) store<T>(scores + j * QUERIES + i, splat(-INFINITE<T>));
   }
 
   void find_limits() {

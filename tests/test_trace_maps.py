@@ -119,3 +119,52 @@ def test_a_damaged_map_is_told(tmp_path, rng, damage):
     write_safetensors(path, arrays, file.metadata | {"maps": json.dumps(maps)})
     with pytest.raises(RegardError, match="is a damaged trace"):
         Trace.load(path)["weights"]
+
+
+@pytest.mark.parametrize("only", [None, "weights"])
+def test_a_map_stays_what_it_was_whoever_changes_the_queries(rng, only):
+    layer = nn.SelfAttention.init(rng, 8, 2, dtype=np.float64)
+    x = rng.standard_normal((5, 8))
+    trace = Trace(maps=True, only=only)
+    layer(x, trace=trace)
+    before = trace["weights"]
+    for name in {"q", "k"} & set(trace.names()):
+        trace[name][...] = 0
+    x[...] = 0
+    np.testing.assert_array_equal(trace["weights"], before)
+
+
+def test_queries_that_an_edit_has_seen_are_copied(rng):
+    layer, held = nn.SelfAttention.init(rng, 8, 2, dtype=np.float64), []
+
+    def look(q):
+        held.append(q)
+        return q
+
+    trace = Trace(maps=True, only="weights", edit={"q": look})
+    layer(rng.standard_normal((5, 8)), trace=trace)
+    before = trace["weights"]
+    held[0][...] = 0
+    np.testing.assert_array_equal(trace["weights"], before)
+
+
+def test_maps_of_projections_that_return_what_they_hold_are_copied(rng):
+    class Held(nn.Linear):
+        def __call__(self, x, *, activation=None):
+            return self.weight
+
+    held = rng.standard_normal((8, 8))
+    layer = nn.SelfAttention(Held(held), Held(held), Held(held), num_heads=2)
+    trace = Trace(maps=True, only="weights")
+    layer(np.zeros((8, 8)), trace=trace)
+    before = trace["weights"]
+    held[...] = 0
+    np.testing.assert_array_equal(trace["weights"], before)
+
+
+def test_queries_that_nobody_else_holds_are_kept_without_a_copy(rng, monkeypatch):
+    layer = nn.SelfAttention.init(rng, 8, 2, dtype=np.float64)
+    monkeypatch.setattr("regard.kernels.copied", None)
+    trace = Trace(maps=True, only="weights")
+    layer(rng.standard_normal((5, 8)), trace=trace)
+    assert trace["weights"].shape == (2, 5, 5)

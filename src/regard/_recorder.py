@@ -29,6 +29,9 @@ class Recorder(Protocol):
     def edits(self, name: str) -> bool:
         """Tell whether a tap called `name` in this scope would be edited, so that what comes next depends on it."""
 
+    def passes(self, *names: str) -> bool:
+        """Tell whether taps of all these names may go by without their values, and if so take note of the names."""
+
     def keeps_attention(self) -> bool:
         """Tell whether `keep_attention` would take note of a call in this scope."""
 
@@ -65,6 +68,10 @@ class Silent:
     def edits(self, name: str) -> bool:  # noqa: ARG002
         """Return False."""
         return False
+
+    def passes(self, *names: str) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
 
     def keeps_attention(self) -> bool:
         """Return False."""

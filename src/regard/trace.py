@@ -136,6 +136,14 @@ class Trace:
         """Tell whether a tap called `name` in this scope would be edited."""
         return self._is_edited(self._prefix + name)
 
+    def passes(self, *names: str) -> bool:
+        """Tell whether taps of all these names may go by without their values, and if so take note of the names."""
+        full = [self._prefix + name for name in names]
+        if any([self._is_kept(name) or self._is_edited(name) for name in full]):  # noqa: C419, a list is made sooner
+            return False
+        self._taps.update(dict.fromkeys(full))
+        return True
+
     def keeps_attention(self) -> bool:
         """Tell whether `keep_attention` would take note of a call in this scope."""
         name = self._prefix + "weights"

@@ -221,6 +221,13 @@ def test_packed_weights_give_the_product(rng, instruction_set, rows, inputs, wid
         found.append(output)
     np.testing.assert_allclose(found[0], expected, rtol=0, atol=(inputs + 1) * 10 * np.finfo(dtype).eps)
     np.testing.assert_array_equal(*found)
+    for shape in ((1, rows), (rows, 1, 1)):  # rows of any number of axes
+        output = np.full((*shape, columns), np.nan, dtype)
+        native.linear(output, x.reshape(*shape, inputs), panels, bias)
+        np.testing.assert_array_equal(output.reshape(rows, columns), found[0])
+    output = np.full((rows, columns), np.nan, dtype)
+    native.linear(output, np.concatenate([x, x], axis=1)[:, inputs:], panels, bias)  # with gaps between them
+    np.testing.assert_array_equal(output, found[0])
 
 
 def test_panels_of_the_wrong_shape_are_refused():
@@ -236,6 +243,12 @@ def test_panels_of_the_wrong_shape_are_refused():
         lambda: native.linear(np.zeros((3, 40), np.float32), np.zeros((3, 5), np.float32), panels, None),
         lambda: native.linear(np.zeros((3, 60), np.float32), np.zeros((3, 4), np.float32), panels, None),
         lambda: native.linear(np.zeros((3, 60), np.float32), np.zeros((3, 5), np.float32), panels[:, :, ::-1], None),
+        lambda: native.linear(np.zeros((3, 60), np.float32), np.zeros((1, 3, 5), np.float32), panels, None),
+        lambda: native.linear(np.zeros((3, 1, 60), np.float32), np.zeros((1, 3, 5), np.float32), panels, None),
+        lambda: native.linear(
+            np.zeros((2, 3, 60), np.float32), np.zeros((3, 2, 5), np.float32).swapaxes(0, 1), panels, None
+        ),
+        lambda: native.linear(np.zeros(60, np.float32), np.zeros((), np.float32), panels, None),
     ):
         with pytest.raises((ValueError, TypeError)):
             wrong()

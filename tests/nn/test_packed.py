@@ -9,8 +9,8 @@ import pickle
 import numpy as np
 import pytest
 
-from regard import kernels
-from regard.nn import Linear, SelfAttention
+from regard import Trace, kernels
+from regard.nn import EncoderBlock, FeedForward, LayerNorm, Linear, SelfAttention
 from regard.nn._packed import Packed
 
 WITH_KERNEL = pytest.mark.skipif(kernels.native() is None, reason="there is no kernel to pack for")
@@ -80,11 +80,12 @@ def test_a_copy_has_weights_of_its_own(rng, mapped, copied):
 
 
 @pytest.mark.parametrize("biases", [(True, True, True), (True, False, True), (False, False, False)])
-def test_queries_keys_and_values_in_one_product(rng, mapped, biases):
+@pytest.mark.parametrize("widths", [(40, 40, 40), (40, 20, 20), (40, 20, 10)])
+def test_queries_keys_and_values_in_one_product(rng, mapped, widths, biases):
     def attention(put):
         rng = np.random.default_rng(3)
         maps = []
-        for width, bias in zip((40, 20, 10), biases, strict=True):
+        for width, bias in zip(widths, biases, strict=True):
             weight = put(0.1 * rng.standard_normal((width, 50)).astype(np.float32))
             maps.append(Linear(weight.T, put(rng.standard_normal(width).astype(np.float32)) if bias else None))
         return SelfAttention(*maps, num_heads=4)
@@ -92,3 +93,146 @@ def test_queries_keys_and_values_in_one_product(rng, mapped, biases):
     x = rng.standard_normal((2, 9, 50)).astype(np.float32)
     together, apart = attention(mapped), attention(lambda array: array)
     np.testing.assert_allclose(together(x), apart(x), atol=1e-5)
+
+
+def encoder_block(put, *, activation="gelu", bias=True, dtype=np.float32, norm=LayerNorm):
+    """Return a block of 50 features, 4 heads of 5 and a hidden layer of 70, its numbers as `put` returns them."""
+    rng = np.random.default_rng(3)
+
+    def linear(inputs, outputs):
+        weight = put((rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)).astype(dtype))
+        return Linear(weight.T, put(rng.standard_normal(outputs).astype(dtype)) if bias else None)
+
+    def normed():
+        return norm(*(put(rng.standard_normal(50).astype(dtype)) for _ in range(2)), 1e-5)
+
+    attn = SelfAttention(linear(50, 20), linear(50, 20), linear(50, 20), linear(20, 50), num_heads=4)
+    return EncoderBlock(attn, normed(), FeedForward(linear(50, 70), linear(70, 50), activation=activation), normed())
+
+
+BEHIND_HEADS = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")
+
+
+@pytest.mark.parametrize("shape", [(50,), (1, 50), (9, 50), (2, 70, 50), (2, 1, 3, 50), (0, 50), (2, 0, 50)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "silu", "relu"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_block_at_once_is_the_block_step_by_step(rng, mapped, shape, dtype, activation, bias):
+    block = encoder_block(mapped, activation=activation, bias=bias, dtype=dtype)
+    x = rng.standard_normal(shape if len(shape) > 1 else (1, *shape)).astype(dtype)
+    steps = Trace()
+    np.testing.assert_array_equal(block(x), block(x, trace=steps))
+    assert set(BEHIND_HEADS) <= set(steps.names())
+    own = encoder_block(np.array, activation=activation, bias=bias, dtype=dtype)
+    np.testing.assert_allclose(block(x), own(x), atol=200 * np.finfo(dtype).eps)
+
+
+@WITH_KERNEL
+def test_the_kernel_does_a_block_at_once_where_no_step_is_wanted(rng, mapped, monkeypatch):
+    block, x = encoder_block(mapped), rng.standard_normal((1, 9, 50)).astype(np.float32)
+    expected = block(x)
+    with monkeypatch.context() as patch:
+        patch.setattr(EncoderBlock, "_step_by_step", None)
+        np.testing.assert_array_equal(block(x), expected)
+        for trace in (Trace(only=["attn.weights", "output"]), Trace(edit={"attn.q": np.copy}, only=())):
+            np.testing.assert_array_equal(block(x, trace=trace), expected)
+        for name in BEHIND_HEADS:
+            with pytest.raises(TypeError):
+                block(x, trace=Trace(only=name))
+    for name in BEHIND_HEADS:
+        assert block(x, trace=Trace(edit={name: np.zeros_like})).any()
+        assert not np.array_equal(block(x, trace=Trace(edit={name: np.zeros_like})), expected)
+
+
+@WITH_KERNEL
+def test_a_step_that_goes_by_is_known_by_name(rng, mapped):
+    trace = Trace(only=["mlp.*", "attn.outputs"])
+    encoder_block(mapped)(rng.standard_normal((1, 2, 50)).astype(np.float32), trace=trace)
+    assert trace.unused() == ("attn.outputs",)
+    passed = Trace(only=["output"])
+    assert passed.passes(*BEHIND_HEADS)
+    assert not passed.passes("mlp.output", "output")
+    assert passed.unused() == ("output",)
+
+
+def test_parts_of_ones_own_are_asked(rng, mapped):
+    class Twice(LayerNorm):
+        def __call__(self, x, *, residual=None):
+            return 2 * super().__call__(x, residual=residual)
+
+    x = rng.standard_normal((1, 3, 50)).astype(np.float32)
+    plain, twice = encoder_block(mapped), encoder_block(mapped, norm=Twice)
+    expected = twice(x, trace=Trace())
+    np.testing.assert_array_equal(twice(x), expected)
+    assert not np.array_equal(plain(x), expected)
+
+
+def test_changed_norms_are_seen(rng, mapped):
+    block = encoder_block(mapped)
+    x = rng.standard_normal((1, 3, 50)).astype(np.float32)
+    own = EncoderBlock(
+        block.attn, block.attn_norm, block.mlp, LayerNorm(np.ones(50, np.float32), np.zeros(50, np.float32))
+    )
+    assert own(x).any()
+    own.mlp_norm.weight[...] = 0
+    assert not own(x).any()
+    other = copy.deepcopy(own)
+    other.mlp_norm.bias[...] = 1
+    assert (other(x) == 1).all()
+    assert not own(x).any()
+
+
+def test_other_floats_go_step_by_step(rng, mapped):
+    block, x = encoder_block(mapped), rng.standard_normal((1, 3, 50))
+    assert block(x).dtype == np.float64
+    np.testing.assert_allclose(block(x), block(x.astype(np.float32)), atol=1e-4)
+
+
+@WITH_KERNEL
+def test_misfits_are_refused(rng, mapped):
+    block = encoder_block(mapped)
+    block(np.zeros((1, 1, 50), np.float32))
+    end, _ = vars(block)["_end"]
+
+    def zeros(*shape):
+        return np.zeros(shape, np.float32)
+
+    end(zeros(3, 50), zeros(3, 20), zeros(3, 50))
+    for output, context, x in (
+        (zeros(3, 50), zeros(2, 20), zeros(3, 50)),
+        (zeros(3, 50), zeros(3, 21), zeros(3, 50)),
+        (zeros(3, 51), zeros(3, 20), zeros(3, 51)),
+        (zeros(2, 50), zeros(3, 20), zeros(3, 50)),
+        (zeros(1, 3, 50), zeros(3, 20), zeros(3, 50)),
+        (zeros(3, 100)[:, ::2], zeros(3, 20), zeros(3, 50)),
+        (zeros(3, 50), zeros(3, 40)[:, ::2], zeros(3, 50)),
+        (zeros(3, 50), zeros(3, 20), zeros(50, 3).T),
+        (zeros(3, 50), zeros(3, 20).astype(np.float64), zeros(3, 50)),
+        (zeros(3, 50).astype(np.float64), zeros(3, 20), zeros(3, 50)),
+        (np.frombuffer(bytes(600), np.float32).reshape(3, 50), zeros(3, 20), zeros(3, 50)),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            end(output, context, x)
+    native = kernels.native()
+    panels, norm = np.zeros((2, 50, native.PANEL), np.float32), (zeros(50), zeros(50), 1e-5)
+    parts = [
+        zeros(2, 20, native.PANEL),
+        None,
+        *norm,
+        panels,
+        None,
+        native.Bend.gelu,
+        zeros(2, 70, native.PANEL),
+        None,
+        *norm,
+    ]
+    native.BlockEnd(*parts)
+    for place, wrong in (
+        (0, zeros(20, 50)),
+        (2, zeros(49)),
+        (3, np.zeros(50)),
+        (5, zeros(1, 50, native.PANEL)),
+        (6, zeros(5)),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            native.BlockEnd(*parts[:place], wrong, *parts[place + 1 :])

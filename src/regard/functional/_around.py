@@ -5,9 +5,8 @@ Both mean the same. The kernel goes over the rows once, where each step of a for
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +16,10 @@ from regard._typing import Array
 _AXES = 8  # at most, in the kernel
 _LONG = {np.dtype(np.float32): np.float32, np.dtype(np.float64): np.float64}
 _AHEAD = frozenset({"AVX-512", "AVX2"})  # with which the kernel multiplies matrices at least as fast as a BLAS
+
+Map: TypeAlias = tuple[np.ndarray, np.ndarray | None]
+Norm: TypeAlias = tuple[np.ndarray, np.ndarray, float]
+BlockEnd: TypeAlias = tuple[Any, np.dtype[Any]]  # the kernel's, and of which precision it is
 
 _BENDS = {
     None: "straight",
@@ -69,10 +72,14 @@ def linear(x: Array, weight: Array, bias: Array | None, bend: str | None) -> np.
 
     None where NumPy's BLAS is to multiply, or where they do not fit.
     """
-    if not isinstance(weight, np.ndarray) or weight.ndim != 2:
+    if not isinstance(weight, np.ndarray) or weight.ndim != 2 or weight.dtype not in _LONG:
         return None
+    if bias is not None:
+        if not isinstance(bias, np.ndarray) or bias.dtype != weight.dtype or bias.shape != weight.shape[1:]:
+            return None
+        bias = np.ascontiguousarray(_as_read(bias))
     inputs, columns = weight.shape
-    return _mapped(x, weight, inputs, columns, bias, bend)
+    return _mapped(x, _as_read(weight), inputs, columns, bias, bend)
 
 
 def pack(weights: Sequence[np.ndarray]) -> np.ndarray | None:
@@ -95,28 +102,56 @@ def pack(weights: Sequence[np.ndarray]) -> np.ndarray | None:
 def packed_linear(
     x: Array, panels: np.ndarray, columns: int, bias: np.ndarray | None, bend: str | None
 ) -> np.ndarray | None:
-    """Return x · W + b of weights that `pack` laid out; None as in `linear`."""
+    """Return x · W + b of weights that `pack` laid out, and a bias as it lies in memory; None as in `linear`."""
     return _mapped(x, panels, panels.shape[1], columns, bias, bend)
 
 
+def packed_block_end(out: Map, first: Norm, up: Map, activation: str, down: Map, second: Norm) -> BlockEnd | None:
+    """Return what stands behind the heads of an encoder block whose norms come last, ready for `block_end`.
+
+    None where the kernel does not know the activation, or where not all is of one precision.
+
+    Parameters
+    ----------
+    out, up, down : (panels, bias)
+        Weights as `pack` lays them out, and a bias or None.
+    first, second : (weight, bias, eps)
+        Of the norms.
+    """
+    arrays = [*out, *up, *down, *first[:2], *second[:2]]
+    kernel, dtype = _multiplier(), out[0].dtype
+    if kernel is None or activation not in _BENDS or any(x is not None and x.dtype != dtype for x in arrays):
+        return None
+    if any(not x.flags.c_contiguous or not x.flags.aligned for x in arrays if x is not None):
+        return None
+    bend = getattr(kernel.Bend, _BENDS[activation])
+    return kernel.BlockEnd(*out, *first, *up, bend, *down, *second), dtype
+
+
+def block_end(end: BlockEnd, context: Array, x: Array) -> np.ndarray | None:
+    """Return ``... E`` of the heads' context, ``... T (H Dv)``, and the block's x, ``... T E``.
+
+    None where NumPy's BLAS is to multiply, or where they are not of the precision of the weights.
+    """
+    compute, dtype = end
+    if _multiplier() is None or not type(context) is type(x) is np.ndarray or not x.dtype == context.dtype == dtype:
+        return None
+    output = kernels.empty(x.shape, dtype)
+    compute(output, np.ascontiguousarray(_as_read(context)), np.ascontiguousarray(_as_read(x)))
+    return output
+
+
 def _mapped(
-    x: Array, weight: np.ndarray, inputs: int, columns: int, bias: Array | None, bend: str | None
+    x: Array, weight: np.ndarray, inputs: int, columns: int, bias: np.ndarray | None, bend: str | None
 ) -> np.ndarray | None:
     kernel = _multiplier()
     if kernel is None or bend not in _BENDS or not isinstance(x, np.ndarray):
         return None
-    if x.dtype not in _LONG or weight.dtype != x.dtype or x.ndim == 0 or x.shape[-1] != inputs:
+    if x.dtype != weight.dtype or x.ndim == 0 or x.shape[-1] != inputs:
         return None
-    if bias is not None:
-        if not isinstance(bias, np.ndarray) or bias.dtype != x.dtype or bias.shape != (columns,):
-            return None
-        bias = np.ascontiguousarray(_as_read(bias))
-    shape = x.shape[:-1]
-    rows = math.prod(shape)
-    output = kernels.empty((rows, columns), x.dtype)
-    x = np.ascontiguousarray(_as_read(x)).reshape(rows, inputs)
-    kernel.linear(output, x, _as_read(weight), bias, getattr(kernel.Bend, _BENDS[bend]))
-    return output.reshape(*shape, columns)
+    output = kernels.empty((*x.shape[:-1], columns), x.dtype)
+    kernel.linear(output, np.ascontiguousarray(_as_read(x)), weight, bias, getattr(kernel.Bend, _BENDS[bend]))
+    return output
 
 
 def _multiplier() -> Any:

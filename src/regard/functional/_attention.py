@@ -122,6 +122,11 @@ def attention(
         q, k, v, mask=mask, bias=bias, causal=causal, query_offset=query_offset, window=window, scale=scale,
         softcap=softcap, sinks=sinks, key_lengths=key_lengths, dropout=dropout, rng=rng, implementation=implementation,
     )  # fmt: skip
+    return attend(p, trace)
+
+
+def attend(p: Problem, trace: Recorder) -> Array:
+    """Return what `attention` does, of its arguments made ready."""
     if not hasattr(trace, "keep_attention"):
         raise RegardError(f"trace is a recorder, trace=regard.Trace(), got {trace!r}")
     path, _ = path_of(p, trace)

@@ -82,13 +82,17 @@ def normaliser_of(p: Problem, highest: np.ndarray, total: np.ndarray) -> Normali
 
 def calls(p: Problem) -> Iterator[tuple[slice, Any]]:
     """Yield calls of the kernel and which of the queries each is for."""
-    rules = rules_of(p)
-    for span in rules.spans(slice(0, p.grid.queries)):
+    every = slice(0, p.grid.queries)
+    rules = None if p.mask is None and p.bias is None else rules_of(p)
+    for span in [every] if rules is None else rules.spans(every):
         yield span, call_of(p, rules, span)
 
 
-def call_of(p: Problem, rules: Rules, rows: Index) -> Any:
-    """Return the arguments of the kernel for some queries; for those of an array nothing may be dropped out."""
+def call_of(p: Problem, rules: Rules | None, rows: Index) -> Any:
+    """Return the arguments of the kernel for some queries; for those of an array nothing may be dropped out.
+
+    `rules` are those of the problem, None where it has none.
+    """
     native = kernels.native()
     lead = p.grid.shape[:-2] if p.v is None else p.context_shape[:-2]
     whole = isinstance(rows, slice) and rows == slice(0, p.grid.queries)
@@ -103,7 +107,7 @@ def call_of(p: Problem, rules: Rules, rows: Index) -> Any:
         v,
         p.scale,
         softcap=p.softcap or 0.0,
-        **rules.of(rows),
+        **({} if rules is None else rules.of(rows)),
         sinks=None if p.sinks is None else _sinks(p),
         dropout=0 if drop is None else int(np.uint64(drop.rate * 2**53)),
         seed=0 if drop is None else drop.seed,

@@ -65,6 +65,8 @@ class Problem:
     sinks : array that broadcasts to ``... H 1 1``, or None
     dropout : Dropout or None
     implementation : str
+    owned : bool
+        Whether nobody else holds q and k, so that a recorder may keep them as they are.
     """
 
     q: Array
@@ -79,6 +81,7 @@ class Problem:
     sinks: Array | None
     dropout: Dropout | None
     implementation: Implementation
+    owned: bool = False
 
     @functools.cached_property
     def context_shape(self) -> tuple[int, ...]:

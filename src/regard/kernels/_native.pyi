@@ -19,6 +19,25 @@ class Kind(enum.Enum):
     float16 = ...
     bfloat16 = ...
 
+class BlockEnd:
+    def __init__(
+        self,
+        out: np.ndarray,
+        out_bias: np.ndarray | None,
+        first_weight: np.ndarray,
+        first_bias: np.ndarray,
+        first_eps: float,
+        up: np.ndarray,
+        up_bias: np.ndarray | None,
+        bend: object,
+        down: np.ndarray,
+        down_bias: np.ndarray | None,
+        second_weight: np.ndarray,
+        second_bias: np.ndarray,
+        second_eps: float,
+    ) -> None: ...
+    def __call__(self, output: np.ndarray, context: np.ndarray, x: np.ndarray) -> None: ...
+
 class Call:
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, Self, Unpack
 
@@ -12,6 +13,8 @@ from regard._checks import generator, whole_number
 from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.functional._arrays import as_array
+from regard.functional._attention import attend
+from regard.functional._problem import as_given
 from regard.nn._layer import NOT_GIVEN, Layer
 from regard.nn._layers import Linear
 from regard.nn._packed import packed_once
@@ -63,12 +66,12 @@ class _Attention(Layer):
                 f"o_proj {self.o_proj.weight.shape} does not take {self._context_dim} features of the heads"
             )
 
-    @property
+    @functools.cached_property
     def head_dim(self) -> int:
         """``D``, the number of features of one query or key."""
         return int(self.q_proj.weight.shape[1]) // self.num_heads
 
-    @property
+    @functools.cached_property
     def num_kv_heads(self) -> int:
         """``G``, the number of key/value heads."""
         return int(self.k_proj.weight.shape[1]) // self.head_dim
@@ -176,11 +179,20 @@ class _Attention(Layer):
 
     def _projected(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the queries, keys and values of one x, by one product where that is quicker."""
-        packed = packed_once(self, (self.q_proj, self.k_proj, self.v_proj))
-        together = None if packed is None else packed(x)
-        q, k, v = together or (self.q_proj(x), self.k_proj(x), self.v_proj(x))
-        groups = self.num_kv_heads
-        return F.split_heads(q, self.num_heads), F.split_heads(k, groups), F.split_heads(v, groups)
+        num_heads, groups = self.num_heads, self.num_kv_heads
+        together = None
+        if self.v_proj.weight.shape[1] == self.k_proj.weight.shape[1]:  # then all heads are as wide
+            packed = packed_once(self, (self.q_proj, self.k_proj, self.v_proj))
+            together = None if packed is None else packed(x)
+        if together is None:
+            return (
+                F.split_heads(self.q_proj(x), num_heads),
+                F.split_heads(self.k_proj(x), groups),
+                F.split_heads(self.v_proj(x), groups),
+            )
+        heads = F.split_heads(together, num_heads + 2 * groups)
+        first_v = num_heads + groups
+        return heads[..., :num_heads, :, :], heads[..., num_heads:first_v, :, :], heads[..., first_v:, :, :]
 
     def project(self, x: np.ndarray, *, trace: Recorder = SILENT) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the queries, keys and values of one x, ``... T E``; taps ``q``, ``k`` and ``v``."""
@@ -200,7 +212,10 @@ class _Attention(Layer):
 
         Taps what `regard.attention` does, and ``output``.
         """
-        context = F.merge_heads(F.attention(q, k, v, trace=trace, **options))
+        return self.combine(F.merge_heads(F.attention(q, k, v, trace=trace, **options)), trace=trace)
+
+    def combine(self, context: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
+        """Return ``... T E`` of what the heads have gathered, side by side, ``... T (H Dv)``; taps ``output``."""
         output = context if self.o_proj is None else self.o_proj(context)
         recorded: np.ndarray = trace("output", output, "... T E")
         return recorded
@@ -231,9 +246,19 @@ class SelfAttention(_Attention):
         `mask`, `causal` and the other options are those of `regard.attention`. Taps ``q``, ``k``, ``v``, those of
         `regard.attention`, and ``output``.
         """
-        return self.gather(*self.project(x, trace=trace), trace=trace, **options)
+        return self.combine(self.context(x, trace=trace, **options), trace=trace)
 
     forward = __call__
+
+    def context(self, x: np.ndarray, *, trace: Recorder = SILENT, **options: Unpack[F.Options]) -> np.ndarray:
+        """Return what the heads gather, side by side, ``... T (H Dv)``; the rest is as in a call, less ``output``."""
+        q, k, v = self.project(x, trace=trace)
+        p = as_given(q, k, v, **options)
+        if trace is not SILENT and type(self.q_proj) is type(self.k_proj) is Linear:
+            # What a plain Linear returns is new. If no tap shows it to anybody, a map of it needs no copies to be kept.
+            p = p.but(owned=not (trace.wants("q") or trace.wants("k")))
+        context: np.ndarray = F.merge_heads(attend(p, trace))
+        return context
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -74,7 +74,7 @@ class Linear(Layer):
         """Return ``... F`` for x ``... E``; behind an activation, where one is named."""
         packed = packed_once(self, (self,))
         if packed is not None and (mapped := packed(x, activation)) is not None:
-            return mapped[0]
+            return mapped
         y: np.ndarray = F.linear(x, self.weight, self.bias, activation=activation)
         return y
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from mmap import mmap
 from typing import TYPE_CHECKING
 
@@ -26,13 +25,13 @@ class Packed:
         The weights, as `regard.functional._around.pack` lays them out.
     bias : array, ``F``, or None
         Of all maps.
-    ends : tuple of int
-        How many columns there are up to the end of each map.
+    columns : int
+        How many outputs all maps have together.
     """
 
     panels: np.ndarray
     bias: np.ndarray | None
-    ends: tuple[int, ...]
+    columns: int
 
     @classmethod
     def of(cls, maps: Sequence[Linear]) -> Packed | None:
@@ -55,14 +54,11 @@ class Packed:
             bias = np.concatenate(parts)
             if bias.dtype != panels.dtype:
                 return None
-        return cls(panels, bias, tuple(np.cumsum([weight.shape[1] for weight in weights]).tolist()))
+        return cls(panels, bias, sum(weight.shape[1] for weight in weights))
 
-    def __call__(self, x: np.ndarray, activation: str | None = None) -> list[np.ndarray] | None:
-        """Return what each map makes of x, ``... E``; None where x is not for the kernel."""
-        y = _around.packed_linear(x, self.panels, self.ends[-1], self.bias, activation)
-        if y is None:
-            return None
-        return [y[..., start:end] for start, end in pairwise((0, *self.ends))] if len(self.ends) > 1 else [y]
+    def __call__(self, x: np.ndarray, activation: str | None = None) -> np.ndarray | None:
+        """Return what the maps make of x, ``... E``, side by side; None where x is not for the kernel."""
+        return _around.packed_linear(x, self.panels, self.columns, self.bias, activation)
 
 
 def packed_once(layer: object, maps: Sequence[Linear]) -> Packed | None:
