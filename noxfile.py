@@ -65,7 +65,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """The kernel's tests, and random calls, while AddressSanitizer and UBSan watch."""
+    """Tests of the kernel, of weights packed for it, and random calls, while AddressSanitizer and UBSan watch."""
     watch(session, "address,undefined", "libasan.so", "libstdc++.so.6")
     not_here = (
         # Of memory, which is not kept here, so that it can be watched, nor given back soon.
@@ -76,7 +76,7 @@ def sanitize(session: nox.Session) -> None:
         "test_threads.py::test_a_child_forked_while_another_thread_computes",
     )
     others = [f"--deselect=tests/kernels/{test}" for test in not_here]
-    session.run("pytest", "tests/kernels", *others, *session.posargs)
+    session.run("pytest", "tests/kernels", "tests/nn/test_packed.py", *others, *session.posargs)
     session.run("python", FUZZ, "--cases", "500")
 
 

@@ -155,23 +155,21 @@ Linear map_of(const Array& weight, const Some& bias, Linear::Bend bend, Kind kin
   return call;
 }
 
-// Map rows of x that lie `x_row` numbers apart.
-void map(Linear call, ptrdiff_t rows, const char* x, ptrdiff_t x_row, char* output) {
-  call.rows = rows, call.x = x, call.x_row = x_row, call.output = output;
+void map(Linear call, ptrdiff_t rows, const char* x, char* output) {
+  call.rows = rows, call.x = x, call.x_row = call.depth, call.output = output;
   const Kernels& isa = kernels();
   const double cost = double(call.rows) * double(call.depth) * double(call.columns);
   run(isa.linear_tasks(call), cost, isa.linear_scratch(call), [&](ptrdiff_t task, void* room) { isa.linear(call, task, room); });
 }
 
-// x and the output have any axes before the last, whose rows lie one behind the other; a matrix x may have gaps between.
+// x and the output have any axes before the last; their rows lie one behind the other.
 void linear(const Writable& output, const Array& x, const Array& weight, const Some& bias, Linear::Bend bend) {
   const ptrdiff_t rows = rows_of(output, x), columns = last_of(output);
   const Linear call = map_of(weight, bias, bend, kind_of(x), last_of(x), columns);
   check_kind("the output", output, call.kind);
   if (!rows || !columns) return;  // the strides of nothing may be anything
-  const bool is_matrix = x.ndim() == 2 && steps(x, 1) == 1;
-  if (!(is_matrix || is_whole(x)) || !is_whole(output)) refuse("the rows of x and the output", "must lie side by side");
-  map(call, rows, place(x), is_matrix ? ptrdiff_t(x.stride(0)) : call.depth, static_cast<char*>(output.data()));
+  if (!is_whole(x) || !is_whole(output)) refuse("the rows of x and the output", "must lie one behind the other");
+  map(call, rows, place(x), static_cast<char*>(output.data()));
 }
 
 // Room for what lies between two steps.
@@ -240,14 +238,14 @@ class BlockEnd {
     check_kind("the context", context, kind_);
     check_kind("x", x, kind_);
     check_kind("the output", output, kind_);
-    if (!is_whole(output) || !is_whole(context) || !is_whole(x)) refuse("rows", "must lie side by side");
+    if (!is_whole(output) || !is_whole(context) || !is_whole(x)) refuse("the rows", "must lie one behind the other");
     if (!rows || !width_) return;
     const auto [out, up, down] = maps();
     const Between sum(rows * width_, kind_), middle(rows * width_, kind_), hidden(rows * hidden_, kind_);
-    map(out, rows, place(context), depth_, sum);
+    map(out, rows, place(context), sum);
     first_(rows, place(x), sum, middle, kind_);
-    map(up, rows, middle, width_, hidden);
-    map(down, rows, hidden, hidden_, sum);
+    map(up, rows, middle, hidden);
+    map(down, rows, hidden, sum);
     second_(rows, middle, sum, static_cast<char*>(output.data()), kind_);
   }
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attention_cases import PATHS, random_case, reference
-from regard import RegardError, Trace, attention, explain_plan, nn
+from regard import AttentionMap, RegardError, Trace, attention, explain_plan, nn
 from regard._safetensors import SafetensorsFile, write_safetensors
 from regard.functional import Mask
 
@@ -162,9 +162,8 @@ def test_maps_of_projections_that_return_what_they_hold_are_copied(rng):
     np.testing.assert_array_equal(trace["weights"], before)
 
 
-def test_queries_that_nobody_else_holds_are_kept_without_a_copy(rng, monkeypatch):
-    layer = nn.SelfAttention.init(rng, 8, 2, dtype=np.float64)
-    monkeypatch.setattr("regard.kernels.copied", None)
-    trace = Trace(maps=True, only="weights")
-    layer(rng.standard_normal((5, 8)), trace=trace)
-    assert trace["weights"].shape == (2, 5, 5)
+def test_a_kept_map_is_nobody_elses(rng):
+    look = AttentionMap(rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 5, 4))).kept()
+    again = look.kept()
+    again.q[...] = 0
+    assert look.q.any()

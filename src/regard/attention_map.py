@@ -118,7 +118,7 @@ class AttentionMap:
         return look
 
     def kept(self) -> AttentionMap:
-        """Return the map with copies of its own, as NumPy arrays; what is its own already stays."""
+        """Return the map with copies of its own, as NumPy arrays; what nobody else holds becomes its own."""
         sums = self.__dict__.get("_sums")
         if self._xp is np:
             p, grid = self._problem, self._problem.grid
@@ -126,9 +126,8 @@ class AttentionMap:
                 grid = replace(grid, query_offset=copy.deepcopy(grid.query_offset))
             given = {name: getattr(p, name) for name in ("mask", "bias", "sinks")}
             rules = {name: copy.deepcopy(rule) for name, rule in given.items() if rule is not None}
-            if not p.owned:
-                p = p.but(q=kernels.copied(p.q), k=kernels.copied(p.k), owned=True)
-            return AttentionMap.of(p.but(grid=grid, **rules), sums)
+            q, k = (p.q, p.k) if p.owned else (kernels.copied(p.q), kernels.copied(p.k))
+            return AttentionMap.of(p.but(grid=grid, q=q, k=k, owned=False, **rules), sums)
         try:
             kept = _rebuilt(*self._rules())
         except RegardError:  # a rule of one's own, which only its library's arrays go with

@@ -95,19 +95,24 @@ def test_queries_keys_and_values_in_one_product(rng, mapped, widths, biases):
     np.testing.assert_allclose(together(x), apart(x), atol=1e-5)
 
 
-def encoder_block(put, *, activation="gelu", bias=True, dtype=np.float32, norm=LayerNorm):
+def encoder_block(put, *, activation="gelu", bias=True, dtype=np.float32, kinds=()):
     """Return a block of 50 features, 4 heads of 5 and a hidden layer of 70, its numbers as `put` returns them."""
     rng = np.random.default_rng(3)
+    kind_of = {kind.__base__: kind for kind in kinds}
+
+    def made(kind, *parts, **options):
+        return kind_of.get(kind, kind)(*parts, **options)
 
     def linear(inputs, outputs):
         weight = put((rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)).astype(dtype))
-        return Linear(weight.T, put(rng.standard_normal(outputs).astype(dtype)) if bias else None)
+        return made(Linear, weight.T, put(rng.standard_normal(outputs).astype(dtype)) if bias else None)
 
     def normed():
-        return norm(*(put(rng.standard_normal(50).astype(dtype)) for _ in range(2)), 1e-5)
+        return made(LayerNorm, *(put(rng.standard_normal(50).astype(dtype)) for _ in range(2)), 1e-5)
 
-    attn = SelfAttention(linear(50, 20), linear(50, 20), linear(50, 20), linear(20, 50), num_heads=4)
-    return EncoderBlock(attn, normed(), FeedForward(linear(50, 70), linear(70, 50), activation=activation), normed())
+    attn = made(SelfAttention, linear(50, 20), linear(50, 20), linear(50, 20), linear(20, 50), num_heads=4)
+    mlp = made(FeedForward, linear(50, 70), linear(70, 50), activation=activation)
+    return EncoderBlock(attn, normed(), mlp, normed())
 
 
 BEHIND_HEADS = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")
@@ -132,7 +137,7 @@ def test_the_kernel_does_a_block_at_once_where_no_step_is_wanted(rng, mapped, mo
     block, x = encoder_block(mapped), rng.standard_normal((1, 9, 50)).astype(np.float32)
     expected = block(x)
     with monkeypatch.context() as patch:
-        patch.setattr(EncoderBlock, "_step_by_step", None)
+        patch.setattr(FeedForward, "__call__", None)
         np.testing.assert_array_equal(block(x), expected)
         for trace in (Trace(only=["attn.weights", "output"]), Trace(edit={"attn.q": np.copy}, only=())):
             np.testing.assert_array_equal(block(x, trace=trace), expected)
@@ -155,16 +160,47 @@ def test_a_step_that_goes_by_is_known_by_name(rng, mapped):
     assert passed.unused() == ("output",)
 
 
-def test_parts_of_ones_own_are_asked(rng, mapped):
-    class Twice(LayerNorm):
-        def __call__(self, x, *, residual=None):
-            return 2 * super().__call__(x, residual=residual)
+OWN = [
+    (LayerNorm, "__call__"),
+    (Linear, "__call__"),
+    (FeedForward, "__call__"),
+    (SelfAttention, "__call__"),
+    (SelfAttention, "combine"),
+    (SelfAttention, "gather"),
+]
 
+
+@pytest.mark.parametrize(("kind", "method"), OWN, ids=lambda part: getattr(part, "__name__", part))
+@pytest.mark.parametrize("put", ["mapped", "own"])
+def test_parts_of_ones_own_are_asked(rng, mapped, kind, method, put):
+    def twice(self, *arguments, **options):
+        return 2 * getattr(kind, method)(self, *arguments, **options)
+
+    put = mapped if put == "mapped" else np.array
     x = rng.standard_normal((1, 3, 50)).astype(np.float32)
-    plain, twice = encoder_block(mapped), encoder_block(mapped, norm=Twice)
-    expected = twice(x, trace=Trace())
-    np.testing.assert_array_equal(twice(x), expected)
-    assert not np.array_equal(plain(x), expected)
+    plain, own = encoder_block(put), encoder_block(put, kinds=[type("Twice", (kind,), {method: twice})])
+    expected = own(x, trace=Trace())
+    np.testing.assert_array_equal(own(x), expected)
+    assert not np.allclose(plain(x), expected, atol=1e-3)
+
+
+def test_projections_of_ones_own_are_asked(rng, mapped):
+    class Nothing(Linear):
+        def __call__(self, x, *, activation=None):
+            return 0 * super().__call__(x, activation=activation)
+
+    weight = mapped(rng.standard_normal((8, 8)))
+    layer = SelfAttention(Nothing(weight), Linear(weight), Linear(weight), num_heads=2)
+    trace = Trace()
+    layer(rng.standard_normal((3, 8)), trace=trace)
+    assert not trace["q"].any()
+
+
+@pytest.mark.parametrize("trace", [Trace(), Trace(only=())])
+def test_as_many_axes_as_an_array_can_have(rng, mapped, trace):
+    x = rng.standard_normal((1, 2, 1, 1, 2, 1, 1, 1, 3, 50)).astype(np.float32)
+    block = encoder_block(mapped)
+    np.testing.assert_array_equal(block(x, trace=trace), block(x))
 
 
 def test_changed_norms_are_seen(rng, mapped):
@@ -236,3 +272,31 @@ def test_misfits_are_refused(rng, mapped):
     ):
         with pytest.raises((ValueError, TypeError)):
             native.BlockEnd(*parts[:place], wrong, *parts[place + 1 :])
+
+
+@WITH_KERNEL
+def test_queries_that_nobody_else_holds_are_kept_without_a_copy(rng, mapped, monkeypatch):
+    block, x = encoder_block(mapped), rng.standard_normal((1, 9, 50)).astype(np.float32)
+    trace = Trace(maps=True)
+    block(x, trace=trace)
+    expected = trace["attn.weights"]
+    for name in ("attn.q", "attn.k"):  # which somebody can change
+        trace[name][...] = 0
+    np.testing.assert_array_equal(trace["attn.weights"], expected)
+    held = []
+
+    def look(k):
+        held.append(k)
+        return k
+
+    edited = Trace(maps=True, only="attn.weights", edit={"attn.k": look})
+    block(x, trace=edited)
+    held[0][...] = 0
+    np.testing.assert_array_equal(edited["attn.weights"], expected)
+    monkeypatch.setattr(kernels, "copied", None)
+    own = Trace(maps=True, only="attn.weights")
+    block(x, trace=own)
+    np.testing.assert_array_equal(own["attn.weights"], expected)
+    monkeypatch.setattr("regard.nn._attention._SMALL", 0)
+    with pytest.raises(TypeError):  # they are copied if they are large, for v is kept with them
+        block(x, trace=Trace(maps=True, only="attn.weights"))

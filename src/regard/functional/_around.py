@@ -136,6 +136,8 @@ def block_end(end: BlockEnd, context: Array, x: Array) -> np.ndarray | None:
     compute, dtype = end
     if _multiplier() is None or not type(context) is type(x) is np.ndarray or not x.dtype == context.dtype == dtype:
         return None
+    if x.ndim > _AXES:
+        return None
     output = kernels.empty(x.shape, dtype)
     compute(output, np.ascontiguousarray(_as_read(context)), np.ascontiguousarray(_as_read(x)))
     return output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any, Self, Unpack
 
@@ -18,6 +17,8 @@ from regard.functional._problem import as_given
 from regard.nn._layer import NOT_GIVEN, Layer
 from regard.nn._layers import Linear
 from regard.nn._packed import packed_once
+
+_SMALL = 1 << 22  # bytes of queries
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,12 +67,12 @@ class _Attention(Layer):
                 f"o_proj {self.o_proj.weight.shape} does not take {self._context_dim} features of the heads"
             )
 
-    @functools.cached_property
+    @property
     def head_dim(self) -> int:
         """``D``, the number of features of one query or key."""
         return int(self.q_proj.weight.shape[1]) // self.num_heads
 
-    @functools.cached_property
+    @property
     def num_kv_heads(self) -> int:
         """``G``, the number of key/value heads."""
         return int(self.k_proj.weight.shape[1]) // self.head_dim
@@ -179,17 +180,14 @@ class _Attention(Layer):
 
     def _projected(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the queries, keys and values of one x, by one product where that is quicker."""
+        q, k, v = self.q_proj, self.k_proj, self.v_proj
         num_heads, groups = self.num_heads, self.num_kv_heads
         together = None
-        if self.v_proj.weight.shape[1] == self.k_proj.weight.shape[1]:  # then all heads are as wide
-            packed = packed_once(self, (self.q_proj, self.k_proj, self.v_proj))
+        if type(q) is type(k) is type(v) is Linear and k.weight.shape[1] == v.weight.shape[1]:  # all heads are as wide
+            packed = packed_once(self, (q, k, v))
             together = None if packed is None else packed(x)
         if together is None:
-            return (
-                F.split_heads(self.q_proj(x), num_heads),
-                F.split_heads(self.k_proj(x), groups),
-                F.split_heads(self.v_proj(x), groups),
-            )
+            return F.split_heads(q(x), num_heads), F.split_heads(k(x), groups), F.split_heads(v(x), groups)
         heads = F.split_heads(together, num_heads + 2 * groups)
         first_v = num_heads + groups
         return heads[..., :num_heads, :, :], heads[..., num_heads:first_v, :, :], heads[..., first_v:, :, :]
@@ -246,19 +244,9 @@ class SelfAttention(_Attention):
         `mask`, `causal` and the other options are those of `regard.attention`. Taps ``q``, ``k``, ``v``, those of
         `regard.attention`, and ``output``.
         """
-        return self.combine(self.context(x, trace=trace, **options), trace=trace)
+        return self.gather(*self.project(x, trace=trace), trace=trace, **options)
 
     forward = __call__
-
-    def context(self, x: np.ndarray, *, trace: Recorder = SILENT, **options: Unpack[F.Options]) -> np.ndarray:
-        """Return what the heads gather, side by side, ``... T (H Dv)``; the rest is as in a call, less ``output``."""
-        q, k, v = self.project(x, trace=trace)
-        p = as_given(q, k, v, **options)
-        if trace is not SILENT and type(self.q_proj) is type(self.k_proj) is Linear:
-            # What a plain Linear returns is new. If no tap shows it to anybody, a map of it needs no copies to be kept.
-            p = p.but(owned=not (trace.wants("q") or trace.wants("k")))
-        context: np.ndarray = F.merge_heads(attend(p, trace))
-        return context
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -283,6 +271,17 @@ class MultiHeadAttention(_Attention):
         return self.gather(q, *self.keys_and_values(memory, trace=trace), trace=trace, **options)
 
     forward = __call__
+
+
+def context_of(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray:
+    """Return what the heads of a plain layer gather, side by side, ``... T (H Dv)``; taps all but ``output``."""
+    q, k, v = attn.project(x, trace=trace)
+    p = as_given(q, k, v, **options)
+    if trace is not SILENT and q.nbytes <= _SMALL and type(attn.q_proj) is type(attn.k_proj) is Linear:
+        # They are new. If no tap shows them to anybody, a map of them needs no copies; packed, it keeps v with them.
+        p = p.but(owned=not (trace.wants("q") or trace.wants("k")))
+    context: np.ndarray = F.merge_heads(attend(p, trace))
+    return context
 
 
 def _side_by_side(weight: np.ndarray) -> np.ndarray:

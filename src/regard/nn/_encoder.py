@@ -11,7 +11,7 @@ from regard._errors import RegardError
 from regard._recorder import SILENT, Recorder
 from regard.functional import Options
 from regard.functional._around import BlockEnd, block_end, packed_block_end
-from regard.nn._attention import SelfAttention
+from regard.nn._attention import SelfAttention, context_of
 from regard.nn._layer import NOT_GIVEN, Layer
 from regard.nn._layers import FeedForward, LayerNorm, Linear
 from regard.nn._packed import packed_once
@@ -120,44 +120,45 @@ class EncoderBlock(Layer):
             with trace.scope("mlp"):
                 x = x + self.mlp(self.mlp_norm(x), trace=trace)
         else:
-            with trace.scope("attn"):
-                context = self.attn.context(x, trace=trace, **options)
-            at_once = self._behind_heads(context, x) if trace.passes(*_BEHIND_HEADS) else None
-            x = self._step_by_step(context, x, trace) if at_once is None else at_once
+            x = self._norms_last(x, trace, options)
         output: np.ndarray = trace("output", x, "... T E")
         return output
 
     forward = __call__
 
-    def _step_by_step(self, context: np.ndarray, x: np.ndarray, trace: Recorder) -> np.ndarray:
-        """Return what is made of the context of the heads, where the norms come last."""
-        with trace.scope("attn"):
-            y = self.attn.combine(context, trace=trace)
+    def _norms_last(self, x: np.ndarray, trace: Recorder, options: Options) -> np.ndarray:
+        end = self._kept_end()
+        if end is None:
+            with trace.scope("attn"):
+                y = self.attn(x, trace=trace, **options)
+        else:
+            with trace.scope("attn"):
+                context = context_of(self.attn, x, trace, options)
+            if trace.passes(*_BEHIND_HEADS) and (at_once := block_end(end, context, x)) is not None:
+                return at_once
+            with trace.scope("attn"):
+                y = self.attn.combine(context, trace=trace)
         x = trace("attn_residual", self.attn_norm(x, residual=y), "... T E")
         with trace.scope("mlp"):
             y = self.mlp(x, trace=trace)
         return self.mlp_norm(x, residual=y)
 
-    def _behind_heads(self, context: np.ndarray, x: np.ndarray) -> np.ndarray | None:
-        """Return the same by one call of the kernel; None where that cannot be."""
+    def _kept_end(self) -> BlockEnd | None:
+        """Return what stands behind the heads as one call of the kernel; None where that cannot be."""
         kept = vars(self)
         if "_end" not in kept:
             kept["_end"] = self._packed_end()
-        return None if kept["_end"] is None else block_end(kept["_end"], context, x)
+        end: BlockEnd | None = kept["_end"]
+        return end
 
     def _packed_end(self) -> BlockEnd | None:
-        maps = [self.attn.o_proj, self.mlp.up_proj, self.mlp.down_proj]
-        norms = [self.attn_norm, self.mlp_norm]
-        kinds = [
-            *((linear, Linear) for linear in maps),
-            *((norm, LayerNorm) for norm in norms),
-            (self.mlp, FeedForward),
-        ]
-        if any(type(part) is not kind for part, kind in kinds):
+        maps = self.attn.o_proj, self.mlp.up_proj, self.mlp.down_proj
+        parts = (*maps, self.attn, self.attn_norm, self.mlp, self.mlp_norm)
+        if [type(part) for part in parts] != [*[Linear] * 3, SelfAttention, LayerNorm, FeedForward, LayerNorm]:
             return None  # a part of one's own may compute differently
         packed = [packed_once(linear, (linear,)) for linear in maps if linear is not None]
-        if any(p is None for p in packed):
+        out, up, down = (None if p is None else (p.panels, p.bias) for p in packed)
+        if out is None or up is None or down is None:
             return None
-        out, up, down = ((p.panels, p.bias) for p in packed if p is not None)
-        first, second = ((norm.weight, norm.bias, norm.eps) for norm in norms)
+        first, second = ((norm.weight, norm.bias, norm.eps) for norm in (self.attn_norm, self.mlp_norm))
         return packed_block_end(out, first, up, self.mlp.activation, down, second)
