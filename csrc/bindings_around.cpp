@@ -89,6 +89,12 @@ void around(Around::What what, const Writable& output, const Array& x, const Som
   go_through(call);
 }
 
+Kind kind_of(const char* name, const Array& x) {
+  const Kind kind = x.dtype() == nb::dtype<double>() ? Kind::float64 : Kind::float32;
+  check_kind(name, x, kind);
+  return kind;
+}
+
 const char* place(const Array& a) { return static_cast<const char*>(static_cast<const void*>(a.data())); }
 template <class A> ptrdiff_t steps(const A& a, size_t axis) { return a.shape(axis) < 2 ? 1 : ptrdiff_t(a.stride(axis)); }
 template <class A> bool is_whole(const A& a) {  // in the order of its axes, without gaps
@@ -103,8 +109,7 @@ template <class A> bool is_whole(const A& a) {  // in the order of its axes, wit
 void pack(const Writable& panels, const Array& weight, ptrdiff_t first) {
   if (panels.ndim() != 3 || weight.ndim() != 2) refuse("panels and weight", "need three axes and two");
   Packing call;
-  call.kind = weight.dtype() == nb::dtype<double>() ? Kind::float64 : Kind::float32;
-  check_kind("weight", weight, call.kind);
+  call.kind = kind_of("weight", weight);
   check_kind("panels", panels, call.kind);
   call.depth = ptrdiff_t(weight.shape(0)), call.columns = ptrdiff_t(weight.shape(1)), call.first = first;
   if (ptrdiff_t(panels.shape(1)) != call.depth || ptrdiff_t(panels.shape(2)) != PANEL || first < 0 ||
@@ -130,11 +135,6 @@ ptrdiff_t rows_of(const Writable& output, const Array& x) {
   return rows;
 }
 template <class A> ptrdiff_t last_of(const A& a) { return ptrdiff_t(a.shape(a.ndim() - 1)); }
-Kind kind_of(const Array& x) {
-  const Kind kind = x.dtype() == nb::dtype<double>() ? Kind::float64 : Kind::float32;
-  check_kind("x", x, kind);
-  return kind;
-}
 
 // A map of vectors with `depth` numbers to such with `columns`; which, is not said yet.
 Linear map_of(const Array& weight, const Some& bias, Linear::Bend bend, Kind kind, ptrdiff_t depth, ptrdiff_t columns) {
@@ -165,7 +165,7 @@ void map(Linear call, ptrdiff_t rows, const char* x, char* output) {
 // x and the output have any axes before the last; their rows lie one behind the other.
 void linear(const Writable& output, const Array& x, const Array& weight, const Some& bias, Linear::Bend bend) {
   const ptrdiff_t rows = rows_of(output, x), columns = last_of(output);
-  const Linear call = map_of(weight, bias, bend, kind_of(x), last_of(x), columns);
+  const Linear call = map_of(weight, bias, bend, kind_of("x", x), last_of(x), columns);
   check_kind("the output", output, call.kind);
   if (!rows || !columns) return;  // the strides of nothing may be anything
   if (!is_whole(x) || !is_whole(output)) refuse("the rows of x and the output", "must lie one behind the other");
@@ -220,50 +220,41 @@ struct Norm {
 class BlockEnd {
  public:
   BlockEnd(Array out, Some out_bias, Norm first, Array up, Some up_bias, Linear::Bend bend, Array down, Some down_bias, Norm second)
-      : out_(out), up_(up), down_(down), out_bias_(out_bias), up_bias_(up_bias), down_bias_(down_bias), first_(first),
-        second_(second), bend_(bend) {
-    for (const Array* weight : {&out_, &up_, &down_})
-      if (weight->ndim() != 3) refuse("the weights", "must be packed");
-    depth_ = ptrdiff_t(out_.shape(1)), width_ = ptrdiff_t(up_.shape(1)), hidden_ = ptrdiff_t(down_.shape(1));
-    kind_ = kind_of(out_);
-    first_.check(width_, kind_);
-    second_.check(width_, kind_);
-    maps();
+      : held_{out, up, down}, held_biases_{out_bias, up_bias, down_bias}, first_(first), second_(second) {
+    for (const Array& weight : held_)
+      if (weight.ndim() != 3) refuse("the weights", "must be packed");
+    const Kind kind = kind_of("the weights", out);
+    const ptrdiff_t width = ptrdiff_t(up.shape(1)), hidden = ptrdiff_t(down.shape(1));
+    out_ = map_of(out, out_bias, Linear::straight, kind, ptrdiff_t(out.shape(1)), width);
+    up_ = map_of(up, up_bias, bend, kind, width, hidden);
+    down_ = map_of(down, down_bias, Linear::straight, kind, hidden, width);
+    first_.check(width, kind);
+    second_.check(width, kind);
   }
 
   void operator()(const Writable& output, const Array& context, const Array& x) const {
-    const ptrdiff_t rows = rows_of(output, x);
-    if (rows_of(output, context) != rows || last_of(x) != width_ || last_of(output) != width_ || last_of(context) != depth_)
+    const ptrdiff_t rows = rows_of(output, x), width = out_.columns;
+    const Kind kind = out_.kind;
+    if (rows_of(output, context) != rows || last_of(x) != width || last_of(output) != width || last_of(context) != out_.depth)
       refuse("the shapes", "do not fit");
-    check_kind("the context", context, kind_);
-    check_kind("x", x, kind_);
-    check_kind("the output", output, kind_);
+    check_kind("the context", context, kind);
+    check_kind("x", x, kind);
+    check_kind("the output", output, kind);
     if (!is_whole(output) || !is_whole(context) || !is_whole(x)) refuse("the rows", "must lie one behind the other");
-    if (!rows || !width_) return;
-    const auto [out, up, down] = maps();
-    const Between sum(rows * width_, kind_), middle(rows * width_, kind_), hidden(rows * hidden_, kind_);
-    map(out, rows, place(context), sum);
-    first_(rows, place(x), sum, middle, kind_);
-    map(up, rows, middle, hidden);
-    map(down, rows, hidden, sum);
-    second_(rows, middle, sum, static_cast<char*>(output.data()), kind_);
+    if (!rows || !width) return;
+    const Between sum(rows * width, kind), middle(rows * width, kind), hidden(rows * up_.columns, kind);
+    map(out_, rows, place(context), sum);
+    first_(rows, place(x), sum, middle, kind);
+    map(up_, rows, middle, hidden);
+    map(down_, rows, hidden, sum);
+    second_(rows, middle, sum, static_cast<char*>(output.data()), kind);
   }
 
  private:
-  struct Maps {
-    Linear out, up, down;
-  };
-  Maps maps() const {
-    return {map_of(out_, out_bias_, Linear::straight, kind_, depth_, width_), map_of(up_, up_bias_, bend_, kind_, width_, hidden_),
-            map_of(down_, down_bias_, Linear::straight, kind_, hidden_, width_)};
-  }
-
-  Array out_, up_, down_;
-  Some out_bias_, up_bias_, down_bias_;
+  const Array held_[3];  // what the maps point to
+  const Some held_biases_[3];
+  Linear out_, up_, down_;
   Norm first_, second_;
-  Linear::Bend bend_;
-  ptrdiff_t depth_, width_, hidden_;
-  Kind kind_;
 };
 
 template <Around::What what> void bend(const Writable& output, const Array& x, const Some& bias, Kind of_16_bits) {

@@ -138,10 +138,9 @@ class Trace:
 
     def passes(self, *names: str) -> bool:
         """Tell whether taps of all these names may go by without their values, and if so take note of the names."""
-        full = [self._prefix + name for name in names]
-        if any([self._is_kept(name) or self._is_edited(name) for name in full]):  # noqa: C419, a list is made sooner
+        if any([self.wants(name) for name in names]):  # noqa: C419, a list is made sooner
             return False
-        self._taps.update(dict.fromkeys(full))
+        self._taps.update(dict.fromkeys(self._prefix + name for name in names))
         return True
 
     def keeps_attention(self) -> bool:

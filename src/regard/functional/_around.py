@@ -131,12 +131,11 @@ def packed_block_end(out: Map, first: Norm, up: Map, activation: str, down: Map,
 def block_end(end: BlockEnd, context: Array, x: Array) -> np.ndarray | None:
     """Return ``... E`` of the heads' context, ``... T (H Dv)``, and the block's x, ``... T E``.
 
-    None where NumPy's BLAS is to multiply, or where they are not of the precision of the weights.
+    None where NumPy's BLAS is to multiply, or where they are not of the weights' precision, or have too many axes.
     """
     compute, dtype = end
-    if _multiplier() is None or not type(context) is type(x) is np.ndarray or not x.dtype == context.dtype == dtype:
-        return None
-    if x.ndim > _AXES:
+    fits = type(context) is type(x) is np.ndarray and x.dtype == context.dtype == dtype and x.ndim <= _AXES
+    if not fits or _multiplier() is None:
         return None
     output = kernels.empty(x.shape, dtype)
     compute(output, np.ascontiguousarray(_as_read(context)), np.ascontiguousarray(_as_read(x)))

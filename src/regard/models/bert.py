@@ -100,8 +100,7 @@ class Bert(TextModel):
         tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
         positions = self.positions(ids)
         positions = trace("position_embeddings", positions, "B T E" if positions.ndim == 3 else "T E")
-        of_type = np.repeat(self.type_embedding.weight[:1], ids.shape[1], axis=0)  # one text, of the first type
-        segment = trace("type_embeddings", of_type, "T E")
+        segment = trace("type_embeddings", self.type_embedding(np.zeros(ids.shape[1], dtype=int)), "T E")
         embeddings = trace("embeddings", tokens + positions + segment, "B T E")
         x: np.ndarray = trace("normed_embeddings", self.embedding_norm(embeddings), "B T E")
         for index, block in enumerate(self.blocks):

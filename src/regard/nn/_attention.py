@@ -274,10 +274,13 @@ class MultiHeadAttention(_Attention):
 
 
 def context_of(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray:
-    """Return what the heads of a plain layer gather, side by side, ``... T (H Dv)``; taps all but ``output``."""
+    """Return what the heads gather, side by side, ``... T (H Dv)``; taps all but ``output``.
+
+    The layer is plain: neither it nor its projections are of a kind of one's own.
+    """
     q, k, v = attn.project(x, trace=trace)
     p = as_given(q, k, v, **options)
-    if trace is not SILENT and q.nbytes <= _SMALL and type(attn.q_proj) is type(attn.k_proj) is Linear:
+    if trace is not SILENT and q.nbytes <= _SMALL:
         # They are new. If no tap shows them to anybody, a map of them needs no copies; packed, it keeps v with them.
         p = p.but(owned=not (trace.wants("q") or trace.wants("k")))
     context: np.ndarray = F.merge_heads(attend(p, trace))

@@ -14,7 +14,7 @@ from regard.functional._around import BlockEnd, block_end, packed_block_end
 from regard.nn._attention import SelfAttention, context_of
 from regard.nn._layer import NOT_GIVEN, Layer
 from regard.nn._layers import FeedForward, LayerNorm, Linear
-from regard.nn._packed import packed_once
+from regard.nn._packed import kept_once, packed_once
 
 _BEHIND_HEADS = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")
 
@@ -127,7 +127,7 @@ class EncoderBlock(Layer):
     forward = __call__
 
     def _norms_last(self, x: np.ndarray, trace: Recorder, options: Options) -> np.ndarray:
-        end = self._kept_end()
+        end = kept_once(self, "_end", self._packed_end)
         if end is None:
             with trace.scope("attn"):
                 y = self.attn(x, trace=trace, **options)
@@ -143,22 +143,16 @@ class EncoderBlock(Layer):
             y = self.mlp(x, trace=trace)
         return self.mlp_norm(x, residual=y)
 
-    def _kept_end(self) -> BlockEnd | None:
-        """Return what stands behind the heads as one call of the kernel; None where that cannot be."""
-        kept = vars(self)
-        if "_end" not in kept:
-            kept["_end"] = self._packed_end()
-        end: BlockEnd | None = kept["_end"]
-        return end
-
     def _packed_end(self) -> BlockEnd | None:
-        maps = self.attn.o_proj, self.mlp.up_proj, self.mlp.down_proj
-        parts = (*maps, self.attn, self.attn_norm, self.mlp, self.mlp_norm)
-        if [type(part) for part in parts] != [*[Linear] * 3, SelfAttention, LayerNorm, FeedForward, LayerNorm]:
+        """Return what stands behind the heads as one call of the kernel; None where that cannot be."""
+        attn, mlp, norms = self.attn, self.mlp, (self.attn_norm, self.mlp_norm)
+        maps = attn.o_proj, mlp.up_proj, mlp.down_proj
+        parts = (attn.q_proj, attn.k_proj, attn.v_proj, *maps, *norms, attn, mlp)
+        if [type(part) for part in parts] != [*[Linear] * 6, *[LayerNorm] * 2, SelfAttention, FeedForward]:
             return None  # a part of one's own may compute differently
         packed = [packed_once(linear, (linear,)) for linear in maps if linear is not None]
         out, up, down = (None if p is None else (p.panels, p.bias) for p in packed)
         if out is None or up is None or down is None:
             return None
-        first, second = ((norm.weight, norm.bias, norm.eps) for norm in (self.attn_norm, self.mlp_norm))
-        return packed_block_end(out, first, up, self.mlp.activation, down, second)
+        first, second = ((norm.weight, norm.bias, norm.eps) for norm in norms)
+        return packed_block_end(out, first, up, mlp.activation, down, second)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from mmap import mmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from regard.functional import _around
 
 if TYPE_CHECKING:
     from regard.nn._layers import Linear
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +64,19 @@ class Packed:
 
 
 def packed_once(layer: object, maps: Sequence[Linear]) -> Packed | None:
-    """Return `maps` packed, and keep them with `layer`.
+    """Return `maps` packed, and keep them with `layer`."""
+    return kept_once(layer, "_packed", lambda: Packed.of(maps))
 
-    There is no lock: two threads may both pack, which does no harm, and a process that forks meanwhile is not held up.
+
+def kept_once(layer: object, name: str, make: Callable[[], T]) -> T:
+    """Return what `make` returns, which is kept with `layer` under a name that is no attribute of its kind.
+
+    There is no lock: two threads may both make it, which does no harm, and a process that forks meanwhile goes on.
     """
-    kept = vars(layer)
-    if "_packed" not in kept:
-        kept["_packed"] = Packed.of(maps)
-    packed: Packed | None = kept["_packed"]
-    return packed
+    kept: dict[str, T] = vars(layer)
+    if name not in kept:
+        kept[name] = make()
+    return kept[name]
 
 
 def _is_mapped(x: np.ndarray) -> bool:
