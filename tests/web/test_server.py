@@ -83,7 +83,7 @@ def test_the_page_and_its_files_are_served(client):
 
 
 def test_the_page_comes_with_all_of_its_modules_at_once(client):
-    page = client.ask(f"/{TOKEN}/static/main.js")[2].decode()
+    page = client.ask(f"/{TOKEN}/static/app/main.js")[2].decode()
     assert "class App" in page
     assert not re.search(r"^\s*(import|export)\b", page, re.MULTILINE)
 
@@ -222,7 +222,18 @@ def test_a_bad_edit_is_a_sentence(client, body):
     assert json.loads(content)["error"]
 
 
-@pytest.mark.parametrize("name", ["..%2f__init__.py", "__init__.py", "%2e%2e/_server.py", "none.js", "index.html%00"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..%2f__init__.py",
+        "__init__.py",
+        "%2e%2e/_server.py",
+        "none.js",
+        "app/../../__init__.py",
+        "app",
+        "index.html%00",
+    ],
+)
 def test_only_the_page_s_own_files_are_served(client, name):
     assert client.ask(f"/{TOKEN}/static/{name}")[0] == 404
 

@@ -1,23 +1,29 @@
-"""The page's modules as one piece of JavaScript, for where there is no server to fetch them from.
+"""Bundle the page's ES modules into one script, and its style sheets into one.
 
-Every module becomes a function that returns what it exports. It understands what our own modules are written in: named
-imports and exports, each at the beginning of a line; anything else of that kind is an error, so that none is lost.
+Every module becomes a function that returns its exports. Supported: relative imports of names or of a namespace, and
+named exports, each at the beginning of a line. Any other import or export is an error.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Iterator
+from functools import partial
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from regard._errors import RegardError
 
 _IMPORT = re.compile(
-    r'^import\s+(?:\{([^}]*)\}|\*\s+as\s+(\w+))\s+from\s+["\']\./([\w.-]+)["\'];?[ \t]*$', re.MULTILINE
+    r'^import\s+(?:\{([^}]*)\}|\*\s+as\s+(\w+))\s+from\s+["\'](\.{1,2}/[\w./-]+)["\'];?[ \t]*$', re.MULTILINE
 )
 _EXPORT = re.compile(r"^export\s+((?:async\s+)?function\*?|const|class)\s+(\w+)", re.MULTILINE)
 _LIST = re.compile(r"^export\s+\{([^}]*)\};?[ \t]*$", re.MULTILINE)
-# Comments, indents and empty lines, which are for who reads the modules. No string of theirs has a line of its own.
-_SAID = re.compile(r"/\*\*.*?\*/|^[ \t]*//[^\n]*\n|^[ \t]+|^\n", re.MULTILINE | re.DOTALL)
+# Comments, indents and empty lines. No module has a string with a line break.
+_BLANKS = re.compile(r"/\*\*.*?\*/|^[ \t]*//[^\n]*\n|^[ \t]+|^\n", re.MULTILINE | re.DOTALL)
+_STYLE_BLANKS = re.compile(r"/\*.*?\*/|^[ \t]+|^\n", re.MULTILINE | re.DOTALL)
+_STYLE_IMPORT = re.compile(r'^@import "\./([\w./-]+)";$', re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
 
 
@@ -27,8 +33,21 @@ def static(name: str) -> str:
 
 
 def static_names() -> tuple[str, ...]:
-    """Return the names of the page's own files."""
-    return tuple(sorted(entry.name for entry in (files("regard.web") / "static").iterdir() if entry.is_file()))
+    """Return the paths of the page's own files, relative to their folder."""
+
+    def names(folder: Traversable, prefix: str) -> Iterator[str]:
+        for entry in folder.iterdir():
+            if entry.is_file():
+                yield prefix + entry.name
+            else:
+                yield from names(entry, f"{prefix}{entry.name}/")
+
+    return tuple(sorted(names(files("regard.web") / "static", "")))
+
+
+def stylesheet() -> str:
+    """Return the page's style sheets as one, without comments and indents."""
+    return _STYLE_BLANKS.sub("", _STYLE_IMPORT.sub(lambda found: static(found[1]), static("style.css")))
 
 
 def bundled(entry: str) -> str:
@@ -44,16 +63,16 @@ def _collect(name: str, above: tuple[str, ...], order: list[str], parts: dict[st
         return
     if name in above:
         raise RegardError(f"modules import each other in a circle: {' → '.join([*above, name])}")
-    code = _SAID.sub("", static(name))
-    for _, _, other in _IMPORT.findall(code):
-        _collect(other, (*above, name), order, parts)
+    code = _BLANKS.sub("", static(name))
+    for _, _, path in _IMPORT.findall(code):
+        _collect(_resolve(path, name), (*above, name), order, parts)
     exports = [word for _, word in _EXPORT.findall(code)]
     exports += [part.strip().replace(" as ", ": ") for found in _LIST.findall(code) for part in found.split(",")]
     pairs = []
     for export in filter(None, exports):
         inner, _, outer = export.partition(": ")
         pairs.append(f"{outer}: {inner}" if outer else inner)
-    code = _IMPORT.sub(_as_constant, code)
+    code = _IMPORT.sub(partial(_as_constant, importer=name), code)
     code = _LIST.sub("", _EXPORT.sub(r"\1 \2", code))
     if other := _OTHER.search(code):
         raise RegardError(f"{name} has a line that cannot be made a part of one script: {other[0]}")
@@ -61,14 +80,19 @@ def _collect(name: str, above: tuple[str, ...], order: list[str], parts: dict[st
     order.append(name)
 
 
-def _as_constant(found: re.Match[str]) -> str:
-    names, star, module = found.groups()
+def _as_constant(found: re.Match[str], importer: str) -> str:
+    names, star, path = found.groups()
     what = (
         star
         if star
         else "{ " + ", ".join(part.strip().replace(" as ", ": ") for part in names.split(",") if part.strip()) + " }"
     )
-    return f"const {what} = {_variable(module)};"
+    return f"const {what} = {_variable(_resolve(path, importer))};"
+
+
+def _resolve(path: str, importer: str) -> str:
+    """Return the name of the module at a path relative to its importer."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(importer), path))
 
 
 def _variable(name: str) -> str:

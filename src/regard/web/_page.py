@@ -30,7 +30,7 @@ import numpy as np
 
 from regard._errors import RegardError
 from regard._files import write_whole
-from regard.web._bundle import bundled, static
+from regard.web._bundle import bundled, static, stylesheet
 from regard.web._codec import MOST_DIGITS, json_bytes, packed, to_text
 from regard.web._exploration import Exploration
 from regard.web._ways import LONGEST
@@ -39,8 +39,8 @@ _SMALL = 144 * 128**2  # weights that a small page holds
 _LIMITS = (2_000_000, 16_000_000)  # bytes of a small page, and of any
 _FEWEST_DIGITS = 2
 
-_STYLE = re.compile(r'<link rel="stylesheet" href="[^"]*?([\w.-]+\.css)"\s*/?>')
-_SCRIPT = re.compile(r'<script type="module" src="[^"]*?([\w.-]+\.js)"></script>')
+_STYLE = re.compile(r'<link rel="stylesheet" href="static/style\.css"\s*/?>')
+_SCRIPT = re.compile(r'<script type="module" src="static/([\w./-]+\.js)"></script>')
 
 
 def write_page(exploration: Exploration, path: str | os.PathLike[str]) -> None:
@@ -109,7 +109,7 @@ def _skeleton() -> tuple[bytes, bytes, bytes]:
     style, script = _STYLE.search(page), _SCRIPT.search(page)
     if style is None or script is None:
         raise RegardError('index.html needs one <link rel="stylesheet"> and one <script type="module">')
-    css, code = static(style[1]), bundled(script[1])
+    css, code = stylesheet(), bundled(script[1])
     for text, tag in ((css, "</style"), (code, "</script"), (code, "<!--")):
         if tag in text.lower():
             raise RegardError(f"the page's own files hold {tag}, which would end them")

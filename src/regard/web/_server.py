@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regard._errors import RegardError
-from regard.web._bundle import bundled, static, static_names
+from regard.web._bundle import bundled, static, static_names, stylesheet
 from regard.web._codec import json_bytes
 from regard.web._exploration import Exploration
 from regard.web._questions import answer, fault
@@ -41,7 +41,8 @@ _AT_ONCE = 2
 _LONG = ("thumbnails", "heads", "movement", "edit")
 _LARGEST_EDIT = 100_000  # bytes of a request
 _MOST_PARAMETERS = 32
-_ENTRY = "main.js"  # comes with all that it imports: forty answers, one after the other, take a third of a second
+_ENTRY = "app/main.js"  # comes with all that it imports: forty answers, one after the other, take a third of a second
+_STYLE = "style.css"  # likewise
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
@@ -102,7 +103,7 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
     app = Starlette(
         routes=[
             Route("/{token}/", page, methods=["GET"]),
-            Route("/{token}/static/{name}", file, methods=["GET"]),
+            Route("/{token}/static/{name:path}", file, methods=["GET"]),
             Route("/{token}/api/{method}", api, methods=["GET", "POST"]),
         ],
         exception_handlers={404: _no_page, 405: _no_method, Exception: _faulty},
@@ -268,7 +269,7 @@ async def _worked_out(
 def _file(name: str) -> Response:
     if name not in static_names():
         return _response(404, b"there is no such file", "text/plain")
-    text = bundled(name) if name == _ENTRY else static(name)
+    text = bundled(name) if name == _ENTRY else stylesheet() if name == _STYLE else static(name)
     return _response(200, text.encode("utf-8"), _TYPES.get(name[name.rfind(".") :], "text/plain"))
 
 

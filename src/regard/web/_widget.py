@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from regard._errors import RegardError
-from regard.web._bundle import bundled, static
+from regard.web._bundle import bundled, stylesheet
 from regard.web._exploration import Exploration
 from regard.web._questions import answer, fault
 
@@ -33,8 +33,8 @@ def make_widget(exploration: Exploration) -> Any:
             "a notebook needs anywidget: pip install 'regard[notebook]'; in a script regard.explore opens the browser"
         ) from None
     page = {
-        "_esm": f"{bundled('widget.js')}export default {{ render: $entry.render }};\n",
-        "_css": static("style.css"),
+        "_esm": f"{bundled('app/widget.js')}export default {{ render: $entry.render }};\n",
+        "_css": stylesheet(),
         "__repr__": lambda _: _UNSEEN,
     }
     shown = type("Explorer", (AnyWidget,), page)()
