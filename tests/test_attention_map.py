@@ -10,8 +10,9 @@ import pytest
 from attention_cases import PATHS, cut_into_blocks, random_case, reference
 from regard import AttentionMap, RegardError, attention_weights
 from regard.functional import ALiBi, Causal, _blocked, rotary, rotary_pairs
+from sweeps import sweep_after
 
-SEEDS = range(0, 600, 60)
+SEEDS = sweep_after(3, range(0, 600, 60))
 OVERVIEWS = PATHS[1:]  # block by block in NumPy, and the kernel where there is one
 
 

@@ -15,6 +15,7 @@ def small_blocks(monkeypatch):
     cut_into_blocks(monkeypatch, 3, 2)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("device", ["CPU_DEVICE", "device1"])
 @pytest.mark.parametrize(("dtype", "rtol", "atol"), [(np.float64, 1e-12, 1e-13), (np.float32, 1e-5, 1e-6)])
 @pytest.mark.parametrize("name", CALLS)

@@ -8,7 +8,7 @@ import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -18,7 +18,6 @@ from regard import functional as F
 finite = st.floats(-1e4, 1e4, width=32)
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=1, max_dims=3, max_side=5), elements=finite))
 def test_softmax_is_within_ulps_of_exact_shares(x):
     shares = F.softmax(x)

@@ -34,6 +34,7 @@ def exact(q, k, v, scale):
     return (exponentials / exponentials.sum(-1, keepdims=True)) @ v
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("kind", SHORT)
 @pytest.mark.parametrize("spread", [0.1, 1.0, 30.0, 1e3, 1e4])

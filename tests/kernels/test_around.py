@@ -58,6 +58,7 @@ def bound(dtype, name):
     return {"rtol": 40 * eps + 1.01 * half, "atol": 20 * eps + (2.0**-24 if half else 0)}
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize("name", CALLS)
@@ -115,6 +116,7 @@ SPECIAL = [
 ]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", CALLS)
 def test_nan_and_infinity_mean_the_same(monkeypatch, instruction_set, name, dtype):
@@ -165,6 +167,7 @@ def test_long_rows_keep_their_digits(rng):
     np.testing.assert_allclose(F.layer_norm(x + 10, eps=0), (wide - wide.mean()) / wide.std(), rtol=0, atol=2e-5)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize(("features", "turned"), [(2, 2), (64, 64), (70, 34), (33, 32)])
@@ -183,6 +186,7 @@ def test_rotation_is_the_formula(rng, monkeypatch, instruction_set, kind, featur
         np.testing.assert_allclose(ours.astype(np.float64), exact, **bound(dtype, "rotate"))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rows", [0, 1, 5, 31, 48, 49, 130, 300])
 @pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (3, 5), (64, 64), (37, 131), (520, 70), (0, 3)])
@@ -199,6 +203,7 @@ def test_the_linear_map_is_the_product(rng, instruction_set, rows, inputs, outpu
             assert (np.abs(output - (exact if bias is None else exact + b)) <= allowed).all()
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 31, 300])
 @pytest.mark.parametrize(("inputs", "widths"), [(1, [1]), (50, [48]), (96, [47, 2]), (600, [5, 96, 33]), (0, [3])])
@@ -251,6 +256,7 @@ def test_panels_of_the_wrong_shape_are_refused():
             wrong()
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("rows", [3, 60])
 @pytest.mark.parametrize("name", ["gelu", "gelu_new", "silu", "relu"])
 def test_a_linear_map_may_end_in_a_bend(rng, monkeypatch, instruction_set, name, rows):

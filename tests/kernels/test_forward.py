@@ -114,6 +114,7 @@ def arguments(rng, heads, queries, keys):
     yield "causal and dropout", {"dropout": (0.9, 8), "causal": True}, j <= position, 0.0
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_every_argument(isa, size, dtype, rng):
@@ -166,6 +167,7 @@ def frozen(x):
     return x
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
 @pytest.mark.parametrize("queries", [2, 70])
 def test_the_same_bits_wherever_the_numbers_lie(isa, queries, dtype, rng):
@@ -227,6 +229,7 @@ def test_memory_does_not_grow_with_the_square_of_the_length():
     assert int(done.stdout) < 20_000_000  # the map would have 64 GiB
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(
     ("q", "k", "v"),
     [

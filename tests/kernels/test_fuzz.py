@@ -5,8 +5,10 @@ from __future__ import annotations
 import fuzz
 import pytest
 
+from sweeps import sweep_after
 
-@pytest.mark.parametrize("first", range(0, 600, 100))
+
+@pytest.mark.parametrize("first", sweep_after(2, range(0, 600, 100)))
 def test_random_calls_are_within_what_roundings_allow(first):
     assert fuzz.run(100, seed=20170612, first=first) == []
 

@@ -31,6 +31,7 @@ def assert_kept_in_place(figure, grid, caplog):
     assert not caplog.records
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("layout", ["constrained", "tight", None])
 @pytest.mark.parametrize("size", [(14, 10), (6.4, 4.8)])
 @pytest.mark.parametrize("view", [heatmap, movement])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.views._placement import placed
@@ -19,7 +19,6 @@ def place(points, sizes, page, obstacles=None, segments=None):
     )
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(0, 2**32 - 1))
 def test_labels_are_on_the_page_and_cover_neither_each_other_nor_a_point(count, seed):
     rng = np.random.default_rng(seed)

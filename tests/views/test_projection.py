@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import RegardError
@@ -34,7 +34,6 @@ def test_explained_variance_is_that_of_the_covariance(rng):
     np.testing.assert_allclose(np.abs(np.concatenate([before, after])), np.abs(plane), atol=1e-10)
 
 
-@settings(deadline=None)
 @given(SIZES)
 def test_explained_variance_is_that_of_what_is_drawn(sizes):
     original, contextual = clouds(sizes)
@@ -49,7 +48,6 @@ def test_explained_variance_is_that_of_what_is_drawn(sizes):
     assert explained.sum() <= 1 + 1e-9
 
 
-@settings(deadline=None)
 @given(SIZES, st.floats(0.1, 100), st.floats(-50, 50))
 def test_length_and_a_common_shift_of_a_cloud_do_not_matter(sizes, factor, shift):
     original, contextual = clouds((max(sizes[0], 2), *sizes[1:]))

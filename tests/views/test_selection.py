@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_up import encoding_of, softmaxed, trace_of
 
@@ -73,7 +73,6 @@ def test_words_sum_over_keys_and_average_over_queries(trace):
     np.testing.assert_allclose(view.hidden[2], weights[4:7, [0, -1]].sum() / 3)
 
 
-@settings(deadline=None, max_examples=50)
 @given(PIECES, st.booleans(), st.booleans(), st.integers(0, 2**32 - 1))
 def test_rows_and_hidden_mass_sum_to_one(pieces, words, keep_special, seed):
     trace = trace_of(np.random.default_rng(seed), encoding_of(pieces))
@@ -81,14 +80,12 @@ def test_rows_and_hidden_mass_sum_to_one(pieces, words, keep_special, seed):
     np.testing.assert_allclose(view.weights.sum(axis=1) + view.hidden, 1, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
 @given(PIECES, st.integers(0, 2**32 - 1))
 def test_merging_words_of_one_piece_changes_nothing(pieces, seed):
     trace = trace_of(np.random.default_rng(seed), encoding_of([word[:1] for word in pieces]))
     np.testing.assert_allclose(select(trace, words=True).weights, select(trace).weights, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
 @given(PIECES, st.integers(0, 2**32 - 1))
 def test_merging_keeps_what_a_key_receives_from_words_of_equal_length(pieces, seed):
     """The mean over queries weighs words, not sub-words: with two pieces in each word both agree."""
@@ -151,7 +148,6 @@ def test_strongest_first_and_ties_in_the_order_of_the_text():
     assert [len(row) for row in strongest(view, 9)] == [3, 3, 3]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 10), st.integers(0, 2**32 - 1))
 def test_strongest_are_the_largest(T, S, k, seed):
     view = select(softmaxed(np.random.default_rng(seed), (T, S)), [*"abcdefgh"[:T]], [*"abcdefgh"[:S]])
