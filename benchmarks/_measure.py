@@ -142,10 +142,10 @@ def alternate_processes(
 
 def kernel_in_words() -> str:
     """Return what the compiled kernel runs on, as a sentence without its full stop."""
-    from regard import kernels
+    from regard.functional import native
 
-    native = kernels.native()
-    return f"The kernel runs on {native.instruction_set()}" if native else "There is no kernel"
+    kernel = native.kernel()
+    return f"The kernel runs on {kernel.instruction_set()}" if kernel else "There is no kernel"
 
 
 def faster(ours: Times, theirs: Times) -> Ratio:

@@ -40,8 +40,7 @@ os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_multi_thread_eigen=true intra_op_
 import torch  # noqa: E402
 
 import regard  # noqa: E402
-from regard import kernels  # noqa: E402
-from regard.functional import ALiBi, Segments, alibi_slopes  # noqa: E402
+from regard.functional import ALiBi, SegmentMask, alibi_slopes, native  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "attention.md"
 HEADS = 12
@@ -76,7 +75,7 @@ def shapes(smoke: bool) -> Iterator[tuple[int, int, bool]]:
 
 def forward(rounds: int, smoke: bool) -> str:
     """Return the table of forward passes beside PyTorch."""
-    native = kernels.native()
+    kernel = native.kernel()
     rows, ratios, speeds, peaks = [], [], [], [0.0]
     for dim, length, causal in shapes(smoke):
         q, k, v = inputs(length, dim)
@@ -94,7 +93,7 @@ def forward(rounds: int, smoke: bool) -> str:
         rows.append([str(dim), f"{length:,}", kind, str(times["regard"]), str(times["torch"]), str(ratio)])
         ratios.append(ratio)
         speeds.append(2 * dim * cells / times["regard"].median)
-        peaks.append(native.peak())
+        peaks.append(kernel.peak())
     peak = max(peaks)
     rows = [[*row, f"{100 * speed / peak:.0f}%"] for row, speed in zip(rows, speeds, strict=True)]
     header = ["D", "n", "", "regard", "PyTorch", "times as fast", "of peak"]
@@ -239,7 +238,7 @@ def options(rounds: int, smoke: bool) -> str:
         "softcap": ({"softcap": 30.0}, {}),
         "sinks": ({"sinks": draw(HEADS)}, {}),
         "key lengths, all but one": ({"key_lengths": length - 1}, {}),
-        "four segments": ({"mask": Segments(ids)}, {"quarters": True}),
+        "four segments": ({"mask": SegmentMask(ids)}, {"quarters": True}),
         "window of a quarter, causal": ({"causal": True, "window": (length // 4, 0)}, {"band": length // 4}),
     }
     rows = []
@@ -366,19 +365,19 @@ def main() -> None:
     if arguments.memory:
         print(measure_memory(arguments.memory))
         return
-    if kernels.native() is None:
-        sys.exit(kernels.why_not())
+    if native.kernel() is None:
+        sys.exit(native.unavailable_reason())
     torch.set_num_threads(THREADS)
     regard.set_num_threads(THREADS)
     if arguments.work:
         work(arguments.work, arguments.smoke)
         return
     smoke, rounds = arguments.smoke, 2 if arguments.smoke else 11
-    native = kernels.native()
+    kernel = native.kernel()
     parts = [
         "# Attention",
         f"{machine()}; {THREADS} threads each. {versions('numpy', 'torch', 'jax', 'onnxruntime')}.\n"
-        f"The kernel runs on {native.instruction_set()}. Medians of {rounds} rounds that alternate, in brackets the "
+        f"The kernel runs on {kernel.instruction_set()}. Medians of {rounds} rounds that alternate, in brackets the "
         "middle half of the rounds. Made by `nox -s bench`.",
     ]
     for part in (forward, both_ways, options, decode, short_floats, peers):

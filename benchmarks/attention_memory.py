@@ -36,7 +36,7 @@ def measure(tokens: int, call: str) -> dict[str, float]:
     q, k, v, d_output = (rng.standard_normal((tokens, DIM), dtype=np.float32) for _ in range(4))
     before = _peak_mb()
     start = time.perf_counter()
-    output, pullback = attention_vjp(q, k, v, implementation="blocked", **CALLS[call])  # type: ignore[arg-type]
+    output, pullback = attention_vjp(q, k, v, implementation="blockwise", **CALLS[call])  # type: ignore[arg-type]
     forward = time.perf_counter() - start
     gradients = pullback(d_output)
     both = time.perf_counter() - start
@@ -63,8 +63,8 @@ def main() -> None:
         child = [sys.executable, __file__, "--call", call, *smoke]
         found = json.loads(subprocess.run(child, check=True, capture_output=True, text=True).stdout)
         q = np.broadcast_to(np.float32(0), (tokens, DIM))
-        plan = explain_plan(q, q, q, implementation="blocked", **CALLS[call])  # type: ignore[arg-type]
-        read = plan.blocks["full"] + plan.blocks["mixed"]
+        plan = explain_plan(q, q, q, implementation="blockwise", **CALLS[call])  # type: ignore[arg-type]
+        read = plan.blocks["full"] + plan.blocks["partial"]
         rows.append(
             f"| {call} | {read:,} of {sum(plan.blocks.values()):,} | {found['megabytes']:.0f} MB "
             f"| {found['forward']:.0f} s | {found['both']:.0f} s |"
@@ -75,7 +75,7 @@ def main() -> None:
         [
             f"# Attention over {tokens:,} tokens: memory",
             "",
-            f'One head, D = {DIM}, float32, `implementation="blocked"`: peak resident memory above the inputs and the',
+            f'One head, D = {DIM}, float32, `implementation="blockwise"`: peak resident memory above the inputs and the',
             f"outputs. The bound is {BOUND_MB} MB; n² weights would be {4 * tokens**2 / 1e9:.1f} GB.",
             f"Python {platform.python_version()}, NumPy {version('numpy')}, {platform.machine()}.",
             "Made by `nox -s bench`.",

@@ -1,6 +1,6 @@
 """From a cold start to attention weights: ``regard TEXT`` beside transformers on PyTorch.
 
-Both get the same weights of the same model, which lies on disk, for the same text, each in a process of its own:
+LogicalAnd get the same weights of the same model, which lies on disk, for the same text, each in a process of its own:
 Python started, libraries imported, model loaded, one run. The two alternate; what counts is the ratio of a pair, for
 a machine's mood lasts longer than a pair does.
 
@@ -19,7 +19,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from regard.models import _sources
+from regard.models.hub import resolve
 
 TEXT = "The cat sat on the mat"
 PEER = """
@@ -45,7 +45,7 @@ def seconds(command: list[str]) -> float:
 
 def measure(pairs: int) -> tuple[list[float], list[float]]:
     """Return the seconds of regard and of the peer, pair by pair."""
-    folder = str(_sources.find("minilm"))
+    folder = str(resolve.find("minilm"))
     ours = [str(Path(sys.executable).with_name("regard")), TEXT]
     theirs = [sys.executable, "-c", PEER, folder, TEXT]
     for command in (ours, theirs):

@@ -26,10 +26,10 @@ import numpy as np
 from _measure import machine, markdown, versions
 
 import regard
-from regard._encoding import Encoding
-from regard.web import Exploration
-from regard.web._page import whole_page
-from regard.web._questions import answer
+from regard.explorer import Exploration
+from regard.explorer.api import answer
+from regard.explorer.export_html import whole_page
+from regard.text.encoding import Encoding
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "browser"))
 timing: Any = import_module("timing")  # how the tests measure

@@ -34,9 +34,9 @@ RESULTS = Path(__file__).parent / "results" / "generation.md"
 
 def gguf() -> Path:
     """Return the file of the model."""
-    from regard.models import _sources
+    from regard.models.hub import resolve
 
-    found = _sources.find("smollm2")
+    found = resolve.find("smollm2")
     return found if found.is_file() else next(found.glob("*.gguf"))
 
 

@@ -28,8 +28,9 @@ from unittest import mock
 import numpy as np
 from _measure import BLAS_REST
 
-from regard import AttentionMap, attention_weights, kernels
-from regard.kernels import _room
+from regard import AttentionMap, attention_weights
+from regard.functional import native
+from regard.functional.native import buffer_pool
 
 DIM = 64
 TILE = 512
@@ -46,14 +47,14 @@ def formula(q: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 
 def nothing() -> None:
-    """Stand in for `kernels.native`."""
+    """Stand in for `native.kernel`."""
 
 
 def without_kernel(work: Callable[[], Any]) -> Callable[[], Any]:
     """Return the same work as it is done where regard was built without a compiler."""
 
     def alone() -> Any:
-        with mock.patch.object(kernels, "native", new=nothing), mock.patch.object(_room, "native", new=nothing):
+        with mock.patch.object(native, "kernel", new=nothing), mock.patch.object(buffer_pool, "native", new=nothing):
             return work()
 
     return alone
@@ -90,9 +91,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--smoke", action="store_true", help="a short run that writes nothing")
     smoke = parser.parse_args().smoke
-    native = kernels.native()
+    kernel = native.kernel()
     if native is None:
-        sys.exit(kernels.why_not())
+        sys.exit(native.unavailable_reason())
     rng = np.random.default_rng(0)
     tokens = 2_048 if smoke else 32_768
     many, some, few = (3, 2, 1) if smoke else (41, 7, 5)
@@ -103,10 +104,10 @@ def main() -> None:
     here: Any = {"rows": slice(tokens // 2, tokens // 2 + TILE), "cols": slice(tokens // 4, tokens // 4 + TILE)}
     rows = []
     whole: list[Callable[[], Any]] = [
-        partial(attention_weights, *layer, implementation=path) for path in ("native", "direct")
+        partial(attention_weights, *layer, implementation=path) for path in ("native", "reference")
     ]
     tile: list[Callable[[], Any]] = [
-        partial(attention_weights, q, k, **here, implementation=path) for path in ("native", "blocked")
+        partial(attention_weights, q, k, **here, implementation=path) for path in ("native", "blockwise")
     ]
     for name, rounds, works in (
         (
@@ -138,8 +139,8 @@ def main() -> None:
         "top 10 of each row": lambda: look.top(10),
         "received": look.received,
     }
-    peaks = [native.peak()]
-    all_times = alternating(few, *overviews.values(), lambda: peaks.append(native.peak()))
+    peaks = [kernel.peak()]
+    all_times = alternating(few, *overviews.values(), lambda: peaks.append(kernel.peak()))
     ideal = tokens**2 * DIM / max(peaks)
     passes = [
         f"| {name} | {spread(times)} | {ideal / statistics.median(times):.0%} |"
@@ -149,7 +150,7 @@ def main() -> None:
         [
             "# Looking at maps of weights",
             "",
-            f"float32, {native.instruction_set()}; {kernels.num_threads()} threads, which together do at most "
+            f"float32, {kernel.instruction_set()}; {native.num_threads()} threads, which together do at most "
             f"{max(peaks) / 1e9:.0f} thousand million",
             "fused multiply-adds a second, measured meanwhile.",
             f"Python {platform.python_version()}, NumPy {version('numpy')}, {platform.machine()}.",

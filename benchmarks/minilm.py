@@ -46,10 +46,10 @@ def transformers_model() -> Any:
     import torch
     from transformers import AutoModel
 
-    from regard.models import _sources
+    from regard.models.hub import resolve
 
     torch.set_num_threads(THREADS)
-    return AutoModel.from_pretrained(str(_sources.find("minilm")), attn_implementation="eager").eval()
+    return AutoModel.from_pretrained(str(resolve.find("minilm")), attn_implementation="eager").eval()
 
 
 def transformers_run() -> Callable[[list[int]], Run]:

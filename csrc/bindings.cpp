@@ -385,7 +385,7 @@ double peak() {
 }  // namespace
 }  // namespace regard
 
-NB_MODULE(_native, m) {
+NB_MODULE(_kernel, m) {
   using namespace regard;
   m.doc() = "Attention, compiled.";
   nb::enum_<Kind>(m, "Kind")

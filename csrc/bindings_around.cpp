@@ -312,7 +312,7 @@ void bind_around(nb::module_& m) {
   m.def("room", &room, "bytes"_a);
   m.attr("PANEL") = PANEL;
   m.def("pack", &pack, "panels"_a, "weight"_a, "first"_a);
-  nb::class_<BlockEnd>(m, "BlockEnd")
+  nb::class_<BlockEnd>(m, "FusedBlockTail")
       .def("__init__", [](BlockEnd* self, Array out, Some out_bias, Array first_weight, Array first_bias, double first_eps,
                           Array up, Some up_bias, Linear::Bend bend, Array down, Some down_bias, Array second_weight,
                           Array second_bias, double second_eps) {

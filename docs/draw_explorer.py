@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard.web import Exploration, write_page
+from regard.explorer import Exploration, write_page
 
 IMAGES = Path(__file__).resolve().parent / "images"
 TEXT = "The animal did not cross the street because it was too tired"

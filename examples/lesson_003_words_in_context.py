@@ -18,8 +18,9 @@ import numpy as np
 
 import regard
 from regard import Trace, nn
+from regard.plot import movement, save
 from regard.text import Vocabulary, WordTokenizer
-from regard.views import movement, save, similarities
+from regard.views import similarities
 
 VOCABULARY = Vocabulary.from_mapping({"the": 0, "cat": 1, "sat": 2, "on": 3, "mat": 4})
 RIVER = (

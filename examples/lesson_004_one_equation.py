@@ -29,7 +29,7 @@ def main() -> None:
     for what, layer, texts in (
         ("Two heads", two_heads, x),
         ("The text and its reverse", one_head, batch),
-        ("Both, with two heads", two_heads, batch),
+        ("LogicalAnd, with two heads", two_heads, batch),
     ):
         trace = Trace()
         output = layer(texts, trace=trace)

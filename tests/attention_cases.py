@@ -12,22 +12,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard import kernels
 from regard.functional import (
     ALiBi,
-    ByDistance,
     Causal,
-    Dense,
+    DenseMask,
+    DistanceBias,
     KeyLengths,
-    Prefix,
-    RelativePositions,
-    Segments,
-    Spans,
-    Window,
+    KeyRangeMask,
+    PrefixLM,
+    RelativePositionBias,
+    SegmentMask,
+    SlidingWindow,
+    native,
 )
 
-# Every way in which attention can be computed here. That the kernel is there is a test of its own (tests/kernels).
-PATHS = ["direct", "blocked", *(["native"] if kernels.native() else [])]
+# Every way in which attention can be computed here. That the kernel is there is a test of its own (tests/functional/native).
+PATHS = ["reference", "blockwise", *(["native"] if native.kernel() else [])]
 
 
 @dataclass
@@ -157,24 +157,24 @@ def random_mask(rng, lead, heads, queries, keys, position, key):
         return array, array, False
     if kind == 1:
         array = rng.random((int(rng.choice([1, queries])), keys)) < 0.6
-        return Dense(array), array, False
+        return DenseMask(array), array, False
     if kind == 2:
         queries_of, keys_of = np.sort(rng.integers(0, 3, queries)), np.sort(rng.integers(0, 3, (*lead, keys)), -1)
         same = queries_of[:, None] == keys_of[..., None, None, :]
-        return Segments(queries_of, keys_of), same, False
+        return SegmentMask(queries_of, keys_of), same, False
     if kind == 3:
         prefix = int(rng.integers(0, keys + 1))
-        return Causal() | Prefix(prefix), (key <= position) | (key < prefix), True
+        return Causal() | PrefixLM(prefix), (key <= position) | (key < prefix), True
     if kind == 4:
         length, own = int(rng.integers(0, keys + 1)), int(rng.integers(-2, 4))
-        rule = KeyLengths(length) & (Window(2, None, query_offset=own) | (rng.random(keys) < 0))
+        rule = KeyLengths(length) & (SlidingWindow(2, None, query_offset=own) | (rng.random(keys) < 0))
         return rule, (key < length) & (key >= np.arange(queries)[:, None] + own - 2), False
     if kind == 5:
         several = (*lead, int(rng.choice([1, heads]))) if lead else ()
         first, last = np.sort(rng.integers(0, keys + 1, (2, *several, queries)), axis=0)
-        return Spans(first, last), (key >= first[..., None]) & (key < last[..., None]), False
+        return KeyRangeMask(first, last), (key >= first[..., None]) & (key < last[..., None]), False
     array = rng.random(keys) < 0.5
-    return array & (Causal(1) | Dense(~array)), array & ((key <= np.arange(queries)[:, None] + 1) | ~array), False
+    return array & (Causal(1) | DenseMask(~array)), array & ((key <= np.arange(queries)[:, None] + 1) | ~array), False
 
 
 def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
@@ -196,7 +196,7 @@ def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
         nearest, farthest = (int(distance.min()) - 1, int(distance.max()) + 1) if distance.size else (0, 0)
         numbers = rng.standard_normal((heads, farthest - nearest + 1))
         cells = np.moveaxis(numbers[:, distance - nearest], 0, -3)
-        return ByDistance(numbers, nearest), cells[..., 0, :, :, :] if distance.ndim > 2 else cells, True
+        return DistanceBias(numbers, nearest), cells[..., 0, :, :, :] if distance.ndim > 2 else cells, True
     table = rng.standard_normal((8, heads))
     both_ways = chance(rng, 0.5)
     numbers = np.empty((*np.broadcast_shapes(np.shape(position), (queries, keys)),))
@@ -205,7 +205,7 @@ def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
     if buckets.ndim > 2:
         buckets = buckets[..., 0, :, :]
     numbers = np.moveaxis(table[buckets], -1, -3)
-    return RelativePositions(table, bidirectional=both_ways, max_distance=16), numbers, True
+    return RelativePositionBias(table, bidirectional=both_ways, max_distance=16), numbers, True
 
 
 def t5_bucket(distance: int, bidirectional: bool, buckets: int, longest: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import tiny_bert
+from fake_traces import SENTENCE, encoding_of, trace_of
+from regard import Trace
 from sweeps import pairwise_cover
 
 # Neither profile measures time. `nox -s sweep` chooses its own with --hypothesis-profile.
@@ -43,9 +46,9 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def minilm_dir() -> Path:
     """Return the folder with the pretrained files, from wherever this machine has them; an error if nowhere."""
-    from regard.models import _sources
+    from regard.models.hub import resolve
 
-    return Path(_sources.find("minilm", download=False))
+    return Path(resolve.find("minilm", download=False))
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +61,9 @@ def minilm(minilm_dir: Path):
 @pytest.fixture(scope="session")
 def smollm2_file() -> Path:
     """Return the pretrained file, from wherever this machine has it; an error if nowhere."""
-    from regard.models import _sources
+    from regard.models.hub import resolve
 
-    (file,) = Path(_sources.find("smollm2", download=False)).glob("*.gguf")
+    (file,) = Path(resolve.find("smollm2", download=False)).glob("*.gguf")
     return file
 
 
@@ -74,7 +77,7 @@ def our_smollm2():
 @pytest.fixture
 def write_bert(tmp_path):
     """Return a function that writes a tiny BERT with changes to its configuration and tensors."""
-    from regard._safetensors import write_safetensors
+    from regard.formats.safetensors import write_safetensors
 
     def write(config=None, tensors=None, drop=(), folder="tiny"):
         target = tmp_path / folder
@@ -86,3 +89,14 @@ def write_bert(tmp_path):
         return target
 
     return write
+
+
+@pytest.fixture
+def trace(rng: np.random.Generator) -> Trace:
+    return trace_of(rng, encoding_of(SENTENCE))
+
+
+@pytest.fixture
+def text_trace(rng: np.random.Generator) -> Callable[..., Trace]:
+    """Return a function that makes a trace of these words."""
+    return lambda words, **sizes: trace_of(rng, encoding_of([[word] for word in words]), **sizes)

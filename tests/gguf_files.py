@@ -10,7 +10,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from regard._safetensors import SafetensorsFile
+from regard.formats.safetensors import SafetensorsFile
 
 _BYTES = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _OTHERS = [byte for byte in range(256) if byte not in _BYTES]

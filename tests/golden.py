@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 import regard
-from regard import Trace, kernels
-from regard._safetensors import SafetensorsFile
+from regard import Trace
+from regard.formats.safetensors import SafetensorsFile
+from regard.functional import native
 
 FOLDER = Path(__file__).parent / "models" / "golden"
 KEPT = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/expected.safetensors"))
@@ -71,10 +72,10 @@ def _pairs(expected, ours):
 
 def continued(model, ids, count: int) -> list[int]:
     """Return the tokens that are likeliest, one after the other, behind `ids`."""
-    new, state = model.begin(np.array([ids]), mask=None, trace=regard.trace.SILENT)
+    new, state = model.begin(np.array([ids]), mask=None, trace=regard.trace.NULL_RECORDER)
     found = []
     for _ in range(count):
-        hidden, state = model.advance(new, state, trace=regard.trace.SILENT)
+        hidden, state = model.advance(new, state, trace=regard.trace.NULL_RECORDER)
         new = model.head(hidden[:, -1:]).argmax(-1)
         found.append(int(new[0, 0]))
     return found
@@ -85,7 +86,7 @@ def _texts(model, ids, lengths):
 
 
 if __name__ == "__main__":
-    print("by the compiled kernel" if kernels.native() is not None else f"by NumPy: {kernels.why_not()}")
+    print("by the compiled kernel" if native.kernel() is not None else f"by NumPy: {native.unavailable_reason()}")
     for family in sorted({case.split("/")[0] for case in KEPT}):
         worst = {}
         for dtype in (np.float32, np.float64):

@@ -9,18 +9,27 @@ from functools import partial
 
 import numpy as np
 
-from regard import AttentionMap, KVCache, attention, attention_partial, attention_vjp, attention_weights, merge, softmax
+from regard import (
+    AttentionMap,
+    KVCache,
+    attention,
+    attention_partial,
+    attention_vjp,
+    attention_weights,
+    merge_partials,
+    softmax,
+)
 from regard.functional import (
     ALiBi,
-    ByDistance,
     Causal,
-    Dense,
+    DenseMask,
+    DistanceBias,
     KeyLengths,
-    Prefix,
-    RelativePositions,
-    Segments,
-    Spans,
-    Window,
+    KeyRangeMask,
+    PrefixLM,
+    RelativePositionBias,
+    SegmentMask,
+    SlidingWindow,
     alibi_slopes,
     gelu,
     layer_norm,
@@ -52,29 +61,29 @@ OPTIONS = {
     "an offset for each entry": lambda to: {"causal": True, "query_offset": to(np.array([2, -2]))},
     "key lengths": lambda to: {"key_lengths": to(np.array([0, 5]))},
     "rules": lambda to: {
-        "mask": (Causal() | Prefix(to(np.array([2, 3])))) & Segments(to(IDS_OF_QUERIES), to(IDS_OF_KEYS))
-        & Dense(to(MASK)) & KeyLengths(6) & Window(4, 4),
+        "mask": (Causal() | PrefixLM(to(np.array([2, 3])))) & SegmentMask(to(IDS_OF_QUERIES), to(IDS_OF_KEYS))
+        & DenseMask(to(MASK)) & KeyLengths(6) & SlidingWindow(4, 4),
     },
     "softcap, sinks and scale": lambda to: {"softcap": 0.8, "sinks": to(draw(6, HEADS)), "scale": 0.5, "causal": True},
     "ALiBi": lambda to: {"bias": ALiBi(to(alibi_slopes(HEADS)))},
-    "relative positions": lambda to: {"bias": RelativePositions(to(draw(7, 8, HEADS)), max_distance=6)},
-    "spans": lambda to: {"mask": Spans(to(np.array([0, 3, 2, 2, 0])), to(np.array([7, 3, 5, 6, 1])))},
-    "numbers of distances": lambda to: {"bias": ByDistance(to(draw(9, HEADS, 17)), -7)},
+    "relative positions": lambda to: {"bias": RelativePositionBias(to(draw(7, 8, HEADS)), max_distance=6)},
+    "spans": lambda to: {"mask": KeyRangeMask(to(np.array([0, 3, 2, 2, 0])), to(np.array([7, 3, 5, 6, 1])))},
+    "numbers of distances": lambda to: {"bias": DistanceBias(to(draw(9, HEADS, 17)), -7)},
     "numbers of distances for each entry": lambda to: {
-        "bias": ByDistance(to(draw(9, HEADS, 17)), -7), "causal": True, "query_offset": to(np.array([2, -2])),
+        "bias": DistanceBias(to(draw(9, HEADS, 17)), -7), "causal": True, "query_offset": to(np.array([2, -2])),
     },
     "all at once": lambda to: {
-        "mask": Dense(to(MASK)) & Segments(to(IDS_OF_QUERIES), to(IDS_OF_KEYS)), "bias": ALiBi(to(alibi_slopes(HEADS))),
+        "mask": DenseMask(to(MASK)) & SegmentMask(to(IDS_OF_QUERIES), to(IDS_OF_KEYS)), "bias": ALiBi(to(alibi_slopes(HEADS))),
         "causal": True, "window": (4, 0), "query_offset": to(np.array([2, 3])), "softcap": 2.0,
         "sinks": to(draw(6, HEADS)), "key_lengths": to(np.array([5, 7])),
     },
     # What a rule or an option is made from may stay in NumPy.
     "arrays of NumPy": lambda to: {
-        "mask": MASK & Segments(IDS_OF_QUERIES, IDS_OF_KEYS), "bias": BIAS, "key_lengths": np.array([5, 7]),
+        "mask": MASK & SegmentMask(IDS_OF_QUERIES, IDS_OF_KEYS), "bias": BIAS, "key_lengths": np.array([5, 7]),
         "causal": True, "query_offset": np.array([2, 3]), "sinks": draw(6, HEADS),
     },
     "slopes of NumPy": lambda to: {"bias": ALiBi(alibi_slopes(HEADS))},
-    "a table of NumPy": lambda to: {"bias": RelativePositions(draw(7, 8, HEADS), max_distance=6)},
+    "a table of NumPy": lambda to: {"bias": RelativePositionBias(draw(7, 8, HEADS), max_distance=6)},
     "dropout": lambda to: {"dropout": 0.3, "rng": np.random.default_rng(8)},
 }  # fmt: skip
 
@@ -102,11 +111,11 @@ def tiles(options, to):
 def parts(options, to):
     q, k, v = to(Q), to(K), to(V)
     whole = attention_partial(q, k, v, **options(to))
-    joined = merge(
+    joined = merge_partials(
         attention_partial(q, k[..., 4:, :], v[..., 4:, :]), attention_partial(q, k[..., :4, :], v[..., :4, :])
     )
     nothing = attention_partial(q, k[..., :0, :], v[..., :0, :])
-    return [*whole, *joined, *merge(whole, joined, nothing)]
+    return [*whole, *joined, *merge_partials(whole, joined, nothing)]
 
 
 def gradients(options, to):
@@ -174,15 +183,15 @@ ONE_HEAD = {
     "plain": lambda to: {},
     "mask and bias": lambda to: {"mask": to(MASK[0]), "bias": to(BIAS)},
     "rules and sinks": lambda to: {
-        "mask": Causal() & Segments(to(IDS_OF_QUERIES), to(IDS_OF_KEYS)), "bias": ALiBi(to(alibi_slopes(1))),
+        "mask": Causal() & SegmentMask(to(IDS_OF_QUERIES), to(IDS_OF_KEYS)), "bias": ALiBi(to(alibi_slopes(1))),
         "sinks": to(draw(6, 1)),
     },
-    "relative positions": lambda to: {"bias": RelativePositions(to(draw(7, 8, 1)), max_distance=6)},
+    "relative positions": lambda to: {"bias": RelativePositionBias(to(draw(7, 8, 1)), max_distance=6)},
 }  # fmt: skip
 
 CALLS = {
     **{f"attention, {path}, {name}": partial(contexts, options, path)
-       for path in ("direct", "blocked") for name, options in OPTIONS.items()},
+       for path in ("reference", "blockwise") for name, options in OPTIONS.items()},
     **{f"weights, {name}": partial(weights, options) for name, options in OPTIONS.items()},
     **{f"tiles, {name}": partial(tiles, options) for name, options in OPTIONS.items()},
     **{f"parts, {name}": partial(parts, options) for name, options in OPTIONS.items()},

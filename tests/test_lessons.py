@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from regard import RegardError, Trace, attention, attention_weights, nn, softmax
+from regard.plot import movement
 from regard.text import Vocabulary, WordTokenizer
-from regard.views import movement, project, select, strongest
+from regard.views import project, select, strongest
 
 
 def traced(layer, x):

@@ -11,7 +11,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from regard._safetensors import write_safetensors
+from regard.formats.safetensors import write_safetensors
 from regard.text import SubwordTokenizer
 
 END = 256

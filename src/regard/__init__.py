@@ -12,13 +12,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from regard._errors import RegardError
+from regard._utils.errors import RegardError
 from regard._version import __version__
 
 if TYPE_CHECKING:
-    from regard import edits, functional, measures, models, nn, text, views, web
+    from regard import explorer, functional, metrics, models, nn, plot, terminal, text, views
     from regard._capture import capture
-    from regard.attention_map import AttentionMap
+    from regard.explorer import explore
     from regard.functional import (
         Gradients,
         Partial,
@@ -27,21 +27,20 @@ if TYPE_CHECKING:
         attention_vjp,
         attention_weights,
         explain_plan,
-        merge,
+        merge_partials,
         softmax,
     )
-    from regard.kernels import num_threads, set_num_threads
-    from regard.kv_cache import KVCache
+    from regard.functional.native import num_threads, set_num_threads
     from regard.models import Model, load
+    from regard.nn.kv_cache import KVCache
     from regard.text import Encoding
-    from regard.trace import Trace
-    from regard.web import explore
+    from regard.trace import AttentionMap, Trace, edits
 
 __all__ = [
     "attention",
     "attention_weights",
     "attention_partial",
-    "merge",
+    "merge_partials",
     "Partial",
     "attention_vjp",
     "Gradients",
@@ -62,10 +61,12 @@ __all__ = [
     "nn",
     "text",
     "models",
-    "measures",
+    "metrics",
     "edits",
     "views",
-    "web",
+    "plot",
+    "terminal",
+    "explorer",
     "__version__",
 ]
 
@@ -73,24 +74,24 @@ _HOMES = {
     "attention": "functional",
     "attention_weights": "functional",
     "attention_partial": "functional",
-    "merge": "functional",
+    "merge_partials": "functional",
     "Partial": "functional",
     "attention_vjp": "functional",
     "Gradients": "functional",
     "explain_plan": "functional",
-    "AttentionMap": "attention_map",
-    "KVCache": "kv_cache",
+    "AttentionMap": "trace",
+    "KVCache": "nn.kv_cache",
     "softmax": "functional",
-    "set_num_threads": "kernels",
-    "num_threads": "kernels",
+    "set_num_threads": "functional.native",
+    "num_threads": "functional.native",
     "load": "models",
     "Model": "models",
     "Trace": "trace",
     "capture": "_capture",
     "Encoding": "text",
-    "explore": "web",
+    "explore": "explorer",
 }
-_PACKAGES = ("functional", "nn", "text", "models", "measures", "edits", "views", "web")
+_PACKAGES = ("functional", "nn", "text", "models", "metrics", "views", "plot", "terminal", "explorer")
 
 
 def __getattr__(name: str) -> Any:
@@ -98,6 +99,8 @@ def __getattr__(name: str) -> Any:
         found = getattr(importlib.import_module(f"regard.{_HOMES[name]}"), name)
         globals()[name] = found  # the next time it is an attribute like any other
         return found
+    if name == "edits":
+        return importlib.import_module("regard.trace.edits")
     if name in _PACKAGES:
         return importlib.import_module(f"regard.{name}")
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

@@ -9,7 +9,7 @@ import pytest
 from pages import OTHER, TEXT, explored, served, settled
 from timing import launched
 
-from regard.web import write_page
+from regard.explorer import write_page
 
 
 def pytest_collection_modifyitems(items):

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import regard
-from regard._encoding import Encoding
-from regard.web import Exploration
+from regard.explorer import Exploration
+from regard.text.encoding import Encoding
 
 GOLDEN = Path(__file__).parent.parent / "models" / "golden"
 CAUSAL = GOLDEN / "qwen2" / "plain"
@@ -72,7 +72,7 @@ def served(exploration):
     """Serve an exploration from a thread, and yield the address of its page."""
     import uvicorn
 
-    from regard.web._server import application, listen
+    from regard.explorer.server import application, listen
 
     listening = listen(0)
     server = uvicorn.Server(uvicorn.Config(application(exploration, "token"), log_level="error", ws="none"))
@@ -121,7 +121,7 @@ def hostile():
 
 def notebook(open_page, exploration, folder, width="auto"):
     """Open a page that stands for a notebook, with an exploration as the output of one of its cells."""
-    from regard.web._widget import make_widget, reply
+    from regard.explorer.notebook_widget import make_widget, reply
 
     widget = make_widget(exploration)
     page_file = folder / "notebook.html"

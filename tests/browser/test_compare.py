@@ -9,7 +9,7 @@ import pytest
 from pages import CAUSAL, explored, number, readout, served, settled
 
 import regard
-from regard.web import Exploration
+from regard.explorer import Exploration
 
 TEXT = "The cat sat on the mat."
 LONGER = "The cat sat on the mat because it was tired and hungry."
@@ -111,7 +111,7 @@ def test_every_token_of_the_longer_text_is_reached(open_page, unequal):
 def test_why_there_is_no_difference_can_be_read(open_page, unequal):
     address, exploration = unequal
     page = open_page(f"{address}#v=head&l=2&h=3&i=2&j=2&s=diff")
-    assert exploration.manifest()["why_not"] in page.locator(".rg-one .rg-sides").inner_text()
+    assert exploration.manifest()["unavailable_reason"] in page.locator(".rg-one .rg-sides").inner_text()
     assert number(readout(page)) == pytest.approx(float(exploration.row(0, 2, 3, 2)[2]), abs=5e-7)
     assert "A − B" not in readout(page)
 

@@ -9,7 +9,7 @@ import pytest
 from pages import CAUSAL, HOSTILE, SINKS, explored, hostile, notebook, number, readout, saved, served, settled, traced
 
 import regard
-from regard.web import Exploration, write_page
+from regard.explorer import Exploration, write_page
 
 
 def weight(exploration, layer, head, row, col, way="raw", run=0):

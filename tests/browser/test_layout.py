@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pages import notebook, served, settled, traced
 
-from regard.web import Exploration
+from regard.explorer import Exploration
 
 HEAD = "v=head&l=2&h=3&i=8&j=2"
 

@@ -13,7 +13,7 @@ import pytest
 from pages import CAUSAL, HOSTILE, hostile, saved, served, settled, traced
 
 import regard
-from regard.web import Exploration
+from regard.explorer import Exploration
 
 HEAD = "v=head&l=2&h=3&i=8&j=2"
 SVG = "{http://www.w3.org/2000/svg}"

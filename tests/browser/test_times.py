@@ -24,7 +24,7 @@ from timing import (
 )
 
 import regard
-from regard.web import Exploration, write_page
+from regard.explorer import Exploration, write_page
 
 LESSON = Path(__file__).parents[2] / "docs" / "lesson.md"
 LONG = 32_768

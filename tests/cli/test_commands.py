@@ -19,9 +19,10 @@ import golden
 import regard
 from regard import Trace
 from regard.cli import main
-from regard.cli._compare import _verdict
+from regard.cli.compare import _verdict
 from regard.models import toy
-from regard.views import head_grid, heatmap, movement, save, select
+from regard.plot import head_grid, heatmap, movement, save
+from regard.views import select
 
 TEXT = "The cats sat"
 
@@ -34,7 +35,7 @@ def _plain_terminal(monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("REGARD_OFFLINE", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("regard.models._sources._elsewhere", lambda model: ())
+    monkeypatch.setattr("regard.models.hub.resolve._elsewhere", lambda model: ())
 
 
 @pytest.fixture
@@ -186,7 +187,7 @@ def test_word_vectors_go_to_their_words_whatever_their_order(run, tmp_path):
 
 
 def test_pull_prints_the_folder_and_fetches_anew_when_told_to(run, monkeypatch):
-    monkeypatch.setattr("regard.models._sources.pull", lambda name, force: f"/{name}/{force}\x1b")
+    monkeypatch.setattr("regard.models.hub.resolve.pull", lambda name, force: f"/{name}/{force}\x1b")
     assert run("pull", "minilm")[1] == "/minilm/False␛\n"
     assert run("pull", "minilm", "--force")[1] == "/minilm/True␛\n"
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from regard.cli import main
-from regard.web import _server
+from regard.explorer import server
 
 
 def manifest(path):
@@ -69,7 +69,7 @@ def test_a_text_that_is_too_long_for_the_model_says_so(tmp_path, capsys, minilm_
 
 def test_options_reach_the_server(monkeypatch):
     asked = {}
-    monkeypatch.setattr(_server, "serve", lambda exploration, **options: asked.update(options, x=exploration))
+    monkeypatch.setattr(server, "serve", lambda exploration, **options: asked.update(options, x=exploration))
     assert main(["explore", "a b", "--random", "--num-heads", "2", "--head", "1", "--port", "0", "--no-browser"]) == 0
     assert (asked["port"], asked["browser"], asked["x"].opening) == (0, False, (0, 1))
 

@@ -13,7 +13,7 @@ import regard
 import tiny_decoder
 from regard import Trace
 from regard.cli import main
-from regard.models._generation import Sampling
+from regard.models.generation.loop import Sampling
 
 PROMPT = ["generate", "The cat"]
 

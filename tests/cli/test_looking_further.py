@@ -14,9 +14,9 @@ import pytest
 import regard
 from regard import Trace
 from regard.cli import main
-from regard.edits import ablate
-from regard.measures import measure_heads, repeated_tokens
+from regard.metrics import head_metrics, repeated_tokens
 from regard.models import Bert
+from regard.trace.edits import ablate
 
 TEXT = "the cat the cat"
 
@@ -49,7 +49,7 @@ def tiny(write_bert):
 def measured(folder):
     trace = Trace(maps=True)
     regard.load(folder)(TEXT, trace=trace)
-    return measure_heads(trace)
+    return head_metrics(trace)
 
 
 def test_heads_prints_a_line_for_each(run, tiny):
@@ -233,8 +233,8 @@ def test_mistakes(run, tiny, argv, message, tmp_path, monkeypatch):
 
 
 def test_the_poolings_that_can_be_named_are_those_that_there_are(run, write_bert, tmp_path):
-    from regard.cli._parser import _POOLINGS
-    from regard.models._pooling import MODES
+    from regard.cli.parser import _POOLINGS
+    from regard.models.pooling import MODES
 
     assert tuple(MODES) == _POOLINGS
     folder, out = write_bert(), tmp_path / "v.npy"
@@ -243,8 +243,8 @@ def test_the_poolings_that_can_be_named_are_those_that_there_are(run, write_bert
 
 
 def test_the_measures_that_can_be_sorted_by_are_those_that_there_are():
-    from regard.cli._parser import _MEASURES
-    from regard.views._heads import COLUMNS
+    from regard.cli.parser import _MEASURES
+    from regard.terminal.head_metrics import COLUMNS
 
     assert _MEASURES == COLUMNS
-    assert {field.name for field in dataclasses.fields(regard.measures.HeadMeasures)} >= set(COLUMNS)
+    assert {field.name for field in dataclasses.fields(regard.metrics.HeadMetrics)} >= set(COLUMNS)

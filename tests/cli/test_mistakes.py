@@ -87,7 +87,7 @@ def _nowhere(monkeypatch, tmp_path):
     monkeypatch.setenv("REGARD_OFFLINE", "1")
     monkeypatch.setenv("REGARD_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr("regard.models._sources._elsewhere", lambda model: ())
+    monkeypatch.setattr("regard.models.hub.resolve._elsewhere", lambda model: ())
 
 
 @pytest.mark.parametrize(("argv", "message"), MISTAKES.values(), ids=MISTAKES)
@@ -144,7 +144,7 @@ def test_missing_and_extra_tensors_are_all_named_in_one_line(capsys, write_bert)
 
 
 def test_a_wrong_sha256_is_one_line_and_says_what_to_do(capsys, tmp_path):
-    from regard.models._registry import KNOWN
+    from regard.models.hub.registry import KNOWN
 
     for file in KNOWN["minilm"].files:  # all as long as they should be, and full of zeros
         path = tmp_path / "models" / "minilm" / file.name
@@ -213,7 +213,7 @@ def test_numbers_out_of_range_are_told_in_one_line(capsys, tmp_path):
 
 @pytest.mark.parametrize("source", ["text", "-"])
 def test_a_text_that_is_too_large(capsys, monkeypatch, tmp_path, source):
-    monkeypatch.setattr("regard.cli._input._LARGEST_TEXT", 7)
+    monkeypatch.setattr("regard.cli.input._LARGEST_TEXT", 7)
     (tmp_path / "text").write_text("a b c d")
     for size in (7, 8):
         (tmp_path / "text").write_text("a b c d e"[:size])
@@ -238,7 +238,7 @@ def test_what_the_system_refuses(capsys, monkeypatch, error, message):
     def refuse(*_, **__):
         raise error
 
-    monkeypatch.setattr("regard.cli._input.toy", refuse)
+    monkeypatch.setattr("regard.cli.input.toy", refuse)
     assert main(["a", "--random"]) == 2
     assert capsys.readouterr().err == f"regard: {message}\n"
 
@@ -373,7 +373,7 @@ def test_ctrl_c_may_come_at_any_moment(capsys, monkeypatch):
         raise ImportError("PyCapsule_Import could not import module")
 
     for what in (interrupted, interrupted_import):
-        monkeypatch.setattr("regard.cli._input.toy", what)
+        monkeypatch.setattr("regard.cli.input.toy", what)
         assert main(["a", "--random"]) == 130
         assert capsys.readouterr().err == "regard: interrupted\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -383,7 +383,7 @@ def test_a_module_that_is_missing_is_no_interrupt(monkeypatch):
     def missing(*_, **__):
         raise ImportError("no such module")
 
-    monkeypatch.setattr("regard.cli._input.toy", missing)
+    monkeypatch.setattr("regard.cli.input.toy", missing)
     with pytest.raises(ImportError, match="no such module"):
         main(["a", "--random"])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from regard import attention, attention_weights
-from regard.functional import merge_heads, rotate, split_heads
+from regard.functional import apply_rotary, merge_heads, split_heads
 
 STAGES = ("scores", "capped", "biased", "weights")  # by qk_matmul_output_mode
 
@@ -67,5 +67,5 @@ def rotary_operator(inputs, attributes):
     flat = x.ndim == 3
     if flat:
         x = split_heads(x, attributes["num_heads"])
-    y = rotate(x, cos[:, None], sin[:, None], interleaved=bool(attributes.get("interleaved")))
+    y = apply_rotary(x, cos[:, None], sin[:, None], interleaved=bool(attributes.get("interleaved")))
     return {"output": merge_heads(y) if flat else y}

@@ -151,7 +151,7 @@ def test_linear_computes_short_floats_in_float32_and_rounds_once(rng, dtype):
 def test_lists_will_do_for_every_array():
     np.testing.assert_array_equal(F.linear([1, 2], [[1, 0], [0, 1]], [3, 4]), [4, 6])
     np.testing.assert_array_equal(F.layer_norm([[1, 3]], [1, 2], [0, 1], eps=0), [[-1, 3]])
-    np.testing.assert_array_equal(F.table_positions([[1, 2], [3, 4]], 1, offset=1), [[3, 4]])
+    np.testing.assert_array_equal(F.learned_positions([[1, 2], [3, 4]], 1, offset=1), [[3, 4]])
     np.testing.assert_array_equal(F.merge_heads(F.split_heads([[1, 2]], 2).tolist()), [[1, 2]])
 
 
@@ -169,16 +169,16 @@ def test_lists_will_do_for_every_array():
         (lambda: F.merge_heads(np.ones((4, 2))), r"x \(4, 2\) needs at least 3 axes, H T D"),
         (lambda: F.sinusoidal_positions(2.5, 4), r"length must be a whole number of at least 0, got 2\.5"),
         (lambda: F.sinusoidal_positions(2, 4, base=0), r"base must be .* got 0"),
-        (lambda: F.table_positions(np.ones(5), 2), r"two axes, P E, got \(5,\)"),
-        (lambda: F.table_positions(np.ones((5, 3)), -2, offset=3), r"length must be .* got -2"),
-        (lambda: F.table_positions(np.ones((5, 3)), 2, offset=-3), r"offset must be .* got -3"),
+        (lambda: F.learned_positions(np.ones(5), 2), r"two axes, P E, got \(5,\)"),
+        (lambda: F.learned_positions(np.ones((5, 3)), -2, offset=3), r"length must be .* got -2"),
+        (lambda: F.learned_positions(np.ones((5, 3)), 2, offset=-3), r"offset must be .* got -3"),
         (lambda: F.linear(np.ones((2, 3)), np.ones((5, 3))), r"x \(2, 3\) times weight \(5, 3\).*weight\.T"),
         (lambda: F.linear(np.ones((2, 3)), np.ones((3, 5)), np.ones(3)), r"bias \(3,\)"),
         (lambda: F.layer_norm(np.ones((2, 3)), np.ones(2)), r"weight \(2,\)"),
         (lambda: F.split_heads(np.ones((2, 7)), 3), r"7 features do not split into 3 heads"),
         (lambda: F.softmax(np.ones(3), axis=1), r"x \(3,\) has no axis 1"),
         (lambda: F.sinusoidal_positions(-1, 4), r"length must be .* got -1"),
-        (lambda: F.table_positions(np.ones((5, 3)), 6), r"5 rows.*shorten the text to 5 tokens"),
+        (lambda: F.learned_positions(np.ones((5, 3)), 6), r"5 rows.*shorten the text to 5 tokens"),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(call, message):
@@ -201,7 +201,7 @@ def test_sinusoidal_positions_of_an_odd_width_end_with_a_sine():
 
 def test_table_positions_take_rows_from_an_offset(rng):
     table = rng.standard_normal((7, 3))
-    np.testing.assert_array_equal(F.table_positions(table, 2, offset=5), table[5:])
+    np.testing.assert_array_equal(F.learned_positions(table, 2, offset=5), table[5:])
 
 
 def test_heads_split_and_merge(rng):

@@ -75,12 +75,12 @@ def test_stages_are_the_steps_of_the_direct_path(first):
     for seed in range(first, first + 10):
         case = random_case(seed)
         trace = Trace()
-        attention(case.q, case.k, case.v, **case.options, trace=trace, implementation="direct")
+        attention(case.q, case.k, case.v, **case.options, trace=trace, implementation="reference")
         step = "scores"
         for stage in ("scores", "capped", "biased", "weights"):
             step = stage if stage in trace else step
             before = trace[step]
-            whole = attention_weights(case.q, case.k, **case.options, stage=stage, implementation="direct")
+            whole = attention_weights(case.q, case.k, **case.options, stage=stage, implementation="reference")
             np.testing.assert_array_equal(np.broadcast_to(whole, before.shape), before)
             for path in PATHS:
                 options = {**case.options, "stage": stage, "implementation": path}

@@ -7,7 +7,7 @@ import pytest
 
 from attention_cases import PATHS, cut_into_blocks
 from regard import attention, attention_vjp
-from regard.functional import ALiBi, Causal, RelativePositions, Segments
+from regard.functional import ALiBi, Causal, RelativePositionBias, SegmentMask
 
 HEADS, GROUPS, QUERIES, KEYS, DIM, WIDTH = 4, 2, 5, 7, 3, 2
 STEP = 1e-5  # the error of a central difference is about step² + 1e-16 / step
@@ -29,7 +29,7 @@ def some_hidden():
     return hidden
 
 
-def with_infinities():
+def restore_nonfinite():
     return np.where(some_hidden(), -np.inf, draw(HEADS, QUERIES, KEYS))
 
 
@@ -50,20 +50,20 @@ CASES = {
     "window": {"window": (2, 1)},
     "key lengths": {"key_lengths": np.array([0, 6])},
     "mask": {"mask": ~some_hidden()},
-    "mask of rules": {"mask": Causal() & Segments(np.array([0, 0, 1, 1, 2]), np.array([0, 0, 0, 1, 1, 2, 2]))},
+    "mask of rules": {"mask": Causal() & SegmentMask(np.array([0, 0, 1, 1, 2]), np.array([0, 0, 0, 1, 1, 2, 2]))},
     "softcap": {"softcap": 0.7},
-    "softcap and hidden": {"softcap": 0.7, "causal": True, "bias": with_infinities()},
+    "softcap and hidden": {"softcap": 0.7, "causal": True, "bias": restore_nonfinite()},
     "sinks": {"sinks": SINKS},
     "sinks and a row of nothing else": {"sinks": SINKS, "causal": True, "query_offset": -2},
-    "bias that hides": {"bias": with_infinities()},
+    "bias that hides": {"bias": restore_nonfinite()},
     **DENSE,
     "dense bias, causal": {"bias": draw(QUERIES, KEYS), "causal": True},
     "ALiBi": {"bias": ALiBi(SLOPES)},
     "ALiBi, one slope": {"bias": ALiBi(SLOPES[:1])},
     "ALiBi, causal, offset for each entry": {"bias": ALiBi(SLOPES), "causal": True, "query_offset": np.array([1, 4])},
-    "relative positions": {"bias": RelativePositions(TABLE, max_distance=6)},
-    "relative positions, one way": {"bias": RelativePositions(TABLE, bidirectional=False, max_distance=6)},
-    "relative positions, one column": {"bias": RelativePositions(TABLE[:, :1], max_distance=6), "window": (3, 1)},
+    "relative positions": {"bias": RelativePositionBias(TABLE, max_distance=6)},
+    "relative positions, one way": {"bias": RelativePositionBias(TABLE, bidirectional=False, max_distance=6)},
+    "relative positions, one column": {"bias": RelativePositionBias(TABLE[:, :1], max_distance=6), "window": (3, 1)},
     "dropout": {"dropout": 0.4},
     "dropout, sinks and bias": {"dropout": 0.4, "sinks": SINKS, "bias": draw(HEADS, QUERIES, KEYS)},
     "all at once": {
@@ -77,8 +77,8 @@ def with_parameter(bias, parameter):
     """Return a bias of the same kind, made from another array."""
     if isinstance(bias, ALiBi):
         return ALiBi(parameter)
-    if isinstance(bias, RelativePositions):
-        return RelativePositions(parameter, bidirectional=bias.bidirectional, max_distance=bias.max_distance)
+    if isinstance(bias, RelativePositionBias):
+        return RelativePositionBias(parameter, bidirectional=bias.bidirectional, max_distance=bias.max_distance)
     return parameter
 
 

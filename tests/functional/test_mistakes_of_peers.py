@@ -15,9 +15,9 @@ from regard import (
     attention_vjp,
     attention_weights,
     explain_plan,
-    merge,
+    merge_partials,
 )
-from regard.functional import Segments, Window
+from regard.functional import SegmentMask, SlidingWindow
 
 LN2 = np.log(2)
 
@@ -152,7 +152,7 @@ def test_sglang_35045_merging_with_the_wrong_log_base(rng):
     scores = attention_weights(q, k, stage="scores")
     parts = attention_partial(q, k[..., :3, :], v[..., :3, :]), attention_partial(q, k[..., 3:, :], v[..., 3:, :])
     np.testing.assert_allclose(parts[0].lse, np.log(np.exp(scores[..., :3]).sum(-1)), rtol=1e-12)  # natural, not base 2
-    np.testing.assert_allclose(merge(*parts).output, attention(q, k, v), rtol=1e-12)
+    np.testing.assert_allclose(merge_partials(*parts).output, attention(q, k, v), rtol=1e-12)
 
 
 def test_pytorch_100347_asking_for_weights_silently_loses_the_fast_path(rng):
@@ -172,7 +172,7 @@ def test_pytorch_107959_147585_162588_long_sequence_with_a_mask_overflows_or_is_
     n = 50_000
     q, k, v = (rng.standard_normal((n, 4)).astype(np.float32) for _ in range(3))
     ids = np.arange(n) // 1000
-    rules = {"causal": True, "window": (300, 0), "mask": Segments(ids)}
+    rules = {"causal": True, "window": (300, 0), "mask": SegmentMask(ids)}
     ours = attention(q, k, v, **rules)
     assert ours.dtype == np.float32
     for start in (0, 24_700, n - 400):
@@ -184,7 +184,7 @@ def test_pytorch_107959_147585_162588_long_sequence_with_a_mask_overflows_or_is_
             & (position[rows, None] - position[keys] <= 300)
             & (ids[keys] == ids[rows, None])
         )
-        theirs = attention(q[rows], k[keys], v[keys], mask=allowed, implementation="direct")
+        theirs = attention(q[rows], k[keys], v[keys], mask=allowed, implementation="reference")
         np.testing.assert_allclose(ours[rows], theirs, atol=1e-6)
 
 
@@ -251,6 +251,6 @@ def test_what_peers_ignore_or_round_off(rng):
 def test_a_window_asks_where_the_queries_stand(rng):
     q, k, v = heads(rng)
     shifted = attention(q, k, v, window=(1, 0), query_offset=0)
-    np.testing.assert_allclose(shifted, attention(q, k, v, mask=Window(1, 0, query_offset=0)), rtol=1e-12)
+    np.testing.assert_allclose(shifted, attention(q, k, v, mask=SlidingWindow(1, 0, query_offset=0)), rtol=1e-12)
     with pytest.raises(RegardError, match="nothing here asks for it"):
         attention(q, k, v, query_offset=0)

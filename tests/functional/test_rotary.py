@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard import RegardError
-from regard.functional import rotary, rotary_frequencies, rotary_pairs, rotate
+from regard.functional import apply_rotary, rotary, rotary_frequencies, rotary_pairs
 
 LAYOUTS = pytest.mark.parametrize("interleaved", [False, True])
 
@@ -126,7 +126,7 @@ def test_dynamic_scaling_takes_the_length_from_the_positions(rng):
     np.testing.assert_array_equal(rotary(x, np.array([0, 3, 7]), scaling=scaling), rotary(x, np.array([0, 3, 7])))
     frequencies, _ = rotary_frequencies(8, scaling=scaling, length=21)
     angles = np.array([0, 3, 20])[:, None] * frequencies
-    close(rotary(x, np.array([0, 3, 20]), scaling=scaling), rotate(x, np.cos(angles), np.sin(angles)))
+    close(rotary(x, np.array([0, 3, 20]), scaling=scaling), apply_rotary(x, np.cos(angles), np.sin(angles)))
 
 
 def test_a_single_pair_is_not_stretched_dynamically():
@@ -190,7 +190,7 @@ def test_both_spellings_of_the_kind_are_known(kind):
             ),
             "must be above low_freq_factor",
         ),
-        (lambda x: rotate(x, 1.0, 0.0), "pairs of them"),
+        (lambda x: apply_rotary(x, 1.0, 0.0), "pairs of them"),
         (
             lambda x: rotary(x, scaling={"type": "linear", "factor": "2"}),
             "rope scaling's factor must be",
@@ -200,9 +200,9 @@ def test_both_spellings_of_the_kind_are_known(kind):
             "rope scaling's factor must be",
         ),
         (lambda x: rotary_pairs(4, rotary_dim=8), "rotary_dim 8 is larger than the head dimension 4"),
-        (lambda x: rotate(x, np.ones((3, 3)), np.ones((3, 3))), "cannot be turned by cos"),
-        (lambda x: rotate(x, np.ones((4, 3)), np.ones((4, 2))), "cannot be turned by cos"),
-        (lambda x: rotate(x, np.ones((4, 4)), np.ones((4, 4))), "cannot be turned by cos"),
+        (lambda x: apply_rotary(x, np.ones((3, 3)), np.ones((3, 3))), "cannot be turned by cos"),
+        (lambda x: apply_rotary(x, np.ones((4, 3)), np.ones((4, 2))), "cannot be turned by cos"),
+        (lambda x: apply_rotary(x, np.ones((4, 4)), np.ones((4, 4))), "cannot be turned by cos"),
     ],
 )
 def test_what_cannot_be_is_told(call, message):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import golden
-from regard._safetensors import SafetensorsFile, write_safetensors
+from regard.formats.safetensors import SafetensorsFile, write_safetensors
 
 
 @pytest.fixture

@@ -32,8 +32,9 @@ import golden
 import regard
 import tiny_bert
 from gguf_files import LLAMA, TOKENS, llama_tensors, write_gguf
-from regard import RegardError, _gguf
-from regard._safetensors import write_safetensors
+from regard import RegardError
+from regard.formats import gguf
+from regard.formats.safetensors import write_safetensors
 
 SECONDS = 10.0  # that no case may take; it takes milliseconds
 MEMORY = 1 << 28  # bytes that no case may take beyond what the process has
@@ -121,7 +122,7 @@ def gguf_seeds(folder: Path) -> Iterator[tuple[str, Path]]:
 def places_of_numbers(path: Path) -> list[tuple[int, int]]:
     """Return where each number of a header stands and how many bytes it has: counts, lengths, types, sizes, values."""
     places: list[tuple[int, int]] = []
-    header = _gguf._Header
+    header = gguf._Header
     whole, numbers = header.whole, header._numbers
 
     def noted(self: Any, size: int) -> int:
@@ -136,7 +137,7 @@ def places_of_numbers(path: Path) -> list[tuple[int, int]]:
 
     header.whole, header._numbers = noted, noted_numbers  # type: ignore[method-assign]
     try:
-        _gguf.GgufFile(path)
+        gguf.GgufFile(path)
     finally:
         header.whole, header._numbers = whole, numbers  # type: ignore[method-assign]
     return places

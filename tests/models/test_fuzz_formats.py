@@ -7,7 +7,7 @@ from pathlib import Path
 import fuzz_formats
 import pytest
 
-from regard import _tensor_file
+from regard.formats import tensor_file
 from sweeps import sweep_after
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is bounded as Linux does it")
@@ -20,7 +20,7 @@ def test_damaged_files_are_refused_or_read(first):
 
 def test_what_is_no_error_of_ours_is_found(monkeypatch):
     """The oracle itself can fail: what is refused with another error is seen."""
-    monkeypatch.setattr(_tensor_file, "RegardError", KeyError)
+    monkeypatch.setattr(tensor_file, "RegardError", KeyError)
     failures = fuzz_formats.run(100, seed=1)
     assert len(failures) > 10
     assert all("KeyError" in failure for failure in failures)

@@ -16,7 +16,7 @@ import regard
 import tiny_decoder
 from regard import RegardError, Trace
 from regard.models import LanguageModel, State
-from regard.models._generation import Sampling, Speller
+from regard.models.generation.loop import Sampling, StreamingDetokenizer
 from regard.text import SubwordTokenizer
 
 PROMPTS = ["The cat", "A", "sat on the mat"]
@@ -189,7 +189,7 @@ def test_special_tokens_cost_no_more_when_there_are_many(monkeypatch):
     tokenizer = tiny_decoder.tokenizer()
     decode = SubwordTokenizer.decode
     monkeypatch.setattr(SubwordTokenizer, "decode", lambda self, ids: decoded.append(len(ids)) or decode(self, ids))
-    speller = Speller(tokenizer, [5])
+    speller = StreamingDetokenizer(tokenizer, [5])
     assert [speller.add(tiny_decoder.END) for _ in range(50)] == [""] * 50
     assert speller.rest() == ""
     assert max(decoded) <= 1

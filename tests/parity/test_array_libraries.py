@@ -19,9 +19,9 @@ from regard import (
     attention_partial,
     attention_vjp,
     attention_weights,
-    merge,
+    merge_partials,
 )
-from regard.functional import ALiBi, Causal, Mask, RelativePositions, Segments, alibi_slopes, rotary
+from regard.functional import ALiBi, Causal, Mask, RelativePositionBias, SegmentMask, alibi_slopes, rotary
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -97,7 +97,7 @@ def test_the_numbers_of_numpy_in_jax(name, wide):
         close(one, other, **PRECISIONS[dtype])
 
 
-@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("implementation", ["reference", "blockwise"])
 @pytest.mark.parametrize("short", ["float16", "bfloat16"])
 def test_short_floats_are_computed_wide_and_rounded_once(short, implementation, x64):
     eps = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[short]
@@ -146,12 +146,12 @@ DIFFERENTIABLE = {
 def with_parameters(options, **parameters):
     options = dict(options)
     for name, value in parameters.items():
-        rule = {"slopes": ALiBi, "table": lambda table: RelativePositions(table, max_distance=6)}.get(name)
+        rule = {"slopes": ALiBi, "table": lambda table: RelativePositionBias(table, max_distance=6)}.get(name)
         options["bias" if rule else name] = rule(value) if rule else value
     return options
 
 
-@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("implementation", ["reference", "blockwise"])
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.usefixtures("small_blocks")
 def test_autograd_goes_through_attention(name, implementation):
@@ -181,7 +181,7 @@ def test_autograd_goes_through_attention(name, implementation):
         close(gradients["bias" if key in ("slopes", "table") else key], tensor.grad, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("implementation", ["reference", "blockwise"])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 @pytest.mark.usefixtures("small_blocks")
 def test_what_nobody_sees_leaves_gradients_finite(poison, implementation):
@@ -208,7 +208,7 @@ def test_autograd_goes_through_parts_caches_and_rotations():
         cache = KVCache().append(k[..., :3, :], v[..., :3, :]).append(k[..., 3:, :], v[..., 3:, :])
         first = attention_partial(q, cache.k[..., :4, :], cache.v[..., :4, :], window=(5, 2), query_offset=2)
         second = attention_partial(q, cache.k[..., 4:, :], cache.v[..., 4:, :], window=(5, 2), query_offset=-2)
-        whole = merge(first, second)
+        whole = merge_partials(first, second)
         return whole.output, whole.lse, attention_weights(q, cache.k, rows=slice(1, 3))
 
     inputs = tensors(q=Q[:1, :2, :, :2], k=K[:1, :, :, :2], v=V[:1, :, :, :1])
@@ -218,7 +218,7 @@ def test_autograd_goes_through_parts_caches_and_rotations():
 # JAX compiles and differentiates
 
 
-@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("implementation", ["reference", "blockwise"])
 @pytest.mark.usefixtures("small_blocks")
 def test_jax_traces_every_array(implementation, x64):
     dtype = np.float64 if x64 else np.float32
@@ -229,7 +229,7 @@ def test_jax_traces_every_array(implementation, x64):
 
     def function(q, k, v, mask, bias, sinks, lengths, offset, ids_of_queries, ids_of_keys):
         return attention(
-            q, k, v, mask=mask & Segments(ids_of_queries, ids_of_keys), bias=bias, sinks=sinks, key_lengths=lengths,
+            q, k, v, mask=mask & SegmentMask(ids_of_queries, ids_of_keys), bias=bias, sinks=sinks, key_lengths=lengths,
             causal=True, window=(4, None), query_offset=offset, softcap=3.0, implementation=implementation,
         )  # fmt: skip
 
@@ -260,7 +260,7 @@ def test_jax_compiles_every_call(name):
             close(one, other)
 
 
-@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("implementation", ["reference", "blockwise"])
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.usefixtures("small_blocks")
 def test_jax_differentiates_attention(name, implementation, x64):
@@ -287,7 +287,7 @@ def test_jax_differentiates_attention(name, implementation, x64):
             close(gradient, gradients["bias" if key in ("slopes", "table") else key], **tolerance)
 
 
-@pytest.mark.parametrize("implementation", ["direct", "blocked"])
+@pytest.mark.parametrize("implementation", ["reference", "blockwise"])
 def test_jax_gradients_of_what_nobody_sees_are_finite(implementation, x64):
     k, v = K.copy(), V.copy()
     k[..., 2, :], v[..., 2, :] = np.nan, np.inf
@@ -326,7 +326,7 @@ def test_a_cache_grows_while_a_gradient_is_taken_of_what_it_held_before():
 
 def test_looks_and_pullbacks_keep_no_graph():
     x = torch.randn(2, 9, 4, dtype=torch.float64, requires_grad=True)
-    output, pullback = attention_vjp(x, x, x, causal=True, implementation="blocked")
+    output, pullback = attention_vjp(x, x, x, causal=True, implementation="blockwise")
     assert not output.requires_grad
     assert not any(g.requires_grad for g in pullback(np.ones((2, 9, 4))) if g is not None)
     look = AttentionMap(x, x, causal=True)
@@ -334,7 +334,7 @@ def test_looks_and_pullbacks_keep_no_graph():
     assert not look.entropy().requires_grad
 
 
-@pytest.mark.parametrize("path", ["direct", "blocked"])
+@pytest.mark.parametrize("path", ["reference", "blockwise"])
 def test_what_is_traced_without_axes_or_with_one(path, x64):
     x = jnp.asarray(np.random.default_rng(0).standard_normal((5, 4)))
     row = np.array([True, False, True, True, False])
@@ -351,7 +351,7 @@ def test_what_is_traced_without_axes_or_with_one(path, x64):
 
 
 def test_a_call_of_which_nothing_is_seen_has_zero_gradients():
-    for path in ("direct", "blocked"):
+    for path in ("reference", "blockwise"):
         x = torch.randn(4, 3, requires_grad=True)
         attention(x, x, x, causal=True, query_offset=-9, implementation=path).sum().backward()
         assert (x.grad == 0).all()

@@ -14,7 +14,7 @@ import torch
 
 from attention_cases import PATHS, cut_into_blocks, random_case, t5_bucket
 from regard import attention, attention_partial, attention_vjp
-from regard.functional import ALiBi, ByDistance, RelativePositions, Segments, alibi_slopes
+from regard.functional import ALiBi, DistanceBias, RelativePositionBias, SegmentMask, alibi_slopes
 
 STEP = 100
 SEEDS = range(10_000, 12_400, STEP)
@@ -36,14 +36,14 @@ def leaf(array):
 def added_from(parameter, case):
     """Return the numbers that a case adds, ``... H T S``, as a function of what its bias is made from."""
     bias = case.options["bias"]
-    if not isinstance(bias, ALiBi | ByDistance | RelativePositions):
+    if not isinstance(bias, ALiBi | DistanceBias | RelativePositionBias):
         return parameter.expand(case.added.shape)
     queries, keys = case.seen.shape[-2:]
     offset = np.asarray(case.options.get("query_offset", keys - queries))[..., None, None]
     distance = np.arange(keys) - (np.arange(queries)[:, None] + offset)  # ... T S
     if isinstance(bias, ALiBi):
         added = -parameter[:, None, None] * torch.tensor(np.abs(distance))[..., None, :, :]
-    elif isinstance(bias, ByDistance):
+    elif isinstance(bias, DistanceBias):
         added = parameter[:, torch.tensor(distance - bias.nearest)].movedim(0, -3)
     else:
         buckets = [t5_bucket(int(d), bias.bidirectional, 8, bias.max_distance) for d in distance.flat]
@@ -168,7 +168,7 @@ def test_output_and_log_sum_exp_are_those_of_flex_attention(seed):
     if sloped:
         options["bias"] = ALiBi(slopes)
     if packed:
-        options["mask"] = Segments(of_queries, of_keys)
+        options["mask"] = SegmentMask(of_queries, of_keys)
     slope, query_ids, key_ids = (torch.tensor(x) for x in (slopes, of_queries, of_keys))
 
     def score_mod(score, b, h, i, j):

@@ -8,7 +8,7 @@ import pytest
 import gguf_files
 import regard
 from gguf_files import TOKENS, fields_from, from_hugging_face, write_gguf
-from regard.models._checkpoint import open_checkpoint
+from regard.models.checkpoint.load import open_checkpoint
 from regard.text import SubwordTokenizer
 
 SIZES = {
@@ -119,7 +119,7 @@ def test_blocks_mean_what_transformers_makes_of_them(tmp_path, kind):
     import torch
     from transformers.integrations.gguf import kernels
 
-    from regard._gguf import GgufFile
+    from regard.formats.gguf import GgufFile
 
     array = np.random.default_rng(1).standard_normal((37, 512)).astype(np.float32)
     path = write_gguf(tmp_path / "q.gguf", tensors={"x.weight": array}, kind=kind)

@@ -9,7 +9,7 @@ import pytest
 
 import make_golden
 import regard
-from regard._safetensors import SafetensorsFile, write_safetensors
+from regard.formats.safetensors import SafetensorsFile, write_safetensors
 
 IDS = np.array([[5, 7, 11, 19, 6], [9, 13, 17, 8, 22]])
 HEADS = {

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from regard import RegardError, attention, attention_partial, explain_plan, kernels
+from regard import RegardError, attention, attention_partial, explain_plan
+from regard.functional import native
 
 pytestmark = pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it")
 
@@ -25,7 +26,7 @@ def qkv():
 
 
 def test_the_kernel_is_there():
-    assert kernels.native() is not None, kernels.why_not()
+    assert native.kernel() is not None, native.unavailable_reason()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -61,7 +62,7 @@ def test_the_bits_are_those_of_the_same_numbers_in_numpy(qkv, dtype):
 def test_what_the_kernel_reads_and_writes_is_the_memory_of_the_tensors(qkv, dtype, monkeypatch):
     given = [x.to(dtype) for x in qkv]
     q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2)[..., ::2, :] for x in given)
-    seen, native = [], kernels.native()
+    seen, kernel = [], native.kernel()
 
     class Spy:
         def __getattr__(self, name):
@@ -69,13 +70,13 @@ def test_what_the_kernel_reads_and_writes_is_the_memory_of_the_tensors(qkv, dtyp
 
         def Call(self, *arguments, **options):
             seen.extend(arguments[2:5])
-            return native.Call(*arguments, **options)
+            return kernel.Call(*arguments, **options)
 
         def forward(self, call, output, *sums):
             seen.append(output)
-            return native.forward(call, output, *sums)
+            return kernel.forward(call, output, *sums)
 
-    monkeypatch.setattr(kernels, "native", Spy)
+    monkeypatch.setattr(native, "kernel", Spy)
     output = attention(q, k, v, implementation="native")
     assert [x.ctypes.data for x in seen] == [x.data_ptr() for x in (q, k, v, output)]
 

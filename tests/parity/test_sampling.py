@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.models._generation import Sampling
+from regard.models.generation.loop import Sampling
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from gguf_files import TOKENIZER, as_read
-from regard._errors import RegardError
-from regard.text import SubwordTokenizer, _chat
-from regard.text._chat import ChatTemplate
+from regard._utils.errors import RegardError
+from regard.text import SubwordTokenizer, chat
+from regard.text.chat import ChatTemplate
 
 TEMPLATE = """{% for message in messages %}
 {{ '<|im_start|>' + message.role + '\n' + message['content'] | trim + '<|im_end|>' }}
@@ -82,7 +82,7 @@ def test_what_a_template_may_not_do(template, message):
 
 
 def test_a_template_without_an_end_is_ended(monkeypatch):
-    monkeypatch.setattr(_chat, "_PATIENCE", 0.5)
+    monkeypatch.setattr(chat, "_PATIENCE", 0.5)
     endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}" * 1
     start = time.monotonic()
     with pytest.raises(RegardError, match=r"does not end within 0\.5 seconds"):
@@ -102,7 +102,7 @@ def test_what_json_cannot_hold_is_refused():
 
 
 def test_without_jinja_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(_chat, "find_spec", lambda name: None)
+    monkeypatch.setattr(chat, "find_spec", lambda name: None)
     with pytest.raises(RegardError, match=r'a chat template needs Jinja: pip install "regard\[chat\]"'):
         rendered("x")
 

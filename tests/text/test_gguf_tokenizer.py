@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gguf_files import SENTENCEPIECE, TOKENIZER, TOKENS, as_read
-from regard._errors import RegardError
+from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
 
 

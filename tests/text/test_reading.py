@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from regard._errors import RegardError
-from regard.text._reading import read_file
+from regard._utils.errors import RegardError
+from regard.text.files import read_file
 
 
 def test_a_file_larger_than_any_is_refused_unread(tmp_path):

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from regard import Encoding
 from regard.views import readable
-from regard.views._labels import pieces
+from regard.views.labels import pieces
 
 AS_THEY_ARE = [
     "the",

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import encoding_of, softmaxed, trace_of
 
+from fake_traces import encoding_of, softmaxed, trace_of
 from regard import RegardError, Trace
 from regard.views import every_head, matching, select, strongest
-from regard.views._selection import default_choice
+from regard.views.selection import default_choice
 
 PIECES = st.lists(st.lists(st.sampled_from(["a", "bc", "def"]), min_size=1, max_size=4), min_size=1, max_size=6)
 

@@ -1,5 +1,5 @@
 """The ``regard`` command: thin, one module for each subcommand; everything it shows can be had from Python."""
 
-from regard.cli._main import main
+from regard.cli.main import main
 
 __all__ = ["main"]

@@ -4,31 +4,40 @@ Everything works on arrays of any library of the Python array API standard and s
 axes it expects, in the letters ``B H G T S D Dv E``. Knows nothing of layers, files or models.
 """
 
-from regard.functional._activation import activation, gelu, relu, silu, swiglu
-from regard.functional._attention import attention, attention_weights
-from regard.functional._bias import ALiBi, Bias, ByDistance, RelativePositions
-from regard.functional._heads import merge_heads, split_heads
-from regard.functional._linear import linear
-from regard.functional._mask import Causal, Dense, KeyLengths, Mask, Prefix, Segments, Spans, Window
-from regard.functional._norm import layer_norm, rms_norm
-from regard.functional._partial import Partial, attention_partial, merge
-from regard.functional._plan import Plan, explain_plan
-from regard.functional._positions import (
+from regard.functional.activation import activation, gelu, relu, silu, swiglu
+from regard.functional.attention import attention, attention_weights
+from regard.functional.backward import Gradients, attention_vjp
+from regard.functional.biases import ALiBi, Bias, DistanceBias, RelativePositionBias
+from regard.functional.dispatch import Plan, explain_plan
+from regard.functional.heads import merge_heads, split_heads
+from regard.functional.inputs import Options
+from regard.functional.linear import linear
+from regard.functional.masks import (
+    Causal,
+    DenseMask,
+    KeyLengths,
+    KeyRangeMask,
+    Mask,
+    PrefixLM,
+    SegmentMask,
+    SlidingWindow,
+)
+from regard.functional.norm import layer_norm, rms_norm
+from regard.functional.partial import Partial, attention_partial, merge_partials
+from regard.functional.positions import (
     alibi_slopes,
+    learned_positions,
     relative_position_buckets,
     sinusoidal_positions,
-    table_positions,
 )
-from regard.functional._problem import Options
-from regard.functional._rotary import rotary, rotary_frequencies, rotary_pairs, rotate
-from regard.functional._softmax import softmax
-from regard.functional._vjp import Gradients, attention_vjp
+from regard.functional.rotary import apply_rotary, rotary, rotary_frequencies, rotary_pairs
+from regard.functional.softmax import softmax
 
 __all__ = [
     "attention",
     "attention_weights",
     "attention_partial",
-    "merge",
+    "merge_partials",
     "Partial",
     "attention_vjp",
     "Gradients",
@@ -38,24 +47,24 @@ __all__ = [
     "softmax",
     "Mask",
     "Causal",
-    "Window",
+    "SlidingWindow",
     "KeyLengths",
-    "Prefix",
-    "Segments",
-    "Spans",
-    "Dense",
+    "PrefixLM",
+    "SegmentMask",
+    "KeyRangeMask",
+    "DenseMask",
     "Bias",
     "ALiBi",
-    "RelativePositions",
-    "ByDistance",
+    "RelativePositionBias",
+    "DistanceBias",
     "rotary",
-    "rotate",
+    "apply_rotary",
     "rotary_frequencies",
     "rotary_pairs",
     "alibi_slopes",
     "relative_position_buckets",
     "sinusoidal_positions",
-    "table_positions",
+    "learned_positions",
     "split_heads",
     "merge_heads",
     "linear",

@@ -11,21 +11,21 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from regard.models._load import FAMILIES, load
-from regard.models._model import Model, Output, TextModel
-from regard.models._pooling import Pooling
+from regard.models.base import Model, Output, TextModel
+from regard.models.families import FAMILIES, load
+from regard.models.pooling import Pooling
 from regard.models.toy import Toy, ToyConfig, toy
 
 if TYPE_CHECKING:
-    from regard.models._encoder_decoder import EncoderDecoderOutput
-    from regard.models._generation import Generated, Stream
-    from regard.models._language import LanguageModel, State
     from regard.models.bart import Bart, BartConfig
     from regard.models.bert import Bert, BertConfig
     from regard.models.distilbert import DistilBert, DistilBertConfig
+    from regard.models.encoder_decoder import EncoderDecoderOutput
     from regard.models.gemma2 import Gemma2, Gemma2Config
+    from regard.models.generation.loop import Generated, Stream
     from regard.models.gpt2 import GPT2, GPT2Config
     from regard.models.gpt_oss import Experts, GptOss, GptOssConfig
+    from regard.models.language import LanguageModel, State
     from regard.models.llama import Llama, LlamaConfig
     from regard.models.mistral import Mistral, MistralConfig
     from regard.models.qwen2 import Qwen2, Qwen2Config
@@ -76,11 +76,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EncoderDecoderOutput": "_encoder_decoder",
-    "Generated": "_generation",
-    "Stream": "_generation",
-    "LanguageModel": "_language",
-    "State": "_language",
+    "EncoderDecoderOutput": "encoder_decoder",
+    "Generated": "generation.loop",
+    "Stream": "generation.loop",
+    "LanguageModel": "language",
+    "State": "language",
     "Experts": "gpt_oss",
     **{
         name + ending: module

@@ -13,17 +13,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from regard._recorder import SILENT, Recorder
-from regard.functional import table_positions
-from regard.kv_cache import KVCache
-from regard.models._build import encoder_block, layer_norm, linear
-from regard.models._checkpoint import Checkpoint, take, tokenizer_for
-from regard.models._config import ConfigReader
-from regard.models._encoder_decoder import EncoderDecoder, tables
-from regard.models._generation import Forced
-from regard.models._language import State, end_ids, forced_ids, with_start
-from regard.models._weights import Tensor, linear_tensors, norm_tensors
+from regard.functional import learned_positions
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.build import encoder_block, layer_norm, linear
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
+from regard.models.checkpoint.tensors import Tensor, linear_tensors, norm_tensors
+from regard.models.encoder_decoder import EncoderDecoder, tables
+from regard.models.generation.loop import Forced
+from regard.models.language import State, end_ids, forced_ids, with_start
 from regard.nn import Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, MultiHeadAttention
+from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
 
 _NORM_EPS = 1e-5  # its configuration has no field for it
@@ -123,7 +123,7 @@ class BartDecoderBlock(Layer):
         *,
         mask: np.ndarray | None,
         memory_mask: np.ndarray | None,
-        trace: Recorder = SILENT,
+        trace: Recorder = NULL_RECORDER,
     ) -> tuple[np.ndarray, KVCache]:
         """Return ``B T E`` for x, ``B T E``, that stands behind what the cache holds, and the cache with x too.
 
@@ -161,7 +161,7 @@ class BartEmbedding(Layer):
     norm: LayerNorm
     scale: float = 1.0
 
-    def __call__(self, ids: np.ndarray, start: int = 0, *, trace: Recorder = SILENT) -> np.ndarray:
+    def __call__(self, ids: np.ndarray, start: int = 0, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``B T E`` for ids ``B T`` from position `start` on.
 
         Taps ``token_embeddings`` (as they are added), ``position_embeddings``, their sum ``embeddings``, and
@@ -169,7 +169,7 @@ class BartEmbedding(Layer):
         """
         tokens = self.token_embedding(ids)
         tokens = trace("token_embeddings", tokens * tokens.dtype.type(self.scale), "B T E")
-        positions = table_positions(self.position_embedding.weight, ids.shape[1], offset=_NO_PLACE + start)
+        positions = learned_positions(self.position_embedding.weight, ids.shape[1], offset=_NO_PLACE + start)
         positions = trace("position_embeddings", positions, "T E")
         embeddings = trace("embeddings", tokens + positions, "B T E")
         normed: np.ndarray = trace("normed_embeddings", self.norm(embeddings), "B T E")
@@ -210,7 +210,7 @@ class Bart(EncoderDecoder):
         """The most tokens that it looks at at once, as a text and as a target."""
         return self.config.max_positions
 
-    def encode(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = SILENT) -> np.ndarray:
+    def encode(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the encoder's contextual vectors, ``B S E``, of ids ``B S``; `mask`, ``B 1 1 S``, is True at text.
 
         Taps ``encoder.token_embeddings`` and what `BartEmbedding` does, and for each block
@@ -224,7 +224,7 @@ class Bart(EncoderDecoder):
         return x
 
     def decode(
-        self, ids: np.ndarray, state: State, *, mask: np.ndarray | None = None, trace: Recorder = SILENT
+        self, ids: np.ndarray, state: State, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, State]:
         """Return the decoder's contextual vectors, ``B T E``, of ids ``B T`` behind those of the state, and the next.
 

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from regard._recorder import SILENT, Recorder
-from regard.functional import table_positions
-from regard.models._build import encoder_block, layer_norm
-from regard.models._checkpoint import Checkpoint, take, tokenizer_for
-from regard.models._config import ConfigReader
-from regard.models._model import TextModel
-from regard.models._weights import Tensor, linear_tensors, norm_tensors
+from regard.functional import learned_positions
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.base import TextModel
+from regard.models.build import encoder_block, layer_norm
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
+from regard.models.checkpoint.tensors import Tensor, linear_tensors, norm_tensors
 from regard.nn import Embedding, EncoderBlock, LayerNorm
 from regard.text import SubwordTokenizer
 
@@ -40,12 +40,12 @@ class BertConfig:
     @classmethod
     def read(cls, reader: ConfigReader) -> BertConfig:
         """Take the fields of a Hugging Face config.json; anything unknown is an error."""
-        config = cls(**take_sizes(reader, "bert"))
+        config = cls(**read_sizes(reader, "bert"))
         reader.finish()
         return config
 
 
-def take_sizes(reader: ConfigReader, *model_types: str) -> dict[str, Any]:
+def read_sizes(reader: ConfigReader, *model_types: str) -> dict[str, Any]:
     """Take the fields that BERT and what descends from it have in common, by our names."""
     reader.choice("model_type", model_types[0], model_types)
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
@@ -91,7 +91,7 @@ class Bert(TextModel):
         """The most tokens that it looks at at once."""
         return self.config.max_positions
 
-    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = SILENT) -> np.ndarray:
+    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
 
         Taps ``token_embeddings``, ``position_embeddings``, ``type_embeddings``, their sum ``embeddings``,
@@ -110,7 +110,7 @@ class Bert(TextModel):
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Return the position embeddings of ids ``B T``: ``T E``, or ``B T E`` where they depend on the text."""
-        positions: np.ndarray = table_positions(self.position_embedding.weight, ids.shape[1])
+        positions: np.ndarray = learned_positions(self.position_embedding.weight, ids.shape[1])
         return positions
 
     @classmethod

@@ -11,13 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from regard._recorder import SILENT, Recorder
-from regard.functional import table_positions
-from regard.models._build import encoder_block, layer_norm
-from regard.models._checkpoint import Checkpoint, take, tokenizer_for
-from regard.models._config import ConfigReader
-from regard.models._model import TextModel
-from regard.models._weights import Tensor, linear_tensors, norm_tensors
+from regard.functional import learned_positions
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.base import TextModel
+from regard.models.build import encoder_block, layer_norm
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
+from regard.models.checkpoint.tensors import Tensor, linear_tensors, norm_tensors
 from regard.nn import Embedding, EncoderBlock, LayerNorm
 from regard.text import SubwordTokenizer
 
@@ -76,14 +76,14 @@ class DistilBert(TextModel):
         """The most tokens that it looks at at once."""
         return self.config.max_positions
 
-    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = SILENT) -> np.ndarray:
+    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
 
         Taps ``token_embeddings``, ``position_embeddings``, their sum ``embeddings``, ``normed_embeddings``, and for
         each block ``blocks.i.attn.*``, ``blocks.i.mlp.*``, ``blocks.i.output``.
         """
         tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        positions = table_positions(self.position_embedding.weight, ids.shape[1])
+        positions = learned_positions(self.position_embedding.weight, ids.shape[1])
         positions = trace("position_embeddings", positions, "T E")
         embeddings = trace("embeddings", tokens + positions, "B T E")
         x: np.ndarray = trace("normed_embeddings", self.embedding_norm(embeddings), "B T E")

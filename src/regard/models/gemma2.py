@@ -12,23 +12,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from regard._recorder import SILENT, Recorder
-from regard.models._build import causal_attention, gated_feed_forward
-from regard.models._checkpoint import Checkpoint
-from regard.models._config import ConfigReader
-from regard.models._decoder import (
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.build import causal_attention, gated_feed_forward
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.load import Checkpoint
+from regard.models.checkpoint.tensors import Tensor
+from regard.models.decoder import (
     Decoder,
     Rope,
+    check_unsupported_flags,
     common_fields,
     decoder_tensors,
     gated_tensors,
-    read_bookkeeping,
+    load_decoder_tensors,
     read_rope,
     read_sizes,
     read_windows,
-    take_decoder,
 )
-from regard.models._weights import Tensor
 from regard.nn import DecoderBlock, RMSNorm
 
 _CAPS = (1e-30, 1e30)  # between which a cap is a number of either precision
@@ -65,7 +65,7 @@ class Gemma2Config:
         reader.choice("model_type", "gemma2", ["gemma2"])
         reader.choice("use_bidirectional_attention", None, [None, False])
         reader.ignore("cache_implementation")
-        read_bookkeeping(reader)
+        check_unsupported_flags(reader)
         sizes = read_sizes(reader, head_dim=256, num_kv_heads=4)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 4096)
         reader.choice("sliding_window_size", window, [window])
@@ -92,7 +92,7 @@ class Gemma2(Decoder):
 
     config: Gemma2Config
 
-    def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:  # noqa: ARG002
+    def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:  # noqa: ARG002
         """Return the embeddings times √E, ``B T E``; taps ``token_embeddings`` and ``embeddings``."""
         tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
         embeddings: np.ndarray = trace("embeddings", tokens * tokens.dtype.type(math.sqrt(tokens.shape[-1])), "B T E")
@@ -108,7 +108,7 @@ class Gemma2(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
         config = Gemma2Config.read(checkpoint.config())
-        weights = take_decoder(checkpoint, config, _tensors, dtype=dtype)
+        weights = load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
         return cls(
             **common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),

@@ -12,12 +12,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from regard._recorder import SILENT, Recorder
-from regard.models._build import layer_norm, linear
-from regard.models._checkpoint import Checkpoint
-from regard.models._config import ConfigReader
-from regard.models._decoder import MOST_LAYERS, Decoder, common_fields, read_bookkeeping, take_decoder
-from regard.models._weights import Tensor
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.build import layer_norm, linear
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.load import Checkpoint
+from regard.models.checkpoint.tensors import Tensor
+from regard.models.decoder import MOST_LAYERS, Decoder, check_unsupported_flags, common_fields, load_decoder_tensors
 from regard.nn import CausalAttention, DecoderBlock, Embedding, FeedForward, Linear
 
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
@@ -43,7 +43,7 @@ class GPT2Config:
     def read(cls, reader: ConfigReader) -> Self:
         """Take the fields of a Hugging Face config.json; anything unknown is an error."""
         reader.choice("model_type", "gpt2", ["gpt2"])
-        read_bookkeeping(reader)
+        check_unsupported_flags(reader)
         reader.flag("reorder_and_upcast_attn", False)  # short floats are always computed in float32 here
         reader.ignore("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training
         reader.ignore(*(f"summary_{name}" for name in _SUMMARY))  # of a head that regard does not have
@@ -88,7 +88,7 @@ class GPT2(Decoder):
         """The most tokens that it looks at at once: the rows of its table of positions."""
         return self.config.max_positions
 
-    def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
+    def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the sum of token and position embeddings, ``B T E``; taps both and their sum."""
         tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
         table = trace("position_embeddings", self.position_embedding(positions), "... T E")
@@ -103,7 +103,7 @@ class GPT2(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
         config = GPT2Config.read(checkpoint.config())
-        weights = take_decoder(
+        weights = load_decoder_tensors(
             checkpoint,
             config,
             _tensors,

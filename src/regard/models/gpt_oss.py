@@ -12,23 +12,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from regard._recorder import SILENT, Recorder
 from regard.functional import softmax
-from regard.models._build import causal_attention, linear
-from regard.models._checkpoint import Checkpoint
-from regard.models._config import ConfigReader
-from regard.models._decoder import (
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.build import causal_attention, linear
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.load import Checkpoint
+from regard.models.checkpoint.tensors import Tensor, linear_tensors
+from regard.models.decoder import (
     Decoder,
     Rope,
+    check_unsupported_flags,
     common_fields,
     decoder_tensors,
-    read_bookkeeping,
+    load_decoder_tensors,
     read_rope,
     read_sizes,
     read_windows,
-    take_decoder,
 )
-from regard.models._weights import Tensor, linear_tensors
 from regard.nn import DecoderBlock, Layer, Linear, RMSNorm
 
 _YARN = {
@@ -81,7 +81,7 @@ class GptOssConfig:
         reader.ignore("router_aux_loss_coef", "output_router_logits")  # for training
         reader.ignore("initial_context_length")  # what rope_parameters say too
         reader.choice("hidden_act", "silu", ["silu"])
-        read_bookkeeping(reader)
+        check_unsupported_flags(reader)
         sizes = read_sizes(reader, head_dim=64, num_kv_heads=8, norm_eps=1e-5)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 128)
         experts, chosen = reader.count("num_local_experts"), reader.count("num_experts_per_tok")
@@ -132,7 +132,7 @@ class Experts(Layer):
     slope: float = field(kw_only=True)
     limit: float = field(kw_only=True)
 
-    def __call__(self, x: np.ndarray, *, trace: Recorder = SILENT) -> np.ndarray:
+    def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``experts``, the share of each, ``... T X``, and ``output``."""
         shares = trace("experts", self.shares(x), "... T X")
         output = np.zeros_like(x)
@@ -172,7 +172,7 @@ class GptOss(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
         config = GptOssConfig.read(checkpoint.config())
-        weights = take_decoder(checkpoint, config, _tensors, dtype=dtype)
+        weights = load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
         return cls(
             **common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),

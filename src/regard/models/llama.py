@@ -12,21 +12,21 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from regard.models._build import causal_attention, gated_feed_forward
-from regard.models._checkpoint import Checkpoint
-from regard.models._config import ConfigReader
-from regard.models._decoder import (
+from regard.models.build import causal_attention, gated_feed_forward
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.load import Checkpoint
+from regard.models.checkpoint.tensors import Tensor
+from regard.models.decoder import (
     Decoder,
     Rope,
+    check_unsupported_flags,
     common_fields,
     decoder_tensors,
     gated_tensors,
-    read_bookkeeping,
+    load_decoder_tensors,
     read_rope,
     read_sizes,
-    take_decoder,
 )
-from regard.models._weights import Tensor
 from regard.nn import DecoderBlock, RMSNorm
 
 
@@ -76,7 +76,7 @@ class LlamaConfig:
     @classmethod
     def _finish(cls, reader: ConfigReader, sizes: dict[str, Any], **choices: Any) -> Self:
         """Take what all of Llama's shape have in common."""
-        read_bookkeeping(reader)
+        check_unsupported_flags(reader)
         config = cls(
             **sizes,
             **choices,
@@ -100,7 +100,9 @@ class Llama(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
         config = cls.configuration.read(checkpoint.config())
-        weights = take_decoder(checkpoint, config, _tensors, unused=lambda prefix: _angles(config, prefix), dtype=dtype)
+        weights = load_decoder_tensors(
+            checkpoint, config, _tensors, unused=lambda prefix: _angles(config, prefix), dtype=dtype
+        )
         return cls(
             **common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),

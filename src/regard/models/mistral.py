@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from regard.models._config import ConfigReader
-from regard.models._decoder import read_sizes
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.decoder import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 
 

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from regard.models._config import ConfigReader
-from regard.models.bert import Bert, BertConfig, take_sizes
+from regard.models.bert import Bert, BertConfig, read_sizes
+from regard.models.checkpoint.config import ConfigReader
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class RobertaConfig(BertConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> RobertaConfig:
         """Take the fields of a Hugging Face config.json; anything unknown is an error."""
-        sizes = take_sizes(reader, "roberta", "xlm-roberta")
+        sizes = read_sizes(reader, "roberta", "xlm-roberta")
         config = cls(**sizes, pad_id=reader.index("pad_token_id", 1, sizes["vocab_size"]))
         reader.require(
             config.max_positions > config.pad_id + 1,

@@ -14,17 +14,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from regard._recorder import SILENT, Recorder
-from regard.functional import RelativePositions
-from regard.kv_cache import KVCache
-from regard.models._build import linear
-from regard.models._checkpoint import Checkpoint, take, tokenizer_for
-from regard.models._config import ACTIVATIONS, ConfigReader
-from regard.models._encoder_decoder import EncoderDecoder, tables
-from regard.models._generation import Forced
-from regard.models._language import State, end_ids, forced_ids, with_start
-from regard.models._weights import Tensor, linear_tensors
+from regard.functional import RelativePositionBias
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.build import linear
+from regard.models.checkpoint.config import ACTIVATIONS, ConfigReader
+from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
+from regard.models.checkpoint.tensors import Tensor, linear_tensors
+from regard.models.encoder_decoder import EncoderDecoder, tables
+from regard.models.generation.loop import Forced
+from regard.models.language import State, end_ids, forced_ids, with_start
 from regard.nn import Embedding, FeedForward, GatedFeedForward, Layer, Linear, MultiHeadAttention, RMSNorm
+from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
 
 _MOST_DISTANCE = 2**31
@@ -115,7 +115,7 @@ class T5EncoderBlock(Layer):
     mlp: FeedForward | GatedFeedForward
 
     def __call__(
-        self, x: np.ndarray, bias: RelativePositions, *, mask: np.ndarray | None, trace: Recorder = SILENT
+        self, x: np.ndarray, bias: RelativePositionBias, *, mask: np.ndarray | None, trace: Recorder = NULL_RECORDER
     ) -> np.ndarray:
         """Return ``B T E`` for x, ``B T E``; taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``."""
         with trace.scope("attn"):
@@ -152,13 +152,13 @@ class T5DecoderBlock(Layer):
     def __call__(
         self,
         x: np.ndarray,
-        bias: RelativePositions,
+        bias: RelativePositionBias,
         cache: KVCache,
         memory: KVCache,
         *,
         mask: np.ndarray | None,
         memory_mask: np.ndarray | None,
-        trace: Recorder = SILENT,
+        trace: Recorder = NULL_RECORDER,
     ) -> tuple[np.ndarray, KVCache]:
         """Return ``B T E`` for x, ``B T E``, that stands behind what the cache holds, and the cache with x too.
 
@@ -183,7 +183,7 @@ class T5Encoder(Layer):
     """What reads the text: embeddings, the bias of all blocks, the blocks, and a last norm."""
 
     token_embedding: Embedding
-    position_bias: RelativePositions
+    position_bias: RelativePositionBias
     blocks: tuple[T5EncoderBlock, ...]
     final_norm: RMSNorm
 
@@ -193,7 +193,7 @@ class T5Decoder(Layer):
     """What writes the target; made as the encoder is."""
 
     token_embedding: Embedding
-    position_bias: RelativePositions
+    position_bias: RelativePositionBias
     blocks: tuple[T5DecoderBlock, ...]
     final_norm: RMSNorm
 
@@ -216,7 +216,7 @@ class T5(EncoderDecoder):
         """The most tokens that it looks at at once: far distances share a bucket, so that there is no end."""
         return sys.maxsize
 
-    def encode(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = SILENT) -> np.ndarray:
+    def encode(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the encoder's contextual vectors, ``B S E``, of ids ``B S``; `mask`, ``B 1 1 S``, is True at text.
 
         Taps ``encoder.token_embeddings``, for each block ``encoder.blocks.i.attn.*`` and so on, and
@@ -231,7 +231,7 @@ class T5(EncoderDecoder):
         return normed
 
     def decode(
-        self, ids: np.ndarray, state: State, *, mask: np.ndarray | None = None, trace: Recorder = SILENT
+        self, ids: np.ndarray, state: State, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, State]:
         """Return the decoder's contextual vectors, ``B T E``, of ids ``B T`` behind those of the state, and the next.
 
@@ -291,9 +291,9 @@ class T5(EncoderDecoder):
                 return FeedForward(up, down, activation=config.activation)
             return GatedFeedForward(linear(weights, f"{at}.gate_proj"), up, down, activation=config.activation)
 
-        def bias(at: str, *, bidirectional: bool) -> RelativePositions:
+        def bias(at: str, *, bidirectional: bool) -> RelativePositionBias:
             table = weights[f"{at}.parameter"]
-            return RelativePositions(table, bidirectional=bidirectional, max_distance=config.max_distance)
+            return RelativePositionBias(table, bidirectional=bidirectional, max_distance=config.max_distance)
 
         def encoder_block(at: str) -> T5EncoderBlock:
             return T5EncoderBlock(

@@ -12,14 +12,14 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from regard._errors import RegardError
-from regard._recorder import SILENT, Recorder
-from regard.functional import sinusoidal_positions, table_positions
-from regard.models._model import Output, Text, batch
+from regard._utils.errors import RegardError
+from regard.functional import learned_positions, sinusoidal_positions
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.base import Output, Text, batch
 from regard.nn import Embedding, Layer, SelfAttention
 from regard.text import Vocabulary, WordTokenizer
-from regard.text._plain_text import check_texts
-from regard.text._table import as_table
+from regard.text.embedding_matrix import as_table
+from regard.text.words import check_texts
 
 Positions: TypeAlias = Literal["sinusoidal", "table", "none"]
 
@@ -61,7 +61,7 @@ class Toy(Layer):
     position_table: np.ndarray | None
     attn: SelfAttention
 
-    def __call__(self, text: Text, *, trace: Recorder = SILENT) -> Output:
+    def __call__(self, text: Text, *, trace: Recorder = NULL_RECORDER) -> Output:
         """Return the contextual vectors, ``B T E``.
 
         Taps ``token_embeddings``, ``position_embeddings``, ``embeddings``, ``blocks.0.attn.*`` and
@@ -72,7 +72,7 @@ class Toy(Layer):
         trace.describe(self.name, texts.encodings)
         x = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")
         if self.position_table is not None:
-            positions = table_positions(self.position_table, x.shape[1])
+            positions = learned_positions(self.position_table, x.shape[1])
             x = x + trace("position_embeddings", positions, "T E")
         x = trace("embeddings", x, "B T E")
         with trace.scope("blocks.0"):

@@ -4,12 +4,12 @@ A layer is made from its arrays, or by its ``init`` with a random generator; cal
 changes nothing. ``forward`` is another name for calling.
 """
 
-from regard.nn._attention import MultiHeadAttention, SelfAttention
-from regard.nn._decoder import CausalAttention, DecoderBlock, Rotation
-from regard.nn._encoder import EncoderBlock
-from regard.nn._layer import Layer
-from regard.nn._layers import Embedding, FeedForward, GatedFeedForward, LayerNorm, Linear, RMSNorm
-from regard.nn._parameters import parameters
+from regard.nn.attention import MultiHeadAttention, SelfAttention
+from regard.nn.decoder import CausalAttention, CosSin, DecoderBlock
+from regard.nn.encoder import EncoderBlock
+from regard.nn.layer import Layer
+from regard.nn.layers import Embedding, FeedForward, GatedFeedForward, LayerNorm, Linear, RMSNorm
+from regard.nn.parameters import parameters
 
 __all__ = [
     "Layer",
@@ -24,6 +24,6 @@ __all__ = [
     "CausalAttention",
     "EncoderBlock",
     "DecoderBlock",
-    "Rotation",
+    "CosSin",
     "parameters",
 ]

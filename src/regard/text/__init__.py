@@ -1,11 +1,11 @@
 """From text to ids and vectors: tokenizers, vocabularies and word vectors. Knows nothing of models."""
 
-from regard._encoding import Encoding
-from regard.text._random_embeddings import random_embeddings
-from regard.text._subword_tokenizer import SubwordTokenizer
-from regard.text._vocabulary import Vocabulary
-from regard.text._word_tokenizer import WordTokenizer
-from regard.text._word_vectors import WordVectors, read_word_vectors
+from regard.text.encoding import Encoding
+from regard.text.random_embeddings import random_embeddings
+from regard.text.subword_tokenizer import SubwordTokenizer
+from regard.text.vocabulary import Vocabulary
+from regard.text.word_tokenizer import WordTokenizer
+from regard.text.word_vectors import WordVectors, read_word_vectors
 
 __all__ = [
     "Encoding",

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const at = (name) => import(new URL(`../../../src/regard/web/static/${name}.js`, import.meta.url));
+const at = (name) => import(new URL(`../../../src/regard/explorer/frontend/${name}.js`, import.meta.url));
 const modules = {
   text: "data/tokens",
   scale: "render/scale",

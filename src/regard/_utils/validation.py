@@ -1,0 +1,50 @@
+"""What arguments of many functions have in common: whole numbers, float types, generators; said in one way."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+
+
+def whole_number(name: str, value: object, least: int) -> int:
+    """Return `value` as an int; complain unless it is a whole number of at least `least`."""
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least or isinstance(value, bool):
+        raise RegardError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return number
+
+
+def float_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return `dtype` as NumPy has it; complain unless it is floating (bfloat16 of ml_dtypes is)."""
+    try:
+        known: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise RegardError(f"dtype must be a floating type such as numpy.float32, got {dtype!r}") from error
+    if known.kind != "f" and known.name != "bfloat16":
+        raise RegardError(f"dtype must be a floating type such as numpy.float32, got {known}")
+    return known
+
+
+def generator(rng: object) -> np.random.Generator:
+    """Return `rng`; complain unless it is a generator, which numbers in its place are not."""
+    if not isinstance(rng, np.random.Generator):
+        raise RegardError(f"rng comes first and must be a generator, numpy.random.default_rng(seed), got {rng!r}")
+    return rng
+
+
+def brief(value: object) -> str:
+    """Spell a value that a file holds on one line, however long and whatever signs it has."""
+    text = ascii(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def one_line(name: str) -> str:
+    """Spell a name that a file holds on one line: as it is, unless it has signs that a screen would not show."""
+    return name if name.isprintable() else ascii(name)[1:-1]

@@ -1,0 +1,36 @@
+"""``regard completion SHELL``: a script that completes regard's words."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+import shtab
+
+from regard.cli.output import write
+from regard.cli.parser import build
+from regard.models.hub.registry import KNOWN
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the script."""
+    write(shtab.complete(_completable(), shell=arguments.shell))
+
+
+def _completable() -> argparse.ArgumentParser:
+    """Return the parser with what a shell may offer: files, names of models, and all of ``look`` without its name."""
+    parser = build()
+    commands: Mapping[str, argparse.ArgumentParser] = next(
+        action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    for action in [action for command in commands.values() for action in command._actions]:
+        offered: Any = action
+        if action.metavar == "FILE":
+            offered.complete = shtab.FILE
+        elif action.metavar == "NAME":
+            offered.choices = tuple(KNOWN)
+    for action in commands["look"]._actions:
+        if action.option_strings and action.dest != "help":
+            parser._add_action(action)
+    return parser

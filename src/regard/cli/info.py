@@ -1,0 +1,77 @@
+"""``regard info``: versions, threads, what is available."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+from rich.table import Table
+
+from regard._version import __version__
+from regard.cli.console import has_colour, screen
+from regard.functional import native
+from regard.models import FAMILIES
+from regard.models.hub import resolve
+from regard.models.hub.paths import models_folder
+from regard.views import readable
+
+_PACKAGES = ("numpy", "array-api-compat", "tokenizers", "rich", "matplotlib", "huggingface_hub")
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print what a report of a fault should say."""
+    console = screen(arguments)
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _facts():
+        table.add_row(name, readable(value))
+    table.add_row("colour", "yes" if has_colour(console) else "no")
+    console.print(table)
+
+
+def _facts() -> Iterator[tuple[str, str]]:
+    yield "regard", __version__
+    yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
+    yield "system", f"{platform.system()} {platform.machine()}"
+    for package in _PACKAGES:
+        yield package, _version(package)
+    yield "attention", _attention()
+    yield "matrix products", _blas()
+    yield "processors", str(_processors())
+    limits = ", ".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ)
+    yield "threads", limits or "as many as processors; OMP_NUM_THREADS limits them"
+    yield "families", ", ".join(sorted(FAMILIES))
+    yield "models", ", ".join(f"{e.name}: {folder or 'not here'}" for e, folder in resolve.installed())
+    yield "model folder", str(models_folder())
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _attention() -> str:
+    kernel = native.kernel()
+    if native is None:
+        return f"NumPy: {native.unavailable_reason()}"
+    threads = native.num_threads()
+    return f"compiled kernel, {kernel.instruction_set()}, {threads} thread{'s' * (threads != 1)}"
+
+
+def _blas() -> str:
+    found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    return f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

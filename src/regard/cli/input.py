@@ -1,0 +1,123 @@
+"""From arguments to a text, a model, and its run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from regard._utils.errors import RegardError
+from regard.models import Model, load, toy
+from regard.models.record import record
+from regard.text.encoding import Encoding
+from regard.text.words import listed
+from regard.trace import Trace
+from regard.views import readable
+
+TOY_OPTIONS = ("seed", "embed_dim", "num_heads", "positions", "embeddings")
+_LARGEST_TEXT = 50_000_000
+
+
+def read_text(arguments: argparse.Namespace) -> str:
+    """Return the text that was typed, piped in (``-``) or named by ``--file``, without white space around it.
+
+    Raises
+    ------
+    RegardError
+        There is no text, or more than one source of it; the file cannot be read or is not UTF-8.
+    """
+    words, file = arguments.text, arguments.file
+    if words and file is not None:
+        raise RegardError("give either a text or --file, not both")
+    if file is not None:
+        text = _read(Path(file))
+    elif words == ["-"]:
+        if sys.stdin is None:
+            raise RegardError("cannot read standard input: it is closed; give a text or --file FILE")
+        text = _read(None)
+    else:
+        text = " ".join(words)
+    if not text.strip():
+        raise RegardError('there is no text to look at: try regard "The cat sat on the mat", - or --file FILE')
+    return text.strip()
+
+
+def read_file_or_input(name: str) -> str:
+    """Return the text of the file `name`, or of standard input where that is ``-``."""
+    if name == "-" and sys.stdin is None:
+        raise RegardError("cannot read standard input: it is closed; give a file")
+    return _read(None if name == "-" else Path(name))
+
+
+def read_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
+    """Return the model that the options ask for.
+
+    Raises
+    ------
+    RegardError
+        An option of the toy layer is given without ``--random``; or there is no such model.
+    """
+    given = {name: getattr(arguments, name) for name in TOY_OPTIONS if getattr(arguments, name) is not None}
+    if not arguments.random:
+        if given:
+            raise RegardError(f"{options_named(given)} would shape the toy layer: give --random too, or leave it out")
+        return load(arguments.model)
+    file = given.pop("embeddings", None)
+    return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
+
+
+def options_named(names: Iterable[str]) -> str:
+    """Return options as they are typed, of the names that they have as arguments."""
+    return ", ".join("--" + name.replace("_", "-") for name in names)
+
+
+def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, maps: bool = False) -> Trace:
+    """Return what `model` computes of a text: the names in `only`, or everything; weights as maps where they are to be.
+
+    Of an encoder-decoder it is what the encoder does, which reads the text.
+
+    Raises
+    ------
+    RegardError
+        The text is none that the model reads, or its vectors leave the range of numbers.
+    """
+    trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=maps)
+    record(model, text, trace)
+    return trace.part("encoder") if any(name.startswith("encoder.") for name in trace) else trace
+
+
+def no_word(word: str, encoding: Encoding, where: str = "the text") -> RegardError:
+    """Return the complaint that a text has no such word, with those that it has."""
+    if word.casefold() in (
+        t.casefold() for t, special in zip(encoding.tokens, encoding.special, strict=True) if special
+    ):
+        return RegardError(f"{word} is a special token, which --keep-special shows")
+    words = [spelled for spelled, at in encoding.word_groups() if not encoding.special[at[0]]]
+    return RegardError(f"{where} has no word {readable(word, 40)!r}; its words are {listed(words)}")
+
+
+def _toy_with_vectors(texts: Sequence[str], file: str, options: dict[str, Any]) -> Model:
+    from regard.text import Vocabulary, read_word_vectors
+
+    vocabulary = Vocabulary.from_text(texts)
+    vectors = read_word_vectors(file, vocabulary.words)
+    return toy(texts, vocabulary=vocabulary, embeddings=vectors.vectors_for(vocabulary.words), **options)
+
+
+def _read(path: Path | None) -> str:
+    """Return the text of a file, or of standard input."""
+    source = "standard input" if path is None else path
+    try:
+        with nullcontext(sys.stdin.buffer) if path is None else path.open("rb") as file:
+            content = file.read(_LARGEST_TEXT + 1)
+    except OSError as error:
+        raise RegardError(f"cannot read {source}: {error.strerror or error}") from error
+    if len(content) > _LARGEST_TEXT:
+        raise RegardError(f"{source} is larger than {_LARGEST_TEXT // 1_000_000} MB: give it in parts")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RegardError(f"{source} is not UTF-8 text (byte {error.start}): convert it first") from error

@@ -1,0 +1,263 @@
+"""Arrays in a safetensors file: read by memory map, written whole. Knows nothing of models.
+
+The format (https://huggingface.co/docs/safetensors): eight bytes with the length of the header, the header
+as JSON, then the bytes of all tensors one after the other, little-endian and in C order.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard._utils.errors import RegardError
+from regard._utils.files import atomic_write
+from regard._utils.validation import brief
+from regard.formats.tensor_file import TensorFile
+
+_LONGEST_HEADER = 100_000_000  # the limit that the format sets
+_MOST_AXES = 64  # the limit that NumPy sets
+_PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
+
+# In the order of the reference implementation, which stores tensors of the last of these kinds first.
+_STORED_AS = {
+    "BOOL": np.dtype("?"),
+    "U8": np.dtype("u1"),
+    "I8": np.dtype("i1"),
+    "I16": np.dtype("<i2"),
+    "U16": np.dtype("<u2"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),  # NumPy has no bfloat16: the bits, which are the upper half of a float32
+    "I32": np.dtype("<i4"),
+    "U32": np.dtype("<u4"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+    "I64": np.dtype("<i8"),
+    "U64": np.dtype("<u8"),
+}
+_KINDS = list(_STORED_AS)
+_KIND_OF = {(dtype.kind, dtype.itemsize): kind for kind, dtype in _STORED_AS.items() if kind != "BF16"}
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class SafetensorsFile(TensorFile):
+    """The arrays of a safetensors file, by name; each is read when it is asked for.
+
+    ``file[name]`` is a read-only view on the memory-mapped file, so opening costs the same for any size. A
+    BF16 tensor is widened to float32, which is exact but a copy. The whole header is checked on opening.
+    Nothing has to be closed: the map lives as long as this object or an array from it. (The file must not be
+    cut short in that time; replacing it, as `write_safetensors` does, is safe.)
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    RegardError
+        The file is missing, unreadable, cut short, another format (a pickle, say) or its header is not sound.
+        On ``file[name]``: NumPy has no such dtype (the F8 family).
+    """
+
+    def _parse(self) -> None:
+        self._data, self._tensors, self.metadata = _parsed(self._bytes, self.path.suffix)
+
+    def _mapped(self) -> mmap.mmap:
+        if self.path.is_dir():
+            raise ValueError("it is a folder; give a .safetensors file in it")
+        return super()._mapped()
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        tensor = self._tensors[name]
+        if tensor.kind not in _STORED_AS:
+            raise RegardError(
+                f"tensor {brief(name)} of {self.path} is {brief(tensor.kind)}, which NumPy cannot hold;"
+                f" convert it to one of {', '.join(_STORED_AS)}"
+            )
+        if tensor.start == tensor.stop:
+            flat = np.empty(0, _STORED_AS[tensor.kind])
+        else:
+            stored, start = _STORED_AS[tensor.kind], self._data + tensor.start
+            flat = np.frombuffer(self._bytes, stored, math.prod(tensor.shape), start)
+        if tensor.kind == "BF16":
+            flat = np.left_shift(flat, 16, dtype=np.uint32).view(np.float32)  # widened in passing: no copy between
+        elif tensor.kind == "BOOL" and (flat.view(np.uint8) > 1).any():
+            raise RegardError(f"tensor {brief(name)} of {self.path} is BOOL but has bytes other than 0 and 1")
+        array = flat.reshape(tensor.shape)
+        array.flags.writeable = False
+        return array
+
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each tensor as the file spells it: ``"F32"``, ``"BF16"``."""
+        return {name: tensor.kind for name, tensor in self._tensors.items()}
+
+
+def _parsed(file: mmap.mmap, suffix: str) -> tuple[int, dict[str, _Tensor], dict[str, str]]:
+    """Return where the data starts, the tensors and the metadata; ValueError says what is not sound."""
+    if file[8:9] != b"{" and (other := _other_format(file[:8], suffix)):
+        raise ValueError(other)
+    length = int.from_bytes(file[:8], "little")
+    if length > _LONGEST_HEADER or file[8:9] not in (b"{", b""):
+        raise ValueError("it is not a safetensors file: no header at its start")
+    data = 8 + length
+    if len(file) < max(data, 9):
+        raise ValueError(_cut_short(max(data, 9), len(file)))
+    try:
+        header = json.loads(file[8:data].decode(), object_pairs_hook=_distinct, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its header is not sound JSON ({error}); fetch it again") from error
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise ValueError(f"its __metadata__ must map texts to texts, got {brief(metadata)}")
+    tensors = {name: _tensor(name, fields) for name, fields in header.items()}
+    _check_layout(tensors, data, len(file))
+    return data, tensors, metadata
+
+
+def _other_format(start: bytes, suffix: str) -> str | None:
+    """Say what a file is that has no safetensors header, where its first bytes or its name tell."""
+    if start.startswith(b"GGUF"):
+        return "it is a GGUF file, not safetensors"
+    if start == b"version ":
+        return "it is a git-lfs pointer that stands for the file; run `git lfs pull` to fetch the file itself"
+    pickled = start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"))
+    if pickled or suffix.lower() in _PICKLE_SUFFIXES:
+        return (
+            "it is a pickle, which can run code when it is opened; convert it where torch is installed:"
+            " safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
+        )
+    return None
+
+
+def _tensor(name: str, fields: object) -> _Tensor:
+    where = f"tensor {brief(name)}"
+    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"{where} must have dtype, shape and data_offsets, got {brief(fields)}")
+    kind, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+    if not isinstance(kind, str):
+        raise ValueError(f"{where} has dtype {brief(kind)}, which is not a text")
+    if not _are_counts(shape) or len(shape) > _MOST_AXES:
+        raise ValueError(f"{where} has shape {brief(shape)}, which is not a list of at most 64 sizes")
+    if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise ValueError(f"{where} has data_offsets {brief(offsets)}, which are not a start and an end")
+    start, stop = offsets
+    # The sizes besides a zero must be possible too: NumPy refuses an array of shape (0, 2**62, 2**62).
+    if math.prod(max(size, 1) for size in shape) >= 2**59:
+        raise ValueError(f"{where} has shape {brief(shape)}, which no memory can hold")
+    if kind in _STORED_AS and stop - start != (needed := math.prod(shape) * _STORED_AS[kind].itemsize):
+        raise ValueError(f"{where} is {kind} {brief(shape)} and needs {needed} bytes, but has {stop - start}")
+    return _Tensor(kind, tuple(shape), start, stop)
+
+
+def _check_layout(tensors: Mapping[str, _Tensor], data: int, size: int) -> None:
+    """Each tensor starts where the one before it ends, and the last ends with the file."""
+    end = 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if tensor.start != end:
+            what = "overlaps the tensor before it" if tensor.start < end else "leaves a gap before it"
+            raise ValueError(f"tensor {brief(name)} {what}: it starts at byte {tensor.start} instead of {end}")
+        end = tensor.stop
+    if data + end > size:
+        raise ValueError(_cut_short(data + end, size))
+    if data + end < size:
+        raise ValueError(f"its last {size - data - end} bytes belong to no tensor; fetch it again")
+
+
+def _cut_short(needed: int, size: int) -> str:
+    return f"it is cut short: {needed - size} of {needed} bytes are missing; fetch it again"
+
+
+def _are_counts(values: object) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for text in (part for pair in pairs for part in pair if isinstance(part, str)):
+        text.encode()  # refuses half of a surrogate pair, which JSON can spell but no text can hold
+    if len(fields := dict(pairs)) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"it has {brief(twice)} twice")
+    return fields
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"it has {text}, which JSON does not know")
+
+
+def write_safetensors(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, ArrayLike],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write arrays to a safetensors file, which appears whole or not at all.
+
+    The same arrays give the same bytes, in whatever order they come: the widest dtype first, then by name,
+    as the reference implementation has it, so that every tensor lies aligned.
+
+    Parameters
+    ----------
+    path
+        The file; one that is there is replaced.
+    arrays
+        Booleans, integers, or floats of 16, 32 or 64 bits, by name.
+    metadata
+        Texts by name.
+
+    Raises
+    ------
+    RegardError
+        An array has another dtype, a name or the metadata is not text, or the file cannot be written.
+    """
+    metadata = dict(metadata or {})
+    if not all(isinstance(text, str) for item in metadata.items() for text in item):
+        raise RegardError(f"metadata of a safetensors file maps texts to texts, got {brief(metadata)}")
+    stored = [(name, *_storable(name, values)) for name, values in arrays.items()]
+    stored.sort(key=lambda item: (-_KINDS.index(item[1]), item[0]))
+    header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+    end = 0
+    for name, kind, array in stored:
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": (start, end)}
+    try:
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise RegardError(f"cannot write {path}: a name or metadata is not valid text ({error})") from error
+    text += b" " * (-len(text) % 8)
+    with atomic_write(path) as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for _, _, array in stored:
+            stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _storable(name: object, values: ArrayLike) -> tuple[str, NDArray[Any]]:
+    """Return the kind of an array and the array in the byte order of the file."""
+    if not isinstance(name, str) or name == "__metadata__":
+        raise RegardError(f"a tensor of a safetensors file cannot have the name {brief(name)}; use another text")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise RegardError(f"array {brief(name)} is not an array: {error}") from error
+    kind = _KIND_OF.get((array.dtype.kind, array.dtype.itemsize))
+    if kind is None:
+        raise RegardError(
+            f"array {brief(name)} has dtype {array.dtype}, which a safetensors file cannot hold;"
+            " convert it to booleans, integers or floats of at most 64 bits"
+        )
+    return kind, array.astype(_STORED_AS[kind], copy=False)

@@ -1,0 +1,52 @@
+"""From one wide vector for each token to one narrow vector for each head, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.typing import Array
+from regard._utils.validation import whole_number
+from regard.functional.arrays import as_array, namespace
+
+
+def split_heads(x: Array, num_heads: int) -> Array:
+    """Return ``... T (H D)`` as ``... H T D``: head h takes features h·D to (h+1)·D of every token.
+
+    Raises
+    ------
+    RegardError
+        `num_heads` does not divide the number of features, or x has fewer than the two axes ``T (H D)``.
+    """
+    x = _with_axes(x, "T (H D)", 2)
+    *lead, length, width = x.shape
+    if width % whole_number("num_heads", num_heads, 1):
+        raise RegardError(f"{width} features do not split into {num_heads} heads of equal size")
+    return _swapped(_reshaped(x, (*lead, length, num_heads, width // num_heads)))
+
+
+def merge_heads(x: Array) -> Array:
+    """Return ``... H T D`` as ``... T (H D)``: the heads' vectors side by side, the inverse of `split_heads`."""
+    x = _with_axes(x, "H T D", 3)
+    *lead, num_heads, length, head_dim = x.shape
+    return _reshaped(_swapped(x), (*lead, length, num_heads * head_dim))
+
+
+def _reshaped(x: Array, shape: tuple[int, ...]) -> Array:
+    return x.reshape(shape) if type(x) is np.ndarray else namespace(x).reshape(x, shape)  # the method is quicker
+
+
+def _swapped(x: Array) -> Array:
+    """Return ``... A B D`` as ``... B A D``."""
+    if type(x) is np.ndarray:
+        return x.swapaxes(-2, -3)
+    return namespace(x).permute_dims(x, (*range(x.ndim - 3), x.ndim - 2, x.ndim - 3, x.ndim - 1))
+
+
+def _with_axes(x: Array, axes: str, least: int) -> Array:
+    x = as_array(x, "x")
+    if x.ndim < least:
+        raise RegardError(
+            f"x {tuple(x.shape)} needs at least {least} axes, {axes}; a single token is a text of length 1"
+        )
+    return x

@@ -1,0 +1,354 @@
+"""The compiled kernel, asked for attention: when it can, and what it is told.
+
+The kernel knows arrays. What a mask or a bias says is told to it as intervals of keys, as an array, or as a number for
+each distance; rules that are none of these are evaluated for some queries at a time, so that n² cells are never held.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard._utils.typing import Array
+from regard.functional import native
+from regard.functional.arrays import compute_dtype
+from regard.functional.biases import Bias, DenseBias
+from regard.functional.inputs import AttentionInputs
+from regard.functional.masks import DenseMask, Intervals, LogicalAnd, Mask
+from regard.functional.online_softmax import SoftmaxStats
+from regard.functional.score_layout import ALL, Index, take_broadcast
+from regard.functional.scores import saturate_cast
+
+_KINDS = ("float16", "bfloat16", "float32", "float64")
+_STRIP_CELLS = 2**22  # of a rule that is evaluated for some queries at a time
+_LONGEST = 2**30
+
+
+def unsupported_reason(p: AttentionInputs) -> str | None:
+    """Return why the kernel cannot compute a call; None where it can."""
+    if native.kernel() is None:
+        return native.unavailable_reason()
+    if _name(p.dtype) not in _KINDS:
+        return f"the kernel knows {', '.join(_KINDS)}, not {_name(p.dtype)}"
+    if max(p.layout.shape[-2:]) >= _LONGEST:
+        return f"the kernel counts fewer than {_LONGEST:,} positions"
+    return None if p.layout.xp is np else _reason_against_library(p)
+
+
+def attend(p: AttentionInputs, dtype: Any) -> Array:
+    """Return the context, ``... H T Dv``, in the dtype of the result or that computed in."""
+    return _forward(p, dtype)
+
+
+def attend_with_sums(p: AttentionInputs, dtype: Any) -> tuple[Array, SoftmaxStats]:
+    """Return the context and what normalised each row."""
+    sums = [np.empty(p.context_shape[:-1], dtype) for dtype in (_numbers(p), np.float64)]
+    return _forward(p, dtype, *sums), normaliser_of(p, *sums)
+
+
+def _forward(
+    p: AttentionInputs, dtype: Any, row_max: np.ndarray | None = None, row_sum: np.ndarray | None = None
+) -> Array:
+    """Return the context; the sums of rows are filled in."""
+    output = _empty(p, p.context_shape, dtype)
+    out = to_kernel(output)
+    for span, call in calls(p):
+        sums = (None if x is None else x[..., span] for x in (row_max, row_sum))
+        native.kernel().forward(call, out[..., span, :], *sums)
+    return output
+
+
+def has_blocks(p: AttentionInputs) -> bool:
+    """Tell whether the kernel goes through blocks of queries, whose scores are the same numbers whoever looks later."""
+    kernel = native.kernel()
+    return bool(p.layout.queries > kernel.FEW_ROWS or p.layout.keys <= kernel.QUERIES)
+
+
+def normaliser_of(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarray) -> SoftmaxStats:
+    """Return the sums of rows, as the kernel fills them in, as the library of the problem has them."""
+    lead = p.layout.shape[:-2]
+    if p.layout.xp is np and row_max.shape[:-1] == lead:
+        return SoftmaxStats(row_max[..., None], row_sum[..., None])
+    found = []
+    for x in (row_max, row_sum):
+        x = x[(0,) * (x.ndim - 1 - len(lead))]  # v may have leading axes that the scores do not have
+        x = x[tuple(slice(0, 1) if size == 1 else slice(None) for size in lead)]
+        found.append(p.layout.xp.asarray(x[..., None], device=p.layout.device))
+    return SoftmaxStats(*found)
+
+
+def calls(p: AttentionInputs) -> Iterator[tuple[slice, Any]]:
+    """Yield calls of the kernel and which of the queries each is for."""
+    every = slice(0, p.layout.queries)
+    rules = None if p.mask is None and p.bias is None else kernel_mask_args(p)
+    for span in [every] if rules is None else rules.spans(every):
+        yield span, call_of(p, rules, span)
+
+
+def call_of(p: AttentionInputs, rules: KernelMaskArgs | None, rows: Index) -> Any:
+    """Return the arguments of the kernel for some queries; for those of an array nothing may be dropped out.
+
+    `rules` are those of the problem, None where it has none.
+    """
+    kernel = native.kernel()
+    lead = p.layout.shape[:-2] if p.v is None else p.context_shape[:-2]
+    whole = isinstance(rows, slice) and rows == slice(0, p.layout.queries)
+    q, k = to_kernel(_of_dtype(p, p.q)), to_kernel(_of_dtype(p, p.k))
+    v = None if p.v is None else to_kernel(_of_dtype(p, p.v))
+    drop = p.dropout
+    return kernel.Call(
+        lead,
+        getattr(kernel.Kind, _name(p.dtype)),
+        q if whole else q[..., rows, :],
+        k,
+        v,
+        p.scale,
+        softcap=p.softcap or 0.0,
+        **({} if rules is None else rules.of(rows)),
+        sinks=None if p.sinks is None else _sinks(p),
+        dropout=0 if drop is None else int(np.uint64(drop.rate * 2**53)),
+        seed=0 if drop is None else drop.seed,
+        kept=1.0 if drop is None else 1 / (1 - drop.rate),
+        first_query=rows.start if isinstance(rows, slice) else 0,
+        all_queries=p.layout.queries,
+        score_heads=p.layout.shape[:-2],
+    )
+
+
+@dataclass(frozen=True)
+class KernelMaskArgs:
+    """What masks and biases say, as the kernel takes it.
+
+    Parameters
+    ----------
+    p : AttentionInputs
+    intervals : Intervals or None
+        The keys each query sees, as far as the other rules let it.
+    masks : list of boolean arrays, broadcasting to ``... H T S``
+    bias : floating array, broadcasting to ``... H T S``, or None
+    diagonal : floating array ``... H N``, or None
+        A number for each distance, row − column, from −(S − 1) on.
+    others : list of Mask
+        KernelMaskArgs that must be evaluated cell by cell.
+    other_bias : Bias or None
+        The same.
+    """
+
+    p: AttentionInputs
+    intervals: Intervals | None
+    masks: list[np.ndarray]
+    others: list[Mask]
+    bias: np.ndarray | None
+    diagonal: np.ndarray | None
+    other_bias: Bias | None
+
+    def spans(self, rows: slice) -> list[slice]:
+        """Return the queries in as many parts as it takes that no rule is evaluated for too many cells at once."""
+        size = self.rows_at_once(rows)
+        return [slice(a, min(a + size, rows.stop)) for a in range(rows.start, max(rows.stop, rows.start + 1), size)]
+
+    def rows_at_once(self, rows: Index) -> int:
+        """Return for how many of some queries the kernel can be told at once what it needs to know."""
+        count = rows.stop - rows.start if isinstance(rows, slice) else int(rows.shape[0])
+        by_distance = self.diagonal is not None and not isinstance(rows, slice)
+        if self._in_strips or by_distance:
+            cells_of_row = math.prod(self.p.layout.shape) // max(1, self.p.layout.queries)
+            return max(1, _STRIP_CELLS // max(1, cells_of_row) // 64 * 64 or 64)
+        return max(1, count)
+
+    @property
+    def _in_strips(self) -> bool:
+        """Whether cells are made for some queries at a time."""
+        return bool(self.others) or self.other_bias is not None or len(self.masks) > 1
+
+    def blocks(self, rows: int, cols: int) -> dict[str, int]:
+        """Return how many blocks of `rows` queries and `cols` keys the kernel reads whole, in part and not at all."""
+        queries, keys = self.p.layout.shape[-2:]
+        every = -(-queries // rows) * -(-keys // cols)
+        cellwise = bool(self.masks or self.others or (self.p.bias is not None and self.p.bias.can_mask))
+        if self.intervals is None:
+            return {"full": 0 if cellwise else every, "partial": every if cellwise else 0, "empty": 0}
+        first, last = (np.broadcast_to(x, np.broadcast_shapes(x.shape, (queries,))) for x in self.intervals)
+        first, last = np.broadcast_arrays(first, last)
+        starts = np.arange(0, queries, rows)
+        begin, from_all = (how.reduceat(first, starts, axis=-1) for how in (np.minimum, np.maximum))
+        end, to_all = (how.reduceat(last, starts, axis=-1) for how in (np.maximum, np.minimum))
+        read = -(-np.maximum(end - begin, 0) // cols)
+        whole = np.maximum(to_all - begin, 0) // cols - -(-np.maximum(from_all - begin, 0) // cols)
+        heads = math.prod(first.shape[:-1])
+        mean_read, mean_whole = round(read.sum() / heads), round(np.clip(whole, 0, read).sum() / heads)
+        full = 0 if cellwise else mean_whole
+        return {"full": full, "partial": mean_read - full, "empty": max(0, every - mean_read)}
+
+    @property
+    def memory(self) -> int:
+        """Bytes of what was made to tell the kernel."""
+        strip = _STRIP_CELLS if self._in_strips else 0
+        cell = 1 if self.other_bias is None else 1 + np.dtype(_numbers(self.p)).itemsize
+        made = [*(self.intervals or ()), *([] if self.diagonal is None else [self.diagonal])]
+        return sum(int(x.nbytes) for x in made) + strip * cell
+
+    def of(self, rows: Index) -> dict[str, np.ndarray | None]:
+        """Return what holds for some queries, by the names of the kernel's arguments."""
+        found: dict[str, np.ndarray | None] = {}
+        if self.intervals is not None:
+            found["first"], found["last"] = (_of_rows(x, rows, self.p.layout.queries) for x in self.intervals)
+        mask = _all_of([take_broadcast(mask, rows, ALL) for mask in self.masks])
+        layout = self.p.layout
+        its = rows if isinstance(rows, slice) else layout.xp.asarray(rows, device=layout.device)
+        for other in self.others:
+            mask = _all_of([*([] if mask is None else [mask]), np.asarray(other.allows(layout, its, ALL))])
+        if mask is not None:
+            found["mask"] = _aligned(np.atleast_2d(mask)).view(np.uint8)
+        bias = None if self.bias is None else take_broadcast(self.bias, rows, ALL)
+        cellwise = self.other_bias if self.diagonal is None or isinstance(rows, slice) else self.p.bias
+        if cellwise is not None:
+            bias = _bias_numbers(self.p, cellwise.tile(layout, its, ALL))
+        if bias is not None:
+            found["bias"] = bias
+        if self.diagonal is not None and isinstance(rows, slice):
+            found["diagonal"] = self.diagonal[..., rows.start : rows.stop + layout.keys - 1 + _queries_of_block()]
+        return found
+
+
+def kernel_mask_args(p: AttentionInputs) -> KernelMaskArgs:
+    """Return what the mask and the bias of a problem say, as the kernel takes it."""
+    intervals, masks, others = None, [], []
+    for rule in _conjuncts(p.mask):
+        its = rule.intervals(p.layout)
+        if its is not None:
+            intervals = its if intervals is None else intervals.both(its)
+        elif isinstance(rule, DenseMask):
+            masks.append(np.atleast_2d(np.asarray(rule.array)))
+        else:
+            others.append(rule)
+    if intervals is not None:
+        intervals = Intervals(*(np.clip(x, 0, p.layout.keys).astype(np.int32) for x in intervals))
+    bias = diagonal = other_bias = None
+    if isinstance(p.bias, DenseBias):
+        bias = _bias_numbers(p, p.bias.parameter)
+    elif p.bias is not None and p.bias.by_distance:
+        diagonal = _diagonal(p, p.bias)
+    else:
+        other_bias = p.bias
+    return KernelMaskArgs(p, intervals, masks, others, bias, diagonal, other_bias)
+
+
+def _of_dtype(p: AttentionInputs, x: Array) -> Array:
+    return x if x.dtype == p.dtype else p.layout.xp.astype(x, p.dtype, copy=False)
+
+
+def to_kernel(x: Array) -> np.ndarray:
+    """Return an array as the kernel reads it, without a copy where there need be none; short floats as their bits."""
+    array = _aligned(x if isinstance(x, np.ndarray) else _tensor_to_numpy(x))
+    return array.view(np.uint16) if array.dtype.itemsize == 2 else array
+
+
+def _aligned(x: np.ndarray) -> np.ndarray:
+    dtype = x.dtype
+    if x.flags.aligned and dtype.isnative and dtype.alignment == dtype.itemsize:  # so are its strides
+        return x
+    return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
+
+
+def _conjuncts(mask: Mask | None) -> Iterator[Mask]:
+    if isinstance(mask, LogicalAnd):
+        yield from _conjuncts(mask.one)
+        yield from _conjuncts(mask.other)
+    elif mask is not None:
+        yield mask
+
+
+def _all_of(masks: list[np.ndarray]) -> np.ndarray | None:
+    found = None
+    for mask in masks:
+        found = mask if found is None else found & mask
+    return found
+
+
+def _of_rows(x: np.ndarray, rows: Index, count: int) -> np.ndarray:
+    return x[..., rows] if x.shape[-1] == count and count > 1 else x
+
+
+def _bias_numbers(p: AttentionInputs, bias: Array) -> np.ndarray:
+    """Return a bias in the numbers to compute with; those too large for it as its largest."""
+    xp = p.layout.xp
+    computed = xp.astype(bias, compute_dtype(xp, bias.dtype), copy=False)
+    return np.atleast_2d(to_kernel(saturate_cast(computed, p.compute_dtype)))
+
+
+def _diagonal(p: AttentionInputs, bias: Bias) -> np.ndarray:
+    """Return the number for each distance, ``... H N``: from that of the last key and the first query on."""
+    layout = p.layout
+    if not layout.queries or not layout.keys:
+        return np.zeros(max(0, layout.queries + layout.keys - 1 + _queries_of_block()), _numbers(p))
+    row, column = (_bias_numbers(p, bias.tile(layout, *at)) for at in ((slice(0, 1), ALL), (ALL, slice(0, 1))))
+    row = np.broadcast_to(row, (*row.shape[:-2], 1, layout.keys))[..., 0, ::-1]
+    column = np.broadcast_to(column, (*column.shape[:-2], layout.queries, 1))[..., 1:, 0]
+    beyond = np.zeros((*row.shape[:-1], _queries_of_block()), row.dtype)
+    return np.concatenate([row, column, beyond], axis=-1)
+
+
+def _queries_of_block() -> int:
+    return int(native.kernel().QUERIES)
+
+
+def _sinks(p: AttentionInputs) -> np.ndarray:
+    sinks = to_kernel(saturate_cast(p.sinks, p.compute_dtype))
+    return sinks[..., 0, 0]
+
+
+def _numbers(p: AttentionInputs) -> Any:
+    return np.float64 if _name(p.dtype) == "float64" else np.float32
+
+
+def _name(dtype: Any) -> str:
+    """Return the name of a dtype, whatever library and byte order it is of."""
+    return _numpy_name(dtype) if isinstance(dtype, np.dtype | type) else str(dtype).split(".")[-1]
+
+
+@functools.lru_cache  # it takes a while to make
+def _numpy_name(dtype: Any) -> str:
+    return str(np.dtype(dtype).name)
+
+
+def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
+    if p.layout.xp is np:
+        return native.empty_like(p.q, shape, np.dtype(dtype).newbyteorder("="))
+    return p.layout.xp.empty(shape, dtype=dtype, device=p.layout.device)
+
+
+def _reason_against_library(p: AttentionInputs) -> str | None:
+    """Return why the kernel cannot take arrays that are not NumPy's; None for plain tensors of PyTorch on the CPU."""
+    library = p.layout.xp.__name__.split(".")[-1]
+    if library != "torch" or p.layout.device.type != "cpu":
+        return f"the kernel takes arrays of NumPy and of PyTorch on the CPU, not of {library} on {p.layout.device}"
+    import torch
+
+    tensors = [x for x in (p.q, p.k, p.v, p.sinks, getattr(p.bias, "parameter", None)) if x is not None]
+    if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors):
+        return "PyTorch only traces the call"
+    if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():  # such as make_fx, or a counter of operations
+        return "PyTorch watches the steps of the call"
+    derived = torch.autograd.forward_ad._current_level >= 0
+    if derived or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+        return "PyTorch takes a derivative of what it computes; attention_vjp gives gradients of the kernel"
+    try:
+        for x in tensors:
+            _tensor_to_numpy(x)
+    except RuntimeError:  # inside a transformation such as vmap there is no memory to look into
+        return "PyTorch transforms the call"
+    return None
+
+
+def _tensor_to_numpy(x: Any) -> np.ndarray:
+    import torch
+
+    x = x.detach()
+    array: np.ndarray = (x.view(torch.int16) if x.dtype == torch.bfloat16 else x).numpy()
+    return array

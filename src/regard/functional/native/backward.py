@@ -1,0 +1,149 @@
+"""The gradients of attention from the compiled kernel.
+
+The kernel gives each query head its own gradients, and those of a bias summed along the axes that it repeats; what
+heads and leading axes share is summed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from regard._utils.typing import Array
+from regard.functional import native
+from regard.functional.biases import Bias, DenseBias, unbroadcast
+from regard.functional.inputs import AttentionInputs, sum_over_query_groups
+from regard.functional.native.attention import calls, to_kernel
+from regard.functional.online_softmax import SoftmaxStats
+
+_STRIP = 1024  # distances of a rule's gradient at a time
+
+
+def native_backward(
+    p: AttentionInputs, context: Array, normaliser: SoftmaxStats, d_output: Array
+) -> dict[str, Array | None] | None:
+    """Return the gradients of q, k, v, bias and sinks in the precision computed in.
+
+    None where something that is looked at is not finite: the kernel knows no derivative there, and does not sort out
+    what that reaches.
+    """
+    xp, kernel = p.layout.xp, native.kernel()
+    d_out = to_kernel(xp.astype(d_output, p.dtype if d_output.dtype == p.dtype else p.compute_dtype, copy=False))
+    out = to_kernel(context)
+    row_max, row_sum = (to_kernel(x[..., 0]) for x in normaliser)
+    lead, keys = p.context_shape[:-2], p.layout.keys
+    row_sums = np.empty(p.context_shape[:-1], out.dtype)
+    d_q = np.empty((*row_sums.shape, p.q.shape[-1]), out.dtype)
+    d_kv: list[np.ndarray] = []
+    bias = _GradientOfBias(p, out.dtype)
+    for rows, call in calls(p):
+        parts = [np.empty((*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v)]
+        sums = (x if x.shape[-1] == 1 else x[..., rows] for x in (row_max, row_sum))
+        whole = kernel.backward(
+            call, d_out[..., rows, :], out[..., rows, :], *sums, row_sums[..., rows], d_q[..., rows, :], *parts,
+            **bias.places(rows),
+        )  # fmt: skip
+        if not whole:
+            return None
+        bias.gather(rows)
+        d_kv = [so_far + part for so_far, part in zip(d_kv, parts, strict=True)] if d_kv else parts
+
+    def ours(x: np.ndarray) -> Array:
+        return xp.asarray(x, device=p.layout.device)
+
+    d_sinks = None
+    if p.sinks is not None:
+        sinks = xp.astype(p.sinks, p.compute_dtype, copy=False)
+        d_sinks = unbroadcast(-ours(row_sums)[..., None] * normaliser.weights(sinks, xp), p.sinks.shape)
+    return {
+        "q": unbroadcast(ours(d_q), p.q.shape),
+        "k": sum_over_query_groups(ours(d_kv[0]), p.k.shape),
+        "v": sum_over_query_groups(ours(d_kv[1]), p.v.shape),
+        "bias": bias.total(),
+        "sinks": d_sinks,
+    }
+
+
+class _GradientOfBias:
+    """Where the kernel puts what a bias gets, and what is made of it.
+
+    An array gets its numbers cell by cell or summed along an axis; a rule of the distance, the sum for each distance;
+    any other rule is shown the cells of some queries at a time.
+    """
+
+    def __init__(self, p: AttentionInputs, dtype: Any) -> None:
+        self._p, self._dtype, self._gradient = p, dtype, None
+        (queries, keys), lead = p.layout.shape[-2:], p.context_shape[:-2]
+        parameter = getattr(p.bias, "parameter", None)  # a rule of one's own may have none
+        self._shape = () if parameter is None else tuple(parameter.shape)
+        self._kind = "none"
+        if not queries or not keys:
+            return
+        if isinstance(p.bias, DenseBias):
+            has_rows, has_cols = (size != 1 for size in (1, 1, *self._shape)[-2:])
+            self._kind = "d_of_keys" if not has_rows else "d_bias" if has_cols else "d_of_queries"
+        elif p.bias is not None:
+            self._kind = "d_diagonal" if p.bias.by_distance else "cells"
+        if self._kind == "d_bias":
+            self._sums = np.zeros(self._shape, dtype)
+        elif self._kind == "d_of_queries":
+            self._sums = np.empty((*lead, queries), dtype)
+        elif self._kind == "d_diagonal":
+            self._sums = np.zeros((*lead, queries + keys - 1), dtype)
+
+    def places(self, rows: slice) -> dict[str, np.ndarray]:
+        """Return the kernel's arguments for some queries."""
+        keys, lead = self._p.layout.keys, self._p.context_shape[:-2]
+        if self._kind == "none":
+            return {}
+        if self._kind == "d_of_queries":
+            return {"d_of_queries": self._sums[..., rows]}
+        if self._kind == "d_diagonal":
+            return {"d_diagonal": self._sums[..., rows.start : rows.stop + keys - 1]}
+        if self._kind == "d_bias":
+            return {"d_bias": self._sums[..., rows, :]}
+        if self._kind == "d_of_keys":
+            self._part = np.empty((*lead, keys), self._dtype)
+            return {"d_of_keys": self._part}
+        self._part = np.zeros((*lead, rows.stop - rows.start, keys), self._dtype)
+        return {"d_bias": self._part}
+
+    def gather(self, rows: slice) -> None:
+        """Take what the kernel put there for some queries."""
+        if self._kind == "d_of_keys":
+            self._add(unbroadcast(self._part[..., None, :], self._shape))
+        elif self._kind == "cells":
+            self._add(self._of_rule(rows, slice(0, self._p.layout.keys), self._part))
+
+    def total(self) -> Array | None:
+        """Return the gradient in the shape of the parameter."""
+        if self._p.bias is None:
+            return None
+        if self._kind == "d_bias":
+            self._add(self._sums)
+        elif self._kind == "d_of_queries":
+            self._add(unbroadcast(self._sums[..., None], self._shape))
+        elif self._kind == "d_diagonal":
+            for rows, cols, part in self._cells_of_distances():
+                self._add(self._of_rule(rows, cols, part))
+        xp = self._p.layout.xp
+        found = np.zeros(self._shape, self._dtype) if self._gradient is None else self._gradient
+        return xp.asarray(found, device=self._p.layout.device)
+
+    def _cells_of_distances(self) -> Iterator[tuple[slice, slice, np.ndarray]]:
+        """Yield the sums for the distances as gradients of the first row and the first column, which have them all."""
+        queries, keys = self._p.layout.shape[-2:]
+        yield slice(0, 1), slice(0, keys), self._sums[..., None, keys - 1 :: -1]
+        for start in range(1, queries, _STRIP):
+            stop = min(start + _STRIP, queries)
+            yield slice(start, stop), slice(0, 1), self._sums[..., keys - 1 + start : keys - 1 + stop, None]
+
+    def _of_rule(self, rows: slice, cols: slice, part: np.ndarray) -> Array:
+        layout, rule = self._p.layout, self._p.bias
+        assert isinstance(rule, Bias)
+        return rule.gradient(layout, rows, cols, layout.xp.asarray(np.ascontiguousarray(part), device=layout.device))
+
+    def _add(self, part: Array) -> None:
+        self._gradient = part if self._gradient is None else self._gradient + part

@@ -1,0 +1,172 @@
+"""Weights, or what is asked of them, from the compiled kernel: tiles of a map and overviews of all of it.
+
+Scores are computed in the precision of the problem, float32 for the short floats, and come out the same in every pass,
+so that weights and the sums of their rows agree with each other to the last digit of a score. Sums over many cells are
+gathered in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from regard._utils.typing import Array
+from regard.functional import native
+from regard.functional.arrays import is_finite, widest_float
+from regard.functional.dispatch import choose_backend, spans
+from regard.functional.inputs import AttentionInputs
+from regard.functional.native.attention import call_of, kernel_mask_args
+from regard.functional.online_softmax import SoftmaxStats
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.score_layout import Index
+
+STAGES = ("scores", "capped", "biased", "weights")
+Cells = list[tuple[int, int]]
+
+
+class RowSums(NamedTuple):
+    """What one pass finds about each row; None where it was not asked for.
+
+    Parameters
+    ----------
+    entropy, distance : float64 array, ``... H T``
+    best, keys : array, ``... H T k``
+        The largest weights and whose they are, −1 where a query sees fewer than k keys.
+    """
+
+    entropy: Array | None
+    distance: Array | None
+    best: Array | None
+    keys: Array | None
+
+
+def for_kernel(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> AttentionInputs | None:
+    """Return the problem as the kernel is asked to look at it; None where it is not to.
+
+    Raises
+    ------
+    RegardError
+        ``implementation="native"`` is asked for and cannot be had.
+    """
+    return (
+        p.to_compute_dtype().replace(dtype=p.compute_dtype, v=None, dropout=None)
+        if choose_backend(p, trace)[0] == "native"
+        else None
+    )
+
+
+def in_float64(p: AttentionInputs) -> AttentionInputs:
+    """Return a problem for the kernel with everything in float64, where the library has it."""
+    return p.upcast().replace(dtype=widest_float(p.layout.xp, p.layout.device))
+
+
+def shows_hidden(p: AttentionInputs, stage: str) -> bool:
+    """Tell whether NaN or infinity of a key that nobody sees would show in scores that are not masked yet."""
+    masks = p.mask is not None or (p.bias is not None and p.bias.can_mask)
+    return stage in ("scores", "capped") and masks and not is_finite(p.k)
+
+
+def sums(p: AttentionInputs) -> SoftmaxStats:
+    """Return what normalises each row, NumPy arrays ``... H T 1``: the largest score, and the total in float64."""
+    found = _room_for_sums(p, p.layout.queries)
+    for _, at, call in _calls(p, slice(0, p.layout.queries)):
+        native.kernel().look_sums(call, *(x[..., at, 0] for x in found))
+    return found
+
+
+def tile(p: AttentionInputs, rows: Index, cols: Index, stage: str, known: SoftmaxStats | None = None) -> Array:
+    """Return a stage of some rows and columns, ``... H R C``; `known` normalises all rows."""
+    columns = np.arange(cols.start, cols.stop) if isinstance(cols, slice) else np.asarray(cols)
+    columns = np.ascontiguousarray(columns, np.int32)
+    part = _empty(p, (_length(rows), len(columns)))
+    for these, at, call in _calls(p, rows):
+        its = () if known is None or stage != "weights" else (x[..., 0] for x in known.of(these))
+        native.kernel().look_tile(call, STAGES.index(stage), columns, part[..., at, :], *its)
+    return _of_library(p, part)
+
+
+def rows(
+    p: AttentionInputs, known: SoftmaxStats, *, entropy: bool = False, distance: bool = False, top: int = 0
+) -> RowSums:
+    """Return what is asked for of each row, in one pass over the map."""
+    count = p.layout.queries
+    offset = p.layout.offset()
+    offset = np.asarray(offset if isinstance(offset, int) else np.asarray(offset)[..., 0, 0])
+    found = RowSums(
+        _empty(p, (count,), np.float64) if entropy else None,
+        _empty(p, (count,), np.float64) if distance else None,
+        _empty(p, (count, top)) if top else None,
+        _empty(p, (count, top), np.int32) if top else None,
+    )
+    for these, at, call in _calls(p, slice(0, count)):
+        parts = (None if x is None else x[..., at] for x in found[:2])
+        largest = (None if x is None else x[..., at, :] for x in found[2:])
+        position = (offset + at.start).astype(np.int32)
+        native.kernel().look_rows(call, *(x[..., 0] for x in known.of(these)), position, *parts, *largest)
+    return RowSums(*(None if x is None else _of_library(p, x) for x in found))
+
+
+def received(p: AttentionInputs, known: SoftmaxStats) -> Array:
+    """Return how much each key is looked at, ``... H S`` in float64."""
+    total = np.zeros((*p.layout.shape[:-2], p.layout.keys))
+    for these, _, call in _calls(p, slice(0, p.layout.queries)):
+        part = _empty(p, (p.layout.keys,), np.float64)
+        native.kernel().look_received(call, *(x[..., 0] for x in known.of(these)), part)
+        total += part
+    return _of_library(p, total)
+
+
+def pooled(
+    p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Literal["max", "mean"]
+) -> tuple[Array, SoftmaxStats]:
+    """Return the largest or the sum of the weights of each cell, ``... H P Q`` in float64, and the sums of their rows.
+
+    Cells of rows stand side by side. The kernel pools as many queries as it has in one block; they are joined here.
+    """
+    join = np.maximum if how == "max" else np.add
+    overview = np.zeros((*p.layout.shape[:-2], len(row_cells), len(col_cells)))
+    col_edges = np.array([0, *(b for _, b in col_cells)], np.int32)
+    covered = slice(row_cells[0][0], row_cells[-1][1])
+    found = _room_for_sums(p, _length(covered))
+    for these, at, call in _calls(p, covered):
+        assert isinstance(these, slice)
+        pieces = [
+            (cell, start)
+            for cell, (a, b) in enumerate(row_cells)
+            for start in range(max(a, these.start), min(b, these.stop), native.kernel().QUERIES)
+        ]
+        row_edges = np.array([*(start - these.start for _, start in pieces), these.stop - these.start], np.int32)
+        part = _empty(p, (len(pieces), len(col_cells)), np.float64)
+        its = (x[..., at, 0] for x in found)
+        native.kernel().look_pooled(call, row_edges, col_edges, how == "mean", part, *its)
+        cells, firsts = np.unique([cell for cell, _ in pieces], return_index=True)
+        overview[..., cells, :] = join(overview[..., cells, :], join.reduceat(part, firsts, axis=-2))
+    return _of_library(p, overview), found
+
+
+def _calls(p: AttentionInputs, rows: Index) -> Iterator[tuple[Index, slice, Any]]:
+    """Yield some of `rows`, which of them they are, and the call of the kernel for them."""
+    rules = kernel_mask_args(p)
+    rows = rows if isinstance(rows, slice) else np.asarray(rows)
+    for at in spans(_length(rows), rules.rows_at_once(rows)):
+        these = slice(rows.start + at.start, rows.start + at.stop) if isinstance(rows, slice) else rows[at]
+        yield these, at, call_of(p, rules, these)
+
+
+def _length(rows: Index) -> int:
+    return rows.stop - rows.start if isinstance(rows, slice) else int(rows.shape[0])
+
+
+def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
+    numbers = np.float64 if "float64" in str(p.dtype) else np.float32
+    return native.empty((*p.layout.shape[:-2], *shape), np.dtype(numbers if dtype is None else dtype))
+
+
+def _room_for_sums(p: AttentionInputs, rows: int) -> SoftmaxStats:
+    return SoftmaxStats(_empty(p, (rows, 1)), _empty(p, (rows, 1), np.float64))
+
+
+def _of_library(p: AttentionInputs, x: np.ndarray) -> Array:
+    return x if p.layout.xp is np else p.layout.xp.asarray(x, device=p.layout.device)

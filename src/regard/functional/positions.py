@@ -1,0 +1,161 @@
+"""Where a token stands: vectors to add to its embedding, and what a distance does to a score."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.typing import Array
+from regard._utils.validation import whole_number
+from regard.functional.arrays import as_array, namespace, widest_float
+
+
+def sinusoidal_positions(length: int, embed_dim: int, *, base: float = 10_000.0) -> Array:
+    """Return the fixed position embeddings of the Transformer paper.
+
+    Position p has sin(p / base^(2i/E)) at feature 2i and the cosine of the same angle at feature 2i + 1:
+    waves from fast to slow, so that near positions look alike and every shift is a rotation.
+
+    Parameters
+    ----------
+    length : int
+        Number of positions ``T``.
+    embed_dim : int
+        Number of features ``E``; an odd number ends with a sine.
+    base : float
+        The slowest wave is about 2π · base positions long.
+
+    Returns
+    -------
+    float64 array, ``T E``
+
+    References
+    ----------
+    Vaswani et al. (2017), "Attention is all you need", section 3.5, https://arxiv.org/abs/1706.03762.
+
+    Examples
+    --------
+    >>> sinusoidal_positions(2, 4).round(3)
+    array([[0.   , 1.   , 0.   , 1.   ],
+           [0.841, 0.54 , 0.01 , 1.   ]])
+    """
+    length, embed_dim = whole_number("length", length, 0), whole_number("embed_dim", embed_dim, 1)
+    if not 0 < base < math.inf:
+        raise RegardError(f"base must be a finite number above 0, got {base}")
+    wave = np.arange(embed_dim) // 2  # features 2i and 2i + 1 share wave i
+    angle = np.arange(length)[:, None] / base ** (2 * wave / embed_dim)  # T E
+    return np.where(np.arange(embed_dim) % 2 == 0, np.sin(angle), np.cos(angle))
+
+
+def learned_positions(table: Array, length: int, *, offset: int = 0) -> Array:
+    """Return rows `offset` to `offset + length` of a table of position embeddings, learned or given.
+
+    Parameters
+    ----------
+    table : array, ``P E``
+    length : int
+        Number of positions ``T``.
+    offset : int
+        The first position.
+
+    Returns
+    -------
+    array, ``T E``
+
+    Raises
+    ------
+    RegardError
+        The table has too few rows: what a model learned for P positions says nothing about the next one.
+    """
+    table = as_array(table, "table")
+    length, offset = whole_number("length", length, 0), whole_number("offset", offset, 0)
+    if table.ndim != 2:
+        raise RegardError(f"the position table needs two axes, P E, got {tuple(table.shape)}")
+    if offset + length > table.shape[0]:
+        raise RegardError(
+            f"the position table has {table.shape[0]} rows, but positions {offset} to {offset + length - 1} "
+            f"were asked for; shorten the text to {table.shape[0]} tokens or give a longer table"
+        )
+    return table[offset : offset + length]
+
+
+def alibi_slopes(num_heads: int) -> Array:
+    """Return how much less each head looks at a key for each token that it is farther away.
+
+    For a power of two the slopes are 2^(−8/H), 2^(−16/H), … 2^−8. For another number of heads they are those of the
+    power of two below it, and then every second one of the power of two above.
+
+    Parameters
+    ----------
+    num_heads : int
+        ``H``.
+
+    Returns
+    -------
+    float64 array, ``H``
+
+    References
+    ----------
+    Press, Smith and Lewis (2022), "Train short, test long", https://arxiv.org/abs/2108.12409, and its code for
+    numbers of heads that are no power of two.
+
+    Examples
+    --------
+    >>> alibi_slopes(4)
+    array([0.25      , 0.0625    , 0.015625  , 0.00390625])
+    """
+    num_heads = whole_number("num_heads", num_heads, 1)
+    below = 2 ** int(math.log2(num_heads))
+    steps = np.arange(1, below + 1) / below
+    between = np.arange(1, 2 * (num_heads - below), 2) / (2 * below)
+    return 2.0 ** (-8 * np.concatenate([steps, between]))
+
+
+def relative_position_buckets(
+    relative: Array, *, bidirectional: bool = True, num_buckets: int = 32, max_distance: int = 128
+) -> Array:
+    """Return the bucket of each distance, as T5 counts them: one each near by, ever wider ones far away.
+
+    Parameters
+    ----------
+    relative : integer array, any shape
+        Position of the key − position of the query.
+    bidirectional : bool
+        Half of the buckets are for keys behind the query. Otherwise all of those are in bucket 0.
+    num_buckets : int
+    max_distance : int
+        From here on all distances are in the last bucket.
+
+    Returns
+    -------
+    integer array, shape of `relative`
+
+    References
+    ----------
+    Raffel et al. (2020), "Exploring the limits of transfer learning", https://arxiv.org/abs/1910.10683.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> relative_position_buckets(np.array([-200, -20, -3, 0, 3, 20, 200]))
+    array([15, 10,  3,  0, 19, 26, 31])
+    """
+    relative = as_array(relative, "relative")
+    xp = namespace(relative)
+    num_buckets = whole_number("num_buckets", num_buckets, 2)
+    max_distance = whole_number("max_distance", max_distance, 1)
+    if bidirectional:
+        num_buckets //= 2
+    exact = num_buckets // 2  # so many near distances have a bucket of their own
+    if exact < 1 or max_distance <= exact:
+        raise RegardError(f"max_distance {max_distance} must be beyond the {exact} exact buckets, at least one")
+    distance = xp.abs(relative) if bidirectional else xp.where(relative < 0, -relative, 0)
+    wide = xp.astype(xp.where(distance < exact, exact, distance), widest_float(xp, getattr(relative, "device", None)))
+    # Doubles decide exactly where a bucket ends; the single precision of the original code rounds some ends up.
+    far = exact + xp.astype(
+        xp.log(wide / exact) / math.log(max_distance / exact) * (num_buckets - exact), relative.dtype
+    )
+    bucket = xp.where(distance < exact, distance, xp.where(far < num_buckets, far, num_buckets - 1))
+    return bucket + num_buckets * xp.astype(relative > 0, bucket.dtype) if bidirectional else bucket

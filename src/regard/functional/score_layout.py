@@ -1,0 +1,166 @@
+"""The cells of a score matrix: how many there are and at which positions its queries and keys stand."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.typing import Array
+from regard.functional.arrays import as_array, integers, namespace
+
+Index: TypeAlias = slice | Array
+"""Some rows or columns: a slice ``start:stop``, or an integer array."""
+
+ALL = slice(None)
+MAX_POSITION = 2**29  # so that sums of positions fit into 32 bits
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreLayout:
+    """The cells of ``... H T S`` scores.
+
+    Parameters
+    ----------
+    xp : array API namespace
+    device
+        Where the arrays live.
+    shape : tuple of int
+        ``... H T S``, or ``T S`` for a single head.
+    query_offset : int, or integer array ``...``, or None
+        Query i stands at position i + query_offset of the keys; None is S − T.
+    offsets : integer array that broadcasts to ``... H T S``, or None
+        The same in full, for a layout that is a part of another; goes before `query_offset`.
+    """
+
+    xp: Any
+    device: Any
+    shape: tuple[int, ...]
+    query_offset: int | Array | None = None
+    offsets: Array | None = None
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The axes before heads."""
+        return self.shape[:-3]
+
+    @property
+    def heads(self) -> int:
+        """``H``."""
+        return self.shape[-3] if len(self.shape) > 2 else 1
+
+    @property
+    def queries(self) -> int:
+        """``T``."""
+        return self.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        """``S``."""
+        return self.shape[-1]
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        return math.prod(self.shape)
+
+    def offset(self, given: int | Array | None = None) -> int | Array:
+        """Return an integer, or an array ``... 1 1 1``, to be added to a row to get its position.
+
+        `given` goes before the layout's own offset.
+        """
+        if given is None and self.offsets is not None:
+            return self.offsets
+        chosen = self.query_offset if given is None else given
+        return self.keys - self.queries if chosen is None else self.for_each_entry(chosen, "query_offset")
+
+    def check_entries(self, value: int | Array | None, name: str) -> None:
+        """Raise RegardError unless `for_each_entry` can have `value`, and its numbers are positions; None is well."""
+        if value is None:
+            return
+        self.for_each_entry(value, name)
+        bounds = bounds_of(as_array(value, name))  # as given: a narrower integer would hide the overflow
+        if bounds is not None and max(-bounds[0], bounds[1]) > MAX_POSITION:
+            raise RegardError(f"{name} {bounds} is beyond the positions that can be counted, {MAX_POSITION}")
+
+    def for_each_entry(self, value: int | Array, name: str) -> int | Array:
+        """Return `value` as an integer, or as an array ``... 1 1 1`` with one for each entry of the leading axes."""
+        if not isinstance(value, bool | np.bool_):
+            try:
+                number = operator.index(value)
+            except TypeError:
+                pass
+            else:
+                if abs(number) > MAX_POSITION:
+                    raise RegardError(f"{name} {number} is beyond the positions that can be counted, {MAX_POSITION}")
+                return number
+        array = as_array(value, name)
+        if not namespace(array).isdtype(array.dtype, "integral"):
+            raise RegardError(f"{name} must be an integer or an array of integers, got {_kind(value)}")
+        if not broadcasts(array.shape, self.lead):
+            raise RegardError(
+                f"{name} {tuple(array.shape)} must have one entry for each of the leading axes {self.lead}"
+            )
+        array = integers(self.xp.asarray(array, device=self.device))
+        return self.xp.reshape(array, (*array.shape, 1, 1, 1) if len(self.shape) > 2 else (1, 1))
+
+    def to_namespace(self, array: Array) -> Array:
+        """Return `array` as one that mixes with those of the call: NumPy's in their library and on their device."""
+        if isinstance(array, np.ndarray):
+            return self.xp.asarray(array, device=self.device)
+        namespace(self.xp.empty(0, device=self.device), array)
+        return array
+
+    def rows(self, index: Index) -> Array:
+        """Return the numbers of some queries, ``R 1``."""
+        return self._numbers(index, self.queries)[:, None]
+
+    def cols(self, index: Index) -> Array:
+        """Return the numbers of some keys, ``1 C``."""
+        return self._numbers(index, self.keys)[None, :]
+
+    def _numbers(self, index: Index, length: int) -> Array:
+        if isinstance(index, slice):
+            return self.xp.arange(*index.indices(length), device=self.device)
+        return index
+
+
+def take(x: Array, index: Index, axis: int) -> Array:
+    """Return `x` at `index` along `axis`, -2 or -1; an axis of length 1, which broadcasts, as it is."""
+    if isinstance(index, slice):
+        return x[..., index, :] if axis == -2 else x[..., index]
+    return namespace(x).take(x, index, axis=axis)
+
+
+def take_broadcast(x: Array, rows: Index, cols: Index) -> Array:
+    """Return `x`, which broadcasts to ``... T S``, at `rows` and `cols`; with two axes at least."""
+    x = namespace(x).reshape(x, (1,) * (2 - x.ndim) + tuple(x.shape))
+    x = take(x, rows, -2) if x.shape[-2] != 1 else x
+    return take(x, cols, -1) if x.shape[-1] != 1 else x
+
+
+def bounds_of(values: int | Array) -> tuple[int, int] | None:
+    """Return the smallest and the largest of integers; None where a compiler traces and nobody knows."""
+    if isinstance(values, int):
+        return values, values
+    xp = namespace(values)
+    if 0 in values.shape:
+        return 0, 0
+    try:
+        return int(xp.min(values)), int(xp.max(values))
+    except (TypeError, RuntimeError):
+        return None
+
+
+def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Tell whether an array of `shape` broadcasts to `target` without making it larger."""
+    pairs = zip(reversed(tuple(shape)), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(have in (1, want) for have, want in pairs)
+
+
+def _kind(value: Any) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}" if hasattr(value, "dtype") else repr(value)

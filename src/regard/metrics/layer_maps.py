@@ -1,0 +1,209 @@
+"""The weights of a trace's layers for one text, whether it holds them as maps or as arrays.
+
+Knows arrays and traces; does not know models, text or pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.functional.attention import Stage
+from regard.text.encoding import Encoding
+from regard.trace import Trace
+from regard.trace.attention_map import AttentionMap
+
+AT_ONCE = 1 << 22
+"""Weights that are held together."""
+
+Check: TypeAlias = Callable[[], None]
+"""Called now and then during long work; raises when nobody waits for the answer any more."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMap:
+    """The self-attention of one layer for one text of a batch, without its padding.
+
+    Parameters
+    ----------
+    name : str
+        ``blocks.3.attn``; "" for a bare layer.
+    source : AttentionMap or array, ``H T S`` or ``T S``
+        With its padding.
+    kv_heads : int or None
+        ``G``; None where neither keys nor values were recorded.
+    length : int
+        Tokens of the text: ``T``, and ``S``.
+    """
+
+    name: str
+    source: AttentionMap | np.ndarray
+    kv_heads: int | None
+    length: int
+
+    @cached_property
+    def heads(self) -> tuple[AttentionMap | np.ndarray, ...]:
+        """The heads, ``T S`` each, with padding."""
+        source = self.source
+        if source.ndim == 2:
+            return (source,)
+        if isinstance(source, AttentionMap):
+            return tuple(source.entry(head) for head in range(source.shape[0]))
+        return tuple(source)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether weights are computed when they are looked at, and the steps to them too."""
+        return isinstance(self.source, AttentionMap)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the source has more rows and columns than the text has tokens."""
+        return self.source.shape[-1] > self.length
+
+    def step(self, name: str) -> str:
+        """Return the full name of a step of this attention."""
+        return f"{self.name}.{name}" if self.name else name
+
+    def kv_head(self, head: int) -> int | None:
+        """Return the key/value head that a query head looks with; None where that is not known."""
+        return None if self.kv_heads is None else head * self.kv_heads // len(self.heads)
+
+    def tile(self, head: int, rows: Any, cols: Any, stage: Stage = "weights") -> np.ndarray:
+        """Return some rows and columns of a head; slices, or arrays of numbers, or None for all.
+
+        Other stages than weights are those of a map.
+        """
+        return self._part(self.heads[head], rows, cols, stage)
+
+    def rows(self, index: slice | np.ndarray) -> np.ndarray:
+        """Return the weights of some queries in float64, ``H R S``."""
+        part = self._part(self.source, index, None).astype(np.float64)
+        return part if part.ndim == 3 else part[None]
+
+    def strips(
+        self, rows: np.ndarray | None = None, check: Check = lambda: None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield queries, all of them or those of some rows, a few at a time, and their weights as `rows` does."""
+        height = max(1, AT_ONCE // (len(self.heads) * self.length))
+        for start in range(0, self.length if rows is None else len(rows), height):
+            check()
+            if rows is None:
+                span = slice(start, min(start + height, self.length))
+                yield np.arange(span.start, span.stop), self.rows(span)
+            else:
+                yield rows[start : start + height], self.rows(rows[start : start + height])
+
+    def values(self, trace: Trace, batch: int) -> np.ndarray:
+        """Return the values of each key/value head in float64, ``G S Dv``."""
+        v = trace[self.step("v")]
+        return np.asarray((v[batch] if v.ndim == 4 else v)[:, : self.length], dtype=np.float64)
+
+    def _part(self, source: AttentionMap | np.ndarray, rows: Any, cols: Any, stage: Stage = "weights") -> np.ndarray:
+        if self.is_padded:
+            rows, cols = (slice(0, self.length) if index is None else index for index in (rows, cols))
+        if isinstance(source, AttentionMap):
+            return np.asarray(source.tile(rows, cols, stage=stage))
+        assert stage == "weights"
+        rows, cols = (slice(None) if index is None else index for index in (rows, cols))
+        return np.asarray(source[..., rows, :][..., cols])
+
+
+def layers_of(trace: Trace, batch: int) -> list[LayerMap]:
+    """Return the self-attention of every layer, from the first to the last.
+
+    Cross-attention, and the decoder beside an encoder, look at or from another text and are left out.
+
+    Raises
+    ------
+    RegardError
+        There is none, or no such text.
+    """
+    found = [_layer(trace, name, batch) for name in _names(trace)]
+    layers = [layer for layer in found if isinstance(layer, LayerMap)]
+    if len({layer.length for layer in layers}) == 1:
+        return layers
+    for reason in found:
+        if isinstance(reason, str):
+            raise RegardError(reason)
+    raise RegardError(
+        "the trace holds no attention of a text to itself: record a run with Trace(maps=True), or "
+        "Trace(maps=True, only=['*attn.weights', '*attn.v'])"
+    )
+
+
+def entries_of(trace: Trace) -> int:
+    """Return how many texts a trace is of."""
+    return next((_entries(trace, name) for name in _names(trace)), 0)
+
+
+def _names(trace: Trace) -> list[str]:
+    """Return the names of the weights with which a text looks at itself."""
+    names = [name for name in trace.names() if name.rpartition(".")[2] == "weights" and "cross_attn" not in name]
+    return [name for name in names if name.startswith("encoder.")] or names
+
+
+def _entries(trace: Trace, weights: str) -> int:
+    return _source(trace, weights).shape[0] if trace.axes(weights).startswith("B ") else 1
+
+
+def _source(trace: Trace, weights: str) -> AttentionMap | np.ndarray:
+    """Return all weights of an attention, as a map where the trace holds one."""
+    name = weights.rpartition(".")[0]
+    return trace.map(name) if trace.has_map(name) else trace[weights]
+
+
+def _layer(trace: Trace, weights: str, batch: int) -> LayerMap | str:
+    """Return one attention; or why it is none of a text to itself."""
+    name, axes, source = weights.rpartition(".")[0], trace.axes(weights), _source(trace, weights)
+    if axes not in ("T S", "H T S", "B H T S"):
+        return f"{weights} has the axes {axes}, which are not T S, H T S or B H T S"
+    entries = _entries(trace, weights)
+    if not 0 <= batch < entries:
+        raise RegardError(f"there is no text {batch} in a batch of {entries}")
+    *_, queries, keys = source.shape
+    length = len(trace.encodings[batch]) if trace.encodings else queries
+    if length == 0:
+        return f"{weights} {source.shape} is of a text without tokens"
+    if queries != keys or length > queries:
+        return f"{weights} {source.shape} is of {queries} tokens that look at {keys}: run the text in one go"
+    kv_heads = _kv_heads(trace, name, source)
+    if axes == "B H T S":
+        source = source.entry(batch) if isinstance(source, AttentionMap) else source[batch]
+    return LayerMap(name, source, kv_heads, length)
+
+
+def _kv_heads(trace: Trace, name: str, source: AttentionMap | np.ndarray) -> int | None:
+    """Return how many key/value heads there are, from what has as many; None where nothing has."""
+    if isinstance(source, AttentionMap):
+        shared = [source.k]
+    else:
+        steps = (f"{name}.{step}" if name else step for step in ("k", "v"))
+        shared = [trace[step] for step in steps if step in trace]
+    return (shared[0].shape[-3] if shared[0].ndim > 2 else 1) if shared else None
+
+
+def encoding_of(trace: Trace, batch: int) -> Encoding | None:
+    """Return the tokens of a text; None where the trace has none."""
+    return trace.encodings[batch] if trace.encodings else None
+
+
+def chosen_rows(rows: int | Sequence[int] | None, length: int) -> np.ndarray:
+    """Return which of a text's tokens are asked for, all of them by default.
+
+    Raises
+    ------
+    RegardError
+        One of them is not there.
+    """
+    if rows is None:
+        return np.arange(length)
+    index = np.atleast_1d(np.asarray(rows))
+    if index.ndim != 1 or index.dtype.kind not in "iu" or not all(-length <= i < length for i in index):
+        raise RegardError(f"rows are numbers of the {length} tokens, got {rows!r}")
+    return index % length

@@ -1,0 +1,1 @@
+"""Checkpoints: configuration and tensors of a model folder, checked and renamed for the families."""

@@ -1,0 +1,164 @@
+"""Reading a checkpoint's config.json strictly: nothing unknown passes in silence."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from regard._utils.errors import RegardError
+from regard._utils.validation import brief, one_line
+from regard.text.files import read_file
+
+# What transformers writes beside the architecture and what has no part in computing hidden states: where the
+# weights came from, how they were trained, how text is to be generated, what classes are called, the pooler.
+IGNORED_FIELDS = frozenset(
+    """
+    _attn_implementation_autoset _attn_implementation_internal _commit_hash _name_or_path _num_labels architectures
+    attention_dropout attention_probs_dropout_prob auto_map bad_words_ids begin_suppress_tokens bos_token_id
+    classifier_dropout decoder_start_token_id directionality diversity_penalty do_sample dtype early_stopping
+    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing hidden_dropout_prob id2label initializer_range label2id
+    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_labels
+    num_return_sequences output_attentions output_hidden_states output_past output_scores pad_token_id
+    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
+    problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id
+    suppress_tokens task_specific_params temperature tf_legacy_loss tie_word_embeddings tokenizer_class top_k top_p
+    torch_dtype torchscript transformers.js_config transformers_version typical_p unsloth_fixed unsloth_version
+    use_bfloat16 use_cache
+    """.split()  # noqa: SIM905
+)
+
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
+
+
+class ConfigReader:
+    """Takes the fields of one configuration one by one and complains of everything wrong at once.
+
+    Parameters
+    ----------
+    fields
+        The content of config.json.
+    path
+        Where it was read, for messages.
+    """
+
+    def __init__(self, fields: dict[str, Any], path: str | Path) -> None:
+        self._fields = dict(fields)
+        self._path = path
+        self._problems: list[str] = []
+
+    @classmethod
+    def open(cls, path: Path) -> ConfigReader:
+        """Read config.json at `path`."""
+        content = read_file(path)
+        if content is None:
+            raise RegardError(f"there is no {path.name} in {path.parent}: not the folder of a model")
+        try:
+            fields = json.loads(content.decode())
+        except (ValueError, RecursionError) as error:
+            raise RegardError(f"{path} is not valid JSON: {error}; fetch the file again") from error
+        if not isinstance(fields, dict):
+            raise RegardError(f"{path} holds a {type(fields).__name__} in place of a JSON object")
+        return cls(fields, path)
+
+    def peek(self, name: str) -> Any:
+        """Return the value of a field, None where there is none, and leave it to be taken."""
+        return self._fields.get(name)
+
+    def put(self, name: str, value: Any) -> None:
+        """Set a field that another file says too, and which is to be believed there."""
+        self._fields[name] = value
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """Take a whole number of at least 1."""
+        value = self._fields.pop(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            self._problems.append(f"{name} must be a whole number of at least 1, not {value!r}")
+            return 1
+        return value
+
+    def index(self, name: str, default: int | None, size: int) -> int:
+        """Take a whole number from 0 to `size` − 1, the place of something among `size` others."""
+        value = self._fields.pop(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
+            self._problems.append(f"{name} must be a whole number from 0 to {size - 1}, not {value!r}")
+            return 0
+        return value
+
+    def optional_count(self, name: str, default: int | None = None) -> int | None:
+        """Take a whole number of at least 1, or None where there is none."""
+        if self._fields.get(name, default) is None:
+            self._fields.pop(name, None)
+            return None
+        return self.count(name) if name in self._fields else default
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Take True or False."""
+        value = self._fields.pop(name, default)
+        if not isinstance(value, bool):
+            self._problems.append(f"{name} must be true or false, not {value!r}")
+            return default
+        return value
+
+    def optional_positive(self, name: str, default: float | None = None) -> float | None:
+        """Take a number above 0, or None where there is none."""
+        if self._fields.get(name, default) is None:
+            self._fields.pop(name, None)
+            return None
+        return self.positive(name, 1.0) if name in self._fields else default
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Take a value as it is; what it may be is for the caller to `require`."""
+        return self._fields.pop(name, default)
+
+    def positive(self, name: str, default: float) -> float:
+        """Take a number above 0."""
+        value = self._fields.pop(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+            self._problems.append(f"{name} must be a number above 0, not {value!r}")
+            return default
+        return float(value)
+
+    def choice(self, name: str, default: Any, allowed: Collection[Any]) -> Any:
+        """Take one of the values that are supported."""
+        value = self._fields.pop(name, default)
+        if not any(value == known and type(value) is type(known) for known in allowed):
+            known = ", ".join(repr(a) for a in allowed)
+            self._problems.append(f"{name}={value!r} is not supported (supported: {known})")
+            return default
+        return value
+
+    def activation(self, name: str, default: str) -> str:
+        """Take the name of an activation that `regard.functional.activation` knows."""
+        taken: str = self.choice(name, default, ACTIVATIONS)
+        return taken
+
+    def ignore(self, *names: str) -> None:
+        """Take fields that have no part in computing hidden states and that other families do not have."""
+        for name in names:
+            self._fields.pop(name, None)
+
+    def splits(self, name: str, width: int, num_heads: int) -> None:
+        """Note a problem unless `width`, the value of the field `name`, splits into heads."""
+        self.require(width % num_heads == 0, f"{name} {width} does not split into {num_heads} attention heads")
+
+    def require(self, fits: bool, problem: str) -> None:
+        """Note `problem` unless `fits`."""
+        if not fits:
+            self._problems.append(problem)
+
+    def finish(self) -> None:
+        """Complain of what was found wrong, and of every field that nobody took.
+
+        Raises
+        ------
+        RegardError
+            Names all problems.
+        """
+        unknown = sorted(self._fields.keys() - IGNORED_FIELDS)
+        problems = self._problems + [f"unknown field {name}={brief(self._fields[name])}" for name in unknown]
+        if problems:
+            raise RegardError(f"cannot run the model of {self._path}: {one_line('; '.join(problems))}")

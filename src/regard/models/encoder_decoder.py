@@ -1,0 +1,203 @@
+"""What encoder-decoders have in common: one text is read, another is written. Knows no architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.base import Batch, Output, Text, batch, with_edits
+from regard.models.generation.loop import Ending, Generated, Sampling, Writing
+from regard.models.language import LanguageModel, State
+from regard.nn import MultiHeadAttention
+from regard.nn.kv_cache import KVCache
+from regard.text.encoding import Encoding
+from regard.trace import Edit
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderDecoderOutput(Output):
+    """What an encoder-decoder returns: ``hidden`` and ``encodings`` are those of the target.
+
+    Parameters
+    ----------
+    memory : array, ``B S E``
+        The encoder's contextual vectors, which the decoder looks at.
+    memory_encodings : tuple of Encoding
+        The texts that the encoder has read, as tokens.
+    """
+
+    memory: np.ndarray = field(kw_only=True)
+    memory_encodings: tuple[Encoding, ...] = field(kw_only=True)
+
+
+class _Block(Protocol):
+    @property
+    def cross_attn(self) -> MultiHeadAttention:
+        """What looks at the encoder's vectors."""
+
+
+class _Decoder(Protocol):
+    @property
+    def blocks(self) -> Sequence[_Block]:
+        """The blocks, one after the other."""
+
+
+class EncoderDecoder(LanguageModel):
+    """A model whose encoder reads a text and whose decoder, looking at that, writes another.
+
+    A family has, besides what a `LanguageModel` has, the field ``decoder`` with its blocks, and ``start_id`` in its
+    configuration.
+    """
+
+    decoder: _Decoder
+
+    @property
+    def start_id(self) -> int:
+        """The token that every target begins with."""
+        return int(self.config.start_id)
+
+    def encode(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return the encoder's contextual vectors, ``B S E``, of ids ``B S``; the mask is ``B 1 1 S``."""
+        raise NotImplementedError
+
+    def remember(self, memory: np.ndarray, mask: np.ndarray | None, *, trace: Recorder = NULL_RECORDER) -> State:
+        """Return the state of a decoder that looks at the encoder's vectors, ``B S E``, and has run nothing yet.
+
+        Taps ``decoder.blocks.i.cross_attn.k`` and ``v``, which are computed once for all tokens of a target.
+        """
+        kept = []
+        for index, block in enumerate(self.decoder.blocks):
+            with trace.scope(f"decoder.blocks.{index}.cross_attn"):
+                kept.append(KVCache().append(*block.cross_attn.keys_and_values(memory, trace=trace)))
+        return State((KVCache(),) * len(kept), memory=tuple(kept), memory_mask=mask)
+
+    def decode(
+        self, ids: np.ndarray, state: State, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, State]:
+        """Return the decoder's contextual vectors, ``B T E``, of the tokens behind those of the state, and the next.
+
+        The mask, ``B 1 1 T``, is True where text is; it is for a state in which nothing has run yet.
+        """
+        raise NotImplementedError
+
+    def begin(
+        self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, State]:
+        """Read the texts, ``B S``, and return what their targets begin with, ``B 1``, and the state before it."""
+        state = self.remember(self.encode(ids, mask=mask, trace=trace), mask, trace=trace)
+        return np.full((len(ids), 1), self.start_id), state
+
+    def advance(self, ids: np.ndarray, state: State, *, trace: Recorder = NULL_RECORDER) -> tuple[np.ndarray, State]:
+        """Return the contextual vectors, ``B T E``, of the tokens behind those of the state, and the state behind."""
+        return self.decode(ids, state, trace=trace)
+
+    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return the decoder's vectors, ``B 1 E``, of the token that a target begins with, for texts ``B S``."""
+        return self.decode(*self.begin(ids, mask=mask, trace=trace), trace=trace)[0]
+
+    def __call__(
+        self,
+        text: Text,
+        target: Text | None = None,
+        *,
+        trace: Recorder = NULL_RECORDER,
+        edit: Mapping[str, Edit] | None = None,
+    ) -> EncoderDecoderOutput:
+        """Return the contextual vectors of the target for the text, or for each of a batch of them.
+
+        Parameters
+        ----------
+        text
+            What the encoder reads.
+        target
+            What the decoder reads; by default the token alone that every target begins with. A string is put as
+            in training: behind that token, and without the special ones at its end, so that the logits of each
+            token are for the next one of the string. Encodings and ids are read as they are.
+        trace : Recorder
+            Gets the steps of the encoder as ``encoder.blocks.i.attn.*`` and so on, those of the decoder as
+            ``decoder.blocks.i.attn.*``, ``decoder.blocks.i.cross_attn.*`` and so on.
+        edit : mapping of str to function, optional
+            As `regard.Trace` takes it, for who wants an answer that is edited and no trace.
+
+        Raises
+        ------
+        RegardError
+            What a text or a target has too much of or none; or not as many targets as texts; or both a trace and an
+            edit.
+        """
+        trace = with_edits(trace, edit)
+        texts = batch(text, self.tokenizer, limit=self.limit, name=self.name)
+        targets = self._targets(target, len(texts.ids))
+        trace.describe(self.name, texts.encodings)
+        memory = self.encode(texts.ids, mask=texts.mask, trace=trace)
+        state = self.remember(memory, texts.mask, trace=trace)
+        hidden, _ = self.decode(targets.ids, state, mask=targets.mask, trace=trace)
+        trace.finish()
+        return EncoderDecoderOutput(
+            hidden, targets.encodings, self.head, memory=memory, memory_encodings=texts.encodings
+        )
+
+    def record_full_sequence(self, generated: Sequence[Generated], *, trace: Recorder) -> None:
+        """Run once over texts and all that was written for them, as if it had been given."""
+        self([one.prompt for one in generated], [one.encoding for one in generated], trace=trace)
+
+    def _writings(
+        self, texts: Batch, sampling: Sampling, max_new_tokens: int, stop: Ending | Sequence[Ending]
+    ) -> list[Writing]:
+        start = self.tokenizer.from_ids([self.start_id])
+        return [
+            Writing(self.tokenizer, encoding, sampling, max_new_tokens, stop, self.end_ids, self.forced, behind=start)
+            for encoding in texts.encodings
+        ]
+
+    def _targets(self, target: Text | None, count: int) -> Batch:
+        """Return what the decoder reads for each of `count` texts."""
+        start = self.tokenizer.from_ids([self.start_id])
+        if target is None:
+            target = [start] * count
+        elif isinstance(target, str):
+            target = [_shifted(self.tokenizer(target), start)]
+        elif isinstance(target, Iterable) and not isinstance(target, np.ndarray | Encoding):
+            target = [_shifted(self.tokenizer(one), start) if isinstance(one, str) else one for one in target]  # type: ignore[assignment]
+        targets = batch(target, self.tokenizer, limit=self.limit, name=self.name)
+        if len(targets.ids) != count:
+            raise RegardError(f"{len(targets.ids)} targets are given for {count} texts; give one for each")
+        return targets
+
+
+def _shifted(target: Encoding, start: Encoding) -> Encoding:
+    """Return a target behind the token that it starts with, and without the special tokens at its end."""
+    size = len(target)
+    while size and target.special[size - 1]:
+        size -= 1
+    return replace(
+        target,
+        ids=start.ids + target.ids[:size],
+        tokens=start.tokens + target.tokens[:size],
+        special=(True, *target.special[:size]),
+        words=(None, *target.words[:size]),
+        spans=((0, 0), *target.spans[:size]),
+    )
+
+
+def tables(shapes: Mapping[str, Any], prefix: str, *, tied: bool) -> dict[str, str]:
+    """Return under which name a checkpoint holds the embeddings of ``encoder`` and ``decoder`` and the ``head``.
+
+    One table may serve for all, called ``shared``, or as whichever of the three is written; each of the three may
+    also have its own. Without `tied` the head always has.
+    """
+    shared = f"{prefix}shared.weight"
+    own = {
+        "encoder": f"{prefix}encoder.embed_tokens.weight",
+        "decoder": f"{prefix}decoder.embed_tokens.weight",
+        "head": "lm_head.weight",
+    }
+    written = [name for name in (shared, *own.values()) if name in shapes and (tied or name != own["head"])]
+    any_other = written[0] if written else shared
+    found = {part: name if name in shapes else any_other for part, name in own.items()}
+    return found if tied else found | {"head": own["head"]}

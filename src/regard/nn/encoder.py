@@ -1,0 +1,158 @@
+"""The encoder block: attention and feed-forward, each with a residual connection and a norm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.functional import Options
+from regard.functional.native.ops import FusedBlockTail, fused_block_tail, packed_block_end
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.nn.attention import SelfAttention, context_of
+from regard.nn.layer import NOT_GIVEN, Layer
+from regard.nn.layers import FeedForward, LayerNorm, Linear
+from regard.nn.packed import cached_pack, instance_cache
+
+_BEHIND_HEADS = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EncoderBlock(Layer):
+    """Words exchange what they know (attention), then each thinks it over (feed-forward).
+
+    With ``norm_first=False`` the norm stands behind each residual sum, as in the Transformer paper and BERT:
+    x = norm(x + sublayer(x)). With True it stands before each sublayer, as in GPT-2 and after:
+    x = x + sublayer(norm(x)).
+
+    Parameters
+    ----------
+    attn : SelfAttention
+    attn_norm : LayerNorm
+    mlp : FeedForward
+    mlp_norm : LayerNorm
+    norm_first : bool
+
+    References
+    ----------
+    Vaswani et al. (2017), section 3.1; Xiong et al. (2020), "On layer normalization in the Transformer
+    architecture", https://arxiv.org/abs/2002.04745.
+    """
+
+    attn: SelfAttention
+    attn_norm: LayerNorm = NOT_GIVEN
+    mlp: FeedForward = NOT_GIVEN
+    mlp_norm: LayerNorm = NOT_GIVEN
+    norm_first: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        parts = (
+            (self.attn, SelfAttention),
+            (self.attn_norm, LayerNorm),
+            (self.mlp, FeedForward),
+            (self.mlp_norm, LayerNorm),
+        )
+        if not all(isinstance(part, kind) for part, kind in parts):
+            raise RegardError(
+                f"an EncoderBlock is made from {', '.join(kind.__name__ for _, kind in parts)}, got "
+                f"{', '.join(type(part).__name__ for part, _ in parts)}; for a fresh one call "
+                f"EncoderBlock.init(rng, embed_dim, num_heads)"
+            )
+        widths = {
+            "attn takes": self.attn.q_proj.weight.shape[0],
+            "attn returns": self.attn.output_dim,
+            "attn_norm has": len(self.attn_norm.weight),
+            "mlp takes": self.mlp.up_proj.weight.shape[0],
+            "mlp returns": self.mlp.down_proj.weight.shape[1],
+            "mlp_norm has": len(self.mlp_norm.weight),
+        }
+        if len(set(widths.values())) > 1:
+            raise RegardError(
+                f"an encoder block adds what its parts return to what they take, so all need one width, but "
+                f"{', '.join(f'{part} {width}' for part, width in widths.items())} features; an output projection of "
+                f"attn, or down_proj of mlp, leads back to the width of the input"
+            )
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        hidden_dim: int | None = None,
+        activation: str = "gelu",
+        norm_first: bool = False,
+        bias: bool = True,
+        eps: float = 1e-5,
+        dtype: Any = np.float32,
+    ) -> EncoderBlock:
+        """Draw a fresh block; see the `init` of its parts."""
+        return cls(
+            SelfAttention.init(
+                rng, embed_dim, num_heads, head_dim=head_dim, num_kv_heads=num_kv_heads, bias=bias, dtype=dtype
+            ),
+            LayerNorm.init(embed_dim, eps=eps, dtype=dtype),
+            FeedForward.init(rng, embed_dim, hidden_dim, activation=activation, bias=bias, dtype=dtype),
+            LayerNorm.init(embed_dim, eps=eps, dtype=dtype),
+            norm_first=norm_first,
+        )
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        *,
+        trace: Recorder = NULL_RECORDER,
+        **options: Unpack[Options],
+    ) -> np.ndarray:
+        """Return ``... T E`` for x ``... T E``; taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``.
+
+        `mask`, `causal` and the other options are those of `regard.attention`.
+        """
+        if self.norm_first:
+            with trace.scope("attn"):
+                x = x + self.attn(self.attn_norm(x), trace=trace, **options)
+            x = trace("attn_residual", x, "... T E")
+            with trace.scope("mlp"):
+                x = x + self.mlp(self.mlp_norm(x), trace=trace)
+        else:
+            x = self._norms_last(x, trace, options)
+        output: np.ndarray = trace("output", x, "... T E")
+        return output
+
+    forward = __call__
+
+    def _norms_last(self, x: np.ndarray, trace: Recorder, options: Options) -> np.ndarray:
+        end = instance_cache(self, "_end", self._packed_end)
+        if end is None:
+            with trace.scope("attn"):
+                y = self.attn(x, trace=trace, **options)
+        else:
+            with trace.scope("attn"):
+                context = context_of(self.attn, x, trace, options)
+            if trace.passes(*_BEHIND_HEADS) and (at_once := fused_block_tail(end, context, x)) is not None:
+                return at_once
+            with trace.scope("attn"):
+                y = self.attn.combine(context, trace=trace)
+        x = trace("attn_residual", self.attn_norm(x, residual=y), "... T E")
+        with trace.scope("mlp"):
+            y = self.mlp(x, trace=trace)
+        return self.mlp_norm(x, residual=y)
+
+    def _packed_end(self) -> FusedBlockTail | None:
+        """Return what stands behind the heads as one call of the kernel; None where that cannot be."""
+        attn, mlp, norms = self.attn, self.mlp, (self.attn_norm, self.mlp_norm)
+        maps = attn.o_proj, mlp.up_proj, mlp.down_proj
+        parts = (attn.q_proj, attn.k_proj, attn.v_proj, *maps, *norms, attn, mlp)
+        if [type(part) for part in parts] != [*[Linear] * 6, *[LayerNorm] * 2, SelfAttention, FeedForward]:
+            return None  # a part of one's own may compute differently
+        packed = [cached_pack(linear, (linear,)) for linear in maps if linear is not None]
+        out, up, down = (None if p is None else (p.panels, p.bias) for p in packed)
+        if out is None or up is None or down is None:
+            return None
+        first, second = ((norm.weight, norm.bias, norm.eps) for norm in norms)
+        return packed_block_end(out, first, up, mlp.activation, down, second)

@@ -1,0 +1,327 @@
+"""Layers of one input: linear map, norms, embedding table, feed-forward."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from regard import functional as F
+from regard._utils.errors import RegardError
+from regard._utils.validation import float_dtype, generator, whole_number
+from regard.functional.arrays import as_array
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.nn.layer import NOT_GIVEN, Layer
+from regard.nn.packed import cached_pack
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Linear(Layer):
+    """The map x · W + b.
+
+    Parameters
+    ----------
+    weight : array, ``E F``
+        Columns are output features.
+    bias : array, ``F``, optional
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.weight, np.ndarray) and self.weight.ndim == 2):
+            raise RegardError(
+                f"a Linear is made from its weight, an array of 2 dimensions (inputs, outputs), got "
+                f"{_described(self.weight)}; for a fresh one call Linear.init(rng, in_dim, out_dim)"
+            )
+        if self.bias is not None and not (
+            isinstance(self.bias, np.ndarray) and self.bias.shape == self.weight.shape[1:]
+        ):
+            raise RegardError(
+                f"the bias of weight {self.weight.shape} must be an array {self.weight.shape[1:]}, got "
+                f"{_described(self.bias)}"
+            )
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        in_dim: int,
+        out_dim: int,
+        *,
+        bias: bool = True,
+        dtype: Any = np.float32,
+    ) -> Linear:
+        """Draw the weight uniformly from ±√(6 / (in_dim + out_dim)); the bias is 0.
+
+        This is the initialisation of Glorot and Bengio (2010), also called Xavier's: its variance,
+        2 / (in_dim + out_dim), keeps signals about as large behind the map as before it. The lessons draw
+        from the standard normal instead. With E inputs of about unit size each entry of q and k is then a sum of E
+        terms, so it has a standard deviation of √E, a score q·k/√D one of about E, and the softmax of
+        numbers that far apart puts all weight on a single key: at E = 128 the rows are one-hot, differences
+        between scores no longer matter, and gradients vanish.
+        """
+        in_dim, out_dim = whole_number("in_dim", in_dim, 1), whole_number("out_dim", out_dim, 1)
+        limit = math.sqrt(6 / (in_dim + out_dim))
+        weight = generator(rng).uniform(-limit, limit, (in_dim, out_dim)).astype(float_dtype(dtype))
+        return cls(weight, np.zeros(out_dim, dtype) if bias else None)
+
+    def __call__(self, x: np.ndarray, *, activation: str | None = None) -> np.ndarray:
+        """Return ``... F`` for x ``... E``; behind an activation, where one is named."""
+        packed = cached_pack(self, (self,))
+        if packed is not None and (mapped := packed(x, activation)) is not None:
+            return mapped
+        y: np.ndarray = F.linear(x, self.weight, self.bias, activation=activation)
+        return y
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerNorm(Layer):
+    """Each token's vector brought to mean 0 and variance 1, then scaled and shifted by learned amounts.
+
+    Parameters
+    ----------
+    weight, bias : array, ``E``
+    eps : float
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray = NOT_GIVEN
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if not (
+            isinstance(self.weight, np.ndarray)
+            and isinstance(self.bias, np.ndarray)
+            and self.weight.shape == self.bias.shape
+            and self.weight.ndim == 1
+        ):
+            raise RegardError(
+                f"a LayerNorm is made from weight and bias, two arrays of one shape (features,), got "
+                f"{_described(self.weight)} and {_described(self.bias)}; for a fresh one call LayerNorm.init(dim)"
+            )
+        if not 0 <= self.eps < math.inf:
+            raise RegardError(f"eps must be a finite number of at least 0, got {self.eps}")
+
+    @classmethod
+    def init(cls, embed_dim: int, *, eps: float = 1e-5, dtype: Any = np.float32) -> LayerNorm:
+        """Start as the plain normalisation: weight 1, bias 0."""
+        embed_dim, dtype = whole_number("embed_dim", embed_dim, 1), float_dtype(dtype)
+        return cls(np.ones(embed_dim, dtype), np.zeros(embed_dim, dtype), eps)
+
+    def __call__(self, x: np.ndarray, *, residual: np.ndarray | None = None) -> np.ndarray:
+        """Return ``... E`` for x ``... E``; of x + residual, where there is one."""
+        y: np.ndarray = F.layer_norm(x, self.weight, self.bias, eps=self.eps, residual=residual)
+        return y
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RMSNorm(Layer):
+    """Each token's vector brought to a mean square of 1, then scaled by learned amounts.
+
+    Parameters
+    ----------
+    weight : array, ``E``
+    eps : float
+    """
+
+    weight: np.ndarray
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.weight, np.ndarray) and self.weight.ndim == 1):
+            raise RegardError(
+                f"an RMSNorm is made from its weight, an array (features,), got {_described(self.weight)}; for a fresh "
+                f"one call RMSNorm.init(dim)"
+            )
+        if not 0 <= self.eps < math.inf:
+            raise RegardError(f"eps must be a finite number of at least 0, got {self.eps}")
+
+    @classmethod
+    def init(cls, embed_dim: int, *, eps: float = 1e-6, dtype: Any = np.float32) -> RMSNorm:
+        """Start as the plain normalisation: weight 1."""
+        return cls(np.ones(whole_number("embed_dim", embed_dim, 1), float_dtype(dtype)), eps)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return ``... E`` for x ``... E``."""
+        y: np.ndarray = F.rms_norm(x, self.weight, eps=self.eps)
+        return y
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Embedding(Layer):
+    """A table with one vector for each entry of a vocabulary.
+
+    Parameters
+    ----------
+    weight : array, ``V E``
+    """
+
+    weight: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.weight, np.ndarray) and self.weight.ndim == 2):
+            raise RegardError(
+                f"an Embedding is made from its table, an array of 2 dimensions (vocabulary, features), got "
+                f"{_described(self.weight)}; for a fresh one call Embedding.init(rng, size, embed_dim)"
+            )
+
+    @classmethod
+    def init(cls, rng: np.random.Generator, size: int, embed_dim: int, *, dtype: Any = np.float32) -> Embedding:
+        """Draw every entry from the standard normal, so that two words are nearly orthogonal."""
+        shape = whole_number("size", size, 0), whole_number("embed_dim", embed_dim, 1)
+        return cls(generator(rng).standard_normal(shape).astype(float_dtype(dtype)))
+
+    def __call__(self, ids: ArrayLike) -> np.ndarray:
+        """Return ``... E`` for integer ids ``...``.
+
+        Raises
+        ------
+        RegardError
+            An id is not an integer from 0 to V − 1. (A negative one would silently count from the end.)
+        """
+        ids = np.asarray(as_array(ids, "ids"))
+        if ids.size == 0:
+            ids = ids.astype(np.intp)
+        if not np.issubdtype(ids.dtype, np.integer):
+            raise RegardError(f"ids must be integers, got {ids.dtype}")
+        size = len(self.weight)
+        outside = ids[(ids < 0) | (ids >= size)]
+        if outside.size:
+            raise RegardError(f"id {outside.flat[0]} is outside the vocabulary, which has ids 0 to {size - 1}")
+        rows: np.ndarray = self.weight[ids]
+        return rows
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeedForward(Layer):
+    """Two linear maps with a bend between: each token thinks for itself about what attention brought.
+
+    Parameters
+    ----------
+    up_proj : Linear, ``E F``
+    down_proj : Linear, ``F E``
+    activation : str
+        ``"gelu"``, ``"gelu_new"`` (tanh formula), ``"silu"`` or ``"relu"``.
+    """
+
+    up_proj: Linear
+    down_proj: Linear = NOT_GIVEN
+    activation: str = field(default="gelu", kw_only=True)
+
+    def __post_init__(self) -> None:
+        F.activation(self.activation)
+        if not (isinstance(self.up_proj, Linear) and isinstance(self.down_proj, Linear)):
+            raise RegardError(
+                f"a FeedForward is made from two Linear maps, got {_described(self.up_proj)} and "
+                f"{_described(self.down_proj)}; for a fresh one call FeedForward.init(rng, embed_dim, hidden_dim)"
+            )
+        if self.up_proj.weight.shape[1] != self.down_proj.weight.shape[0]:
+            raise RegardError(
+                f"up_proj {self.up_proj.weight.shape} and down_proj {self.down_proj.weight.shape} do not join"
+            )
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        embed_dim: int,
+        hidden_dim: int | None = None,
+        *,
+        activation: str = "gelu",
+        bias: bool = True,
+        dtype: Any = np.float32,
+    ) -> FeedForward:
+        """Draw both maps as `Linear.init` does; the hidden width is 4 E by default, as in the Transformer."""
+        embed_dim = whole_number("embed_dim", embed_dim, 1)
+        hidden_dim = whole_number("hidden_dim", 4 * embed_dim if hidden_dim is None else hidden_dim, 1)
+        return cls(
+            Linear.init(rng, embed_dim, hidden_dim, bias=bias, dtype=dtype),
+            Linear.init(rng, hidden_dim, embed_dim, bias=bias, dtype=dtype),
+            activation=activation,
+        )
+
+    def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return ``... T E`` for x ``... T E``; taps ``hidden`` (``... T F``) and ``output``."""
+        hidden = trace("hidden", self.up_proj(x, activation=self.activation), "... T F")
+        output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
+        return output
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GatedFeedForward(Layer):
+    """Two linear maps of the input side by side, of which one says how much of the other goes on, and a third.
+
+    Parameters
+    ----------
+    gate_proj, up_proj : Linear, ``E F``
+    down_proj : Linear, ``F E``
+    activation : str
+        The bend of the gate, as `FeedForward` takes it.
+
+    References
+    ----------
+    Shazeer (2020), "GLU variants improve Transformer", https://arxiv.org/abs/2002.05202.
+    """
+
+    gate_proj: Linear
+    up_proj: Linear = NOT_GIVEN
+    down_proj: Linear = NOT_GIVEN
+    activation: str = field(default="silu", kw_only=True)
+
+    def __post_init__(self) -> None:
+        F.activation(self.activation)
+        maps = (self.gate_proj, self.up_proj, self.down_proj)
+        if not all(isinstance(m, Linear) for m in maps):
+            raise RegardError(
+                f"a GatedFeedForward is made from three Linear maps, got {', '.join(_described(m) for m in maps)}; for "
+                f"a fresh one call GatedFeedForward.init(rng, embed_dim, hidden_dim)"
+            )
+        gate, up, down = (m.weight.shape for m in maps)
+        if gate != up or up[1] != down[0]:
+            raise RegardError(f"gate_proj {gate}, up_proj {up} and down_proj {down} do not join")
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        embed_dim: int,
+        hidden_dim: int,
+        *,
+        activation: str = "silu",
+        bias: bool = False,
+        dtype: Any = np.float32,
+    ) -> GatedFeedForward:
+        """Draw all maps as `Linear.init` does."""
+        ins_and_outs = ((embed_dim, hidden_dim), (embed_dim, hidden_dim), (hidden_dim, embed_dim))
+        maps = (Linear.init(rng, *sizes, bias=bias, dtype=dtype) for sizes in ins_and_outs)
+        return cls(*maps, activation=activation)
+
+    def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return ``... T E`` for x ``... T E``; taps ``gate``, ``up``, ``hidden`` (``... T F``) and ``output``."""
+        gate = trace("gate", self.gate_proj(x), "... T F")
+        up = trace("up", self.up_proj(x), "... T F")
+        bent = F.swiglu(gate, up) if self.activation in ("silu", "swish") else F.activation(self.activation)(gate) * up
+        hidden = trace("hidden", bent, "... T F")
+        output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
+        return output
+
+    forward = __call__
+
+
+def _described(value: object) -> str:
+    return f"an array {value.shape}" if isinstance(value, np.ndarray) else repr(value)

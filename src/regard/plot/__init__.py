@@ -1,0 +1,8 @@
+"""Figures of attention with matplotlib, drawn onto axes that the caller may pass."""
+
+from regard.plot.head_grid import head_grid
+from regard.plot.heatmap import heatmap
+from regard.plot.movement import movement
+from regard.plot.save import save
+
+__all__ = ["heatmap", "head_grid", "movement", "save"]

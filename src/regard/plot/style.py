@@ -1,0 +1,144 @@
+"""How figures look: colours that everyone can tell apart, on white and on black.
+
+Everything is applied inside `Style.drawing`; matplotlib's global settings are never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+
+@dataclass(frozen=True)
+class Style:
+    """The colours of one theme.
+
+    `sequential` goes in steps of equal lightness (OKLab) from the background, where a weight of 0 vanishes, to its
+    opposite in one family of blues, so it reads the same in grey and for every kind of colour vision.
+    `original` and `contextual`, and the `several` colours of compared texts, are Okabe and Ito's (2008), lightened on
+    black.
+    """
+
+    background: str
+    foreground: str
+    muted: str
+    faint: str
+    bar: str
+    original: str
+    contextual: str
+    several: tuple[str, ...]
+    sequential: tuple[str, ...]
+
+    def weights(self) -> Colormap:
+        """Return the map for weights, from 0 up."""
+        return _blended("regard.weights", self.sequential)
+
+    def drawing(self) -> AbstractContextManager[None]:
+        """Return a context in which matplotlib draws in this style, whatever its settings are outside."""
+        import matplotlib
+
+        return matplotlib.rc_context(
+            {
+                "font.family": ["DejaVu Sans"],
+                "font.size": 9,
+                "font.style": "normal",
+                "font.weight": "normal",
+                "text.usetex": False,
+                "text.color": self.foreground,
+                "axes.unicode_minus": True,
+                "axes.facecolor": self.background,
+                "axes.edgecolor": self.faint,
+                "axes.labelcolor": self.muted,
+                "axes.labelsize": 8.5,
+                "axes.labelweight": "normal",
+                "axes.linewidth": 0.8,
+                "axes.grid": False,
+                "figure.facecolor": self.background,
+                "figure.autolayout": False,
+                "figure.constrained_layout.use": False,
+                "image.cmap": "viridis",
+                "legend.frameon": False,
+                "legend.labelcolor": self.foreground,
+                "lines.linewidth": 1.0,
+                "path.sketch": None,
+                "xtick.color": self.muted,
+                "ytick.color": self.muted,
+                "xtick.labelcolor": self.foreground,
+                "ytick.labelcolor": self.foreground,
+            }
+        )
+
+
+def style_of(theme: str) -> Style:
+    """Return the style of a theme, ``"light"`` or ``"dark"``.
+
+    Raises
+    ------
+    RegardError
+        There is no such theme.
+    """
+    if theme not in _STYLES:
+        raise RegardError(f"there is no theme {theme!r}: choose from {', '.join(_STYLES)}")
+    return _STYLES[theme]
+
+
+def style_around(ax: Axes, style: Style) -> Style:
+    """Return the style that can be read around given axes, on the background that their figure has.
+
+    A figure without a background of its own leaves it to `style`.
+    """
+    from matplotlib.colors import to_rgba
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    *colour, opacity = to_rgba(figure.get_facecolor())
+    return style if opacity < 0.5 else _STYLES["light" if luminance(colour) > 0.18 else "dark"]
+
+
+def luminance(colour: Sequence[float]) -> float:
+    """Return the relative luminance of a colour, as the Web Content Accessibility Guidelines 2 define it."""
+    rgb = np.asarray(colour[:3])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
+def _blended(name: str, colours: tuple[str, ...]) -> Colormap:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(name, colours)
+
+
+_STYLES = {
+    "light": Style(
+        background="#ffffff",
+        foreground="#1b1d22",
+        muted="#5f6570",
+        faint="#c9cdd4",
+        bar="#9aa1ad",
+        original="#0072b2",
+        contextual="#d55e00",
+        several=("#0072b2", "#d55e00", "#009e73", "#b3558a"),
+        sequential=("#ffffff", "#d3e6ed", "#a8ccdf", "#7eb1d3", "#5a95c7", "#3c78b8", "#2a5aa4", "#213d8a", "#1c2468"),
+    ),
+    "dark": Style(
+        background="#15171d",
+        foreground="#eceef2",
+        muted="#a0a7b4",
+        faint="#3d434e",
+        bar="#6f7786",
+        original="#56b4e9",
+        contextual="#f09a3e",
+        several=("#56b4e9", "#f09a3e", "#2fc196", "#df93bf"),
+        sequential=("#15171d", "#1f2d46", "#26466f", "#2c6293", "#3580b4", "#43a1cc", "#63c1de", "#95deec", "#ccf8fa"),
+    ),
+}

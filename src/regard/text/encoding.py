@@ -1,0 +1,97 @@
+"""What a tokenizer makes of a text: the value that travels from `text` through a trace to the views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from regard._utils.errors import RegardError
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One text as tokens. All sequences have one entry for each of the ``T`` tokens.
+
+    Parameters
+    ----------
+    text
+        The text as it was given.
+    ids
+        Vocabulary indices.
+    tokens
+        The pieces as the vocabulary spells them (``"##ing"``).
+    special
+        True for a token that the tokenizer added (``[CLS]``) rather than found in the text.
+    words
+        The index of the word that a token is a part of; None for a special token. Never decreases.
+    spans
+        Start and end of the token in `text`, in characters; ``(0, 0)`` for a special token.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    special: tuple[bool, ...]
+    words: tuple[int | None, ...]
+    spans: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(getattr(self, name)) for name in ("ids", "tokens", "special", "words", "spans")}
+        if len(set(lengths.values())) > 1:
+            raise RegardError(f"an encoding needs one entry for each token everywhere, got {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def word_groups(self) -> list[tuple[str, list[int]]]:
+        """Return the words in order, each as its text and the positions of its tokens.
+
+        A special token is a word of its own. The text of a word is the slice of `text` that its tokens
+        span, so it keeps the case and accents that a tokenizer may have dropped. (A byte-level tokenizer counts
+        the space before a word as part of it; the text of the word is without.)
+        """
+        groups: list[tuple[str, list[int]]] = []
+        previous: int | None = None
+        for position, word in enumerate(self.words):
+            if word is not None and word == previous:
+                groups[-1][1].append(position)
+            else:
+                groups.append(("", [position]))
+            previous = word
+        return [(self._spelled(positions), positions) for _, positions in groups]
+
+    def _spelled(self, positions: Sequence[int]) -> str:
+        start, end = self.spans[positions[0]][0], self.spans[positions[-1]][1]
+        return self.text[start:end].strip() or self.tokens[positions[0]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain data that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Encoding:
+        """Make an encoding from what `to_dict` returned, also after a trip through JSON.
+
+        Raises
+        ------
+        RegardError
+            A field is missing or of another kind, an id is negative, or a span lies outside the text.
+        """
+        try:
+            text, spans = fields["text"], tuple((a, b) for a, b in fields["spans"])
+            ids, tokens, special, words = (tuple(fields[name]) for name in ("ids", "tokens", "special", "words"))
+            sound = {
+                "text": isinstance(text, str),
+                "ids": all(type(i) is int and 0 <= i < 2**63 for i in ids),
+                "tokens": all(isinstance(token, str) for token in tokens),
+                "special": all(isinstance(s, bool) for s in special),
+                "words": all(word is None or (type(word) is int and word >= 0) for word in words),
+                "spans": all(type(a) is type(b) is int and 0 <= a <= b <= len(text) for a, b in spans),
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise RegardError(f"not an encoding: {error!r}") from error
+        for name, fine in sound.items():
+            if not fine:
+                raise RegardError(f"not an encoding: its {name} are {ascii(fields[name])[:80]}")
+        return cls(text, ids, tokens, special, words, spans)

@@ -1,0 +1,306 @@
+"""The tokenizers of pretrained models, which cut rare words into pieces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard._utils.errors import RegardError
+from regard._utils.validation import one_line
+from regard.text.byte_level import ByteLevelSettings, build_byte_level
+from regard.text.chat import ChatTemplate
+from regard.text.encoding import Encoding
+from regard.text.encoding_from_ids import check_ids, encode_tokens
+from regard.text.files import read_file
+from regard.text.gguf_tokenizer import build_from_gguf, special_token
+from regard.text.tokenizer_config import read_chat_template, read_settings
+from regard.text.wordpiece import WordPieceSettings, build_wordpiece
+from regard.text.words import check_text
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class SubwordTokenizer:
+    """Splits a text into the pieces that a pretrained model knows, by the ``tokenizers`` library.
+
+    Parameters
+    ----------
+    backend
+        The library's tokenizer. Truncation and padding that are stored in it are switched off: every text is
+        encoded whole, and nothing but it.
+    pad_id
+        The id that fills the shorter texts of a batch; None if the vocabulary has none.
+    chat_template
+        How the messages of a chat become a text; None if the model brings none.
+
+    Examples
+    --------
+    >>> tokenizer = SubwordTokenizer.from_folder("all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> tokenizer("unbelievably").tokens  # doctest: +SKIP
+    ('[CLS]', 'un', '##bel', '##ie', '##va', '##bly', '[SEP]')
+    """
+
+    backend: Tokenizer = field(repr=False)
+    pad_id: int | None = None
+    chat_template: ChatTemplate | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.backend.no_truncation()
+        self.backend.no_padding()
+
+    @classmethod
+    def from_folder(cls, folder: str | os.PathLike[str]) -> SubwordTokenizer:
+        """Read the tokenizer of a model's folder: ``tokenizer.json``, ``vocab.txt``, or ``vocab.json``.
+
+        The first of them that is there counts; with ``vocab.json`` goes ``merges.txt``. ``tokenizer_config.json``, if
+        it is there, names the padding token and has the settings of the latter two; the template for chats is there or
+        in ``chat_template.jinja``.
+
+        Raises
+        ------
+        RegardError
+            The folder has no such file, or one of them cannot be read or is malformed.
+        """
+        folder = Path(folder)
+        return replace(cls._from_folder(folder), chat_template=read_chat_template(folder))
+
+    @classmethod
+    def _from_folder(cls, folder: Path) -> SubwordTokenizer:
+        path = folder / "tokenizer.json"
+        if (content := read_file(path)) is not None:
+            return cls._from_json(path, content, read_settings(folder).get("pad_token"))
+        path = folder / "vocab.txt"
+        if (content := read_file(path)) is not None:
+            return cls._from_pieces(path, content, WordPieceSettings(**read_settings(folder)))
+        path = folder / "vocab.json"
+        if (content := read_file(path)) is not None:
+            return cls._from_merges(path, content, ByteLevelSettings(**read_settings(folder, ByteLevelSettings)))
+        raise RegardError(
+            f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; one that "
+            f"transformers reads from other files is written as tokenizer.json by its save_pretrained(NEW_FOLDER)"
+        )
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> SubwordTokenizer:
+        """Read a ``tokenizer.json``, which says everything about its tokenizer.
+
+        Raises
+        ------
+        RegardError
+            The file cannot be read or is no tokenizer.
+        """
+        return cls._from_json(Path(path), _content(path), None)
+
+    @classmethod
+    def from_wordpiece(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        split_chinese: bool = True,
+    ) -> SubwordTokenizer:
+        """Read a WordPiece ``vocab.txt``, one piece a line, as BERT does.
+
+        Parameters
+        ----------
+        path
+            The file. It must have ``[UNK]``, ``[CLS]`` and ``[SEP]``.
+        lowercase
+            Whether the text is lower-cased: True for an "uncased" model.
+        strip_accents
+            Whether accents are removed; None: if the text is lower-cased.
+        split_chinese
+            Whether every Chinese character is a word of its own.
+
+        Raises
+        ------
+        RegardError
+            The file cannot be read, is not UTF-8 or lacks a piece that it must have.
+        """
+        settings = WordPieceSettings(lowercase, strip_accents, split_chinese)
+        return cls._from_pieces(Path(path), _content(path), settings)
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], path: str | os.PathLike[str] = "") -> SubwordTokenizer:
+        """Build the tokenizer that the metadata of a GGUF file describe.
+
+        Parameters
+        ----------
+        metadata
+            The values by key, of which ``tokenizer.ggml.*`` and ``tokenizer.chat_template`` count.
+        path
+            The file, for messages.
+
+        Raises
+        ------
+        RegardError
+            Its kind or the way it cuts texts is not known here, or its vocabulary is not sound.
+        """
+        with _library_errors(f"the tokenizer of {path} cannot be built"):
+            backend = build_from_gguf(metadata)
+            names = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
+            special = {short: special_token(metadata, name) for name, short in names.items()}
+            template = metadata.get("tokenizer.chat_template")
+            if template is not None and not isinstance(template, str):
+                raise RegardError("tokenizer.chat_template must be a text")
+        tokens = {f"{short}_token": token[1] for short, token in special.items() if token}
+        pad_id = special["pad"][0] if special["pad"] else None
+        return cls(backend, pad_id, ChatTemplate(template, tokens) if template else None)
+
+    @classmethod
+    def _from_json(cls, path: Path, content: bytes, pad_token: str | None) -> SubwordTokenizer:
+        from tokenizers import Tokenizer
+
+        with _library_errors(f"{path} is no tokenizer.json (a vocab.txt is read by from_wordpiece)"):
+            backend = Tokenizer.from_buffer(content)
+            backend.encode("")  # some faults show only now
+        return cls(backend, _pad_id(backend, pad_token))
+
+    @classmethod
+    def _from_pieces(cls, path: Path, content: bytes, settings: WordPieceSettings) -> SubwordTokenizer:
+        try:
+            lines = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
+            backend = build_wordpiece(lines, settings)
+        except (UnicodeDecodeError, RegardError) as error:
+            raise RegardError(f"{path} is no WordPiece vocabulary: {error}") from error
+        return cls(backend, _pad_id(backend, settings.pad_token))
+
+    @classmethod
+    def _from_merges(cls, path: Path, content: bytes, settings: ByteLevelSettings) -> SubwordTokenizer:
+        merges = _content(path.with_name("merges.txt"))
+        with _library_errors(f"{path} is no byte-level vocabulary"):
+            backend = build_byte_level(content.decode(), merges.decode(), settings)
+        return cls(backend, _pad_id(backend, settings.pad_token))
+
+    def __call__(self, text: str) -> Encoding:
+        """Return `text` as tokens, between the special tokens that the model expects.
+
+        A special token that is spelled out in `text` becomes that token too, but is not marked as special.
+
+        Raises
+        ------
+        RegardError
+            `text` is no str, has a lone surrogate, or cannot be spelled with the vocabulary.
+        """
+        return self._encoding(text, whole=False)
+
+    def chat(
+        self, messages: Iterable[Mapping[str, Any]], *, add_generation_prompt: bool = True, **variables: Any
+    ) -> Encoding:
+        """Return the messages of a chat as the tokens that the model was trained on.
+
+        The special tokens are those that the template writes, and no others are put around them; a special token that
+        is spelled out in a message becomes that token too.
+
+        Parameters
+        ----------
+        messages
+            Mappings with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``.
+        add_generation_prompt
+            Whether the text ends where the model is to answer.
+        **variables
+            Whatever else the template knows: ``tools``, say.
+
+        Raises
+        ------
+        RegardError
+            The model brings no template, or it cannot be used on these messages.
+        """
+        if self.chat_template is None:
+            raise RegardError("this tokenizer has no template for chats: give the whole text yourself")
+        variables["add_generation_prompt"] = add_generation_prompt
+        return self._encoding(self.chat_template.render(messages, variables), whole=True)
+
+    def _encoding(self, text: str, *, whole: bool) -> Encoding:
+        """Return `text` as tokens, between special ones unless it is whole already."""
+        check_text(text)
+        with _library_errors("the tokenizer cannot encode the text"):
+            encoded = self.backend.encode(text, add_special_tokens=not whole)
+        return Encoding(
+            text=text,
+            ids=tuple(encoded.ids),
+            tokens=tuple(encoded.tokens),
+            special=tuple(map(bool, encoded.special_tokens_mask)),
+            words=tuple(encoded.word_ids),
+            spans=tuple(encoded.offsets),
+        )
+
+    def from_ids(self, ids: Iterable[int]) -> Encoding:
+        """Return the encoding of `ids` that come without a text.
+
+        Ids do not say where words begin: the text is the tokens separated by spaces, and each is a word of its
+        own unless it is special.
+
+        Raises
+        ------
+        RegardError
+            Some ids are not in the vocabulary; all such are named.
+        """
+        ids = check_ids(ids, self._has, self.vocab_size)
+        special = self.special_ids
+        tokens = [self.backend.id_to_token(i) or "" for i in ids]
+        return encode_tokens(ids, tokens, [i in special for i in ids])
+
+    def decode(self, ids: Iterable[int], *, keep_special: bool = False) -> str:
+        """Return the text that `ids` spell, without the special tokens unless they are to be kept.
+
+        Raises
+        ------
+        RegardError
+            Some ids are not in the vocabulary; all such are named.
+        """
+        ids = check_ids(ids, self._has, self.vocab_size)
+        with _library_errors("the tokenizer cannot decode the ids"):
+            return self.backend.decode(ids, skip_special_tokens=not keep_special)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many pieces have an id, special ones included."""
+        return self.backend.get_vocab_size()
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of special tokens, such as the one for padding."""
+        return frozenset(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return the id of a piece as the vocabulary spells it (``"##ing"``), None if there is no such piece."""
+        return self.backend.token_to_id(check_text(token))
+
+    def _has(self, token_id: int) -> bool:
+        return 0 <= token_id < 1 << 32 and self.backend.id_to_token(token_id) is not None
+
+
+def _pad_id(backend: Tokenizer, pad_token: str | None) -> int | None:
+    """Return the id of the token that is named for padding; failing a name, what the file itself gives away."""
+    if pad_token is not None:
+        return backend.token_to_id(pad_token)
+    if backend.padding is not None:
+        return int(backend.padding["pad_id"])
+    known = (backend.token_to_id(token) for token in ("[PAD]", "<pad>"))
+    return next((token_id for token_id in known if token_id is not None), None)
+
+
+def _content(path: str | os.PathLike[str]) -> bytes:
+    content = read_file(Path(path))
+    if content is None:
+        raise RegardError(f"cannot read {path}: No such file or directory")
+    return content
+
+
+@contextmanager
+def _library_errors(problem: str) -> Iterator[None]:
+    """Turn what the library raises into one line: bare exceptions, and Rust panics, which are no `Exception`."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise RegardError(f"{problem}: {one_line(' '.join(str(error).split()))}") from error

@@ -1,0 +1,88 @@
+"""The ``tokenizer_config.json`` that may lie beside a tokenizer's own file."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from regard._utils.errors import RegardError
+from regard.text.chat import ChatTemplate
+from regard.text.files import read_file
+from regard.text.wordpiece import WordPieceSettings
+
+_HALF = re.compile("[\ud800-\udfff]")  # of a character, which JSON can spell but no token can have
+
+
+def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
+    """Return what the file sets of the dataclass `of`, under our names; nothing if there is no file.
+
+    Raises
+    ------
+    RegardError
+        The file cannot be read, is no JSON object, or sets something to a wrong type (all such are named).
+    """
+    path = folder / "tokenizer_config.json"
+    config = _read_object(path)
+    keys = {"lowercase": "do_lower_case", "split_chinese": "tokenize_chinese_chars"}  # the others are alike
+    settings: dict[str, Any] = {}
+    problems = []
+    for name in (field.name for field in fields(of)):
+        key = keys.get(name, name)
+        value = config.get(key)
+        kind: type = bool
+        if name.endswith("_token"):
+            kind = str
+            value = _content(value)
+        if isinstance(value, kind) and not (isinstance(value, str) and _HALF.search(value)):
+            settings[name] = value
+        elif value is not None:
+            problems.append(f"{key} must be a {kind.__name__}, got {value!r}")
+    if problems:
+        raise RegardError(f"in {path} {'; '.join(problems)}")
+    return settings
+
+
+def read_chat_template(folder: Path) -> ChatTemplate | None:
+    """Return the template for chats: ``chat_template.jinja``, or what ``tokenizer_config.json`` has; None without.
+
+    Raises
+    ------
+    RegardError
+        A file cannot be read, or what it has is no template.
+    """
+    path = folder / "tokenizer_config.json"
+    config = _read_object(path)
+    template = config.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
+        template = named[0].get("template") if named else None
+    if (content := read_file(folder / "chat_template.jinja")) is not None:
+        try:
+            template = content.decode()
+        except UnicodeDecodeError as error:
+            raise RegardError(f"{folder / 'chat_template.jinja'} is not UTF-8: {error}") from error
+    if template is None:
+        return None
+    if not isinstance(template, str):
+        raise RegardError(f"in {path} chat_template must be a str, got {ascii(template)[:80]}")
+    tokens = {name: _content(value) for name, value in config.items() if name.endswith("_token")}
+    return ChatTemplate(template, {name: token for name, token in tokens.items() if isinstance(token, str)})
+
+
+def _content(token: Any) -> Any:
+    """Return a token that is given bare, or with its properties."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    found = read_file(path)
+    try:
+        content = {} if found is None else json.loads(found.decode())
+    except (ValueError, RecursionError) as error:
+        raise RegardError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise RegardError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content

@@ -1,0 +1,144 @@
+"""Learned vectors of words, read from the files in which they are published."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard._utils.errors import RegardError
+from regard.text.embedding_matrix import as_table
+from regard.text.vocabulary import Vocabulary
+from regard.text.word_vector_formats import read_rows
+from regard.text.words import check_words, listed
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """A vector for each word of a vocabulary.
+
+    Parameters
+    ----------
+    vocabulary
+        The words, in the order of the rows; a `WordTokenizer` can be made of it.
+    vectors
+        One row for each word, ``V E``.
+
+    Raises
+    ------
+    RegardError
+        `vectors` has not two axes, not one row for each word, or numbers that are not finite.
+    """
+
+    vocabulary: Vocabulary
+    vectors: NDArray[np.float32]  # V E
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "vectors", as_table(self.vectors, len(self.vocabulary)))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words, in the order of the rows of `vectors`."""
+        return self.vocabulary.words
+
+    @property
+    def embed_dim(self) -> int:
+        """How many numbers a vector has, ``E``."""
+        return int(self.vectors.shape[1])
+
+    def vectors_for(self, tokens: Iterable[str]) -> NDArray[np.float32]:
+        """Return a new array with the vector of each token, ``T E``.
+
+        Raises
+        ------
+        RegardError
+            Some tokens have no vector; the message names the first ten. Case counts: ``"The"`` is not ``"the"``.
+        """
+        tokens = check_words(tokens)
+        if missing := self.vocabulary.missing(tokens):
+            raise RegardError(
+                f"no vector for {listed(map(repr, missing))}; words are looked up exactly as they are spelled, "
+                "case included: lower-case them if the vectors are, or leave them out"
+            )
+        rows = np.array(self.vocabulary.ids(tokens), dtype=np.intp)
+        return self.vectors[rows]
+
+
+def read_word_vectors(path: str | os.PathLike[str], words: Iterable[str] | None = None) -> WordVectors:
+    r"""Read word vectors: GloVe text, word2vec text or word2vec binary, plain or compressed with gzip.
+
+    The format is recognised from the content. The file is streamed and only what is asked for is kept;
+    reading ends as soon as every word of `words` has been found.
+
+    Parameters
+    ----------
+    path
+        The file.
+    words
+        The words to keep; those that the file lacks are left out (`WordVectors.vectors_for` names them when
+        they are needed). None keeps every word. Of other words' rows the numbers are counted, not read.
+
+    Returns
+    -------
+    The words and float32 vectors in the order of the file. The first row counts when a word has several.
+    A word that is not valid UTF-8 is kept with its stray bytes spelled out (``"caf\xc3"``).
+
+    Raises
+    ------
+    RegardError
+        The file cannot be read, is none of these formats, or is malformed: the message gives the line, or
+        for word2vec binary the number of the word.
+
+    Notes
+    -----
+    GloVe text [1]_ has a word and its numbers on each line, separated by spaces; the word may itself hold
+    spaces. word2vec [2]_ puts "count dimension" on a line before the rows; its binary form has a word, a
+    space and little-endian float32 numbers. A first line of two whole numbers is taken for that header.
+
+    References
+    ----------
+    .. [1] https://nlp.stanford.edu/projects/glove/
+    .. [2] https://code.google.com/archive/p/word2vec/
+    """
+    wanted = None if words is None else frozenset(word.encode("utf-8", "surrogatepass") for word in check_words(words))
+    with _stream(path) as stream:
+        embed_dim, rows = read_rows(stream, wanted)
+        found: dict[str, None] = {}
+        numbers = bytearray()
+        for spelled, vector in rows:
+            if (word := spelled.decode("utf-8", "backslashreplace")) not in found:
+                found[word] = None
+                numbers += vector.tobytes()
+            if wanted is not None and len(found) == len(wanted):
+                break
+    vectors = np.frombuffer(numbers, dtype=np.float32).reshape(len(found), embed_dim)
+    return WordVectors(Vocabulary(tuple(found)), vectors)
+
+
+@contextmanager
+def _stream(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader[Any]]:
+    """Open a file for reading, unpacked where it is compressed; put its name before what goes wrong inside."""
+    try:
+        with Path(path).open("rb") as file:
+            magic = file.read(2)
+            file.seek(0)
+            if magic == b"\x1f\x8b":
+                with gzip.GzipFile(fileobj=file) as unpacked, io.BufferedReader(unpacked) as stream:
+                    yield stream
+            else:
+                yield file
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: what cannot be a path
+        raise RegardError(
+            f"cannot read word vectors from {path}: {getattr(error, 'strerror', None) or error}"
+        ) from error
+    except RegardError as error:
+        raise RegardError(f"cannot read word vectors from {path}: {error}") from error

@@ -1,0 +1,81 @@
+"""BERT's WordPiece tokenizer, built from the pieces in a ``vocab.txt``. Knows no files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from regard._utils.errors import RegardError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class WordPieceSettings:
+    """What a ``vocab.txt`` does not say. The defaults are those of BERT.
+
+    Parameters
+    ----------
+    lowercase
+        Whether the text is lower-cased.
+    strip_accents
+        Whether accents are removed; None: if the text is lower-cased.
+    split_chinese
+        Whether every Chinese character is a word of its own.
+    unk_token, cls_token, sep_token
+        The pieces for a word that cannot be spelled, for the start and for the end.
+    pad_token, mask_token
+        Further pieces that are found whole in a text, if the vocabulary has them.
+    """
+
+    lowercase: bool = True
+    strip_accents: bool | None = None
+    split_chinese: bool = True
+    unk_token: str = "[UNK]"
+    cls_token: str = "[CLS]"
+    sep_token: str = "[SEP]"
+    pad_token: str = "[PAD]"
+    mask_token: str = "[MASK]"
+
+
+def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings) -> Tokenizer:
+    """Return a tokenizer that gives a piece its position in `pieces` as id; of equal pieces the last counts.
+
+    Raises
+    ------
+    RegardError
+        `pieces` lacks the unknown, the start or the end piece; all that are missing are named.
+
+    Notes
+    -----
+    Devlin et al., 2019, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
+    """
+    from tokenizers import Tokenizer
+    from tokenizers.decoders import WordPiece as WordPieceDecoder
+    from tokenizers.models import WordPiece
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from tokenizers.processors import TemplateProcessing
+
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    cls, sep, unk = settings.cls_token, settings.sep_token, settings.unk_token
+    if missing := [token for token in (unk, cls, sep) if token not in ids]:
+        raise RegardError(f"its {len(pieces)} lines lack {', '.join(missing)}, which a WordPiece vocabulary must have")
+    tokenizer = Tokenizer(WordPiece(ids, unk_token=unk))
+    special = [settings.pad_token, unk, cls, sep, settings.mask_token]
+    tokenizer.add_special_tokens([token for token in special if token in ids])
+    tokenizer.normalizer = BertNormalizer(
+        lowercase=settings.lowercase,
+        strip_accents=settings.strip_accents,
+        handle_chinese_chars=settings.split_chinese,
+    )
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = TemplateProcessing(
+        single=[cls, "$A", sep],
+        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+        special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
+    )
+    tokenizer.decoder = WordPieceDecoder()
+    return tokenizer

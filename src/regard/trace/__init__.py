@@ -1,0 +1,8 @@
+"""Recording a computation: traces, attention maps, interventions."""
+
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.trace.attention_map import AttentionMap
+from regard.trace.steps import Step
+from regard.trace.trace import Edit, Trace
+
+__all__ = ["NULL_RECORDER", "AttentionMap", "Edit", "Recorder", "Step", "Trace"]

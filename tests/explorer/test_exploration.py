@@ -1,0 +1,761 @@
+"""Every answer of an exploration is what the trace and the model say, computed another way here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from explorations import explored, long_exploration, recorded, whole
+
+import regard
+from regard import RegardError, Trace
+from regard.explorer import Exploration, launch
+from regard.explorer import exploration as exploration_module
+from regard.explorer import run as run_module
+from regard.explorer.display_modes import rollouts
+
+
+def test_the_manifest_is_json_that_says_what_there_is(bert):
+    manifest = json.loads(json.dumps(explored(bert, "cat sat  on mats").manifest(), allow_nan=False))
+    (run,) = manifest["runs"]
+    assert manifest["format"] == "regard.explore/1"
+    assert [token["text"] for token in run["tokens"]] == ["[CLS]", "cat", "sat", "on", "mat", "##s", "[SEP]"]
+    assert [token["word"] for token in run["tokens"]] == [None, 0, 1, 2, 3, 3, None]
+    assert manifest["title"] == "cat sat on mats"
+
+
+@pytest.fixture
+def short(bert):
+    return explored(bert, "the cat sat")
+
+
+def test_layers_and_tokens_are_those_of_the_model(short):
+    (run,) = short.manifest()["runs"]
+    assert [layer["name"] for layer in run["layers"]] == ["blocks.0.attn", "blocks.1.attn"]
+    assert {(layer["heads"], layer["kv_heads"], layer["rows"], layer["causal"]) for layer in run["layers"]} == {
+        (3, 3, 5, False)
+    }
+    assert all(layer["row_sum_error"] < 1e-6 for layer in run["layers"])
+    tokens = run["tokens"]
+    assert [token["special"] for token in tokens] == [True, False, False, False, True]
+    assert [run["text"][token["start"] : token["end"]] for token in tokens[1:-1]] == ["the", "cat", "sat"]
+    assert short.manifest()["computed"].startswith("float32 · ")
+
+
+def test_places_in_the_text_count_as_javascript_does():
+    model = regard.models.toy(["a 😀 b"])
+    tokens = explored(model, "a 😀 b").manifest()["runs"][0]["tokens"]
+    utf16 = "a 😀 b".encode("utf-16-le")
+    spelled = [utf16[2 * token["start"] : 2 * token["end"]].decode("utf-16-le") for token in tokens]
+    assert "".join(spelled).replace(" ", "") == "a😀b"
+    assert spelled[-1] == "b"
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("head", [0, 2])
+def test_a_tile_of_single_cells_is_exact(bert, short, layer, head):
+    trace = Trace()
+    bert("the cat sat", trace=trace)
+    weights = trace[f"blocks.{layer}.attn.weights"][0, head]
+    np.testing.assert_allclose(whole(short, 0, layer, head), weights, atol=2e-7)
+    part = short.tile(0, layer, head, row0=1, row1=4, col0=2, col1=5, by=1)
+    np.testing.assert_allclose(part, weights[1:4, 2:5], atol=2e-7)
+    assert part.dtype == np.float32
+
+
+def test_the_mean_of_heads_is_their_mean(short):
+    heads = [whole(short, 0, 1, head) for head in range(3)]
+    np.testing.assert_allclose(whole(short, 0, 1, "mean"), np.mean(heads, axis=0), atol=1e-7)
+    np.testing.assert_allclose(short.row(0, 1, "mean", 2), np.mean(heads, axis=0)[2], atol=1e-7)
+    np.testing.assert_allclose(short.column(0, 1, "mean", 3), np.mean(heads, axis=0)[:, 3], atol=1e-7)
+
+
+@pytest.mark.parametrize(("pool", "join"), [("max", np.max), ("mean", np.mean)])
+@pytest.mark.parametrize("by", [1, 2, 3, 4, 5, 7])
+def test_cells_hold_the_largest_or_the_mean_of_what_they_cover(short, pool, join, by):
+    weights = whole(short, 0, 0, 1)[1:]
+    found = short.tile(0, 0, 1, row0=1, row1=5, col0=0, col1=5, by=by, pool=pool)
+    assert found.shape == (-(-4 // by), -(-5 // by))
+    for i, j in np.ndindex(found.shape):
+        covered = weights[i * by : (i + 1) * by, j * by : (j + 1) * by]
+        assert found[i, j] == pytest.approx(join(covered), abs=1e-7)
+
+
+def test_rows_and_columns_are_those_of_the_map(short):
+    for way in ("raw", "rollout", "norms"):
+        weights = whole(short, 0, 1, 2, way=way)
+        np.testing.assert_allclose(short.row(0, 1, 2, 3, way=way), weights[3], atol=1e-6)
+        np.testing.assert_allclose(short.column(0, 1, 2, 1, way=way), weights[:, 1], atol=1e-6)
+
+
+def test_a_cell_is_its_own_arithmetic(short):
+    cell = short.cell(0, 1, 2, 3, 1)
+    assert sum(cell["products"]) == pytest.approx(cell["score_raw"])
+    assert cell["score_raw"] * cell["scale"] == pytest.approx(cell["scaled"], rel=1e-5)
+    assert np.exp(cell["biased"] - cell["lse"]) == pytest.approx(cell["weight"], rel=1e-5)
+    assert cell["weight"] == pytest.approx(float(whole(short, 0, 1, 2)[3, 1]), abs=1e-7)
+    np.testing.assert_allclose(np.array(cell["v"]) * cell["weight"], cell["share"])
+    shares = [short.cell(0, 1, 2, 3, j)["share"] for j in range(5)]
+    np.testing.assert_allclose(np.sum(shares, axis=0), cell["output"], atol=1e-5)
+    assert (cell["kv_head"], cell["masked"], cell["rotated"], len(cell["embedding"])) == (2, False, False, 8)
+
+
+def test_a_causal_model_masks_rotates_and_shares_keys(causal):
+    exploration = explored(causal, "some text that is not short")
+    layer = exploration.manifest()["runs"][0]["layers"][0]
+    assert layer["causal"]
+    assert layer["kv_heads"] < layer["heads"]
+    last = layer["heads"] - 1
+    seen, hidden = exploration.cell(0, 0, last, 2, 1), exploration.cell(0, 0, last, 1, 2)
+    assert seen["rotated"]
+    assert seen["kv_head"] == layer["kv_heads"] - 1
+    assert sum(seen["products"]) * seen["scale"] == pytest.approx(seen["biased"], rel=1e-4)
+    assert (hidden["masked"], hidden["biased"], hidden["bias"], hidden["weight"]) == (True, None, None, 0)
+    json.dumps(hidden, allow_nan=False)
+
+
+def test_biases_caps_and_sinks_show_in_a_cell(rng):
+    q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
+    bias = rng.standard_normal((1, 2, 5, 5))
+    trace = Trace(maps=True)
+    regard.attention(q, k, v, bias=bias, softcap=3.0, sinks=np.array([0.3, 2.0]), trace=trace)
+    cell = Exploration(trace).cell(0, 0, 1, 2, 4)
+    assert cell["softcap"] == 3.0
+    assert Exploration(trace).manifest()["runs"][0]["layers"][0]["row_sum_error"] is None  # the sink has its share
+    assert cell["capped"] == pytest.approx(3 * np.tanh(cell["scaled"] / 3))
+    assert cell["bias"] == pytest.approx(bias[0, 1, 2, 4])
+    assert np.exp(cell["biased"] - cell["lse"]) == pytest.approx(cell["weight"])
+    logits = [Exploration(trace).cell(0, 0, 1, 2, j)["biased"] for j in range(5)]
+    assert cell["lse"] == pytest.approx(np.log(np.sum(np.exp([*logits, 2.0]))))
+    weights = [Exploration(trace).cell(0, 0, 1, 2, j)["weight"] for j in range(5)]
+    assert cell["sink"] == 2.0
+    assert cell["row_sum"] == pytest.approx(sum(weights)) == pytest.approx(1 - np.exp(2.0 - cell["lse"]))
+
+
+def with_sinks(*sinks):
+    """Return a bare layer of a head for each sink; the first looks at one word, the others at all tokens."""
+    q, k = np.zeros((2, 1, len(sinks), 4, 2), dtype=np.float32)
+    q[:, 0], k[:, 0, 2] = 3, 3
+    trace = Trace(maps=True)
+    with trace.scope("blocks.0.attn"):
+        regard.attention(q, k, k, sinks=np.array(sinks, dtype=np.float32), trace=trace)
+    return Exploration(trace)
+
+
+def test_what_a_sink_takes_is_no_word_s():
+    assert with_sinks(-9.0, -9.0).opening == (0, 0)
+    assert with_sinks(99.0, -9.0).opening == (0, 1)  # all that the first gives goes to its sink
+    sink = with_sinks(np.log(4.0), -99.0).heads(0)["measures"]["sink"][0]
+    first = with_sinks(np.log(4.0), -99.0).row(0, 0, 0, 1)
+    assert sink[0] == pytest.approx(first[0] + 1 - first.sum(), abs=1e-6)
+    assert sink[1] == pytest.approx(0.25, abs=1e-6)
+
+
+def test_a_row_that_sees_nothing_gives_nothing_to_a_sink():
+    trace = Trace()
+    with trace.scope("blocks.0.attn"):
+        trace("weights", np.zeros((1, 1, 3, 3)), "B H T S")
+    assert Exploration(trace).heads(0)["measures"]["sink"] == [[0.0]]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_proof_line_has_the_precision_of_the_weights(rng, dtype):
+    q, k = rng.standard_normal((2, 1, 2, 40, 8)).astype(dtype)
+    look, arrays = Trace(maps=True), Trace()
+    for trace in (look, arrays):
+        regard.attention(q, k, k, trace=trace)
+    computed = Exploration(look).manifest()["computed"]
+    assert computed.startswith(f"{dtype} · from recorded q and k by ")
+    assert computed.endswith(f" · regard {regard.__version__}")
+    kept = f"{arrays['weights'].dtype} · as recorded"  # by whom, only who recorded it knows
+    assert Exploration(arrays).manifest()["computed"] == kept
+    assert Exploration(look, arrays).manifest()["computed"] == "; ".join(sorted([computed, kept]))
+    error = Exploration(look).manifest()["runs"][0]["layers"][0]["row_sum_error"]
+    assert 0 < error < 20 * np.finfo(dtype).eps
+
+
+def test_rows_that_are_wrong_are_not_passed_over():
+    weights = np.full((1, 1, 4, 4), 0.25)
+    weights[0, 0, 0] = 0  # sees nothing
+    for wrong, told in ((-0.25, (2.0, 0)), (np.nan, (0.0, 1))):
+        weights[0, 0, 2] = wrong
+        trace = Trace()
+        trace("weights", weights, "B H T S")
+        layer = json.loads(json.dumps(Exploration(trace).manifest(), allow_nan=False))["runs"][0]["layers"][0]
+        assert (layer["row_sum_error"], layer["not_numbers"]) == told
+
+
+def test_measures_are_those_that_are_worked_out_by_hand():
+    weights = np.zeros((1, 2, 4, 4))
+    weights[0, 0, 1:, :-1] = np.eye(3)
+    weights[0, 0, 0, 0] = 1  # looks at the token before
+    weights[0, 1] = 0.25
+    trace = Trace()
+    with trace.scope("blocks.0.attn"):
+        trace("weights", weights, "B H T S")
+    found = Exploration(trace).heads(0)["measures"]
+    assert found["previous"] == [[1.0, 0.25]]
+    assert found["entropy"][0] == pytest.approx([0, np.log(4)], abs=1e-6)
+    assert found["distance"][0] == pytest.approx([0.75, 1.25])
+    assert found["sink"][0] == pytest.approx([1 / 3, 0.25], abs=1e-6)
+    assert found["duplicate"] == [[None, None]]
+
+
+def test_a_thumbnail_is_the_square_root_of_a_share_of_the_largest(short):
+    side, content = short.thumbnails(0)
+    found = np.frombuffer(content, np.uint8).reshape(2, 3, side, side)
+    weights = whole(short, 0, 1, 2)
+    np.testing.assert_array_equal(found[1, 2], np.round(255 * np.sqrt(weights / weights.max())))
+
+
+def test_rollout_mixes_what_every_layer_gives(short):
+    expected = np.eye(5)
+    for layer in range(2):
+        mixed = whole(short, 0, layer, "mean") + np.eye(5)
+        expected = mixed / mixed.sum(-1, keepdims=True) @ expected
+        np.testing.assert_allclose(whole(short, 0, layer, 0, way="rollout"), expected, atol=1e-6)
+
+
+def test_weights_times_values_are_the_lengths_of_what_is_handed_over(bert, short):
+    v = short.runs[0].trace["blocks.1.attn.v"][0, 2].astype(np.float64)
+    size = v.shape[-1]
+    projection = bert.blocks[1].attn.o_proj.weight.astype(np.float64)[2 * size : 3 * size]
+    weights = whole(short, 0, 1, 2)
+    handed = np.linalg.norm(weights[:, :, None] * (v @ projection), axis=-1)
+    np.testing.assert_allclose(whole(short, 0, 1, 2, way="norms"), handed, rtol=1e-5)
+
+
+def test_movement_is_on_one_plane_for_both_runs(bert):
+    both = explored(bert, "the cat sat", "the cat on")
+    moved = both.movement([0, 1])
+    assert moved["stages"] == ["embeddings", "blocks.0.output", "blocks.1.output"]
+    first = np.array(moved["points"])
+    assert first[0].shape == (3, 5, 2)
+    np.testing.assert_allclose(first[0][0, 1], first[1][0, 1], atol=1e-4)  # "the" is the same before any layer
+    joined = np.concatenate(first, axis=1)
+    np.testing.assert_allclose(joined.mean(axis=1), 0, atol=1e-3)
+
+
+def test_a_run_and_its_edit_stand_on_one_plane(short):
+    edited = short.edit([[0, 0], [0, 1], [0, 2]])
+    assert edited["entry"]["plane"] == short.manifest()["runs"][0]["plane"]
+    before, after = np.array(short.movement([0, edited["run"]])["points"])
+    joined = np.concatenate([before, after], axis=1)
+    np.testing.assert_allclose(joined.mean(axis=1), 0, atol=1e-3)
+    np.testing.assert_array_equal(before[0], after[0])  # no head has done anything yet
+    assert np.abs(before[1] - after[1]).max() > 0.01
+
+
+def test_runs_that_share_no_plane_are_not_drawn_on_one(bert, bart):
+    exploration = launch.exploration_of(["the cat"], [bert, bart])
+    planes = [run["plane"] for run in exploration.manifest()["runs"]]
+    assert None not in planes
+    assert planes[0] != planes[1]
+    with pytest.raises(RegardError, match="share no plane"):
+        exploration.movement([0, 1])
+    assert exploration.movement([1])["stages"]
+    for wrong in ([], [0, 0], [2]):
+        with pytest.raises(RegardError):
+            exploration.movement(wrong)
+
+
+def test_movement_keeps_distances_as_far_as_it_says(short):
+    vectors = [short.runs[0].trace[name][0].astype(np.float64) for name in short.movement([0])["stages"]]
+    clouds = []
+    for cloud in vectors:
+        centred = cloud - cloud.mean(0)
+        clouds.append(centred / np.sqrt((centred**2).sum(-1).mean()))
+    singular = np.linalg.svd(np.concatenate(clouds), compute_uv=False) ** 2
+    assert short.movement([0])["explained"] == pytest.approx(singular[:2] / singular.sum())
+    points = np.array(short.movement([0])["points"][0])
+    assert (points**2).sum() == pytest.approx(singular[:2].sum(), rel=1e-3)
+
+
+def test_two_texts_are_comparable_when_they_have_as_many_tokens(bert):
+    assert explored(bert, "the cat sat", "the cat on").manifest()["comparable"]
+    longer = explored(bert, "the cat", "the cat on").manifest()
+    assert not longer["comparable"]
+    assert longer["unavailable_reason"] == "A has 4 tokens and B 5: cells of one have no partner in the other"
+
+
+def test_a_head_that_is_switched_off_hands_nothing_on(bert, short):
+    edited = short.edit([[1, 0], [1, 2]])
+    context = short._run(edited["run"]).trace["blocks.1.attn.context"]
+    assert not context[0, [0, 2]].any()
+    assert context[0, 1].any()
+    before = bert("the cat sat").hidden[0]
+    after = bert("the cat sat", edit={"blocks.1.attn.context": _without_0_and_2}).hidden[0]
+    cosines = (before * after).sum(-1) / np.linalg.norm(before, axis=-1) / np.linalg.norm(after, axis=-1)
+    assert edited["changes"]["cosines"] == pytest.approx(cosines.tolist(), abs=1e-5)
+    assert edited["changes"]["next"] is None
+    assert edited["entry"]["title"] == "without layer 1 head 0, layer 1 head 2"
+
+
+def test_a_head_that_is_switched_off_has_no_share_in_what_is_handed_over(short):
+    run = short.edit([[1, 0], [1, 2]])["run"]
+    before, after = (short.values_of(each, 1) for each in (0, run))
+    np.testing.assert_array_equal(after[[0, 2]], 0)
+    np.testing.assert_allclose(after[1], before[1], rtol=1e-6)
+    whole_before, whole_after = (whole(short, each, 1, 1, way="norms") for each in (0, run))
+    np.testing.assert_allclose(whole_after, whole_before, rtol=1e-6)
+    np.testing.assert_allclose(whole(short, run, 1, "mean", way="norms"), whole_after / 3, rtol=1e-6)
+    below = np.array(whole(short, 0, 0, 0, way="rollout"))
+    mixed = whole(short, run, 1, 1) / 3 + np.eye(5)  # the heads that are off mix nothing in
+    rolled = mixed / mixed.sum(-1, keepdims=True) @ below
+    np.testing.assert_allclose(whole(short, run, 1, 0, way="rollout"), rolled, rtol=1e-5)
+    np.testing.assert_array_equal(whole(short, run, 0, 0, way="rollout"), below)
+
+
+def test_the_steps_of_a_head_tell_whether_it_is_off(short):
+    run = short.edit([[1, 0]])["run"]
+    off, on = (short.cell(run, 1, head, 3, 2) for head in (0, 1))
+    assert off["off"] is True
+    assert not any(off["share"] + off["output"])
+    assert off["weight"] == pytest.approx(short.cell(0, 1, 0, 3, 2)["weight"])
+    assert [on["off"], short.cell(0, 1, 0, 3, 2)["off"]] == [False, False]
+    shares = np.sum([short.cell(run, 1, 1, 3, j)["share"] for j in range(5)], axis=0)
+    np.testing.assert_allclose(shares, on["output"], atol=1e-6)
+
+
+def _without_0_and_2(context):
+    context[:, [0, 2]] = 0
+    return context
+
+
+def test_an_edit_tells_where_weights_change_and_that_none_do_before_it(causal):
+    exploration = explored(causal, "some text that is not short")
+    edited = exploration.edit([[0, 1]])
+    changed = edited["changes"]["heads"]
+    assert set(changed[0]) == {0.0}
+    for layer, heads in list(enumerate(changed))[1:]:
+        for head, by in enumerate(heads):
+            before, after = (exploration.whole(run, layer, head) for run in (0, edited["run"]))
+            assert by == pytest.approx(np.abs(before - after).max(), abs=1e-6)
+            assert by > 0
+
+
+def test_either_of_two_texts_is_edited(bert):
+    exploration = explored(bert, "the cat sat", "the cat on")
+    answer = exploration.edit([[0, 1]], run=1)
+    assert answer["entry"]["text"] == "the cat on"
+    assert answer["entry"]["of"] == 1
+    with pytest.raises(RegardError, match="there is no run to be edited 2"):
+        exploration.edit([[0, 1]], run=answer["run"])
+
+
+def test_an_edit_tells_what_a_language_model_expects_next(causal):
+    changes = explored(causal, "some text").edit([[0, 0]])["changes"]["next"]
+    assert len(changes) == 10
+    differences = [abs(change["after"] - change["before"]) for change in changes]
+    assert differences == sorted(differences, reverse=True)
+    assert differences[0] > 0
+
+
+def test_of_an_encoder_decoder_the_encoder_is_explored(bart):
+    exploration = explored(bart, "some text")
+    run = exploration.manifest()["runs"][0]
+    assert {layer["name"].rpartition(".blocks.")[0] for layer in run["layers"]} == {"encoder"}
+    assert {len(run["tokens"])} == {layer["rows"] for layer in run["layers"]}
+    assert [name.split(".")[0] for name in exploration.movement([0])["stages"]] == ["encoder"] * (
+        1 + len(run["layers"])
+    )
+    assert exploration.cell(0, 0, 0, 1, 1)["embedding"] is not None
+    changes = exploration.edit([[0, 0]])["changes"]
+    assert len(changes["cosines"]) == len(run["tokens"])
+    assert min(changes["cosines"]) < 1 - 1e-6
+    assert len(changes["next"]) == 10
+
+
+def test_a_decoder_is_explored_as_a_part_of_its_trace(bart):
+    trace = regard.Trace(maps=True)
+    bart(np.array([[3, 4, 5, 2]]), np.array([[2, 3, 6, 5]]), trace=trace)
+    exploration = Exploration(trace.part("decoder"))
+    (run,) = exploration.runs
+    assert [layer.name for layer in run.layers] == ["blocks.0.attn", "blocks.1.attn"]
+    assert [token["text"] for token in exploration.manifest()["runs"][0]["tokens"]] == ["0", "1", "2", "3"]
+    np.testing.assert_allclose(exploration.whole(0, 1, 0), trace["decoder.blocks.1.attn.weights"][0, 0], atol=1e-6)
+
+
+def test_of_many_edits_the_last_stay_and_another_is_run_again(short):
+    first = short.edit([[0, 1]])["run"]
+    maps, thumbnails = (whole(short, first, 1, 2), short.thumbnails(first))
+    numbers = [short.edit([[0, n % 3]])["run"] for n in range(9)]
+    assert [first, *numbers] == list(range(1, 11))
+    assert len(short._runs) == 1 + 8
+    np.testing.assert_array_equal(whole(short, first, 1, 2), maps)
+    assert short.thumbnails(first) == thumbnails
+    assert short.memory()["runs"] > 0
+    assert len(short._runs) == 1 + 8
+    with pytest.raises(RegardError, match="there is no run 11: choose from 0 to 10"):
+        short.thumbnails(11)
+
+
+def test_a_saved_trace_answers_as_the_run_did(bert, short, tmp_path):
+    for maps in (True, False):
+        trace = Trace(maps=maps)
+        bert("the cat sat", trace=trace)
+        trace.save(tmp_path / "run.safetensors")
+        loaded = Exploration(Trace.load(tmp_path / "run.safetensors"))
+        np.testing.assert_allclose(whole(loaded, 0, 1, 2), whole(short, 0, 1, 2), atol=2e-7)
+        cell, known = loaded.cell(0, 1, 2, 3, 1), short.cell(0, 1, 2, 3, 1)
+        for name in ("score_raw", "scale", "scaled", "biased", "lse", "weight"):
+            assert cell[name] == pytest.approx(known[name], rel=1e-4), name
+        assert not loaded.manifest()["can"]["edit"]
+
+
+def test_arrays_tell_as_much_as_was_recorded(causal):
+    whole_run, arrays, weights = Trace(), Trace(only=["*attn.weights", "*attn.v", "*.q", "*.k"]), Trace(only="*weights")
+    for trace in (whole_run, arrays, weights):
+        causal("some text that is not short", trace=trace)
+    known, some, few = (Exploration(trace, models=[causal]) for trace in (whole_run, arrays, weights))
+    heads, kv_heads = (known.manifest()["runs"][0]["layers"][0][name] for name in ("heads", "kv_heads"))
+    assert kv_heads < heads
+    assert some.manifest()["runs"][0]["layers"][0]["kv_heads"] == kv_heads
+    assert few.manifest()["runs"][0]["layers"][0]["kv_heads"] is None
+    size = len(known.cell(0, 0, 0, 0, 0)["q"])
+    cells = [
+        known.cell(0, layer, head, i, j) for layer in (0, 1) for head in range(heads) for i in (3, 5) for j in (0, 4)
+    ]
+    assert [cell["scale"] for cell in cells] == pytest.approx([size**-0.5] * len(cells), abs=1e-6)
+    assert (some.cell(0, 0, 5, 2, 1)["kv_head"], few.cell(0, 0, 5, 2, 1)["kv_head"]) == (kv_heads - 1, None)
+    assert some.cell(0, 0, 5, 2, 1)["share"] == pytest.approx(known.cell(0, 0, 5, 2, 1)["share"])
+    for exploration in (some, few):  # where no scores are known, a weight of 0 may be masked or small
+        assert [exploration.cell(0, 0, 0, i, j)["masked"] for i, j in ((2, 1), (1, 2))] == [False, None]
+    assert [known.cell(0, 0, 0, i, j)["masked"] for i, j in ((2, 1), (1, 2))] == [False, True]
+
+
+def test_values_alone_tell_how_many_key_value_heads_there_are(causal):
+    trace = Trace(only=["*attn.weights", "*attn.v"])
+    causal("some text", trace=trace)
+    exploration = Exploration(trace, models=[causal])
+    known = explored(causal, "some text")
+    np.testing.assert_allclose(whole(exploration, 0, 1, 5, "norms"), whole(known, 0, 1, 5, "norms"), rtol=1e-5)
+    assert exploration.cell(0, 0, 5, 1, 1)["v"] == known.cell(0, 0, 5, 1, 1)["v"]
+
+
+def test_scores_that_are_no_multiple_of_products_have_no_scale(bert):
+    trace = Trace(edit={"blocks.0.attn.scores": lambda scores: scores + 1})
+    bert("the cat sat", trace=trace)
+    exploration = Exploration(trace)
+    assert exploration.cell(0, 0, 1, 2, 3)["scale"] is None
+    assert exploration.cell(0, 1, 1, 2, 3)["scale"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_what_is_no_number_is_told_as_nothing(rng, maps):
+    q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
+    k[..., 4, :], v[..., 4, :] = np.nan, np.inf
+    trace = Trace(maps=maps)
+    for name, value, axes in (("q", q, "... H T D"), ("k", k, "... G S D"), ("v", v, "... G S Dv")):
+        trace(name, value, axes)
+    regard.attention(q, k, v, causal=True, trace=trace)
+    cell = json.loads(json.dumps(Exploration(trace).cell(0, 0, 0, 1, 4), allow_nan=False))
+    assert (cell["masked"], cell["weight"], cell["v"], cell["share"]) == (True, 0, [None] * 4, [0] * 4)
+    assert cell["products"] == [None] * 4
+    last = Exploration(trace).cell(0, 0, 0, 4, 4)
+    assert json.dumps(last, allow_nan=False)
+    assert last["weight"] is None
+
+
+def test_whether_a_saved_run_rotates_is_not_known(causal, tmp_path):
+    trace = recorded(causal, "some text")
+    trace.save(tmp_path / "run.safetensors")
+    assert explored(causal, "some text").cell(0, 0, 0, 1, 0)["rotated"] is True
+    assert Exploration(Trace.load(tmp_path / "run.safetensors")).cell(0, 0, 0, 1, 0)["rotated"] is None
+
+
+def test_a_model_that_is_not_the_trace_s_own_is_not_used(bert, causal):
+    trace = recorded(bert, "the cat sat")
+    assert launch.exploration_of([trace], bert).runs[0].model is bert
+    assert launch.exploration_of([trace], None).runs[0].model is None
+    with pytest.raises(RegardError, match=r"the trace is of .*tiny, not of .*plain: give its own model"):
+        launch.exploration_of([trace], causal)
+
+
+def test_a_text_is_read_by_minilm_where_no_model_is_given(bert, monkeypatch):
+    monkeypatch.setattr(launch, "load", {"minilm": bert}.__getitem__)
+    assert [run.model for run in launch.exploration_of(["the cat", "the mat"], None).runs] == [bert, bert]
+
+
+def test_the_model_of_a_trace_may_be_given_by_name(causal, tmp_path):
+    trace = recorded(causal, "some text")
+    for sources in ([trace], [trace, "some text"]):
+        exploration = launch.exploration_of(sources, causal.name)
+        assert exploration.manifest()["can"]["edit"]
+        assert [run.model.name for run in exploration.runs] == [causal.name] * len(sources)
+    with pytest.raises(RegardError, match="no-such-model"):
+        launch.exploration_of([trace], tmp_path / "no-such-model")
+
+
+def test_one_text_is_read_by_two_models(bert, causal):
+    exploration = launch.exploration_of(["the cat"], [bert, causal])
+    assert [run.trace.model for run in exploration.runs] == [bert.name, causal.name]
+    assert not exploration.manifest()["comparable"]
+    assert all(exploration.movement([run])["points"] for run in range(2))
+    with pytest.raises(RegardError, match="2 models do not fit 1 texts and traces"):
+        launch.exploration_of([recorded(bert, "the cat")], [bert, causal])
+
+
+def test_padding_of_a_batch_does_not_show(bert, short):
+    trace = recorded(bert, ["the cat sat", "the cat sat on mat"])
+    np.testing.assert_allclose(whole(Exploration(trace, batch=0), 0, 1, 2), whole(short, 0, 1, 2), atol=1e-6)
+    assert Exploration(trace, batch=1).runs[0].length == 7
+    padded = Exploration(trace, batch=0)
+    assert padded.runs[0].layers[0].is_map
+    cell, known = padded.cell(0, 1, 2, 3, 1), short.cell(0, 1, 2, 3, 1)
+    for name in ("scale", "scaled", "capped", "biased", "lse", "weight", "row_sum"):
+        assert cell[name] == pytest.approx(known[name], rel=1e-4), name
+    assert len(padded.vectors(0, 1, 2)[0]) == len(short.vectors(0, 1, 2)[0])
+    _, thumbnails = padded.thumbnails(0)
+    assert np.abs(np.subtract(list(thumbnails), list(short.thumbnails(0)[1]))).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("question", "says"),
+    [
+        (lambda x: x.row(0, 2, 0, 0), "there is no layer 2: choose from 0 to 1"),
+        (lambda x: x.row(1, 0, 0, 0), "there is no run 1"),
+        (lambda x: x.row(0, 0, 3, 0), "there is no head 3"),
+        (lambda x: x.row(0, 0, 0, 5), "there is no token 5"),
+        (lambda x: x.row(0, 0, 0, -1), "there is no token -1"),
+        (lambda x: x.row(0, 0, 0, 0, way="deep"), "there is no way 'deep'"),
+        (lambda x: x.cell(0, 0, "mean", 0, 0), "ask for one head"),
+        (lambda x: x.edit([]), "no head is named"),
+        (lambda x: x.edit([[0]]), "by \\(layer, head\\)"),
+        (lambda x: x.edit([[0, 0.5]]), "by \\(layer, head\\)"),
+        (lambda x: x.edit("ab"), "by \\(layer, head\\)"),
+        (lambda x: x.edit([[7, 0]]), "there is no layer 7"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=6, col0=0, col1=5, by=1), "rows 0 to 6 are no part of the 5"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=3, col1=3, by=1), "columns 3 to 3"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, by=0), "cells of 1 token or more, not of 0"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, by=1, pool="min"), "not 'min'"),
+    ],
+)
+def test_what_is_not_there_is_said(short, question, says):
+    with pytest.raises(RegardError, match=says):
+        question(short)
+
+
+def test_what_cannot_be_explored_is_said(bert):
+    empty = Trace(only="nothing")
+    bert("the cat", trace=empty)
+    with pytest.raises(RegardError, match="the trace holds no attention of a text to itself"):
+        Exploration(empty)
+    nothing = Trace(maps=True)
+    regard.attention(*np.zeros((3, 1, 2, 0, 4)), trace=nothing)
+    with pytest.raises(RegardError, match=r"weights \(1, 2, 0, 0\) is of a text without tokens"):
+        Exploration(nothing)
+    with pytest.raises(RegardError, match="what is explored here are traces"):
+        Exploration("the cat")
+    with pytest.raises(RegardError, match="one text or trace is explored, or two side by side; got 0"):
+        Exploration()
+    with pytest.raises(RegardError, match="there is no text 1 in a batch of 1"):
+        Exploration(recorded(bert, "the cat"), batch=1)
+    with pytest.raises(RegardError, match="there is no layer 5"):
+        Exploration(recorded(bert, "the cat"), layer=5)
+    with pytest.raises(RegardError, match="explore a text with a model"):
+        Exploration(recorded(bert, "the cat")).edit([[0, 0]])
+
+
+def test_an_argument_that_would_do_nothing_is_refused(bert, rng, tmp_path):
+    for more in ({"port": 80}, {"browser": False}):
+        with pytest.raises(RegardError, match="port and browser are for a server"):
+            regard.explore("the cat", model=bert, html=tmp_path / "page.html", **more)
+    q, k, v = rng.standard_normal((3, 2, 5, 4))
+    trace = Trace(maps=True)
+    regard.attention(q, k, v, trace=trace)
+    with pytest.raises(RegardError, match="there is no text 3 in a batch of 1"):
+        Exploration(trace, batch=3)
+
+
+def test_an_empty_text_has_its_special_tokens(bert):
+    exploration = explored(bert, "")
+    assert [token["special"] for token in exploration.manifest()["runs"][0]["tokens"]] == [True, True]
+    assert whole(exploration, 0, 0, 0).shape == (2, 2)
+    assert exploration.heads(0)["measures"]["sink"] == [[None] * 3] * 2
+
+
+def test_a_long_map_is_pooled_from_its_overview():
+    exploration = long_exploration(6000)
+    layer = exploration.runs[0].layers[0]
+    weights = layer.tile(1, None, None)
+    off = exploration.tile(0, 0, 1, row0=5, row1=5997, col0=0, col1=6000, by=24)
+    assert exploration.memory()["overviews"] == 4 * 2048**2
+    assert off.shape == (250, 250)
+    for i, j in ((0, 0), (100, 40), (249, 249)):
+        a, b, c, d = 5 + i * 24, min(5997, 5 + (i + 1) * 24), j * 24, (j + 1) * 24
+        around = weights[max(0, a - 3) : b + 3, max(0, c - 3) : d + 3].max()
+        assert weights[a:b, c:d].max() <= off[i, j] + 1e-6
+        assert off[i, j] <= around + 1e-6
+
+
+def test_a_long_text_is_measured_from_some_of_its_rows():
+    exploration = long_exploration(3000)
+    entry = exploration.manifest()["runs"][0]
+    assert entry["sampled"] == 512
+    rows = np.arange(512) * 3000 // 512
+    weights = exploration.runs[0].layers[0].tile(1, rows, None).astype(np.float64)
+    entropy = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1).mean()
+    assert exploration.heads(0)["measures"]["entropy"][0][1] == pytest.approx(entropy, rel=1e-5)
+    assert [way["key"] for way in exploration.manifest()["ways"]] == ["raw"]
+
+
+def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causal):
+    monkeypatch.setattr(run_module, "MOST_TOKENS", 3)
+    trace = launch.recorded(causal, "some text that is long", layer=1)
+    assert {name.rpartition(".")[0] for name in trace.names()} == {"blocks.1.attn"}
+    assert Exploration(trace, layer=1).opening[0] == Exploration(trace, layer=-1).opening[0] == 0
+    for layer in (1, -1):
+        exploration = launch.exploration_of(["some text that is long"], causal, layer=layer)
+        assert [each["number"] for each in exploration.manifest()["runs"][0]["layers"]] == [1]
+    with pytest.raises(RegardError, match="there is no layer 5: choose from 0–1"):
+        launch.exploration_of(["some text that is long"], causal, layer=5)
+    with pytest.raises(RegardError, match="there is no layer 5"):
+        Exploration(trace, layer=5)
+    assert {name.split(".")[-1] for name in launch.recorded(causal, "some text that is long").names()} == {
+        "weights",
+        "v",
+    }
+
+
+@pytest.fixture
+def second_layer(causal):
+    """Return an exploration of the second of two layers alone, with its model."""
+    trace = recorded(causal, "some text that is not short", only=["blocks.1.attn.weights", "blocks.1.attn.v"])
+    return Exploration(trace, models=[causal], layer=1)
+
+
+def test_an_edit_has_the_layers_that_were_recorded(causal, second_layer):
+    edited = second_layer.edit([[0, 1]])
+    assert [layer["name"] for layer in edited["entry"]["layers"]] == ["blocks.1.attn"]
+    before, after = (second_layer.row(run, 0, 0, 3) for run in (0, edited["run"]))
+    np.testing.assert_array_equal(before, after)  # heads of one layer know nothing of each other
+    assert second_layer._run(edited["run"]).trace.names() == second_layer.runs[0].trace.names()
+    assert edited["changes"]["cosines"] != [1.0] * len(edited["changes"]["cosines"])
+
+
+def test_a_layer_has_the_number_that_it_has_in_its_model(bert, causal, second_layer):
+    assert [layer["number"] for layer in second_layer.manifest()["runs"][0]["layers"]] == [1]
+    assert second_layer.edit([[0, 1]])["entry"]["title"] == "without layer 1 head 1"
+    assert [layer["number"] for layer in explored(bert, "the cat").manifest()["runs"][0]["layers"]] == [0, 1]
+    assert long_exploration(5).manifest()["runs"][0]["layers"][0]["number"] == 0
+    with pytest.raises(RegardError, match="there is no layer 0: choose from 1"):
+        Exploration(second_layer.runs[0].trace, layer=0)
+
+
+def test_layers_of_different_numbers_have_no_difference(causal):
+    one, other = (recorded(causal, "some text", only=f"blocks.{n}.attn.weights") for n in range(2))
+    assert Exploration(one, other).manifest()["unavailable_reason"] == "A and B have different layers and heads"
+
+
+def test_an_edit_is_held_against_one_run_of_the_model(short, monkeypatch):
+    model, runs = short.runs[0].model, []
+    run = type(model).run
+    monkeypatch.setattr(type(model), "run", lambda self, *x, **kw: runs.append(1) or run(self, *x, **kw))
+    for head in range(3):
+        short.edit([[0, head]])
+    assert len(runs) == 4
+
+
+def test_what_a_run_holds_is_counted(short):
+    trace = short.runs[0].trace
+    vectors = [trace[name].nbytes for name in trace.names() if not name.endswith("weights")]
+    maps = [trace.map(f"blocks.{layer}.attn").nbytes for layer in range(2)]
+    assert short.memory()["runs"] == sum(vectors) + sum(maps)
+
+
+def test_memory_stays_below_its_bound():
+    exploration = long_exploration(6000, heads=3)
+    exploration._cache.limit = 40_000_000
+    for head in range(3):
+        for pool in ("max", "mean"):
+            exploration.tile(0, 0, head, row0=0, row1=6000, col0=0, col1=6000, by=600, pool=pool)
+    memory = exploration.memory()
+    assert 16_000_000 < memory["overviews"] <= memory["overviews_at_most"] == 40_000_000
+
+
+def test_work_is_left_off_when_nobody_waits():
+    calls = []
+
+    def check():
+        calls.append(1)
+        if len(calls) > 1:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        long_exploration(3000, heads=5).thumbnails(0, check=check)
+    assert len(calls) == 2
+
+
+def test_an_overview_is_left_off_too():
+    exploration = long_exploration(9000)
+    calls = []
+
+    def check():
+        calls.append(1)
+        if len(calls) > 4:
+            raise InterruptedError
+
+    asked = {"row0": 0, "row1": 9000, "col0": 0, "col1": 9000, "by": 36}
+    with pytest.raises(InterruptedError):
+        exploration.tile(0, 0, 1, **asked, check=check)
+    assert exploration.memory()["overviews"] == 0
+    assert exploration.tile(0, 0, 1, **asked, check=lambda: calls.append(2)).max() > 0
+    assert calls.count(2) > 10
+
+
+@pytest.mark.parametrize("way", ["rollout", "norms"])
+def test_a_row_and_a_column_are_left_off_too(bert, way):
+    def check():
+        raise InterruptedError
+
+    exploration = explored(bert, "the cat sat")
+    for ask in (exploration.row, exploration.column):
+        with pytest.raises(InterruptedError):
+            ask(0, 1, 0, 2, way=way, check=check)
+
+
+def test_the_rollouts_of_two_runs_stay_beside_each_other(monkeypatch, bert):
+    made = []
+    monkeypatch.setattr(exploration_module, "rollouts", lambda *of: made.append(1) or rollouts(*of))
+    exploration = explored(bert, "the cat sat", "the cat on")
+    assert all(run.rolled <= run_module._ROLLED for run in exploration.runs)
+    exploration._cache.limit = 3 * exploration.runs[0].rolled
+    exploration.thumbnails(0)
+    for _ in range(4):
+        for run in (0, 1):
+            exploration.row(run, 1, 0, 2, way="rollout")
+    assert len(made) == 2
+
+
+def test_a_tile_of_large_cells_is_that_of_the_overview_where_it_is_as_fine():
+    exploration = long_exploration(8192)
+    layer = exploration.runs[0].layers[0]
+    asked = {"row0": 4096, "row1": 8192, "col0": 0, "col1": 4096, "by": 16}
+    found = exploration.tile(0, 0, 1, **asked)
+    assert exploration.memory()["overviews"] == 4 * 2048**2
+    weights = layer.tile(1, slice(4096, 8192), slice(0, 4096))
+    np.testing.assert_allclose(found, weights.reshape(256, 16, 256, 16).max((1, 3)), atol=1e-6)
+
+
+@pytest.mark.minilm
+def test_the_page_opens_with_a_head_that_looks_at_words(minilm):
+    exploration = explored(minilm, "The animal did not cross the street because it was too tired")
+    layer, head = exploration.opening
+    assert exploration.heads(0)["measures"]["sink"][layer][head] < 0.3
+
+
+def test_what_a_page_asks_for_first_is_worked_out_ahead(monkeypatch):
+    exploration = long_exploration(8192)
+    exploration.prepare()
+    monkeypatch.setattr(exploration_module, "overview", None)
+    assert exploration.tile(0, 0, 0, row0=0, row1=8192, col0=0, col1=8192, by=32).shape == (256, 256)
+
+
+def test_work_ahead_is_left_off_when_told():
+    def check():
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        long_exploration(8192).prepare(check)

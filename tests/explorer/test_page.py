@@ -1,0 +1,311 @@
+"""One file with everything in it: small, whole, inert, and with the numbers of the API."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from explorations import explored, long_exploration, recorded, whole
+from unpacking import from_text, unpacked
+
+import regard
+from regard import RegardError
+from regard._utils.files import atomic_write
+from regard.explorer import Exploration, export_html, write_page
+from regard.explorer.export_html import whole_page
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    '"><img src=x onerror=alert(1)>',
+    "@data@@manifest@",
+    "\u202egnp.exe",
+    "a\x00b",
+    "x" * 10_000,
+    "&lt;b&gt;",
+]
+
+
+class Parts(HTMLParser):
+    """The scripts and styles of a page as a browser takes them, and every address in it."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=False)
+        self.scripts, self.styles, self.addresses, self.metas = [], [], [], []
+        self._inside = None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.addresses += [value for name, value in attrs.items() if name in ("src", "href", "action")]
+        assert not [name for name in attrs if name.startswith("on")]
+        if tag == "meta" and "http-equiv" in attrs:
+            self.metas.append(attrs["content"])
+        if tag in ("script", "style"):
+            self._inside = (self.scripts if tag == "script" else self.styles, attrs)
+            self._inside[0].append((attrs, ""))
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self._inside = None
+
+    def handle_data(self, data):
+        if self._inside is not None:
+            before = self._inside[0].pop()
+            self._inside[0].append((before[0], before[1] + data))
+
+
+def parts(page):
+    found = Parts(page.decode("utf-8"))
+    blobs = {attrs["id"]: text for attrs, text in found.scripts if "id" in attrs}
+    return found, json.loads(blobs["regard-manifest"]), blobs["regard-data"]
+
+
+def blob(manifest, data, name):
+    at, length, size = manifest["data"][name]
+    content = from_text(data[at : at + length].encode("ascii"))
+    assert len(content) == size
+    return content
+
+
+@pytest.fixture
+def page(bert):
+    exploration = explored(bert, "the cat sat", "the cat on")
+    return exploration, *parts(whole_page(exploration))
+
+
+def test_the_file_has_the_numbers_of_the_exploration(page):
+    exploration, _, manifest, data = page
+    assert manifest["digits"] == 4
+    for run in range(2):
+        for layer in range(2):
+            for head in range(3):
+                found = unpacked(blob(manifest, data, f"weights/{run}/{layer}/{head}"), (5, 5), 4)
+                np.testing.assert_allclose(found, whole(exploration, run, layer, head), atol=0.5001e-4)
+            rolled = unpacked(blob(manifest, data, f"rollout/{run}/{layer}"), (5, 5), 4)
+            np.testing.assert_allclose(rolled, whole(exploration, run, layer, 0, way="rollout"), atol=0.5001e-4)
+            norms = np.frombuffer(blob(manifest, data, f"norms/{run}/{layer}"), "<f4").reshape(3, 5)
+            found = whole(exploration, run, layer, 2) * norms[2]
+            np.testing.assert_allclose(found, whole(exploration, run, layer, 2, way="norms"), rtol=1e-6)
+        assert json.loads(blob(manifest, data, f"heads/{run}")) == exploration.heads(run)
+        moved = exploration.movement([0, 1])
+        moved["points"] = moved["points"][run : run + 1]
+        assert json.loads(blob(manifest, data, f"movement/{run}")) == moved
+        assert blob(manifest, data, f"thumbnails/{run}") == exploration.thumbnails(run)[1]
+
+
+def steps(manifest, data, name, length):
+    """Return weights and contexts as the page computes them."""
+    fields = manifest["steps"][name]
+    d, dv = fields["sizes"]
+    numbers = np.frombuffer(blob(manifest, data, name), "<f4").astype(np.float64)
+    q, k, v, lse, first, behind = np.split(numbers, np.cumsum([length * d, length * d, length * dv, length, length]))
+    scores = q.reshape(length, d) @ k.reshape(length, d).T * fields["scale"]
+    at = np.arange(length)
+    scores[(at < first[:, None]) | (at >= behind[:, None])] = -np.inf
+    weights = np.exp(scores - lse[:, None])
+    return weights, weights @ v.reshape(length, dv)
+
+
+def test_a_cell_can_be_computed_from_the_file(page):
+    exploration, _, manifest, data = page
+    weights, context = steps(manifest, data, "vectors/1/1/2", 5)
+    np.testing.assert_allclose(weights, whole(exploration, 1, 1, 2), atol=1e-6)
+    np.testing.assert_allclose(context[3], exploration.cell(1, 1, 2, 3, 0)["output"], atol=1e-5)
+
+
+def test_a_causal_head_is_computed_with_its_mask(causal):
+    exploration = explored(causal, "some text that is not short")
+    _, manifest, data = parts(whole_page(exploration))
+    length = exploration.runs[0].length
+    weights, _ = steps(manifest, data, "vectors/0/1/2", length)
+    np.testing.assert_allclose(weights, whole(exploration, 0, 1, 2), atol=1e-6)
+    assert manifest["steps"]["vectors/0/1/2"]["rotated"]
+
+
+def test_a_head_with_a_window_is_computed_with_it(rng):
+    q, k, v = rng.standard_normal((3, 1, 2, 7, 4), dtype=np.float32)
+    trace = regard.Trace(maps=True)
+    trace("v", v, "... G S Dv")
+    regard.attention(q, k, v, causal=True, window=(2, 0), trace=trace)
+    exploration = Exploration(trace)
+    _, manifest, data = parts(whole_page(exploration))
+    weights, _ = steps(manifest, data, "vectors/0/0/1", 7)
+    np.testing.assert_allclose(weights, whole(exploration, 0, 0, 1), atol=1e-6)
+    assert weights[5, 2] == 0
+
+
+def test_a_mask_with_holes_cannot_be_computed_from_vectors_alone(rng):
+    q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
+    trace = regard.Trace(maps=True)
+    trace("v", v, "... G S Dv")
+    regard.attention(q, k, v, mask=np.arange(5) != 2, trace=trace)
+    assert Exploration(trace).vectors(0, 0, 0) is None
+
+
+def test_a_bias_cannot_be_computed_from_vectors_alone(rng):
+    q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
+    trace = regard.Trace(maps=True)
+    trace("v", v, "... G S Dv")
+    regard.attention(q, k, v, bias=rng.standard_normal((5, 5)), trace=trace)
+    assert Exploration(trace).vectors(0, 0, 0) is None
+
+
+def test_nothing_is_asked_of_anyone_and_only_what_was_written_runs(page):
+    _, found, _, _ = page
+    assert all(address.startswith("data:") for address in found.addresses)
+    (policy,) = found.metas
+    assert "default-src 'none'" in policy
+    assert "connect-src 'none'" in policy
+    assert "unsafe" not in policy
+    for kind, texts in (("script-src", found.scripts), ("style-src", found.styles)):
+        (text,) = [text for attrs, text in texts if attrs.get("type") in (None, "module")]
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}'" in policy
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_text_is_data_and_nothing_else(text):
+    model = regard.models.toy([text])
+    exploration = explored(model, text)
+    page = whole_page(exploration)
+    found, manifest, _ = parts(page)
+    assert manifest["runs"][0]["text"] == text
+    plain, _, _ = parts(whole_page(explored(regard.models.toy(["a b"]), "a b")))
+    assert [attrs for attrs, _ in found.scripts] == [attrs for attrs, _ in plain.scripts]
+    code = [text for attrs, text in found.scripts if attrs.get("type") == "module"]
+    assert code == [text for attrs, text in plain.scripts if attrs.get("type") == "module"]
+
+
+def test_the_file_is_there_whole_or_not_at_all(bert, tmp_path):
+    exploration = explored(bert, "the cat sat")
+    target = tmp_path / "page.html"
+    target.write_text("before")
+    write_page(exploration, target)
+    assert target.read_bytes() == whole_page(exploration)
+    assert [path.name for path in tmp_path.iterdir() if path.suffix in (".html", ".part")] == ["page.html"]
+    with pytest.raises(RegardError, match="there is no folder"):
+        write_page(exploration, tmp_path / "no" / "page.html")
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_page_that_is_interrupted_leaves_what_was_there(bert, tmp_path, monkeypatch, was_there):
+    target = tmp_path / "page.html"
+    if was_there:
+        target.write_text("before")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    written = []
+
+    @contextmanager
+    def interrupted(path):
+        with atomic_write(path) as file:
+
+            def write(content):
+                written.append(file.write(content[: len(content) // 2]))
+                raise KeyboardInterrupt
+
+            yield SimpleNamespace(write=write)
+
+    monkeypatch.setattr(export_html, "atomic_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_page(explored(bert, "the cat sat"), target)
+    assert written[0] > 10_000
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_a_text_that_no_file_holds_is_refused():
+    with pytest.raises(RegardError, match="a file holds texts of at most 2,048 tokens, this one has 3,000: explore"):
+        whole_page(long_exploration(3000))
+
+
+def test_long_words_are_no_weights(bert):
+    trace = recorded(bert, "the cat")
+    (encoding,) = trace.encodings
+    for size, fits in ((1_200_000, True), (9_000_000, False)):
+        # Of a text, its tokens are written once more.
+        trace.encodings = (replace(encoding, text="x" * size, tokens=("x" * size, *encoding.tokens[1:])),)
+        if fits:
+            assert 2_000_000 < len(whole_page(Exploration(trace))) < 16_000_000
+        else:
+            with pytest.raises(RegardError, match="4 tokens and its weights do not fit into one file of 16 MB"):
+                whole_page(Exploration(trace))
+
+
+@pytest.mark.minilm
+def test_a_file_has_the_steps_of_as_many_heads_as_fit(minilm, monkeypatch):
+    exploration = Exploration(recorded(minilm, "The cat sat on the mat " * 6), models=[minilm], layer=3, head=1)
+    assert len(parts(whole_page(exploration))[1]["steps"]) == 72
+    monkeypatch.setattr(export_html, "_LIMITS", (1_000_000, 1_000_000))
+    page = whole_page(exploration)
+    known = list(parts(page)[1]["steps"])
+    assert 950_000 < len(page) <= 1_000_000
+    assert known[0] == "vectors/0/3/1"
+    assert 12 < len(known) < 72
+    assert {f"vectors/0/3/{head}" for head in range(12)} < set(known)
+
+
+@pytest.mark.minilm
+def test_the_steps_of_the_opening_head_come_before_a_fourth_digit_and_after_a_third(minilm, monkeypatch):
+    exploration = Exploration(recorded(minilm, "The cat sat on the mat " * 6), models=[minilm])
+
+    def kept(room):
+        monkeypatch.setattr(export_html, "_LIMITS", (room, room))
+        _, manifest, _ = parts(whole_page(exploration))
+        return manifest["digits"], bool(manifest["steps"])
+
+    sizes = {}
+    with monkeypatch.context() as without:
+        without.setattr(exploration, "vectors", lambda run, layer, head: None)
+        for digits in (3, 4):
+            without.setattr(export_html, "MOST_DIGITS", digits)
+            sizes[digits] = len(whole_page(exploration))
+    assert kept(sizes[4] + 5_000) == (3, True)
+    assert kept(sizes[3] + 5_000) == (3, False)
+    assert kept(sizes[3] - 5_000) == (2, True)
+
+
+def large(tokens, layers=12, heads=12, sharpness=1.0):
+    """Return an exploration of 12 × 12 heads of random vectors, whose weights are harder to pack than a text's."""
+    rng = np.random.default_rng(3)
+    trace = regard.Trace(maps=True)
+    for layer in range(layers):
+        q, k, v = rng.standard_normal((3, 1, heads, tokens, 64), dtype=np.float32)
+        with trace.scope(f"blocks.{layer}.attn"):
+            trace("v", v, "... G S Dv")
+            regard.attention(sharpness * q, k, v, trace=trace)
+    return Exploration(trace)
+
+
+def test_a_page_of_144_heads_and_128_tokens_has_at_most_2_mb():
+    exploration = large(128)
+    page = whole_page(exploration)
+    assert len(page) <= 2_000_000
+    _, manifest, data = parts(page)
+    assert manifest["digits"] >= 2  # a text's are easier to pack: it keeps three, as is tested below
+    found = unpacked(blob(manifest, data, "weights/0/11/11"), (128, 128), manifest["digits"])
+    np.testing.assert_array_equal(found, np.round(whole(exploration, 0, 11, 11).astype(np.float64), manifest["digits"]))
+
+
+def test_a_page_of_144_heads_and_512_tokens_has_at_most_16_mb():
+    assert len(whole_page(large(512))) <= 16_000_000
+
+
+@pytest.mark.minilm
+@pytest.mark.parametrize(("tokens", "limit"), [(128, 2_000_000), (512, 16_000_000)])
+def test_a_text_keeps_three_digits_of_144_heads(minilm, tokens, limit):
+    encoding = minilm.tokenizer((Path(__file__).parents[2] / "docs" / "lesson.md").read_text(encoding="utf-8")[:6000])
+    trace = recorded(minilm, np.array([*encoding.ids[: tokens - 1], encoding.ids[-1]]))
+    page = whole_page(Exploration(trace, trace, models=[minilm, minilm]))  # 2 × 72 heads are as many as 12 × 12
+    assert len(page) <= limit
+    _, manifest, _ = parts(page)
+    assert manifest["digits"] >= 3
+    assert len(manifest["runs"][0]["tokens"]) == tokens
+    assert manifest["steps"]

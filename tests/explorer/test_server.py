@@ -1,0 +1,397 @@
+"""The page and its questions over a real connection: nothing without the token, nothing for another page."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import webbrowser
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import uvicorn
+from explorations import explored, long_exploration, whole
+
+from regard import RegardError
+from regard.explorer import server
+from regard.explorer.server import application, listen, serve
+
+TOKEN = "secret-token"
+
+
+class Client:
+    """Asks one server."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def ask(self, path, method="GET", body=None, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, body=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, answer.headers, content
+
+    def api(self, path, **more):
+        return self.ask(f"/{TOKEN}/api/{path}", **more)
+
+
+@contextmanager
+def served(exploration, closing=None):
+    listening = listen(0)
+    config = uvicorn.Config(application(exploration, TOKEN, closing), log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield Client(listening.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+@pytest.fixture
+def exploration(bert):
+    return explored(bert, "the cat sat", "the cat on")
+
+
+@pytest.fixture
+def client(exploration):
+    with served(exploration) as client:
+        yield client
+
+
+def test_the_page_and_its_files_are_served(client):
+    status, headers, page = client.ask(f"/{TOKEN}/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    for name in re.findall(rb'(?:src|href)="(static/[^"]+)"', page):
+        status, headers, content = client.ask(f"/{TOKEN}/{name.decode()}")
+        assert status == 200
+        assert headers["Content-Type"].split(";")[0] in ("text/css", "text/javascript")
+        assert content
+
+
+def test_the_page_comes_with_all_of_its_modules_at_once(client):
+    page = client.ask(f"/{TOKEN}/static/app/main.js")[2].decode()
+    assert "class App" in page
+    assert not re.search(r"^\s*(import|export)\b", page, re.MULTILINE)
+
+
+def test_small_answers_are_not_held_back():
+    with listen(0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP  # by which asyncio knows that it may send them at once
+
+
+def test_answers_are_those_of_the_exploration(client, exploration):
+    def js(path):
+        return json.loads(client.api(path)[2])
+
+    manifest = js("manifest")
+    memory = js("memory")
+    assert memory.keys() == {"runs", "overviews", "overviews_at_most", "process_at_most"}
+    assert memory["process_at_most"] > memory["runs"] + memory["overviews"]
+    assert manifest["runs"] == exploration.manifest()["runs"]
+    assert js("heads?run=1") == exploration.heads(1)
+    assert js("movement?runs=0") == exploration.movement([0])
+    assert js("cell?run=1&layer=0&head=2&i=3&j=1") == exploration.cell(1, 0, 2, 3, 1)
+    assert client.api("thumbnails?run=0")[2] == exploration.thumbnails(0)[1]
+    part = "row0=1&row1=5&col0=0&col1=4&by=2"
+    asked = client.api(f"tile?run=0&layer=1&head=mean&way=raw&{part}&pool=mean")
+    assert asked[1]["Content-Type"] == "application/octet-stream"
+    expected = exploration.tile(0, 1, "mean", row0=1, row1=5, col0=0, col1=4, by=2, pool="mean")
+    np.testing.assert_array_equal(np.frombuffer(asked[2], "<f4").reshape(2, 2), expected)
+    for name, index in (("row?i=2", (2,)), ("column?j=2", (slice(None), 2))):
+        found = np.frombuffer(client.api(f"{name}&run=0&layer=1&head=0&way=rollout")[2], "<f4")
+        np.testing.assert_array_equal(found, whole(exploration, 0, 1, 0, "rollout")[index])
+
+
+def test_an_edit_is_a_new_run(client):
+    status, _, content = client.api("edit", method="POST", body=json.dumps({"ablate": [[0, 1]]}))
+    edited = json.loads(content)
+    assert (status, edited["run"]) == (200, 2)
+    assert edited["entry"]["title"] == "without layer 0 head 1"
+    assert client.api("thumbnails?run=2")[0] == 200
+
+
+def test_every_answer_has_a_strict_policy(client):
+    for path in (
+        f"/{TOKEN}/",
+        f"/{TOKEN}/static/style.css",
+        f"/{TOKEN}/api/manifest",
+        f"/{TOKEN}/api/none",
+        "/",
+        "/x/y/z",
+    ):
+        _, headers, _ = client.ask(path)
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "connect-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cache-Control"] == "no-store"
+        assert "Access-Control-Allow-Origin" not in headers
+
+
+@pytest.mark.parametrize("path", ["/", "/wrong/", f"/{TOKEN}", "/wrong/api/manifest", f"/{TOKEN}x/", "/%C3%A9/"])
+def test_nothing_is_answered_without_the_token(client, path):
+    status, headers, content = client.ask(path)
+    assert status == 404
+    assert b"use the address that regard printed" in content
+    assert "Location" not in headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:1", "[::2]:80", ""])
+def test_a_page_that_came_by_another_name_gets_nothing(client, host):
+    status, _, content = client.api("manifest", Host=host)
+    assert status in (400, 421)
+    assert b"format" not in content
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_this_machine_s_own_names_are_answered(client, host):
+    assert client.api("manifest", Host=f"{host}:{client.port}")[0] == 200
+
+
+def test_another_page_may_not_ask(client):
+    assert client.api("edit", method="POST", body='{"ablate": [[0, 0]]}', Origin="http://evil.example")[0] == 403
+    assert client.api("manifest", Origin="null")[0] == 403
+    own = f"http://127.0.0.1:{client.port}"
+    assert client.api("manifest", Origin=own)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("POST", "api/manifest", "GET"),
+        ("GET", "api/edit", "POST"),
+        ("DELETE", "api/manifest", None),
+        ("HEAD", "api/manifest", "GET"),
+        ("PUT", "", None),
+        ("TRACE", "", None),
+        ("OPTIONS", "api/edit", None),
+    ],
+)
+def test_other_methods_are_refused(client, method, path, allow):
+    status, headers, _ = client.ask(f"/{TOKEN}/{path}", method=method)
+    assert status == 405
+    assert allow is None or headers["Allow"] == allow
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("none", "there is no question 'none'"),
+        ("heads", "run is missing"),
+        ("heads?run=x", "run is a whole number, not 'x'"),
+        ("heads?run=-1", "run is a whole number"),
+        ("heads?run=9999999999999999999", "run is a whole number"),
+        ("heads?run=%D9%A3", "run is a whole number"),
+        ("heads?run=0&x=1", "heads takes run; not x"),
+        ("row?run=0&layer=0&head=0&i=99", "there is no token 99"),
+        ("tile?run=0&layer=0&head=0&row0=0&row1=5&col0=0&col1=5&by=1&pool=min", "not 'min'"),
+        ("row?run=0&layer=0&head=0&i=0&way=%3Cb%3E", "there is no way"),
+        ("heads?" + "&".join(f"x{n}=1" for n in range(40)), "a question has at most 32 parameters"),
+        ("movement?runs=", "runs is a whole number, not ''"),
+        ("movement?runs=0,x", "runs is a whole number, not 'x'"),
+        ("movement?runs=0,0", "each run is asked for once"),
+    ],
+)
+def test_a_mistake_is_a_sentence(client, path, says):
+    status, headers, content = client.api(path)
+    assert (status, headers["Content-Type"]) == (400, "application/json; charset=utf-8")
+    assert says in json.loads(content)["error"]
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{", '{"ablate": 3}', '{"ablate": [[0, 99]]}', "[" * 50_000, "x" * 200_000])
+def test_a_bad_edit_is_a_sentence(client, body):
+    status, _, content = client.api("edit", method="POST", body=body)
+    assert status == 400
+    assert json.loads(content)["error"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..%2f__init__.py",
+        "__init__.py",
+        "%2e%2e/server.py",
+        "none.js",
+        "app/../../__init__.py",
+        "app",
+        "index.html%00",
+    ],
+)
+def test_only_the_page_s_own_files_are_served(client, name):
+    assert client.ask(f"/{TOKEN}/static/{name}")[0] == 404
+
+
+def test_a_fault_of_our_own_is_a_sentence_and_keeps_the_policy(client, exploration, monkeypatch):
+    monkeypatch.setattr(exploration, "cell", lambda **_: 1 / 0)
+    status, headers, content = client.api("cell?run=0&layer=0&head=0&i=0&j=0")
+    assert (status, headers["Content-Type"]) == (500, "application/json; charset=utf-8")
+    assert json.loads(content)["error"].endswith("a fault of its own: ZeroDivisionError: division by zero")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_several_pages_at_once_get_their_answers(client, exploration):
+    wrong = []
+
+    def ask(layer, head):
+        for i in range(5):
+            found = client.api(f"row?run=0&layer={layer}&head={head}&i={i}&way=norms")[2]
+            if found != exploration.row(0, layer, head, i, way="norms").tobytes():
+                wrong.append((layer, head, i))
+
+    threads = [threading.Thread(target=ask, args=(layer, head)) for layer in range(2) for head in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_work_for_a_page_that_is_left_stops(monkeypatch):
+    exploration = long_exploration(3000, heads=3)
+    calls, left = [], threading.Event()
+
+    def slow(*, run, check):
+        for n in range(200):
+            calls.append(n)
+            time.sleep(0.02)
+            try:
+                check()
+            except BaseException:
+                left.set()
+                raise
+        return 1, b""
+
+    monkeypatch.setattr(exploration, "thumbnails", slow)
+    with served(exploration) as client:
+        with socket.create_connection(("127.0.0.1", client.port)) as connection:
+            connection.sendall(f"GET /{TOKEN}/api/thumbnails?run=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            while not calls:
+                time.sleep(0.01)
+            asked = time.perf_counter()
+            assert client.api("row?run=0&layer=0&head=0&i=5")[0] == 200
+            assert time.perf_counter() - asked < 3  # it does not wait for the thumbnails, which take four seconds
+            assert not left.is_set()
+        assert left.wait(3)
+        assert len(calls) < 150
+        assert client.api("manifest")[0] == 200
+
+
+def test_work_stops_when_the_server_ends(monkeypatch, exploration):
+    begun, closing = threading.Event(), threading.Event()
+
+    def slow(*, run, check):
+        begun.set()
+        while True:
+            time.sleep(0.01)
+            check()
+
+    monkeypatch.setattr(exploration, "thumbnails", slow)
+    with served(exploration, closing) as client:
+        asked = []
+        thread = threading.Thread(target=lambda: asked.append(client.api("thumbnails?run=0")[0]))
+        thread.start()
+        assert begun.wait(5)
+        closing.set()
+        thread.join(5)
+        assert asked == [499]
+
+
+def test_the_next_free_port_is_taken():
+    with listen(0) as taken:
+        port = taken.getsockname()[1]
+        with listen(port) as other:
+            assert port < other.getsockname()[1] <= port + 100
+            assert other.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_is_none_is_refused(port):
+    with pytest.raises(RegardError, match="a port is a number from 0 to 65535"):
+        listen(port)
+
+
+def test_no_free_port_is_said(monkeypatch):
+    monkeypatch.setattr(server, "_PORTS", 1)
+    with listen(0) as taken, pytest.raises(RegardError, match="give another, --port N, or 0 for any"):
+        listen(taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("browser", [webbrowser.Error("none"), webbrowser.GenericBrowser("lynx"), False])
+def test_without_a_browser_the_address_is_told(monkeypatch, browser):
+    class Refusing:
+        def open(self, address):
+            return False
+
+    def get():
+        if isinstance(browser, Exception):
+            raise browser
+        return browser or Refusing()
+
+    monkeypatch.setattr(webbrowser, "get", get)
+    told = []
+    server._show("http://127.0.0.1:1/x/", told.append)
+    assert told == ["no browser was found here: open the address above in one on this machine"]
+
+
+def test_a_browser_is_opened_at_the_address(monkeypatch, exploration):
+    opened = threading.Event()
+    addresses = []
+
+    class Browser:
+        def open(self, address):
+            addresses.append(address)
+            opened.set()
+            return True
+
+    monkeypatch.setattr(webbrowser, "get", Browser)
+    ran = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: (ran.append(sockets), opened.wait(5)))
+    told = []
+    serve(exploration, port=0, tell=told.append)
+    assert told == [f"{addresses[0]}\nCtrl-C ends it"]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", addresses[0])
+    assert ran[0][0].fileno() == -1  # closed at the end
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_ctrl_c_ends_it_without_a_word(tmp_path):
+    command = [sys.executable, "-m", "regard", "explore", "a b a", "--random", "--no-browser", "--port", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
+    )
+    try:
+        address, how = (process.stdout.readline().strip() for _ in range(2))
+        port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/", address).groups()
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)  # stays open, as a browser's does
+        for _ in range(100):
+            try:
+                connection.request("GET", f"/{token}/api/manifest")
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+        assert json.loads(connection.getresponse().read())["title"] == "a b a"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+        connection.close()
+    finally:
+        process.kill()
+    assert (process.returncode, how, out, err) == (0, "Ctrl-C ends it", "", "")
+    assert list(Path(tmp_path).iterdir()) == []

@@ -1,0 +1,146 @@
+"""A notebook's messages get the answers that HTTP gives."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import weakref
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from explorations import explored, recorded, whole
+
+import regard
+from regard import RegardError
+from regard.explorer.notebook_widget import make_widget, reply
+
+
+@pytest.fixture
+def exploration(bert):
+    return explored(bert, "the cat sat")
+
+
+def ask(exploration, method, **params):
+    return reply(exploration, {"id": 7, "method": method, "params": params})
+
+
+def test_an_answer_has_the_number_of_its_question(exploration):
+    assert ask(exploration, "heads", run=0) == ({"id": 7, "result": exploration.heads(0)}, [])
+    answer, (content,) = ask(exploration, "row", run=0, layer=1, head="mean", i=2, way="raw")
+    assert answer == {"id": 7, "result": None}
+    np.testing.assert_allclose(np.frombuffer(content, "<f4"), whole(exploration, 0, 1, "mean")[2], rtol=1e-6)
+    assert ask(exploration, "edit", ablate=[[0, 0]])[0]["result"]["run"] == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ({"id": 1, "method": "none"}, "there is no question 'none'"),
+        ({"id": 1}, "there is no question 'None'"),
+        ({"id": 1, "method": "heads", "params": [0]}, "params is an object"),
+        ({"id": 1, "method": "heads", "params": {"run": 0.5}}, "run is a whole number"),
+        ({"id": 1, "method": "heads", "params": {"run": True}}, "run is a whole number"),
+        ({"id": 1, "method": "movement", "params": {"runs": 0.5}}, "runs is a whole number"),
+        ({"id": 1, "method": "movement", "params": {"runs": [0, [0]]}}, "runs is a whole number"),
+        ("hello", "a message is an object"),
+    ],
+)
+def test_a_mistake_is_a_sentence(exploration, message, says):
+    answer, buffers = reply(exploration, message)
+    assert says in answer["error"]
+    assert buffers == []
+
+
+def test_a_fault_of_our_own_is_a_sentence_too(exploration, monkeypatch, caplog):
+    monkeypatch.setattr(exploration, "cell", lambda **_: 1 / 0)
+    (answer, buffers) = ask(exploration, "cell", run=0, layer=0, head=0, i=0, j=0)
+    assert (answer["id"], buffers) == (7, [])
+    assert "ZeroDivisionError" in answer["error"]
+    assert "in reply" in caplog.text  # whoever mends it finds the traceback
+
+
+def test_movement_of_some_runs_is_asked_for_at_once(exploration):
+    edited = ask(exploration, "edit", ablate=[[0, 0]])[0]["result"]["run"]
+    assert ask(exploration, "movement", runs=[0, edited])[0]["result"] == exploration.movement([0, edited])
+
+
+def test_a_trace_is_explored_as_a_widget(bert):
+    pytest.importorskip("anywidget")
+    widget = recorded(bert, "the cat sat").explore(recorded(bert, "the cat on"), layer=1, head=2)
+    assert "export default { render: $entry.render };" in widget._esm
+    sent = []
+    widget.send = lambda message, buffers=None: sent.append((message, buffers))
+    widget._handle_custom_msg({"id": 3, "method": "manifest", "params": {}}, [])
+    assert "import" not in widget._esm  # VS Code and others load it from a blob, beside which there is nothing
+    assert "run this cell" in widget._repr_mimebundle_()[0]["text/plain"]
+    ((answer, buffers),) = sent
+    assert [run["opening"] for run in answer["result"]["runs"]] == [{"layer": 1, "head": 2}] * 2
+    assert not buffers
+    widget.close()
+
+
+def test_a_page_is_told_when_the_kernel_cannot_answer(bert, monkeypatch):
+    pytest.importorskip("anywidget")
+    widget = recorded(bert, "the cat sat").explore()
+    sent = []
+    widget.send = lambda message, buffers=None: sent.append(message)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.explorer.notebook_widget.answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        widget._handle_custom_msg({"id": "a.3", "method": "heads", "params": {"run": 0}}, [])
+    assert sent == [{"id": "a.3", "error": "the kernel did not answer: KeyboardInterrupt"}]
+    widget.close()
+
+
+def test_a_closed_widget_frees_what_it_showed(bert):
+    pytest.importorskip("anywidget")
+    exploration = explored(bert, "the cat sat")
+    shown = weakref.ref(exploration)
+    widget = make_widget(exploration)
+    del exploration
+    gc.collect()
+    assert shown() is not None
+    widget.close()
+    del widget
+    gc.collect()
+    assert shown() is None
+
+
+def test_without_anywidget_it_says_what_to_install(bert, monkeypatch):
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(RegardError, match=r"pip install 'regard\[notebook\]'"):
+        recorded(bert, "the cat").explore()
+
+
+def test_a_file_is_written_by_explore(bert, tmp_path):
+    assert regard.explore("the cat", "the mat", model=bert, html=tmp_path / "page.html") is None
+    assert (tmp_path / "page.html").read_bytes().startswith(b"<!doctype html>")
+    with pytest.raises(RegardError, match="a text or a trace is explored, not int"):
+        regard.explore(3, html=tmp_path / "none.html")
+    for wrong in (3, len):
+        with pytest.raises(RegardError, match="a text is run by a model of regard"):
+            regard.explore("the cat", model=wrong, html=tmp_path / "none.html")
+    with pytest.raises(RegardError, match="a text is run by a model of regard"):
+        regard.explore(recorded(bert, "the cat"), model=3, html=tmp_path / "none.html")
+    with pytest.raises(RegardError, match="or two side by side; got 3"):
+        regard.explore("a", "b", "c", model=bert)
+    assert [path.name for path in tmp_path.glob("*.html")] == ["page.html"]
+
+
+def test_in_a_notebook_the_page_is_a_widget(bert, monkeypatch):
+    pytest.importorskip("anywidget")
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    widget = regard.explore("the cat sat", model=bert)
+    assert "export default" in widget._esm
+    widget.close()
+
+
+def test_a_trace_knows_of_the_page_only_when_it_is_asked():
+    code = "import sys, regard.trace; sys.exit(any(name.startswith('regard.explorer') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

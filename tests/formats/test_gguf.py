@@ -1,0 +1,226 @@
+"""The GGUF reader: what blocks mean, written out by hand, and files that are damaged or hostile."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from gguf_files import SCALES, TOKENS, llama_tensors, quantised, write_gguf
+from regard._utils.errors import RegardError
+from regard.formats.gguf import GgufFile, is_gguf
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    def opened(content: bytes) -> GgufFile:
+        (tmp_path / "a.gguf").write_bytes(content)
+        return GgufFile(tmp_path / "a.gguf")
+
+    return opened
+
+
+def text(value: str | bytes) -> bytes:
+    value = value.encode() if isinstance(value, str) else value
+    return struct.pack("<Q", len(value)) + value
+
+
+def header(
+    values: bytes = b"", tensors: bytes = b"", num_values: int = 0, num_tensors: int = 0, version: int = 3
+) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, num_tensors, num_values) + values + tensors
+
+
+def value(key: str, kind: int, content: bytes) -> bytes:
+    return text(key) + struct.pack("<I", kind) + content
+
+
+def tensor(name: str = "x", shape: tuple[int, ...] = (2,), kind: int = 0, start: int = 0) -> bytes:
+    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, start)
+
+
+# What a file holds.
+
+
+def test_plain_numbers_are_views_on_the_map(tmp_path: Path) -> None:
+    tensors = llama_tensors()
+    opened = GgufFile(write_gguf(tmp_path / "a.gguf", tensors=tensors))
+    assert {name: array.tolist() for name, array in opened.items()} == {n: t.tolist() for n, t in tensors.items()}
+    assert np.shares_memory(opened["token_embd.weight"], opened["token_embd.weight"])
+    assert not opened["token_embd.weight"].flags.writeable
+    assert opened.shapes["blk.0.ffn_down.weight"] == (32, 64)
+
+
+def test_every_way_to_store_reads_as_the_library_reads_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.formats.gguf._CHUNK", 4096)  # several parts, the last a short one
+    array = np.random.default_rng(1).standard_normal((37, 256)).astype(np.float32)
+    for kind in ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4", *SCALES):
+        opened = GgufFile(write_gguf(tmp_path / "a.gguf", tensors={"x.weight": array}, kind=kind))
+        whole = gguf.dequantize(quantised(array, kind), gguf.GGMLQuantizationType[kind])
+        np.testing.assert_array_equal(opened["x.weight"], whole, err_msg=kind)
+        assert opened.kinds == {"x.weight": kind}
+
+
+def test_the_blocks_of_q8_0_by_hand(file) -> None:
+    numbers = np.arange(-16, 16, dtype=np.int8)
+    data = np.float16(0.25).tobytes() + numbers.tobytes()
+    content = header(tensors=tensor(shape=(32,), kind=8), num_tensors=1)
+    opened = file(content.ljust(-(-len(content) // 32) * 32, b"\0") + data)
+    np.testing.assert_array_equal(opened["x"], numbers * np.float32(0.25))
+
+
+def test_the_blocks_of_q4_1_by_hand(file) -> None:
+    """A scale, a minimum, and 32 numbers of 4 bits: the low halves of 16 bytes, then the high ones."""
+    low, high = np.arange(16, dtype=np.uint8), np.arange(15, -1, -1, dtype=np.uint8)
+    data = np.array([0.5, -3], np.float16).tobytes() + (low | high << 4).tobytes()
+    content = header(tensors=tensor(shape=(32,), kind=3), num_tensors=1)
+    opened = file(content.ljust(-(-len(content) // 32) * 32, b"\0") + data)
+    np.testing.assert_array_equal(opened["x"], np.concatenate([low, high]) * np.float32(0.5) - 3)
+
+
+def test_the_metadata_come_as_plain_values(file) -> None:
+    values = value("a", 8, text("é")) + value("b", 6, struct.pack("<f", 1e-5)) + value("c", 7, b"\1")
+    values += value("d", 9, struct.pack("<IQ", 8, 2) + text("x") + text("")) + value("e", 11, struct.pack("<q", -5))
+    values += value("f", 9, struct.pack("<IQ3i", 5, 3, 1, 2, -3))
+    found = file(header(values, num_values=6)).metadata
+    assert found.pop("f").tolist() == [1, 2, -3]
+    assert found == {"a": "é", "b": 1e-5, "c": True, "d": ["x", ""], "e": -5}
+
+
+def test_version_2_is_read(file) -> None:
+    assert len(file(header(version=2))) == 0
+
+
+def test_dequantising_takes_little_more_than_the_result(tmp_path: Path) -> None:
+    array = np.zeros((4096, 512), np.float32)
+    opened = GgufFile(write_gguf(tmp_path / "a.gguf", tensors={"x.weight": array}, kind="Q4_0"))
+    opened["x.weight"]
+    tracemalloc.start()
+    try:
+        opened["x.weight"]
+        assert tracemalloc.get_traced_memory()[1] < array.nbytes + 8_000_000
+    finally:
+        tracemalloc.stop()
+
+
+# What is refused.
+
+WEIGHT = tensor()
+HUGE = 2**60
+UNSOUND = {
+    "nothing": (b"", "it is empty"),
+    "another format": (b"PK\3\4" + bytes(40), "does not start with GGUF"),
+    "cut after the magic": (b"GGUF", "cut short or damaged: at byte 4 it announces 4 bytes more, but has 0"),
+    "version 1": (header(version=1), "version 1; regard reads versions 2 and 3"),
+    "big-endian": (header(version=0x03000000), "it is big-endian; convert it"),
+    "a count of values that fills any memory": (header(num_values=HUGE), "cut short or damaged"),
+    "a count of tensors that fills any memory": (header(num_tensors=HUGE), "cut short or damaged"),
+    "more metadata than any model has": (header(bytes(13 * 2**17), num_values=2**17), "131072 metadata and 0 tensors"),
+    "an array that fills any memory": (
+        header(value("a", 9, struct.pack("<IQ", 4, HUGE)), num_values=1),
+        "cut short or damaged: .* announces 4611686018427387904 bytes more",
+    ),
+    "texts that fill any memory": (header(value("a", 9, struct.pack("<IQ", 8, HUGE)), num_values=1), "cut short or d"),
+    "a text beyond the file": (header(value("a", 8, struct.pack("<Q", 2**63)), num_values=1), "cut short or damaged"),
+    "a text of a list beyond the file": (
+        header(value("a", 9, struct.pack("<IQ", 8, 2) + text("x") + struct.pack("<Q", 9)), num_values=1),
+        "cut short or damaged",
+    ),
+    "a text that is not UTF-8": (header(value("a", 8, text(b"\xff")), num_values=1), "is not UTF-8"),
+    "a text of a list that is not UTF-8": (
+        header(value("a", 9, struct.pack("<IQ", 8, 1) + text(b"\xff")), num_values=1),
+        "is not UTF-8",
+    ),
+    "a value of no known type": (header(value("a", 13, bytes(8)), num_values=1), "'a' of its metadata has type 13"),
+    "an array of arrays": (
+        header(value("a", 9, struct.pack("<IQ", 9, 1) + bytes(12)), num_values=1),
+        "'a' of its metadata has type 9",
+    ),
+    "neither true nor false": (header(value("a", 7, b"\2"), num_values=1), "neither true nor false"),
+    "a key twice": (header(value("a", 7, b"\1") * 2, num_values=2), "'a' twice"),
+    "a tensor twice": (header(tensors=WEIGHT * 2, num_tensors=2) + bytes(64), "tensor 'x' is there twice"),
+    "too many axes": (header(tensors=tensor(shape=(1,) * 5), num_tensors=1) + bytes(99), "has 5 axes"),
+    "a thousand million axes": (
+        header(tensors=text("x") + struct.pack("<I", 10**9) + bytes(12), num_tensors=1),
+        "has 1000000000 axes",
+    ),
+    "an axis of nothing": (header(tensors=tensor(shape=(2, 0)), num_tensors=1), r"shape \(0, 2\), which leaves n"),
+    "no memory can hold it": (header(tensors=tensor(shape=(2**62,) * 4), num_tensors=1), "it is cut short: .* missing"),
+    "a type that nobody knows": (header(tensors=tensor(kind=99), num_tensors=1), "has type 99, which gguf .* not know"),
+    "rows that are no blocks": (header(tensors=tensor(shape=(33,), kind=8), num_tensors=1), "rows of 33 .*blocks of"),
+    "no row at all, in blocks": (header(tensors=tensor(shape=(), kind=8), num_tensors=1), "rows of 1 .*blocks of 32"),
+    "a tensor beyond the file": (header(tensors=tensor(start=2**62), num_tensors=1), "it is cut short"),
+    "data cut short": (header(tensors=WEIGHT, num_tensors=1).ljust(64, b"\0") + bytes(7), "1 of 72 bytes are missing"),
+    "out of line": (header(tensors=tensor(start=8), num_tensors=1) + bytes(99), "starts at byte 8 .* multiple of 32"),
+    "an overlap": (
+        header(tensors=tensor("x", (9,)) + tensor("y", start=32), num_tensors=2) + bytes(200),
+        "tensor 'y' overlaps the tensor 'x'",
+    ),
+    "an alignment of 0": (header(value("general.alignment", 4, bytes(4)), num_values=1), "general.alignment is 0"),
+    "an alignment of 48": (
+        header(value("general.alignment", 4, struct.pack("<I", 48)), num_values=1),
+        "which is not a power of two",
+    ),
+    "an alignment that is a text": (header(value("general.alignment", 8, text("32")), num_values=1), "is '32', which"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "message"), UNSOUND.values(), ids=UNSOUND.keys())
+def test_an_unsound_file_is_refused_on_one_line_at_once(file, content: bytes, message: str) -> None:
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        with pytest.raises(RegardError, match=rf"\Acannot read .*a\.gguf: .*{message}.{{,300}}\Z"):
+            file(content)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        assert time.process_time() - start < 1
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_header_longer_than_any_model_needs_is_refused(file, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.formats.gguf._LONGEST_HEADER", 1000)
+    with pytest.raises(RegardError, match="its header is longer than"):
+        file(header(value("a", 8, text("x" * 2000)), num_values=1))
+
+
+def test_a_type_that_the_library_cannot_dequantise_is_named_when_asked_for(file) -> None:
+    content = header(tensors=tensor(shape=(32,), kind=9), num_tensors=1)  # Q8_1, for products inside llama.cpp
+    opened = file(content.ljust(-(-len(content) // 32) * 32, b"\0") + bytes(40))
+    with pytest.raises(RegardError, match=r"tensor 'x' of .* is Q8_1, which gguf [\d.]+ cannot dequantise"):
+        opened["x"]
+
+
+def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_gguf(tmp_path / "a.gguf")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(RegardError, match=r'needs the gguf library: pip install "regard\[gguf\]"'):
+        GgufFile(path)
+
+
+def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"cannot read .*/no: No such file"):
+        GgufFile(tmp_path / "no")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RegardError, match="not a regular file"):
+        GgufFile(tmp_path / "pipe")
+
+
+def test_what_is_gguf_is_told_by_its_first_bytes(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "other").write_bytes(b"GGU")
+    assert is_gguf(write_gguf(tmp_path / "blob-without-an-ending"))
+    assert not any(map(is_gguf, (tmp_path, tmp_path / "pipe", tmp_path / "other", tmp_path / "no", "\0")))
+
+
+def test_a_vocabulary_is_read_whole(tmp_path: Path) -> None:
+    assert GgufFile(write_gguf(tmp_path / "a.gguf")).metadata["tokenizer.ggml.tokens"] == TOKENS

@@ -1,0 +1,424 @@
+"""The safetensors reader and writer: beside the reference package, and before hostile files."""
+
+import gc
+import json
+import os
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy as reference
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from regard._utils.errors import RegardError
+from regard.formats import safetensors
+from regard.formats.safetensors import SafetensorsFile, write_safetensors
+
+DTYPES = ["?", "u1", "i1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<f8", "<i8", "<u8"]
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
+ARRAYS = st.dictionaries(
+    st.text(st.characters(codec="utf-8")).filter(lambda name: name != "__metadata__"),
+    st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, SHAPES)),
+    max_size=4,
+)
+
+
+def bits(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """Return what must be equal, NaN and signed zeros included."""
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+
+
+def laid_out(header: object, data: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def tensor(dtype: str = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    def opened(content: bytes, name: str = "a.safetensors") -> SafetensorsFile:
+        (tmp_path / name).write_bytes(content)
+        return SafetensorsFile(tmp_path / name)
+
+    return opened
+
+
+# Beside the reference package.
+
+
+@given(arrays=ARRAYS)
+def test_reads_what_the_reference_writes(tmp_path_factory: pytest.TempPathFactory, arrays: dict) -> None:
+    path = tmp_path_factory.getbasetemp() / "theirs.safetensors"
+    reference.save_file(arrays, path)
+    assert bits(SafetensorsFile(path)) == bits(arrays)
+
+
+@given(arrays=ARRAYS)
+def test_writes_the_bytes_that_the_reference_writes(tmp_path_factory: pytest.TempPathFactory, arrays: dict) -> None:
+    path = tmp_path_factory.getbasetemp() / "ours.safetensors"
+    write_safetensors(path, arrays)
+    assert path.read_bytes() == reference.save(arrays)
+
+
+def test_the_reference_reads_what_is_written(tmp_path: Path) -> None:
+    arrays = {"weights": np.arange(6.0).reshape(2, 3), "ids": np.arange(5)}
+    write_safetensors(tmp_path / "a", arrays, {"model": "toy"})
+    assert bits(reference.load_file(tmp_path / "a")) == bits(arrays)
+
+
+def test_metadata_is_written_as_the_reference_does(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "a", {"x": np.ones(3)}, {"text": 'é "𝛑"\n'})
+    assert (tmp_path / "a").read_bytes() == reference.save({"x": np.ones(3)}, {"text": 'é "𝛑"\n'})
+
+
+def test_metadata_comes_back(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "a", {}, {"b": "2", "a": "1"})
+    assert SafetensorsFile(tmp_path / "a").metadata == {"a": "1", "b": "2"}
+
+
+@given(values=hnp.arrays("<u2", (7,)))
+def test_bfloat16_is_widened_exactly(tmp_path_factory: pytest.TempPathFactory, values: np.ndarray) -> None:
+    path = tmp_path_factory.getbasetemp() / "bf16.safetensors"
+    path.write_bytes(laid_out({"x": tensor("BF16", [7], [0, 14])}, values.tobytes()))
+    expected = values.view(ml_dtypes.bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(SafetensorsFile(path)["x"], expected)
+
+
+@pytest.mark.minilm
+def test_a_real_checkpoint_reads_as_the_reference_reads_it(minilm_dir: Path) -> None:
+    path = minilm_dir / "model.safetensors"
+    assert bits(SafetensorsFile(path)) == bits(reference.load_file(path))
+
+
+# A plain value.
+
+
+def test_an_array_is_a_view_on_the_map(file) -> None:
+    opened = file(laid_out({"x": tensor()}, bytes(8)))
+    assert np.shares_memory(opened["x"], opened["x"])
+
+
+@pytest.mark.parametrize(("kind", "size"), [("F32", 4), ("BF16", 2)])
+def test_an_array_cannot_be_written_to(file, kind: str, size: int) -> None:
+    array = file(laid_out({"x": tensor(kind, [1], [0, size])}, bytes(size)))["x"]
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+
+
+def test_an_array_outlives_the_file_object(file) -> None:
+    array = file(laid_out({"x": tensor()}, np.array([1, 2], "<f4").tobytes()))["x"]
+    gc.collect()
+    assert array.tolist() == [1, 2]
+
+
+def test_an_array_outlives_the_replacement_of_its_file(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "a", {"x": np.arange(3)})
+    array = SafetensorsFile(tmp_path / "a")["x"]
+    write_safetensors(tmp_path / "a", {"x": array + 10})
+    assert array.tolist() == [0, 1, 2]
+
+
+def test_unaligned_tensors_are_read(file) -> None:
+    header = {"a": tensor("U8", [1], [0, 1]), "b": tensor("F64", [1], [1, 9])}
+    assert file(laid_out(header, b"\7" + np.array([1.5]).tobytes()))["b"] == 1.5
+
+
+def test_shapes_are_known_without_reading(file) -> None:
+    assert file(laid_out({"x": tensor(shape=[1, 2])}, bytes(8))).shapes == {"x": (1, 2)}
+
+
+def test_dtypes_are_spelled_as_in_the_file(file) -> None:
+    assert file(laid_out({"x": tensor("BF16", [4])}, bytes(8))).dtypes == {"x": "BF16"}
+
+
+def test_a_name_that_is_not_there_is_a_key_error(file) -> None:
+    with pytest.raises(KeyError, match="weight"):
+        file(laid_out({}))["weight"]
+
+
+def test_membership_does_not_read(file) -> None:
+    assert "x" in file(laid_out({"x": tensor("F8_E4M3", [8])}, bytes(8)))
+
+
+def test_a_file_equals_itself_only(file) -> None:
+    content = laid_out({"x": tensor()}, bytes(8))
+    assert file(content) != file(content)
+
+
+def test_a_file_without_tensors_is_empty(file) -> None:
+    assert len(file(laid_out({}))) == 0
+
+
+def test_an_unknown_dtype_is_refused_when_asked_for(file) -> None:
+    opened = file(laid_out({"x": tensor("F8_E4M3", [8]), "y": tensor("U8", [1], [8, 9])}, bytes(9)))
+    assert opened["y"] == 0
+    with pytest.raises(RegardError, match=r"tensor 'x' of .* is 'F8_E4M3', which NumPy cannot hold"):
+        opened["x"]
+
+
+def test_booleans_that_are_neither_0_nor_1_are_refused(file) -> None:
+    with pytest.raises(RegardError, match=r"tensor 'x' .* BOOL but has bytes other than 0 and 1"):
+        file(laid_out({"x": tensor("BOOL", [2], [0, 2])}, b"\1\2"))["x"]
+
+
+# What is refused.
+
+LONG = "9" * 5000
+UNSOUND = {
+    "no JSON": (laid_out(b"{nonsense"), "its header is not sound JSON"),
+    "no UTF-8": (laid_out(b'{"\xff": 1}'), "its header is not sound JSON .*utf-8"),
+    "half a surrogate pair": (laid_out(rb'{"\ud800": {}}'), "not sound JSON .*surrogates"),
+    "not a number": (laid_out(b'{"a": NaN}'), "it has NaN, which JSON does not know"),
+    "two values": (laid_out(b"{} {}"), "not sound JSON .*Extra data"),
+    "nested deeply": (laid_out(b'{"a":' + b"[" * 100_000), "not sound JSON .*recursion"),
+    "a giant number": (laid_out(b'{"a": %s}' % LONG.encode()), "not sound JSON .*4300 digits"),
+    "a name twice": (
+        laid_out(b'{"x": {"dtype":"U8","shape":[0],"data_offsets":[0,0]}, "x": {}}'),
+        "it has 'x' twice",
+    ),
+    "a field twice": (laid_out(b'{"x": {"dtype":"U8","dtype":"I8"}}'), "it has 'dtype' twice"),
+    "metadata of numbers": (laid_out({"__metadata__": {"a": 1}}), "__metadata__ must map texts to texts"),
+    "metadata in a list": (laid_out({"__metadata__": []}), "__metadata__ must map texts to texts"),
+    "a tensor that is a number": (laid_out({"x": 5}), "tensor 'x' must have dtype, shape and data_offsets"),
+    "no offsets": (laid_out({"x": {"dtype": "U8", "shape": []}}), "must have dtype, shape and data_offsets"),
+    "a field too many": (laid_out({"x": tensor() | {"y": 1}}, bytes(8)), "must have dtype, shape and data_of"),
+    "dtype 5": (laid_out({"x": tensor(5)}, bytes(8)), "dtype 5, which is not a text"),  # type: ignore[arg-type]
+    "shape 5": (laid_out({"x": tensor(shape=5)}, bytes(8)), "shape 5, which is not a list"),
+    "a negative size": (laid_out({"x": tensor(shape=[-1, -2])}, bytes(8)), "shape .-1, -2., which is not"),
+    "a size that is true": (laid_out({"x": tensor(shape=[True, 2])}, bytes(8)), "shape .True, 2., which is"),
+    "a size that is a fraction": (laid_out({"x": tensor(shape=[2.0])}, bytes(8)), "shape .2.0., which is not"),
+    "too many axes": (laid_out({"x": tensor(shape=[1] * 65)}, bytes(8)), "not a list of at most 64 sizes"),
+    "overflow": (laid_out({"x": tensor(shape=[2**62, 4])}, bytes(8)), "which no memory can hold"),
+    "overflow besides zero": (laid_out({"x": tensor(shape=[0, 2**62, 4], offsets=(0, 0))}), "no memory can hold"),
+    "a giant offset": (laid_out({"x": tensor(offsets=[0, 2**63])}, bytes(8)), "are not a start and an end"),
+    "one offset": (laid_out({"x": tensor(offsets=[0])}, bytes(8)), "which are not a start and an end"),
+    "offsets backwards": (laid_out({"x": tensor(offsets=[8, 0])}, bytes(8)), "not a start and an end"),
+    "a negative offset": (laid_out({"x": tensor(offsets=[-8, 0])}, bytes(8)), "not a start and an end"),
+    "too few bytes": (laid_out({"x": tensor(shape=[3])}, bytes(8)), "needs 12 bytes, but has 8"),
+    "too many bytes": (laid_out({"x": tensor(shape=[1])}, bytes(8)), "needs 4 bytes, but has 8"),
+    "an overlap": (laid_out({"x": tensor(), "y": tensor(offsets=(4, 12))}, bytes(12)), "'y' overlaps"),
+    "the same place": (laid_out({"x": tensor(), "y": tensor()}, bytes(8)), "'y' overlaps"),
+    "a gap": (laid_out({"x": tensor(), "y": tensor(offsets=(9, 17))}, bytes(17)), "'y' leaves a gap"),
+    "a gap at the start": (laid_out({"x": tensor(offsets=(1, 9))}, bytes(9)), "'x' leaves a gap"),
+    "bytes at the end": (laid_out({"x": tensor()}, bytes(11)), "its last 3 bytes belong to no tensor"),
+    "data cut short": (laid_out({"x": tensor()}, bytes(5)), "cut short: 3 of 7. bytes are missing; fetch it again"),
+    "header cut short": ((500).to_bytes(8, "little") + b"{}", "498 of 508 bytes are missing; fetch it again"),
+    "length cut short": (b"\1\0\0", "6 of 9 bytes are missing; fetch it again"),
+    "an absurd header": ((2**63).to_bytes(8, "little") + b"{}", "no header at its start"),
+    "a header of over 100 MB": ((100_000_001).to_bytes(8, "little") + b"{}", "no header at its start"),
+    "a list": (laid_out(b"[]"), "no header at its start"),
+    "no header": (laid_out(b"", bytes(8)), "no header at its start"),
+    "nothing": (b"", "it is empty; fetch it again"),
+    "GGUF": (b"GGUF\3\0\0\0\0\0\0\0", "it is a GGUF file"),
+    "a git-lfs pointer": (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    "a zip of pickles": (b"PK\3\4" + bytes(30), "it is a pickle.*safetensors.torch.save_file"),
+    "a pickle": (b"\x80\2}q\0.        ", "it is a pickle.*safetensors.torch.save_file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "message"), UNSOUND.values(), ids=UNSOUND.keys())
+def test_an_unsound_file_is_refused(file, content: bytes, message: str) -> None:
+    with pytest.raises(RegardError, match=message):
+        file(content)
+
+
+@pytest.mark.parametrize(("content", "message"), UNSOUND.values(), ids=UNSOUND.keys())
+def test_a_refusal_is_one_line_that_names_the_file(file, content: bytes, message: str) -> None:
+    with pytest.raises(RegardError, match=r"\Acannot read .*a\.safetensors: .{,400}\Z"):
+        file(content)
+
+
+@pytest.mark.parametrize("depth", range(900, 1000, 33))
+def test_a_tensor_nested_almost_too_deeply_is_refused(file, depth: int) -> None:
+    with pytest.raises(RegardError, match="cannot read"):
+        file(laid_out(b'{"x":' + b"[" * depth + b"]" * depth + b"}"))
+
+
+@pytest.mark.parametrize("suffix", ["bin", "pt", "pth", "ckpt", "PKL"])
+def test_what_is_named_like_a_pickle_is_taken_for_one(file, suffix: str) -> None:
+    with pytest.raises(RegardError, match="it is a pickle"):
+        file(bytes(100), f"pytorch_model.{suffix}")
+
+
+def test_what_is_named_like_a_pickle_but_is_safetensors_is_read(file) -> None:
+    assert file(laid_out({"x": tensor()}, bytes(8)), "model.bin").shapes == {"x": (2,)}
+
+
+def test_a_header_whose_length_looks_like_a_pickle_is_read(file) -> None:
+    assert len(file(laid_out(b"{}".ljust(0x280)))) == 0
+
+
+def test_a_hostile_name_stays_on_its_line(file) -> None:
+    with pytest.raises(RegardError, match=r"\A[ -~]*\Z"):
+        file(laid_out({"\x1b[31m\n" + "x" * 10_000: tensor(shape=[3])}, bytes(8)))
+
+
+@given(content=st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.safetensors"
+    path.write_bytes(laid_out(b"{" + content))
+    try:
+        opened = SafetensorsFile(path)
+    except RegardError:
+        return
+    assert json.loads(b"{" + content).keys() - {"__metadata__"} == set(opened)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from(["F32", "BF16", "BOOL", "F8_E4M3", "?"]) | JSON,
+        "shape": st.lists(st.integers(-1, 3) | st.sampled_from([2**31, 2**63, 2**64]), max_size=4) | JSON,
+        "data_offsets": st.tuples(st.integers(-1, 20), st.integers(0, 2**65)) | JSON,
+    }
+)
+
+
+@given(header=st.dictionaries(st.sampled_from(["a", "b", "__metadata__"]), FIELDS | JSON), size=st.integers(0, 40))
+def test_any_header_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, header: dict, size: int) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.safetensors"
+    path.write_bytes(laid_out(header, bytes(size)))
+    try:
+        shapes = {name: array.shape for name, array in SafetensorsFile(path).items()}
+    except RegardError:
+        return
+    assert shapes.keys() == header.keys() - {"__metadata__"}
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"cannot read .*/no: No such file or directory"):
+        SafetensorsFile(tmp_path / "no")
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"it is a folder; give a .safetensors file in it"):
+        SafetensorsFile(tmp_path)
+
+
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RegardError, match="not a regular file"):
+        SafetensorsFile(tmp_path / "pipe")
+
+
+def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *args: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    (tmp_path / "a").write_bytes(laid_out({}))
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(RegardError, match="/a: Permission denied"):
+        SafetensorsFile(tmp_path / "a")
+
+
+# Writing.
+
+
+@given(names=st.permutations(list(string.ascii_lowercase[:5])))
+def test_the_order_of_the_arrays_does_not_matter(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "order.safetensors"
+    write_safetensors(path, {name: np.full(3, ord(name)) for name in names}, dict.fromkeys(names, "m"))
+    first = path.read_bytes()
+    names = sorted(names)
+    write_safetensors(path, {name: np.full(3, ord(name)) for name in names}, dict.fromkeys(names, "m"))
+    assert path.read_bytes() == first
+
+
+def test_the_data_starts_at_a_multiple_of_eight(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "a", {"odd": np.ones(3)})
+    assert int.from_bytes((tmp_path / "a").read_bytes()[:8], "little") % 8 == 0
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=">f8").reshape(2, 3),
+        np.arange(12.0).reshape(3, 4)[::2, ::-1],
+        np.arange(7.0)[::-3],
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.float64(2.5),
+        [[1, 2], [3, 4]],
+        np.array([1, 2], np.longlong),
+    ],
+    ids=["big-endian", "strided", "strided 1-d", "Fortran", "0-d", "list", "longlong"],
+)
+def test_any_layout_comes_back_with_the_same_values(tmp_path: Path, array: Any) -> None:
+    write_safetensors(tmp_path / "a", {"x": array})
+    read = SafetensorsFile(tmp_path / "a")["x"]
+    assert (read.shape, read.tolist()) == (np.shape(array), np.asarray(array).tolist())
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.ones(2, complex),
+        np.ones(2, np.longdouble),
+        np.array([None]),
+        np.array(["text"]),
+        np.array(["text"], np.dtypes.StringDType()),
+        np.ones(2, ml_dtypes.bfloat16),
+        np.ones(2, ml_dtypes.float8_e4m3),
+        np.array(["2017-06-12"], "datetime64[D]"),
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_a_dtype_that_cannot_be_stored_is_named(tmp_path: Path, array: np.ndarray) -> None:
+    with pytest.raises(RegardError, match=f"array 'x' has dtype {str(array.dtype)[:6]}.*; convert it"):
+        write_safetensors(tmp_path / "a", {"x": array})
+
+
+def test_a_ragged_list_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"array 'x' is not an array: .*inhomogeneous"):
+        write_safetensors(tmp_path / "a", {"x": [[1], [2, 3]]})
+
+
+@pytest.mark.parametrize("name", ["__metadata__", 5])
+def test_a_name_that_cannot_be_stored_is_refused(tmp_path: Path, name: Any) -> None:
+    with pytest.raises(RegardError, match=f"cannot have the name '?{name}"):
+        write_safetensors(tmp_path / "a", {name: np.ones(2)})
+
+
+def test_a_name_that_is_no_valid_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match="not valid text"):
+        write_safetensors(tmp_path / "a", {"\ud800": np.ones(2)})
+
+
+def test_metadata_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"metadata of a safetensors file maps texts to texts, got {'layers': 6}"):
+        write_safetensors(tmp_path / "a", {}, {"layers": 6})  # type: ignore[dict-item]
+
+
+def test_a_refused_array_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(RegardError):
+        write_safetensors(tmp_path / "a", {"x": np.ones(2), "y": np.ones(2, complex)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_repeated_name_is_found_in_one_pass():
+    compared = 0
+
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    pairs = [(Name(number), 0) for number in [*range(500), 499]]
+    with pytest.raises(ValueError, match="'499' twice"):
+        safetensors._distinct(pairs)
+    assert compared < 10 * len(pairs)

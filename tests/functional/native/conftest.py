@@ -1,0 +1,44 @@
+"""What the tests of the kernel share. A run that says REGARD_PURE=1 is of the package without it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from regard.functional import native
+
+# That there is no kernel where none should be, and one everywhere else, is what test_presence asks.
+_HERE = Path(__file__).parent
+collect_ignore = [
+    path.name
+    for path in _HERE.glob("test_*.py")
+    if os.environ.get("REGARD_PURE") == "1" and path.stem != "test_presence"
+]
+
+
+@pytest.fixture(autouse=True)
+def as_it_was():
+    """Put back the instruction set and the number of threads."""
+    kernel = native.kernel()
+    if native is None:
+        yield
+        return
+    before = kernel.instruction_set(), native.num_threads()
+    yield
+    kernel.use_instruction_set(before[0])
+    native.set_num_threads(before[1])
+
+
+@pytest.fixture(params=native.kernel().instruction_sets() if native.kernel() else [])
+def instruction_set(request):
+    """Run the test on each instruction set; `as_it_was` puts back the usual one."""
+    assert native.kernel().use_instruction_set(request.param)
+    return request.param
+
+
+@pytest.fixture
+def threads():
+    """Return what sets the number of threads, which `as_it_was` puts back."""
+    return native.set_num_threads

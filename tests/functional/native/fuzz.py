@@ -1,0 +1,336 @@
+"""Random calls of the kernel, held against the formula in more digits: ``python tests/functional/native/fuzz.py --cases 100000``.
+
+A case is drawn from a seed and its number, so that a failure can be repeated alone (``--first N --cases 1``). What a
+result may differ by is not chosen but derived, cell by cell, from the roundings that the formula needs: `allowed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from attention_cases import Case, Sizes, chance, random_case, small_sizes
+from regard import attention, attention_partial
+from regard.functional import native
+
+DTYPES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64))
+# Beside, at and behind every border of vectors and blocks: of 64 queries and 96 keys, 8 rows, 512 keys.
+BORDERS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 95, 96, 97, 127, 128, 129, 191, 192, 193)
+MANY_KEYS = (255, 256, 257, 511, 512, 513, 528, 529, 1023, 1024, 1025, 1600)
+FEATURES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 128)
+
+
+@dataclass
+class Call:
+    """A case, how it is given to the kernel, and which weights are dropped.
+
+    `arrays` are q, k and v of the case in memory of any kind; `factors` multiply the weights.
+    """
+
+    case: Case
+    arrays: tuple[np.ndarray, ...]
+    options: dict[str, Any]
+    factors: np.ndarray | float
+    dropout: tuple[float, int] | None
+    instruction_set: str
+    threads: int
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options; the generator anew each time, since a call draws from it."""
+        if self.dropout is None:
+            return self.options
+        rate, seed = self.dropout
+        return {**self.options, "dropout": rate, "rng": np.random.default_rng(seed)}
+
+
+def draw(seed: int, number: int) -> Call:
+    """Return one call out of all that there may be."""
+    rng = np.random.default_rng([seed, number])
+    dtype = DTYPES[int(rng.integers(len(DTYPES)))]
+    extreme = float(10 ** rng.uniform(-3, 3.5))  # scores up to 1e4 and more
+    case = random_case(rng, spread=extreme if chance(rng, 0.15) else None, sizes=sizes(rng))
+    q, k, v = case.q, case.k, case.v * 10 ** (rng.uniform(-3, 3) if chance(rng, 0.2) else 0)
+    if v.ndim > 2 and chance(rng, 0.15):  # values of fewer heads than keys, or of more batches
+        v = v[..., :1, :, :]
+    if v.ndim == 3 and chance(rng, 0.15):
+        v = np.stack([v, -2 * v])
+    q, k, v = (repeated(rng, x).astype(dtype) for x in (q, k, v))
+    with_extremes(rng, case.seen, q, k, v)
+    case = replace(case, q=q, k=k, v=v)
+
+    options = dict(case.options)
+    if isinstance(options.get("bias"), np.ndarray):
+        bias = options["bias"].astype(dtype if chance(rng, 0.5) else np.float64)
+        options["bias"] = laid_out(rng, bias)
+        case = replace(case, added=np.broadcast_to(bias.astype(np.float64), case.seen.shape))
+    if isinstance(options.get("mask"), np.ndarray):
+        options["mask"] = laid_out(rng, options["mask"])
+    dropout, factors = None, 1.0
+    if chance(rng, 0.15):
+        dropout = float(rng.choice([0.1, 0.5, 0.9])), int(rng.integers(1000))
+        factors = kept_cells(case.seen.shape, *dropout)
+    sets = native.kernel().instruction_sets()
+    arrays = tuple(laid_out(rng, x) for x in (q, k, v))
+    name, threads = sets[int(rng.integers(len(sets)))], int(rng.integers(1, 5))
+    return Call(case, arrays, options, factors, dropout, name, threads)
+
+
+def sizes(rng: np.random.Generator) -> Sizes:
+    """Draw sizes, of which most are small, some lie about the borders of blocks, and some are few queries on many."""
+    kind = rng.random()
+    if kind < 0.5:
+        return small_sizes(rng)
+    dim, width = (int(rng.choice(FEATURES)) for _ in range(2))
+    lead = () if chance(rng, 0.7) else (2,)
+    groups, repeats = int(rng.integers(1, 3)), int(rng.choice([1, 1, 2, 3, 4]))
+    if kind < 0.8:
+        queries, keys = (int(rng.choice(BORDERS)) for _ in range(2))
+        groups, repeats = (1, 1) if queries * keys > 10_000 else (groups, min(repeats, 2))
+        return Sizes(lead, groups, repeats, queries, keys, dim, width)
+    return Sizes(lead, groups, repeats, int(rng.integers(1, 10)), int(rng.choice(MANY_KEYS)), dim, width)
+
+
+def repeated(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+    """Return an array, now and then with the same numbers all along an axis."""
+    if not chance(rng, 0.1):
+        return x
+    axis = int(rng.integers(x.ndim))
+    return np.repeat(x.take([0], axis), x.shape[axis], axis)
+
+
+def with_extremes(rng: np.random.Generator, seen: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+    """Put infinities and NaN where they are hidden, and now and then where they are seen."""
+    worst = np.array([np.nan, np.inf, -np.inf])
+    if chance(rng, 0.3):
+        for x in (k, v):
+            hidden = unseen(seen, x.shape[:-1])
+            x[hidden] = rng.choice(worst, (*x[hidden].shape,)).astype(x.dtype)
+    if chance(rng, 0.1):
+        v[rng.random(v.shape) < rng.choice([0.01, 0.3])] = rng.choice(worst)
+    if chance(rng, 0.05):
+        x = q if chance(rng, 0.5) else k
+        x[rng.random(x.shape) < 0.05] = np.nan
+
+
+def unseen(seen: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return which vectors of an array ``... G S`` no query sees, for the seen cells ``... H T S``."""
+    by_key = seen.any(-2)  # ... H S
+    if by_key.ndim > 1:
+        by_key = by_key.reshape(*by_key.shape[:-2], shape[-2], -1, by_key.shape[-1]).any(-2)
+    return np.broadcast_to(~by_key, shape)
+
+
+def laid_out(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+    """Return the same numbers, somewhere else in memory, in some order; what lies between them is NaN."""
+    kind = int(rng.integers(9))
+    if kind == 1:
+        return np.asfortranarray(x)
+    if kind == 2:
+        turned = tuple(slice(None, None, -1) if chance(rng, 0.5) else slice(None) for _ in x.shape)
+        return np.ascontiguousarray(x[turned])[turned]
+    if kind == 3:
+        steps = [int(rng.integers(1, 4)) for _ in x.shape]
+        room = np.full([n * step + 1 for n, step in zip(x.shape, steps, strict=True)], np.nan).astype(x.dtype)
+        part = room[tuple(slice(1, 1 + n * step, step) for n, step in zip(x.shape, steps, strict=True))]
+        part[...] = x
+        return part
+    if kind == 4:
+        apart = np.ndarray(x.shape, x.dtype, bytearray(x.nbytes + 3), offset=int(rng.integers(1, 4)))
+        apart[...] = x
+        return apart
+    if kind == 5 and x.dtype.kind == "f":
+        return x.astype(x.dtype.newbyteorder("S"))
+    if kind == 6:
+        x = x.copy()
+        x.flags.writeable = False
+        return x
+    if kind == 7:
+        order = rng.permutation(x.ndim)
+        return np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
+    if kind == 8:  # axes along which nothing changes take no memory
+        one = x
+        for axis in range(x.ndim):
+            first = one.take([0], axis) if one.shape[axis] else one
+            if np.array_equal(np.broadcast_to(first, one.shape), one):
+                one = first
+        return np.broadcast_to(one, x.shape)
+    return x
+
+
+def kept_cells(shape: tuple[int, ...], rate: float, seed: int) -> np.ndarray:
+    """Return what dropout multiplies each weight with, from the definition: SplitMix64 of the number of the cell."""
+    mask, whole = 2**64 - 1, np.uint64
+    bits = np.arange(np.prod(shape), dtype=whole) * whole(0x9E3779B97F4A7C15)
+    bits += np.random.default_rng(seed).integers(2**64, dtype=whole)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9 & mask), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> whole(shift))) * whole(factor)
+    bits ^= bits >> whole(31)
+    return ((bits >> whole(11)).reshape(shape) >= whole(rate * 2**53)) / (1 - rate)
+
+
+@dataclass
+class Bounds:
+    """Between which numbers each result has to be, in the digits of the oracle."""
+
+    low: np.ndarray
+    high: np.ndarray
+    lse: np.ndarray
+    lse_error: np.ndarray
+
+
+def allowed(call: Call) -> Bounds:
+    """Return what the formula gives in more digits, and what roundings may add to it.
+
+    With u half a unit in the last place of 1, a dot product of D terms is off by at most D·u·Σ|q||k|, in whatever
+    order; scale, softcap and bias add a few u of what they give. A weight exp(s − m) / Σ exp(s − m), in which s is off
+    by d, lies between w·exp(±d) / Σ w·exp(∓d). The exponential, the shift and the sum over S keys, block by block,
+    add 2|s − m|·u + (S + 20)·u to d.
+    """
+    case, dtype = call.case, call.case.q.dtype
+    wide = np.longdouble if dtype == np.float64 else np.float64
+    work = np.float64 if dtype == np.float64 else np.float32
+    u = float(np.finfo(work).eps + np.finfo(wide).eps) / 2
+    heads = case.q.shape[-3] if case.q.ndim > 2 else 1
+    q, k, v = (x.astype(wide) for x in (case.q, case.k, case.v))
+    k, v = (np.repeat(x, heads // x.shape[-3], -3) if x.ndim > 2 else x for x in (k, v))
+    seen, added = case.seen, np.where(case.seen, case.added, 0).astype(wide)
+
+    with np.errstate(invalid="ignore"):  # of NaN and infinity, which are marked below
+        scores = q @ k.swapaxes(-1, -2) * case.scale
+        off = (q.shape[-1] + 2) * u * (abs(q) @ abs(k).swapaxes(-1, -2)) * abs(case.scale)
+        if case.softcap is not None:
+            scores = case.softcap * np.tanh(scores / case.softcap)
+            off = off + 8 * u * abs(scores)
+    off = off + u * (abs(scores) + 5 * abs(added))
+    lost = (seen & np.isnan(scores)).any(-1)  # a row that sees NaN is NaN
+    known = seen & ~np.isnan(scores)
+    scores = np.where(known, scores + added, -np.inf)
+    sinks = np.full((heads, 1, 1), -np.inf) if case.sinks is None else case.sinks.astype(wide)[:, None, None]
+    sinks = sinks[0] if scores.ndim == 2 else sinks
+    highest = np.maximum(scores.max(-1, keepdims=True, initial=-np.inf), sinks)
+    highest = np.where(highest == -np.inf, 0, highest)
+    exponentials, of_sink = np.exp(scores - highest), np.exp(sinks - highest)
+    off = np.where(known, off + u * (2 * abs(np.where(known, scores, highest) - highest) + scores.shape[-1] + 20), 0)
+    off_sink = np.where(of_sink > 0, u * (abs(np.where(of_sink > 0, sinks, 0)) + scores.shape[-1] + 20), 0)
+    total = exponentials.sum(-1, keepdims=True) + of_sink
+    ends = [
+        (exponentials * np.exp(sign * off)).sum(-1, keepdims=True) + of_sink * np.exp(sign * off_sink)
+        for sign in (-1, 1)
+    ]
+    safe = np.where(total == 0, 1, total)
+    weights = exponentials / safe
+    most = exponentials * np.exp(off) / np.where(ends[0] == 0, 1, ends[0])
+    least = exponentials * np.exp(-off) / np.where(ends[1] == 0, 1, ends[1])
+    with np.errstate(divide="ignore"):
+        lse = (highest + np.log(total))[..., 0]
+        lse_error = np.maximum(*(abs(np.log(end / safe)) for end in ends))[..., 0] + 2 * u * abs(lse)
+    lse_error = np.where(total[..., 0] == 0, 0, lse_error)
+
+    finite = np.where(np.isfinite(v), v, 0)
+    context = weights * call.factors @ finite
+    # The exponentials below the normal numbers are lost, which takes at most that of the total's least, 1 / safe.
+    tiny = 8 * float(np.finfo(work).tiny) * (1 + 1 / safe) * abs(finite).sum(-2, keepdims=True)
+    error = np.maximum(most - weights, weights - least) * call.factors @ abs(finite) * (1 + 4 * u) + tiny
+    error = error + 4 * u * abs(context)
+    marks = [seen.astype(wide) @ (v == sign * np.inf).astype(wide) > 0 for sign in (1, -1)]
+    marks.append(seen.astype(wide) @ np.isnan(v).astype(wide) > 0)
+    context = np.where(marks[0], np.inf, np.where(marks[1], -np.inf, context))
+    context = np.where(lost[..., None] | marks[2] | (marks[0] & marks[1]), np.nan, context)
+    return Bounds(context - error, context + error, np.where(lost, np.nan, lse), lse_error)
+
+
+def rounded(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return numbers as a dtype holds them: to round keeps their order, so a bound stays one."""
+    with np.errstate(over="ignore"):
+        return (x if dtype == np.float64 else x.astype(np.float64)).astype(dtype).astype(x.dtype)
+
+
+def fault(call: Call) -> str | None:
+    """Return what is wrong with the kernel's answers to a call; None where all is right."""
+    kernel = native.kernel()
+    kernel.use_instruction_set(call.instruction_set)
+    native.set_num_threads(call.threads)
+    bounds, dtype = allowed(call), call.case.q.dtype
+    ours = attention(*call.arrays, **call.arguments(), implementation="native")
+    if ours.shape != bounds.low.shape or ours.dtype != dtype:
+        return f"{ours.shape} of {ours.dtype}, not {bounds.low.shape} of {dtype}"
+    short = dtype.itemsize == 2
+    ends = (rounded(x, dtype) if short else x for x in (bounds.low, bounds.high))
+    wrong = outside(ours, *ends)
+    if wrong:
+        return f"context {wrong}"
+    part = attention_partial(*call.arrays, **call.arguments(), implementation="native")
+    wrong = outside(part.output, bounds.low, bounds.high)
+    if wrong:
+        return f"context of attention_partial {wrong}"
+    wrong = outside(
+        np.broadcast_to(part.lse, bounds.lse.shape), bounds.lse - bounds.lse_error, bounds.lse + bounds.lse_error
+    )
+    if wrong:
+        return f"lse {wrong}"
+    native.set_num_threads(call.threads % 4 + 1)
+    again = attention(*call.arrays, **call.arguments(), implementation="native")
+    return None if ours.tobytes() == again.tobytes() else "other bits with another number of threads"
+
+
+def outside(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str | None:
+    """Return where numbers are not between two bounds, of which NaN asks for NaN."""
+    given = x.astype(low.dtype)
+    wrong = ~(((low <= given) & (given <= high)) | (np.isnan(low) & np.isnan(given)))
+    if not wrong.any():
+        return None
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"at {at} ({wrong.sum()} of {wrong.size}): {given[at]!r} is not from {low[at]!r} to {high[at]!r}"
+
+
+def run(cases: int, seed: int, first: int = 0, progress: float | None = None) -> list[str]:
+    """Return what is wrong, one line for each case; say every `progress` seconds how far it is."""
+    kernel, failures = native.kernel(), []
+    before = kernel.instruction_set(), native.num_threads()
+    start = said = time.monotonic()
+    try:
+        for number in range(first, first + cases):
+            call = draw(seed, number)
+            wrong = fault(call)
+            if wrong is not None:
+                shapes = ", ".join(f"{name} {x.shape}" for name, x in zip("qkv", call.arrays, strict=True))
+                asked = ", ".join([*call.options, *(["dropout"] if call.dropout else [])])
+                failures.append(
+                    f"--seed {seed} --first {number} --cases 1: {shapes} of {call.case.q.dtype}, {asked or 'plain'}, "
+                    f"{call.instruction_set}, {call.threads} threads: {wrong}"
+                )
+                if progress is not None:
+                    print(failures[-1], flush=True)
+            if progress is not None and time.monotonic() - said > progress:
+                said = time.monotonic()
+                print(f"{number + 1 - first:,} cases, {len(failures)} wrong, {said - start:.0f} s", flush=True)
+    finally:
+        kernel.use_instruction_set(before[0])
+        native.set_num_threads(before[1])
+    return failures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    given = parser.parse_args()
+    if native.kernel() is None:
+        sys.exit(native.unavailable_reason())
+    start = time.monotonic()
+    failures = run(given.cases, given.seed, given.first, progress=30)
+    print(f"{given.cases:,} cases, {len(failures)} wrong, {time.monotonic() - start:.0f} s")
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,354 @@
+"""What stands around attention, compiled: against the formulas and exact arithmetic, on each instruction set."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import mpmath
+import numpy as np
+import pytest
+
+from regard import RegardError
+from regard import functional as F
+from regard.functional import native
+from regard.functional.native import ops
+
+kernel = native.kernel()
+pytestmark = pytest.mark.skipif(native is None, reason="there is no compiled kernel")
+
+FLOATS = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
+CALLS = {
+    "softmax": lambda x, y, w, b: F.softmax(x),
+    "softmax of another axis": lambda x, y, w, b: F.softmax(x, axis=0),
+    "layer norm": lambda x, y, w, b: F.layer_norm(x, w, b, eps=1e-5),
+    "layer norm, residual": lambda x, y, w, b: F.layer_norm(x, w, b, residual=y),
+    "plain layer norm": lambda x, y, w, b: F.layer_norm(x),
+    "rms norm": lambda x, y, w, b: F.rms_norm(x, w),
+    "rms norm, residual": lambda x, y, w, b: F.rms_norm(x, w, residual=y),
+    "gelu": lambda x, y, w, b: F.gelu(x),
+    "gelu, bias": lambda x, y, w, b: F.gelu(x, bias=b),
+    "gelu tanh": lambda x, y, w, b: F.gelu(x, "tanh", bias=b),
+    "silu": lambda x, y, w, b: F.silu(x, bias=b),
+    "swiglu": lambda x, y, w, b: F.swiglu(x, y),
+    "swiglu, biases": lambda x, y, w, b: F.swiglu(x, y, gate_bias=w, up_bias=b),
+}
+SHAPES = [(1,), (7, 1), (3, 16), (5, 17), (2, 3, 5, 63), (11, 384), (2, 1031), (3, 0, 5), (0, 7)]
+
+
+def drawn(rng, shape, dtype=np.float32):
+    x, y = (rng.standard_normal(shape) * 3 for _ in range(2))
+    w, b = (rng.standard_normal(shape[-1:]) for _ in range(2))
+    return [a.astype(dtype) for a in (x, y, w, b)]
+
+
+def formula(monkeypatch, function, *arrays):
+    """Return what the formula computes, without the kernel."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ops.native, "kernel", lambda: None)
+        return function(*arrays)
+
+
+def bound(dtype, name):
+    """Return the tolerance: a few roundings in the precision computed in, and one of the result.
+
+    The sums of a row and the exponential of numbers up to 10 each lose some units in the last place, relative to
+    numbers whose cancellation (of the mean, of a bias) is what the absolute part is for.
+    """
+    work = np.float32 if np.dtype(dtype).itemsize <= 4 else np.float64
+    eps = float(np.finfo(work).eps)
+    half = float(ml_dtypes.finfo(dtype).eps) / 2 if work is not dtype else 0.0
+    return {"rtol": 40 * eps + 1.01 * half, "atol": 20 * eps + (2.0**-24 if half else 0)}
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("name", CALLS)
+def test_the_kernel_means_what_the_formula_means(rng, monkeypatch, instruction_set, name, kind, shape):
+    dtype, call = FLOATS[kind], CALLS[name]
+    arrays = drawn(rng, shape, dtype)
+    ours = call(*arrays)
+    with np.errstate(all="ignore"):  # a norm of one feature
+        exact = formula(monkeypatch, call, *(a.astype(np.float64) for a in arrays))
+    assert (ours.dtype, ours.shape) == (dtype, exact.shape)
+    np.testing.assert_allclose(ours.astype(np.float64), exact, **bound(dtype, name))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_arrays_may_lie_in_memory_as_they_like(rng, name):
+    x, y, w, b = drawn(rng, (4, 6, 20))
+    want = CALLS[name](x, y, w, b)
+    strided = np.zeros((8, 6, 40), np.float32)[::2, ::-1, ::2]
+    strided[...] = x
+    backwards = np.ascontiguousarray(w[::-1])[::-1]
+    frozen = y.copy()
+    frozen.flags.writeable = False
+    askew = np.frombuffer(b"\0" + b.tobytes(), np.uint8)[1:].view(np.float32)
+    assert not askew.flags.aligned
+    np.testing.assert_array_equal(CALLS[name](strided, frozen, backwards, askew), want)
+    turned = np.asfortranarray(x)
+    np.testing.assert_array_equal(CALLS[name](turned, np.asfortranarray(y), w, b), want)
+    shared = np.broadcast_to(x[:1], x.shape)
+    np.testing.assert_array_equal(CALLS[name](shared, y, w, b), CALLS[name](shared.copy(), y, w, b))
+
+
+@pytest.mark.parametrize("shape", [(301, 384), (3, 70_001), (2, 300_000), (1_000_003,)], ids=str)
+@pytest.mark.parametrize("name", [name for name in CALLS if "another" not in name])
+def test_any_number_of_threads_gives_the_same_bits(rng, threads, name, shape):
+    arrays = drawn(rng, shape)
+    found = []
+    for count in (1, 2, 3):
+        threads(count)
+        found.append(CALLS[name](*arrays))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+SPECIAL = [
+    [-np.inf, 0.0, 1.0],
+    [-np.inf, -np.inf, -np.inf],
+    [np.inf, 0.0, 1.0],
+    [np.inf, np.inf, -np.inf],
+    [np.nan, 0.0, -np.inf],
+    [0.0, np.nan, np.inf],
+    [-0.0, 0.0, -0.0],
+    [1e30, -1e30, 1e-40],
+    [-300.0, 300.0, -90.0],
+    [3.0, 3.0, 3.0],
+]
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", CALLS)
+def test_nan_and_infinity_mean_the_same(monkeypatch, instruction_set, name, dtype):
+    x = np.array(SPECIAL, dtype)
+    x = np.concatenate([x, np.tile(x, 13)], axis=-1)  # of less and of more than a vector
+    y, w, b = np.full_like(x, 0.5), np.full(x.shape[-1], 2, dtype), np.zeros(x.shape[-1], dtype)
+    ours = CALLS[name](x, y, w, b)
+    with np.errstate(all="ignore"):
+        want = formula(monkeypatch, CALLS[name], x, y, w, b)
+        wide = formula(monkeypatch, CALLS[name], *(a.astype(np.float64) for a in (x, y, w, b)))
+        far = np.abs(want.astype(np.float64) - wide) > 1e-3 * np.abs(wide)  # where the formula itself overflows
+    eps = float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(ours[~far], want[~far], rtol=60 * eps, atol=20 * eps)
+
+
+@pytest.mark.parametrize(("dtype", "ulps"), [(np.float32, 8), (np.float64, 8)])
+def test_gelu_is_exact_in_both_tails(instruction_set, dtype, ulps):
+    x = np.concatenate([np.linspace(-12, 12, 601), [0.0, 1e-30, -1e-30, 5e3, -5e3]]).astype(dtype)
+    ours = F.gelu(x)
+    with mpmath.workdps(50):
+        for a, found in zip(x, ours, strict=True):
+            want = mpmath.mpf(float(a)) * mpmath.ncdf(mpmath.mpf(float(a)))
+            # exp(−x²/2) turns the rounding of its argument, half an ulp of x²/2, into that much relative error
+            allowed = (ulps + float(a) ** 2) * np.finfo(dtype).eps * abs(want) + np.finfo(dtype).tiny
+            assert abs(mpmath.mpf(float(found)) - want) <= allowed, a
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_silu_and_the_tanh_gelu_keep_their_digits_below_zero(instruction_set, dtype):
+    x = np.concatenate([np.linspace(-80, 80, 801), [0.0, 1e-20, -1e-20]]).astype(dtype)
+    silu, tanh = F.silu(x), F.gelu(x, "tanh")
+    with mpmath.workdps(50):
+        for a, ours, tanhs in zip(x, silu, tanh, strict=True):
+            exact = mpmath.mpf(float(a))
+            want = exact / (1 + mpmath.exp(-exact))
+            assert abs(mpmath.mpf(float(ours)) - want) <= 6 * np.finfo(dtype).eps * abs(want)
+            u = 2 * mpmath.sqrt(2 / mpmath.pi) * (exact + mpmath.mpf("0.044715") * exact**3)
+            want = exact / (1 + mpmath.exp(-u))
+            # u is rounded a few times, and the exponential turns that into relative error
+            allowed = (8 + 4 * abs(float(u))) * np.finfo(dtype).eps * abs(want) + np.finfo(dtype).tiny
+            assert abs(mpmath.mpf(float(tanhs)) - want) <= allowed, a
+
+
+def test_long_rows_keep_their_digits(rng):
+    x = rng.random(3_000_000, dtype=np.float32)
+    assert abs(F.softmax(x).sum(dtype=np.float64) - 1) < 1e-6
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(F.layer_norm(x + 10, eps=0), (wide - wide.mean()) / wide.std(), rtol=0, atol=2e-5)
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize(("features", "turned"), [(2, 2), (64, 64), (70, 34), (33, 32)])
+def test_rotation_is_the_formula(rng, monkeypatch, instruction_set, kind, features, turned, interleaved):
+    dtype = FLOATS[kind]
+    x = np.moveaxis(rng.standard_normal((2, 7, 3, features)), 1, 2).astype(dtype)  # B H T D, as heads are split
+    angles = rng.standard_normal((2, 1, 7, turned // 2))
+    work = np.float64 if dtype is np.float64 else np.float32
+    for cos, sin in [(np.cos(angles), np.sin(angles)), (np.cos(angles[0, 0]), np.sin(angles[0, 0]))]:
+        ours = F.apply_rotary(x, cos, sin, interleaved=interleaved)
+        exact = formula(
+            monkeypatch, lambda *a: F.apply_rotary(*a, interleaved=interleaved),
+            x.astype(np.float64), cos.astype(work).astype(np.float64), sin.astype(work).astype(np.float64),
+        )  # fmt: skip
+        assert (ours.dtype, ours.shape) == (dtype, x.shape)
+        np.testing.assert_allclose(ours.astype(np.float64), exact, **bound(dtype, "apply_rotary"))
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [0, 1, 5, 31, 48, 49, 130, 300])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (3, 5), (64, 64), (37, 131), (520, 70), (0, 3)])
+def test_the_linear_map_is_the_product(rng, instruction_set, rows, inputs, outputs, dtype):
+    x, w, b = (rng.standard_normal(shape).astype(dtype) for shape in ((rows, inputs), (inputs, outputs), (outputs,)))
+    wide = [a.astype(np.longdouble) for a in (x, w, b)]
+    exact = (wide[0] @ wide[1]).astype(np.float64)
+    # Each product and each of the sums it is added to is rounded once, whatever the order.
+    allowed = (inputs + 2) * np.finfo(dtype).eps * (np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(wide[2])) + 1e-300
+    for weight in (w, np.asfortranarray(w), np.repeat(w, 2, axis=1)[:, ::2], w[::-1][::-1]):
+        for bias in (None, b):
+            output = np.full((rows, outputs), np.nan, dtype)
+            kernel.linear(output, x, weight, bias)
+            assert (np.abs(output - (exact if bias is None else exact + b)) <= allowed).all()
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 31, 300])
+@pytest.mark.parametrize(("inputs", "widths"), [(1, [1]), (50, [48]), (96, [47, 2]), (600, [5, 96, 33]), (0, [3])])
+def test_packed_weights_give_the_product(rng, instruction_set, rows, inputs, widths, dtype):
+    kernel = native.kernel()
+    x = rng.standard_normal((rows, inputs)).astype(dtype)
+    weights = [rng.standard_normal((inputs, width)).astype(dtype) for width in widths]
+    weights[0] = np.asfortranarray(weights[0])
+    columns = sum(widths)
+    panels = np.zeros((-(-columns // kernel.PANEL), inputs, kernel.PANEL), dtype)
+    for weight, end in zip(weights, np.cumsum(widths), strict=True):
+        kernel.pack(panels, weight, int(end) - weight.shape[1])
+    bias = rng.standard_normal(columns).astype(dtype)
+    expected = x.astype(np.float64) @ np.concatenate(weights, axis=1).astype(np.float64) + bias
+    found = []
+    for threads in (1, 2):
+        native.set_num_threads(threads)
+        output = np.full((rows, columns), np.nan, dtype)
+        kernel.linear(output, x, panels, bias)
+        found.append(output)
+    np.testing.assert_allclose(found[0], expected, rtol=0, atol=(inputs + 1) * 10 * np.finfo(dtype).eps)
+    np.testing.assert_array_equal(*found)
+    for shape in ((1, rows), (rows, 1, 1)):  # rows of any number of axes
+        output = np.full((*shape, columns), np.nan, dtype)
+        kernel.linear(output, x.reshape(*shape, inputs), panels, bias)
+        np.testing.assert_array_equal(output.reshape(rows, columns), found[0])
+
+
+def test_panels_of_the_wrong_shape_are_refused():
+    kernel = native.kernel()
+    panels, weight = np.zeros((2, 5, kernel.PANEL), np.float32), np.zeros((5, 60), np.float32)
+    for wrong in (
+        lambda: kernel.pack(panels, weight, kernel.PANEL),  # runs out of the last
+        lambda: kernel.pack(panels, weight, -1),
+        lambda: kernel.pack(panels, weight[:4], 0),
+        lambda: kernel.pack(panels[:, :, 1:], weight, 0),
+        lambda: kernel.pack(panels[::-1], weight, 0),
+        lambda: kernel.pack(panels, weight.astype(np.float64), 0),
+        lambda: kernel.linear(np.zeros((3, 40), np.float32), np.zeros((3, 5), np.float32), panels, None),
+        lambda: kernel.linear(np.zeros((3, 60), np.float32), np.zeros((3, 4), np.float32), panels, None),
+        lambda: kernel.linear(np.zeros((3, 60), np.float32), np.zeros((3, 5), np.float32), panels[:, :, ::-1], None),
+        lambda: kernel.linear(np.zeros((3, 60), np.float32), np.zeros((1, 3, 5), np.float32), panels, None),
+        lambda: kernel.linear(np.zeros((3, 1, 60), np.float32), np.zeros((1, 3, 5), np.float32), panels, None),
+        lambda: kernel.linear(
+            np.zeros((2, 3, 60), np.float32), np.zeros((3, 2, 5), np.float32).swapaxes(0, 1), panels, None
+        ),
+        lambda: kernel.linear(np.zeros(60, np.float32), np.zeros((), np.float32), panels, None),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            wrong()
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("rows", [3, 60])
+@pytest.mark.parametrize("name", ["gelu", "gelu_new", "silu", "relu"])
+def test_a_linear_map_may_end_in_a_bend(rng, monkeypatch, instruction_set, name, rows):
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, 20), (20, 71), (71,)))
+    ours = F.linear(x, np.asfortranarray(w), b, activation=name)
+    wide = formula(monkeypatch, lambda *a: F.linear(*a, activation=name), *(a.astype(np.float64) for a in (x, w, b)))
+    np.testing.assert_allclose(ours, wide, rtol=1e-5, atol=22 * np.finfo(np.float32).eps * 20)
+    with pytest.raises(RegardError, match="unknown activation 'mish'"):
+        F.linear(x, w, b, activation="mish")
+
+
+def test_any_number_of_threads_gives_the_same_product(rng, threads):
+    w, b = rng.standard_normal((384, 1000)).astype(np.float32), rng.standard_normal(1000).astype(np.float32)
+    for rows in (3, 40, 700):
+        x = rng.standard_normal((2, rows, 384)).astype(np.float32)
+        found = []
+        for count in (1, 2, 3):
+            threads(count)
+            found.append(F.linear(x, np.asfortranarray(w), b))
+        np.testing.assert_array_equal(found[0], found[1])
+        np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_the_kernel_is_asked(rng, monkeypatch):
+    """And not asked in vain: each function of the package gets its result from it."""
+    asked = []
+    compute = ops._asked
+
+    def noting(function, *arguments):
+        found = compute(function, *arguments)
+        asked.append((function, found is not None))
+        return found
+
+    monkeypatch.setattr(ops, "_asked", noting)
+    for call in CALLS.values():
+        call(*drawn(rng, (3, 5)))
+    F.rotary(rng.standard_normal((3, 4)))
+    names = {"softmax", "layer_norm", "rms_norm", "gelu", "gelu_tanh", "silu", "swiglu", "rotate"}
+    assert set(asked) == {(name, True) for name in names}
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        (np.zeros((), np.float32),),
+        (np.zeros((1,) * 9, np.float32),),
+        (np.zeros(3, np.longdouble),),
+        (np.zeros(3, ">f4"),),
+        (np.zeros((2, 3), np.float32), np.zeros(3, np.float64)),
+        (np.zeros((2, 3), np.float16), np.zeros(3, ml_dtypes.bfloat16)),
+    ],
+)
+def test_what_the_kernel_does_not_know_is_for_the_formula(arrays):
+    like, *others = arrays
+    assert ops.compute("gelu", like, (), (*others, None)[:1]) is None
+    assert F.gelu(like).shape == like.shape
+
+
+def test_integers_and_lists_count_as_doubles():
+    assert F.rms_norm([3, 4], eps=0).dtype == np.float64
+    np.testing.assert_allclose(F.swiglu([0, 1], [1, 2]), [0, 2 / (1 + np.exp(-1))], rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: F.gelu(np.ones((2, 3)), bias=np.ones(2)), r"bias \(2,\) must be \(3,\) for x \(2, 3\)"),
+        (lambda: F.swiglu(np.ones((2, 3)), np.ones((1, 3))), r"up \(1, 3\) must be \(2, 3\) for gate \(2, 3\)"),
+        (lambda: F.layer_norm(np.ones((2, 3)), residual=np.ones(3)), r"residual \(3,\) is added to x \(2, 3\)"),
+        (lambda: F.rms_norm(np.ones((2, 3)), np.ones(2)), r"weight \(2,\)"),
+        (lambda: F.rms_norm(np.ones(3), eps=float("nan")), r"eps must be"),
+    ],
+)
+def test_what_does_not_fit_is_named(call, message):
+    with pytest.raises(RegardError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda o, x: kernel.softmax(o, x[:, :2]),
+        lambda o, x: kernel.softmax(o, x.astype(np.float64)),
+        lambda o, x: kernel.softmax(o, x.astype(np.int32)),
+        lambda o, x: kernel.gelu(o, x, x[0, :2]),
+        lambda o, x: kernel.rotate(o, x, x[:, :2], x[:, :2], False),
+        lambda o, x: kernel.linear(o, x, np.zeros((4, 3), np.float32), None),
+        lambda o, x: kernel.linear(o, x, np.zeros((3, 3)), None),
+        lambda o, x: kernel.linear(o.T, x, np.zeros((3, 2), np.float32), None),
+    ],
+)
+def test_the_bindings_refuse_what_does_not_fit_together(call):
+    with pytest.raises((ValueError, TypeError)):
+        call(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32))

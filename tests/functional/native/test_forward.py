@@ -1,0 +1,435 @@
+"""The kernel's forward pass, every path of it, against the formula in more digits (see fuzz.py for the bounds)."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import tracemalloc
+
+import fuzz
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attention_cases import Case, t5_bucket
+from regard import Trace, attention, attention_partial, attention_weights, explain_plan
+from regard.functional import ALiBi, Bias, DenseMask, Mask, RelativePositionBias, SegmentMask, native
+from regard.functional.masks import Intervals
+
+ISAS = native.kernel().instruction_sets() if native.kernel() else []
+QUERIES = (1, 2, 3, 7, 8, 9, 15, 17, 31, 33, 63, 64, 65, 127, 128, 129, 193)
+KEYS = (1, 2, 5, 15, 16, 17, 33, 95, 96, 97, 191, 192, 193)
+MANY_KEYS = (511, 512, 513, 527, 1023, 1024, 1025)
+SHAPES = [*itertools.product(QUERIES, KEYS), *itertools.product((1, 2, 7, 8, 9), MANY_KEYS)]
+
+
+@pytest.fixture(params=ISAS)
+def isa(request):
+    assert native.kernel().use_instruction_set(request.param)
+    return request.param
+
+
+def plain(rng, queries, keys, dim, width, dtype=np.float32, lead=(2,), groups=None, spread=3.0):
+    q = (rng.standard_normal((*lead, queries, dim)) * spread).astype(dtype)
+    k, v = (rng.standard_normal((*(groups or lead), keys, n)).astype(dtype) for n in (dim, width))
+    return q, k, v
+
+
+def held(
+    isa, q, k, v, *, seen=True, added=0.0, scale=None, softcap=None, sinks=None, dropout=None, threads=2, **options
+):
+    """Compare a call with the formula, for the cells that are `seen` and the numbers that are `added`."""
+    shape = (*q.shape[:-1], k.shape[-2])
+    scale = options["scale"] = 1 / np.sqrt(max(q.shape[-1], 1)) if scale is None else scale
+    options |= {name: x for name, x in (("softcap", softcap), ("sinks", sinks)) if x is not None}
+    seen, added = np.broadcast_to(seen, shape), np.broadcast_to(np.asarray(added, np.float64), shape)
+    case = Case(q, k, v, options, seen & (added > -np.inf), added, scale, softcap, sinks)
+    factors = 1.0 if dropout is None else fuzz.kept_cells(shape, *dropout)
+    assert fuzz.fault(fuzz.Call(case, (q, k, v), options, factors, dropout, isa, threads)) is None
+
+
+@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+def test_sizes_about_every_border(isa, dtype, rng):
+    widths = itertools.cycle(fuzz.FEATURES)
+    for queries, keys in SHAPES:
+        held(isa, *plain(rng, queries, keys, next(widths), next(widths), dtype, lead=(1,)))
+
+
+@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+def test_features_about_every_border(isa, dtype, rng):
+    for dim, width in itertools.product((1, 2, 3, 15, 16, 17, 33, 64, 65, 129), (1, 3, 8, 17, 64, 71)):
+        held(isa, *plain(rng, 66, 98, dim, width, dtype, lead=(1,)))
+        held(isa, *plain(rng, 2, 98, dim, width, dtype, lead=(1,)))
+
+
+# Blocks of queries and keys that are full, mixed and empty; and few queries, over three chunks of keys.
+SIZES = [(2, 2, 131, 203), (2, 2, 203, 131), (4, 2, 3, 1100), (1, 1, 7, 600)]
+
+
+def arguments(rng, heads, queries, keys):
+    """Yield for each argument, by name, options and what they mean: cells that are seen, numbers that are added."""
+    i, j, shift = np.arange(queries)[:, None], np.arange(keys), keys - queries
+    position = i + shift
+    yield "nothing", {}, True, 0.0
+    yield "causal", {"causal": True}, j <= position, 0.0
+    yield "causal from the first", {"causal": True, "query_offset": 0}, j <= i, 0.0
+    yield "causal, most see nothing", {"causal": True, "query_offset": 5 - queries}, j <= i + 5 - queries, 0.0
+    yield "window", {"window": (30, 4)}, (position - j <= 30) & (j - position <= 4), 0.0
+    yield "window of one", {"window": (0, 0)}, position == j, 0.0
+    yield "key lengths", {"key_lengths": keys // 3}, j < keys // 3, 0.0
+    yield "no keys", {"key_lengths": 0}, False, 0.0
+    of_queries, of_keys = np.sort(rng.integers(0, 4, queries)), np.sort(rng.integers(0, 4, keys))
+    yield "segments", {"mask": SegmentMask(of_queries, of_keys)}, of_queries[:, None] == of_keys, 0.0
+    for shape in (
+        (heads, queries, keys),
+        (1, queries, keys),
+        (queries, keys),
+        (1, keys),
+        (queries, 1),
+        (heads, 1, keys),
+    ):
+        some = rng.random(shape) < 0.7
+        yield f"mask {shape}", {"mask": some}, some, 0.0
+        yield f"causal and mask {shape}", {"mask": some, "causal": True}, some & (j <= position), 0.0
+        numbers = rng.standard_normal(shape)
+        yield f"bias {shape}", {"bias": numbers}, True, numbers
+        hiding = np.where(some, numbers, -np.inf)
+        yield f"bias that hides {shape}", {"bias": hiding}, True, hiding
+    one, other = rng.random((queries, keys)) < 0.7, rng.random(keys) < 0.7
+    yield "two masks", {"mask": DenseMask(one) & other}, one & other, 0.0
+    slopes = rng.random(heads)
+    yield "ALiBi", {"bias": ALiBi(slopes)}, True, -slopes[:, None, None] * abs(j - position)
+    table = rng.standard_normal((8, heads))
+    buckets = np.array([t5_bucket(int(d), True, 8, 16) for d in (j - position).flat]).reshape(queries, keys)
+    yield "relative", {"bias": RelativePositionBias(table, max_distance=16)}, True, np.moveaxis(table[buckets], -1, 0)
+    yield "softcap", {"softcap": 2.0}, True, 0.0
+    yield "softcap of large scores", {"softcap": 30.0, "scale": 20.0}, True, 0.0
+    yield "scale", {"scale": -0.3}, True, 0.0
+    yield "scale of 0", {"scale": 0.0}, True, 0.0
+    yield "sinks", {"sinks": rng.standard_normal(heads)}, True, 0.0
+    yield "sinks and no keys", {"sinks": rng.standard_normal(heads), "key_lengths": 0}, False, 0.0
+    yield "sinks above all scores", {"sinks": np.full(heads, 300.0)}, True, 0.0
+    yield "dropout", {"dropout": (0.3, 7)}, True, 0.0
+    yield "causal and dropout", {"dropout": (0.9, 8), "causal": True}, j <= position, 0.0
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_every_argument(isa, size, dtype, rng):
+    heads, groups, queries, keys = size
+    for _, options, seen, added in arguments(rng, heads, queries, keys):
+        arrays = plain(rng, queries, keys, 17, 5, dtype, (heads,), (groups,))
+        held(isa, *arrays, seen=seen, added=added, **options)
+
+
+@pytest.mark.parametrize("queries", [3, 70])
+def test_numbers_for_each_batch_entry(isa, queries, rng):
+    keys, lead = 150, (3, 2)
+    q, k, v = plain(rng, queries, keys, 9, 7, lead=lead)
+    lengths, offsets = np.array([0, 40, 150]), np.array([0, 30, -60])
+    j, i = np.arange(keys), np.arange(queries)[:, None] + offsets[:, None, None, None]
+    held(isa, q, k, v, seen=j < lengths[:, None, None, None], key_lengths=lengths)
+    held(isa, q, k, v, seen=j <= i, causal=True, query_offset=offsets)
+
+
+LAYOUTS = {
+    "Fortran order": np.asfortranarray,
+    "reversed": lambda x: np.ascontiguousarray(x[::-1, ::-1, ::-1])[::-1, ::-1, ::-1],
+    "transposed": lambda x: np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1),
+    "features first": lambda x: np.ascontiguousarray(x.transpose(2, 0, 1)).transpose(1, 2, 0),
+    "every third": lambda x: np.repeat(x, 3, -1)[..., ::3],
+    "every second row": lambda x: np.repeat(x, 2, -2)[..., 1::2, :],
+    "a byte off": lambda x: moved(x, 1),
+    "half a number off": lambda x: moved(x, x.itemsize // 2),
+    "bytes of a record": lambda x: in_record(x),
+    "read-only": lambda x: frozen(x),
+    "foreign byte order": lambda x: x.astype(x.dtype.newbyteorder("S")) if x.dtype.kind == "f" else x,
+}
+
+
+def moved(x, offset):
+    apart = np.ndarray(x.shape, x.dtype, bytearray(x.nbytes + offset), offset=offset)
+    apart[...] = x
+    return apart
+
+
+def in_record(x):
+    records = np.zeros(x.shape, [("before", "u1"), ("x", x.dtype)])
+    records["x"] = x
+    return records["x"]
+
+
+def frozen(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+@pytest.mark.parametrize("queries", [2, 70])
+def test_the_same_bits_wherever_the_numbers_lie(isa, queries, dtype, rng):
+    q, k, v = plain(rng, queries, 99, 17, 19, dtype)
+    bias, mask = rng.standard_normal((2, queries, 99)).astype(dtype), rng.random((2, queries, 99)) < 0.8
+    expected = attention(q, k, v, bias=bias, mask=mask, implementation="native")
+    for name, layout in LAYOUTS.items():
+        one = attention(*map(layout, (q, k, v)), bias=layout(bias), mask=layout(mask), implementation="native")
+        assert one.tobytes() == expected.tobytes(), name
+        assert one.dtype.isnative
+
+
+@pytest.mark.parametrize("queries", [2, 70])
+def test_repeated_arrays_take_no_memory_and_give_the_same_bits(isa, queries, rng):
+    q, k, v = plain(rng, queries, 99, 17, 19)
+    for axis in range(3):
+        once = [np.broadcast_to(x.take([0], axis), x.shape) for x in (q, k, v)]
+        ours = attention(*once, implementation="native")
+        assert ours.tobytes() == attention(*(x.copy() for x in once), implementation="native").tobytes()
+
+
+@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+def test_nothing_is_copied_that_need_not_be(dtype, rng):
+    q, k, v = plain(rng, 4, 40_000, 32, 32, dtype)
+    views = {
+        "as it is": (q, k, v),
+        "turned": [LAYOUTS["features first"](x) for x in (q, k, v)],
+        "reversed": [x[..., ::-1, ::-1] for x in (q, k, v)],
+        "sliced": [x[..., ::2, ::3] for x in (q, k, v)],
+        "repeated": [np.broadcast_to(x, (16, *x.shape)) for x in (q, k, v)],
+        "frozen": [frozen(x) for x in (q, k, v)],
+    }
+    work = np.float64 if dtype == np.float64 else np.float32
+    for name, arrays in views.items():
+        bias = np.broadcast_to(work(1), (arrays[0].shape[-2], arrays[1].shape[-2]))
+        for options in ({}, {"causal": True}, {"key_lengths": 9}, {"bias": bias}, {"mask": bias > 0}):
+            attention(*arrays, **options, implementation="native")  # what is made once is made here
+            tracemalloc.start()
+            attention(*arrays, **options, implementation="native")
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 200_000, (name, options)  # k alone has 850,000 bytes and more, the output at most 32,768
+
+
+def test_memory_does_not_grow_with_the_square_of_the_length():
+    code = (
+        "import resource, numpy as np, regard\n"
+        "n = 131_072\n"
+        "q, k, v = (np.ones((n, 64), np.float32) for _ in range(3))\n"
+        "np.zeros((n, 64), np.float32).fill(1)\n"  # as much as the output, once used
+        "regard.attention(q[:200], k[:200], v[:200], implementation='native')\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "out = regard.attention(q, k, v, window=(64, 0), implementation='native')\n"
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "assert (out == 1).all()\n"
+        "print((after - before) * 1024 - out.nbytes)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 20_000_000  # the map would have 64 GiB
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize(
+    ("q", "k", "v"),
+    [
+        ((0, 4), (5, 4), (5, 3)),  # no queries
+        ((2, 4), (0, 4), (0, 3)),  # no keys
+        ((70, 4), (0, 4), (0, 3)),
+        ((2, 0), (5, 0), (5, 3)),  # no features: all keys count the same
+        ((70, 0), (130, 0), (130, 3)),
+        ((2, 4), (5, 4), (5, 0)),  # no features of values
+        ((70, 4), (130, 4), (130, 0)),
+        ((0, 3, 4), (0, 5, 4), (0, 5, 3)),  # no heads
+        ((0, 2, 3, 4), (0, 2, 5, 4), (0, 2, 5, 3)),  # an empty batch
+        ((0, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 3)),
+        ((0, 0), (0, 0), (0, 0)),
+    ],
+)
+@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+def test_sizes_of_zero(isa, dtype, q, k, v, rng):
+    arrays = [rng.standard_normal(shape).astype(dtype) for shape in (q, k, v)]
+    for options in ({}, {"causal": True}, {"sinks": np.zeros(q[-3] if len(q) > 2 else 1)}, {"softcap": 2.0}):
+        if options.get("sinks") is not None and not options["sinks"].size:
+            continue
+        ours = attention(*arrays, **options, implementation="native", scale=1.0)
+        theirs = attention(*arrays, **options, implementation="reference", scale=1.0)
+        assert ours.shape == theirs.shape
+        assert ours.dtype == dtype
+        np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=1e-2)
+
+
+def test_one_token_is_its_value(isa, rng):
+    for dtype in fuzz.DTYPES:
+        for width in (1, 7, 64, 65):
+            q, k, v = plain(rng, 1, 1, 5, width, dtype)
+            np.testing.assert_array_equal(attention(q, k, v, implementation="native"), v)
+
+
+@pytest.mark.parametrize("queries", [1, 2, 5, 70, 400])
+def test_the_same_bits_for_any_number_of_threads(isa, queries, rng):
+    q, k, v = plain(rng, queries, 3000, 16, 24, lead=(4,), groups=(2,))
+    options = {"causal": True, "softcap": 20.0, "bias": ALiBi(np.array([0.1, 0.2, 0.3, 0.4])), "sinks": np.ones(4)}
+    found = set()
+    for threads in (1, 2, 3, 5, 1):
+        native.set_num_threads(threads)
+        part = attention_partial(q, k, v, **options, implementation="native")
+        found.add(part.output.tobytes() + part.lse.tobytes())
+    assert len(found) == 1
+
+
+def test_hidden_nan_and_infinity_never_show(isa, rng):
+    for queries, keys in ((70, 200), (2, 1100)):
+        q, k, v = plain(rng, queries, keys, 9, 11)
+        expected = attention(q, k[:, :50], v[:, :50], implementation="native")
+        for worst in (np.nan, np.inf, -np.inf):
+            k[:, 50:], v[:, 50:] = worst, worst
+            seen = np.arange(keys) < 50
+            for options in ({"key_lengths": 50}, {"mask": seen}, {"bias": np.where(seen, 0.0, -np.inf)}):
+                ours = attention(q, k, v, **options, implementation="native")
+                np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_infinities_and_nan_reach_those_who_see_them(isa, rng):
+    for queries, keys in ((70, 70), (8, 8)):
+        q, k, v = plain(rng, queries, keys, 9, 4, lead=(1,))
+        v[0, 3, 0], v[0, 5, 1], v[0, 2, 2], v[0, 6, 2] = np.inf, np.nan, np.inf, -np.inf
+        ours = attention(q, k, v, causal=True, implementation="native")[0]
+        first, second, third, fourth = ours.T
+        assert np.isfinite(first[:3]).all()
+        assert (first[3:] == np.inf).all()
+        assert np.isfinite(second[:5]).all()
+        assert np.isnan(second[5:]).all()
+        assert np.isfinite(third[:2]).all()
+        assert (third[2:6] == np.inf).all()
+        assert np.isnan(third[6:]).all()
+        assert np.isfinite(fourth).all()
+
+
+def test_scores_beyond_all_numbers_share_the_weight(isa):
+    for queries in (2, 70):
+        q, k = np.full((queries, 1), 1e30, np.float32), np.array([[1e30], [1e30], [1.0]], np.float32)
+        v = np.array([[1.0], [3.0], [50.0]], np.float32)
+        np.testing.assert_array_equal(attention(q, k, v, implementation="native"), np.full((queries, 1), 2.0))
+
+
+def test_short_floats_are_read_and_rounded_exactly(isa):
+    """One key has all the weight: what comes out is its value, for every number that 16 bits hold."""
+    for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
+        bits = np.arange(2**16, dtype=np.uint16)
+        infinity = np.array(np.inf, dtype).view(np.uint16)
+        v = bits[(bits & 0x7FFF) < infinity].view(dtype)[None]  # the finite ones
+        for queries in (1, 70):
+            ours = attention(np.ones((queries, 1), dtype), np.ones((1, 1), dtype), v, implementation="native")
+            np.testing.assert_array_equal(ours, np.repeat(v, queries, 0))
+
+
+def test_means_round_to_the_nearest_even_short_float(isa, rng):
+    for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
+        bits = rng.integers(0, 0x7B00, 5000).astype(np.uint16)
+        v = np.stack([bits, bits + rng.integers(0, 3, 5000).astype(np.uint16)]).view(dtype)
+        exact = v.astype(np.float32).sum(0) / 2  # the sum of two neighbours fits
+        for queries in (1, 70):
+            ours = attention(np.zeros((queries, 1), dtype), np.zeros((2, 1), dtype), v, implementation="native")
+            np.testing.assert_array_equal(ours, np.repeat(exact.astype(dtype)[None], queries, 0))
+
+
+def test_the_module_refuses_what_does_not_fit():
+    kernel = native.kernel()
+    ones = np.ones((2, 3, 4), np.float32)
+    kind = kernel.Kind.float32
+
+    def call(q=ones, k=ones, v=ones, **options):
+        return kernel.Call((2,), kind, q, k, v, 1.0, **options)
+
+    for wrong in (
+        {"k": ones.astype(np.float64)},
+        {"k": np.ones((2, 3, 5), np.float32)},
+        {"v": np.ones((2, 4, 4), np.float32)},
+        {"v": np.ones((3, 3, 4), np.float32)},
+        {"k": np.ones((1, 2, 3, 4), np.float32)},
+        {"mask": np.ones((3, 4), np.uint8)},
+        {"mask": np.ones((3, 3), np.float32)},
+        {"bias": np.ones((3, 3))},
+        {"first": np.zeros(4, np.int32)},
+        {"last": np.zeros(3, np.int64)},
+        {"sinks": np.zeros(3, np.float32)},
+        {"diagonal": np.zeros(5, np.float32)},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            call(**wrong)
+    with pytest.raises(ValueError, match="output"):
+        kernel.forward(call(), np.empty((2, 3, 5), np.float32), None, None)
+    with pytest.raises(ValueError, match="output"):
+        kernel.forward(call(), None, None, None)
+    frozen_output = frozen(ones)
+    with pytest.raises(TypeError):
+        kernel.forward(call(), frozen_output, None, None)
+
+
+def test_any_byte_but_0_lets_a_query_look(rng):
+    q, k, v = rng.standard_normal((3, 16, 8))
+    for allowed in (0x01, 0x80, 0xFF):
+        mask = np.zeros((16, 16), np.uint8)
+        mask[0], mask[3, 5] = allowed, allowed
+        ours = attention(q, k, v, mask=mask.view(bool), implementation="native")
+        theirs = attention(q, k, v, mask=mask != 0, implementation="reference")
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+class FarIntervals(Mask):
+    """A rule of one's own whose intervals end far outside the keys, as they may."""
+
+    def allows(self, grid, rows, cols):
+        return grid.cols(cols) >= 2
+
+    def intervals(self, grid):
+        return Intervals(np.full(1, 2), np.full(1, 2**40))
+
+
+class OneForAll(Bias):
+    """A rule by distance whose tile broadcasts."""
+
+    parameter = np.array([0.5])
+    by_distance = True
+    can_mask = False
+
+    def tile(self, grid, rows, cols):
+        return np.full((1, 1), 0.5)
+
+
+@pytest.mark.parametrize("queries", [3, 70])
+def test_rules_of_ones_own_may_be_far_and_may_broadcast(rng, queries):
+    q, k, v = (rng.standard_normal((n, 8)) for n in (queries, 130, 130))
+    for options in ({"mask": FarIntervals()}, {"bias": OneForAll()}):
+        ours, theirs = (attention(q, k, v, **options, implementation=path) for path in ("native", "reference"))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_few_queries_see_what_their_intervals_and_mask_let_them(rng):
+    q, k, v = rng.standard_normal((4, 2, 8)), rng.standard_normal((2, 1700, 8)), rng.standard_normal((2, 1700, 8))
+    mask = np.zeros(1700, bool)
+    mask[[600, 1200]] = True
+    for options in (
+        {"key_lengths": 3}, {"key_lengths": 0}, {"causal": True, "window": (40, 0)}, {"mask": mask},
+        {"mask": mask, "causal": True, "window": (550, 0)}, {"mask": ~mask, "key_lengths": 1000},
+    ):  # fmt: skip
+        ours, theirs = (attention(q, k, v, **options, implementation=path) for path in ("native", "reference"))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_the_plan_of_few_queries_is_in_chunks_of_keys(rng):
+    q, k = np.zeros((32, 1, 64), np.float32), np.zeros((8, 4096, 64), np.float32)
+    plan = explain_plan(q, k, k)
+    assert (plan.path, plan.rows, plan.cols, plan.blocks["full"]) == ("native", 1, 512, 8)
+    short = explain_plan(*(np.zeros((1, 4096, 64), np.float16) for _ in range(3)))
+    assert short.memory > 2 * 4096 * 64 * 4  # keys and values, widened
+
+
+def test_attention_weights_tells_a_recorder_what_it_tells_without_the_kernel(rng):
+    q, k = rng.standard_normal((2, 5, 4))
+    for path in ("native", "reference"):
+        trace = Trace()
+        weights = attention_weights(q, k, causal=True, trace=trace, implementation=path)
+        assert trace.names() == ("scores", "biased", "weights")
+        np.testing.assert_array_equal(trace["weights"], weights)

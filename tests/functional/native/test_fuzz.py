@@ -1,0 +1,25 @@
+"""Some hundreds of random calls; ``python tests/functional/native/fuzz.py --cases 100000`` asks for more."""
+
+from __future__ import annotations
+
+import fuzz
+import pytest
+
+from sweeps import sweep_after
+
+
+@pytest.mark.parametrize("first", sweep_after(2, range(0, 600, 100)))
+def test_random_calls_are_within_what_roundings_allow(first):
+    assert fuzz.run(100, seed=20170612, first=first) == []
+
+
+def test_a_difference_just_beyond_the_bound_is_found(monkeypatch):
+    """The oracle itself can fail: a result moved by twice the width of its bound is seen."""
+    honest = fuzz.attention
+
+    def moved(*arrays, **options):
+        output = honest(*arrays, **options)
+        return output + output.dtype.type(0.01)
+
+    monkeypatch.setattr(fuzz, "attention", moved)
+    assert len(fuzz.run(20, seed=1)) > 10

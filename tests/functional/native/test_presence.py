@@ -1,0 +1,55 @@
+"""The kernel is there, unless this run says by REGARD_PURE=1 that it is of the package without a compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from regard import RegardError, attention, explain_plan, num_threads
+from regard.cli import main
+from regard.functional import native
+
+PURE = os.environ.get("REGARD_PURE") == "1"
+ONES = np.ones((3, 2))
+
+
+def test_the_kernel_is_there_or_is_not():
+    assert (native.kernel() is None) is PURE, native.unavailable_reason()
+    assert (native.unavailable_reason() is None) is not PURE
+
+
+def test_info_says_what_computes_attention(capsys):
+    main(["info", "--color", "never"])
+    said = " ".join(capsys.readouterr().out.split())  # long lines are broken
+    if PURE:
+        assert f"attention NumPy: {native.unavailable_reason()}" in said
+    else:
+        assert f"attention compiled kernel, {native.kernel().instruction_set()}, {num_threads()} thread" in said
+
+
+@pytest.mark.skipif(not PURE, reason="the kernel is there")
+def test_without_it_native_raises_with_the_reason_and_auto_computes():
+    with pytest.raises(RegardError, match="built without a C\\+\\+ compiler"):
+        attention(ONES, ONES, ONES, implementation="native")
+    assert explain_plan(ONES, ONES, ONES).path == "reference"
+    np.testing.assert_array_equal(attention(ONES, ONES, ONES), ONES)
+    assert num_threads() == 1
+
+
+def test_a_kernel_that_does_not_load_is_a_reason_too(tmp_path):
+    code = (
+        "import sys; sys.modules['regard.functional.native._kernel'] = None\n"
+        "import numpy as np, regard\n"
+        "x = np.ones((3, 2))\n"
+        "assert regard.num_threads() == 1\n"
+        "assert (regard.attention(x, x, x) == x).all()\n"
+        "regard.set_num_threads(2)\n"
+        "try: regard.attention(x, x, x, implementation='native')\n"
+        "except regard.RegardError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "cannot compute this call: this installation of regard was built without a C++ compiler" in done.stdout

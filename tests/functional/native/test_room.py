@@ -1,0 +1,125 @@
+"""Memory that results leave for later ones."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from regard.functional import native
+
+FLOAT32 = np.dtype(np.float32)
+LARGE = (7, 100, 1000)
+
+
+def test_a_result_takes_the_place_of_one_that_is_gone():
+    first = native.empty(LARGE, FLOAT32)
+    place = first.ctypes.data
+    part = first[1:]  # keeps it
+    del first
+    other = native.empty(LARGE, FLOAT32)
+    assert other.ctypes.data != place
+    del part
+    assert native.empty(LARGE, FLOAT32).ctypes.data == place
+
+
+def test_results_that_are_there_lie_apart():
+    arrays = [native.empty(LARGE, FLOAT32) for _ in range(20)]
+    for number, array in enumerate(arrays):
+        array[...] = number
+    assert [array.min() for array in arrays] == [array.max() for array in arrays] == list(range(20))
+
+
+def test_what_is_kept_is_bounded():
+    def resident():
+        with open("/proc/self/statm", encoding="ascii") as stream:  # noqa: PTH123
+            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    if not os.path.exists("/proc/self/statm"):  # noqa: PTH110
+        pytest.skip("there is no /proc here to read it from")
+    gc.collect()
+    before = resident()
+    arrays = [native.empty((1 << 22,), FLOAT32) for _ in range(30)]  # 16 MB each
+    for array in arrays:
+        array[...] = 1
+    del arrays, array
+    gc.collect()
+    assert resident() - before < 100e6
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 5), (2, 3), LARGE, (5, 4, 3, 20000)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+def test_shapes_and_kinds_are_those_asked_for(shape, dtype):
+    array = native.empty(shape, np.dtype(dtype))
+    assert array.shape == shape
+    assert array.dtype == dtype
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
+
+
+@pytest.mark.parametrize("view", [lambda x: x[None], lambda x: np.broadcast_to(x, (4, *x.shape))])
+def test_an_axis_along_which_nothing_lies_comes_first(rng, view):
+    x = view(rng.standard_normal((40, 30, 20)))
+    assert native.empty_like(x, x.shape, FLOAT32).flags.c_contiguous
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (2, 0, 1, 3)])
+def test_axes_lie_as_those_of_another_array(rng, order):
+    back = np.argsort(order)
+    x = rng.standard_normal((3, 40, 30, 20)).transpose(order)
+    copy = native.pooled_copy(x)
+    np.testing.assert_array_equal(copy, x)
+    assert not np.shares_memory(copy, x)
+    assert copy.transpose(back).flags.c_contiguous
+    like = native.empty_like(x, (*x.shape[:-1], 7), FLOAT32)
+    assert like.shape == (*x.shape[:-1], 7)
+    assert like.transpose(back).flags.c_contiguous
+
+
+def test_a_child_has_memory_of_its_own():
+    array = native.empty(LARGE, FLOAT32)
+    array[...] = 1
+    child = os.fork()
+    if child == 0:
+        ok = (array == 1).all() and not native.empty(LARGE, FLOAT32).fill(2) and (array == 1).all()
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_memory_is_known_to_who_traces_it():
+    tracemalloc.start()
+    try:
+        array = native.empty((1 << 22,), FLOAT32)
+        assert tracemalloc.get_traced_memory()[0] > array.nbytes
+        del array
+        assert tracemalloc.get_traced_memory()[0] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", [(1 << 50,), (1 << 40, 1 << 40), (1 << 62, 1 << 10)])
+def test_more_than_there_is_is_told_as_numpy_tells_it(shape):
+    with pytest.raises((MemoryError, ValueError), match=r"Unable to allocate|array is too big|Maximum allowed"):
+        native.empty(shape, FLOAT32)
+
+
+def test_several_threads_take_and_give_at_once():
+    wrong = []
+
+    def work(number):
+        for _ in range(200):
+            array = native.empty(LARGE, FLOAT32)
+            array[...] = number
+            if (array != number).any():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

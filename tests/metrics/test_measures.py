@@ -1,0 +1,251 @@
+"""Measures against the definitions of the papers, written out on whole maps."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import regard
+from regard import RegardError, Trace, attention
+from regard.functional import rotary, rotary_pairs
+from regard.metrics import flow, head_metrics, layer_maps, repeated_tokens, rollout, value_norms
+from regard.text.encoding import Encoding
+
+LAYERS, HEADS, LENGTH = 3, 2, 7
+IDS = (9, 4, 5, 4, 4, 5, 8)  # [CLS] a b a a b [SEP]
+SPECIAL = (True, False, False, False, False, False, True)
+
+
+def encoding(length=LENGTH):
+    return Encoding("", IDS[:length], ("t",) * length, SPECIAL[:length], tuple(range(length)), tuple([(0, 0)] * length))
+
+
+def recorded(rng, *, maps=True, causal=False, lengths=(LENGTH,), layers=LAYERS, size=LENGTH):
+    """Return the trace of attentions between random vectors, of texts of some lengths."""
+    trace = Trace(maps=maps)
+    trace.describe("made up", [encoding(n) for n in lengths] if size == LENGTH else ())
+    for layer in range(layers):
+        q, k = rng.standard_normal((2, len(lengths), HEADS, size, 3)) * 2
+        with trace.scope(f"blocks.{layer}.attn"):
+            attention(q, k, k, causal=causal, key_lengths=np.array(lengths), trace=trace)
+    return trace
+
+
+def mixed(trace, layer, length=LENGTH, batch=0):
+    weights = trace[f"blocks.{layer}.attn.weights"][batch, :, :length, :length].mean(0) + np.eye(length)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+@pytest.fixture(autouse=True)
+def few_rows_at_once(monkeypatch):
+    monkeypatch.setattr(layer_maps, "AT_ONCE", 3 * HEADS * LENGTH)
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_rollout_is_the_product_of_the_mixed_weights(rng, maps):
+    trace = recorded(rng, maps=maps, lengths=(LENGTH, 5))
+    for batch, length in enumerate((LENGTH, 5)):
+        whole = np.linalg.multi_dot([mixed(trace, layer, length, batch) for layer in (2, 1, 0)])
+        np.testing.assert_allclose(rollout(trace, batch=batch), whole, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(rollout(trace, rows=[3, -1], batch=batch), whole[[3, -1]], rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(whole.sum(-1), 1)
+
+
+def least_cut(pipes, start, end):
+    """Return the capacity of the narrowest cut, by trying every one: the maximum flow (Ford and Fulkerson 1956)."""
+    length, floors = len(pipes[0]), len(pipes) - 1
+    least = np.inf
+    for sides in itertools.product([True, False], repeat=length * floors):
+        inside = np.array(sides).reshape(floors, length)  # of the part that the start is in
+        top, bottom = np.arange(length) == start, np.zeros(length, dtype=bool)
+        rows = [bottom, *inside, top]
+        # what ends at the bottom beside `end` leads nowhere, and does not count
+        cut = sum(
+            (pipe[np.ix_(above, ~below)]).sum()
+            for pipe, below, above in zip(pipes[1:], rows[1:-1], rows[2:], strict=True)
+        )
+        cut += pipes[0][inside[0] if floors else top, end].sum()
+        least = min(least, cut)
+    return least
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_flow_is_the_narrowest_cut(layers, seed):
+    size = 4 if layers < 4 else 3
+    rng = np.random.default_rng(seed)
+    trace = recorded(rng, lengths=(size,), layers=layers, size=size, causal=seed % 2 == 1)
+    pipes = [mixed(trace, layer, size) for layer in range(layers)]
+    expected = [[least_cut(pipes, i, j) for j in range(size)] for i in range(size)]
+    np.testing.assert_allclose(flow(trace), expected, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(flow(trace, rows=2), expected[2:3], rtol=0, atol=1e-11)
+
+
+def test_flow_takes_back_what_was_pushed_the_wrong_way():
+    """A network in which the first way found blocks a second, of which the narrow places are 0.1 wide."""
+    from regard.metrics.flow import _flows
+
+    upper, middle, lower = np.zeros((3, 3, 3))
+    upper[0, :2] = 0.5, 0.5
+    middle[0, 0], middle[0, 1], middle[1, 0] = 0.5, 0.5, 0.5
+    lower[0, 2], lower[1, 2] = 0.5, 0.5
+    assert _flows([lower, middle, upper], 0)[2] == pytest.approx(1.0)
+
+
+def test_flow_has_a_limit(rng):
+    with pytest.raises(RegardError, match="129 tokens, and flow takes at most 128"):
+        flow(recorded(rng, lengths=(129,), size=129, layers=1))
+
+
+@pytest.mark.parametrize("maps", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+def test_measures_of_heads_are_their_definitions(rng, maps, causal):
+    trace = recorded(rng, maps=maps, causal=causal, lengths=(LENGTH, 5))
+    found = head_metrics(trace)
+    assert found.layers == ("blocks.0.attn", "blocks.1.attn", "blocks.2.attn")
+    assert found.entropy.shape == (2, LAYERS, HEADS)
+    for batch, length in enumerate((LENGTH, 5)):
+        sinks = [j for j in range(length) if j == 0 or SPECIAL[j]]
+        pairs = [(i, j) for i in range(length) for j in range(i) if IDS[i] == IDS[j] and not SPECIAL[i]]
+        for layer, head in itertools.product(range(LAYERS), range(HEADS)):
+            w = trace[f"blocks.{layer}.attn.weights"][batch, head]
+            rows = [[x for x in row[:length] if x > 0] for row in w[:length]]
+            entropies = [-sum(x * np.log(x) for x in row) for row in rows]
+            others = [i for i in range(length) if i not in sinks]
+            again = sorted({i for i, _ in pairs})
+            after = [(i, j + 1) for i, j in pairs if j + 1 != i]
+            expected = {
+                "entropy": np.mean(entropies),
+                "evenness": np.mean(
+                    [e / np.log(max(2, len(row))) for e, row in zip(entropies, rows, strict=True)][causal:]
+                ),
+                "distance": np.mean([sum(w[i, j] * abs(i - j) for j in range(length)) for i in range(length)]),
+                "sink": np.mean([sum(w[i, j] for j in sinks) for i in others]),
+                "previous": np.mean([w[i, i - 1] for i in range(1, length)]),
+                "duplicate": sum(w[i, j] for i, j in pairs) / len(again),
+                "induction": sum(w[i, j] for i, j in after) / len({i for i, _ in after}),
+            }
+            for name, value in expected.items():
+                np.testing.assert_allclose(getattr(found, name)[batch, layer, head], value, rtol=1e-10, err_msg=name)
+
+
+def test_a_text_without_repetition_has_no_induction(write_bert):
+    trace = Trace(maps=True)
+    regard.load(write_bert())("the cat", trace=trace)
+    found = head_metrics(trace)
+    assert np.isnan(found.induction).all()
+    assert np.isnan(found.duplicate).all()
+    assert np.isfinite(found.previous).all()
+
+
+def heads_that(pattern):
+    """Return the trace of one head on a b c a b c that looks by a pattern."""
+    ids = (4, 5, 6, 4, 5, 6)
+    trace = Trace(only="*attn.weights")
+    trace.describe("", [Encoding("", ids, ("",) * 6, (False,) * 6, tuple(range(6)), tuple([(0, 0)] * 6))])
+    with trace.scope("blocks.0.attn"):
+        trace("weights", np.asarray(pattern, dtype=float)[None, None], "... H T S")
+    return head_metrics(trace)
+
+
+@pytest.mark.parametrize(
+    ("word", "pattern"),
+    [
+        ("induction", np.eye(6)[[0, 0, 1, 1, 2, 3]]),
+        ("duplicate", np.eye(6)[[0, 0, 1, 0, 1, 2]]),
+        ("previous", np.eye(6)[[0, 0, 1, 2, 3, 4]]),
+        ("sink", np.eye(6)[[0] * 6]),
+        ("broad", np.tri(6) / np.tri(6).sum(-1, keepdims=True)),
+        ("narrow", np.eye(6)),
+    ],
+)
+def test_a_head_that_does_one_thing_is_called_so(word, pattern):
+    found = heads_that(pattern)
+    assert found.word(0, 0, 0) == word
+    if word in ("induction", "duplicate", "previous", "sink"):
+        assert getattr(found, word)[0, 0, 0] == pytest.approx(1)
+
+
+def test_repeated_tokens_come_twice_between_the_special_ones(write_bert):
+    model = regard.load(write_bert({"max_position_embeddings": 40}, POSITIONS))
+    seen = []
+
+    class Watched:
+        name, config, tokenizer = model.name, model.config, model.tokenizer
+
+        def __call__(self, ids, trace):
+            seen.append(ids)
+            return model(ids, trace=trace)
+
+    found = repeated_tokens(Watched(), length=6, seed=3)
+    ids = seen[0]
+    assert (ids[0], ids[-1], len(ids)) == (2, 3, 14)
+    np.testing.assert_array_equal(ids[1:7], ids[7:13])
+    assert ids[1:7].min() > 4  # none of [PAD] [UNK] [CLS] [SEP] [MASK]
+    assert np.isfinite(found.induction).all()
+    np.testing.assert_array_equal(repeated_tokens(model, length=6, seed=3).induction, found.induction)
+
+
+POSITIONS = {
+    "embeddings.position_embeddings.weight": np.random.default_rng(0).standard_normal((40, 12)).astype(np.float32)
+}
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_value_norms_are_the_lengths_of_what_is_handed_over(write_bert, maps):
+    model = regard.load(write_bert())
+    trace = Trace(maps=maps)
+    model(["the cat sat", "a"], trace=trace)
+    for batch, length in ((0, 5), (1, 3)):
+        weights = trace["blocks.1.attn.weights"][batch].astype(float)
+        values = trace["blocks.1.attn.v"][batch].astype(float)
+        projection = model.blocks[1].attn.o_proj.weight.astype(float)
+        handed = np.zeros((3, length, length, 12))
+        for h, i, j in itertools.product(range(3), range(length), range(length)):
+            handed[h, i, j] = weights[h, i, j] * values[h, j] @ projection[4 * h : 4 * h + 4]
+        each = value_norms(model, trace, 1, batch=batch)
+        np.testing.assert_allclose(each, np.linalg.norm(handed, axis=-1), rtol=1e-5)
+        together = value_norms(model, trace, -1, heads="together", rows=[2], batch=batch)
+        np.testing.assert_allclose(together, np.linalg.norm(handed.sum(0), axis=-1)[[2]], rtol=1e-4)
+        if batch == 0:  # what all tokens hand over is the output of the attention, but for the bias
+            output = trace["blocks.1.attn.output"][0] - model.blocks[1].attn.o_proj.bias
+            np.testing.assert_allclose(handed.sum((0, 2)), output, rtol=1e-4, atol=1e-4)
+
+
+def test_products_sum_to_the_score_after_rotation(rng):
+    """q · k by dimension, and by the pairs that a rotation turns together (acceptance of AttentionMap.products)."""
+    q, k = (rotary(x) for x in rng.standard_normal((2, 2, 5, 8)))
+    look = regard.AttentionMap(q, k, causal=True)
+    scores = np.einsum("htd,hsd->hts", q, k) / np.sqrt(8)
+    for dims in (None, rotary_pairs(8)):
+        parts = look.products(1, 4, 2, dims=dims)
+        np.testing.assert_allclose(parts.products.sum(), scores[1, 4, 2], rtol=1e-12)
+        for group, product in zip(parts.dims, parts.products, strict=True):
+            by_hand = sum(q[1, 4, d] * k[1, 2, d] for d in group) / np.sqrt(8)
+            np.testing.assert_allclose(product, by_hand, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, t: rollout(Trace()), "holds no attention of a text to itself"),
+        (lambda m, t: head_metrics(Trace()), "holds no attention of a text to itself"),
+        (lambda m, t: rollout(t, batch=1), "no text 1 in a batch of 1"),
+        (lambda m, t: rollout(t, rows=5), "numbers of the 5 tokens, got 5"),
+        (lambda m, t: rollout(t, rows=0.5), "numbers of the 5 tokens, got 0.5"),
+        (lambda m, t: value_norms(m, t, 2), "no layer 2 among 2"),
+        (lambda m, t: value_norms(m, t, 0), r"no blocks\.0\.attn\.v: record it too"),
+        (lambda m, t: value_norms(m, t, 0, heads="all"), "each or together, got 'all'"),
+        (lambda m, t: value_norms(regard.models.toy("a"), t, 0), r"no blocks\.0\.attn\.o_proj\.weight"),
+        (lambda m, t: repeated_tokens(m, length=0), "length must be a whole number of at least 1"),
+        (lambda m, t: repeated_tokens(regard.models.toy("a b")), "no vocabulary to draw from"),
+    ],
+)
+def test_mistakes(write_bert, call, message):
+    model = regard.load(write_bert())
+    trace = Trace(only="*attn.weights")
+    model("the cat sat", trace=trace)
+    with pytest.raises(RegardError, match=message):
+        call(model, trace)

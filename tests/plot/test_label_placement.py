@@ -1,0 +1,69 @@
+"""Placing labels: on the page, apart from each other and from every point."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.plot.label_placement import placed
+
+
+def place(points, sizes, page, obstacles=None, segments=None):
+    return placed(
+        points,
+        sizes,
+        page,
+        obstacles=points if obstacles is None else obstacles,
+        segments=np.zeros((0, 2, 2)) if segments is None else segments,
+    )
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_labels_are_on_the_page_and_cover_neither_each_other_nor_a_point(count, seed):
+    rng = np.random.default_rng(seed)
+    page = (5.0, 4.0)
+    points = rng.random((count, 2)) * page
+    sizes = rng.random((count, 2)) * (0.8, 0.1) + 0.1
+    boxes = [
+        (np.array(centre) - size / 2, np.array(centre) + size / 2)
+        for centre, size in zip(place(points, sizes, page), sizes, strict=True)
+        if centre is not None
+    ]
+    for i, (low, high) in enumerate(boxes):
+        assert (low >= 0).all()
+        assert (high <= page).all()
+        assert not ((points > low) & (points < high)).all(axis=1).any()
+        for other_low, other_high in boxes[:i]:
+            assert not ((low < other_high) & (other_low < high)).all()
+
+
+def test_a_label_stands_right_of_its_point_where_there_is_room():
+    ((x, y),) = place(np.array([[1.0, 1.0]]), np.array([[0.4, 0.1]]), (3, 2))
+    assert 1.2 < x < 1.35
+    assert y == 1
+
+
+def test_a_label_turns_away_from_the_edge():
+    ((x, _),) = place(np.array([[2.9, 1.0]]), np.array([[0.4, 0.1]]), (3, 2))
+    assert x < 2.9
+
+
+def test_a_label_avoids_a_line():
+    line = np.array([[[1.0, 1.0], [2.0, 1.0]]])
+    ((x, _),) = place(np.array([[1.0, 1.0]]), np.array([[0.4, 0.1]]), (3, 2), segments=line)
+    assert x < 1
+
+
+def test_equal_points_have_labels_around_them():
+    centres = place(np.ones((6, 2)), np.full((6, 2), 0.1), (2, 2))
+    assert None not in centres
+    assert len(set(centres)) == 6
+
+
+def test_a_crowd_has_its_labels_as_far_away_as_it_takes():
+    assert None not in place(np.full((60, 2), 3.0), np.full((60, 2), (0.6, 0.15)), (6, 6))
+
+
+def test_a_label_that_is_larger_than_the_page_is_left_out():
+    assert place(np.ones((1, 2)), np.array([[9.0, 0.1]]), (2, 2)) == [None]

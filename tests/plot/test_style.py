@@ -1,0 +1,128 @@
+"""Colours: even steps of lightness, readable on their background, and nothing left behind in matplotlib."""
+
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from regard.plot import heatmap, movement
+from regard.plot.style import style_of
+
+THEMES = ["light", "dark"]
+
+
+def oklab(colours):
+    """Return lightness and the two colour axes of sRGB colours (Ottosson 2020)."""
+    rgb = np.asarray(colours)
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    lms = linear @ np.array(
+        [
+            [0.4122214708, 0.2119034982, 0.0883024619],
+            [0.5363325363, 0.6806995451, 0.2817188376],
+            [0.0514459929, 0.1073969566, 0.6299787005],
+        ]
+    )
+    return np.cbrt(lms) @ np.array(
+        [
+            [0.2104542553, 1.9779984951, 0.0259040371],
+            [0.7936177850, -2.4285922050, 0.7827717662],
+            [-0.0040720468, 0.4505937099, -0.8086757660],
+        ]
+    )
+
+
+# Linear maps of linear RGB that show a colour as eyes without one kind of cone see it (Machado et al. 2009).
+BLINDNESS = {
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def seen(colour, kind):
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(np.array(BLINDNESS[kind]) @ linear, 0, 1)
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+
+
+def luminance(colour):
+    rgb = np.array(to_rgb(colour))
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+
+def contrast(one, other):
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_weights_begin_at_the_background_and_leave_it_in_even_steps(theme):
+    style = style_of(theme)
+    colours = style.weights()(np.arange(256))[:, :3]
+    np.testing.assert_allclose(colours[0], to_rgb(style.background), atol=1 / 255)
+    steps = np.diff(oklab(colours)[:, 0]) * (1 if theme == "dark" else -1)
+    assert (steps > 0).all()
+    assert steps.max() < 1.25 * steps.min()  # the eight-bit colours between which it blends are not exact
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("kind", BLINDNESS)
+def test_original_and_contextual_differ_for_every_kind_of_colour_vision(theme, kind):
+    style = style_of(theme)
+    one, other = oklab(np.array([seen(style.original, kind), seen(style.contextual, kind)]))
+    assert np.linalg.norm(one - other) > 0.1
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_text_and_marks_can_be_seen(theme):
+    style = style_of(theme)
+    assert contrast(style.foreground, style.background) >= 7
+    assert contrast(style.muted, style.background) >= 4.5
+    assert min(contrast(c, style.background) for c in (style.original, style.contextual, *style.several)) >= 3
+
+
+def settings():
+    """Return all settings but the backend, which is chosen when it is first asked for."""
+    return {name: value for name, value in matplotlib.rcParams.items() if name != "backend"}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_drawing_changes_no_setting_outside(theme):
+    before = settings()
+    with style_of(theme).drawing():
+        assert matplotlib.rcParams["text.color"] == style_of(theme).foreground
+    assert settings() == before
+
+
+def heatmap_on(ax, theme):
+    heatmap(np.eye(3), ["the", "cat", "sat"], ax=ax, theme=theme)
+
+
+def movement_on(ax, theme):
+    rng = np.random.default_rng(2)
+    movement(rng.standard_normal((3, 5)), rng.standard_normal((3, 5)), ["the", "cat", "sat"], ax=ax, theme=theme)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("background", ["white", "#101014", "none"])
+@pytest.mark.parametrize("draw", [heatmap_on, movement_on])
+def test_what_stands_around_given_axes_can_be_read_on_their_figure(theme, background, draw):
+    """The figure is the caller's: the theme colours what is inside of the axes."""
+    figure = Figure(figsize=(7, 7), facecolor=background)
+    ax = figure.subplots()
+    draw(ax, theme)
+    ground = style_of(theme).background if background == "none" else background
+    texts = [ax.xaxis.label, ax.yaxis.label, ax.title, ax._left_title, *ax.get_xticklabels(), *ax.get_yticklabels()]
+    legend = ax.get_legend()
+    texts += legend.get_texts() if legend else []
+    for child in ax.child_axes:
+        texts += [child.xaxis.label, *child.get_xticklabels()]
+    written = [text for text in texts if text.get_text()]
+    assert len(written) >= 5
+    for text in written:
+        pair = sorted(luminance(colour) for colour in (text.get_color(), ground))
+        assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, text.get_text()

@@ -1,0 +1,129 @@
+"""The step-by-step pages, and the similarity of a word in two texts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from regard import RegardError, Trace
+from regard.models import toy
+from regard.terminal import explain, follow
+from regard.views import cosine, select, similarities, to_json
+
+
+def traced(text="The cat sat", model=None, **options):
+    trace = Trace()
+    (model or toy(text, **options))(text, trace=trace)
+    return trace
+
+
+def test_every_heading_has_the_shape_of_its_numbers():
+    page = explain(traced(embed_dim=6, num_heads=3), head=2).plain
+    for heading in (
+        "blocks.0.attn.q, head 2  x · W_q: what each token asks for  3 × 2",
+        "blocks.0.attn.weights",
+        "· W_o  3 × 6",
+    ):
+        assert heading in page
+
+
+def test_long_vectors_and_texts_are_cut_and_say_so():
+    page = explain(traced(" ".join(f"w{i}" for i in range(50)), embed_dim=64)).plain
+    assert "… 64 numbers" in page
+    assert "… 50 rows" in page
+
+
+def test_a_layer_further_up_begins_with_what_the_one_below_made(write_bert):
+    page = explain(traced("the cats sat", regard.load(write_bert())), layer=1).plain
+    assert "\nblocks.0.output  what leaves the block  6 × 12" in page
+
+
+def test_of_a_batch_one_text_is_explained_without_its_padding():
+    model = toy(["a b c", "c"])
+    trace = Trace()
+    model(["a b c", "c"], trace=trace)
+    page = explain(trace, batch=1).plain
+    assert "embeddings  sum of the embeddings above  1 × 8" in page
+    assert "blocks.0.attn.weights  softmax(scores): each row sums to 1  1 × 1" in page
+
+
+def decoder(case, text="w7 w12 w5 w9 w20"):
+    return traced(text, regard.load(golden.FOLDER / case))
+
+
+def test_what_a_token_may_not_look_at_has_no_part_in_its_arithmetic():
+    trace = decoder("mistral/window")
+    page = follow(trace, 3, head=2).plain
+    weights = trace["blocks.0.attn.weights"][0, 2, 3]
+    shares = [line for line in page.splitlines() if "e^" in line][1:]
+    assert "How well it matches each key that it may look at: q · k, divided by √D" in page
+    assert [line.split()[0] for line in shares] == ["w12", "w5", "w9"]  # a window of 3, and nothing behind
+    for line, weight in zip(shares, weights[1:4], strict=True):
+        power, total, share = (float(part.split()[0]) for part in line.replace("÷", "=").split(" = ")[1:])
+        assert power / total == pytest.approx(share, abs=2e-3)
+        assert share == pytest.approx(weight, abs=6e-4)
+
+
+def test_a_sink_takes_its_share_of_the_total():
+    trace = decoder("gpt_oss/types")
+    page = follow(trace, 1, head=3).plain
+    scores, weights = (trace[f"blocks.0.attn.{name}"][0, 3, 1, :2].astype(float) for name in ("scores", "weights"))
+    powers = np.exp(scores - scores.max())
+    total = powers.max() / weights.max()
+    assert f"/ {total:.3f}, of which {total - powers.sum():.3f} is its sink's" in page
+    assert f"sum  {weights.sum():.3f}" in page.replace("   ", "  ")
+    assert "each row sums to 1, less what goes to its sink  5 × 5" in explain(trace).plain
+
+
+def test_a_cap_and_a_scale_of_the_models_own_are_told():
+    trace = decoder("gemma2/capped")
+    page = follow(trace, 0).plain
+    score, capped = (float(trace[f"blocks.0.attn.{name}"][0, 0, 0, 0]) for name in ("scores", "capped"))
+    assert f"× 0.062 = {score:.3f}, which becomes {capped:.3f}".replace("-", "−") in page
+    whole = explain(trace).plain
+    assert "blocks.0.attn.capped  softcap · tanh(scores / softcap)  5 × 5" in whole
+    assert "blocks.0.attn.biased  scores + bias, and −∞ where hidden  5 × 5" in whole
+    assert "softmax(biased): each row sums to 1  5 × 5" in whole
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: explain(t, layer=1), "no layer 1: choose from 0"),
+        (lambda t: explain(t, layer=-2), "no layer -2"),
+        (lambda t: explain(t, head=1), "no head 1: choose from 0"),
+        (lambda t: explain(t, batch=1), "no text 1: choose from 0"),
+        (lambda t: follow(t, 3), "no token 3: choose from 0–2"),
+        (lambda t: explain(Trace()), "holds no blocks"),
+        (lambda t: similarities(t, traced("a b"), "cat"), "no word 'cat'.* a, b"),
+        (lambda t: similarities(t, traced("a cat", embed_dim=4), "cat"), "not of one model"),
+        (lambda t: similarities(t, t, "cat", batch=1), "no batch entry 1"),
+    ],
+)
+def test_mistakes_say_what_there_is(call, message):
+    with pytest.raises(RegardError, match=message):
+        call(traced())
+
+
+def test_similarity_is_the_cosine_of_mean_vectors():
+    model = toy(["a cat", "cat b cat"], embed_dim=6)
+    one, other = traced("a cat", model), traced("cat b cat", model)
+    found = dict(similarities(one, other, "CAT"))
+    assert found["original"] == pytest.approx(1)
+    a, b = one["blocks.0.output"][0, 1], other["blocks.0.output"][0, [0, 2]].mean(0)
+    assert found["layer 0"] == pytest.approx(float(a @ b / np.sqrt(a @ a) / np.sqrt(b @ b)), abs=1e-6)
+
+
+def test_the_cosine_with_nothing_is_zero():
+    assert cosine(np.zeros(3), np.ones(3)) == 0
+    assert cosine(np.array([1.0, 0.0]), np.array([-2.0, 0.0])) == -1
+
+
+def test_json_is_plain_data():
+    data = to_json(select(traced()), top=2)
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert [len(row) for row in data["strongest"]] == [2, 2, 2]

@@ -1,0 +1,272 @@
+"""A map that is never held whole agrees in everything with the array of weights that it stands for."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from attention_cases import PATHS, cut_into_blocks, random_case, reference
+from regard import AttentionMap, RegardError, attention_weights
+from regard.functional import ALiBi, Causal, blockwise, rotary, rotary_pairs
+from sweeps import sweep_after
+
+SEEDS = sweep_after(3, range(0, 600, 60))
+OVERVIEWS = PATHS[1:]  # block by block in NumPy, and the kernel where there is one
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    cut_into_blocks(monkeypatch, 3, 2)
+
+
+def cases(first, path):
+    for seed in range(first, first + 60):
+        case = random_case(seed)
+        _, weights, lse = reference(case)
+        look = AttentionMap(case.q, case.k, **case.options, implementation=path)
+        yield np.random.default_rng(seed), case, weights, lse, look
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("path", OVERVIEWS)
+@pytest.mark.parametrize("first", SEEDS)
+def test_indexing_is_that_of_the_array(first, path):
+    for rng, _, weights, lse, look in cases(first, path):
+        close(look.lse, lse)
+        close(look.weights(), weights)
+        cell = tuple(int(rng.integers(-n, n)) for n in weights.shape)
+        few = tuple(slice(int(rng.integers(0, n)), None, int(rng.integers(1, 3))) for n in weights.shape)
+        mixed = tuple(a if rng.random() < 0.5 else b for a, b in zip(cell, few, strict=True))
+        picked = rng.integers(0, weights.shape[-1], 3)
+        for index in (cell, few, mixed, cell[:-1], cell[:-2], cell[0], few[0], (..., picked), (cell[0], ..., cell[-1])):
+            part = look[index]
+            assert np.shape(part) == weights[index].shape
+            close(part, weights[index])
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("path", OVERVIEWS)
+@pytest.mark.parametrize("first", SEEDS)
+def test_overviews_are_those_of_the_array(first, path):
+    for _, case, weights, _, look in cases(first, path):
+        some = np.where(weights > 0, weights, 1)
+        close(look.entropy(), -(weights * np.log(some)).sum(-1))
+        close(look.received(), weights.sum(-2))
+        queries, keys = weights.shape[-2:]
+        offset = np.asarray(case.options.get("query_offset", keys - queries))
+        offset = offset[..., None, None, None] if offset.ndim else offset
+        away = np.abs(np.arange(keys) - (np.arange(queries)[:, None] + offset))
+        mass = weights.sum(-1)
+        close(look.distance(), (weights * away).sum(-1) / np.where(mass == 0, 1, mass))
+        for size in ((1, 1), (2, 3), (5, 4), (20, 20)):
+            rows, cols = (
+                [i * n // min(p, n) for i in range(min(p, n))] for p, n in zip(size, (queries, keys), strict=True)
+            )
+            largest = np.maximum.reduceat(np.maximum.reduceat(weights, rows, -2), cols, -1)
+            close(look.pooled(size), largest)
+            counts = np.diff([*rows, queries])[:, None] * np.diff([*cols, keys])
+            close(look.pooled(size, "mean"), np.add.reduceat(np.add.reduceat(weights, rows, -2), cols, -1) / counts)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("path", OVERVIEWS)
+@pytest.mark.parametrize("first", SEEDS)
+def test_top_names_the_largest_and_never_what_is_hidden(first, path):
+    for _, case, weights, _, look in cases(first, path):
+        best, keys = look.top(3)
+        count = min(3, weights.shape[-1])
+        close(best[..., :count], np.sort(weights, -1)[..., ::-1][..., :count])
+        seen = np.broadcast_to(case.seen, weights.shape)
+        assert np.array_equal((keys >= 0).sum(-1), np.minimum(seen.sum(-1), 3))
+        named = np.take_along_axis(weights, np.where(keys < 0, 0, keys), -1)
+        close(np.where(keys < 0, 0, named), best)
+        assert (np.take_along_axis(seen, np.where(keys < 0, 0, keys), -1) | (keys < 0)).all()
+
+
+def test_of_equal_weights_top_names_the_first_key():
+    assert AttentionMap(np.zeros((1, 2)), np.zeros((9, 2))).top(4).keys.tolist() == [[0, 1, 2, 3]]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("path", OVERVIEWS)
+@pytest.mark.parametrize("first", SEEDS)
+def test_heads_and_entries_are_maps_of_their_own(first, path):
+    for rng, _, weights, _, look in cases(first, path):
+        lead = weights.shape[:-2]
+        index = tuple(int(rng.integers(0, n)) if rng.random() < 0.6 else slice(None, None, 2) for n in lead)
+        part, expected = look.entry(*index), weights[index]
+        assert part.shape == expected.shape
+        close(part[...], expected)
+        close(part.received(), expected.sum(-2))
+        close(part.pooled((2, 2), "mean").mean(), look.entry(*index).pooled((2, 2), "mean").mean())
+        if expected.ndim > 2:
+            close(part.entry(-1)[...], expected[-1])
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_parts_know_where_their_queries_stand(rng):
+    q, k = rng.standard_normal((3, 2, 5, 4)), rng.standard_normal((3, 2, 7, 4))
+    options = {"causal": True, "query_offset": np.array([0, 2, -1]), "bias": ALiBi(np.array([0.5, 2.0]))}
+    look = AttentionMap(q, k, **options)
+    for index in ((1, 0), (2,), (slice(1, 3), 1), (slice(None, None, 2),), (slice(None), slice(1))):
+        close(look.entry(*index).distance(), look.distance()[index])
+        close(look.entry(*index).entropy(), look.entropy()[index])
+        close(look.entry(*index)[..., 2:4, :], look[...][index][..., 2:4, :])
+    with pytest.raises(RegardError, match="keep the whole map"):
+        look.entry(1).to_arrays()
+
+
+def test_queries_that_a_batch_shares(rng):
+    """Learned queries look at each text of a batch: the axis of texts is that of the keys alone."""
+    for q, k in (
+        (rng.standard_normal((2, 4, 3)), rng.standard_normal((3, 2, 5, 3))),
+        (np.ones((1, 4, 4, 3)), np.ones((3, 2, 5, 3))),
+    ):
+        look, weights = AttentionMap(q, k), attention_weights(q, k)
+        for index in ((slice(None), 1), (slice(1, 3), 0, slice(2)), (2, 1), (slice(None), slice(0, 1)), (slice(0, 0),)):
+            close(look[index], weights[index])
+        close(look.entry(slice(None), 1).top(2).weights, np.sort(weights[:, 1], -1)[..., ::-1][..., :2])
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_no_heads_and_no_texts(groups):
+    look = AttentionMap(np.zeros((1, 4, 4, 5)), np.zeros((1, groups, 4, 5)))
+    assert look.lse.shape == (1, 4, 4)
+    assert look.entry(0, slice(0, 0)).weights().shape == (0, 4, 4)
+    assert look.entry(slice(0, 0)).weights().shape == (0, 4, 4, 4)
+
+
+def test_a_kept_map_has_arrays_of_its_own(rng):
+    q, k, bias, lengths = *rng.standard_normal((2, 1, 3, 4, 4)), np.zeros((4, 4)), np.array([3])
+    mask, sinks = np.ones((4, 4), bool), np.zeros(3)
+    kept = AttentionMap(q, k, bias=bias, key_lengths=lengths, mask=mask, sinks=sinks).kept()
+    expected = attention_weights(q, k, bias=bias, key_lengths=lengths, mask=mask, sinks=sinks)
+    for x in (q, k, bias, lengths, sinks):
+        x += 1
+    mask[:] = False
+    close(kept[...], expected)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (4, 0), (0, 0)])
+@pytest.mark.parametrize("how", ["max", "mean"])
+def test_an_overview_of_nothing(queries, keys, how):
+    look = AttentionMap(np.zeros((2, queries, 3)), np.zeros((2, keys, 3)))
+    assert look.pooled((2, 2), how).shape == (2, min(2, queries), min(2, keys))
+
+
+def test_long_floats_stay_long(rng):
+    q, k = rng.standard_normal((2, 4, 3)).astype(np.longdouble)
+    part = attention_weights(q, k, rows=slice(None))
+    assert part.dtype == np.longdouble
+    np.testing.assert_allclose(part, attention_weights(q, k), rtol=8 * np.finfo(np.longdouble).eps)
+
+
+def test_a_look_at_some_rows_goes_through_those_alone(rng, monkeypatch):
+    q, k = rng.standard_normal((2, 4096, 4))
+    look, rows = AttentionMap(q, k, causal=True, implementation="blockwise"), []
+    onward = blockwise.online_softmax_step
+
+    def counted(state, biased, xp):
+        rows.append(biased.shape[-2])
+        return onward(state, biased, xp)
+
+    monkeypatch.setattr(blockwise, "online_softmax_step", counted)
+    tile = look[1000:1010, 5]
+    assert rows
+    assert set(rows) == {10}
+    look.entropy()
+    rows.clear()
+    np.testing.assert_allclose(look[1000:1010, 5], tile, rtol=1e-12)
+    assert not rows
+
+
+def test_one_column_of_a_long_text_takes_little_memory(rng):
+    q = k = rng.standard_normal((8192, 8)).astype(np.float32)
+    tracemalloc.start()
+    try:
+        column = attention_weights(q, k, cols=0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert column.shape == (8192,)
+    assert peak < 60e6  # a row's 1,024 keys for all queries at once took 200 MB
+
+
+def test_products_sum_to_the_score_and_name_the_shared_head(rng):
+    q, k = rng.standard_normal((2, 6, 5, 8)).astype("f4"), rng.standard_normal((2, 3, 7, 8)).astype("f4")
+    for positions in (np.arange(5) + 10, np.arange(5) + 1000):
+        look = AttentionMap(
+            rotary(q, positions, rotary_dim=6), rotary(k, np.arange(7) + positions[0] - 10, rotary_dim=6), softcap=3.0
+        )
+        scores = look.tile(stage="scores")
+        by_dim = look.products(1, 5, 2, 4)
+        assert by_dim.kv_head == 2
+        assert by_dim.dims == [(d,) for d in range(8)]
+        by_pair = look.products(1, 5, 2, 4, dims=rotary_pairs(8, rotary_dim=6))
+        assert by_pair.dims == [(0, 3), (1, 4), (2, 5), (6,), (7,)]
+        for found in (by_dim, by_pair):
+            np.testing.assert_allclose(found.products.sum(), scores[1, 5, 2, 4], rtol=0, atol=1e-5)
+            np.testing.assert_allclose(found.score, scores[1, 5, 2, 4], rtol=0, atol=1e-5)
+        if positions[0] == 10:
+            first = by_dim, by_pair
+    # What a pair gives does not depend on where the text begins; what one dimension gives does.
+    np.testing.assert_allclose(by_pair.products, first[1].products, atol=1e-5)
+    assert np.abs(by_dim.products - first[0].products).max() > 1e-2
+
+
+def test_memory_grows_with_the_text_not_with_its_square(rng):
+    n = 8192
+    q, k = (rng.standard_normal((n, 16)).astype(np.float32) for _ in range(2))
+    look = AttentionMap(q, k, mask=Causal(), window=(2000, 0))
+    assert look.nbytes < 1.5e6
+    tracemalloc.start()
+    try:
+        tile = look[6000:6512, 5500:6012]
+        overview = look.pooled((128, 128))
+        top = look.top(2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100e6  # n² weights are 268 MB, and 537 MB in float64
+    assert overview.shape == (128, 128)
+    assert overview.max() == top.weights.max()
+    np.testing.assert_allclose(look[6000].sum(), 1, atol=1e-6)
+    np.testing.assert_allclose(tile[0], look[6000, 5500:6012])
+
+
+def test_mistakes_are_told(rng):
+    look = AttentionMap(rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 7, 4)))
+    for bad, message in [
+        (lambda: look[2], "outside an axis of 2"),
+        (lambda: look[0, 5], "rows 5 is outside the 5"),
+        (lambda: look[0, 0, -8], "cols -8 is outside the 7"),
+        (lambda: look[0, 0, 0, 0], "too many indices"),
+        (lambda: look[0, [[1]]], "a row of integers"),
+        (lambda: look[0, 0.5], "rows must be an integer"),
+        (lambda: look[[0, 1]], "taken by integers and slices"),
+        (lambda: look.entry(0, 0), "2 indices for the 1 axes"),
+        (lambda: look.pooled((0, 3)), "at least 1, got 0"),
+        (lambda: look.pooled((2.0, 3)), "whole number"),
+        (lambda: look.pooled(3), r"\(rows, columns\), got 3"),
+        (lambda: look.top(1.5), "whole number"),
+        (lambda: look[True], "integers and slices, got True"),
+        (lambda: look[0, True], "rows must be an integer"),
+        (lambda: look[0, ::0], "steps of 0"),
+        (lambda: look.products(0, 0.5, 0), "integers and slices, got 0.5"),
+        (lambda: look.products(0, slice(1), 0), "one integer for each axis"),
+        (lambda: look.products(0, 0, 0, dims=[(0, 1, 2, 3), ()]), "each of the 4 dimensions once"),
+        (lambda: look.pooled((2, 2), "median"), "max or mean"),
+        (lambda: look.top(0), "at least 1"),
+        (lambda: look.products(0, 0), "3 indices, got 2"),
+        (lambda: look.products(0, 0, 0, dims=[(0, 1)]), "each of the 4 dimensions once"),
+        (lambda: look.tile(stage="softmax"), "stage must be"),
+    ]:
+        with pytest.raises(RegardError, match=message):
+            bad()
+    assert repr(look) == "<AttentionMap 2 × 5 × 7 in 0.0 MB>"

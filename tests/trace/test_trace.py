@@ -1,0 +1,330 @@
+"""Contract 2: recording, selecting, editing, keeping."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from regard import Encoding, RegardError, Trace, attention, nn
+from regard.formats.safetensors import write_safetensors
+from regard.trace.steps import formula
+
+
+@pytest.fixture
+def block(rng):
+    return nn.EncoderBlock.init(rng, 12, 3)
+
+
+@pytest.fixture
+def x(rng):
+    return rng.standard_normal((2, 5, 12)).astype(np.float32)
+
+
+def traced(block, x, **options):
+    trace = Trace(**options)
+    with trace.scope("blocks.0"):
+        block(x, trace=trace)
+    return trace
+
+
+def test_names_follow_the_computation_and_nest(block, x):
+    names = traced(block, x).names()
+    assert names[:4] == ("blocks.0.attn.q", "blocks.0.attn.k", "blocks.0.attn.v", "blocks.0.attn.scores")
+    assert names[-1] == "blocks.0.output"
+
+
+def test_only_selects_by_name_and_by_star(block, x):
+    assert traced(block, x, only="blocks.0.attn.q").names() == ("blocks.0.attn.q",)
+    assert traced(block, x, only=["*.weights", "*.hidden"]).names() == ("blocks.0.attn.weights", "blocks.0.mlp.hidden")
+
+
+def test_looking_never_changes_the_answer(block, x):
+    assert np.array_equal(block(x, trace=Trace()), block(x))
+
+
+def test_what_is_recorded_is_a_copy(rng):
+    trace = Trace()
+    value = np.zeros(3)
+    assert trace("a", value, "E") is value
+    value += 1
+    assert (trace["a"] == 0).all()
+
+
+def test_an_edit_of_one_head_changes_what_follows_and_nothing_before(block, x):
+    def without_head_1(weights):
+        weights[:, 1] = 0
+        return weights
+
+    plain, edited = traced(block, x), traced(block, x, edit={"blocks.0.attn.weights": without_head_1})
+    # An edit of the map takes the formula, where looking may have taken the kernel: equal up to rounding.
+    np.testing.assert_allclose(plain["blocks.0.attn.scores"], edited["blocks.0.attn.scores"], rtol=1e-5, atol=1e-6)
+    assert (edited["blocks.0.attn.weights"][:, 1] == 0).all()
+    assert (edited["blocks.0.attn.context"][:, 1] == 0).all()
+    kept = (slice(None), [0, 2])
+    np.testing.assert_allclose(
+        plain["blocks.0.attn.context"][kept], edited["blocks.0.attn.context"][kept], rtol=1e-5, atol=1e-6
+    )
+    assert not np.array_equal(plain["blocks.0.output"], edited["blocks.0.output"])
+
+
+def test_an_edit_must_keep_the_shape(block, x):
+    with pytest.raises(RegardError, match=r"edit of blocks\.0\.attn\.q returned shape \(\) in place of"):
+        traced(block, x, edit={"*.attn.q": lambda value: value.sum()})
+
+
+def test_every_edit_that_fits_a_name_is_made_in_turn(block, x):
+    edits = {"*.attn.weights": lambda w: w * 0 + 2, "blocks.0.attn.*s": lambda w: w * 3}
+    assert (traced(block, x, edit=edits)["blocks.0.attn.weights"] == 6).all()
+
+
+def test_an_edit_gets_a_copy_and_its_result_goes_on_in_the_dtype_that_was():
+    value = np.zeros(3, np.float32)
+
+    def write_into(values):
+        values += 1
+        return values.astype(np.float64)
+
+    trace = Trace(edit={"a": write_into})
+    went_on = trace("a", value, "E")
+    assert (went_on.dtype, trace["a"].dtype) == (np.float32, np.float32)
+    assert (value.tolist(), went_on.tolist(), trace["a"].tolist()) == ([0, 0, 0], [1, 1, 1], [1, 1, 1])
+
+
+def test_what_an_edit_returned_can_change_afterwards():
+    mine = np.ones(3)
+    went_on = Trace(edit={"a": lambda value: mine})("a", np.zeros(3), "E")
+    mine += 1
+    assert (went_on == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda value: None, r"the edit of a returned nothing; return the array"),
+        (lambda value: value + 1j, r"the edit of a returned complex128 in place of float64"),
+        (lambda value: ["x", "y", "z"], r"what the edit of a returned must be an array of numbers"),
+        (lambda value: np.array(["x", "y", "z"]), r"what the edit of a returned must be an array of numbers, got <U1"),
+        (lambda value: [[1], [1, 2]], r"what the edit of a returned is not a rectangular array"),
+        (7, r"the edit of a must be a function of the array there, got 7"),
+    ],
+)
+def test_mistakes_of_an_edit_are_told(function, message):
+    with pytest.raises(RegardError, match=message):
+        Trace(edit={"a": function})("a", np.zeros(3), "E")
+
+
+def test_an_edit_needs_a_name():
+    with pytest.raises(RegardError, match=r"edit maps names to functions"):
+        Trace(edit=lambda value: value)
+
+
+def test_names_that_no_step_has_are_known_afterwards(block, x):
+    trace = traced(
+        block, x, only=["*.weights", "*.wieghts"], edit={"blocks.0.attn.qq": np.negative, "*.q": np.negative}
+    )
+    assert trace.unused() == ("*.wieghts", "blocks.0.attn.qq")
+    assert repr(trace).endswith("; no step is called *.wieghts, blocks.0.attn.qq>")
+    with pytest.raises(RegardError, match=r"'blocks\.0\.attn\.qq' \(near it are blocks\.0\.attn\.q,"):
+        trace.finish()
+    assert traced(block, x, only="*.weights", edit={"*.q": np.negative}).unused() == ()
+
+
+def test_a_run_inside_a_scope_may_be_only_a_part(block, x):
+    trace = Trace(edit={"second.q": np.negative})
+    with trace.scope("first"):
+        block(x, trace=trace)
+        trace.finish()
+    with pytest.raises(RegardError, match="changed nothing"):
+        trace.finish()
+
+
+def test_bfloat16_is_kept_as_float32(tmp_path):
+    import ml_dtypes
+
+    trace = Trace(edit={"a": lambda value: value * 2})
+    value = np.ones(3, ml_dtypes.bfloat16)
+    assert trace("a", value, "E").dtype == value.dtype
+    trace.save(tmp_path / "run.safetensors")
+    assert Trace.load(tmp_path / "run.safetensors")["a"].tolist() == [2, 2, 2]
+
+
+def test_arrays_of_other_libraries_are_kept_and_go_back():
+    import array_api_strict
+
+    trace = Trace(edit={"a": lambda value: value * 2})
+    went_on = trace("a", array_api_strict.asarray([1.0, 2.0], dtype=array_api_strict.float32), "E")
+    assert isinstance(went_on, type(array_api_strict.asarray(0)))
+    assert went_on.dtype == array_api_strict.float32
+    np.testing.assert_array_equal(trace["a"], np.float32([2, 4]))
+
+
+def test_a_second_run_needs_a_new_trace(block, x):
+    trace = traced(block, x)
+    with pytest.raises(RegardError, match=r"blocks\.0\.attn\.q is recorded already"), trace.scope("blocks.0"):
+        block(x, trace=trace)
+
+
+def test_a_scope_ends_also_when_the_inside_fails():
+    trace = Trace()
+    with pytest.raises(ZeroDivisionError), trace.scope("inside"):
+        raise ZeroDivisionError
+    trace("a", np.zeros(1), "E")
+    assert trace.names() == ("a",)
+
+
+def test_a_missing_name_tells_the_near_ones(block, x):
+    with pytest.raises(RegardError, match=r"no 'blocks\.0\.attn\.weight'; near it are blocks\.0\.attn\.weights"):
+        traced(block, x)["blocks.0.attn.weight"]
+    with pytest.raises(RegardError, match=r"with only=\*\.q"):
+        traced(block, x, only="*.q")["blocks.0.attn.weights"]
+
+
+def test_axes_leave_out_what_is_not_there(rng):
+    trace = Trace()
+    nn.SelfAttention.init(rng, 12, 3)(np.ones((5, 12), np.float32), trace=trace)
+    assert trace.axes("weights") == "H T S"
+    assert trace.axes("output") == "T E"
+
+
+def encoding():
+    return Encoding("a \x1b[31m\u202eb", (1, 2), ("a", "\x1b[31m\u202eb"), (False, True), (0, None), ((0, 1), (0, 0)))
+
+
+def test_saving_and_loading_gives_everything_back(block, x, tmp_path):
+    trace = traced(block, x)
+    trace.describe("a model", [encoding()] * 2)
+    trace.save(tmp_path / "run.safetensors")
+    back = Trace.load(tmp_path / "run.safetensors")
+    assert back.names() == trace.names()
+    assert (back.model, back.encodings) == ("a model", trace.encodings)
+    for name in trace:
+        assert np.array_equal(back[name], trace[name])
+        assert back[name].dtype == trace[name].dtype
+        assert back.axes(name) == trace.axes(name)
+
+
+def test_a_saved_trace_is_plain_safetensors(block, x, tmp_path):
+    from safetensors.numpy import load_file
+
+    trace = traced(block, x)
+    trace.save(tmp_path / "run.safetensors")
+    theirs = load_file(tmp_path / "run.safetensors")
+    assert theirs.keys() == set(trace.names())
+    assert np.array_equal(theirs["blocks.0.attn.weights"], trace["blocks.0.attn.weights"])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({}, r"not a trace of regard: its format is 'none'"),
+        ({"format": "regard.trace/99"}, r"its format is 'regard\.trace/99'"),
+        ({"format": "regard.trace/1"}, r"damaged trace"),
+        ({"format": "regard.trace/1", "model": "", "encodings": "[{}]", "axes": "{}"}, r"encoding"),
+        ({"format": "regard.trace/1", "model": "", "encodings": "[]", "axes": '{"b": "E"}'}, r"damaged trace"),
+        ({"format": "regard.trace/1", "model": "", "encodings": "[]", "axes": "7"}, r"damaged trace"),
+        ({"format": "regard.trace/1", "model": "", "encodings": "{", "axes": "{}"}, r"damaged trace"),
+        ({"format": "regard.trace/1", "model": "", "encodings": "[]", "axes": json.dumps({"a": "T E"})}, r"dimensions"),
+        ({"format": "regard.trace/1", "model": "", "encodings": "[]", "axes": "{}"}, r"axes are given for 0 names"),
+        ({"format": "regard.trace/1", "model": "", "encodings": "[]", "axes": "[" * 200_000}, r"RecursionError"),
+        (
+            {"format": "regard.trace/1", "model": "", "encodings": "[]", "axes": json.dumps({"a": "\x1b[31m"})},
+            r"a has the axes '\\x1b\[31m'",
+        ),
+    ],
+)
+def test_what_is_not_a_trace_is_refused(tmp_path, metadata, message):
+    write_safetensors(tmp_path / "other", {"a": np.zeros(3)}, metadata)
+    with pytest.raises(RegardError, match=rf"other is (a damaged trace: )?.*{message}"):
+        Trace.load(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("text", 7),
+        ("ids", ["7", 2]),
+        ("ids", [1.7, 2]),
+        ("ids", [-5, 2]),
+        ("ids", [1e999, 2]),
+        ("ids", [True, 2]),
+        ("tokens", ["a", 7]),
+        ("special", [0, 1]),
+        ("words", ["0", None]),
+        ("words", [-1, None]),
+        ("spans", [[0, 1], [0, 99]]),
+        ("spans", [[1, 0], [0, 0]]),
+        ("spans", [[0, 1], [0]]),
+    ],
+)
+def test_an_encoding_that_cannot_be_is_refused(tmp_path, field, value):
+    fields = json.dumps([encoding().to_dict() | {field: value}])
+    metadata = {"format": "regard.trace/1", "model": "", "encodings": fields, "axes": json.dumps({"a": "T"})}
+    write_safetensors(tmp_path / "other", {"a": np.zeros(3)}, metadata)
+    with pytest.raises(RegardError, match=r"other is a damaged trace: not an encoding"):
+        Trace.load(tmp_path / "other")
+
+
+def test_the_texts_of_a_trace_are_as_many_as_its_batch(tmp_path):
+    fields = json.dumps([encoding().to_dict()])
+    metadata = {"format": "regard.trace/1", "model": "", "encodings": fields, "axes": json.dumps({"a": "B T"})}
+    write_safetensors(tmp_path / "other", {"a": np.zeros((3, 2))}, metadata)
+    with pytest.raises(RegardError, match=r"other is a damaged trace: 1 texts are described, but a has a batch of 3"):
+        Trace.load(tmp_path / "other")
+    trace = Trace()
+    trace("a", np.zeros((3, 2)), "B T")
+    trace.describe("", [encoding()])
+    with pytest.raises(RegardError, match=r"1 texts are described"):
+        trace.save(tmp_path / "mine")
+
+
+def test_the_steps_are_a_table_of_formulas(block, x):
+    steps = {step.name: step for step in traced(block, x).steps()}
+    weights = steps["blocks.0.attn.weights"]
+    assert (weights.formula, weights.axes, weights.shape) == (
+        "softmax(scores), each row sums to 1",
+        "B H T S",
+        (2, 3, 5, 5),
+    )
+    np.testing.assert_allclose(weights.values.sum(-1), 1, rtol=1e-6)
+    assert all(step.formula for step in steps.values())
+    assert steps["blocks.0.attn.output"].formula != steps["blocks.0.mlp.output"].formula
+
+
+def test_the_formulas_are_true_of_every_layer():
+    """Also of one with another scale, with biases, or without an output projection."""
+    assert formula("attn.scores") == "q · kᵀ × scale"
+    assert formula("attn.capped") == "softcap · tanh(scores / softcap)"
+    assert formula("attn.q") == "x · W_q (+ b_q), split into heads"
+    assert formula("decoder.blocks.1.cross_attn.k") == "what the encoder returned · W_k (+ b_k), split into heads"
+    assert formula("decoder.blocks.1.cross_attn.q") == formula("attn.q")
+    assert formula("attn.output") == "heads side by side (· W_o (+ b_o))"
+
+
+@pytest.mark.parametrize("only", [3, [3], [["weights"]]])
+def test_names_are_text(only):
+    with pytest.raises(RegardError, match="only is a name or several"):
+        Trace(only=only)
+    with pytest.raises(RegardError, match="edit maps names to functions, got 3"):
+        Trace(edit={3: abs})
+    with pytest.raises(RegardError, match="asked for by name"):
+        Trace()[3]
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_part_is_a_trace_of_its_own(rng, maps):
+    q, k, v = rng.standard_normal((3, 2, 5, 4))
+    trace, alone = Trace(maps=maps), Trace(maps=maps)
+    with trace.scope("encoder.blocks.0.attn"):
+        attention(q, k, v, trace=trace)
+    with trace.scope("decoder.blocks.0.attn"):
+        attention(k, q, v, trace=trace)
+    with alone.scope("blocks.0.attn"):
+        attention(q, k, v, trace=alone)
+    part = trace.part("encoder")
+    assert part.names() == alone.names()
+    assert part.axes("blocks.0.attn.weights") == "H T S"
+    np.testing.assert_array_equal(part["blocks.0.attn.weights"], alone["blocks.0.attn.weights"])
+    with pytest.raises(RegardError, match=r"nothing under 'encode\.'"):
+        trace.part("encode")

@@ -1,0 +1,196 @@
+"""Writing files whole: what is there afterwards, whatever goes wrong."""
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from regard._utils.errors import RegardError
+from regard._utils.files import atomic_write
+
+
+def write(path: Path | str, content: bytes = b"new") -> None:
+    with atomic_write(path) as stream:
+        stream.write(content)
+
+
+def write_until(interruption: type[BaseException], path: Path) -> None:
+    with atomic_write(path) as stream:
+        stream.write(b"new")
+        raise interruption
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def test_the_file_holds_what_was_written(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"cannot write '.*a\\x00b': no file can have this name"):
+        write(f"{tmp_path}/a\0b")
+
+
+def test_nothing_else_is_left_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    assert names_in(tmp_path) == ["a"]
+
+
+def test_the_name_appears_only_at_the_end(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "a") as stream:
+        stream.write(b"new")
+        assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
+def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, interruption: type[BaseException]) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    with pytest.raises(interruption):
+        write_until(interruption, tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path, interruption: type[BaseException]) -> None:
+    with pytest.raises(interruption):
+        write_until(interruption, tmp_path / "a")
+    assert names_in(tmp_path) == []
+
+
+def test_a_new_file_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
+    previous = os.umask(0o027)
+    try:
+        write(tmp_path / "a")
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "a").touch(0o600)
+    write(tmp_path / "a")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+
+
+def test_a_private_file_is_private_while_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a").touch(0o600)
+    with atomic_write(tmp_path / "a") as stream:
+        assert stat.S_IMODE(os.fstat(stream.fileno()).st_mode) == 0o600
+
+
+def test_a_link_keeps_pointing(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "a")
+    write(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "far" / "a").read_bytes() == b"new"
+
+
+def test_a_relative_link_is_relative_to_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "near").mkdir()
+    (tmp_path / "far").mkdir()
+    (tmp_path / "near" / "link").symlink_to("../far/a")
+    write(tmp_path / "near" / "link")
+    assert (tmp_path / "far" / "a").read_bytes() == b"new"
+
+
+def test_a_relative_path_means_the_folder_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with atomic_write("a") as stream:
+        monkeypatch.chdir("/")
+        stream.write(b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "é" * 127, "字" * 85, "𝛑" * 63])
+def test_the_longest_names_can_be_written(tmp_path: Path, name: str) -> None:
+    write(tmp_path / name)
+    assert (tmp_path / name).read_bytes() == b"new"
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"cannot write .*too long"):
+        write(tmp_path / ("a" * 256))
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match="it is a folder; give a file name"):
+        write(tmp_path)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=f"there is no folder {tmp_path / 'no'}; make it first"):
+        write(tmp_path / "no" / "a")
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RegardError, match="there is no folder"):
+        write(tmp_path / "file" / "a")
+
+
+def test_a_folder_without_permission_is_a_regard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *args: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(RegardError, match=r"^cannot write .*/a: Permission denied$"):
+        write(tmp_path / "a")
+
+
+def test_a_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "a").write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(RegardError, match="No space left on device"):
+        write(tmp_path / "a")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old"}
+
+
+def test_a_full_device_is_a_regard_error() -> None:
+    with pytest.raises(RegardError, match="cannot write /dev/full: No space left on device"):
+        write("/dev/full")
+
+
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    write("/dev/null")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_pipe_receives_everything(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    write(tmp_path / "pipe", bytes(1_000_000))
+    reader.join()
+    assert received == [bytes(1_000_000)]
+
+
+def test_standard_output_may_be_a_pipe() -> None:
+    program = "from regard._utils.files import *\nwith atomic_write('/dev/stdout') as stream: stream.write(b'new')"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert run.stdout == b"new"
+
+
+def test_a_reader_that_went_away_stays_a_broken_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = threading.Thread(target=lambda: (tmp_path / "pipe").open("rb").close())
+    reader.start()
+    with pytest.raises(BrokenPipeError):
+        write(tmp_path / "pipe", bytes(1_000_000))
+    reader.join()
+
+
+def test_a_file_that_the_caller_cannot_read_is_not_blamed_on_the_written_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a"):
+        (tmp_path / "other").read_bytes()
