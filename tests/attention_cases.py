@@ -26,7 +26,7 @@ from regard.functional import (
     native,
 )
 
-# Every way in which attention can be computed here. That the kernel is there is a test of its own (tests/functional/native).
+# Every way in which attention can be computed here. tests/functional/native tests that the kernel is there.
 PATHS = ["reference", "blockwise", *(["native"] if native.kernel() else [])]
 
 

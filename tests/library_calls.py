@@ -73,9 +73,9 @@ OPTIONS = {
         "bias": DistanceBias(to(draw(9, HEADS, 17)), -7), "causal": True, "query_offset": to(np.array([2, -2])),
     },
     "all at once": lambda to: {
-        "mask": DenseMask(to(MASK)) & SegmentMask(to(IDS_OF_QUERIES), to(IDS_OF_KEYS)), "bias": ALiBi(to(alibi_slopes(HEADS))),
-        "causal": True, "window": (4, 0), "query_offset": to(np.array([2, 3])), "softcap": 2.0,
-        "sinks": to(draw(6, HEADS)), "key_lengths": to(np.array([5, 7])),
+        "mask": DenseMask(to(MASK)) & SegmentMask(to(IDS_OF_QUERIES), to(IDS_OF_KEYS)),
+        "bias": ALiBi(to(alibi_slopes(HEADS))), "causal": True, "window": (4, 0), "query_offset": to(np.array([2, 3])),
+        "softcap": 2.0, "sinks": to(draw(6, HEADS)), "key_lengths": to(np.array([5, 7])),
     },
     # What a rule or an option is made from may stay in NumPy.
     "arrays of NumPy": lambda to: {

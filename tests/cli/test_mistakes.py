@@ -395,9 +395,22 @@ def test_a_module_that_is_missing_is_no_interrupt(monkeypatch):
     [(signal.SIGINT, 128 + signal.SIGINT, "regard: interrupted\n"), (signal.SIGTERM, -signal.SIGTERM, "")],
 )
 def test_a_signal_ends_it_with_its_own_status(sent, status, said):
-    process = subprocess.Popen([*REGARD, "-", "--random"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with process:
-        time.sleep(1.5)  # it waits for its text by now
+    readable, writable = os.pipe()
+    os.write(writable, b"a")
+    with subprocess.Popen([*REGARD, "-", "--random"], stdin=readable, stderr=subprocess.PIPE, text=True) as process:
+        while unread(readable):  # until it waits for the rest of its text
+            assert process.poll() is None
+            time.sleep(0.01)
         process.send_signal(sent)
-        assert process.wait(60) == status
         assert process.stderr.read() == said
+        assert process.wait() == status
+    os.close(readable)
+    os.close(writable)
+
+
+def unread(pipe):
+    """Return how many bytes of a pipe nobody has read."""
+    import fcntl
+    import termios
+
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -36,7 +36,7 @@ from regard import RegardError
 from regard.formats import gguf
 from regard.formats.safetensors import write_safetensors
 
-SECONDS = 10.0  # that no case may take; it takes milliseconds
+SECONDS = 10.0  # of processor time that no case may take; it takes milliseconds
 MEMORY = 1 << 28  # bytes that no case may take beyond what the process has
 TEXT = "the cat\n é 12  猫 <|im_end|>"
 
@@ -284,11 +284,11 @@ def run(cases: int, seed: int, first: int = 0, progress: float | None = None) ->
             os.pwrite(at, f"{number:<20}".encode(), 0)  # tells where it was, should the process itself end
             rng = np.random.default_rng([seed, number])
             model = picked(rng, models)
-            signal.setitimer(signal.ITIMER_REAL, SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 wrong = fault(model, rng, Path(temporary) / model.name)
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.setitimer(signal.ITIMER_PROF, 0)
             if wrong is not None:
                 failures.append(f"--seed {seed} --first {number} --cases 1: {model.name}, {wrong}")
                 if progress is not None:
@@ -309,13 +309,13 @@ def bounded() -> Iterator[None]:
         raise _TooLongError
 
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    limits, handler = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGALRM, stop)
+    limits, handler = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGPROF, stop)
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, limits[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-        signal.signal(signal.SIGALRM, handler)
+        signal.signal(signal.SIGPROF, handler)
 
 
 def main() -> None:

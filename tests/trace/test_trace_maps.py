@@ -100,7 +100,8 @@ def test_a_rule_of_ones_own_is_looked_at_but_not_saved(rng, tmp_path):
     [
         lambda m: m.update(shape=[2, 5, 6]), lambda m: m.update(shape="5"), lambda m: m.update(dtype="object"),
         lambda m: m.update(dtype="<i8"), lambda m: m.pop("scale"), lambda m: m.update(mask={"kind": "system"}),
-        lambda m: m.update(mask={"kind": "DenseMask", "array": "x"}), lambda m: m.update(mask={"kind": "Causal", "x": 1}),
+        lambda m: m.update(mask={"kind": "DenseMask", "array": "x"}),
+        lambda m: m.update(mask={"kind": "Causal", "x": 1}),
         lambda m: m.update(bias={"kind": "ALiBi", "parameter": [1, 2]}), lambda m: m.update(mask=3),
         lambda m: m.update(scale="big"), lambda m: m.update(sinks=[1]), lambda m: m.update(softcap={}),
         lambda m: m.update(mask={"kind": "LogicalAnd", "one": None, "other": None}), lambda m: m.clear(),

@@ -60,7 +60,7 @@ def _version(package: str) -> str:
 
 def _attention() -> str:
     kernel = native.kernel()
-    if native is None:
+    if kernel is None:
         return f"NumPy: {native.unavailable_reason()}"
     threads = native.num_threads()
     return f"compiled kernel, {kernel.instruction_set()}, {threads} thread{'s' * (threads != 1)}"

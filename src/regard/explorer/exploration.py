@@ -374,7 +374,7 @@ class Exploration:
     def _computed(self) -> str:
         """Return where weights come from, and in which precision; what computed recorded ones is not known here."""
         kernel = native.kernel()
-        by = "NumPy" if native is None else f"native · {kernel.instruction_set()}"
+        by = "NumPy" if kernel is None else f"native · {kernel.instruction_set()}"
         sources = {
             f"{layer.tile(0, [0], [0]).dtype} · "
             + (f"from recorded q and k by {by} · regard {__version__}" if layer.is_map else "as recorded")

@@ -22,7 +22,7 @@ collect_ignore = [
 def as_it_was():
     """Put back the instruction set and the number of threads."""
     kernel = native.kernel()
-    if native is None:
+    if kernel is None:
         yield
         return
     before = kernel.instruction_set(), native.num_threads()

@@ -1,4 +1,4 @@
-"""Random calls of the kernel, held against the formula in more digits: ``python tests/functional/native/fuzz.py --cases 100000``.
+"""Random calls of the kernel, held against the formula in more digits: ``python FILE --cases 100000``.
 
 A case is drawn from a seed and its number, so that a failure can be repeated alone (``--first N --cases 1``). What a
 result may differ by is not chosen but derived, cell by cell, from the roundings that the formula needs: `allowed`.
@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from attention_cases import Case, Sizes, chance, random_case, small_sizes
 from regard import attention, attention_partial
 from regard.functional import native

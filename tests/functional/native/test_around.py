@@ -13,7 +13,7 @@ from regard.functional import native
 from regard.functional.native import ops
 
 kernel = native.kernel()
-pytestmark = pytest.mark.skipif(native is None, reason="there is no compiled kernel")
+pytestmark = pytest.mark.skipif(kernel is None, reason="there is no compiled kernel")
 
 FLOATS = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
 CALLS = {

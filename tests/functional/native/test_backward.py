@@ -14,7 +14,7 @@ from regard.functional import ALiBi, Bias, Causal, RelativePositionBias, Segment
 from sweeps import sweep_after
 
 kernel = native.kernel()
-pytestmark = pytest.mark.skipif(native is None, reason="built without a compiler")
+pytestmark = pytest.mark.skipif(kernel is None, reason="built without a compiler")
 
 LENGTHS = [1, 2, 5, 63, 64, 65, 95, 96, 97, 191, 193, 229]  # a block is 64 queries by 96 keys, a task 192 keys
 SEEDS = sweep_after(7, range(0, 160, 8))

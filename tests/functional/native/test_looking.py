@@ -11,7 +11,7 @@ from regard.functional import ALiBi, Causal, Mask, PrefixLM, RelativePositionBia
 from sweeps import sweep_after
 
 kernel = native.kernel()
-if native is None:
+if kernel is None:
     pytest.skip(native.unavailable_reason(), allow_module_level=True)
 
 STAGES = ("scores", "capped", "biased", "weights")
