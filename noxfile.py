@@ -50,6 +50,9 @@ def lint(session: nox.Session) -> None:
     session.install(*groups("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run(
+        "clang-format", "--dry-run", "--Werror", *map(str, [*Path("csrc").rglob("*.cpp"), *Path("csrc").rglob("*.h")])
+    )
 
 
 @nox.session

@@ -304,16 +304,16 @@ def test_what_does_not_fit_is_refused():
     sums, wide = np.zeros(5, np.float32), np.zeros(5)
     keys = np.arange(5, dtype=np.int32)
     for message, refused in (
-        ("keys has one", lambda: kernel.look_tile(call, 3, keys + 1, np.zeros((5, 5), np.float32))),
+        ("keys has an index out of range", lambda: kernel.look_tile(call, 3, keys + 1, np.zeros((5, 5), np.float32))),
         ("tile has an axis", lambda: kernel.look_tile(call, 3, keys, np.zeros((5, 4), np.float32))),
         ("belong together", lambda: kernel.look_tile(call, 3, keys, np.zeros((5, 5), np.float32), sums)),
         ("total has the wrong dtype", lambda: kernel.look_sums(call, sums, sums)),
         ("entropy has an axis", lambda: kernel.look_rows(call, sums, wide, None, np.zeros(4))),
-        ("best has no room", lambda: kernel.look_rows(call, sums, wide, None, None, None, q[:, :0], keys[:, None])),
+        ("best needs a last axis", lambda: kernel.look_rows(call, sums, wide, None, None, None, q[:, :0], keys[:, None])),
         ("received has an axis", lambda: kernel.look_received(call, sums, wide, np.zeros(4))),
         ("row_edges do not cover", lambda: kernel.look_pooled(call, keys[:4], keys, False, wide[:4], sums, wide)),
         (
-            "col_edges make a cell that is empty",
+            "col_edges have a cell that is empty",
             lambda: kernel.look_pooled(call, np.int32([0, 5]), np.int32([0, 2, 2, 5]), True, wide, sums, wide),
         ),
         ("total has the wrong dtype", lambda: kernel.look_pooled(call, keys, keys, True, wide, sums, sums)),

@@ -1,0 +1,136 @@
+// Attention forward pass: online softmax over blocks of keys, one task for each head and block of queries.
+#include "attention/dropout.h"
+#include "attention/online_softmax.h"
+#include "kernels.h"
+
+namespace regard::REGARD_ISA {
+namespace {
+
+// 0 * NaN is NaN, so a masked NaN among the values would reach every row. Where values are not all finite, only the
+// finite ones are summed; the infinities and NaN that a query attends to are recorded and applied at the end.
+enum Nonfinite : uint8_t { plus = 1, minus = 2, not_a_number = 4 };
+
+template <class T> class ForwardKernel {
+ public:
+  ForwardKernel(const AttentionParams& params, Scratch& scratch)
+      : params_(params),
+        scores_(params, scratch),
+        softmax_(scratch),
+        weights_(scratch.allocate<T>(BLOCK_KEYS * BLOCK_QUERIES)),
+        context_(scratch.allocate<T>(params.value_dim * BLOCK_QUERIES)),
+        values_(scratch.allocate<T>(max_of<ptrdiff_t>(BLOCK_KEYS, BLOCK_QUERIES) * params.value_dim)),
+        nonfinite_(scratch.allocate<uint8_t>(params.value_dim * BLOCK_QUERIES)) {}
+
+  void run(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
+    head_ = head, start_ = start, count_ = count, has_nonfinite_ = false;
+    scores_.load_queries(head, start, count);
+    softmax_.reset(params_, head);
+    const ptrdiff_t all = params_.value_dim * BLOCK_QUERIES;
+    for (ptrdiff_t i = 0; i < all; ++i) context_[i] = 0;
+    for (ptrdiff_t j = scores_.begin(); j < scores_.end(); j += BLOCK_KEYS)
+      add_keys(j, min_of<ptrdiff_t>(BLOCK_KEYS, scores_.end() - j));
+    finish();
+  }
+
+ private:
+  void add_keys(ptrdiff_t start, ptrdiff_t count) {
+    if (!scores_.any_allowed(start, count)) return;
+    scores_.compute(start, count, weights_);
+    scores_.for_each_allowed_part(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
+      softmax_.update(to - from, lane, lanes, weights_ + from * BLOCK_QUERIES);
+    });
+    if (params_.dropout.threshold) apply_dropout<T>(params_, head_, start_, scores_.lanes(), start, count, weights_);
+    if (!params_.v) return;
+    Matrix<T> values = load_rows<T>(params_.v, head_, start, count, params_.value_dim, values_);
+    if (!all_finite(values, count, params_.value_dim)) values = zero_nonfinite(values, start, count);
+    scores_.for_each_allowed_part(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
+      gemm<T, Epilogue::rescale>(values.block(from).transposed(), params_.value_dim, to - from,
+                                 weights_ + from * BLOCK_QUERIES + lane, BLOCK_QUERIES, context_ + lane, BLOCK_QUERIES,
+                                 lanes, softmax_.rescale + lane);
+    });
+  }
+
+  // Copy the values with 0 for infinities and NaN; record which queries attend to these.
+  Matrix<T> zero_nonfinite(Matrix<T> values, ptrdiff_t start, ptrdiff_t count) {
+    const ptrdiff_t width = params_.value_dim;
+    if (!has_nonfinite_)
+      for (ptrdiff_t i = 0; i < width * BLOCK_QUERIES; ++i) nonfinite_[i] = 0;
+    has_nonfinite_ = true;
+    const MaskAccess<T> mask(params_, head_);
+    for (ptrdiff_t j = 0; j < count; ++j)
+      for (ptrdiff_t f = 0; f < width; ++f) {
+        const T x = values.data[j * values.row_stride + f * values.col_stride];
+        const bool finite = x - x == 0;
+        values_[j * width + f] = finite ? x : T(0);
+        if (finite) continue;
+        const uint8_t mark = x != x ? not_a_number : x > 0 ? plus : minus;
+        for (ptrdiff_t i = 0; i < count_; ++i)
+          if (mask.allows(start_ + i, start + j)) nonfinite_[f * BLOCK_QUERIES + i] |= mark;
+      }
+    return {values_, width, 1};
+  }
+
+  void finish() {
+    const ptrdiff_t width = params_.v ? params_.value_dim : 0;
+    for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
+      V<T> row_sum;
+      for (ptrdiff_t n = 0; n < LANES<T>; ++n) row_sum[n] = T(softmax_.row_sum[i + n]);
+      const V<T> divisor = row_sum == 0 ? splat(T(1)) : row_sum;
+      for (ptrdiff_t f = 0; f < width; ++f)
+        store<T>(context_ + f * BLOCK_QUERIES + i, load<T>(context_ + f * BLOCK_QUERIES + i) / divisor);
+    }
+    for (ptrdiff_t n = 0; has_nonfinite_ && n < width * BLOCK_QUERIES; ++n) {
+      if (!nonfinite_[n]) continue;
+      const bool is_nan = context_[n] != context_[n] || (nonfinite_[n] != plus && nonfinite_[n] != minus);
+      context_[n] = is_nan ? INF<T> - INF<T> : nonfinite_[n] == plus ? INF<T> : -INF<T>;
+    }
+    if (width) store_transposed<T>(context_, count_, width, params_.output, head_, start_, values_);
+    if (!params_.row_max) return;
+    for (ptrdiff_t i = 0; i < count_; ++i) {
+      const_cast<T&>(head_matrix<T>(params_.row_max, head_).data[start_ + i]) = softmax_.row_max[i];
+      const_cast<double&>(head_matrix<double>(params_.row_sum, head_).data[start_ + i]) = softmax_.row_sum[i];
+    }
+  }
+
+  const AttentionParams& params_;
+  ScoreBlock<T> scores_;
+  OnlineSoftmax<T> softmax_;
+  T *weights_, *context_, *values_;
+  uint8_t* nonfinite_;
+  ptrdiff_t head_ = 0, start_ = 0, count_ = 0;
+  bool has_nonfinite_ = false;
+};
+
+template <class T> void run_task(const AttentionParams& params, ptrdiff_t task, void* memory) {
+  Scratch scratch(memory);
+  ForwardKernel<T> kernel(params, scratch);
+  const ptrdiff_t blocks = ceil_div(params.queries, BLOCK_QUERIES);
+  const ptrdiff_t start = (blocks - 1 - task % blocks) * BLOCK_QUERIES;  // last queries first: causal, they cost most
+  kernel.run(task / blocks, start, min_of<ptrdiff_t>(BLOCK_QUERIES, params.queries - start));
+}
+
+template <class T> size_t scratch_bytes(const AttentionParams& params) {
+  Scratch scratch(nullptr);
+  ForwardKernel<T> kernel(params, scratch);
+  return scratch.used();
+}
+
+}  // namespace
+
+ptrdiff_t forward_tasks(const AttentionParams& params) {
+  return params.heads * ceil_div(params.queries, BLOCK_QUERIES);
+}
+
+size_t forward_scratch(const AttentionParams& params) {
+  return params.q.dtype == DType::float64 ? scratch_bytes<double>(params) : scratch_bytes<float>(params);
+}
+
+void upcast_rows(const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width, float* to) {
+  load_rows<float>(x, head, start, count, width, to);
+}
+
+void forward(const AttentionParams& params, ptrdiff_t task, void* scratch) {
+  params.q.dtype == DType::float64 ? run_task<double>(params, task, scratch) : run_task<float>(params, task, scratch);
+}
+
+}  // namespace regard::REGARD_ISA

@@ -1,0 +1,131 @@
+// Parameters of the attention kernels: forward, split-KV decoding, backward, and queries of the attention map.
+// Axis letters: H heads, T queries, S keys, D head_dim, Dv value_dim. All axes before T are flattened to `heads`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dtype.h"
+
+namespace regard {
+
+constexpr int BLOCK_QUERIES = 64;  // the score block is stored transposed: this many lanes for each key
+constexpr int BLOCK_KEYS = 96;     // a score block is 24 KB in float32 and stays in L1/L2
+
+// Split-KV decoding (decode.cpp) is used for at most this many query rows that share keys and values.
+constexpr int SPLITKV_MAX_ROWS = 8;
+constexpr int SPLITKV_KEYS = 512;  // keys of one split, one task
+
+static inline ptrdiff_t ceil_div(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
+
+// One matrix for each head. Offsets and strides count elements; a stride of 0 broadcasts. Absent: data is null.
+struct Operand {
+  char* data = nullptr;
+  const ptrdiff_t* offsets = nullptr;  // H
+  ptrdiff_t row_stride = 0, col_stride = 0;
+  DType dtype = DType::float32;
+
+  explicit __attribute__((always_inline)) operator bool() const { return data != nullptr; }
+};
+
+struct DropoutParams {
+  uint64_t threshold = 0, seed = 0;  // a cell is dropped if its 53 random bits are below `threshold`; 0: no dropout
+  double scale = 1;                  // of the weights that are kept, 1 / (1 - p)
+  // The random bits depend on the cell's index in the whole problem, of which this call may hold only some queries.
+  ptrdiff_t first_query = 0, queries = 0;
+  const ptrdiff_t* head_ids =
+      nullptr;  // H; heads that differ only in their values have the same scores and the same id
+};
+
+struct AttentionParams {
+  ptrdiff_t heads, queries, keys, head_dim, value_dim;
+  Operand q, k, v;
+  double scale = 1, softcap = 0;  // softcap 0: none
+
+  // Query i attends to keys key_begin[i] <= j < key_end[i] (int32, T) for which the mask (boolean, T S) is true and the
+  // bias is not -infinity.
+  Operand key_begin, key_end;
+  Operand mask;
+  // Biases and sinks have the compute dtype.
+  Operand bias;           // T S
+  Operand distance_bias;  // T + S - 1: cell (i, j) gets element i - j + S - 1. BLOCK_QUERIES more elements are read,
+                          // and do not count
+  Operand sinks;          // one score for each head
+  DropoutParams dropout;
+
+  ptrdiff_t heads_per_kv = 1;  // consecutive heads with the same keys and values (GQA)
+  void* partials = nullptr;    // split-KV: partial results, splitkv_partials_bytes() large
+
+  Operand output;            // T Dv
+  Operand row_max, row_sum;  // T, row_sum in float64; weight = exp(score - row_max) / row_sum
+};
+
+// Gradients have the compute dtype; those not wanted are absent. Heads that share an operand get separate gradients,
+// except in `d_bias`.
+struct BackwardParams {
+  AttentionParams attention;  // with `output`, `row_max` and `row_sum` of the forward pass
+  Operand d_output;           // T Dv
+  Operand delta;              // T, rowsum(dO * O); written by backward_delta
+  Operand d_q, d_k, d_v;
+  Operand d_bias;           // T S, accumulated
+  Operand d_key_bias;       // S, gradient of a bias that broadcasts over queries
+  Operand d_query_bias;     // T, or over keys
+  Operand d_distance_bias;  // T + S - 1
+
+  ptrdiff_t keys_per_task;
+  // Tickets of the ordered accumulation into shared gradients, initially 0 (runtime/ordered_accumulation.h).
+  int32_t *d_q_tickets, *d_kv_tickets, *d_distance_bias_tickets, *d_bias_tickets;
+  const int32_t *d_bias_owner, *d_bias_rank;  // H; the first head with the same d_bias, and how many precede this one
+  bool* nonfinite;                            // set if an input is NaN or infinite: the gradients are then invalid
+};
+
+// A part or a statistic of the attention map, which is never stored.
+enum class MapQuantity : int {
+  row_stats,    // row_max and row_sum
+  tile,         // scores or weights of some keys
+  row_metrics,  // entropy, mean distance and the top k weights of each row
+  column_sums,  // the total weight of each key
+  pooled,       // maximum or sum of the weights in each cell of a grid
+};
+
+struct MapParams {
+  MapQuantity quantity;
+  AttentionParams attention;
+  Operand row_max, row_sum;  // T; input or output. row_sum in float64
+
+  bool as_weights = false;               // tile: weights, otherwise scores
+  const int32_t* column_keys = nullptr;  // the keys of the tile
+  ptrdiff_t columns = 0;
+  bool all_keys = false;  // column_keys is 0, 1, ..., S - 1
+  Operand tile;           // T C
+
+  Operand offset;                 // row_metrics: query i has position i + offset among the keys
+  Operand entropy, distance;      // T, float64
+  Operand top_weights, top_keys;  // T top_k
+  ptrdiff_t top_k = 0;
+
+  Operand column_sums;  // S, float64
+
+  // pooled: row cell r covers queries row_edges[r] <= i < row_edges[r + 1], at most BLOCK_QUERIES. One task computes
+  // the row cells row_strips[n] <= r < row_strips[n + 1].
+  const int32_t *row_edges = nullptr, *col_edges = nullptr, *row_strips = nullptr;
+  ptrdiff_t num_col_cells = 0, num_strips = 0;
+  bool mean = false;  // sum, otherwise maximum
+  Operand pooled;     // row cells, column cells; float64
+};
+
+static inline ptrdiff_t splitkv_rows(const AttentionParams& params) { return params.heads_per_kv * params.queries; }
+static inline ptrdiff_t num_splits(const AttentionParams& params) { return ceil_div(params.keys, SPLITKV_KEYS); }
+static inline bool uses_splitkv(const AttentionParams& params) {
+  return splitkv_rows(params) <= SPLITKV_MAX_ROWS && params.keys > BLOCK_QUERIES;
+}
+
+// Keys of one task of the backward pass: few enough for several tasks a thread, many enough to amortise loading the
+// queries, and no more than fit into L2 with their gradients.
+static inline ptrdiff_t keys_per_task(const AttentionParams& params) {
+  const ptrdiff_t least = 2, most = 131072 / (params.head_dim + params.value_dim + 1) / BLOCK_KEYS;
+  const ptrdiff_t wanted = ceil_div(params.heads * params.keys / 48, BLOCK_KEYS), blocks = wanted < 8 ? wanted : 8;
+  return BLOCK_KEYS * (blocks < least || most < least ? least : blocks < most ? blocks : most);
+}
+
+}  // namespace regard

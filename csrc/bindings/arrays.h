@@ -1,0 +1,68 @@
+// Array types of the bindings, and helpers common to them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dtype.h"
+#include "runtime/threads.h"
+
+namespace nb = nanobind;
+
+namespace regard {
+
+using Array = nb::ndarray<nb::ro, nb::device::cpu>;
+using WritableArray = nb::ndarray<nb::device::cpu>;
+using OptionalArray = std::optional<Array>;
+using Shape = std::vector<ptrdiff_t>;
+
+// Each adds its functions to the module.
+void bind_attention(nb::module_&);
+void bind_map(nb::module_&);
+void bind_ops(nb::module_&);
+void bind_linear(nb::module_&);
+
+[[noreturn]] inline void throw_invalid(const char* name, const char* why) {
+  throw std::invalid_argument(std::string(name) + " " + why);
+}
+
+template <class X> void check_dtype(const char* name, const X& x, DType dtype) {
+  const auto actual = x.dtype();
+  bool fits = actual.lanes == 1;
+  switch (dtype) {
+    case DType::float32: fits &= actual == nb::dtype<float>(); break;
+    case DType::float64: fits &= actual == nb::dtype<double>(); break;
+    case DType::float16:
+    case DType::bfloat16: fits &= actual == nb::dtype<uint16_t>(); break;
+    case DType::boolean: fits &= actual == nb::dtype<uint8_t>() || actual == nb::dtype<bool>(); break;
+    case DType::int32: fits &= actual == nb::dtype<int32_t>(); break;
+  }
+  if (!fits) throw_invalid(name, "has the wrong dtype");
+}
+
+inline DType compute_dtype(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
+
+constexpr double COST_PER_THREAD = 500'000;  // multiply-adds: about 20 microseconds
+
+// Run tasks on all threads without holding the GIL; Ctrl-C interrupts between tasks. `cost`, in multiply-adds, limits
+// the number of threads.
+template <class Work> void run(ptrdiff_t tasks, double cost, size_t scratch, Work work) {
+  bool interrupted = false, done;
+  {
+    nb::gil_scoped_release release;
+    done = parallel_for(tasks, int(std::min(1 + cost / COST_PER_THREAD, 1024.0)), scratch, work, [&] {
+      nb::gil_scoped_acquire acquire;
+      return interrupted = PyErr_CheckSignals() != 0;
+    });
+  }
+  if (!done && interrupted) throw nb::python_error();
+}
+
+}  // namespace regard

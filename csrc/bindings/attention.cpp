@@ -1,0 +1,244 @@
+// Python bindings of attention: forward, decoding, backward. They check that shapes, dtypes and strides fit together,
+// so that no call from Python reads or writes out of bounds; the meaning of the arguments is checked in Python.
+#include "bindings/attention.h"
+
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/dispatch.h"
+
+using namespace nb::literals;
+
+namespace regard {
+namespace {
+
+// The number of consecutive heads with the same keys and values.
+ptrdiff_t heads_per_kv(const AttentionParams& a) {
+  const auto same = [&](ptrdiff_t one, ptrdiff_t other) {
+    return a.k.offsets[one] == a.k.offsets[other] && (!a.v || a.v.offsets[one] == a.v.offsets[other]);
+  };
+  ptrdiff_t count = 1;
+  while (count < a.heads && same(0, count)) ++count;
+  if (a.heads % count != 0) return 1;
+  for (ptrdiff_t head = 0; head < a.heads; ++head)
+    if (!same(head, head / count * count)) return 1;
+  return count;
+}
+
+// Half-precision keys or values, converted to float32 once, because every block of queries reads them.
+Operand upcast_operand(Operands& operands, const char* name, const Array& x, DType dtype, ptrdiff_t rows,
+                       ptrdiff_t columns) {
+  constexpr ptrdiff_t ROWS_PER_TASK = 256;
+  Shape lead;
+  for (size_t axis = 0; axis + 2 < x.ndim(); ++axis) lead.push_back(ptrdiff_t(x.shape(axis)));
+  Operands source(lead);
+  const size_t elements = size_t(source.count() * rows * columns);
+  const Operand from = source.of(name, OptionalArray(x), dtype, 2, rows, columns);
+  float* to = operands.add_buffer(elements);
+  const ptrdiff_t chunks = ceil_div(rows, ROWS_PER_TASK);
+  const KernelTable& isa = kernels();
+  run(source.count() * chunks, double(elements), 0, [&](ptrdiff_t task, void*) {
+    const ptrdiff_t head = task / chunks, start = task % chunks * ROWS_PER_TASK;
+    isa.upcast_rows(from, head, start, std::min(ROWS_PER_TASK, rows - start), columns,
+                    to + (head * rows + start) * columns);
+  });
+  const ptrdiff_t* offsets = operands.head_offsets(name, lead, contiguous_strides(lead, rows * columns));
+  return {reinterpret_cast<char*>(to), offsets, columns, 1, DType::float32};
+}
+
+// The keyword arguments of an attention call.
+struct AttentionArgs {
+  Shape heads;
+  DType dtype;  // of q, k and v
+  Array q, k;
+  OptionalArray v;
+  double scale, softcap;
+  OptionalArray key_begin, key_end, mask, bias, distance_bias, sinks;
+  uint64_t dropout_threshold, dropout_seed;
+  double dropout_scale;
+  ptrdiff_t dropout_first_query, dropout_queries;
+  std::optional<Shape> dropout_heads;
+};
+
+AttentionCall make_call(const AttentionArgs& args) {
+  AttentionCall call{Operands(args.heads), {}};
+  Operands& operands = call.operands;
+  AttentionParams& a = call.params;
+  if (args.q.ndim() < 2 || args.k.ndim() < 2 || (args.v && args.v->ndim() < 2))
+    throw_invalid("q, k and v", "need two axes");
+  const auto length = [](const Array& x, int from_last) { return ptrdiff_t(x.shape(x.ndim() - size_t(from_last))); };
+  a.heads = operands.count();
+  a.queries = length(args.q, 2);
+  a.keys = length(args.k, 2);
+  a.head_dim = length(args.q, 1);
+  a.value_dim = args.v ? length(*args.v, 1) : 0;
+  if (a.keys >= (ptrdiff_t(1) << 30) || a.queries >= (ptrdiff_t(1) << 30))
+    throw_invalid("q and k", "must have fewer than 2^30 positions");
+
+  const DType dtype = args.dtype, compute = compute_dtype(dtype);
+  a.q = operands.of("q", OptionalArray(args.q), dtype, 2, a.queries, a.head_dim);
+  a.k = operands.of("k", OptionalArray(args.k), dtype, 2, a.keys, a.head_dim);
+  a.v = operands.of("v", args.v, dtype, 2, a.keys, a.value_dim);
+  a.key_begin = operands.of("first", args.key_begin, DType::int32, 1, a.queries, 0);
+  a.key_end = operands.of("last", args.key_end, DType::int32, 1, a.queries, 0);
+  a.mask = operands.of("mask", args.mask, DType::boolean, 2, a.queries, a.keys);
+  a.bias = operands.of("bias", args.bias, compute, 2, a.queries, a.keys);
+  const ptrdiff_t distances = a.queries + a.keys - 1 + BLOCK_QUERIES;  // with padding for the last vector loads
+  a.distance_bias = operands.of("diagonal", args.distance_bias, compute, 1, distances, 0);
+  if (a.distance_bias && a.distance_bias.row_stride != 1) throw_invalid("diagonal", "must be contiguous");
+  a.sinks = operands.of("sinks", args.sinks, compute, 0, 0, 0);
+  a.scale = args.scale, a.softcap = args.softcap;
+
+  a.heads_per_kv = heads_per_kv(a);
+  if ((dtype == DType::float16 || dtype == DType::bfloat16) && !uses_splitkv(a)) {
+    a.k = upcast_operand(operands, "k", args.k, dtype, a.keys, a.head_dim);
+    if (args.v) a.v = upcast_operand(operands, "v", *args.v, dtype, a.keys, a.value_dim);
+  }
+
+  const Shape lead = args.dropout_heads ? *args.dropout_heads : operands.heads();
+  if (lead.size() > operands.heads().size()) throw_invalid("score_heads", "has too many axes");
+  a.dropout.threshold = args.dropout_threshold;
+  a.dropout.seed = args.dropout_seed;
+  a.dropout.scale = args.dropout_scale;
+  a.dropout.first_query = args.dropout_first_query;
+  a.dropout.queries = std::max(args.dropout_queries, a.queries);
+  a.dropout.head_ids = operands.head_offsets("score_heads", lead, contiguous_strides(lead, 1));
+  return call;
+}
+
+void forward(AttentionCall& call, std::optional<WritableArray> output, std::optional<WritableArray> row_max,
+             std::optional<WritableArray> row_sum) {
+  AttentionParams& a = call.params;
+  const DType wide = compute_dtype(a.q.dtype);
+  const bool rounded = output && output->dtype() == nb::dtype<uint16_t>();
+  a.output = call.operands.of("output", output, rounded ? a.q.dtype : wide, 2, a.queries, a.value_dim);
+  a.row_max = call.operands.of("highest", row_max, wide, 1, a.queries, 0);
+  a.row_sum = call.operands.of("total", row_sum, DType::float64, 1, a.queries, 0);
+  check_contiguous_rows({&a.row_max, &a.row_sum}, a.heads ? a.queries : 0);
+  if (bool(a.output) != bool(a.v) || bool(a.row_max) != bool(a.row_sum)) throw_invalid("the output", "does not fit");
+  const KernelTable& isa = kernels();
+  const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.head_dim + a.value_dim + 20);
+  if (!uses_splitkv(a)) {
+    run(isa.forward_tasks(a), cost, isa.forward_scratch(a),
+        [&](ptrdiff_t task, void* scratch) { isa.forward(a, task, scratch); });
+    return;
+  }
+  const std::unique_ptr<char[]> partials(new char[isa.splitkv_partials_bytes(a)]);
+  a.partials = partials.get();
+  run(a.heads / a.heads_per_kv * num_splits(a), cost, isa.splitkv_scratch(a),
+      [&](ptrdiff_t task, void* scratch) { isa.splitkv(a, task, scratch); });
+  run(a.heads * a.queries, double(a.heads * a.queries) * double(num_splits(a) * a.value_dim), 0,
+      [&](ptrdiff_t task, void*) { isa.splitkv_combine(a, task); });
+  a.partials = nullptr;
+}
+
+// Bytes of memory that the forward pass takes on all threads, besides inputs and output.
+size_t forward_memory(const AttentionCall& call) {
+  const AttentionParams& a = call.params;
+  const KernelTable& isa = kernels();
+  const size_t threads = size_t(num_threads());
+  if (uses_splitkv(a)) return threads * isa.splitkv_scratch(a) + isa.splitkv_partials_bytes(a);
+  return threads * isa.forward_scratch(a) + call.operands.buffer_bytes();
+}
+
+// Compute the gradients; false if an input is not finite: the gradients are then invalid.
+bool backward(const AttentionCall& call, Array d_output, Array output, Array row_max, Array row_sum,
+              WritableArray delta, WritableArray d_q, WritableArray d_k, WritableArray d_v,
+              std::optional<WritableArray> d_bias, std::optional<WritableArray> d_key_bias,
+              std::optional<WritableArray> d_query_bias, std::optional<WritableArray> d_distance_bias) {
+  Operands operands(call.operands.heads());  // not those of `call`, which several threads may share
+  bool nonfinite = false;
+  BackwardParams b{};
+  b.attention = call.params;
+  AttentionParams& a = b.attention;
+  const DType wide = compute_dtype(a.q.dtype);
+  const auto input = [&](const char* name, const Array& x, DType dtype, int trailing, ptrdiff_t columns) {
+    return operands.of(name, OptionalArray(x), dtype, trailing, a.queries, columns);
+  };
+  const auto gradient = [&](const char* name, const std::optional<WritableArray>& x, int trailing, ptrdiff_t rows,
+                            ptrdiff_t columns) {
+    if (x && ptrdiff_t(x->size()) != a.heads * rows * columns)
+      throw_invalid(name, "needs elements of its own for each head");
+    return operands.of(name, x, wide, trailing, rows, columns);
+  };
+  if (!a.v) throw_invalid("v", "is required");
+  const bool is_half = d_output.dtype() == nb::dtype<uint16_t>();
+  b.d_output = input("d_output", d_output, is_half ? a.q.dtype : wide, 2, a.value_dim);
+  a.output = input("output", output, wide, 2, a.value_dim);
+  a.row_max = input("highest", row_max, wide, 1, 0);
+  a.row_sum = input("total", row_sum, DType::float64, 1, 0);
+  b.delta = gradient("row_sums", delta, 1, a.queries, 1);
+  check_contiguous_rows({&a.row_max, &a.row_sum, &b.delta}, a.heads ? a.queries : 0);
+  b.d_q = gradient("d_q", d_q, 2, a.queries, a.head_dim);
+  b.d_k = gradient("d_k", d_k, 2, a.keys, a.head_dim);
+  b.d_v = gradient("d_v", d_v, 2, a.keys, a.value_dim);
+  b.d_key_bias = gradient("d_of_keys", d_key_bias, 1, a.keys, 1);
+  b.d_query_bias = gradient("d_of_queries", d_query_bias, 1, a.queries, 1);
+  b.d_distance_bias = gradient("d_diagonal", d_distance_bias, 1, a.queries + a.keys - 1, 1);
+  b.d_bias = operands.of("d_bias", d_bias, wide, 2, a.queries, a.keys);
+  if (b.d_bias && ((b.d_bias.row_stride == 0 && a.queries > 1) || (b.d_bias.col_stride == 0 && a.keys > 1)))
+    throw_invalid("d_bias", "must have an element for each query and key");
+
+  b.keys_per_task = keys_per_task(a);
+  const auto blocks = size_t(ceil_div(a.queries, BLOCK_QUERIES)), heads = size_t(a.heads);
+  const auto key_splits = std::max<size_t>(1, size_t(ceil_div(a.keys, b.keys_per_task)));
+  std::vector<int32_t> d_q_tickets(heads * blocks), d_kv_tickets(heads * key_splits), d_distance_bias_tickets(heads);
+  std::vector<int32_t> d_bias_tickets(b.d_bias ? heads * key_splits * blocks : 0), d_bias_owner(heads),
+      d_bias_rank(heads);
+  std::unordered_map<ptrdiff_t, std::pair<int32_t, int32_t>> owners;
+  for (size_t head = 0; b.d_bias && head < heads; ++head) {
+    auto& [first, before] = owners.try_emplace(b.d_bias.offsets[head], int32_t(head), 0).first->second;
+    d_bias_owner[head] = first, d_bias_rank[head] = before++;
+  }
+  b.d_q_tickets = d_q_tickets.data();
+  b.d_kv_tickets = d_kv_tickets.data();
+  b.d_distance_bias_tickets = d_distance_bias_tickets.data();
+  b.d_bias_tickets = d_bias_tickets.data();
+  b.d_bias_owner = d_bias_owner.data();
+  b.d_bias_rank = d_bias_rank.data();
+  b.nonfinite = &nonfinite;
+  const KernelTable& isa = kernels();
+  const size_t scratch = isa.backward_scratch(b);
+  const double rows = double(a.heads) * double(a.queries), width = double(a.head_dim + a.value_dim);
+  const auto task_of = [&](auto f) { return [&b, f](ptrdiff_t task, void* scratch) { f(b, task, scratch); }; };
+  run(ptrdiff_t(heads * blocks), rows * width, scratch, task_of(isa.backward_delta));
+  run(isa.backward_tasks(b), rows * double(a.keys) * (3 * width + 20), scratch, task_of(isa.backward));
+  return !nonfinite;
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& m) {
+  nb::class_<AttentionCall>(m, "Call").def(
+      "__init__",
+      [](AttentionCall* self, Shape heads, DType dtype, Array q, Array k, OptionalArray v, double scale, double softcap,
+         OptionalArray key_begin, OptionalArray key_end, OptionalArray mask, OptionalArray bias,
+         OptionalArray distance_bias, OptionalArray sinks, uint64_t dropout_threshold, uint64_t dropout_seed,
+         double dropout_scale, ptrdiff_t dropout_first_query, ptrdiff_t dropout_queries,
+         std::optional<Shape> dropout_heads) {
+        new (self) AttentionCall(make_call({std::move(heads), dtype, q, k, v, scale, softcap, key_begin, key_end, mask,
+                                            bias, distance_bias, sinks, dropout_threshold, dropout_seed, dropout_scale,
+                                            dropout_first_query, dropout_queries, std::move(dropout_heads)}));
+      },
+      "heads"_a, "kind"_a, "q"_a, "k"_a, "v"_a.none(), "scale"_a, "softcap"_a = 0.0, "first"_a.none() = nb::none(),
+      "last"_a.none() = nb::none(), "mask"_a.none() = nb::none(), "bias"_a.none() = nb::none(),
+      "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0,
+      "first_query"_a = 0, "all_queries"_a = 0, "score_heads"_a.none() = nb::none());
+  m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
+  m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "row_sums"_a, "d_q"_a,
+        "d_k"_a, "d_v"_a, "d_bias"_a.none() = nb::none(), "d_of_keys"_a.none() = nb::none(),
+        "d_of_queries"_a.none() = nb::none(), "d_diagonal"_a.none() = nb::none());
+  m.def("is_few", [](const AttentionCall& call) { return uses_splitkv(call.params); }, "call"_a);
+  m.def("forward_memory", &forward_memory, "call"_a);
+  m.attr("QUERIES") = BLOCK_QUERIES;
+  m.attr("KEYS") = BLOCK_KEYS;
+  m.attr("FEW_ROWS") = SPLITKV_MAX_ROWS;
+  m.attr("FEW_KEYS") = SPLITKV_KEYS;
+}
+
+}  // namespace regard

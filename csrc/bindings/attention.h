@@ -1,0 +1,14 @@
+// An attention call with the arrays that it reads.
+#pragma once
+
+#include "attention/params.h"
+#include "bindings/operands.h"
+
+namespace regard {
+
+struct AttentionCall {
+  Operands operands;
+  AttentionParams params;
+};
+
+}  // namespace regard

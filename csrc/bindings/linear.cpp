@@ -1,0 +1,222 @@
+// Python bindings of the linear map, of weight packing and of the fused tail of an encoder block.
+#include <nanobind/stl/optional.h>
+
+#include <new>
+
+#include "bindings/ops.h"
+#include "gemm/params.h"
+#include "runtime/buffer_pool.h"
+#include "runtime/dispatch.h"
+
+using namespace nb::literals;
+
+namespace regard {
+namespace {
+
+DType dtype_of(const char* name, const Array& x) {
+  const DType dtype = x.dtype() == nb::dtype<double>() ? DType::float64 : DType::float32;
+  check_dtype(name, x, dtype);
+  return dtype;
+}
+
+const char* data_ptr(const Array& a) { return static_cast<const char*>(static_cast<const void*>(a.data())); }
+template <class A> ptrdiff_t stride_of(const A& a, size_t axis) {
+  return a.shape(axis) < 2 ? 1 : ptrdiff_t(a.stride(axis));
+}
+template <class A> bool is_contiguous(const A& a) {  // in C order
+  if (a.size() == 0) return true;
+  ptrdiff_t step = 1;
+  for (size_t axis = a.ndim(); axis-- > 0; step *= ptrdiff_t(a.shape(axis)))
+    if (a.shape(axis) > 1 && ptrdiff_t(a.stride(axis)) != step) return false;
+  return true;
+}
+
+// Pack a weight, inputs x outputs, into panels, beginning at column `first`.
+void pack(const WritableArray& panels, const Array& weight, ptrdiff_t first) {
+  if (panels.ndim() != 3 || weight.ndim() != 2) throw_invalid("panels and weight", "need three axes and two");
+  PackParams params;
+  params.dtype = dtype_of("weight", weight);
+  check_dtype("panels", panels, params.dtype);
+  params.depth = ptrdiff_t(weight.shape(0)), params.columns = ptrdiff_t(weight.shape(1)), params.first_column = first;
+  if (ptrdiff_t(panels.shape(1)) != params.depth || ptrdiff_t(panels.shape(2)) != NR || first < 0 ||
+      first > ptrdiff_t(panels.shape(0)) * NR - params.columns)
+    throw_invalid("the shapes", "do not fit");
+  if (!is_contiguous(panels)) throw_invalid("panels", "must be contiguous");
+  if (!params.depth || !params.columns) return;
+  params.weight = data_ptr(weight), params.weight_row_stride = stride_of(weight, 0),
+  params.weight_col_stride = stride_of(weight, 1);
+  params.panels = static_cast<char*>(panels.data());
+  const ptrdiff_t begin = first_panel(params), count = ceil_div(first + params.columns, NR) - begin;
+  const KernelTable& isa = kernels();
+  run(count, 8 * double(params.depth) * double(params.columns), 0,
+      [&](ptrdiff_t task, void*) { isa.pack(params, begin + task); });
+}
+
+// The number of rows of x; the output must have the same axes before the last.
+ptrdiff_t num_rows(const WritableArray& output, const Array& x) {
+  if (x.ndim() == 0 || output.ndim() != x.ndim()) throw_invalid("x and the output", "need the same number of axes");
+  ptrdiff_t rows = 1;
+  for (size_t axis = 0; axis + 1 < x.ndim(); ++axis) {
+    if (x.shape(axis) != output.shape(axis)) throw_invalid("x and the output", "have different shapes");
+    rows *= ptrdiff_t(x.shape(axis));
+  }
+  return rows;
+}
+template <class A> ptrdiff_t last_axis(const A& a) { return ptrdiff_t(a.shape(a.ndim() - 1)); }
+
+// A linear map from `depth` to `columns` features, without its input and output.
+LinearParams linear_params(const Array& weight, const OptionalArray& bias, Activation activation, DType dtype,
+                           ptrdiff_t depth, ptrdiff_t columns) {
+  LinearParams params;
+  params.dtype = dtype, params.activation = activation, params.depth = depth, params.columns = columns;
+  params.is_packed = weight.ndim() == 3;
+  if ((weight.ndim() != 2 && !params.is_packed) || (bias && bias->ndim() != 1))
+    throw_invalid("weight and bias", "need two axes and one");
+  check_dtype("weight", weight, dtype);
+  if (bias) check_dtype("bias", *bias, dtype);
+  const bool fits = params.is_packed
+                        ? ptrdiff_t(weight.shape(0)) == ceil_div(columns, NR) && ptrdiff_t(weight.shape(1)) == depth &&
+                              ptrdiff_t(weight.shape(2)) == NR && is_contiguous(weight)
+                        : ptrdiff_t(weight.shape(0)) == depth && ptrdiff_t(weight.shape(1)) == columns;
+  if (!fits || (bias && ptrdiff_t(bias->shape(0)) != columns)) throw_invalid("the shapes", "do not fit");
+  if (bias && stride_of(*bias, 0) != 1) throw_invalid("bias", "must be contiguous");
+  params.weight = data_ptr(weight), params.bias = bias ? data_ptr(*bias) : nullptr;
+  params.weight_row_stride = ptrdiff_t(weight.stride(0)), params.weight_col_stride = ptrdiff_t(weight.stride(1));
+  return params;
+}
+
+void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
+  params.rows = rows, params.x = x, params.x_row_stride = params.depth, params.output = output;
+  const KernelTable& isa = kernels();
+  const double cost = double(params.rows) * double(params.depth) * double(params.columns);
+  run(isa.linear_tasks(params), cost, isa.linear_scratch(params),
+      [&](ptrdiff_t task, void* scratch) { isa.linear(params, task, scratch); });
+}
+
+// x and the output are contiguous, with any axes before the last.
+void linear(const WritableArray& output, const Array& x, const Array& weight, const OptionalArray& bias,
+            Activation activation) {
+  const ptrdiff_t rows = num_rows(output, x), columns = last_axis(output);
+  const LinearParams params = linear_params(weight, bias, activation, dtype_of("x", x), last_axis(x), columns);
+  check_dtype("the output", output, params.dtype);
+  if (!rows || !columns) return;  // an empty array may have any strides
+  if (!is_contiguous(x) || !is_contiguous(output)) throw_invalid("x and the output", "must be contiguous");
+  run_linear(params, rows, data_ptr(x), static_cast<char*>(output.data()));
+}
+
+// Memory for an intermediate result.
+class TemporaryBuffer {
+ public:
+  TemporaryBuffer(ptrdiff_t elements, DType dtype)
+      : bytes_(size_t(elements) * (dtype == DType::float64 ? 8 : 4)), data_(acquire_buffer(bytes_)) {
+    if (!data_) throw std::bad_alloc();
+  }
+  TemporaryBuffer(const TemporaryBuffer&) = delete;
+  ~TemporaryBuffer() { release_buffer(data_, bytes_); }
+  operator char*() const { return static_cast<char*>(data_); }
+
+ private:
+  const size_t bytes_;
+  void* const data_;
+};
+
+struct Norm {
+  Array weight, bias;
+  double eps;
+
+  // norm(x + residual), all contiguous.
+  void operator()(ptrdiff_t rows, const char* x, const char* residual, char* output, DType dtype) const {
+    OpParams params;
+    params.op = Op::layer_norm, params.rows = rows, params.columns = ptrdiff_t(weight.shape(0)), params.eps = eps;
+    const auto rows_at = [&](const char* data, int axes) {
+      StridedRows found;
+      found.data = const_cast<char*>(data), found.axes = axes, found.dtype = dtype;
+      found.shape[0] = rows, found.strides[0] = params.columns;
+      return found;
+    };
+    params.x = rows_at(x, 1), params.other = rows_at(residual, 1), params.output = rows_at(output, 1);
+    params.weight = rows_at(data_ptr(weight), 0), params.bias = rows_at(data_ptr(bias), 0);
+    run_op(params);
+  }
+
+  void check(ptrdiff_t columns, DType dtype) const {
+    for (const Array* x : {&weight, &bias}) {
+      check_dtype("a norm's array", *x, dtype);
+      if (x->ndim() != 1 || ptrdiff_t(x->shape(0)) != columns || stride_of(*x, 0) != 1)
+        throw_invalid("a norm's array", "does not fit");
+    }
+  }
+};
+
+// Everything after the heads of an encoder block with norms after its sublayers (post-norm): output projection,
+// residual and norm, feed-forward, residual and norm. Weights are packed. It is one call, because interpreter code is
+// evicted from cache between calls.
+class FusedBlockTail {
+ public:
+  FusedBlockTail(Array out, OptionalArray out_bias, Norm first, Array up, OptionalArray up_bias, Activation activation,
+                 Array down, OptionalArray down_bias, Norm second)
+      : weights_{out, up, down}, biases_{out_bias, up_bias, down_bias}, first_(first), second_(second) {
+    for (const Array& weight : weights_)
+      if (weight.ndim() != 3) throw_invalid("the weights", "must be packed");
+    const DType dtype = dtype_of("the weights", out);
+    const ptrdiff_t width = ptrdiff_t(up.shape(1)), hidden = ptrdiff_t(down.shape(1));
+    out_ = linear_params(out, out_bias, Activation::identity, dtype, ptrdiff_t(out.shape(1)), width);
+    up_ = linear_params(up, up_bias, activation, dtype, width, hidden);
+    down_ = linear_params(down, down_bias, Activation::identity, dtype, hidden, width);
+    first_.check(width, dtype);
+    second_.check(width, dtype);
+  }
+
+  void operator()(const WritableArray& output, const Array& context, const Array& x) const {
+    const ptrdiff_t rows = num_rows(output, x), width = out_.columns;
+    const DType dtype = out_.dtype;
+    if (num_rows(output, context) != rows || last_axis(x) != width || last_axis(output) != width ||
+        last_axis(context) != out_.depth)
+      throw_invalid("the shapes", "do not fit");
+    check_dtype("the context", context, dtype);
+    check_dtype("x", x, dtype);
+    check_dtype("the output", output, dtype);
+    if (!is_contiguous(output) || !is_contiguous(context) || !is_contiguous(x))
+      throw_invalid("context, x and the output", "must be contiguous");
+    if (!rows || !width) return;
+    const TemporaryBuffer sum(rows * width, dtype), middle(rows * width, dtype), hidden(rows * up_.columns, dtype);
+    run_linear(out_, rows, data_ptr(context), sum);
+    first_(rows, data_ptr(x), sum, middle, dtype);
+    run_linear(up_, rows, middle, hidden);
+    run_linear(down_, rows, hidden, sum);
+    second_(rows, middle, sum, static_cast<char*>(output.data()), dtype);
+  }
+
+ private:
+  const Array weights_[3];  // keep the memory of the linear maps alive
+  const OptionalArray biases_[3];
+  LinearParams out_, up_, down_;
+  Norm first_, second_;
+};
+
+}  // namespace
+
+void bind_linear(nb::module_& m) {
+  nb::enum_<Activation>(m, "Bend")
+      .value("straight", Activation::identity)
+      .value("gelu", Activation::gelu)
+      .value("gelu_tanh", Activation::gelu_tanh)
+      .value("silu", Activation::silu);
+  m.attr("PANEL") = NR;
+  m.def("pack", &pack, "panels"_a, "weight"_a, "first"_a);
+  nb::class_<FusedBlockTail>(m, "FusedBlockTail")
+      .def(
+          "__init__",
+          [](FusedBlockTail* self, Array out, OptionalArray out_bias, Array first_weight, Array first_bias,
+             double first_eps, Array up, OptionalArray up_bias, Activation activation, Array down,
+             OptionalArray down_bias, Array second_weight, Array second_bias, double second_eps) {
+            new (self) FusedBlockTail(out, out_bias, {first_weight, first_bias, first_eps}, up, up_bias, activation,
+                                      down, down_bias, {second_weight, second_bias, second_eps});
+          },
+          "out"_a, "out_bias"_a.none(), "first_weight"_a, "first_bias"_a, "first_eps"_a, "up"_a, "up_bias"_a.none(),
+          "bend"_a, "down"_a, "down_bias"_a.none(), "second_weight"_a, "second_bias"_a, "second_eps"_a)
+      .def("__call__", &FusedBlockTail::operator(), "output"_a, "context"_a, "x"_a);
+  m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "bend"_a = Activation::identity);
+}
+
+}  // namespace regard

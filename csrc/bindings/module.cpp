@@ -1,0 +1,73 @@
+// The Python module.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "runtime/buffer_pool.h"
+#include "runtime/dispatch.h"
+
+using namespace nb::literals;
+
+namespace regard {
+namespace {
+
+// Uninitialized bytes from the buffer pool, returned to it with the array.
+nb::object acquire_array(size_t bytes) {
+  struct Owned {
+    void* data;
+    size_t bytes;
+  };
+  Owned* const owned = new Owned{nullptr, bytes};
+  nb::capsule owner(owned, [](void* p) noexcept {
+    const Owned* const self = static_cast<Owned*>(p);
+    if (self->data) release_buffer(self->data, self->bytes);
+    delete self;
+  });
+  owned->data = acquire_buffer(bytes);
+  if (!owned->data) throw std::bad_alloc();
+  return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(owned->data, {bytes}, owner));
+}
+
+// Peak float32 fused multiply-adds per second of all threads together: the best of several runs.
+double peak() {
+  double peak_rate = 0;
+  for (int i = 0; i < 5; ++i) {
+    std::vector<double> fmas(size_t(num_threads()), 0.0);
+    const auto start = std::chrono::steady_clock::now();
+    run(ptrdiff_t(fmas.size()), 1e9, 0, [&](ptrdiff_t n, void*) { fmas[size_t(n)] = kernels().run_fmas(4'000'000); });
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    peak_rate = std::max(peak_rate, std::accumulate(fmas.begin(), fmas.end(), 0.0) / seconds);
+  }
+  return peak_rate;
+}
+
+}  // namespace
+}  // namespace regard
+
+NB_MODULE(_kernel, m) {
+  using namespace regard;
+  m.doc() = "The compiled kernels of regard.";
+  nb::enum_<DType>(m, "Kind")
+      .value("float32", DType::float32)
+      .value("float64", DType::float64)
+      .value("float16", DType::float16)
+      .value("bfloat16", DType::bfloat16);
+  bind_attention(m);
+  bind_map(m);
+  bind_ops(m);
+  bind_linear(m);
+  m.def("room", &acquire_array, "bytes"_a);
+  m.def("num_threads", &num_threads);
+  m.def("set_num_threads", &set_num_threads, "count"_a);
+  m.def("instruction_sets", &instruction_sets);
+  m.def("instruction_set", [] { return std::string(kernels().name); });
+  m.def("use_instruction_set", &use_instruction_set, "name"_a);
+  m.def("peak", &peak);
+}

@@ -1,0 +1,262 @@
+// The linear map x W + b for weights in either storage order: a row for each output (W is then a transposed view) or a
+// row for each input.
+//
+// With few rows of x, reading the weights dominates. If the weights of an output are contiguous, they are read once, in
+// memory order, by dot products along the inputs (GEMV). Otherwise a panel of NR columns is packed and multiplied by
+// all rows (GEMM). Weights packed in advance take the GEMM path with any number of rows.
+#include "gemm/gemm.h"
+#include "kernels.h"
+#include "ops/activations.h"
+#include "ops/strided_rows.h"
+#include "runtime/scratch.h"
+
+namespace regard::REGARD_ISA {
+namespace {
+
+// With 32 registers the tile is 8 x 3: numbers of rows are more often multiples of 8 than of 6.
+constexpr int LINEAR_MR = VECTOR_BYTES == 64 ? 8 : MR, LINEAR_TILE_VECTORS = VECTOR_BYTES == 64 ? 3 : TILE_VECTORS;
+constexpr ptrdiff_t GEMV_MAX_ROWS = 48;      // rows of x up to which dot products are faster
+constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;  // outputs of a task of dot products
+constexpr ptrdiff_t KC = 384;                // inputs of a panel, which then stays in L2; shorter sums also round less
+constexpr ptrdiff_t MC = 256;                // rows of x of a task
+constexpr ptrdiff_t PREFETCH_BYTES = 16384;  // prefetch distance, at least
+
+// A tile of dot products has as many sums as a vector has lanes: `rows` rows of x by LANES / rows outputs.
+template <class T> constexpr int GEMV_ROWS = LANES<T> < 4 ? LANES<T> : 4;
+
+bool uses_gemv(const LinearParams& params) {
+  return !params.is_packed && params.weight_row_stride == 1 && params.rows <= GEMV_MAX_ROWS;
+}
+bool packs_weights(const LinearParams& params) {
+  return !params.is_packed && (params.weight_col_stride != 1 || params.rows > GEMV_MAX_ROWS);
+}
+
+// fold() adds the lower and the upper halves of blocks of two vectors, `unit` elements of each in turn. Blocks are
+// 128-bit register lanes, within which shuffles are cheap, as long as one holds two units.
+template <class T, int unit, bool upper> constexpr int fold_index(int to) {
+  constexpr int lane_elements = 16 / int(sizeof(T)), block = 2 * unit <= lane_elements ? lane_elements : LANES<T>;
+  const int piece = to % block / unit, of_block = piece / 2 + (upper ? block / unit / 2 : 0);
+  return to / block * block + of_block * unit + to % unit + (piece % 2 ? LANES<T> : 0);
+}
+
+template <class T, int unit, int... I> REGARD_INLINE V<T> fold(V<T> a, V<T> b, IndexSequence<I...>) {
+  return __builtin_shufflevector(a, b, fold_index<T, unit, false>(I)...) +
+         __builtin_shufflevector(a, b, fold_index<T, unit, true>(I)...);
+}
+
+// The sum of each of LANES vectors: every stage halves the number of vectors and doubles the unit.
+template <class T, int unit> REGARD_INLINE V<T> reduce_vectors(V<T> (&x)[LANES<T>]) {
+  if constexpr (unit == LANES<T>) {
+    return x[0];
+  } else {
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES<T> / unit / 2; ++i)
+      x[i] = fold<T, unit>(x[2 * i], x[2 * i + 1], typename MakeIndexSequence<LANES<T>>::type{});
+    return reduce_vectors<T, 2 * unit>(x);
+  }
+}
+
+template <class T, int rows, bool prefetch>
+void dot_tile(const T* const (&x)[rows], const T* const (&w)[LANES<T> / rows], ptrdiff_t depth, ptrdiff_t ahead,
+              T* sums) {
+  constexpr int outputs = LANES<T> / rows;
+  V<T> tile[LANES<T>] = {};
+  ptrdiff_t t = 0;
+  for (; t + LANES<T> <= depth; t += LANES<T>) {
+    V<T> w_vectors[outputs];
+#pragma GCC unroll 16
+    for (int j = 0; j < outputs; ++j) {
+      w_vectors[j] = load<T>(w[j] + t);
+      if (prefetch) __builtin_prefetch(w[j] + t + ahead, 0, 2);  // into L2
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < rows; ++i) {
+      const V<T> x_vector = load<T>(x[i] + t);
+#pragma GCC unroll 16
+      for (int j = 0; j < outputs; ++j) tile[i * outputs + j] += x_vector * w_vectors[j];
+    }
+  }
+  if (t < depth)
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < outputs; ++j)
+        tile[i * outputs + j] += load_partial<T>(x[i] + t, depth - t) * load_partial<T>(w[j] + t, depth - t);
+  store<T>(sums, reduce_vectors<T, 1>(tile));
+}
+
+template <class T, int rows> void gemv(const LinearParams& params, ptrdiff_t start, ptrdiff_t count) {
+  constexpr int outputs = LANES<T> / rows;
+  const T* x = reinterpret_cast<const T*>(params.x);
+  const T* w = reinterpret_cast<const T*>(params.weight);
+  const T* bias = reinterpret_cast<const T*>(params.bias);
+  T* out = reinterpret_cast<T*>(params.output);
+  const ptrdiff_t step = outputs * params.weight_col_stride, bytes = max_of<ptrdiff_t>(step * ptrdiff_t(sizeof(T)), 1);
+  const ptrdiff_t ahead = ceil_div(PREFETCH_BYTES, bytes) * step;
+  for (ptrdiff_t at = 0; at < PREFETCH_BYTES; at += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(w + start * params.weight_col_stride) + at, 0, 2);
+  for (ptrdiff_t n = start; n < start + count; n += outputs) {
+    const T* w_rows[outputs];  // outputs after the last repeat it
+    T bias_values[outputs] = {};
+    for (int j = 0; bias && j < outputs; ++j) bias_values[j] = bias[min_of<ptrdiff_t>(n + j, params.columns - 1)];
+    for (int j = 0; j < outputs; ++j)
+      w_rows[j] = w + min_of<ptrdiff_t>(n + j, params.columns - 1) * params.weight_col_stride;
+    for (ptrdiff_t m = 0; m < params.rows; m += rows) {
+      const T* x_rows[rows];
+      for (int i = 0; i < rows; ++i) x_rows[i] = x + min_of<ptrdiff_t>(m + i, params.rows - 1) * params.x_row_stride;
+      T sums[LANES<T>];
+      if (m == 0)
+        dot_tile<T, rows, true>(x_rows, w_rows, params.depth, ahead, sums);
+      else
+        dot_tile<T, rows, false>(x_rows, w_rows, params.depth, ahead, sums);
+      const ptrdiff_t width = min_of<ptrdiff_t>(outputs, start + count - n);
+      for (int i = 0; i < rows && m + i < params.rows; ++i) {
+        for (int j = 0; j < outputs; ++j) sums[i * outputs + j] += bias_values[j];
+        T* to = out + (m + i) * params.columns + n;
+        if (width == outputs)
+          __builtin_memcpy(to, sums + i * outputs, outputs * sizeof(T));
+        else
+          for (ptrdiff_t j = 0; j < width; ++j) to[j] = sums[i * outputs + j];
+      }
+    }
+  }
+}
+
+template <class T> struct PanelScratch {
+  T *weights, *sums;
+
+  PanelScratch(const LinearParams& params, Scratch& scratch)
+      : weights(scratch.allocate<T>(min_of(KC, params.depth) * NR)), sums(scratch.allocate<T>(MC * NR)) {}
+};
+
+// Copy `count` columns into rows of `width` elements, one for each of `depth` inputs.
+template <class T>
+void pack_columns(const T* from, ptrdiff_t row_stride, ptrdiff_t col_stride, ptrdiff_t count, ptrdiff_t depth, T* to,
+                  ptrdiff_t width) {
+  if (row_stride == 1) return transpose_copy<T>(from, col_stride, count, depth, to, width);
+  for (ptrdiff_t i = 0; i < depth; ++i)
+    for (ptrdiff_t j = 0; j < count; ++j) to[i * width + j] = from[i * row_stride + j * col_stride];
+}
+
+// Copy columns of W, padded with zeros from `count` to `width`.
+template <class T>
+void pack_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t depth, ptrdiff_t start, ptrdiff_t count,
+                  ptrdiff_t width, T* to) {
+  const T* from =
+      reinterpret_cast<const T*>(params.weight) + t * params.weight_row_stride + start * params.weight_col_stride;
+  pack_columns<T>(from, params.weight_row_stride, params.weight_col_stride, count, depth, to, width);
+  for (ptrdiff_t i = 0; count < width && i < depth; ++i)
+    for (ptrdiff_t j = count; j < width; ++j) to[i * width + j] = 0;
+}
+
+template <class T>
+void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count,
+                void* memory) {
+  Scratch scratch(memory);
+  PanelScratch<T> panel(params, scratch);
+  const T* x = reinterpret_cast<const T*>(params.x) + first * params.x_row_stride;
+  T* out = reinterpret_cast<T*>(params.output) + first * params.columns + start;
+  const ptrdiff_t width = params.is_packed ? NR : round_up(count, LANES<T>);
+  T* sums = count == width ? out : panel.sums;  // a partial last vector would overwrite the output
+  const ptrdiff_t sums_row = count == width ? params.columns : width;
+  ptrdiff_t t = 0;
+  do {
+    const ptrdiff_t depth = min_of(KC, params.depth - t);
+    const Matrix<T> x_block{x + t, params.x_row_stride, 1};
+    const T* weights = panel.weights;
+    ptrdiff_t weights_row = width;
+    if (params.is_packed) {
+      weights = reinterpret_cast<const T*>(params.weight) + start * params.depth + t * NR;
+    } else if (packs_weights(params) || count < width) {
+      pack_weights<T>(params, t, depth, start, count, width, panel.weights);
+    } else {
+      weights = reinterpret_cast<const T*>(params.weight) + t * params.weight_row_stride + start;
+      weights_row = params.weight_row_stride;
+    }
+    if (t == 0)
+      gemm<T, Epilogue::set, LINEAR_MR, LINEAR_TILE_VECTORS>(x_block, rows, depth, weights, weights_row, sums, sums_row,
+                                                             width);
+    else
+      gemm<T, Epilogue::add, LINEAR_MR, LINEAR_TILE_VECTORS>(x_block, rows, depth, weights, weights_row, sums, sums_row,
+                                                             width);
+    t += depth;
+  } while (t < params.depth);
+  const T* bias = reinterpret_cast<const T*>(params.bias);
+  if (!bias && sums == out) return;
+  for (ptrdiff_t i = 0; i < rows; ++i)
+    for (ptrdiff_t j = 0; j < count; ++j)
+      out[i * params.columns + j] = sums[i * sums_row + j] + (bias ? bias[start + j] : T(0));
+}
+
+template <class T, class F>
+void apply(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count, F f) {
+  for (ptrdiff_t i = first; i < first + rows; ++i) {
+    T* row = reinterpret_cast<T*>(params.output) + i * params.columns + start;
+    for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n)
+                                  __attribute__((always_inline)) { store_n<T>(row + j, f(load_n<T>(row + j, n)), n); });
+  }
+}
+
+// Apply the activation to the results of a task while they are in cache.
+template <class T>
+void apply_activation(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count) {
+  switch (params.activation) {
+    case Activation::identity: break;
+    case Activation::gelu: apply<T>(params, first, rows, start, count, gelu<T>); break;
+    case Activation::gelu_tanh: apply<T>(params, first, rows, start, count, gelu_tanh<T>); break;
+    case Activation::silu: apply<T>(params, first, rows, start, count, silu<T>); break;
+  }
+}
+
+template <class T> void pack_panel(const PackParams& params, ptrdiff_t panel) {
+  const ptrdiff_t start = max_of(params.first_column, panel * NR),
+                  stop = min_of(params.first_column + params.columns, (panel + 1) * NR);
+  pack_columns<T>(reinterpret_cast<const T*>(params.weight) + (start - params.first_column) * params.weight_col_stride,
+                  params.weight_row_stride, params.weight_col_stride, stop - start, params.depth,
+                  reinterpret_cast<T*>(params.panels) + panel * NR * params.depth + start % NR, NR);
+}
+
+ptrdiff_t columns_per_task(const LinearParams& params) { return uses_gemv(params) ? GEMV_TASK_COLUMNS : NR; }
+ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
+
+template <class T> void run_task(const LinearParams& params, ptrdiff_t task, void* memory) {
+  const ptrdiff_t blocks = row_blocks(params), start = task / blocks * columns_per_task(params);
+  const ptrdiff_t count = min_of(columns_per_task(params), params.columns - start);
+  if (uses_gemv(params)) {
+    if (params.rows == 1)
+      gemv<T, 1>(params, start, count);
+    else
+      gemv<T, GEMV_ROWS<T>>(params, start, count);
+    return apply_activation<T>(params, 0, params.rows, start, count);
+  }
+  const ptrdiff_t height = min_of(MC, round_up(ceil_div(params.rows, blocks), LINEAR_MR));  // of equal size
+  const ptrdiff_t first = task % blocks * height;
+  if (first >= params.rows) return;
+  const ptrdiff_t rows = min_of(height, params.rows - first);
+  gemm_block<T>(params, first, rows, start, count, memory);
+  apply_activation<T>(params, first, rows, start, count);
+}
+
+}  // namespace
+
+ptrdiff_t linear_tasks(const LinearParams& params) {
+  return params.rows ? ceil_div(params.columns, columns_per_task(params)) * row_blocks(params) : 0;
+}
+
+size_t linear_scratch(const LinearParams& params) {
+  if (uses_gemv(params)) return 0;
+  Scratch scratch(nullptr);
+  if (params.dtype == DType::float64)
+    PanelScratch<double>(params, scratch);
+  else
+    PanelScratch<float>(params, scratch);
+  return scratch.used();
+}
+
+void pack(const PackParams& params, ptrdiff_t panel) {
+  params.dtype == DType::float64 ? pack_panel<double>(params, panel) : pack_panel<float>(params, panel);
+}
+
+void linear(const LinearParams& params, ptrdiff_t task, void* scratch) {
+  params.dtype == DType::float64 ? run_task<double>(params, task, scratch) : run_task<float>(params, task, scratch);
+}
+
+}  // namespace regard::REGARD_ISA

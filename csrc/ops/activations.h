@@ -1,0 +1,84 @@
+// Activation functions of a vector.
+#pragma once
+
+#include "simd/simd.h"
+
+namespace regard::REGARD_ISA {
+
+// (z + 5/2) exp(z^2) erfc(z) for z >= 0 as a polynomial in t = (z - 5/2) / (z + 5/2), which maps the half line to
+// -1 <= t < 1 (Shepherd and Laframboise, Math. Comp. 36, 1981): the first 11 (float64: 25) terms of the Chebyshev
+// series, computed with 60 digits. The truncation error is below 2e-8 (4e-17).
+template <class T> REGARD_INLINE V<T> erfc_series(V<T> t);
+
+template <> REGARD_INLINE V<float> erfc_series<float>(V<float> t) {
+  V<float> p = splat(-7.016012918e-5f);
+  p = p * t + 2.700712982e-5f;
+  p = p * t + 0.0006592908095f;
+  p = p * t - 0.000413924985f;
+  p = p * t - 0.004797361166f;
+  p = p * t + 0.008383131874f;
+  p = p * t + 0.02835667618f;
+  p = p * t - 0.1712494874f;
+  p = p * t + 0.4539145262f;
+  p = p * t - 0.8046519288f;
+  return p * t + 1.054031815f;
+}
+
+template <> REGARD_INLINE V<double> erfc_series<double>(V<double> t) {
+  V<double> p = splat(-1.139433757630502066e-9);
+  p = p * t - 3.467388514566428437e-11;
+  p = p * t + 1.136166546107783531e-8;
+  p = p * t + 6.462039521335913439e-9;
+  p = p * t - 5.368927359081467762e-8;
+  p = p * t - 7.419956065343542452e-8;
+  p = p * t + 1.392109955656964625e-7;
+  p = p * t + 4.542632669297591858e-7;
+  p = p * t - 6.74541909340868827e-9;
+  p = p * t - 1.968137420877815883e-6;
+  p = p * t - 2.331994852886609436e-6;
+  p = p * t + 6.757380560429953231e-6;
+  p = p * t + 0.00001824430880021558592;
+  p = p * t - 0.00001953333845777584021;
+  p = p * t - 0.0001126048245604528508;
+  p = p * t + 0.0000583080587353616045;
+  p = p * t + 0.0007026937233533891564;
+  p = p * t - 0.0004392083001058155139;
+  p = p * t - 0.004818785523205377207;
+  p = p * t + 0.008393044304762170239;
+  p = p * t + 0.02836155013199473049;
+  p = p * t - 0.171251145246119049;
+  p = p * t + 0.4539141166480960283;
+  p = p * t - 0.8046518494391481908;
+  return p * t + 1.054031820305717907;
+}
+
+// x * gate, where the gate is 0 at x = -infinity; there the limit, 0.
+template <class T> REGARD_INLINE V<T> gated(V<T> x, V<T> gate) { return (x == -INF<T> ? V<T>{} : x) * gate; }
+
+// x Phi(x), Phi(x) = erfc(-x / sqrt 2) / 2. For x < 0 erfc is computed directly, not as 1 - erf, and keeps its
+// precision.
+template <class T> REGARD_INLINE V<T> gelu(V<T> x) {
+  constexpr T root_half = T(0.70710678118654752440), saturated = 250;  // Phi is 0 or 1 from here on
+  const V<T> size = x < 0 ? -x : x;
+  const V<T> z = min<T>(size, splat(saturated)) * root_half;
+  const V<T> inverse = 1 / (z + T(2.5));
+  const V<T> half_erfc = T(0.5) * erfc_series<T>(1 - 5 * inverse) * inverse * exp<T>(-z * z);  // of erfc(z)
+  return gated<T>(x, x < 0 ? half_erfc : 1 - half_erfc);
+}
+
+// 1 / (1 + exp(-x)).
+template <class T> REGARD_INLINE V<T> sigmoid(V<T> x) {
+  const V<T> e = exp<T>(x < 0 ? x : -x);
+  return (x < 0 ? e : (x == x ? splat(T(1)) : x)) / (1 + e);
+}
+
+template <class T> REGARD_INLINE V<T> silu(V<T> x) { return gated<T>(x, sigmoid<T>(x)); }
+
+// x (1 + tanh u) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + exp(-2 u)).
+template <class T> REGARD_INLINE V<T> gelu_tanh(V<T> x) {
+  constexpr T twice_root = T(1.59576912160573071176), saturated = 250;
+  const V<T> y = min<T>(max<T>(x, splat(-saturated)), splat(saturated));
+  return gated<T>(x, sigmoid<T>(twice_root * (y + T(0.044715) * y * y * y)));
+}
+
+}  // namespace regard::REGARD_ISA

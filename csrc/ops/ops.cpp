@@ -1,0 +1,196 @@
+// Row-wise operations: softmax, norms, activations, rotary embeddings. Each reads and writes its rows once, where NumPy
+// passes over memory for every step of the formula.
+#include "kernels.h"
+#include "ops/activations.h"
+#include "ops/strided_rows.h"
+#include "runtime/scratch.h"
+
+namespace regard::REGARD_ISA {
+namespace {
+
+constexpr ptrdiff_t ELEMENTS_PER_TASK = 16384;  // enough work to wake a thread
+
+bool is_elementwise(Op op) {  // rows may then be split between tasks
+  switch (op) {
+    case Op::gelu:
+    case Op::gelu_tanh:
+    case Op::silu:
+    case Op::swiglu: return true;
+    default: return false;
+  }
+}
+
+ptrdiff_t columns_per_task(const OpParams& params) {
+  return is_elementwise(params.op) ? min_of<ptrdiff_t>(params.columns, ELEMENTS_PER_TASK) : params.columns;
+}
+ptrdiff_t rows_per_task(const OpParams& params) {
+  return max_of<ptrdiff_t>(1, ELEMENTS_PER_TASK / max_of<ptrdiff_t>(1, params.columns));
+}
+
+// Softmax of a row; +infinity counts as MAX_FINITE.
+template <class T> void softmax(const T* x, ptrdiff_t columns, T* out) {
+  V<T> lane_max = splat(-INF<T>);
+  T tail_max = -INF<T>;
+  for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    if (count == LANES<T>)
+      lane_max = max<T>(load<T>(x + j), lane_max);
+    else
+      for (ptrdiff_t i = j; i < j + count; ++i) tail_max = x[i] < tail_max ? tail_max : x[i];
+  });
+  const T vector_max = reduce_max<T>(lane_max),
+          row_max = tail_max < vector_max || vector_max != vector_max ? vector_max : tail_max;
+  const V<T> shift = splat(row_max == -INF<T> ? T(0) : row_max > MAX_FINITE<T> ? MAX_FINITE<T> : row_max);
+  const double row_sum = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    V<T> e = load_n<T>(x + j, count);
+    e = exp<T>(min<T>(e, splat(MAX_FINITE<T>)) - shift);
+    store_n<T>(out + j, e, count);
+    return count == LANES<T> ? e : load_partial<T>(out + j, count);
+  });
+  const T divisor = row_sum == 0 ? T(1) : T(row_sum);
+  for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    store_n<T>(out + j, load_n<T>(out + j, count) / divisor, count);
+  });
+}
+
+// (x - mean) / sqrt(variance + eps) * weight + bias; without `subtract_mean` (RMS norm) the mean counts as 0.
+template <class T, bool subtract_mean>
+void norm(const T* x, const T* residual, ptrdiff_t columns, double eps, const T* weight, const T* bias, T* out) {
+  if (residual) {
+    for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+      store_n<T>(out + j, load_n<T>(x + j, count) + load_n<T>(residual + j, count), count);
+    });
+    x = out;
+  }
+  T mean = 0;
+  if (subtract_mean)
+    mean = T(sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count)
+                                         __attribute__((always_inline)) { return load_n<T>(x + j, count); }) /
+             double(columns));
+  const double squares = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    const V<T> centered = load_n<T>(x + j, count) - mean;
+    V<T> square = centered * centered;
+    for (ptrdiff_t i = count; i < LANES<T>; ++i) square[i] = 0;
+    return square;
+  });
+  const T inverse_std = T(1 / __builtin_sqrt(squares / double(columns) + eps));
+  for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    V<T> normal = (load_n<T>(x + j, count) - mean) * inverse_std;
+    if (weight) normal *= load_n<T>(weight + j, count);
+    if (bias) normal += load_n<T>(bias + j, count);
+    store_n<T>(out + j, normal, count);
+  });
+}
+
+template <class T, class F> REGARD_INLINE void apply(const T* x, const T* bias, ptrdiff_t columns, T* out, F f) {
+  for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    V<T> y = load_n<T>(x + j, count);
+    if (bias) y += load_n<T>(bias + j, count);
+    store_n<T>(out + j, f(j, count, y), count);
+  });
+}
+
+// Rotary embedding: each pair (a, b) becomes (a cos - b sin, a sin + b cos). The elements of a pair are neighbours
+// (interleaved) or `pairs` apart.
+template <class T>
+void rope(const T* x, ptrdiff_t columns, const T* cos, const T* sin, ptrdiff_t pairs, bool interleaved, T* out) {
+  if (interleaved) {
+    for (ptrdiff_t j = 0; j < pairs; ++j) {
+      const T a = x[2 * j], b = x[2 * j + 1];
+      out[2 * j] = a * cos[j] - b * sin[j];
+      out[2 * j + 1] = a * sin[j] + b * cos[j];
+    }
+  } else {
+    for_each_vector<T>(pairs, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+      const V<T> a = load_n<T>(x + j, count), b = load_n<T>(x + pairs + j, count);
+      const V<T> c = load_n<T>(cos + j, count), s = load_n<T>(sin + j, count);
+      store_n<T>(out + j, a * c - b * s, count);
+      store_n<T>(out + pairs + j, a * s + b * c, count);
+    });
+  }
+  for (ptrdiff_t j = 2 * pairs; j < columns; ++j) out[j] = x[j];
+}
+
+template <class T> struct RowScratch {  // buffers for converted rows, one for each operand
+  T *x, *other, *weight, *bias, *out;
+
+  RowScratch(const OpParams& params, Scratch& scratch)
+      : x(scratch.allocate<T>(columns_per_task(params))),
+        other(scratch.allocate<T>(columns_per_task(params))),
+        weight(scratch.allocate<T>(columns_per_task(params))),
+        bias(scratch.allocate<T>(columns_per_task(params))),
+        out(scratch.allocate<T>(columns_per_task(params))) {}
+};
+
+template <class T>
+void run_row(const OpParams& params, ptrdiff_t row, ptrdiff_t start, ptrdiff_t count, RowScratch<T>& buffers) {
+  const auto input = [&](const StridedRows& operand, ptrdiff_t length, T* buffer) -> const T* {
+    return operand ? row_ptr<T>(operand, row, start, length, buffer) : nullptr;
+  };
+  const bool is_rope = params.op == Op::rope_half || params.op == Op::rope_interleaved;
+  const T* x = input(params.x, count, buffers.x);
+  const T* other = input(params.other, count, buffers.other);
+  const T* weight = input(params.weight, is_rope ? params.pairs : count, buffers.weight);
+  const T* bias = input(params.bias, is_rope ? params.pairs : count, buffers.bias);
+  T* out = output_row_ptr<T>(params.output, row, start, buffers.out);
+  switch (params.op) {
+    case Op::softmax: softmax<T>(x, count, out); break;
+    case Op::layer_norm: norm<T, true>(x, other, count, params.eps, weight, bias, out); break;
+    case Op::rms_norm: norm<T, false>(x, other, count, params.eps, weight, bias, out); break;
+    case Op::gelu:
+      apply<T>(x, bias, count, out,
+               [](ptrdiff_t, ptrdiff_t, V<T> v) __attribute__((always_inline)) { return gelu<T>(v); });
+      break;
+    case Op::gelu_tanh:
+      apply<T>(x, bias, count, out,
+               [](ptrdiff_t, ptrdiff_t, V<T> v) __attribute__((always_inline)) { return gelu_tanh<T>(v); });
+      break;
+    case Op::silu:
+      apply<T>(x, bias, count, out,
+               [](ptrdiff_t, ptrdiff_t, V<T> v) __attribute__((always_inline)) { return silu<T>(v); });
+      break;
+    case Op::swiglu:  // `weight` is the bias of `other`
+      apply<T>(x, bias, count, out, [&](ptrdiff_t j, ptrdiff_t n, V<T> v) __attribute__((always_inline)) {
+        V<T> up = load_n<T>(other + j, n);
+        if (weight) up += load_n<T>(weight + j, n);
+        return silu<T>(v) * up;
+      });
+      break;
+    case Op::rope_half:
+    case Op::rope_interleaved:  // `weight` and `bias` are cosines and sines
+      rope<T>(x, count, weight, bias, params.pairs, params.op == Op::rope_interleaved, out);
+      break;
+  }
+  store_row<T>(out, params.output, row, start, count);
+}
+
+template <class T> void run_task(const OpParams& params, ptrdiff_t task, void* memory) {
+  Scratch scratch(memory);
+  RowScratch<T> buffers(params, scratch);
+  const ptrdiff_t width = columns_per_task(params), pieces = ceil_div(params.columns, max_of<ptrdiff_t>(width, 1));
+  const ptrdiff_t height = rows_per_task(params), first = task / pieces * height, start = task % pieces * width;
+  const ptrdiff_t last = min_of<ptrdiff_t>(params.rows, first + height);
+  for (ptrdiff_t row = first; row < last; ++row)
+    run_row<T>(params, row, start, min_of<ptrdiff_t>(width, params.columns - start), buffers);
+}
+
+}  // namespace
+
+ptrdiff_t op_tasks(const OpParams& params) {
+  if (!params.columns) return 0;
+  return ceil_div(params.rows, rows_per_task(params)) * ceil_div(params.columns, columns_per_task(params));
+}
+
+size_t op_scratch(const OpParams& params) {
+  Scratch scratch(nullptr);
+  if (params.x.dtype == DType::float64)
+    RowScratch<double>(params, scratch);
+  else
+    RowScratch<float>(params, scratch);
+  return scratch.used();
+}
+
+void op(const OpParams& params, ptrdiff_t task, void* scratch) {
+  params.x.dtype == DType::float64 ? run_task<double>(params, task, scratch) : run_task<float>(params, task, scratch);
+}
+
+}  // namespace regard::REGARD_ISA

@@ -1,0 +1,91 @@
+#include "runtime/buffer_pool.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+#endif
+
+namespace regard {
+namespace {
+
+constexpr size_t PAGE = 4096, LARGE_UNIT = size_t(512) << 10, HUGE_PAGE = size_t(2) << 20;
+constexpr size_t MAX_BUFFERS = 64;  // kept at once
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t MAX_POOLED_BYTES = 0;  // AddressSanitizer must see every free
+#else
+constexpr size_t MAX_POOLED_BYTES = size_t(64) << 20;
+#endif
+
+struct Buffer {
+  void* data;
+  size_t bytes;
+};
+
+// Free buffers, the latest last. A thread that finds the mutex locked bypasses the pool: after a fork its owner may not
+// exist.
+struct Pool {
+  std::mutex mutex;
+  Buffer buffers[MAX_BUFFERS];
+  size_t count = 0, bytes = 0;
+
+  void* remove(size_t i) {
+    void* const data = buffers[i].data;
+    bytes -= buffers[i].bytes;
+    std::copy(buffers + i + 1, buffers + count--, buffers + i);
+    return data;
+  }
+};
+
+Pool& pool = *new Pool;  // never destroyed: buffers may be released after static destructors
+
+// Sizes are rounded up, so that buffers of similar sizes are interchangeable.
+size_t round_size(size_t bytes) {
+  if (bytes == 0) bytes = 1;
+  if (MAX_POOLED_BYTES == 0) return bytes;
+  const size_t unit = bytes < HUGE_PAGE ? PAGE : LARGE_UNIT;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// Directly from the system, to which freed memory returns at once.
+#if !defined(__SANITIZE_ADDRESS__) && (defined(__unix__) || defined(__APPLE__))
+void* system_allocate(size_t bytes) {
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+#if defined(MADV_HUGEPAGE)
+  if (bytes >= HUGE_PAGE) madvise(data, bytes, MADV_HUGEPAGE);
+#endif
+  return data;
+}
+void system_free(void* data, size_t bytes) { munmap(data, bytes); }
+#else
+void* system_allocate(size_t bytes) { return std::malloc(bytes); }
+void system_free(void* data, size_t) { std::free(data); }
+#endif
+
+}  // namespace
+
+void* acquire_buffer(size_t bytes) {
+  bytes = round_size(bytes);
+  if (std::unique_lock<std::mutex> lock(pool.mutex, std::try_to_lock); lock) {
+    for (size_t i = pool.count; i-- > 0;)
+      if (pool.buffers[i].bytes == bytes) return pool.remove(i);
+  }
+  return system_allocate(bytes);
+}
+
+void release_buffer(void* data, size_t bytes) {
+  bytes = round_size(bytes);
+  std::unique_lock<std::mutex> lock(pool.mutex, std::try_to_lock);
+  if (!lock || bytes > MAX_POOLED_BYTES) return system_free(data, bytes);
+  while (pool.count == MAX_BUFFERS || pool.bytes + bytes > MAX_POOLED_BYTES) {  // evict the oldest
+    const size_t oldest_bytes = pool.buffers[0].bytes;
+    system_free(pool.remove(0), oldest_bytes);
+  }
+  pool.buffers[pool.count++] = {data, bytes};
+  pool.bytes += bytes;
+}
+
+}  // namespace regard

@@ -1,0 +1,54 @@
+#include "runtime/dispatch.h"
+
+#include <atomic>
+
+namespace regard {
+namespace {
+
+#define REGARD_ENTRY_AVX512(returned, name, arguments) , avx512::name
+#define REGARD_ENTRY_AVX2(returned, name, arguments) , avx2::name
+#define REGARD_ENTRY_GENERIC(returned, name, arguments) , generic::name
+
+const std::vector<KernelTable> available = [] {
+  std::vector<KernelTable> tables;
+#if defined(REGARD_X86)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    tables.push_back(KernelTable{"AVX-512", 16 REGARD_FUNCTIONS(REGARD_ENTRY_AVX512)});
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+    tables.push_back(KernelTable{"AVX2", 8 REGARD_FUNCTIONS(REGARD_ENTRY_AVX2)});
+#endif
+#if defined(__aarch64__)
+  tables.push_back(KernelTable{"NEON", 4 REGARD_FUNCTIONS(REGARD_ENTRY_GENERIC)});
+#else
+  tables.push_back(KernelTable{"generic", 4 REGARD_FUNCTIONS(REGARD_ENTRY_GENERIC)});
+#endif
+  return tables;
+}();
+
+std::atomic<const KernelTable*> active{nullptr};
+
+}  // namespace
+
+const KernelTable& kernels() {
+  const KernelTable* chosen = active;
+  return chosen ? *chosen : available.front();
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const KernelTable& table : available) names.emplace_back(table.name);
+  return names;
+}
+
+bool use_instruction_set(const std::string& name) {
+  for (const KernelTable& table : available)
+    if (name == table.name) {
+      active = &table;
+      return true;
+    }
+  return false;
+}
+
+}  // namespace regard

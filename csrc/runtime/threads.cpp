@@ -1,0 +1,274 @@
+#include "runtime/threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include "runtime/ordered_accumulation.h"
+
+namespace regard {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto SPIN_TIME = std::chrono::microseconds(500);  // a worker spins before it sleeps
+constexpr auto STOP_POLL_INTERVAL = std::chrono::milliseconds(20);
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+struct FreeDeleter {
+  void operator()(void* p) const { std::free(p); }
+};
+
+// Scratch memory of one thread, kept between calls while it is small.
+class ScratchMemory {
+ public:
+  ScratchMemory() = default;
+  ScratchMemory(ScratchMemory&& other) noexcept { swap(other); }
+  ScratchMemory& operator=(ScratchMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  void* reserve(size_t bytes) {
+    bytes = (bytes + 63) / 64 * 64;
+    if (bytes > size_) {
+      memory_.reset(std::aligned_alloc(64, bytes));
+      if (!memory_) {
+        size_ = 0;
+        throw std::bad_alloc();
+      }
+      size_ = bytes;
+    }
+    return memory_.get();
+  }
+
+  void shrink() {
+    if (size_ <= KEPT_BYTES) return;
+    memory_.reset();
+    size_ = 0;
+  }
+
+ private:
+  static constexpr size_t KEPT_BYTES = size_t(1) << 24;
+
+  void swap(ScratchMemory& other) {
+    std::swap(memory_, other.memory_);
+    std::swap(size_, other.size_);
+  }
+
+  std::unique_ptr<void, FreeDeleter> memory_;
+  size_t size_ = 0;
+};
+
+struct Job {
+  ptrdiff_t tasks = 0;
+  size_t scratch = 0;
+  const std::function<void(ptrdiff_t, void*)>* work = nullptr;
+  std::atomic<ptrdiff_t> next{0};
+  std::atomic<bool> stopped{false};
+  std::atomic<bool> out_of_memory{false};
+
+  template <class ShouldStop> void run_tasks(ScratchMemory& memory, ShouldStop should_stop) {
+    void* scratch_memory = nullptr;
+    try {
+      scratch_memory = memory.reserve(scratch);
+    } catch (const std::bad_alloc&) {
+      out_of_memory = stopped = true;
+      return;
+    }
+    while (!stopped) {
+      const ptrdiff_t task = next.fetch_add(1, std::memory_order_relaxed);
+      if (task >= tasks) return;
+      (*work)(task, scratch_memory);
+      if (should_stop()) stopped = true;
+    }
+  }
+};
+
+// The worker threads, besides the caller. Never destroyed: at exit they sleep.
+class Pool {
+ public:
+  std::mutex busy;
+
+  // Run the job on this thread and at most `workers` others. A worker that has not woken up before the last task is
+  // taken is not waited for.
+  template <class ShouldStop> void run(Job& job, unsigned workers, ScratchMemory& memory, ShouldStop should_stop) {
+    add_workers(workers);
+    avoid_caller_cpu(workers);
+    {
+      std::lock_guard lock(mutex_);
+      job_ = &job;
+      workers_wanted_ = workers;
+      round_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    job.run_tasks(memory, should_stop);
+    {
+      std::lock_guard lock(mutex_);
+      job_ = nullptr;
+    }
+    for (int tries = 0; working_.load(std::memory_order_acquire) != 0; ++tries) {
+      if (tries < 1000)
+        pause();
+      else
+        std::this_thread::yield();  // give the processor to other threads
+    }
+  }
+
+ private:
+  struct Worker {
+    std::thread::native_handle_type thread;
+#if defined(__linux__)
+    cpu_set_t affinity{};  // last set; initially none
+#endif
+  };
+
+  void add_workers(unsigned workers) {
+    try {
+      workers_.reserve(workers);
+      while (workers_.size() < workers) {
+        std::thread thread([this, number = unsigned(workers_.size())] { worker_loop(number); });
+        workers_.push_back({thread.native_handle()});
+        thread.detach();
+      }
+    } catch (const std::exception&) {  // out of threads: continue with those that exist
+    }
+  }
+
+  // Exclude the caller's processor from the workers' affinity. Linux may otherwise wake a worker there although other
+  // processors are idle: in a virtual machine, an idle processor looks busy to the scheduler.
+  void avoid_caller_cpu([[maybe_unused]] size_t workers) {
+#if defined(__linux__)
+    const int here = sched_getcpu();
+    cpu_set_t others;
+    if (here < 0 || sched_getaffinity(0, sizeof others, &others) != 0)
+      return;  // fails on machines with more processors than cpu_set_t holds
+    CPU_CLR(here, &others);
+    if (CPU_COUNT(&others) == 0) return;
+    for (size_t i = 0; i < std::min(workers, workers_.size()); ++i) {
+      Worker& worker = workers_[i];
+      if (CPU_EQUAL(&worker.affinity, &others)) continue;
+      if (pthread_setaffinity_np(worker.thread, sizeof others, &others) == 0) worker.affinity = others;
+    }
+#endif
+  }
+
+  void worker_loop(unsigned number) {
+    ScratchMemory memory;
+    uint64_t last_round = 0;
+    Job* job = nullptr;
+    for (;;) {
+      const auto awake = job ? Clock::now() + SPIN_TIME : Clock::time_point();
+      while (round_.load(std::memory_order_acquire) == last_round && Clock::now() < awake) spin();
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != last_round; });
+        last_round = round_.load(std::memory_order_relaxed);
+        job = number < workers_wanted_ ? job_ : nullptr;
+        if (job) working_.fetch_add(1, std::memory_order_relaxed);
+      }
+      if (!job) continue;
+      job->run_tasks(memory, [] { return false; });
+      memory.shrink();
+      working_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  // Pause briefly, then yield to other threads, such as those of a BLAS.
+  static void spin() {
+    for (int i = 0; i < 50; ++i) pause();
+    std::this_thread::yield();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  Job* job_ = nullptr;
+  unsigned workers_wanted_ = 0;
+  std::vector<Worker> workers_;
+  std::atomic<uint64_t> round_{0};
+  std::atomic<int> working_{0};
+};
+
+std::atomic<int> thread_limit{1};
+std::atomic<Pool*> pool_instance{new Pool};
+#if defined(__unix__) || defined(__APPLE__)
+// Threads do not survive a fork: the child starts with a new pool.
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] { pool_instance = new Pool; });
+#endif
+
+}  // namespace
+
+int num_threads() { return thread_limit; }
+void set_num_threads(int count) { thread_limit = std::min(std::max(1, count), 1024); }
+
+// Looked up by name by threadpoolctl.
+extern "C" {
+__attribute__((visibility("default"))) int regard_num_threads() { return num_threads(); }
+__attribute__((visibility("default"))) void regard_set_num_threads(int count) { set_num_threads(count); }
+}
+
+bool parallel_for(ptrdiff_t tasks, int max_threads, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
+                  const std::function<bool()>& stop) {
+  // `stop` may call parallel_for again on this thread: the nested call gets its own memory, and no workers.
+  static thread_local ScratchMemory thread_memory;
+  static thread_local bool nested = false;
+  const bool outermost = !nested;
+  ScratchMemory memory = std::move(thread_memory);
+  nested = true;
+  Job job;
+  job.tasks = tasks, job.scratch = scratch, job.work = &work;
+  auto last_poll = Clock::now();
+  const auto should_stop = [&] {
+    const auto now = Clock::now();
+    if (now - last_poll < STOP_POLL_INTERVAL) return false;
+    last_poll = now;
+    return stop();
+  };
+  const auto workers = std::min<ptrdiff_t>(std::min(num_threads(), max_threads), tasks) - 1;
+  Pool& pool = *pool_instance;
+  std::unique_lock<std::mutex> lock;
+  if (workers > 0 && outermost) lock = std::unique_lock(pool.busy, std::try_to_lock);
+  if (lock)
+    pool.run(job, unsigned(workers), memory, should_stop);
+  else
+    job.run_tasks(memory, should_stop);
+  memory.shrink();
+  thread_memory = std::move(memory);
+  nested = !outermost;
+  if (job.out_of_memory) throw std::bad_alloc();
+  return !job.stopped;
+}
+
+void wait_for_ticket(const int32_t* ticket, int32_t order, const bool* cancelled) {
+  for (int tries = 0; __atomic_load_n(ticket, __ATOMIC_ACQUIRE) != order; ++tries) {
+    if (__atomic_load_n(cancelled, __ATOMIC_RELAXED)) return;
+    if (tries < 1000)
+      pause();
+    else
+      std::this_thread::yield();  // the preceding task may need this processor
+  }
+}
+
+}  // namespace regard
