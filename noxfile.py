@@ -201,6 +201,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def site(session: nox.Session) -> None:
+    """The documentation with the API reference, in ``build/site``; fails on a broken link."""
+    session.install(package(session), *groups("site"))
+    session.run("sphinx-build", "-W", "--keep-going", "-q", "-c", "docs", ".", "build/site", *session.posargs)
+
+
+@nox.session
 def readme(session: nox.Session) -> None:
     """Type every command of the README, as written, in an empty environment and an empty home."""
     page = Path("README.md").read_text(encoding="utf-8")

@@ -1,0 +1,157 @@
+"""The documentation site, built by Sphinx: ``nox -s site`` writes it to ``build/site``, offline.
+
+The source folder is the repository, so that links between pages are the same here and there. A link to a file that is
+not a page leads to the repository; a broken link is a warning, and warnings are errors.
+"""
+
+from __future__ import annotations
+
+import importlib
+import posixpath
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import latex2mathml.converter
+from docutils.nodes import SkipNode
+
+ROOT = Path(__file__).resolve().parent.parent
+REPOSITORY = "https://github.com/regard-attention/regard"
+
+project = "regard"
+author = "The regard developers"
+copyright = author
+release = re.search(r'__version__ = "(.+?)"', (ROOT / "src/regard/_version.py").read_text(encoding="utf-8"))[1]  # type: ignore[index]
+
+root_doc = "README"
+include_patterns = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/**.md"]
+exclude_patterns = [".*", "build", "src", "csrc", "tests", "benchmarks", "examples", "**/node_modules"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+
+myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
+myst_fence_as_directive = ["math"]
+suppress_warnings = ["ref.python"]  # an object that two packages export has two places; either will do
+autodoc_default_options = {
+    "members": True,
+    "imported-members": True,
+    "member-order": "bysource",
+    "show-inheritance": False,
+}
+autodoc_preserve_defaults = True
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_preprocess_types = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+add_module_names = False
+
+html_math_renderer = "mathml"
+html_theme = "furo"
+html_title = f"regard {release}"
+html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": ""}
+
+# The order of pages in the navigation; the README itself has none, as it is also the front page of the repository.
+CONTENTS = """
+```{toctree}
+:hidden:
+:caption: Learn
+docs/lesson
+docs/attention
+docs/models
+docs/formats
+docs/explorer
+```
+```{toctree}
+:hidden:
+:caption: API
+:glob:
+docs/api/regard
+docs/api/[a-q]*
+docs/api/[s-z]*
+```
+```{toctree}
+:hidden:
+:caption: Inside
+docs/architecture
+docs/kernel
+docs/glossary
+docs/decisions/README
+CONTRIBUTING
+SECURITY
+CHANGELOG
+```
+"""
+DECISIONS = """
+```{toctree}
+:hidden:
+:glob:
+[0-9]*
+```
+"""
+
+_LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_FOREIGN = re.compile(r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?(?:https?:)?//[^>]*>""")
+
+
+def read_page(_app: Any, name: str, content: list[str]) -> None:
+    """Add the navigation, and point links at files that are no pages to the repository."""
+    page, done = [], 0
+    for fence in _FENCED.finditer(content[0]):
+        page += [_LINK.sub(lambda link: _target(link[1], name), content[0][done : fence.start()]), fence[0]]
+        done = fence.end()
+    page.append(_LINK.sub(lambda link: _target(link[1], name), content[0][done:]))
+    content[0] = "".join(page) + {root_doc: CONTENTS, "docs/decisions/README": DECISIONS}.get(name, "")
+
+
+def _target(link: str, name: str) -> str:
+    found = posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
+    if (ROOT / found).is_dir():
+        return f"{REPOSITORY}/tree/main/{found}"
+    if found.startswith("benchmarks/") or (
+        (ROOT / found).is_file() and Path(found).suffix not in (".md", ".png", ".svg")
+    ):
+        return f"{REPOSITORY}/blob/main/{found}"
+    return link  # a page, a picture, or a broken link, which MyST reports
+
+
+def finish(app: Any, error: Exception | None) -> None:
+    """Make the front page the index, and refuse what a browser would fetch from elsewhere."""
+    if error:
+        return
+    out = Path(app.outdir)
+    for path in out.rglob("*.html"):
+        if foreign := _FOREIGN.search(path.read_text(encoding="utf-8")):
+            raise ValueError(f"{path} fetches from elsewhere: {foreign[0]}")
+    shutil.copy(out / f"{root_doc}.html", out / "index.html")
+
+
+def skip_member(app: Any, kind: str, name: str, _value: Any, _skip: bool, _options: Any) -> bool | None:
+    """Document what ``regard`` exports from a package in the page of that package alone."""
+    if kind != "module" or app.env.docname != "docs/api/regard":
+        return None
+    pages = {path.stem for path in (ROOT / "docs/api").glob("*.md")} - {"regard"}
+    return True if any(name in importlib.import_module(f"regard.{page}").__all__ for page in pages) else None
+
+
+def write_math(writer: Any, node: Any) -> None:
+    """Write a formula as MathML, which browsers show by themselves."""
+    block = node.tagname == "math_block"
+    formula = latex2mathml.converter.convert(node.astext(), display="block" if block else "inline")
+    writer.body.append(formula)
+    raise SkipNode
+
+
+def setup(app: Any) -> None:
+    """Register the hooks."""
+    app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
+    app.connect("autodoc-skip-member", skip_member)
+    app.connect("source-read", read_page)
+    app.connect("build-finished", finish)
