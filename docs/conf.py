@@ -6,7 +6,6 @@ not a page leads to the repository; a broken link is a warning, and warnings are
 
 from __future__ import annotations
 
-import importlib
 import posixpath
 import re
 import shutil
@@ -137,8 +136,10 @@ def skip_member(app: Any, kind: str, name: str, _value: Any, _skip: bool, _optio
     """Document what ``regard`` exports from a package in the page of that package alone."""
     if kind != "module" or app.env.docname != "docs/api/regard":
         return None
+    import regard
+
     pages = {path.stem for path in (ROOT / "docs/api").glob("*.md")} - {"regard"}
-    return True if any(name in importlib.import_module(f"regard.{page}").__all__ for page in pages) else None
+    return True if any(name in getattr(regard, page).__all__ for page in pages) else None
 
 
 def write_math(writer: Any, node: Any) -> None:

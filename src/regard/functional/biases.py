@@ -60,7 +60,7 @@ class Bias:
 class ALiBi(Bias):
     """Attention with linear biases: each head looks the less, the farther away a key is.
 
-    The bias is −slope · |position of the query − position of the key|.
+    The bias is ``−slope · |position of the query − position of the key|``.
 
     Parameters
     ----------

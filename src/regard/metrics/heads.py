@@ -32,7 +32,7 @@ class HeadMetrics:
         Entropy as a share of the most that there could be: the log of how many keys a row gives any weight to. A first
         token that sees itself alone does not count.
     distance
-        How many positions away a token looks on average: Σ w |i − j|. (Vig and Belinkov 2019.)
+        How many positions away a token looks on average: ``Σ w |i − j|``. (Vig and Belinkov 2019.)
     sink
         The weight that goes to the first token and to special ones, and what a row lacks of 1 because a sink of the
         model's own takes it; the mean over the rows of the other tokens. (Xiao et al. 2023; Clark et al. 2019.)

@@ -100,14 +100,13 @@ def read_word_vectors(path: str | os.PathLike[str], words: Iterable[str] | None 
 
     Notes
     -----
-    GloVe text [1]_ has a word and its numbers on each line, separated by spaces; the word may itself hold
-    spaces. word2vec [2]_ puts "count dimension" on a line before the rows; its binary form has a word, a
+    GloVe text has a word and its numbers on each line, separated by spaces; the word may itself hold
+    spaces. word2vec puts "count dimension" on a line before the rows; its binary form has a word, a
     space and little-endian float32 numbers. A first line of two whole numbers is taken for that header.
 
     References
     ----------
-    .. [1] https://nlp.stanford.edu/projects/glove/
-    .. [2] https://code.google.com/archive/p/word2vec/
+    GloVe: https://nlp.stanford.edu/projects/glove/; word2vec: https://code.google.com/archive/p/word2vec/
     """
     wanted = None if words is None else frozenset(word.encode("utf-8", "surrogatepass") for word in check_words(words))
     with _stream(path) as stream:
