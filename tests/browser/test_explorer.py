@@ -45,9 +45,9 @@ def test_from_the_grid_to_a_head_to_a_cell(open_page, address, one):
 def test_heads_are_ordered_filtered_and_folded(open_page, address, one):
     page = open_page(f"{address}#v=heads&l=2&h=3")
     page.get_by_role("button", name="By measure").click()
-    page.get_by_label("Measure of heads").select_option("previous")
+    page.get_by_label("Measure of heads").select_option("previous_token")
     settled(page)
-    values = np.array(one.heads(0)["measures"]["previous"], dtype=float)
+    values = np.array(one.heads(0)["measures"]["previous_token"], dtype=float)
     layer, head = np.unravel_index(values.argmax(), values.shape)
     assert page.locator(".rg-caption").first.inner_text().startswith(f"L{layer} H{head} ·")
     page.get_by_label("Least of the measure").fill("0.5")

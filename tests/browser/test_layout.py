@@ -104,7 +104,7 @@ def test_forced_colours_keep_what_is_shaded_and_what_is_chosen(open_page, addres
 @pytest.mark.parametrize(
     ("view", "selector", "said"),
     [
-        ("heads", ".rg-head", ["How widely a token shares out"]),
+        ("heads", ".rg-head", ["How widely a token spreads"]),
         ("head", ".rg-map", ["Layer 2 · Head 3", "looks most at", "weight"]),
         ("cell", "[data-step=output]", ["Layer 2 · Head 3", "Softmax", "Output of the head"]),
         ("movement", ".rg-dots circle", ["after layer 5", "All stages share one plane"]),

@@ -195,11 +195,11 @@ def test_measures_are_those_that_are_worked_out_by_hand():
     with trace.scope("blocks.0.attn"):
         trace("weights", weights, "B H T S")
     found = Exploration(trace).heads(0)["measures"]
-    assert found["previous"] == [[1.0, 0.25]]
+    assert found["previous_token"] == [[1.0, 0.25]]
     assert found["entropy"][0] == pytest.approx([0, np.log(4)], abs=1e-6)
     assert found["distance"][0] == pytest.approx([0.75, 1.25])
     assert found["sink"][0] == pytest.approx([1 / 3, 0.25], abs=1e-6)
-    assert found["duplicate"] == [[None, None]]
+    assert found["duplicate_token"] == [[None, None]]
 
 
 def test_a_thumbnail_is_the_square_root_of_a_share_of_the_largest(short):

@@ -28,7 +28,7 @@ _COMMANDS = (
     "completion",
 )
 _POSITIONS = ("sinusoidal", "table", "none")
-_MEASURES = ("entropy", "distance", "sink", "previous", "duplicate", "induction")
+_MEASURES = ("entropy", "distance", "sink", "previous_token", "duplicate_token", "induction")
 _POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 _SHELLS = ("bash", "zsh", "tcsh")
 
@@ -222,7 +222,7 @@ def build() -> argparse.ArgumentParser:
         "print a table of what every head does",
         """
         regard heads "The cat sat on the mat, and the cat slept"
-        regard heads "The cat sat on the mat" --sort previous
+        regard heads "The cat sat on the mat" --sort previous_token
         regard heads --repeated 50 --sort induction
         """,
     )

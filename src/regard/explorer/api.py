@@ -9,7 +9,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer.exploration import Exploration
-from regard.metrics.layer_maps import Check
+from regard.metrics.layer_maps import CancelCheck
 
 Answer: TypeAlias = "dict[str, Any] | bytes"
 
@@ -17,7 +17,9 @@ Answer: TypeAlias = "dict[str, Any] | bytes"
 _WORDS = ("way", "pool")
 
 
-def answer(exploration: Exploration, method: str, given: Mapping[str, Any], check: Check = lambda: None) -> Answer:
+def answer(
+    exploration: Exploration, method: str, given: Mapping[str, Any], check: CancelCheck = lambda: None
+) -> Answer:
     """Return the answer to one question: plain data, or bytes (little-endian float32; of thumbnails, bytes).
 
     Raises
@@ -60,7 +62,7 @@ def _whole_number(name: str, value: Any) -> int:
     raise RegardError(f"{name} is a whole number, not {str(value)[:40]!r}")
 
 
-def _thumbnails(exploration: Exploration, given: dict[str, Any], check: Check) -> bytes:
+def _thumbnails(exploration: Exploration, given: dict[str, Any], check: CancelCheck) -> bytes:
     return exploration.thumbnails(**_of(given, "run"), check=check)[1]
 
 
@@ -72,7 +74,7 @@ def _of(given: dict[str, Any], *needed: str) -> dict[str, Any]:
 
 _MAP = ("run", "layer", "head")
 _PART = ("row0", "row1", "col0", "col1", "by")
-_QUESTIONS: dict[str, tuple[Callable[[Exploration, dict[str, Any], Check], Any], tuple[str, ...]]] = {
+_QUESTIONS: dict[str, tuple[Callable[[Exploration, dict[str, Any], CancelCheck], Any], tuple[str, ...]]] = {
     "manifest": (lambda x, _, __: x.manifest(), ()),
     "memory": (lambda x, _, __: x.memory(), ()),
     "heads": (lambda x, given, check: x.heads(**_of(given, "run"), check=check), ("run",)),

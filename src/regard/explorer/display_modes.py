@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from regard.metrics.layer_maps import Check, LayerMap
+from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.metrics.rollout import residual_attention_blocks
 from regard.metrics.value_norms import value_lengths
 from regard.nn import parameters
@@ -43,7 +43,7 @@ WAYS = (
 )
 
 
-def rollouts(layers: Sequence[LayerMap], check: Check, off: Sequence[tuple[int, int]] = ()) -> np.ndarray:
+def rollouts(layers: Sequence[LayerMap], check: CancelCheck, off: Sequence[tuple[int, int]] = ()) -> np.ndarray:
     """Return rollout up to each layer, ``L T T``: Â of that layer · … · Â of the first, with Â = (mean + I) / 2.
 
     Heads that are `off`, (layer, head), mix nothing in.
@@ -74,7 +74,7 @@ def heads_of(layer: LayerMap, head: int | Literal["mean"]) -> Sequence[int]:
     return range(len(layer.heads)) if head == "mean" else [head]
 
 
-def heads_together(layer: LayerMap, head: int | Literal["mean"], lengths: np.ndarray, check: Check) -> np.ndarray:
+def heads_together(layer: LayerMap, head: int | Literal["mean"], lengths: np.ndarray, check: CancelCheck) -> np.ndarray:
     """Return a head's weights, each times the length of what its column hands on; "mean" is over heads."""
     heads = heads_of(layer, head)
     total = np.zeros((layer.length, layer.length))

@@ -24,7 +24,7 @@ from regard.explorer.movement import MOST_TOKENS, movement
 from regard.explorer.run import SAMPLED, Run, run_of, worth_seeing
 from regard.explorer.validation import check_number, check_sides, check_span
 from regard.functional import native
-from regard.metrics.layer_maps import Check, LayerMap
+from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.trace import Trace
 from regard.views.trace_access import number_of
 
@@ -99,7 +99,7 @@ class Exploration:
             "ways": [way for way in WAYS if way["key"] in self.ways],
         }
 
-    def prepare(self, check: Check = lambda: None) -> None:
+    def prepare(self, check: CancelCheck = lambda: None) -> None:
         """Work out what a page asks for first: what there is, and the map that it opens with, from afar."""
         self.manifest()
         layer, head = self._opening
@@ -144,7 +144,7 @@ class Exploration:
             "process_at_most": _process_at_most(),
         }
 
-    def heads(self, run: int, *, check: Check = lambda: None) -> dict[str, Any]:
+    def heads(self, run: int, *, check: CancelCheck = lambda: None) -> dict[str, Any]:
         """Return the measures of every head, ``L H`` each; of a long text, from some of its rows."""
         its = self._run(run)
         key = ("heads", run)
@@ -156,7 +156,7 @@ class Exploration:
             }
         }
 
-    def thumbnails(self, run: int, *, check: Check = lambda: None) -> tuple[int, bytes]:
+    def thumbnails(self, run: int, *, check: CancelCheck = lambda: None) -> tuple[int, bytes]:
         """Return the side t of a thumbnail and a byte for each cell, ``L H t t``.
 
         The largest weight of each cell, of a long text that of some of its rows; √ of its share of the head's largest.
@@ -185,7 +185,7 @@ class Exploration:
         col1: int,
         by: int,
         pool: Pool = "max",
-        check: Check = lambda: None,
+        check: CancelCheck = lambda: None,
     ) -> np.ndarray:
         """Return a part of a map as float32, in cells of `by` tokens by `by`; exact weights where that is 1.
 
@@ -223,13 +223,13 @@ class Exploration:
         return self.tile(run, layer, head, way=way, row0=0, row1=n, col0=0, col1=n, by=1)
 
     def row(
-        self, run: int, layer: int, head: Head, i: int, *, way: str = "raw", check: Check = lambda: None
+        self, run: int, layer: int, head: Head, i: int, *, way: str = "raw", check: CancelCheck = lambda: None
     ) -> np.ndarray:
         """Return how much token i looks at every other, float32 ``S``."""
         return self._line(run, layer, head, i, 0, way, check)
 
     def column(
-        self, run: int, layer: int, head: Head, j: int, *, way: str = "raw", check: Check = lambda: None
+        self, run: int, layer: int, head: Head, j: int, *, way: str = "raw", check: CancelCheck = lambda: None
     ) -> np.ndarray:
         """Return how much every token looks at token j, float32 ``T``."""
         return self._line(run, layer, head, j, 1, way, check)
@@ -398,7 +398,7 @@ class Exploration:
             return "A and B have different layers and heads"
         return None
 
-    def _whole(self, run: int, its: Run, layer: int, head: Head, way: str, check: Check) -> np.ndarray | None:
+    def _whole(self, run: int, its: Run, layer: int, head: Head, way: str, check: CancelCheck) -> np.ndarray | None:
         """Return a map that is not the weights of a head themselves; None for those."""
         if way not in its.ways:
             raise RegardError(f"there is no way {way!r} to look at this run; there are {', '.join(its.ways)}")
@@ -410,7 +410,9 @@ class Exploration:
             return self._cache.get(("norms", run, layer, head), make)
         return None
 
-    def _line(self, run: int, layer: int, head: Head, token: int, axis: int, way: str, check: Check) -> np.ndarray:
+    def _line(
+        self, run: int, layer: int, head: Head, token: int, axis: int, way: str, check: CancelCheck
+    ) -> np.ndarray:
         """Return the row of a token, or with axis 1 its column."""
         its, layer_map = self._layer(run, layer)
         self._check_head(layer_map, head)
@@ -431,7 +433,7 @@ class Exploration:
         row_edges: np.ndarray,
         col_edges: np.ndarray,
         pool: Pool,
-        check: Check,
+        check: CancelCheck,
     ) -> np.ndarray:
         """Return a part of one head, from its weights or from the overview of all of it."""
         heights, widths = np.diff(row_edges), np.diff(col_edges)
@@ -444,7 +446,7 @@ class Exploration:
         base = self._cache.get(("base", run, layer, head, pool), make)
         return from_overview(base, n, row_edges, col_edges, pool)
 
-    def _thumbnails(self, run: Run, side: int, check: Check) -> np.ndarray:
+    def _thumbnails(self, run: Run, side: int, check: CancelCheck) -> np.ndarray:
         rows = run.sampled()
         found = np.zeros((len(run.layers), max(len(layer.heads) for layer in run.layers), side, side), np.uint8)
         for number, layer in enumerate(run.layers):

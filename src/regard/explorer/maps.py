@@ -10,13 +10,13 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from regard.metrics.layer_maps import AT_ONCE, Check, LayerMap
+from regard.metrics.layer_maps import WEIGHTS_PER_BLOCK, CancelCheck, LayerMap
 from regard.trace.attention_map import AttentionMap
 
 Pool: TypeAlias = Literal["max", "mean"]
 
 
-def overview(layer: LayerMap, head: int, shape: tuple[int, int], how: Pool, check: Check) -> np.ndarray:
+def overview(layer: LayerMap, head: int, shape: tuple[int, int], how: Pool, check: CancelCheck) -> np.ndarray:
     """Return an overview of a whole head, ``P Q``."""
     look = layer.heads[head]
     if isinstance(look, AttentionMap) and not layer.is_padded:
@@ -26,7 +26,7 @@ def overview(layer: LayerMap, head: int, shape: tuple[int, int], how: Pool, chec
 
 
 def region(
-    layer: LayerMap, head: int, row_edges: np.ndarray, col_edges: np.ndarray, how: Pool, check: Check
+    layer: LayerMap, head: int, row_edges: np.ndarray, col_edges: np.ndarray, how: Pool, check: CancelCheck
 ) -> np.ndarray:
     """Return a part of a head, each cell the largest or the mean weight between two edges of each axis."""
     cols = slice(int(col_edges[0]), int(col_edges[-1]))
@@ -35,7 +35,7 @@ def region(
     while first < count:
         check()
         last = first + 1
-        while last < count and (row_edges[last + 1] - row_edges[first]) * width <= AT_ONCE:
+        while last < count and (row_edges[last + 1] - row_edges[first]) * width <= WEIGHTS_PER_BLOCK:
             last += 1
         rows = slice(int(row_edges[first]), int(row_edges[last]))
         strip = layer.tile(head, rows, cols)

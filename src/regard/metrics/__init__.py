@@ -1,15 +1,19 @@
-"""Measures beside the raw weights: what heads do, and how far what a token was reaches through all layers.
+"""Metrics of attention: what each head does, and how information flows through all layers.
 
-They are computed from the trace of a run, in strips of a map that is never held whole, in float64. Rows of padding do
-not count. Each says which paper it is from.
+Computed in float64 from the trace of a run, in blocks of rows; a whole map is never held. Rows of padding do not
+count. Each names its paper.
 """
 
 from regard.metrics.flow import flow
-from regard.metrics.heads import HeadMetrics, head_metrics, repeated_tokens
+from regard.metrics.heads import HeadMetrics, head_metrics
+from regard.metrics.registry import METRICS, Metric
+from regard.metrics.repeated import repeated_tokens
 from regard.metrics.rollout import rollout
 from regard.metrics.value_norms import value_norms
 
 __all__ = [
+    "METRICS",
+    "Metric",
     "HeadMetrics",
     "head_metrics",
     "repeated_tokens",

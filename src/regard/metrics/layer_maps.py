@@ -18,10 +18,10 @@ from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.trace.attention_map import AttentionMap
 
-AT_ONCE = 1 << 22
+WEIGHTS_PER_BLOCK = 1 << 22
 """Weights that are held together."""
 
-Check: TypeAlias = Callable[[], None]
+CancelCheck: TypeAlias = Callable[[], None]
 """Called now and then during long work; raises when nobody waits for the answer any more."""
 
 
@@ -86,11 +86,11 @@ class LayerMap:
         part = self._part(self.source, index, None).astype(np.float64)
         return part if part.ndim == 3 else part[None]
 
-    def strips(
-        self, rows: np.ndarray | None = None, check: Check = lambda: None
+    def row_blocks(
+        self, rows: np.ndarray | None = None, check: CancelCheck = lambda: None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield queries, all of them or those of some rows, a few at a time, and their weights as `rows` does."""
-        height = max(1, AT_ONCE // (len(self.heads) * self.length))
+        height = max(1, WEIGHTS_PER_BLOCK // (len(self.heads) * self.length))
         for start in range(0, self.length if rows is None else len(rows), height):
             check()
             if rows is None:

@@ -57,7 +57,7 @@ def residual_attention_blocks(layer: LayerMap, off: Sequence[int] = ()) -> Itera
 
     Heads that are `off` mix nothing in, as a head's own sink does not: rows are brought back to a sum of 1.
     """
-    for at, weights in layer.strips():
+    for at, weights in layer.row_blocks():
         mixed = np.delete(weights, off, axis=0).sum(0) / len(weights)
         mixed[np.arange(len(mixed)), at] += 1
         yield at, mixed / mixed.sum(-1, keepdims=True)

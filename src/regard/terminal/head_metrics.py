@@ -1,4 +1,4 @@
-"""The measures of every head as a table and as JSON."""
+"""The metrics of every head as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.metrics import HeadMetrics
-
-COLUMNS = ("entropy", "distance", "sink", "previous", "duplicate", "induction")
-"""The measures that are shown, and that a table can be sorted by."""
+from regard.metrics.registry import listed_metrics
 
 
-def heads_table(measures: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> Text:
-    """Return a line for each head: its layer and number, its measures, and a word for what it mostly does.
+def heads_table(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> Text:
+    """Return a line for each head: its layer and number, its metrics, and a label for what it mostly does.
 
     Parameters
     ----------
-    measures : HeadMetrics
+    metrics : HeadMetrics
     sort : str
-        ``"layer"``, or a measure, the largest first; what a text has no case for, shown as –, stands last.
+        ``"layer"``, or a metric, the largest first; – (no row of the text counts) comes last.
     batch : int
         Which text.
 
     Returns
     -------
     rich.text.Text
-        As wide as it needs to be, so that nothing is lost in a pipe.
+        As wide as its content, so that nothing is cut in a pipe.
     """
-    lines = [["head", *COLUMNS, ""]]
-    for row in heads_rows(measures, sort=sort, batch=batch):
-        numbers = ["–" if row[name] is None else f"{row[name]:.2f}" for name in COLUMNS]
-        lines.append([f"{row['layer']}.{row['head']}", *numbers, row["word"]])
+    columns = listed_metrics()
+    lines = [["head", *(column.name for column in columns), ""]]
+    for row in heads_rows(metrics, sort=sort, batch=batch):
+        numbers = ["–" if row[column.name] is None else format(row[column.name], column.format) for column in columns]
+        lines.append([f"{row['layer']}.{row['head']}", *numbers, row["label"]])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = Text()
-    for number, (head, *cells, word) in enumerate(lines):
+    for number, (head, *cells, label) in enumerate(lines):
         table.append("\n" if number else "").append(head.ljust(widths[0]), style="bold")
         filled = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=False))
-        table.append(f"{filled}  {word}".rstrip(), style="" if number else "bold")
+        table.append(f"{filled}  {label}".rstrip(), style="" if number else "bold")
     return table
 
 
-def heads_rows(measures: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> list[dict[str, Any]]:
-    """Return the measures of each head as plain data: ``layer``, ``head``, each measure (None: no case), ``word``."""
-    if sort not in ("layer", *COLUMNS):
-        raise RegardError(f"heads are sorted by layer, {', '.join(COLUMNS)}, not by {sort!r}")
-    _, layers, heads = measures.entropy.shape
+def heads_rows(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> list[dict[str, Any]]:
+    """Return the metrics of each head as plain data: ``layer``, ``head``, each metric (None: no case), ``label``."""
+    names = [entry.name for entry in listed_metrics()]
+    if sort not in ("layer", *names):
+        raise RegardError(f"sort must be layer, {', '.join(names)}, got {sort!r}")
+    _, layers, heads = metrics.entropy.shape
     order = list(np.ndindex(layers, heads))
     if sort != "layer":
-        values = np.nan_to_num(getattr(measures, sort)[batch], nan=-math.inf)
+        values = np.nan_to_num(metrics.values[sort][batch], nan=-math.inf)
         order.sort(key=lambda at: -values[at])
     rows = []
     for layer, head in order:
-        found = {name: float(getattr(measures, name)[batch, layer, head]) for name in COLUMNS}
-        told = {name: None if math.isnan(value) else value for name, value in found.items()}
-        rows.append({"layer": layer, "head": head, **told, "word": measures.word(batch, layer, head)})
+        found = {name: float(metrics.values[name][batch, layer, head]) for name in names}
+        shown = {name: None if math.isnan(value) else value for name, value in found.items()}
+        rows.append({"layer": layer, "head": head, **shown, "label": metrics.label(batch, layer, head)})
     return rows

@@ -40,7 +40,7 @@ def mixed(trace, layer, length=LENGTH, batch=0):
 
 @pytest.fixture(autouse=True)
 def few_rows_at_once(monkeypatch):
-    monkeypatch.setattr(layer_maps, "AT_ONCE", 3 * HEADS * LENGTH)
+    monkeypatch.setattr(layer_maps, "WEIGHTS_PER_BLOCK", 3 * HEADS * LENGTH)
 
 
 @pytest.mark.parametrize("maps", [True, False])
@@ -123,8 +123,8 @@ def test_measures_of_heads_are_their_definitions(rng, maps, causal):
                 ),
                 "distance": np.mean([sum(w[i, j] * abs(i - j) for j in range(length)) for i in range(length)]),
                 "sink": np.mean([sum(w[i, j] for j in sinks) for i in others]),
-                "previous": np.mean([w[i, i - 1] for i in range(1, length)]),
-                "duplicate": sum(w[i, j] for i, j in pairs) / len(again),
+                "previous_token": np.mean([w[i, i - 1] for i in range(1, length)]),
+                "duplicate_token": sum(w[i, j] for i, j in pairs) / len(again),
                 "induction": sum(w[i, j] for i, j in after) / len({i for i, _ in after}),
             }
             for name, value in expected.items():
@@ -136,8 +136,8 @@ def test_a_text_without_repetition_has_no_induction(write_bert):
     regard.load(write_bert())("the cat", trace=trace)
     found = head_metrics(trace)
     assert np.isnan(found.induction).all()
-    assert np.isnan(found.duplicate).all()
-    assert np.isfinite(found.previous).all()
+    assert np.isnan(found.duplicate_token).all()
+    assert np.isfinite(found.previous_token).all()
 
 
 def heads_that(pattern):
@@ -151,21 +151,38 @@ def heads_that(pattern):
 
 
 @pytest.mark.parametrize(
-    ("word", "pattern"),
+    ("label", "pattern"),
     [
         ("induction", np.eye(6)[[0, 0, 1, 1, 2, 3]]),
-        ("duplicate", np.eye(6)[[0, 0, 1, 0, 1, 2]]),
-        ("previous", np.eye(6)[[0, 0, 1, 2, 3, 4]]),
+        ("duplicate_token", np.eye(6)[[0, 0, 1, 0, 1, 2]]),
+        ("previous_token", np.eye(6)[[0, 0, 1, 2, 3, 4]]),
         ("sink", np.eye(6)[[0] * 6]),
         ("broad", np.tri(6) / np.tri(6).sum(-1, keepdims=True)),
         ("narrow", np.eye(6)),
     ],
 )
-def test_a_head_that_does_one_thing_is_called_so(word, pattern):
+def test_a_head_that_does_one_thing_is_called_so(label, pattern):
     found = heads_that(pattern)
-    assert found.word(0, 0, 0) == word
-    if word in ("induction", "duplicate", "previous", "sink"):
-        assert getattr(found, word)[0, 0, 0] == pytest.approx(1)
+    assert found.label(0, 0, 0) == label
+    if label in ("induction", "duplicate_token", "previous_token", "sink"):
+        assert getattr(found, label)[0, 0, 0] == pytest.approx(1)
+
+
+def test_a_metric_is_added_in_one_place(request):
+    from regard.metrics import METRICS
+    from regard.metrics.registry import metric
+    from regard.terminal import heads_rows, heads_table
+
+    def next_token(block):
+        before_last = block.rows < 5
+        return block.weights[:, range(len(block.rows)), np.minimum(block.rows + 1, 5)], before_last
+
+    metric("Next token", "share", "The share of the token just after.", label_from=0.9)(next_token)
+    request.addfinalizer(lambda: METRICS.pop("next_token"))
+    found = heads_that(np.eye(6)[[1, 2, 3, 4, 5, 5]])
+    assert found.next_token[0, 0, 0] == 1
+    assert (found.label(0, 0, 0), heads_rows(found, sort="next_token")[0]["next_token"]) == ("next_token", 1)
+    assert "next_token" in str(heads_table(found))
 
 
 def test_repeated_tokens_come_twice_between_the_special_ones(write_bert):
