@@ -46,13 +46,14 @@ def package(session: nox.Session) -> str:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style and formatting."""
+    """Style, formatting, and which layers import which."""
     session.install(*groups("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run(
         "clang-format", "--dry-run", "--Werror", *map(str, [*Path("csrc").rglob("*.cpp"), *Path("csrc").rglob("*.h")])
     )
+    session.run("lint-imports", env={"PYTHONPATH": "src"})
 
 
 @nox.session

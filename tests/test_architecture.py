@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,30 +36,7 @@ MODULES = sorted(
     if module.name not in ("regard.__main__", "regard.functional.native._kernel")  # the last is compiled
 )
 
-# From the top of the house to the ground. A module may import from its own floor and from those below.
-FLOORS = (
-    ("regard.cli", "regard.__main__"),
-    ("regard.explorer",),
-    ("regard.plot", "regard.terminal"),
-    ("regard.views",),
-    ("regard.metrics",),
-    ("regard.models", "regard._capture"),
-    ("regard.trace",),
-    ("regard.nn",),
-    ("regard.functional",),
-    ("regard.text",),
-    ("regard.formats",),
-    ("regard._utils", "regard._version"),
-)
-
-
-def floor(module):
-    """Return the number of the floor that a module is on; the largest is the ground."""
-    found = [
-        n for n, names in enumerate(FLOORS) if any(module == name or module.startswith(f"{name}.") for name in names)
-    ]
-    assert found, f"{module} is on no floor: add it to FLOORS"
-    return found[0]
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -83,12 +61,49 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
         regard.atention  # noqa: B018
 
 
+def layers():
+    """Return the layer of each package, 0 for the highest, as the contract of import-linter has it."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    ordered = settings["contracts"][0]["layers"]
+    return {name: number for number, names in enumerate(ordered) for name in re.split(r"\W+", names)}
+
+
+def hidden_imports(tree):
+    """Yield what a module imports unseen by import-linter: by name, and through the package root.
+
+    Of a name made by an f-string it is what stands before the first value.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            assert "regard" not in [alias.name for alias in node.names], "which of its names are used cannot be read"
+        elif isinstance(node, ast.ImportFrom) and node.module == "regard":
+            yield from (f"regard.{regard._HOMES.get(alias.name, alias.name)}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+            (name,) = node.args
+            yield ast.literal_eval(name.values[0] if isinstance(name, ast.JoinedStr) else name)
+
+
 @pytest.mark.parametrize("name", MODULES)
-def test_imports_go_down_only(name):
-    module = importlib.import_module(name)
-    for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("regard."):
-            assert floor(node.module) >= floor(name), f"{name} imports {node.module}, which stands above it"
+def test_hidden_imports_go_down_only(name):
+    own, layer = name.split(".")[1], layers()
+    tree = ast.parse(Path(importlib.import_module(name).__file__).read_text(encoding="utf-8"))
+    for imported in hidden_imports(tree):
+        root, package = (*imported.split("."), "")[:2]
+        assert root != "regard" or package == own or layer[package] > layer[own]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("def f(): importlib.import_module('regard.explorer')", "regard.explorer"),
+        ("import_module(f'regard.cli.{x}')", "regard.cli."),
+        ("__import__('regard.cli')", "regard.cli"),
+        ("from regard import Trace", "regard.trace"),
+        ("from regard import cli", "regard.cli"),
+    ],
+)
+def test_a_hidden_import_is_found(code, found):
+    assert list(hidden_imports(ast.parse(code))) == [found]
 
 
 @pytest.mark.parametrize("name", ["regard", *MODULES])
@@ -129,18 +144,16 @@ def test_start_up_imports_nothing_that_it_does_not_need(code, heavy):
 
 
 def test_the_readme_prints_the_cold_start_that_was_measured():
-    root = Path(__file__).parent.parent
     measured = re.search(
-        r"times faster\*\* \| \*\*([\d.]+)", (root / "benchmarks/results/cold_start.md").read_text("utf-8")
+        r"times faster\*\* \| \*\*([\d.]+)", (ROOT / "benchmarks/results/cold_start.md").read_text("utf-8")
     )
-    assert f"is **{measured[1]} times** as fast" in (root / "README.md").read_text("utf-8")
+    assert f"is **{measured[1]} times** as fast" in (ROOT / "README.md").read_text("utf-8")
     assert float(measured[1]) >= 8
 
 
 def test_the_readme_prints_the_speed_of_attention_that_was_measured():
-    root = Path(__file__).parent.parent
-    page = (root / "benchmarks/results/attention.md").read_text("utf-8")
+    page = (ROOT / "benchmarks/results/attention.md").read_text("utf-8")
     forward, both = re.findall(r"Geometric mean \*\*([\d.]+)\*\*", page)
-    readme = " ".join((root / "README.md").read_text("utf-8").split())
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
     assert f"**{forward} times** as fast as PyTorch's" in readme
     assert f"**{both} times** with its gradients" in readme

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from regard._utils import hooks
 from regard._utils.errors import RegardError
 from regard._version import __version__
 
@@ -92,6 +93,9 @@ _HOMES = {
     "explore": "explorer",
 }
 _PACKAGES = ("functional", "nn", "text", "models", "metrics", "views", "plot", "terminal", "explorer")
+
+
+hooks.explorer_widget = lambda *traces, **options: importlib.import_module("regard.explorer").widget(*traces, **options)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
-import importlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from regard._utils import hooks
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
@@ -280,8 +280,7 @@ class Trace:
 
         Needs the extra ``notebook``. From a script, ``regard.explore(trace)`` opens it in the browser.
         """
-        web = importlib.import_module("regard.explorer")  # the top of the house, which a trace does not know otherwise
-        return web.widget(*(trace for trace in (self, other) if trace is not None), **options)
+        return hooks.explorer_widget(*(trace for trace in (self, other) if trace is not None), **options)
 
     def __contains__(self, name: object) -> bool:
         return name in self._axes

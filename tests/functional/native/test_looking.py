@@ -309,7 +309,10 @@ def test_what_does_not_fit_is_refused():
         ("belong together", lambda: kernel.look_tile(call, 3, keys, np.zeros((5, 5), np.float32), sums)),
         ("total has the wrong dtype", lambda: kernel.look_sums(call, sums, sums)),
         ("entropy has an axis", lambda: kernel.look_rows(call, sums, wide, None, np.zeros(4))),
-        ("best needs a last axis", lambda: kernel.look_rows(call, sums, wide, None, None, None, q[:, :0], keys[:, None])),
+        (
+            "best needs a last axis",
+            lambda: kernel.look_rows(call, sums, wide, None, None, None, q[:, :0], keys[:, None]),
+        ),
         ("received has an axis", lambda: kernel.look_received(call, sums, wide, np.zeros(4))),
         ("row_edges do not cover", lambda: kernel.look_pooled(call, keys[:4], keys, False, wide[:4], sums, wide)),
         (
