@@ -89,8 +89,8 @@ def sanitize(session: nox.Session) -> None:
     not_here = (
         # Of memory, which is not kept here, so that it can be watched, nor given back soon.
         "test_forward.py::test_memory_does_not_grow_with_the_square_of_the_length",
-        "test_room.py::test_a_result_takes_the_place_of_one_that_is_gone",
-        "test_room.py::test_what_is_kept_is_bounded",
+        "test_buffer_pool.py::test_a_freed_buffer_is_reused",
+        "test_buffer_pool.py::test_the_pool_is_bounded",
         # A fork while another thread is inside g++ 12's AddressSanitizer leaves the child its locks, held by nobody.
         "test_threads.py::test_a_child_forked_while_another_thread_computes",
     )

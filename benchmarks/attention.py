@@ -93,7 +93,7 @@ def forward(rounds: int, smoke: bool) -> str:
         rows.append([str(dim), f"{length:,}", kind, str(times["regard"]), str(times["torch"]), str(ratio)])
         ratios.append(ratio)
         speeds.append(2 * dim * cells / times["regard"].median)
-        peaks.append(kernel.peak())
+        peaks.append(kernel.fma_peak())
     peak = max(peaks)
     rows = [[*row, f"{100 * speed / peak:.0f}%"] for row, speed in zip(rows, speeds, strict=True)]
     header = ["D", "n", "", "regard", "PyTorch", "times as fast", "of peak"]

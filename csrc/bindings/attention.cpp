@@ -51,6 +51,14 @@ Operand upcast_operand(Operands& operands, const char* name, const Array& x, DTy
   return {reinterpret_cast<char*>(to), offsets, columns, 1, DType::float32};
 }
 
+// The arguments of dropout (DropoutParams).
+struct DropoutArgs {
+  uint64_t threshold, seed;
+  double scale;
+  ptrdiff_t first_query, queries;
+  Shape heads;  // leading axes of the scores; they broadcast to those of the call
+};
+
 // The keyword arguments of an attention call.
 struct AttentionArgs {
   Shape heads;
@@ -59,10 +67,7 @@ struct AttentionArgs {
   OptionalArray v;
   double scale, softcap;
   OptionalArray key_begin, key_end, mask, bias, distance_bias, sinks;
-  uint64_t dropout_threshold, dropout_seed;
-  double dropout_scale;
-  ptrdiff_t dropout_first_query, dropout_queries;
-  std::optional<Shape> dropout_heads;
+  std::optional<DropoutArgs> dropout;
 };
 
 AttentionCall make_call(const AttentionArgs& args) {
@@ -84,13 +89,13 @@ AttentionCall make_call(const AttentionArgs& args) {
   a.q = operands.of("q", OptionalArray(args.q), dtype, 2, a.queries, a.head_dim);
   a.k = operands.of("k", OptionalArray(args.k), dtype, 2, a.keys, a.head_dim);
   a.v = operands.of("v", args.v, dtype, 2, a.keys, a.value_dim);
-  a.key_begin = operands.of("first", args.key_begin, DType::int32, 1, a.queries, 0);
-  a.key_end = operands.of("last", args.key_end, DType::int32, 1, a.queries, 0);
+  a.key_begin = operands.of("key_begin", args.key_begin, DType::int32, 1, a.queries, 0);
+  a.key_end = operands.of("key_end", args.key_end, DType::int32, 1, a.queries, 0);
   a.mask = operands.of("mask", args.mask, DType::boolean, 2, a.queries, a.keys);
   a.bias = operands.of("bias", args.bias, compute, 2, a.queries, a.keys);
   const ptrdiff_t distances = a.queries + a.keys - 1 + BLOCK_QUERIES;  // with padding for the last vector loads
-  a.distance_bias = operands.of("diagonal", args.distance_bias, compute, 1, distances, 0);
-  if (a.distance_bias && a.distance_bias.row_stride != 1) throw_invalid("diagonal", "must be contiguous");
+  a.distance_bias = operands.of("distance_bias", args.distance_bias, compute, 1, distances, 0);
+  if (a.distance_bias && a.distance_bias.row_stride != 1) throw_invalid("distance_bias", "must be contiguous");
   a.sinks = operands.of("sinks", args.sinks, compute, 0, 0, 0);
   a.scale = args.scale, a.softcap = args.softcap;
 
@@ -100,14 +105,15 @@ AttentionCall make_call(const AttentionArgs& args) {
     if (args.v) a.v = upcast_operand(operands, "v", *args.v, dtype, a.keys, a.value_dim);
   }
 
-  const Shape lead = args.dropout_heads ? *args.dropout_heads : operands.heads();
-  if (lead.size() > operands.heads().size()) throw_invalid("score_heads", "has too many axes");
-  a.dropout.threshold = args.dropout_threshold;
-  a.dropout.seed = args.dropout_seed;
-  a.dropout.scale = args.dropout_scale;
-  a.dropout.first_query = args.dropout_first_query;
-  a.dropout.queries = std::max(args.dropout_queries, a.queries);
-  a.dropout.head_ids = operands.head_offsets("score_heads", lead, contiguous_strides(lead, 1));
+  if (const auto& dropout = args.dropout) {
+    if (dropout->heads.size() > operands.heads().size()) throw_invalid("dropout.heads", "has too many axes");
+    a.dropout.threshold = dropout->threshold;
+    a.dropout.seed = dropout->seed;
+    a.dropout.scale = dropout->scale;
+    a.dropout.first_query = dropout->first_query;
+    a.dropout.queries = std::max(dropout->queries, a.queries);
+    a.dropout.head_ids = operands.head_offsets("dropout.heads", dropout->heads, contiguous_strides(dropout->heads, 1));
+  }
   return call;
 }
 
@@ -117,8 +123,8 @@ void forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
   const DType wide = compute_dtype(a.q.dtype);
   const bool rounded = output && output->dtype() == nb::dtype<uint16_t>();
   a.output = call.operands.of("output", output, rounded ? a.q.dtype : wide, 2, a.queries, a.value_dim);
-  a.row_max = call.operands.of("highest", row_max, wide, 1, a.queries, 0);
-  a.row_sum = call.operands.of("total", row_sum, DType::float64, 1, a.queries, 0);
+  a.row_max = call.operands.of("row_max", row_max, wide, 1, a.queries, 0);
+  a.row_sum = call.operands.of("row_sum", row_sum, DType::float64, 1, a.queries, 0);
   check_contiguous_rows({&a.row_max, &a.row_sum}, a.heads ? a.queries : 0);
   if (bool(a.output) != bool(a.v) || bool(a.row_max) != bool(a.row_sum)) throw_invalid("the output", "does not fit");
   const KernelTable& isa = kernels();
@@ -170,16 +176,16 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
   const bool is_half = d_output.dtype() == nb::dtype<uint16_t>();
   b.d_output = input("d_output", d_output, is_half ? a.q.dtype : wide, 2, a.value_dim);
   a.output = input("output", output, wide, 2, a.value_dim);
-  a.row_max = input("highest", row_max, wide, 1, 0);
-  a.row_sum = input("total", row_sum, DType::float64, 1, 0);
-  b.delta = gradient("row_sums", delta, 1, a.queries, 1);
+  a.row_max = input("row_max", row_max, wide, 1, 0);
+  a.row_sum = input("row_sum", row_sum, DType::float64, 1, 0);
+  b.delta = gradient("delta", delta, 1, a.queries, 1);
   check_contiguous_rows({&a.row_max, &a.row_sum, &b.delta}, a.heads ? a.queries : 0);
   b.d_q = gradient("d_q", d_q, 2, a.queries, a.head_dim);
   b.d_k = gradient("d_k", d_k, 2, a.keys, a.head_dim);
   b.d_v = gradient("d_v", d_v, 2, a.keys, a.value_dim);
-  b.d_key_bias = gradient("d_of_keys", d_key_bias, 1, a.keys, 1);
-  b.d_query_bias = gradient("d_of_queries", d_query_bias, 1, a.queries, 1);
-  b.d_distance_bias = gradient("d_diagonal", d_distance_bias, 1, a.queries + a.keys - 1, 1);
+  b.d_key_bias = gradient("d_key_bias", d_key_bias, 1, a.keys, 1);
+  b.d_query_bias = gradient("d_query_bias", d_query_bias, 1, a.queries, 1);
+  b.d_distance_bias = gradient("d_distance_bias", d_distance_bias, 1, a.queries + a.keys - 1, 1);
   b.d_bias = operands.of("d_bias", d_bias, wide, 2, a.queries, a.keys);
   if (b.d_bias && ((b.d_bias.row_stride == 0 && a.queries > 1) || (b.d_bias.col_stride == 0 && a.keys > 1)))
     throw_invalid("d_bias", "must have an element for each query and key");
@@ -214,31 +220,36 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
 }  // namespace
 
 void bind_attention(nb::module_& m) {
-  nb::class_<AttentionCall>(m, "Call").def(
-      "__init__",
-      [](AttentionCall* self, Shape heads, DType dtype, Array q, Array k, OptionalArray v, double scale, double softcap,
-         OptionalArray key_begin, OptionalArray key_end, OptionalArray mask, OptionalArray bias,
-         OptionalArray distance_bias, OptionalArray sinks, uint64_t dropout_threshold, uint64_t dropout_seed,
-         double dropout_scale, ptrdiff_t dropout_first_query, ptrdiff_t dropout_queries,
-         std::optional<Shape> dropout_heads) {
-        new (self) AttentionCall(make_call({std::move(heads), dtype, q, k, v, scale, softcap, key_begin, key_end, mask,
-                                            bias, distance_bias, sinks, dropout_threshold, dropout_seed, dropout_scale,
-                                            dropout_first_query, dropout_queries, std::move(dropout_heads)}));
-      },
-      "heads"_a, "kind"_a, "q"_a, "k"_a, "v"_a.none(), "scale"_a, "softcap"_a = 0.0, "first"_a.none() = nb::none(),
-      "last"_a.none() = nb::none(), "mask"_a.none() = nb::none(), "bias"_a.none() = nb::none(),
-      "diagonal"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a = 0, "seed"_a = 0, "kept"_a = 1.0,
-      "first_query"_a = 0, "all_queries"_a = 0, "score_heads"_a.none() = nb::none());
-  m.def("forward", &forward, "call"_a, "output"_a.none(), "highest"_a.none(), "total"_a.none());
-  m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "highest"_a, "total"_a, "row_sums"_a, "d_q"_a,
-        "d_k"_a, "d_v"_a, "d_bias"_a.none() = nb::none(), "d_of_keys"_a.none() = nb::none(),
-        "d_of_queries"_a.none() = nb::none(), "d_diagonal"_a.none() = nb::none());
-  m.def("is_few", [](const AttentionCall& call) { return uses_splitkv(call.params); }, "call"_a);
+  nb::class_<DropoutArgs>(m, "Dropout")
+      .def(
+          "__init__",
+          [](DropoutArgs* self, uint64_t threshold, uint64_t seed, double scale, ptrdiff_t first_query,
+             ptrdiff_t queries,
+             Shape heads) { new (self) DropoutArgs{threshold, seed, scale, first_query, queries, std::move(heads)}; },
+          "threshold"_a, "seed"_a, "scale"_a, "first_query"_a, "queries"_a, "heads"_a);
+  nb::class_<AttentionCall>(m, "AttentionCall")
+      .def(
+          "__init__",
+          [](AttentionCall* self, Shape heads, DType dtype, Array q, Array k, OptionalArray v, double scale,
+             double softcap, OptionalArray key_begin, OptionalArray key_end, OptionalArray mask, OptionalArray bias,
+             OptionalArray distance_bias, OptionalArray sinks, std::optional<DropoutArgs> dropout) {
+            new (self) AttentionCall(make_call({std::move(heads), dtype, q, k, v, scale, softcap, key_begin, key_end,
+                                                mask, bias, distance_bias, sinks, std::move(dropout)}));
+          },
+          "heads"_a, "dtype"_a, "q"_a, "k"_a, "v"_a.none(), "scale"_a, "softcap"_a = 0.0,
+          "key_begin"_a.none() = nb::none(), "key_end"_a.none() = nb::none(), "mask"_a.none() = nb::none(),
+          "bias"_a.none() = nb::none(), "distance_bias"_a.none() = nb::none(), "sinks"_a.none() = nb::none(),
+          "dropout"_a.none() = nb::none());
+  m.def("forward", &forward, "call"_a, "output"_a.none(), "row_max"_a.none(), "row_sum"_a.none());
+  m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "row_max"_a, "row_sum"_a, "delta"_a, "d_q"_a,
+        "d_k"_a, "d_v"_a, "d_bias"_a.none() = nb::none(), "d_key_bias"_a.none() = nb::none(),
+        "d_query_bias"_a.none() = nb::none(), "d_distance_bias"_a.none() = nb::none());
+  m.def("uses_splitkv", [](const AttentionCall& call) { return uses_splitkv(call.params); }, "call"_a);
   m.def("forward_memory", &forward_memory, "call"_a);
-  m.attr("QUERIES") = BLOCK_QUERIES;
-  m.attr("KEYS") = BLOCK_KEYS;
-  m.attr("FEW_ROWS") = SPLITKV_MAX_ROWS;
-  m.attr("FEW_KEYS") = SPLITKV_KEYS;
+  m.attr("BLOCK_QUERIES") = BLOCK_QUERIES;
+  m.attr("BLOCK_KEYS") = BLOCK_KEYS;
+  m.attr("SPLITKV_MAX_ROWS") = SPLITKV_MAX_ROWS;
+  m.attr("SPLITKV_KEYS") = SPLITKV_KEYS;
 }
 
 }  // namespace regard

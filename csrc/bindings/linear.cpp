@@ -31,22 +31,23 @@ template <class A> bool is_contiguous(const A& a) {  // in C order
   return true;
 }
 
-// Pack a weight, inputs x outputs, into panels, beginning at column `first`.
-void pack(const WritableArray& panels, const Array& weight, ptrdiff_t first) {
+// Pack a weight, inputs x outputs, into panels, beginning at column `first_column`.
+void pack(const WritableArray& panels, const Array& weight, ptrdiff_t first_column) {
   if (panels.ndim() != 3 || weight.ndim() != 2) throw_invalid("panels and weight", "need three axes and two");
   PackParams params;
   params.dtype = dtype_of("weight", weight);
   check_dtype("panels", panels, params.dtype);
-  params.depth = ptrdiff_t(weight.shape(0)), params.columns = ptrdiff_t(weight.shape(1)), params.first_column = first;
-  if (ptrdiff_t(panels.shape(1)) != params.depth || ptrdiff_t(panels.shape(2)) != NR || first < 0 ||
-      first > ptrdiff_t(panels.shape(0)) * NR - params.columns)
+  params.depth = ptrdiff_t(weight.shape(0)), params.columns = ptrdiff_t(weight.shape(1)),
+  params.first_column = first_column;
+  if (ptrdiff_t(panels.shape(1)) != params.depth || ptrdiff_t(panels.shape(2)) != NR || first_column < 0 ||
+      first_column > ptrdiff_t(panels.shape(0)) * NR - params.columns)
     throw_invalid("the shapes", "do not fit");
   if (!is_contiguous(panels)) throw_invalid("panels", "must be contiguous");
   if (!params.depth || !params.columns) return;
   params.weight = data_ptr(weight), params.weight_row_stride = stride_of(weight, 0),
   params.weight_col_stride = stride_of(weight, 1);
   params.panels = static_cast<char*>(panels.data());
-  const ptrdiff_t begin = first_panel(params), count = ceil_div(first + params.columns, NR) - begin;
+  const ptrdiff_t begin = first_panel(params), count = ceil_div(first_column + params.columns, NR) - begin;
   const KernelTable& isa = kernels();
   run(count, 8 * double(params.depth) * double(params.columns), 0,
       [&](ptrdiff_t task, void*) { isa.pack(params, begin + task); });
@@ -153,9 +154,9 @@ struct Norm {
 // evicted from cache between calls.
 class FusedBlockTail {
  public:
-  FusedBlockTail(Array out, OptionalArray out_bias, Norm first, Array up, OptionalArray up_bias, Activation activation,
-                 Array down, OptionalArray down_bias, Norm second)
-      : weights_{out, up, down}, biases_{out_bias, up_bias, down_bias}, first_(first), second_(second) {
+  FusedBlockTail(Array out, OptionalArray out_bias, Norm attn_norm, Array up, OptionalArray up_bias,
+                 Activation activation, Array down, OptionalArray down_bias, Norm mlp_norm)
+      : weights_{out, up, down}, biases_{out_bias, up_bias, down_bias}, attn_norm_(attn_norm), mlp_norm_(mlp_norm) {
     for (const Array& weight : weights_)
       if (weight.ndim() != 3) throw_invalid("the weights", "must be packed");
     const DType dtype = dtype_of("the weights", out);
@@ -163,8 +164,8 @@ class FusedBlockTail {
     out_ = linear_params(out, out_bias, Activation::identity, dtype, ptrdiff_t(out.shape(1)), width);
     up_ = linear_params(up, up_bias, activation, dtype, width, hidden);
     down_ = linear_params(down, down_bias, Activation::identity, dtype, hidden, width);
-    first_.check(width, dtype);
-    second_.check(width, dtype);
+    attn_norm_.check(width, dtype);
+    mlp_norm_.check(width, dtype);
   }
 
   void operator()(const WritableArray& output, const Array& context, const Array& x) const {
@@ -181,42 +182,43 @@ class FusedBlockTail {
     if (!rows || !width) return;
     const TemporaryBuffer sum(rows * width, dtype), middle(rows * width, dtype), hidden(rows * up_.columns, dtype);
     run_linear(out_, rows, data_ptr(context), sum);
-    first_(rows, data_ptr(x), sum, middle, dtype);
+    attn_norm_(rows, data_ptr(x), sum, middle, dtype);
     run_linear(up_, rows, middle, hidden);
     run_linear(down_, rows, hidden, sum);
-    second_(rows, middle, sum, static_cast<char*>(output.data()), dtype);
+    mlp_norm_(rows, middle, sum, static_cast<char*>(output.data()), dtype);
   }
 
  private:
   const Array weights_[3];  // keep the memory of the linear maps alive
   const OptionalArray biases_[3];
   LinearParams out_, up_, down_;
-  Norm first_, second_;
+  Norm attn_norm_, mlp_norm_;
 };
 
 }  // namespace
 
 void bind_linear(nb::module_& m) {
-  nb::enum_<Activation>(m, "Bend")
-      .value("straight", Activation::identity)
+  nb::enum_<Activation>(m, "Activation")
+      .value("identity", Activation::identity)
       .value("gelu", Activation::gelu)
       .value("gelu_tanh", Activation::gelu_tanh)
       .value("silu", Activation::silu);
-  m.attr("PANEL") = NR;
-  m.def("pack", &pack, "panels"_a, "weight"_a, "first"_a);
+  m.attr("NR") = NR;
+  m.def("pack", &pack, "panels"_a, "weight"_a, "first_column"_a);
   nb::class_<FusedBlockTail>(m, "FusedBlockTail")
       .def(
           "__init__",
-          [](FusedBlockTail* self, Array out, OptionalArray out_bias, Array first_weight, Array first_bias,
-             double first_eps, Array up, OptionalArray up_bias, Activation activation, Array down,
-             OptionalArray down_bias, Array second_weight, Array second_bias, double second_eps) {
-            new (self) FusedBlockTail(out, out_bias, {first_weight, first_bias, first_eps}, up, up_bias, activation,
-                                      down, down_bias, {second_weight, second_bias, second_eps});
+          [](FusedBlockTail* self, Array out, OptionalArray out_bias, Array attn_norm_weight, Array attn_norm_bias,
+             double attn_norm_eps, Array up, OptionalArray up_bias, Activation activation, Array down,
+             OptionalArray down_bias, Array mlp_norm_weight, Array mlp_norm_bias, double mlp_norm_eps) {
+            new (self) FusedBlockTail(out, out_bias, {attn_norm_weight, attn_norm_bias, attn_norm_eps}, up, up_bias,
+                                      activation, down, down_bias, {mlp_norm_weight, mlp_norm_bias, mlp_norm_eps});
           },
-          "out"_a, "out_bias"_a.none(), "first_weight"_a, "first_bias"_a, "first_eps"_a, "up"_a, "up_bias"_a.none(),
-          "bend"_a, "down"_a, "down_bias"_a.none(), "second_weight"_a, "second_bias"_a, "second_eps"_a)
+          "out"_a, "out_bias"_a.none(), "attn_norm_weight"_a, "attn_norm_bias"_a, "attn_norm_eps"_a, "up"_a,
+          "up_bias"_a.none(), "activation"_a, "down"_a, "down_bias"_a.none(), "mlp_norm_weight"_a, "mlp_norm_bias"_a,
+          "mlp_norm_eps"_a)
       .def("__call__", &FusedBlockTail::operator(), "output"_a, "context"_a, "x"_a);
-  m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "bend"_a = Activation::identity);
+  m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "activation"_a = Activation::identity);
 }
 
 }  // namespace regard

@@ -17,9 +17,9 @@ MapParams map_params(MapQuantity quantity, AttentionCall& call, const OptionalAr
   MapParams params;
   params.quantity = quantity, params.attention = call.params;
   const ptrdiff_t queries = params.attention.queries;
-  if (row_max.has_value() != row_sum.has_value()) throw_invalid("highest and total", "belong together");
-  params.row_max = call.operands.of("highest", row_max, compute_dtype(params.attention.q.dtype), 1, queries, 0);
-  params.row_sum = call.operands.of("total", row_sum, DType::float64, 1, queries, 0);
+  if (row_max.has_value() != row_sum.has_value()) throw_invalid("row_max and row_sum", "belong together");
+  params.row_max = call.operands.of("row_max", row_max, compute_dtype(params.attention.q.dtype), 1, queries, 0);
+  params.row_sum = call.operands.of("row_sum", row_sum, DType::float64, 1, queries, 0);
   return params;
 }
 
@@ -66,19 +66,19 @@ void map_row_metrics(AttentionCall& call, Array row_max, Array row_sum, Optional
   params.offset = call.operands.of("offset", offset, DType::int32, 0, 0, 0);
   params.entropy = call.operands.of("entropy", entropy, DType::float64, 1, queries, 0);
   params.distance = call.operands.of("distance", distance, DType::float64, 1, queries, 0);
-  if (top_weights.has_value() != top_keys.has_value()) throw_invalid("best and best_keys", "belong together");
+  if (top_weights.has_value() != top_keys.has_value()) throw_invalid("top_weights and top_keys", "belong together");
   if (top_weights && top_weights->ndim() > 0) params.top_k = ptrdiff_t(top_weights->shape(top_weights->ndim() - 1));
-  if (top_weights && params.top_k < 1) throw_invalid("best", "needs a last axis of at least 1");
+  if (top_weights && params.top_k < 1) throw_invalid("top_weights", "needs a last axis of at least 1");
   params.top_weights =
-      call.operands.of("best", top_weights, compute_dtype(params.attention.q.dtype), 2, queries, params.top_k);
-  params.top_keys = call.operands.of("best_keys", top_keys, DType::int32, 2, queries, params.top_k);
+      call.operands.of("top_weights", top_weights, compute_dtype(params.attention.q.dtype), 2, queries, params.top_k);
+  params.top_keys = call.operands.of("top_keys", top_keys, DType::int32, 2, queries, params.top_k);
   run_map(params);
 }
 
 void map_column_sums(AttentionCall& call, Array row_max, Array row_sum, WritableArray column_sums) {
   MapParams params = map_params(MapQuantity::column_sums, call, row_max, row_sum);
   params.column_sums =
-      call.operands.of("received", OptionalArray(Array(column_sums)), DType::float64, 1, params.attention.keys, 0);
+      call.operands.of("column_sums", OptionalArray(Array(column_sums)), DType::float64, 1, params.attention.keys, 0);
   run_map(params);
 }
 
@@ -113,15 +113,15 @@ void map_pooled(AttentionCall& call, IndexArray row_edges, IndexArray col_edges,
 }  // namespace
 
 void bind_map(nb::module_& m) {
-  m.def("look_sums", &map_row_stats, "call"_a, "highest"_a, "total"_a);
-  m.def("look_tile", &map_tile, "call"_a, "stage"_a, "keys"_a, "tile"_a, "highest"_a.none() = nb::none(),
-        "total"_a.none() = nb::none());
-  m.def("look_rows", &map_row_metrics, "call"_a, "highest"_a, "total"_a, "offset"_a.none() = nb::none(),
-        "entropy"_a.none() = nb::none(), "distance"_a.none() = nb::none(), "best"_a.none() = nb::none(),
-        "best_keys"_a.none() = nb::none());
-  m.def("look_received", &map_column_sums, "call"_a, "highest"_a, "total"_a, "received"_a);
-  m.def("look_pooled", &map_pooled, "call"_a, "row_edges"_a, "col_edges"_a, "mean"_a, "pooled"_a, "highest"_a,
-        "total"_a);
+  m.def("map_row_stats", &map_row_stats, "call"_a, "row_max"_a, "row_sum"_a);
+  m.def("map_tile", &map_tile, "call"_a, "stage"_a, "keys"_a, "tile"_a, "row_max"_a.none() = nb::none(),
+        "row_sum"_a.none() = nb::none());
+  m.def("map_row_metrics", &map_row_metrics, "call"_a, "row_max"_a, "row_sum"_a, "offset"_a.none() = nb::none(),
+        "entropy"_a.none() = nb::none(), "distance"_a.none() = nb::none(), "top_weights"_a.none() = nb::none(),
+        "top_keys"_a.none() = nb::none());
+  m.def("map_column_sums", &map_column_sums, "call"_a, "row_max"_a, "row_sum"_a, "column_sums"_a);
+  m.def("map_pooled", &map_pooled, "call"_a, "row_edges"_a, "col_edges"_a, "mean"_a, "pooled"_a, "row_max"_a,
+        "row_sum"_a);
 }
 
 }  // namespace regard

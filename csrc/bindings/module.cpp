@@ -36,7 +36,7 @@ nb::object acquire_array(size_t bytes) {
 }
 
 // Peak float32 fused multiply-adds per second of all threads together: the best of several runs.
-double peak() {
+double fma_peak() {
   double peak_rate = 0;
   for (int i = 0; i < 5; ++i) {
     std::vector<double> fmas(size_t(num_threads()), 0.0);
@@ -54,7 +54,7 @@ double peak() {
 NB_MODULE(_kernel, m) {
   using namespace regard;
   m.doc() = "The compiled kernels of regard.";
-  nb::enum_<DType>(m, "Kind")
+  nb::enum_<DType>(m, "DType")
       .value("float32", DType::float32)
       .value("float64", DType::float64)
       .value("float16", DType::float16)
@@ -63,11 +63,11 @@ NB_MODULE(_kernel, m) {
   bind_map(m);
   bind_ops(m);
   bind_linear(m);
-  m.def("room", &acquire_array, "bytes"_a);
+  m.def("acquire_buffer", &acquire_array, "bytes"_a);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);
   m.def("instruction_sets", &instruction_sets);
   m.def("instruction_set", [] { return std::string(kernels().name); });
   m.def("use_instruction_set", &use_instruction_set, "name"_a);
-  m.def("peak", &peak);
+  m.def("fma_peak", &fma_peak);
 }

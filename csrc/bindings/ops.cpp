@@ -114,7 +114,7 @@ void norm_op(const WritableArray& output, const Array& x, const OptionalArray& r
 }  // namespace
 
 void bind_ops(nb::module_& m) {
-  const auto half_dtype_arg = "of_16_bits"_a = DType::float16;
+  const auto half_dtype_arg = "half_dtype"_a = DType::float16;
   m.def(
       "softmax",
       [](const WritableArray& output, const Array& x, DType half_dtype) {
@@ -135,7 +135,7 @@ void bind_ops(nb::module_& m) {
          DType half_dtype) { call_op(Op::swiglu, output, gate, up, up_bias, gate_bias, 0, half_dtype); },
       "output"_a, "gate"_a, "up"_a, "gate_bias"_a.none(), "up_bias"_a.none(), half_dtype_arg);
   m.def(
-      "rotate",
+      "apply_rotary",
       [](const WritableArray& output, const Array& x, const Array& cos, const Array& sin, bool interleaved,
          DType half_dtype) {
         call_op(interleaved ? Op::rope_interleaved : Op::rope_half, output, x, {}, cos, sin, 0, half_dtype);

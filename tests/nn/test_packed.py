@@ -251,15 +251,15 @@ def test_misfits_are_refused(rng, mapped):
         with pytest.raises((ValueError, TypeError)):
             end(output, context, x)
     kernel = native.kernel()
-    panels, norm = np.zeros((2, 50, kernel.PANEL), np.float32), (zeros(50), zeros(50), 1e-5)
+    panels, norm = np.zeros((2, 50, kernel.NR), np.float32), (zeros(50), zeros(50), 1e-5)
     parts = [
-        zeros(2, 20, kernel.PANEL),
+        zeros(2, 20, kernel.NR),
         None,
         *norm,
         panels,
         None,
-        kernel.Bend.gelu,
-        zeros(2, 70, kernel.PANEL),
+        kernel.Activation.gelu,
+        zeros(2, 70, kernel.NR),
         None,
         *norm,
     ]
@@ -268,7 +268,7 @@ def test_misfits_are_refused(rng, mapped):
         (0, zeros(20, 50)),
         (2, zeros(49)),
         (3, np.zeros(50)),
-        (5, zeros(1, 50, kernel.PANEL)),
+        (5, zeros(1, 50, kernel.NR)),
         (6, zeros(5)),
     ):
         with pytest.raises((ValueError, TypeError)):

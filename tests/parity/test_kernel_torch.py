@@ -66,11 +66,11 @@ def test_what_the_kernel_reads_and_writes_is_the_memory_of_the_tensors(qkv, dtyp
 
     class Spy:
         def __getattr__(self, name):
-            return getattr(native, name)
+            return getattr(kernel, name)
 
-        def Call(self, *arguments, **options):
+        def AttentionCall(self, *arguments, **options):
             seen.extend(arguments[2:5])
-            return kernel.Call(*arguments, **options)
+            return kernel.AttentionCall(*arguments, **options)
 
         def forward(self, call, output, *sums):
             seen.append(output)

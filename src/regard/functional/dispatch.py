@@ -122,8 +122,8 @@ def _native_plan(p: AttentionInputs, reason: str) -> Plan:
     """Return the plan of the kernel, which goes from the first key that one of its queries sees to the last."""
     kernel, rules = native.kernel(), kernel_mask_args(p)
     call = call_of(p, rules, rules.spans(slice(0, p.layout.queries))[0])
-    few = kernel.is_few(call)
-    rows, cols = (p.layout.queries, kernel.FEW_KEYS) if few else (kernel.QUERIES, kernel.KEYS)
+    few = kernel.uses_splitkv(call)
+    rows, cols = (p.layout.queries, kernel.SPLITKV_KEYS) if few else (kernel.BLOCK_QUERIES, kernel.BLOCK_KEYS)
     rows, cols = (max(1, min(size, n)) for size, n in zip((rows, cols), p.layout.shape[-2:], strict=True))
     memory = kernel.forward_memory(call) + rules.memory
     return Plan("native", reason, rows, cols, rules.blocks(rows, cols), memory, kernel.instruction_set())

@@ -9,12 +9,12 @@ import pytest
 
 from regard.functional import native
 
-# That there is no kernel where none should be, and one everywhere else, is what test_presence asks.
+# That there is no kernel where none should be, and one everywhere else, is what test_kernel_loading asks.
 _HERE = Path(__file__).parent
 collect_ignore = [
     path.name
     for path in _HERE.glob("test_*.py")
-    if os.environ.get("REGARD_PURE") == "1" and path.stem != "test_presence"
+    if os.environ.get("REGARD_PURE") == "1" and path.stem != "test_kernel_loading"
 ]
 
 

@@ -46,7 +46,7 @@ def close(ours, theirs, relative=1e-10):
 
 
 @pytest.mark.parametrize("first", SEEDS)
-def test_any_call_has_the_gradients_of_the_equations(first):
+def test_random_calls_have_the_gradients_of_the_reference(first):
     for seed in range(first, first + 8):
         case = random_case(seed, lengths=LENGTHS)
         options = case.options
@@ -58,12 +58,12 @@ def test_any_call_has_the_gradients_of_the_equations(first):
 
 
 @pytest.mark.parametrize("first", sweep_after(3, range(0, 80, 8)))
-def test_every_instruction_set_has_the_gradients_of_the_equations(first, instruction_set):
-    test_any_call_has_the_gradients_of_the_equations(first)
+def test_every_instruction_set_has_the_gradients_of_the_reference(first, instruction_set):
+    test_random_calls_have_the_gradients_of_the_reference(first)
 
 
 @pytest.mark.parametrize("first", SEEDS)
-def test_the_error_in_float32_is_that_of_the_equations(first):
+def test_the_float32_error_is_that_of_the_reference(first):
     """At most three times that of NumPy in float32, and where that is luck a few roundings of the largest number.
 
     Sums over a block go on one number after the other: of 64 roundings as many as their square root, up and down.
@@ -83,7 +83,7 @@ def test_the_error_in_float32_is_that_of_the_equations(first):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_short_floats_are_computed_in_float32_and_rounded_once(dtype):
+def test_half_precision_is_computed_in_float32_and_rounded_once(dtype):
     for seed in range(20):
         case = random_case(seed, lengths=LENGTHS, spread=0.5).cast(dtype)
         d_output = draw(*attention_vjp(case.q, case.k, case.v, **case.options)[0].shape, seed=9).astype(dtype)
@@ -123,7 +123,7 @@ def test_any_number_of_threads_gives_the_same_bits(name, dtype, threads):
 
 
 @pytest.mark.parametrize("name", ["plain", "causal, softcap and sinks", "slopes"])
-def test_one_head_with_a_long_text(name, threads):
+def test_one_head_with_a_long_sequence(name, threads):
     """Several tasks along the queries and along the keys, which add to the same gradients in turn."""
     options = {key: x[:1] if key == "sinks" else x for key, x in CALLS[name].items()}
     if name == "slopes":
@@ -164,7 +164,7 @@ def test_empty_axes(shape):
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_what_is_hidden_never_shows(poison):
+def test_masked_nonfinite_inputs_do_not_propagate(poison):
     q, k, v = draw(130, 7), draw(250, 7), draw(250, 5)
     mask = np.random.default_rng(3).random((130, 250)) < 0.5
     mask[:, [3, 100, 249]] = False
@@ -175,7 +175,7 @@ def test_what_is_hidden_never_shows(poison):
     assert bits(found) == bits(clean)
 
 
-def test_what_is_seen_and_not_finite_has_no_derivative():
+def test_attended_nonfinite_inputs_have_no_derivative():
     q, k, v = draw(70, 3), draw(99, 3), draw(99, 2)
     k[5, 1], v[60, 0] = np.nan, np.inf
     ours, theirs = (gradients(q, k, v, causal=True, query_offset=0, path=path) for path in ("native", "blockwise"))
@@ -185,7 +185,7 @@ def test_what_is_seen_and_not_finite_has_no_derivative():
     assert not np.isnan(ours["q"][:5]).any()
 
 
-def test_a_rule_of_ones_own():
+def test_a_custom_bias():
     class Towards(Bias):
         parameter = np.array(0.3)
 
@@ -202,7 +202,7 @@ def test_a_rule_of_ones_own():
         gradients(q, k, v, bias=Towards())
 
 
-def test_rules_that_are_evaluated_for_some_queries_at_a_time(monkeypatch):
+def test_rules_evaluated_in_strips_of_queries(monkeypatch):
     monkeypatch.setattr("regard.functional.native.attention._STRIP_CELLS", 4 * 64 * 97)
     q, k, v = draw(4, 201, 3), draw(2, 97, 3), draw(2, 97, 2)
     mask = SegmentMask(np.arange(201) // 30, np.arange(97) // 14) | Causal()
@@ -211,7 +211,7 @@ def test_rules_that_are_evaluated_for_some_queries_at_a_time(monkeypatch):
         close(ours, theirs)
 
 
-def test_scores_near_and_beyond_the_largest_number():
+def test_scores_near_and_beyond_the_largest_finite_value():
     q, ones = np.full((3, 2), 1e20, np.float32), np.ones((3, 2), np.float32)
     found = gradients(q, np.array([[1e20, 1e20], [0, 0], [1e20, 1e20]], np.float32), ones, ones)
     np.testing.assert_allclose(found["v"], [[1.5, 1.5], [0, 0], [1.5, 1.5]])

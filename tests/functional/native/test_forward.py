@@ -50,14 +50,14 @@ def held(
 
 
 @pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
-def test_sizes_about_every_border(isa, dtype, rng):
+def test_sizes_around_block_borders(isa, dtype, rng):
     widths = itertools.cycle(fuzz.FEATURES)
     for queries, keys in SHAPES:
         held(isa, *plain(rng, queries, keys, next(widths), next(widths), dtype, lead=(1,)))
 
 
 @pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
-def test_features_about_every_border(isa, dtype, rng):
+def test_head_dims_around_vector_borders(isa, dtype, rng):
     for dim, width in itertools.product((1, 2, 3, 15, 16, 17, 33, 64, 65, 129), (1, 3, 8, 17, 64, 71)):
         held(isa, *plain(rng, 66, 98, dim, width, dtype, lead=(1,)))
         held(isa, *plain(rng, 2, 98, dim, width, dtype, lead=(1,)))
@@ -125,7 +125,7 @@ def test_every_argument(isa, size, dtype, rng):
 
 
 @pytest.mark.parametrize("queries", [3, 70])
-def test_numbers_for_each_batch_entry(isa, queries, rng):
+def test_per_sequence_arguments(isa, queries, rng):
     keys, lead = 150, (3, 2)
     q, k, v = plain(rng, queries, keys, 9, 7, lead=lead)
     lengths, offsets = np.array([0, 40, 150]), np.array([0, 30, -60])
@@ -170,7 +170,7 @@ def frozen(x):
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
 @pytest.mark.parametrize("queries", [2, 70])
-def test_the_same_bits_wherever_the_numbers_lie(isa, queries, dtype, rng):
+def test_strides_and_alignment_do_not_change_the_bits(isa, queries, dtype, rng):
     q, k, v = plain(rng, queries, 99, 17, 19, dtype)
     bias, mask = rng.standard_normal((2, queries, 99)).astype(dtype), rng.random((2, queries, 99)) < 0.8
     expected = attention(q, k, v, bias=bias, mask=mask, implementation="native")
@@ -181,7 +181,7 @@ def test_the_same_bits_wherever_the_numbers_lie(isa, queries, dtype, rng):
 
 
 @pytest.mark.parametrize("queries", [2, 70])
-def test_repeated_arrays_take_no_memory_and_give_the_same_bits(isa, queries, rng):
+def test_broadcast_arrays_take_no_memory_and_give_the_same_bits(isa, queries, rng):
     q, k, v = plain(rng, queries, 99, 17, 19)
     for axis in range(3):
         once = [np.broadcast_to(x.take([0], axis), x.shape) for x in (q, k, v)]
@@ -190,7 +190,7 @@ def test_repeated_arrays_take_no_memory_and_give_the_same_bits(isa, queries, rng
 
 
 @pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
-def test_nothing_is_copied_that_need_not_be(dtype, rng):
+def test_no_unnecessary_copies(dtype, rng):
     q, k, v = plain(rng, 4, 40_000, 32, 32, dtype)
     views = {
         "as it is": (q, k, v),
@@ -278,7 +278,7 @@ def test_the_same_bits_for_any_number_of_threads(isa, queries, rng):
     assert len(found) == 1
 
 
-def test_hidden_nan_and_infinity_never_show(isa, rng):
+def test_masked_nan_and_infinity_do_not_propagate(isa, rng):
     for queries, keys in ((70, 200), (2, 1100)):
         q, k, v = plain(rng, queries, keys, 9, 11)
         expected = attention(q, k[:, :50], v[:, :50], implementation="native")
@@ -290,7 +290,7 @@ def test_hidden_nan_and_infinity_never_show(isa, rng):
                 np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_infinities_and_nan_reach_those_who_see_them(isa, rng):
+def test_infinities_and_nan_reach_queries_that_attend_to_them(isa, rng):
     for queries, keys in ((70, 70), (8, 8)):
         q, k, v = plain(rng, queries, keys, 9, 4, lead=(1,))
         v[0, 3, 0], v[0, 5, 1], v[0, 2, 2], v[0, 6, 2] = np.inf, np.nan, np.inf, -np.inf
@@ -306,14 +306,14 @@ def test_infinities_and_nan_reach_those_who_see_them(isa, rng):
         assert np.isfinite(fourth).all()
 
 
-def test_scores_beyond_all_numbers_share_the_weight(isa):
+def test_infinite_scores_share_the_weight(isa):
     for queries in (2, 70):
         q, k = np.full((queries, 1), 1e30, np.float32), np.array([[1e30], [1e30], [1.0]], np.float32)
         v = np.array([[1.0], [3.0], [50.0]], np.float32)
         np.testing.assert_array_equal(attention(q, k, v, implementation="native"), np.full((queries, 1), 2.0))
 
 
-def test_short_floats_are_read_and_rounded_exactly(isa):
+def test_half_precision_is_read_and_rounded_exactly(isa):
     """One key has all the weight: what comes out is its value, for every number that 16 bits hold."""
     for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
         bits = np.arange(2**16, dtype=np.uint16)
@@ -324,7 +324,7 @@ def test_short_floats_are_read_and_rounded_exactly(isa):
             np.testing.assert_array_equal(ours, np.repeat(v, queries, 0))
 
 
-def test_means_round_to_the_nearest_even_short_float(isa, rng):
+def test_means_round_to_nearest_even_in_half_precision(isa, rng):
     for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
         bits = rng.integers(0, 0x7B00, 5000).astype(np.uint16)
         v = np.stack([bits, bits + rng.integers(0, 3, 5000).astype(np.uint16)]).view(dtype)
@@ -334,13 +334,13 @@ def test_means_round_to_the_nearest_even_short_float(isa, rng):
             np.testing.assert_array_equal(ours, np.repeat(exact.astype(dtype)[None], queries, 0))
 
 
-def test_the_module_refuses_what_does_not_fit():
+def test_bindings_reject_invalid_arguments():
     kernel = native.kernel()
     ones = np.ones((2, 3, 4), np.float32)
-    kind = kernel.Kind.float32
+    dtype = kernel.DType.float32
 
     def call(q=ones, k=ones, v=ones, **options):
-        return kernel.Call((2,), kind, q, k, v, 1.0, **options)
+        return kernel.AttentionCall((2,), dtype, q, k, v, 1.0, **options)
 
     for wrong in (
         {"k": ones.astype(np.float64)},
@@ -351,10 +351,10 @@ def test_the_module_refuses_what_does_not_fit():
         {"mask": np.ones((3, 4), np.uint8)},
         {"mask": np.ones((3, 3), np.float32)},
         {"bias": np.ones((3, 3))},
-        {"first": np.zeros(4, np.int32)},
-        {"last": np.zeros(3, np.int64)},
+        {"key_begin": np.zeros(4, np.int32)},
+        {"key_end": np.zeros(3, np.int64)},
         {"sinks": np.zeros(3, np.float32)},
-        {"diagonal": np.zeros(5, np.float32)},
+        {"distance_bias": np.zeros(5, np.float32)},
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             call(**wrong)
@@ -367,7 +367,7 @@ def test_the_module_refuses_what_does_not_fit():
         kernel.forward(call(), frozen_output, None, None)
 
 
-def test_any_byte_but_0_lets_a_query_look(rng):
+def test_any_nonzero_mask_byte_allows(rng):
     q, k, v = rng.standard_normal((3, 16, 8))
     for allowed in (0x01, 0x80, 0xFF):
         mask = np.zeros((16, 16), np.uint8)
@@ -399,14 +399,14 @@ class OneForAll(Bias):
 
 
 @pytest.mark.parametrize("queries", [3, 70])
-def test_rules_of_ones_own_may_be_far_and_may_broadcast(rng, queries):
+def test_custom_rules_may_be_far_and_may_broadcast(rng, queries):
     q, k, v = (rng.standard_normal((n, 8)) for n in (queries, 130, 130))
     for options in ({"mask": FarIntervals()}, {"bias": OneForAll()}):
         ours, theirs = (attention(q, k, v, **options, implementation=path) for path in ("native", "reference"))
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
-def test_few_queries_see_what_their_intervals_and_mask_let_them(rng):
+def test_splitkv_respects_key_ranges_and_mask(rng):
     q, k, v = rng.standard_normal((4, 2, 8)), rng.standard_normal((2, 1700, 8)), rng.standard_normal((2, 1700, 8))
     mask = np.zeros(1700, bool)
     mask[[600, 1200]] = True
@@ -418,7 +418,7 @@ def test_few_queries_see_what_their_intervals_and_mask_let_them(rng):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
-def test_the_plan_of_few_queries_is_in_chunks_of_keys(rng):
+def test_the_splitkv_plan_is_in_splits_of_keys(rng):
     q, k = np.zeros((32, 1, 64), np.float32), np.zeros((8, 4096, 64), np.float32)
     plan = explain_plan(q, k, k)
     assert (plan.path, plan.rows, plan.cols, plan.blocks["full"]) == ("native", 1, 512, 8)
@@ -426,7 +426,7 @@ def test_the_plan_of_few_queries_is_in_chunks_of_keys(rng):
     assert short.memory > 2 * 4096 * 64 * 4  # keys and values, widened
 
 
-def test_attention_weights_tells_a_recorder_what_it_tells_without_the_kernel(rng):
+def test_attention_weights_records_the_same_with_and_without_the_kernel(rng):
     q, k = rng.standard_normal((2, 5, 4))
     for path in ("native", "reference"):
         trace = Trace()

@@ -9,7 +9,7 @@ from sweeps import sweep_after
 
 
 @pytest.mark.parametrize("first", sweep_after(2, range(0, 600, 100)))
-def test_random_calls_are_within_what_roundings_allow(first):
+def test_random_calls_are_within_rounding_error(first):
     assert fuzz.run(100, seed=20170612, first=first) == []
 
 

@@ -89,13 +89,13 @@ def test_the_number_is_what_was_set(qkv):
         assert num_threads() == count
 
 
-def test_more_than_there_can_be_are_as_many_as_there_may_be(qkv):
+def test_the_number_is_capped(qkv):
     set_num_threads(10**9)
     assert num_threads() == 1024
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, "2", None, True, np.ones(2)], ids=str)
-def test_what_is_no_number_of_threads_is_refused_in_one_line(wrong):
+def test_an_invalid_number_of_threads_is_an_error_of_one_line(wrong):
     before = num_threads()
     with pytest.raises(RegardError, match="the number of threads") as caught:
         set_num_threads(wrong)
@@ -104,18 +104,18 @@ def test_what_is_no_number_of_threads_is_refused_in_one_line(wrong):
 
 
 @pytest.mark.parametrize(("said", "count"), [("3", 3), ("1", 1), (" 2 ", 2), ("4,2", 4), ("99999", 1024)])
-def test_omp_num_threads_is_asked_at_the_start(said, count):
+def test_omp_num_threads_sets_the_default(said, count):
     assert in_a_process("print(regard.num_threads())", OMP_NUM_THREADS=said) == f"{count}\n"
 
 
 @pytest.mark.parametrize("said", ["", " "])
-def test_without_it_there_are_as_many_as_processors(said):
+def test_the_default_is_the_number_of_processors(said):
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     assert in_a_process("print(regard.num_threads())", OMP_NUM_THREADS=said) == f"{processors}\n"
 
 
 @pytest.mark.parametrize("said", ["0", "-2", "many", "0,4"])
-def test_what_it_says_wrongly_is_an_error_of_one_line(said):
+def test_an_invalid_omp_num_threads_is_an_error_of_one_line(said):
     code = """
         try: attend()
         except regard.RegardError as error: print(error)
@@ -124,7 +124,7 @@ def test_what_it_says_wrongly_is_an_error_of_one_line(said):
     assert out == f"OMP_NUM_THREADS is {said!r}; it must begin with a number of at least 1\n"
 
 
-def test_several_python_threads_at_once_get_the_right_numbers(qkv):
+def test_concurrent_python_threads_get_correct_results(qkv):
     set_num_threads(3)
     calls = [[x[:, : 700 - 37 * i] for x in qkv] for i in range(6)]
     expected = [attention(*call, implementation="native").tobytes() for call in calls]
@@ -141,7 +141,7 @@ def test_several_python_threads_at_once_get_the_right_numbers(qkv):
     assert right == [True] * 90
 
 
-def test_another_python_thread_runs_meanwhile():
+def test_the_gil_is_released():
     """A thread that waits for Python's lock gets it when the kernel gives it up, and at no other time."""
     code = """
         sys.setswitchinterval(1000)
@@ -161,7 +161,7 @@ def test_another_python_thread_runs_meanwhile():
     assert in_a_process(code) == "True\n"
 
 
-def test_no_more_threads_are_made_than_were_asked_for():
+def test_no_more_threads_are_created_than_requested():
     code = """
         regard.set_num_threads(3)
         before = len(os.listdir("/proc/self/task"))
@@ -177,7 +177,7 @@ def test_no_more_threads_are_made_than_were_asked_for():
     assert in_a_process(code) == "2\n"
 
 
-def test_threads_without_work_leave_the_processor_to_others():
+def test_idle_threads_sleep():
     """A BLAS, or another process, soon has all processors when a call is over."""
     code = """
         regard.set_num_threads(4)
@@ -195,7 +195,7 @@ def test_threads_without_work_leave_the_processor_to_others():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads run where the system likes")
-def test_threads_keep_off_the_processor_of_the_caller_where_there_is_another():
+def test_workers_avoid_the_processor_of_the_caller():
     code = """
         def others(): return set(map(int, os.listdir("/proc/self/task"))) - before
         def allowed_to(threads): return [os.sched_getaffinity(thread) for thread in sorted(threads)]
@@ -221,7 +221,7 @@ def test_threads_keep_off_the_processor_of_the_caller_where_there_is_another():
 
 @needs_fork
 @pytest.mark.parametrize("before", ["", "attend()", "regard.set_num_threads(2); attend()"])
-def test_a_child_computes_with_threads_of_its_own(before):
+def test_a_forked_child_has_its_own_threads(before):
     code = f"""
         import warnings; warnings.simplefilter("ignore")  # that a process with threads forks is what is asked here
         regard.set_num_threads(3)
@@ -277,7 +277,7 @@ def test_multiprocessing_by_fork():
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("shape", [(8, 30_000, 64), (256, 4, 60_000, 64)], ids=["many queries", "few queries"])
-def test_ctrl_c_ends_a_long_call_and_the_next_works(shape, threads):
+def test_ctrl_c_interrupts_a_long_call_and_the_next_works(shape, threads):
     code = f"""
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits SIG_IGN
         regard.set_num_threads({threads})
@@ -299,7 +299,7 @@ def test_ctrl_c_ends_a_long_call_and_the_next_works(shape, threads):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
-def test_a_handler_of_the_callers_own_is_called_and_the_call_goes_on():
+def test_a_signal_handler_runs_and_the_call_continues():
     code = """
         called = []
         signal.signal(signal.SIGUSR1, lambda *_: called.append(computing))
@@ -329,7 +329,7 @@ def test_threadpoolctl_sees_and_limits_it():
     assert in_a_process(code) == "[3]\n[1] 1\n2\n3\n3\n"
 
 
-def test_nothing_of_it_is_imported_for_its_own_sake():
+def test_threadpoolctl_is_not_imported():
     code = """
         attend()
         print("threadpoolctl" in sys.modules)
@@ -340,7 +340,7 @@ def test_nothing_of_it_is_imported_for_its_own_sake():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_a_signal_handler_may_call_the_kernel_while_it_is_called(threads):
+def test_a_signal_handler_may_call_the_kernel_during_a_call(threads):
     """Its call has memory of its own: the outer one goes on with what it had."""
     code = """
         inner = np.zeros((16, 4096), np.float32)

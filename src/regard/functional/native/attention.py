@@ -66,7 +66,7 @@ def _forward(
 def has_blocks(p: AttentionInputs) -> bool:
     """Tell whether the kernel goes through blocks of queries, whose scores are the same numbers whoever looks later."""
     kernel = native.kernel()
-    return bool(p.layout.queries > kernel.FEW_ROWS or p.layout.keys <= kernel.QUERIES)
+    return bool(p.layout.queries > kernel.SPLITKV_MAX_ROWS or p.layout.keys <= kernel.BLOCK_QUERIES)
 
 
 def normaliser_of(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarray) -> SoftmaxStats:
@@ -100,10 +100,9 @@ def call_of(p: AttentionInputs, rules: KernelMaskArgs | None, rows: Index) -> An
     whole = isinstance(rows, slice) and rows == slice(0, p.layout.queries)
     q, k = to_kernel(_of_dtype(p, p.q)), to_kernel(_of_dtype(p, p.k))
     v = None if p.v is None else to_kernel(_of_dtype(p, p.v))
-    drop = p.dropout
-    return kernel.Call(
+    return kernel.AttentionCall(
         lead,
-        getattr(kernel.Kind, _name(p.dtype)),
+        getattr(kernel.DType, _name(p.dtype)),
         q if whole else q[..., rows, :],
         k,
         v,
@@ -111,13 +110,18 @@ def call_of(p: AttentionInputs, rules: KernelMaskArgs | None, rows: Index) -> An
         softcap=p.softcap or 0.0,
         **({} if rules is None else rules.of(rows)),
         sinks=None if p.sinks is None else _sinks(p),
-        dropout=0 if drop is None else int(np.uint64(drop.rate * 2**53)),
-        seed=0 if drop is None else drop.seed,
-        kept=1.0 if drop is None else 1 / (1 - drop.rate),
-        first_query=rows.start if isinstance(rows, slice) else 0,
-        all_queries=p.layout.queries,
-        score_heads=p.layout.shape[:-2],
+        dropout=None if p.dropout is None else _dropout(p, rows),
     )
+
+
+def _dropout(p: AttentionInputs, rows: Index) -> Any:
+    """Return the kernel's dropout; a cell is dropped by a hash of its index among all queries."""
+    drop = p.dropout
+    assert drop is not None
+    assert isinstance(rows, slice)
+    threshold = int(np.uint64(drop.rate * 2**53))
+    scale, queries, heads = 1 / (1 - drop.rate), p.layout.queries, p.layout.shape[:-2]
+    return native.kernel().Dropout(threshold, drop.seed, scale, rows.start, queries, heads)
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class KernelMaskArgs:
         The keys each query sees, as far as the other rules let it.
     masks : list of boolean arrays, broadcasting to ``... H T S``
     bias : floating array, broadcasting to ``... H T S``, or None
-    diagonal : floating array ``... H N``, or None
+    distance_bias : floating array ``... H N``, or None
         A number for each distance, row − column, from −(S − 1) on.
     others : list of Mask
         KernelMaskArgs that must be evaluated cell by cell.
@@ -144,7 +148,7 @@ class KernelMaskArgs:
     masks: list[np.ndarray]
     others: list[Mask]
     bias: np.ndarray | None
-    diagonal: np.ndarray | None
+    distance_bias: np.ndarray | None
     other_bias: Bias | None
 
     def spans(self, rows: slice) -> list[slice]:
@@ -155,7 +159,7 @@ class KernelMaskArgs:
     def rows_at_once(self, rows: Index) -> int:
         """Return for how many of some queries the kernel can be told at once what it needs to know."""
         count = rows.stop - rows.start if isinstance(rows, slice) else int(rows.shape[0])
-        by_distance = self.diagonal is not None and not isinstance(rows, slice)
+        by_distance = self.distance_bias is not None and not isinstance(rows, slice)
         if self._in_strips or by_distance:
             cells_of_row = math.prod(self.p.layout.shape) // max(1, self.p.layout.queries)
             return max(1, _STRIP_CELLS // max(1, cells_of_row) // 64 * 64 or 64)
@@ -190,14 +194,14 @@ class KernelMaskArgs:
         """Bytes of what was made to tell the kernel."""
         strip = _STRIP_CELLS if self._in_strips else 0
         cell = 1 if self.other_bias is None else 1 + np.dtype(_numbers(self.p)).itemsize
-        made = [*(self.intervals or ()), *([] if self.diagonal is None else [self.diagonal])]
+        made = [*(self.intervals or ()), *([] if self.distance_bias is None else [self.distance_bias])]
         return sum(int(x.nbytes) for x in made) + strip * cell
 
     def of(self, rows: Index) -> dict[str, np.ndarray | None]:
         """Return what holds for some queries, by the names of the kernel's arguments."""
         found: dict[str, np.ndarray | None] = {}
         if self.intervals is not None:
-            found["first"], found["last"] = (_of_rows(x, rows, self.p.layout.queries) for x in self.intervals)
+            found["key_begin"], found["key_end"] = (_of_rows(x, rows, self.p.layout.queries) for x in self.intervals)
         mask = _all_of([take_broadcast(mask, rows, ALL) for mask in self.masks])
         layout = self.p.layout
         its = rows if isinstance(rows, slice) else layout.xp.asarray(rows, device=layout.device)
@@ -206,13 +210,15 @@ class KernelMaskArgs:
         if mask is not None:
             found["mask"] = _aligned(np.atleast_2d(mask)).view(np.uint8)
         bias = None if self.bias is None else take_broadcast(self.bias, rows, ALL)
-        cellwise = self.other_bias if self.diagonal is None or isinstance(rows, slice) else self.p.bias
+        cellwise = self.other_bias if self.distance_bias is None or isinstance(rows, slice) else self.p.bias
         if cellwise is not None:
             bias = _bias_numbers(self.p, cellwise.tile(layout, its, ALL))
         if bias is not None:
             found["bias"] = bias
-        if self.diagonal is not None and isinstance(rows, slice):
-            found["diagonal"] = self.diagonal[..., rows.start : rows.stop + layout.keys - 1 + _queries_of_block()]
+        if self.distance_bias is not None and isinstance(rows, slice):
+            found["distance_bias"] = self.distance_bias[
+                ..., rows.start : rows.stop + layout.keys - 1 + _block_queries()
+            ]
         return found
 
 
@@ -229,14 +235,14 @@ def kernel_mask_args(p: AttentionInputs) -> KernelMaskArgs:
             others.append(rule)
     if intervals is not None:
         intervals = Intervals(*(np.clip(x, 0, p.layout.keys).astype(np.int32) for x in intervals))
-    bias = diagonal = other_bias = None
+    bias = distance_bias = other_bias = None
     if isinstance(p.bias, DenseBias):
         bias = _bias_numbers(p, p.bias.parameter)
     elif p.bias is not None and p.bias.by_distance:
-        diagonal = _diagonal(p, p.bias)
+        distance_bias = _distance_bias(p, p.bias)
     else:
         other_bias = p.bias
-    return KernelMaskArgs(p, intervals, masks, others, bias, diagonal, other_bias)
+    return KernelMaskArgs(p, intervals, masks, others, bias, distance_bias, other_bias)
 
 
 def _of_dtype(p: AttentionInputs, x: Array) -> Array:
@@ -282,20 +288,20 @@ def _bias_numbers(p: AttentionInputs, bias: Array) -> np.ndarray:
     return np.atleast_2d(to_kernel(saturate_cast(computed, p.compute_dtype)))
 
 
-def _diagonal(p: AttentionInputs, bias: Bias) -> np.ndarray:
+def _distance_bias(p: AttentionInputs, bias: Bias) -> np.ndarray:
     """Return the number for each distance, ``... H N``: from that of the last key and the first query on."""
     layout = p.layout
     if not layout.queries or not layout.keys:
-        return np.zeros(max(0, layout.queries + layout.keys - 1 + _queries_of_block()), _numbers(p))
+        return np.zeros(max(0, layout.queries + layout.keys - 1 + _block_queries()), _numbers(p))
     row, column = (_bias_numbers(p, bias.tile(layout, *at)) for at in ((slice(0, 1), ALL), (ALL, slice(0, 1))))
     row = np.broadcast_to(row, (*row.shape[:-2], 1, layout.keys))[..., 0, ::-1]
     column = np.broadcast_to(column, (*column.shape[:-2], layout.queries, 1))[..., 1:, 0]
-    beyond = np.zeros((*row.shape[:-1], _queries_of_block()), row.dtype)
+    beyond = np.zeros((*row.shape[:-1], _block_queries()), row.dtype)
     return np.concatenate([row, column, beyond], axis=-1)
 
 
-def _queries_of_block() -> int:
-    return int(native.kernel().QUERIES)
+def _block_queries() -> int:
+    return int(native.kernel().BLOCK_QUERIES)
 
 
 def _sinks(p: AttentionInputs) -> np.ndarray:

@@ -34,15 +34,15 @@ def native_backward(
     out = to_kernel(context)
     row_max, row_sum = (to_kernel(x[..., 0]) for x in normaliser)
     lead, keys = p.context_shape[:-2], p.layout.keys
-    row_sums = np.empty(p.context_shape[:-1], out.dtype)
-    d_q = np.empty((*row_sums.shape, p.q.shape[-1]), out.dtype)
+    delta = np.empty(p.context_shape[:-1], out.dtype)
+    d_q = np.empty((*delta.shape, p.q.shape[-1]), out.dtype)
     d_kv: list[np.ndarray] = []
     bias = _GradientOfBias(p, out.dtype)
     for rows, call in calls(p):
         parts = [np.empty((*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v)]
         sums = (x if x.shape[-1] == 1 else x[..., rows] for x in (row_max, row_sum))
         whole = kernel.backward(
-            call, d_out[..., rows, :], out[..., rows, :], *sums, row_sums[..., rows], d_q[..., rows, :], *parts,
+            call, d_out[..., rows, :], out[..., rows, :], *sums, delta[..., rows], d_q[..., rows, :], *parts,
             **bias.places(rows),
         )  # fmt: skip
         if not whole:
@@ -56,7 +56,7 @@ def native_backward(
     d_sinks = None
     if p.sinks is not None:
         sinks = xp.astype(p.sinks, p.compute_dtype, copy=False)
-        d_sinks = unbroadcast(-ours(row_sums)[..., None] * normaliser.weights(sinks, xp), p.sinks.shape)
+        d_sinks = unbroadcast(-ours(delta)[..., None] * normaliser.weights(sinks, xp), p.sinks.shape)
     return {
         "q": unbroadcast(ours(d_q), p.q.shape),
         "k": sum_over_query_groups(ours(d_kv[0]), p.k.shape),
@@ -83,14 +83,14 @@ class _GradientOfBias:
             return
         if isinstance(p.bias, DenseBias):
             has_rows, has_cols = (size != 1 for size in (1, 1, *self._shape)[-2:])
-            self._kind = "d_of_keys" if not has_rows else "d_bias" if has_cols else "d_of_queries"
+            self._kind = "d_key_bias" if not has_rows else "d_bias" if has_cols else "d_query_bias"
         elif p.bias is not None:
-            self._kind = "d_diagonal" if p.bias.by_distance else "cells"
+            self._kind = "d_distance_bias" if p.bias.by_distance else "cells"
         if self._kind == "d_bias":
             self._sums = np.zeros(self._shape, dtype)
-        elif self._kind == "d_of_queries":
+        elif self._kind == "d_query_bias":
             self._sums = np.empty((*lead, queries), dtype)
-        elif self._kind == "d_diagonal":
+        elif self._kind == "d_distance_bias":
             self._sums = np.zeros((*lead, queries + keys - 1), dtype)
 
     def places(self, rows: slice) -> dict[str, np.ndarray]:
@@ -98,21 +98,21 @@ class _GradientOfBias:
         keys, lead = self._p.layout.keys, self._p.context_shape[:-2]
         if self._kind == "none":
             return {}
-        if self._kind == "d_of_queries":
-            return {"d_of_queries": self._sums[..., rows]}
-        if self._kind == "d_diagonal":
-            return {"d_diagonal": self._sums[..., rows.start : rows.stop + keys - 1]}
+        if self._kind == "d_query_bias":
+            return {"d_query_bias": self._sums[..., rows]}
+        if self._kind == "d_distance_bias":
+            return {"d_distance_bias": self._sums[..., rows.start : rows.stop + keys - 1]}
         if self._kind == "d_bias":
             return {"d_bias": self._sums[..., rows, :]}
-        if self._kind == "d_of_keys":
+        if self._kind == "d_key_bias":
             self._part = np.empty((*lead, keys), self._dtype)
-            return {"d_of_keys": self._part}
+            return {"d_key_bias": self._part}
         self._part = np.zeros((*lead, rows.stop - rows.start, keys), self._dtype)
         return {"d_bias": self._part}
 
     def gather(self, rows: slice) -> None:
         """Take what the kernel put there for some queries."""
-        if self._kind == "d_of_keys":
+        if self._kind == "d_key_bias":
             self._add(unbroadcast(self._part[..., None, :], self._shape))
         elif self._kind == "cells":
             self._add(self._of_rule(rows, slice(0, self._p.layout.keys), self._part))
@@ -123,9 +123,9 @@ class _GradientOfBias:
             return None
         if self._kind == "d_bias":
             self._add(self._sums)
-        elif self._kind == "d_of_queries":
+        elif self._kind == "d_query_bias":
             self._add(unbroadcast(self._sums[..., None], self._shape))
-        elif self._kind == "d_diagonal":
+        elif self._kind == "d_distance_bias":
             for rows, cols, part in self._cells_of_distances():
                 self._add(self._of_rule(rows, cols, part))
         xp = self._p.layout.xp

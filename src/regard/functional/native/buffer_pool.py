@@ -24,7 +24,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     if not _LARGE <= size < _ENDLESS or (found := kernel()) is None or is_tracing():
         return np.empty(shape, dtype)  # of which tracemalloc knows
     try:
-        whole: np.ndarray = found.room(size).view(dtype).reshape(shape)
+        whole: np.ndarray = found.acquire_buffer(size).view(dtype).reshape(shape)
     except MemoryError:
         return np.empty(shape, dtype)  # says what there is no room for
     return whole

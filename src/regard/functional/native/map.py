@@ -72,7 +72,7 @@ def sums(p: AttentionInputs) -> SoftmaxStats:
     """Return what normalises each row, NumPy arrays ``... H T 1``: the largest score, and the total in float64."""
     found = _room_for_sums(p, p.layout.queries)
     for _, at, call in _calls(p, slice(0, p.layout.queries)):
-        native.kernel().look_sums(call, *(x[..., at, 0] for x in found))
+        native.kernel().map_row_stats(call, *(x[..., at, 0] for x in found))
     return found
 
 
@@ -83,7 +83,7 @@ def tile(p: AttentionInputs, rows: Index, cols: Index, stage: str, known: Softma
     part = _empty(p, (_length(rows), len(columns)))
     for these, at, call in _calls(p, rows):
         its = () if known is None or stage != "weights" else (x[..., 0] for x in known.of(these))
-        native.kernel().look_tile(call, STAGES.index(stage), columns, part[..., at, :], *its)
+        native.kernel().map_tile(call, STAGES.index(stage), columns, part[..., at, :], *its)
     return _of_library(p, part)
 
 
@@ -104,7 +104,7 @@ def rows(
         parts = (None if x is None else x[..., at] for x in found[:2])
         largest = (None if x is None else x[..., at, :] for x in found[2:])
         position = (offset + at.start).astype(np.int32)
-        native.kernel().look_rows(call, *(x[..., 0] for x in known.of(these)), position, *parts, *largest)
+        native.kernel().map_row_metrics(call, *(x[..., 0] for x in known.of(these)), position, *parts, *largest)
     return RowSums(*(None if x is None else _of_library(p, x) for x in found))
 
 
@@ -113,7 +113,7 @@ def received(p: AttentionInputs, known: SoftmaxStats) -> Array:
     total = np.zeros((*p.layout.shape[:-2], p.layout.keys))
     for these, _, call in _calls(p, slice(0, p.layout.queries)):
         part = _empty(p, (p.layout.keys,), np.float64)
-        native.kernel().look_received(call, *(x[..., 0] for x in known.of(these)), part)
+        native.kernel().map_column_sums(call, *(x[..., 0] for x in known.of(these)), part)
         total += part
     return _of_library(p, total)
 
@@ -135,12 +135,12 @@ def pooled(
         pieces = [
             (cell, start)
             for cell, (a, b) in enumerate(row_cells)
-            for start in range(max(a, these.start), min(b, these.stop), native.kernel().QUERIES)
+            for start in range(max(a, these.start), min(b, these.stop), native.kernel().BLOCK_QUERIES)
         ]
         row_edges = np.array([*(start - these.start for _, start in pieces), these.stop - these.start], np.int32)
         part = _empty(p, (len(pieces), len(col_cells)), np.float64)
         its = (x[..., at, 0] for x in found)
-        native.kernel().look_pooled(call, row_edges, col_edges, how == "mean", part, *its)
+        native.kernel().map_pooled(call, row_edges, col_edges, how == "mean", part, *its)
         cells, firsts = np.unique([cell for cell, _ in pieces], return_index=True)
         overview[..., cells, :] = join(overview[..., cells, :], join.reduceat(part, firsts, axis=-2))
     return _of_library(p, overview), found

@@ -1,6 +1,6 @@
 """The compiled kernel, asked first for what stands around attention; where it cannot, the formula computes.
 
-LogicalAnd mean the same. The kernel goes over the rows once, where each step of a formula in NumPy is a pass over memory.
+Both mean the same. The kernel goes over the rows once, where each step of a formula in NumPy is a pass over memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Norm: TypeAlias = tuple[np.ndarray, np.ndarray, float]
 FusedBlockTail: TypeAlias = tuple[Any, np.dtype[Any]]  # the kernel's, and of which precision it is
 
 _BENDS = {
-    None: "straight",
+    None: "identity",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -64,7 +64,7 @@ def compute(
 
 def apply_rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> np.ndarray | None:
     """Return x, whose shape cos and sin fit, with its pairs turned; None as in `compute`."""
-    return _asked("rotate", x, (cos, sin), (interleaved,))
+    return _asked("apply_rotary", x, (cos, sin), (interleaved,))
 
 
 def linear(x: Array, weight: Array, bias: Array | None, bend: str | None) -> np.ndarray | None:
@@ -91,7 +91,7 @@ def pack(weights: Sequence[np.ndarray]) -> np.ndarray | None:
     if kernel is None or dtype not in _LONG or any(w.dtype != dtype or len(w) != inputs for w in weights):
         return None
     columns = sum(weight.shape[1] for weight in weights)
-    panels = np.zeros((-(-columns // kernel.PANEL), inputs, kernel.PANEL), dtype)
+    panels = np.zeros((-(-columns // kernel.NR), inputs, kernel.NR), dtype)
     first = 0
     for weight in weights:
         kernel.pack(panels, _as_read(weight), first)
@@ -124,7 +124,7 @@ def packed_block_end(out: Map, first: Norm, up: Map, activation: str, down: Map,
         return None
     if any(not x.flags.c_contiguous or not x.flags.aligned for x in arrays if x is not None):
         return None
-    bend = getattr(kernel.Bend, _BENDS[activation])
+    bend = getattr(kernel.Activation, _BENDS[activation])
     return kernel.FusedBlockTail(*out, *first, *up, bend, *down, *second), dtype
 
 
@@ -151,7 +151,7 @@ def _mapped(
     if x.dtype != weight.dtype or x.ndim == 0 or x.shape[-1] != inputs:
         return None
     output = native.empty((*x.shape[:-1], columns), x.dtype)
-    kernel.linear(output, np.ascontiguousarray(_as_read(x)), weight, bias, getattr(kernel.Bend, _BENDS[bend]))
+    kernel.linear(output, np.ascontiguousarray(_as_read(x)), weight, bias, getattr(kernel.Activation, _BENDS[bend]))
     return output
 
 
@@ -174,7 +174,7 @@ def _asked(function: str, x: Array, arrays: tuple[Array | None, ...], numbers: t
             return None
     output = native.empty(x.shape, x.dtype)
     read = [None if other is None else _as_read(other) for other in arrays]
-    kind = () if short is None else (getattr(kernel.Kind, short),)
+    kind = () if short is None else (getattr(kernel.DType, short),)
     getattr(kernel, function)(_as_read(output), _as_read(x), *read, *numbers, *kind)
     return output
 

@@ -17,7 +17,7 @@ PURE = os.environ.get("REGARD_PURE") == "1"
 ONES = np.ones((3, 2))
 
 
-def test_the_kernel_is_there_or_is_not():
+def test_the_kernel_is_present_or_absent():
     assert (native.kernel() is None) is PURE, native.unavailable_reason()
     assert (native.unavailable_reason() is None) is not PURE
 

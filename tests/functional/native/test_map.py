@@ -145,7 +145,7 @@ def test_overviews(dtype, first):
 
 
 @pytest.mark.usefixtures("instruction_set")
-def test_parts_of_a_map_are_looked_at_by_the_kernel_too():
+def test_parts_of_a_map_use_the_kernel_too():
     for seed in range(100, 160):
         _, ours, theirs, _, _ = pair(seed, np.float64)
         index = (0,) * (len(ours.shape) - 3) + (slice(None, None, 2),)
@@ -157,7 +157,7 @@ def test_parts_of_a_map_are_looked_at_by_the_kernel_too():
 
 
 @pytest.mark.usefixtures("instruction_set")
-def test_an_overview_finds_the_sums_of_rows_with_the_same_bits_as_a_pass_for_them():
+def test_an_overview_and_row_stats_have_the_same_bits():
     """So that no tile of a map whose overview is known goes through all keys of its rows again."""
     for seed in range(60):
         _, look, _, _, _ = pair(seed, np.float32)
@@ -204,7 +204,7 @@ def test_a_weight_has_the_same_bits_in_every_tile(rng):
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("keys", [1024, 1000, 1030, 4000])  # whole lines of the caches, or not; 4,000: in two passes
-def test_what_is_too_much_for_the_caches_has_the_same_bits(rng, dtype, keys):
+def test_streaming_stores_give_the_same_bits(rng, dtype, keys):
     """More than 8 MB of weights are written past them."""
     q, k = rng.standard_normal((3, 777, 8)).astype(dtype), rng.standard_normal((3, keys, 8)).astype(dtype)
     options = {"causal": True, "query_offset": keys - 700, "implementation": "native"}
@@ -216,7 +216,7 @@ def test_what_is_too_much_for_the_caches_has_the_same_bits(rng, dtype, keys):
 
 
 @pytest.mark.parametrize("keys", [97, 4096, 100_000])
-def test_equal_weights_of_a_long_row_keep_their_sum(keys):
+def test_equal_weights_of_a_long_row_sum_to_one(keys):
     """Rounding that goes one way adds up: 100,000 equal numbers, added one by one in float32, are off by 1e-3."""
     look = AttentionMap(np.zeros((1, 1), np.float32), np.zeros((keys, 1), np.float32), sinks=np.array([1.2]))
     share = keys / (keys + np.exp(np.float64(np.float32(1.2))))
@@ -226,7 +226,7 @@ def test_equal_weights_of_a_long_row_keep_their_sum(keys):
 
 
 @pytest.mark.usefixtures("instruction_set")
-def test_top_ranks_equal_weights_by_key_and_counts_what_is_seen(rng):
+def test_top_k_ranks_equal_weights_by_key_and_counts_allowed_keys(rng):
     q, k = np.zeros((70, 4), np.float32), np.zeros((200, 4), np.float32)
     assert AttentionMap(q, k).top(4).keys.tolist() == [[0, 1, 2, 3]] * 70
     bias = np.full((70, 200), -300.0)  # weights that are 0 in float32, and seen
@@ -248,7 +248,7 @@ def test_top_ranks_equal_weights_by_key_and_counts_what_is_seen(rng):
 
 
 @pytest.mark.usefixtures("instruction_set")
-def test_what_hidden_keys_hold_shows_nowhere(rng):
+def test_masked_keys_do_not_propagate(rng):
     q, k = rng.standard_normal((2, 5, 3))
     k[2], k[4] = np.nan, np.inf
     mask = np.array([True, True, False, True, False])
@@ -267,7 +267,7 @@ def test_what_hidden_keys_hold_shows_nowhere(rng):
 
 
 @pytest.mark.parametrize("lowest", [np.finfo(np.float32).min, -1e30])
-def test_rows_whose_scores_are_all_far_down_share_as_others_do(rng, lowest):
+def test_rows_of_very_low_scores_are_normalised(rng, lowest):
     q, k = (rng.standard_normal((n, 8)).astype(np.float32) for n in (70, 100))
     bias = np.zeros((70, 100), np.float32)
     bias[3] = lowest
@@ -278,7 +278,7 @@ def test_rows_whose_scores_are_all_far_down_share_as_others_do(rng, lowest):
     np.testing.assert_allclose(look.entropy()[3], np.log(100), rtol=1e-6)
 
 
-def test_a_row_that_sees_nan_is_nan_and_no_other(rng):
+def test_only_rows_that_attend_to_nan_are_nan(rng):
     q, k = rng.standard_normal((2, 130, 4)).astype(np.float32)
     q[70] = np.nan
     look = AttentionMap(q, k, causal=True)
@@ -289,7 +289,7 @@ def test_a_row_that_sees_nan_is_nan_and_no_other(rng):
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 4), (4, 0), (0, 0)])
-def test_nothing_to_look_at(queries, keys):
+def test_empty_maps(queries, keys):
     look = AttentionMap(np.zeros((2, queries, 3)), np.zeros((2, keys, 3)), implementation="native")
     assert look.weights().shape == look.tile(slice(None), slice(None)).shape == (2, queries, keys)
     assert look.received().tolist() == np.zeros((2, keys)).tolist()
@@ -298,28 +298,28 @@ def test_nothing_to_look_at(queries, keys):
     assert (look.top(2).keys == -1).all()
 
 
-def test_what_does_not_fit_is_refused():
+def test_bindings_reject_invalid_arguments():
     q = np.zeros((5, 4), np.float32)
-    call = kernel.Call((), kernel.Kind.float32, q, q, None, 1.0)
+    call = kernel.AttentionCall((), kernel.DType.float32, q, q, None, 1.0)
     sums, wide = np.zeros(5, np.float32), np.zeros(5)
     keys = np.arange(5, dtype=np.int32)
     for message, refused in (
-        ("keys has an index out of range", lambda: kernel.look_tile(call, 3, keys + 1, np.zeros((5, 5), np.float32))),
-        ("tile has an axis", lambda: kernel.look_tile(call, 3, keys, np.zeros((5, 4), np.float32))),
-        ("belong together", lambda: kernel.look_tile(call, 3, keys, np.zeros((5, 5), np.float32), sums)),
-        ("total has the wrong dtype", lambda: kernel.look_sums(call, sums, sums)),
-        ("entropy has an axis", lambda: kernel.look_rows(call, sums, wide, None, np.zeros(4))),
+        ("keys has an index out of range", lambda: kernel.map_tile(call, 3, keys + 1, np.zeros((5, 5), np.float32))),
+        ("tile has an axis", lambda: kernel.map_tile(call, 3, keys, np.zeros((5, 4), np.float32))),
+        ("belong together", lambda: kernel.map_tile(call, 3, keys, np.zeros((5, 5), np.float32), sums)),
+        ("row_sum has the wrong dtype", lambda: kernel.map_row_stats(call, sums, sums)),
+        ("entropy has an axis", lambda: kernel.map_row_metrics(call, sums, wide, None, np.zeros(4))),
         (
-            "best needs a last axis",
-            lambda: kernel.look_rows(call, sums, wide, None, None, None, q[:, :0], keys[:, None]),
+            "top_weights needs a last axis",
+            lambda: kernel.map_row_metrics(call, sums, wide, None, None, None, q[:, :0], keys[:, None]),
         ),
-        ("received has an axis", lambda: kernel.look_received(call, sums, wide, np.zeros(4))),
-        ("row_edges do not cover", lambda: kernel.look_pooled(call, keys[:4], keys, False, wide[:4], sums, wide)),
+        ("column_sums has an axis", lambda: kernel.map_column_sums(call, sums, wide, np.zeros(4))),
+        ("row_edges do not cover", lambda: kernel.map_pooled(call, keys[:4], keys, False, wide[:4], sums, wide)),
         (
             "col_edges have a cell that is empty",
-            lambda: kernel.look_pooled(call, np.int32([0, 5]), np.int32([0, 2, 2, 5]), True, wide, sums, wide),
+            lambda: kernel.map_pooled(call, np.int32([0, 5]), np.int32([0, 2, 2, 5]), True, wide, sums, wide),
         ),
-        ("total has the wrong dtype", lambda: kernel.look_pooled(call, keys, keys, True, wide, sums, sums)),
+        ("row_sum has the wrong dtype", lambda: kernel.map_pooled(call, keys, keys, True, wide, sums, sums)),
     ):
         with pytest.raises(ValueError, match=message):
             refused()

@@ -63,7 +63,7 @@ def bound(dtype, name):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize("name", CALLS)
-def test_the_kernel_means_what_the_formula_means(rng, monkeypatch, instruction_set, name, kind, shape):
+def test_the_kernel_agrees_with_the_formula(rng, monkeypatch, instruction_set, name, kind, shape):
     dtype, call = FLOATS[kind], CALLS[name]
     arrays = drawn(rng, shape, dtype)
     ours = call(*arrays)
@@ -74,7 +74,7 @@ def test_the_kernel_means_what_the_formula_means(rng, monkeypatch, instruction_s
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_arrays_may_lie_in_memory_as_they_like(rng, name):
+def test_arrays_may_have_any_strides(rng, name):
     x, y, w, b = drawn(rng, (4, 6, 20))
     want = CALLS[name](x, y, w, b)
     strided = np.zeros((8, 6, 40), np.float32)[::2, ::-1, ::2]
@@ -120,7 +120,7 @@ SPECIAL = [
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", CALLS)
-def test_nan_and_infinity_mean_the_same(monkeypatch, instruction_set, name, dtype):
+def test_nan_and_infinity_agree_with_the_formula(monkeypatch, instruction_set, name, dtype):
     x = np.array(SPECIAL, dtype)
     x = np.concatenate([x, np.tile(x, 13)], axis=-1)  # of less and of more than a vector
     y, w, b = np.full_like(x, 0.5), np.full(x.shape[-1], 2, dtype), np.zeros(x.shape[-1], dtype)
@@ -146,7 +146,7 @@ def test_gelu_is_exact_in_both_tails(instruction_set, dtype, ulps):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_silu_and_the_tanh_gelu_keep_their_digits_below_zero(instruction_set, dtype):
+def test_silu_and_tanh_gelu_keep_precision_below_zero(instruction_set, dtype):
     x = np.concatenate([np.linspace(-80, 80, 801), [0.0, 1e-20, -1e-20]]).astype(dtype)
     silu, tanh = F.silu(x), F.gelu(x, "tanh")
     with mpmath.workdps(50):
@@ -161,7 +161,7 @@ def test_silu_and_the_tanh_gelu_keep_their_digits_below_zero(instruction_set, dt
             assert abs(mpmath.mpf(float(tanhs)) - want) <= allowed, a
 
 
-def test_long_rows_keep_their_digits(rng):
+def test_long_rows_keep_precision(rng):
     x = rng.random(3_000_000, dtype=np.float32)
     assert abs(F.softmax(x).sum(dtype=np.float64) - 1) < 1e-6
     wide = x.astype(np.float64)
@@ -172,7 +172,7 @@ def test_long_rows_keep_their_digits(rng):
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize(("features", "turned"), [(2, 2), (64, 64), (70, 34), (33, 32)])
-def test_rotation_is_the_formula(rng, monkeypatch, instruction_set, kind, features, turned, interleaved):
+def test_rotary_agrees_with_the_formula(rng, monkeypatch, instruction_set, kind, features, turned, interleaved):
     dtype = FLOATS[kind]
     x = np.moveaxis(rng.standard_normal((2, 7, 3, features)), 1, 2).astype(dtype)  # B H T D, as heads are split
     angles = rng.standard_normal((2, 1, 7, turned // 2))
@@ -214,7 +214,7 @@ def test_packed_weights_give_the_product(rng, instruction_set, rows, inputs, wid
     weights = [rng.standard_normal((inputs, width)).astype(dtype) for width in widths]
     weights[0] = np.asfortranarray(weights[0])
     columns = sum(widths)
-    panels = np.zeros((-(-columns // kernel.PANEL), inputs, kernel.PANEL), dtype)
+    panels = np.zeros((-(-columns // kernel.NR), inputs, kernel.NR), dtype)
     for weight, end in zip(weights, np.cumsum(widths), strict=True):
         kernel.pack(panels, weight, int(end) - weight.shape[1])
     bias = rng.standard_normal(columns).astype(dtype)
@@ -233,11 +233,11 @@ def test_packed_weights_give_the_product(rng, instruction_set, rows, inputs, wid
         np.testing.assert_array_equal(output.reshape(rows, columns), found[0])
 
 
-def test_panels_of_the_wrong_shape_are_refused():
+def test_panels_of_the_wrong_shape_are_rejected():
     kernel = native.kernel()
-    panels, weight = np.zeros((2, 5, kernel.PANEL), np.float32), np.zeros((5, 60), np.float32)
+    panels, weight = np.zeros((2, 5, kernel.NR), np.float32), np.zeros((5, 60), np.float32)
     for wrong in (
-        lambda: kernel.pack(panels, weight, kernel.PANEL),  # runs out of the last
+        lambda: kernel.pack(panels, weight, kernel.NR),  # runs out of the last
         lambda: kernel.pack(panels, weight, -1),
         lambda: kernel.pack(panels, weight[:4], 0),
         lambda: kernel.pack(panels[:, :, 1:], weight, 0),
@@ -260,7 +260,7 @@ def test_panels_of_the_wrong_shape_are_refused():
 @pytest.mark.pairwise
 @pytest.mark.parametrize("rows", [3, 60])
 @pytest.mark.parametrize("name", ["gelu", "gelu_new", "silu", "relu"])
-def test_a_linear_map_may_end_in_a_bend(rng, monkeypatch, instruction_set, name, rows):
+def test_a_linear_map_may_end_in_an_activation(rng, monkeypatch, instruction_set, name, rows):
     x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, 20), (20, 71), (71,)))
     ours = F.linear(x, np.asfortranarray(w), b, activation=name)
     wide = formula(monkeypatch, lambda *a: F.linear(*a, activation=name), *(a.astype(np.float64) for a in (x, w, b)))
@@ -281,7 +281,7 @@ def test_any_number_of_threads_gives_the_same_product(rng, threads):
         np.testing.assert_array_equal(found[0], found[2])
 
 
-def test_the_kernel_is_asked(rng, monkeypatch):
+def test_functions_dispatch_to_the_kernel(rng, monkeypatch):
     """And not asked in vain: each function of the package gets its result from it."""
     asked = []
     compute = ops._asked
@@ -295,7 +295,7 @@ def test_the_kernel_is_asked(rng, monkeypatch):
     for call in CALLS.values():
         call(*drawn(rng, (3, 5)))
     F.rotary(rng.standard_normal((3, 4)))
-    names = {"softmax", "layer_norm", "rms_norm", "gelu", "gelu_tanh", "silu", "swiglu", "rotate"}
+    names = {"softmax", "layer_norm", "rms_norm", "gelu", "gelu_tanh", "silu", "swiglu", "apply_rotary"}
     assert set(asked) == {(name, True) for name in names}
 
 
@@ -310,7 +310,7 @@ def test_the_kernel_is_asked(rng, monkeypatch):
         (np.zeros((2, 3), np.float16), np.zeros(3, ml_dtypes.bfloat16)),
     ],
 )
-def test_what_the_kernel_does_not_know_is_for_the_formula(arrays):
+def test_the_formula_computes_what_the_kernel_does_not_support(arrays):
     like, *others = arrays
     assert ops.compute("gelu", like, (), (*others, None)[:1]) is None
     assert F.gelu(like).shape == like.shape
@@ -331,7 +331,7 @@ def test_integers_and_lists_count_as_doubles():
         (lambda: F.rms_norm(np.ones(3), eps=float("nan")), r"eps must be"),
     ],
 )
-def test_what_does_not_fit_is_named(call, message):
+def test_invalid_arguments_are_named(call, message):
     with pytest.raises(RegardError, match=message):
         call()
 
@@ -343,12 +343,12 @@ def test_what_does_not_fit_is_named(call, message):
         lambda o, x: kernel.softmax(o, x.astype(np.float64)),
         lambda o, x: kernel.softmax(o, x.astype(np.int32)),
         lambda o, x: kernel.gelu(o, x, x[0, :2]),
-        lambda o, x: kernel.rotate(o, x, x[:, :2], x[:, :2], False),
+        lambda o, x: kernel.apply_rotary(o, x, x[:, :2], x[:, :2], False),
         lambda o, x: kernel.linear(o, x, np.zeros((4, 3), np.float32), None),
         lambda o, x: kernel.linear(o, x, np.zeros((3, 3)), None),
         lambda o, x: kernel.linear(o.T, x, np.zeros((3, 2), np.float32), None),
     ],
 )
-def test_the_bindings_refuse_what_does_not_fit_together(call):
+def test_bindings_reject_mismatched_arguments(call):
     with pytest.raises((ValueError, TypeError)):
         call(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32))

@@ -16,7 +16,7 @@ FLOAT32 = np.dtype(np.float32)
 LARGE = (7, 100, 1000)
 
 
-def test_a_result_takes_the_place_of_one_that_is_gone():
+def test_a_freed_buffer_is_reused():
     first = native.empty(LARGE, FLOAT32)
     place = first.ctypes.data
     part = first[1:]  # keeps it
@@ -27,14 +27,14 @@ def test_a_result_takes_the_place_of_one_that_is_gone():
     assert native.empty(LARGE, FLOAT32).ctypes.data == place
 
 
-def test_results_that_are_there_lie_apart():
+def test_live_results_do_not_overlap():
     arrays = [native.empty(LARGE, FLOAT32) for _ in range(20)]
     for number, array in enumerate(arrays):
         array[...] = number
     assert [array.min() for array in arrays] == [array.max() for array in arrays] == list(range(20))
 
 
-def test_what_is_kept_is_bounded():
+def test_the_pool_is_bounded():
     def resident():
         with open("/proc/self/statm", encoding="ascii") as stream:  # noqa: PTH123
             return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -53,7 +53,7 @@ def test_what_is_kept_is_bounded():
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 5), (2, 3), LARGE, (5, 4, 3, 20000)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
-def test_shapes_and_kinds_are_those_asked_for(shape, dtype):
+def test_shapes_and_dtypes_are_as_requested(shape, dtype):
     array = native.empty(shape, np.dtype(dtype))
     assert array.shape == shape
     assert array.dtype == dtype
@@ -62,13 +62,13 @@ def test_shapes_and_kinds_are_those_asked_for(shape, dtype):
 
 
 @pytest.mark.parametrize("view", [lambda x: x[None], lambda x: np.broadcast_to(x, (4, *x.shape))])
-def test_an_axis_along_which_nothing_lies_comes_first(rng, view):
+def test_an_axis_of_length_one_comes_first(rng, view):
     x = view(rng.standard_normal((40, 30, 20)))
     assert native.empty_like(x, x.shape, FLOAT32).flags.c_contiguous
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (2, 0, 1, 3)])
-def test_axes_lie_as_those_of_another_array(rng, order):
+def test_axes_are_ordered_as_in_another_array(rng, order):
     back = np.argsort(order)
     x = rng.standard_normal((3, 40, 30, 20)).transpose(order)
     copy = native.pooled_copy(x)
@@ -80,7 +80,7 @@ def test_axes_lie_as_those_of_another_array(rng, order):
     assert like.transpose(back).flags.c_contiguous
 
 
-def test_a_child_has_memory_of_its_own():
+def test_a_forked_child_has_its_own_pool():
     array = native.empty(LARGE, FLOAT32)
     array[...] = 1
     child = os.fork()
@@ -90,7 +90,7 @@ def test_a_child_has_memory_of_its_own():
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_memory_is_known_to_who_traces_it():
+def test_tracemalloc_sees_the_memory():
     tracemalloc.start()
     try:
         array = native.empty((1 << 22,), FLOAT32)
@@ -102,12 +102,12 @@ def test_memory_is_known_to_who_traces_it():
 
 
 @pytest.mark.parametrize("shape", [(1 << 50,), (1 << 40, 1 << 40), (1 << 62, 1 << 10)])
-def test_more_than_there_is_is_told_as_numpy_tells_it(shape):
+def test_out_of_memory_raises_as_numpy_does(shape):
     with pytest.raises((MemoryError, ValueError), match=r"Unable to allocate|array is too big|Maximum allowed"):
         native.empty(shape, FLOAT32)
 
 
-def test_several_threads_take_and_give_at_once():
+def test_several_threads_acquire_and_release_at_once():
     wrong = []
 
     def work(number):
