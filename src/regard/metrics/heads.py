@@ -83,7 +83,7 @@ def previous_token(block: RowBlock) -> Rows:
 )
 def duplicate_token(block: RowBlock) -> Rows:
     """Σ w over earlier occurrences of token i; rows without one do not count."""
-    return block.weighted_sum(block.repeats), block.repeats.any(-1)
+    return block.weighted_sum(block.repeats), np.asarray(block.repeats.any(-1))
 
 
 @metric(
@@ -99,7 +99,7 @@ def induction(block: RowBlock) -> Rows:
     after = np.zeros_like(block.repeats)
     after[:, 1:] = block.repeats[:, :-1]
     after[np.arange(len(block.rows)), block.rows] = False
-    return block.weighted_sum(after), after.any(-1)
+    return block.weighted_sum(after), np.asarray(after.any(-1))
 
 
 @dataclass(frozen=True, eq=False)
