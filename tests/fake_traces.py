@@ -39,7 +39,7 @@ def softmaxed(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 def trace_of(rng: np.random.Generator, encoding: Encoding, *, layers: int = 3, heads: int = 5, width: int = 7) -> Trace:
     """Return a trace of one text with random weights and vectors."""
     trace = Trace()
-    trace.describe("made-up", [encoding])
+    trace.set_metadata("made-up", [encoding])
     T = len(encoding)
     trace("token_embeddings", rng.standard_normal((1, T, width)), "B T E")
     for layer in range(layers):

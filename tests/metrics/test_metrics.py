@@ -25,7 +25,7 @@ def encoding(length=LENGTH):
 def recorded(rng, *, maps=True, causal=False, lengths=(LENGTH,), layers=LAYERS, size=LENGTH):
     """Return the trace of attentions between random vectors, of texts of some lengths."""
     trace = Trace(maps=maps)
-    trace.describe("made up", [encoding(n) for n in lengths] if size == LENGTH else ())
+    trace.set_metadata("made up", [encoding(n) for n in lengths] if size == LENGTH else ())
     for layer in range(layers):
         q, k = rng.standard_normal((2, len(lengths), HEADS, size, 3)) * 2
         with trace.scope(f"blocks.{layer}.attn"):
@@ -144,7 +144,7 @@ def heads_that(pattern):
     """Return the trace of one head on a b c a b c that looks by a pattern."""
     ids = (4, 5, 6, 4, 5, 6)
     trace = Trace(only="*attn.weights")
-    trace.describe("", [Encoding("", ids, ("",) * 6, (False,) * 6, tuple(range(6)), tuple([(0, 0)] * 6))])
+    trace.set_metadata("", [Encoding("", ids, ("",) * 6, (False,) * 6, tuple(range(6)), tuple([(0, 0)] * 6))])
     with trace.scope("blocks.0.attn"):
         trace("weights", np.asarray(pattern, dtype=float)[None, None], "... H T S")
     return head_metrics(trace)

@@ -69,7 +69,7 @@ def test_fewer_kv_heads_can_be_given_one_by_one(rng):
 
 
 def test_cross_attention_takes_keys_and_values_from_the_memory(rng):
-    layer = nn.MultiHeadAttention.init(rng, E, H, dtype=np.float64)
+    layer = nn.CrossAttention.init(rng, E, H, dtype=np.float64)
     x, memory = rng.standard_normal((B, T, E)), rng.standard_normal((B, S, E))
     trace = Trace()
     assert layer(x, memory, trace=trace).shape == (B, T, E)
@@ -88,19 +88,19 @@ def test_self_attention_taps_every_step(rng):
 
 def test_attention_in_steps_is_the_layer(rng):
     """So that keys and values can be kept, and looked at again by later queries."""
-    layer = nn.MultiHeadAttention.init(rng, E, H)
+    layer = nn.CrossAttention.init(rng, E, H)
     x, memory = rng.standard_normal((B, T, E)), rng.standard_normal((B, S, E))
     whole, steps = Trace(), Trace()
     expected = layer(x, memory, trace=whole, scale=0.3)
-    k, v = layer.keys_and_values(memory, trace=steps)
+    k, v = layer.project_kv(memory, trace=steps)
     parts = [
-        layer.gather(layer.queries(row, trace=trace), k, v, scale=0.3, trace=trace)
+        layer.attend(layer.project_q(row, trace=trace), k, v, scale=0.3, trace=trace)
         for row, trace in ((x[:, :1], steps), (x[:, 1:], Trace()))
     ]
     np.testing.assert_allclose(np.concatenate(parts, 1), expected, rtol=1e-6, atol=1e-6)
     assert sorted(steps.names()) == sorted(whole.names())
-    q, k, v = layer.project(x)
-    np.testing.assert_allclose(layer.gather(q, k, v), layer(x, x), rtol=1e-6, atol=1e-6)
+    q, k, v = layer.project_qkv(x)
+    np.testing.assert_allclose(layer.attend(q, k, v), layer(x, x), rtol=1e-6, atol=1e-6)
 
 
 def test_every_call_gives_the_same(rng):
@@ -110,14 +110,14 @@ def test_every_call_gives_the_same(rng):
     assert np.array_equal(layer(x), layer.forward(x))
 
 
-@pytest.mark.parametrize("kind", [nn.SelfAttention, nn.MultiHeadAttention, nn.EncoderBlock])
+@pytest.mark.parametrize("kind", [nn.SelfAttention, nn.CrossAttention, nn.EncoderBlock])
 @pytest.mark.parametrize("hides", ["mask", "bias", "causal"])
 def test_what_attention_takes_reaches_it(rng, kind, hides):
     seen = np.tri(T, dtype=bool)
     argument = {"mask": seen, "bias": np.where(seen, 0.0, -np.inf), "causal": True}[hides]
     layer = kind.init(rng, E, H, dtype=np.float64)
     x = rng.standard_normal((T, E))
-    texts = (x, x) if kind is nn.MultiHeadAttention else (x,)
+    texts = (x, x) if kind is nn.CrossAttention else (x,)
     trace = Trace()
     layer(*texts, trace=trace, **{hides: argument})
     weights = next(trace[name] for name in trace if name.endswith("weights"))
@@ -230,7 +230,7 @@ def block(attn=None, norms=(E, E), mlp=((E, 5), (5, E))):
         (lambda: nn.Linear(np.ones((3, 5)), np.ones(1)), r"the bias .* must be an array \(5,\), got an array \(1,\)"),
         (lambda: nn.Linear(np.ones((3, 5)), [0] * 5), r"the bias .* must be an array \(5,\), got \[0"),
         (lambda: nn.SelfAttention(linear(E, 6), linear(5, 6), linear(5, 6)), r"q_proj takes 12 and k_proj 5"),
-        (lambda: nn.MultiHeadAttention(linear(E, 6), linear(5, 6), linear(4, 6)), r"k_proj takes 5 and v_proj 4"),
+        (lambda: nn.CrossAttention(linear(E, 6), linear(5, 6), linear(4, 6)), r"k_proj takes 5 and v_proj 4"),
         (lambda: nn.SelfAttention(linear(E, 6), linear(E, 0), linear(E, 6)), r"k_proj makes 0"),
         (lambda: nn.SelfAttention(*[linear(E, 0)] * 3), r"q_proj makes 0"),
         (lambda: nn.SelfAttention(*[linear(E, 6)] * 3, num_heads=2.0), r"num_heads must be .* got 2\.0"),

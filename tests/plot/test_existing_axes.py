@@ -37,7 +37,7 @@ def assert_kept_in_place(figure, grid, caplog):
 @pytest.mark.parametrize("view", [heatmap, movement])
 def test_twelve_pictures_of_one_figure_keep_apart(text_trace, caplog, layout, size, view):
     trace = text_trace(WORDS)
-    trace.describe("a-model-with-a-long-name", list(trace.encodings))
+    trace.set_metadata("a-model-with-a-long-name", list(trace.encodings))
     figure = Figure(figsize=size, layout=layout)
     grid = figure.subplots(3, 4)
     for ax in grid.flat:

@@ -127,7 +127,7 @@ def test_names_that_no_step_has_are_known_afterwards(block, x):
     assert trace.unused() == ("*.wieghts", "blocks.0.attn.qq")
     assert repr(trace).endswith("; no step is called *.wieghts, blocks.0.attn.qq>")
     with pytest.raises(RegardError, match=r"'blocks\.0\.attn\.qq' \(near it are blocks\.0\.attn\.q,"):
-        trace.finish()
+        trace.check_edits_used()
     assert traced(block, x, only="*.weights", edit={"*.q": np.negative}).unused() == ()
 
 
@@ -135,9 +135,9 @@ def test_a_run_inside_a_scope_may_be_only_a_part(block, x):
     trace = Trace(edit={"second.q": np.negative})
     with trace.scope("first"):
         block(x, trace=trace)
-        trace.finish()
+        trace.check_edits_used()
     with pytest.raises(RegardError, match="changed nothing"):
-        trace.finish()
+        trace.check_edits_used()
 
 
 def test_bfloat16_is_kept_as_float32(tmp_path):
@@ -194,7 +194,7 @@ def encoding():
 
 def test_saving_and_loading_gives_everything_back(block, x, tmp_path):
     trace = traced(block, x)
-    trace.describe("a model", [encoding()] * 2)
+    trace.set_metadata("a model", [encoding()] * 2)
     trace.save(tmp_path / "run.safetensors")
     back = Trace.load(tmp_path / "run.safetensors")
     assert back.names() == trace.names()
@@ -274,7 +274,7 @@ def test_the_texts_of_a_trace_are_as_many_as_its_batch(tmp_path):
         Trace.load(tmp_path / "other")
     trace = Trace()
     trace("a", np.zeros((3, 2)), "B T")
-    trace.describe("", [encoding()])
+    trace.set_metadata("", [encoding()])
     with pytest.raises(RegardError, match=r"1 texts are described"):
         trace.save(tmp_path / "mine")
 

@@ -100,7 +100,7 @@ def test_a_padded_batch_is_cut_to_the_text(rng):
     weights[0, :, :, 3:] = 0
     weights[0] /= weights[0].sum(axis=-1, keepdims=True)
     trace = Trace()
-    trace.describe("", [short, long])
+    trace.set_metadata("", [short, long])
     trace("blocks.0.attn.weights", weights, "B H T S")
     view = select(trace, keep_special=True)
     assert view.queries == ("[CLS]", "a", "[SEP]")
@@ -208,7 +208,7 @@ def test_a_trace_without_weights_is_an_error():
 
 def test_a_trace_of_other_texts_than_its_weights_is_an_error(rng):
     trace = Trace()
-    trace.describe("", [encoding_of([["a"]]), encoding_of([["b"]])])
+    trace.set_metadata("", [encoding_of([["a"]]), encoding_of([["b"]])])
     trace("blocks.0.attn.weights", softmaxed(rng, (1, 2, 3, 3)), "B H T S")
     with pytest.raises(RegardError, match="2 texts for values of a batch of 1"):
         select(trace)

@@ -95,4 +95,4 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
         if through_interface:
             stack.enter_context(listening(model, notes))
         yield notes.trace
-    notes.finish()
+    notes.check()

@@ -48,7 +48,7 @@ class Notes:
             )
         self._ran = True
 
-    def finish(self) -> None:
+    def check(self) -> None:
         """Complain if the model ran and no attention came by, or if an edit named no step."""
         if self._ran and not self._heard:
             raise RegardError(
@@ -56,7 +56,7 @@ class Notes:
                 "a fast path of PyTorch went around its modules"
             )
         if self._heard:
-            self.trace.finish()
+            self.trace.check_edits_used()
 
 
 def is_edited(trace: Recorder) -> bool:

@@ -25,7 +25,7 @@ def texts_of(model: Any, tokenizer: Any, notes: Notes) -> Iterator[None]:
         encodings: tuple[Encoding, ...] = ()
         if tokenizer is not None:
             encodings = _encodings(ids, options.get("attention_mask"), tokenizer)
-        notes.trace.describe(name, encodings)
+        notes.trace.set_metadata(name, encodings)
 
     handle = model.register_forward_pre_hook(note, with_kwargs=True)
     try:

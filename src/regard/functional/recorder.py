@@ -28,7 +28,7 @@ class Recorder(Protocol):
     def edits(self, name: str) -> bool:
         """Tell whether a tap called `name` in this scope would be edited, so that what comes next depends on it."""
 
-    def passes(self, *names: str) -> bool:
+    def can_skip(self, *names: str) -> bool:
         """Tell whether taps of all these names may go by without their values, and if so take note of the names."""
 
     def wants_attention(self) -> bool:
@@ -40,10 +40,10 @@ class Recorder(Protocol):
         `sums` are what normalises its rows, where the kernel has found them on the way.
         """
 
-    def describe(self, model: str, encodings: Sequence[Any]) -> None:
+    def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:
         """Take note of what is being computed: the model's name and each text of the batch."""
 
-    def finish(self) -> None:
+    def check_edits_used(self) -> None:
         """Take note that a model's run is over: the place to complain of a name that was that of no step."""
 
 
@@ -68,7 +68,7 @@ class NullRecorder:
         """Return False."""
         return False
 
-    def passes(self, *names: str) -> bool:  # noqa: ARG002
+    def can_skip(self, *names: str) -> bool:  # noqa: ARG002
         """Return True."""
         return True
 
@@ -79,10 +79,10 @@ class NullRecorder:
     def record_attention(self, problem: Any, sums: Any = None) -> None:
         """Take no note."""
 
-    def describe(self, model: str, encodings: Sequence[Any]) -> None:
+    def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:
         """Take no note."""
 
-    def finish(self) -> None:
+    def check_edits_used(self) -> None:
         """Take no note."""
 
 

@@ -22,7 +22,7 @@ from regard.models.checkpoint.tensors import Tensor, linear_tensors, norm_tensor
 from regard.models.encoder_decoder import EncoderDecoder, tables
 from regard.models.generation.loop import Forced
 from regard.models.language import State, end_ids, forced_ids, with_start
-from regard.nn import Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, MultiHeadAttention
+from regard.nn import CrossAttention, Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, SelfAttention
 from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
 
@@ -100,17 +100,17 @@ class BartDecoderBlock(Layer):
 
     Parameters
     ----------
-    attn : MultiHeadAttention
+    attn : SelfAttention
     attn_norm : LayerNorm
-    cross_attn : MultiHeadAttention
+    cross_attn : CrossAttention
     cross_norm : LayerNorm
     mlp : FeedForward
     mlp_norm : LayerNorm
     """
 
-    attn: MultiHeadAttention
+    attn: SelfAttention
     attn_norm: LayerNorm
-    cross_attn: MultiHeadAttention
+    cross_attn: CrossAttention
     cross_norm: LayerNorm
     mlp: FeedForward
     mlp_norm: LayerNorm
@@ -130,13 +130,13 @@ class BartDecoderBlock(Layer):
         Taps ``attn.*``, ``attn_residual``, ``cross_attn.*``, ``cross_attn_residual``, ``mlp.*`` and ``output``.
         """
         with trace.scope("attn"):
-            q, k, v = self.attn.project(x, trace=trace)
+            q, k, v = self.attn.project_qkv(x, trace=trace)
             cache = cache.append(k, v)
-            y = self.attn.gather(q, cache.k, cache.v, causal=True, mask=mask, trace=trace)
+            y = self.attn.attend(q, cache.k, cache.v, causal=True, mask=mask, trace=trace)
         x = trace("attn_residual", self.attn_norm(x, residual=y), "B T E")
         with trace.scope("cross_attn"):
-            q = self.cross_attn.queries(x, trace=trace)
-            y = self.cross_attn.gather(q, memory.k, memory.v, mask=memory_mask, trace=trace)
+            q = self.cross_attn.project_q(x, trace=trace)
+            y = self.cross_attn.attend(q, memory.k, memory.v, mask=memory_mask, trace=trace)
         x = trace("cross_attn_residual", self.cross_norm(x, residual=y), "B T E")
         with trace.scope("mlp"):
             y = self.mlp(x, trace=trace)
@@ -306,14 +306,13 @@ def _embedding(weights: dict[str, np.ndarray], at: str, table_of: dict[str, str]
 
 
 def _decoder_block(weights: dict[str, np.ndarray], at: str, config: BartConfig) -> BartDecoderBlock:
-    def attention(name: str) -> MultiHeadAttention:
-        projections = (linear(weights, f"{at}.{name}.{part}_proj") for part in "qkvo")
-        return MultiHeadAttention(*projections, num_heads=config.num_decoder_heads)
+    def projections(name: str) -> list[Linear]:
+        return [linear(weights, f"{at}.{name}.{part}_proj") for part in "qkvo"]
 
     return BartDecoderBlock(
-        attn=attention("attn"),
+        attn=SelfAttention(*projections("attn"), num_heads=config.num_decoder_heads),
         attn_norm=layer_norm(weights, f"{at}.attn_norm", _NORM_EPS),
-        cross_attn=attention("cross_attn"),
+        cross_attn=CrossAttention(*projections("cross_attn"), num_heads=config.num_decoder_heads),
         cross_norm=layer_norm(weights, f"{at}.cross_norm", _NORM_EPS),
         mlp=FeedForward(
             linear(weights, f"{at}.mlp.up_proj"), linear(weights, f"{at}.mlp.down_proj"), activation=config.activation

@@ -148,9 +148,9 @@ class TextModel(Layer):
         """
         trace = with_edits(trace, edit)
         texts = batch(text, self.tokenizer, limit=self.limit, name=self.name)
-        trace.describe(self.name, texts.encodings)
+        trace.set_metadata(self.name, texts.encodings)
         hidden = self.run(texts.ids, mask=texts.mask, trace=trace)
-        trace.finish()
+        trace.check_edits_used()
         return Output(hidden, texts.encodings, self.head)
 
     def embed(

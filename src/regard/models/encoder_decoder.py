@@ -13,7 +13,7 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import Batch, Output, Text, batch, with_edits
 from regard.models.generation.loop import Ending, Generated, Sampling, Writing
 from regard.models.language import LanguageModel, State
-from regard.nn import MultiHeadAttention
+from regard.nn import CrossAttention
 from regard.nn.kv_cache import KVCache
 from regard.text.encoding import Encoding
 from regard.trace import Edit
@@ -37,7 +37,7 @@ class EncoderDecoderOutput(Output):
 
 class _Block(Protocol):
     @property
-    def cross_attn(self) -> MultiHeadAttention:
+    def cross_attn(self) -> CrossAttention:
         """What looks at the encoder's vectors."""
 
 
@@ -73,7 +73,7 @@ class EncoderDecoder(LanguageModel):
         kept = []
         for index, block in enumerate(self.decoder.blocks):
             with trace.scope(f"decoder.blocks.{index}.cross_attn"):
-                kept.append(KVCache().append(*block.cross_attn.keys_and_values(memory, trace=trace)))
+                kept.append(KVCache().append(*block.cross_attn.project_kv(memory, trace=trace)))
         return State((KVCache(),) * len(kept), memory=tuple(kept), memory_mask=mask)
 
     def decode(
@@ -133,11 +133,11 @@ class EncoderDecoder(LanguageModel):
         trace = with_edits(trace, edit)
         texts = batch(text, self.tokenizer, limit=self.limit, name=self.name)
         targets = self._targets(target, len(texts.ids))
-        trace.describe(self.name, texts.encodings)
+        trace.set_metadata(self.name, texts.encodings)
         memory = self.encode(texts.ids, mask=texts.mask, trace=trace)
         state = self.remember(memory, texts.mask, trace=trace)
         hidden, _ = self.decode(targets.ids, state, mask=targets.mask, trace=trace)
-        trace.finish()
+        trace.check_edits_used()
         return EncoderDecoderOutput(
             hidden, targets.encodings, self.head, memory=memory, memory_encodings=texts.encodings
         )

@@ -23,7 +23,16 @@ from regard.models.checkpoint.tensors import Tensor, linear_tensors
 from regard.models.encoder_decoder import EncoderDecoder, tables
 from regard.models.generation.loop import Forced
 from regard.models.language import State, end_ids, forced_ids, with_start
-from regard.nn import Embedding, FeedForward, GatedFeedForward, Layer, Linear, MultiHeadAttention, RMSNorm
+from regard.nn import (
+    CrossAttention,
+    Embedding,
+    FeedForward,
+    GatedFeedForward,
+    Layer,
+    Linear,
+    RMSNorm,
+    SelfAttention,
+)
 from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
 
@@ -104,13 +113,13 @@ class T5EncoderBlock(Layer):
     Parameters
     ----------
     attn_norm : RMSNorm
-    attn : MultiHeadAttention
+    attn : SelfAttention
     mlp_norm : RMSNorm
     mlp : FeedForward or GatedFeedForward
     """
 
     attn_norm: RMSNorm
-    attn: MultiHeadAttention
+    attn: SelfAttention
     mlp_norm: RMSNorm
     mlp: FeedForward | GatedFeedForward
 
@@ -119,8 +128,7 @@ class T5EncoderBlock(Layer):
     ) -> np.ndarray:
         """Return ``B T E`` for x, ``B T E``; taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``."""
         with trace.scope("attn"):
-            normed = self.attn_norm(x)
-            y = self.attn(normed, normed, scale=1.0, bias=bias, mask=mask, trace=trace)
+            y = self.attn(self.attn_norm(x), scale=1.0, bias=bias, mask=mask, trace=trace)
         x = trace("attn_residual", x + y, "B T E")
         with trace.scope("mlp"):
             y = self.mlp(self.mlp_norm(x), trace=trace)
@@ -135,17 +143,17 @@ class T5DecoderBlock(Layer):
     Parameters
     ----------
     attn_norm : RMSNorm
-    attn : MultiHeadAttention
+    attn : SelfAttention
     cross_norm : RMSNorm
-    cross_attn : MultiHeadAttention
+    cross_attn : CrossAttention
     mlp_norm : RMSNorm
     mlp : FeedForward or GatedFeedForward
     """
 
     attn_norm: RMSNorm
-    attn: MultiHeadAttention
+    attn: SelfAttention
     cross_norm: RMSNorm
-    cross_attn: MultiHeadAttention
+    cross_attn: CrossAttention
     mlp_norm: RMSNorm
     mlp: FeedForward | GatedFeedForward
 
@@ -165,13 +173,13 @@ class T5DecoderBlock(Layer):
         Taps ``attn.*``, ``attn_residual``, ``cross_attn.*``, ``cross_attn_residual``, ``mlp.*`` and ``output``.
         """
         with trace.scope("attn"):
-            q, k, v = self.attn.project(self.attn_norm(x), trace=trace)
+            q, k, v = self.attn.project_qkv(self.attn_norm(x), trace=trace)
             cache = cache.append(k, v)
-            y = self.attn.gather(q, cache.k, cache.v, scale=1.0, bias=bias, causal=True, mask=mask, trace=trace)
+            y = self.attn.attend(q, cache.k, cache.v, scale=1.0, bias=bias, causal=True, mask=mask, trace=trace)
         x = trace("attn_residual", x + y, "B T E")
         with trace.scope("cross_attn"):
-            q = self.cross_attn.queries(self.cross_norm(x), trace=trace)
-            y = self.cross_attn.gather(q, memory.k, memory.v, scale=1.0, mask=memory_mask, trace=trace)
+            q = self.cross_attn.project_q(self.cross_norm(x), trace=trace)
+            y = self.cross_attn.attend(q, memory.k, memory.v, scale=1.0, mask=memory_mask, trace=trace)
         x = trace("cross_attn_residual", x + y, "B T E")
         with trace.scope("mlp"):
             y = self.mlp(self.mlp_norm(x), trace=trace)
@@ -281,9 +289,11 @@ class T5(EncoderDecoder):
         def norm(at: str) -> RMSNorm:
             return RMSNorm(weights[f"{at}.weight"], config.norm_eps)
 
-        def attention(at: str) -> MultiHeadAttention:
-            projections = (linear(weights, f"{at}.{part}_proj") for part in "qkvo")
-            return MultiHeadAttention(*projections, num_heads=config.num_heads)
+        def projections(at: str) -> list[Linear]:
+            return [linear(weights, f"{at}.{part}_proj") for part in "qkvo"]
+
+        def attention(at: str) -> SelfAttention:
+            return SelfAttention(*projections(at), num_heads=config.num_heads)
 
         def mlp(at: str) -> FeedForward | GatedFeedForward:
             up, down = linear(weights, f"{at}.up_proj"), linear(weights, f"{at}.down_proj")
@@ -305,7 +315,7 @@ class T5(EncoderDecoder):
                 norm(f"{at}.attn_norm"),
                 attention(f"{at}.attn"),
                 norm(f"{at}.cross_norm"),
-                attention(f"{at}.cross_attn"),
+                CrossAttention(*projections(f"{at}.cross_attn"), num_heads=config.num_heads),
                 norm(f"{at}.mlp_norm"),
                 mlp(f"{at}.mlp"),
             )

@@ -69,7 +69,7 @@ class Toy(Layer):
         """
         limit = _MOST_TOKENS if self.position_table is None else len(self.position_table)
         texts = batch(text, self.tokenizer, limit=limit, name=self.name)
-        trace.describe(self.name, texts.encodings)
+        trace.set_metadata(self.name, texts.encodings)
         x = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")
         if self.position_table is not None:
             positions = learned_positions(self.position_table, x.shape[1])
@@ -79,7 +79,7 @@ class Toy(Layer):
             with trace.scope("attn"):
                 x = self.attn(x, mask=texts.mask, trace=trace)
             x = trace("output", x, "B T E")
-        trace.finish()
+        trace.check_edits_used()
         return Output(x, texts.encodings)
 
 

@@ -1,10 +1,10 @@
 """Layers: frozen dataclasses that hold arrays and call the equations in `regard.functional`.
 
-A layer is made from its arrays, or by its ``init`` with a random generator; calling it draws nothing and
-changes nothing. ``forward`` is another name for calling.
+A layer is made from its arrays, or by its ``init`` from a random generator; a call changes nothing. ``forward`` is
+another name for the call.
 """
 
-from regard.nn.attention import MultiHeadAttention, SelfAttention
+from regard.nn.attention import CrossAttention, MultiHeadAttention, SelfAttention
 from regard.nn.decoder import CausalAttention, CosSin, DecoderBlock
 from regard.nn.encoder import EncoderBlock
 from regard.nn.layer import Layer
@@ -19,8 +19,9 @@ __all__ = [
     "Embedding",
     "FeedForward",
     "GatedFeedForward",
-    "SelfAttention",
     "MultiHeadAttention",
+    "SelfAttention",
+    "CrossAttention",
     "CausalAttention",
     "EncoderBlock",
     "DecoderBlock",

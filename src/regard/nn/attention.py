@@ -1,4 +1,4 @@
-"""Attention as a layer: projections around the equation."""
+"""Attention layers: projections before and after the equation."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import generator, whole_number
 from regard.functional.arrays import as_array
-from regard.functional.attention import attend
-from regard.functional.inputs import validate_inputs
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.nn.layer import NOT_GIVEN, Layer
+from regard.nn import fast_paths
+from regard.nn.layer import REQUIRED, Layer
 from regard.nn.layers import Linear
-from regard.nn.packed import cached_pack
-
-_SMALL = 1 << 22  # bytes of queries
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Attention(Layer):
-    """Projections to queries, keys and values, attention for each head, and the output projection.
+class MultiHeadAttention(Layer):
+    """Projections to queries, keys and values, attention of each head, and the output projection.
+
+    The base of `SelfAttention`, `CrossAttention` and `CausalAttention`, which differ in where keys and values come from
+    and call these steps. The steps are public, so that keys and values can be stored between calls.
 
     Parameters
     ----------
@@ -31,14 +30,14 @@ class _Attention(Layer):
     k_proj : Linear, ``E (G D)``
     v_proj : Linear, ``E (G Dv)``
     o_proj : Linear, ``(H Dv) E``, optional
-        Without it the output is the heads' contexts side by side.
+        Without it the output is the concatenated context of the heads.
     num_heads : int
         ``H``. The number of key/value heads ``G`` follows from the width of `k_proj`.
     """
 
     q_proj: Linear
-    k_proj: Linear = NOT_GIVEN
-    v_proj: Linear = NOT_GIVEN
+    k_proj: Linear = REQUIRED
+    v_proj: Linear = REQUIRED
     o_proj: Linear | None = None
     num_heads: int = field(default=1, kw_only=True)
 
@@ -163,41 +162,38 @@ class _Attention(Layer):
             if num_heads not in (None, len(w_q)):
                 raise RegardError(f"w_q {w_q.shape} has {len(w_q)} heads, but num_heads={num_heads}")
             num_heads = len(w_q)
-        q, k, v = (Linear(_side_by_side(w)) for w in (w_q, w_k, w_v))
+        q, k, v = (Linear(_concat_heads(w)) for w in (w_q, w_k, w_v))
         o = None if w_o is None else Linear(np.asarray(as_array(w_o, "w_o")))
         return cls(q, k, v, o, num_heads=1 if num_heads is None else num_heads)
 
-    def queries(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+    def project_q(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the queries, ``... H T D``, of x, ``... T E``; taps ``q``."""
         q: np.ndarray = trace("q", F.split_heads(self.q_proj(x), self.num_heads), "... H T D")
         return q
 
-    def keys_and_values(self, memory: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> tuple[np.ndarray, np.ndarray]:
+    def project_kv(self, memory: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> tuple[np.ndarray, np.ndarray]:
         """Return the keys, ``... G S D``, and values, ``... G S Dv``, of memory, ``... S E``; taps ``k`` and ``v``."""
         k = trace("k", F.split_heads(self.k_proj(memory), self.num_kv_heads), "... G S D")
         v = trace("v", F.split_heads(self.v_proj(memory), self.num_kv_heads), "... G S Dv")
         return k, v
 
-    def _projected(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the queries, keys and values of one x, by one product where that is quicker."""
-        q, k, v = self.q_proj, self.k_proj, self.v_proj
-        num_heads, groups = self.num_heads, self.num_kv_heads
-        together = None
-        if type(q) is type(k) is type(v) is Linear and k.weight.shape[1] == v.weight.shape[1]:  # all heads are as wide
-            packed = cached_pack(self, (q, k, v))
-            together = None if packed is None else packed(x)
-        if together is None:
-            return F.split_heads(q(x), num_heads), F.split_heads(k(x), groups), F.split_heads(v(x), groups)
-        heads = F.split_heads(together, num_heads + 2 * groups)
-        first_v = num_heads + groups
-        return heads[..., :num_heads, :, :], heads[..., num_heads:first_v, :, :], heads[..., first_v:, :, :]
-
-    def project(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def project_qkv(
+        self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the queries, keys and values of one x, ``... T E``; taps ``q``, ``k`` and ``v``."""
-        q, k, v = self._projected(x)
+        q, k, v = self._project_qkv(x)
         return trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
 
-    def gather(
+    def _project_qkv(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        packed = fast_paths.project_qkv(self, x)
+        if packed is not None:
+            return packed
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        return (
+            F.split_heads(q, self.num_heads), F.split_heads(k, self.num_kv_heads), F.split_heads(v, self.num_kv_heads),
+        )  # fmt: skip
+
+    def attend(
         self,
         q: np.ndarray,
         k: np.ndarray,
@@ -206,30 +202,30 @@ class _Attention(Layer):
         trace: Recorder = NULL_RECORDER,
         **options: Unpack[F.Options],
     ) -> np.ndarray:
-        """Return ``... T E``: what queries gather from keys and values, which may have been kept from before.
+        """Return ``... T E``: attention of the queries to keys and values, merged and projected.
 
         Taps what `regard.attention` does, and ``output``.
         """
-        return self.combine(F.merge_heads(F.attention(q, k, v, trace=trace, **options)), trace=trace)
+        return self.project_out(F.merge_heads(F.attention(q, k, v, trace=trace, **options)), trace=trace)
 
-    def combine(self, context: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
-        """Return ``... T E`` of what the heads have gathered, side by side, ``... T (H Dv)``; taps ``output``."""
+    def project_out(self, context: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return ``... T E`` for the concatenated context of the heads, ``... T (H Dv)``; taps ``output``."""
         output = context if self.o_proj is None else self.o_proj(context)
         recorded: np.ndarray = trace("output", output, "... T E")
         return recorded
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SelfAttention(_Attention):
-    """Every token of a text looks at every token of the same text."""
+class SelfAttention(MultiHeadAttention):
+    """Every token of a sequence attends to every token of the same sequence."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        takes = [p.weight.shape[0] for p in (self.q_proj, self.k_proj)]
-        if takes[0] != takes[1]:
+        q_in, k_in = (p.weight.shape[0] for p in (self.q_proj, self.k_proj))
+        if q_in != k_in:
             raise RegardError(
-                f"q_proj takes {takes[0]} and k_proj {takes[1]} features, but in self-attention both read the same "
-                f"vectors; keys and values of another text are for MultiHeadAttention"
+                f"q_proj takes {q_in} and k_proj {k_in} features, but in self-attention both read the same vectors; "
+                f"use CrossAttention for the keys and values of another sequence"
             )
 
     def __call__(
@@ -244,14 +240,14 @@ class SelfAttention(_Attention):
         `mask`, `causal` and the other options are those of `regard.attention`. Taps ``q``, ``k``, ``v``, those of
         `regard.attention`, and ``output``.
         """
-        return self.gather(*self.project(x, trace=trace), trace=trace, **options)
+        return self.attend(*self.project_qkv(x, trace=trace), trace=trace, **options)
 
     forward = __call__
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MultiHeadAttention(_Attention):
-    """Every token of one text looks at every token of another: cross-attention."""
+class CrossAttention(MultiHeadAttention):
+    """Every token of one sequence attends to every token of another."""
 
     def __call__(
         self,
@@ -261,33 +257,17 @@ class MultiHeadAttention(_Attention):
         trace: Recorder = NULL_RECORDER,
         **options: Unpack[F.Options],
     ) -> np.ndarray:
-        """Return ``... T E``: what the queries of x, ``... T E``, gather from memory, ``... S E``.
+        """Return ``... T E``: attention of x, ``... T E``, to memory, ``... S E``.
 
-        Keys and values come from `memory`. The rest is as in `SelfAttention`.
+        Keys and values come from `memory`. Options and taps as in `SelfAttention`.
         """
-        if memory is x:
-            return self.gather(*self.project(x, trace=trace), trace=trace, **options)
-        q = self.queries(x, trace=trace)
-        return self.gather(q, *self.keys_and_values(memory, trace=trace), trace=trace, **options)
+        q = self.project_q(x, trace=trace)
+        return self.attend(q, *self.project_kv(memory, trace=trace), trace=trace, **options)
 
     forward = __call__
 
 
-def context_of(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray:
-    """Return what the heads gather, side by side, ``... T (H Dv)``; taps all but ``output``.
-
-    The layer is plain: neither it nor its projections are of a kind of one's own.
-    """
-    q, k, v = attn.project(x, trace=trace)
-    p = validate_inputs(q, k, v, **options)
-    if trace is not NULL_RECORDER and q.nbytes <= _SMALL:
-        # They are new. If no tap shows them to anybody, a map of them needs no copies; packed, it keeps v with them.
-        p = p.replace(may_alias=not (trace.wants("q") or trace.wants("k")))
-    context: np.ndarray = F.merge_heads(attend(p, trace))
-    return context
-
-
-def _side_by_side(weight: np.ndarray) -> np.ndarray:
+def _concat_heads(weight: np.ndarray) -> np.ndarray:
     """Return one matrix ``E (H D)`` for matrices of each head ``H E D``; a matrix as it is."""
     if weight.ndim != 3:
         return weight

@@ -10,9 +10,9 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.nn.attention import _Attention
+from regard.nn.attention import MultiHeadAttention
 from regard.nn.kv_cache import KVCache
-from regard.nn.layer import NOT_GIVEN, Layer
+from regard.nn.layer import REQUIRED, Layer
 from regard.nn.layers import LayerNorm, RMSNorm
 
 CosSin: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -25,7 +25,7 @@ class _FeedForward(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CausalAttention(_Attention):
+class CausalAttention(MultiHeadAttention):
     """Every token looks at itself and at those before it, also those of earlier calls.
 
     Parameters
@@ -70,7 +70,7 @@ class CausalAttention(_Attention):
             Gets ``q``, ``k`` (both as they enter the scores: behind norm and rotation), ``v``, what
             `regard.attention` taps, and ``output``.
         """
-        q, k, v = self._projected(x)
+        q, k, v = self._project_qkv(x)
         if self.q_norm is not None:
             q = self.q_norm(q)
         if self.k_norm is not None:
@@ -82,7 +82,7 @@ class CausalAttention(_Attention):
             cache = cache.append(k, v)
             k, v = cache.k, cache.v
             mask = None if mask is None else mask[..., cache.start :]
-        output = self.gather(
+        output = self.attend(
             q, k, v, mask=mask, causal=True, window=self.window, scale=self.scale, softcap=self.softcap,
             sinks=self.sinks, trace=trace,
         )  # fmt: skip
@@ -113,9 +113,9 @@ class DecoderBlock(Layer):
     """
 
     attn_norm: LayerNorm | RMSNorm
-    attn: CausalAttention = NOT_GIVEN
-    mlp_norm: LayerNorm | RMSNorm = NOT_GIVEN
-    mlp: _FeedForward = NOT_GIVEN
+    attn: CausalAttention = REQUIRED
+    mlp_norm: LayerNorm | RMSNorm = REQUIRED
+    mlp: _FeedForward = REQUIRED
     attn_post_norm: RMSNorm | None = field(default=None, kw_only=True)
     mlp_post_norm: RMSNorm | None = field(default=None, kw_only=True)
 

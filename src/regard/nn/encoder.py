@@ -9,22 +9,19 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional import Options
-from regard.functional.native.ops import FusedBlockTail, fused_block_tail, packed_block_end
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.nn.attention import SelfAttention, context_of
-from regard.nn.layer import NOT_GIVEN, Layer
-from regard.nn.layers import FeedForward, LayerNorm, Linear
-from regard.nn.packed import cached_pack, instance_cache
-
-_BEHIND_HEADS = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")
+from regard.nn import fast_paths
+from regard.nn.attention import SelfAttention
+from regard.nn.layer import REQUIRED, Layer
+from regard.nn.layers import FeedForward, LayerNorm
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EncoderBlock(Layer):
-    """Words exchange what they know (attention), then each thinks it over (feed-forward).
+    """Transformer encoder block: self-attention and feed-forward, each with a residual connection and a norm.
 
-    With ``norm_first=False`` the norm stands behind each residual sum, as in the Transformer paper and BERT:
-    x = norm(x + sublayer(x)). With True it stands before each sublayer, as in GPT-2 and after:
+    With ``norm_first=False`` (post-norm) the norm comes after each residual sum, as in the Transformer paper and BERT:
+    x = norm(x + sublayer(x)). With True (pre-norm) it comes before each sublayer, as in GPT-2:
     x = x + sublayer(norm(x)).
 
     Parameters
@@ -42,9 +39,9 @@ class EncoderBlock(Layer):
     """
 
     attn: SelfAttention
-    attn_norm: LayerNorm = NOT_GIVEN
-    mlp: FeedForward = NOT_GIVEN
-    mlp_norm: LayerNorm = NOT_GIVEN
+    attn_norm: LayerNorm = REQUIRED
+    mlp: FeedForward = REQUIRED
+    mlp_norm: LayerNorm = REQUIRED
     norm_first: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -71,8 +68,8 @@ class EncoderBlock(Layer):
         if len(set(widths.values())) > 1:
             raise RegardError(
                 f"an encoder block adds what its parts return to what they take, so all need one width, but "
-                f"{', '.join(f'{part} {width}' for part, width in widths.items())} features; an output projection of "
-                f"attn, or down_proj of mlp, leads back to the width of the input"
+                f"{', '.join(f'{part} {width}' for part, width in widths.items())} features; the output projection of "
+                f"attn and the down_proj of mlp must return the width of the input"
             )
 
     @classmethod
@@ -115,44 +112,27 @@ class EncoderBlock(Layer):
         """
         if self.norm_first:
             with trace.scope("attn"):
-                x = x + self.attn(self.attn_norm(x), trace=trace, **options)
-            x = trace("attn_residual", x, "... T E")
+                y = self.attn(self.attn_norm(x), trace=trace, **options)
+            x = trace("attn_residual", x + y, "... T E")
             with trace.scope("mlp"):
                 x = x + self.mlp(self.mlp_norm(x), trace=trace)
+        elif (fused := fast_paths.post_norm_block(self, x, trace, options)) is not None:
+            x = fused
         else:
-            x = self._norms_last(x, trace, options)
+            with trace.scope("attn"):
+                y = self.attn(x, trace=trace, **options)
+            x = self.after_attention(x, y, trace)
         output: np.ndarray = trace("output", x, "... T E")
         return output
 
     forward = __call__
 
-    def _norms_last(self, x: np.ndarray, trace: Recorder, options: Options) -> np.ndarray:
-        end = instance_cache(self, "_end", self._packed_end)
-        if end is None:
-            with trace.scope("attn"):
-                y = self.attn(x, trace=trace, **options)
-        else:
-            with trace.scope("attn"):
-                context = context_of(self.attn, x, trace, options)
-            if trace.passes(*_BEHIND_HEADS) and (at_once := fused_block_tail(end, context, x)) is not None:
-                return at_once
-            with trace.scope("attn"):
-                y = self.attn.combine(context, trace=trace)
+    def after_attention(self, x: np.ndarray, y: np.ndarray, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return the rest of a post-norm block: norm(x + y), then norm(x + mlp(x)).
+
+        Taps ``attn_residual`` and ``mlp.*``.
+        """
         x = trace("attn_residual", self.attn_norm(x, residual=y), "... T E")
         with trace.scope("mlp"):
             y = self.mlp(x, trace=trace)
         return self.mlp_norm(x, residual=y)
-
-    def _packed_end(self) -> FusedBlockTail | None:
-        """Return what stands behind the heads as one call of the kernel; None where that cannot be."""
-        attn, mlp, norms = self.attn, self.mlp, (self.attn_norm, self.mlp_norm)
-        maps = attn.o_proj, mlp.up_proj, mlp.down_proj
-        parts = (attn.q_proj, attn.k_proj, attn.v_proj, *maps, *norms, attn, mlp)
-        if [type(part) for part in parts] != [*[Linear] * 6, *[LayerNorm] * 2, SelfAttention, FeedForward]:
-            return None  # a part of one's own may compute differently
-        packed = [cached_pack(linear, (linear,)) for linear in maps if linear is not None]
-        out, up, down = (None if p is None else (p.panels, p.bias) for p in packed)
-        if out is None or up is None or down is None:
-            return None
-        first, second = ((norm.weight, norm.bias, norm.eps) for norm in norms)
-        return packed_block_end(out, first, up, mlp.activation, down, second)

@@ -1,4 +1,4 @@
-"""What all layers share: how they are shown, and what stands for a part that is missing."""
+"""The base of all layers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-NOT_GIVEN: Any = None
-"""The default of a part that every layer of its kind needs: `__post_init__` says then how such a layer is made."""
+REQUIRED: Any = None
+"""The default of a required field: `__post_init__` then raises a RegardError that says how to make the layer."""
 
 
 class Layer:
-    """A frozen dataclass of arrays and other layers that is shown by its shapes instead of its numbers."""
+    """A frozen dataclass of arrays and other layers, whose repr shows shapes instead of numbers."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields alone: what else a layer keeps is found out anew by its copies, whose arrays are others."""
+        """Return the fields alone: a copy has other arrays, so it makes its own packed weights."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def __repr__(self) -> str:

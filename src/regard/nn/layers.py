@@ -14,8 +14,8 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import float_dtype, generator, whole_number
 from regard.functional.arrays import as_array
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.nn.layer import NOT_GIVEN, Layer
-from regard.nn.packed import cached_pack
+from regard.nn import fast_paths
+from regard.nn.layer import REQUIRED, Layer
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,12 +71,9 @@ class Linear(Layer):
         return cls(weight, np.zeros(out_dim, dtype) if bias else None)
 
     def __call__(self, x: np.ndarray, *, activation: str | None = None) -> np.ndarray:
-        """Return ``... F`` for x ``... E``; behind an activation, where one is named."""
-        packed = cached_pack(self, (self,))
-        if packed is not None and (mapped := packed(x, activation)) is not None:
-            return mapped
-        y: np.ndarray = F.linear(x, self.weight, self.bias, activation=activation)
-        return y
+        """Return ``... F`` for x ``... E``, after an activation if one is named."""
+        y = fast_paths.linear(self, x, activation)
+        return F.linear(x, self.weight, self.bias, activation=activation) if y is None else y
 
     forward = __call__
 
@@ -92,7 +89,7 @@ class LayerNorm(Layer):
     """
 
     weight: np.ndarray
-    bias: np.ndarray = NOT_GIVEN
+    bias: np.ndarray = REQUIRED
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -218,7 +215,7 @@ class FeedForward(Layer):
     """
 
     up_proj: Linear
-    down_proj: Linear = NOT_GIVEN
+    down_proj: Linear = REQUIRED
     activation: str = field(default="gelu", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -279,8 +276,8 @@ class GatedFeedForward(Layer):
     """
 
     gate_proj: Linear
-    up_proj: Linear = NOT_GIVEN
-    down_proj: Linear = NOT_GIVEN
+    up_proj: Linear = REQUIRED
+    down_proj: Linear = REQUIRED
     activation: str = field(default="silu", kw_only=True)
 
     def __post_init__(self) -> None:

@@ -136,7 +136,7 @@ class Trace:
         """Tell whether a tap called `name` in this scope would be edited."""
         return self._is_edited(self._prefix + name)
 
-    def passes(self, *names: str) -> bool:
+    def can_skip(self, *names: str) -> bool:
         """Tell whether taps of all these names may go by without their values, and if so take note of the names."""
         if any([self.wants(name) for name in names]):  # noqa: C419, a list is made sooner
             return False
@@ -162,12 +162,12 @@ class Trace:
         self._axes[name] = _fitted(name, "... H T S", look.ndim)
         self._maps[name] = look
 
-    def describe(self, model: str, encodings: Sequence[Encoding]) -> None:
+    def set_metadata(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Take note of what is being computed: the model's name and each text of the batch."""
         self.model = model
         self.encodings = tuple(encodings)
 
-    def finish(self) -> None:
+    def check_edits_used(self) -> None:
         """Take note that a model's run is over.
 
         Raises

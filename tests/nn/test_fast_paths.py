@@ -12,7 +12,7 @@ import pytest
 from regard import Trace
 from regard.functional import native
 from regard.nn import EncoderBlock, FeedForward, LayerNorm, Linear, SelfAttention
-from regard.nn.packed import Packed
+from regard.nn.fast_paths import Packed
 
 WITH_KERNEL = pytest.mark.skipif(native.kernel() is None, reason="there is no kernel to pack for")
 
@@ -156,8 +156,8 @@ def test_a_step_that_goes_by_is_known_by_name(rng, mapped):
     encoder_block(mapped)(rng.standard_normal((1, 2, 50)).astype(np.float32), trace=trace)
     assert trace.unused() == ("attn.outputs",)
     passed = Trace(only=["output"])
-    assert passed.passes(*BEHIND_HEADS)
-    assert not passed.passes("mlp.output", "output")
+    assert passed.can_skip(*BEHIND_HEADS)
+    assert not passed.can_skip("mlp.output", "output")
     assert passed.unused() == ("output",)
 
 
@@ -166,8 +166,8 @@ OWN = [
     (Linear, "__call__"),
     (FeedForward, "__call__"),
     (SelfAttention, "__call__"),
-    (SelfAttention, "combine"),
-    (SelfAttention, "gather"),
+    (SelfAttention, "project_out"),
+    (SelfAttention, "attend"),
 ]
 
 
@@ -229,7 +229,7 @@ def test_other_floats_go_step_by_step(rng, mapped):
 def test_misfits_are_refused(rng, mapped):
     block = encoder_block(mapped)
     block(np.zeros((1, 1, 50), np.float32))
-    end, _ = vars(block)["_end"]
+    end, _ = vars(block)["_fused_tail"]
 
     def zeros(*shape):
         return np.zeros(shape, np.float32)
@@ -298,6 +298,6 @@ def test_queries_that_nobody_else_holds_are_kept_without_a_copy(rng, mapped, mon
     own = Trace(maps=True, only="attn.weights")
     block(x, trace=own)
     np.testing.assert_array_equal(own["attn.weights"], expected)
-    monkeypatch.setattr("regard.nn.attention._SMALL", 0)
+    monkeypatch.setattr("regard.nn.fast_paths._SMALL", 0)
     with pytest.raises(TypeError):  # they are copied if they are large, for v is kept with them
         block(x, trace=Trace(maps=True, only="attn.weights"))

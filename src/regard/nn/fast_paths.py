@@ -1,0 +1,167 @@
+"""Fast paths of the layers: weights packed once as the compiled kernel reads them, and steps fused into one call.
+
+Each function returns None where it does not apply, and the layer then computes step by step, with the same result but
+for rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from mmap import mmap
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from regard import functional as F
+from regard.functional.attention import attend
+from regard.functional.inputs import validate_inputs
+from regard.functional.native import ops
+from regard.functional.recorder import NULL_RECORDER, Recorder
+
+if TYPE_CHECKING:
+    from regard.nn.attention import MultiHeadAttention, SelfAttention
+    from regard.nn.encoder import EncoderBlock
+    from regard.nn.layers import Linear
+
+T = TypeVar("T")
+
+_SMALL = 1 << 22  # bytes of queries
+_TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")  # the taps of the steps that are fused
+
+
+def linear(layer: Linear, x: np.ndarray, activation: str | None) -> np.ndarray | None:
+    """Return activation(x · W + b) with packed weights."""
+    packed = _packed(layer, (layer,))
+    return None if packed is None else packed(x, activation)
+
+
+def project_qkv(attn: MultiHeadAttention, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return queries, keys and values of one x, ``... T E``, from one product with packed weights."""
+    maps = attn.q_proj, attn.k_proj, attn.v_proj
+    packed = _packed(attn, maps) if attn.k_proj.weight.shape[1] == attn.v_proj.weight.shape[1] else None  # D = Dv
+    qkv = None if packed is None else packed(x)
+    if qkv is None:
+        return None
+    heads = F.split_heads(qkv, attn.num_heads + 2 * attn.num_kv_heads)
+    first_k, first_v = attn.num_heads, attn.num_heads + attn.num_kv_heads
+    return heads[..., :first_k, :, :], heads[..., first_k:first_v, :, :], heads[..., first_v:, :, :]
+
+
+def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray | None:
+    """Return the output of an encoder block whose norms come last, the steps after its heads fused into one call."""
+    tail = instance_cache(block, "_fused_tail", lambda: _fused_tail(block))
+    if tail is None or x.dtype != block.attn_norm.weight.dtype or not trace.can_skip(*_TAIL):
+        return None
+    with trace.scope("attn"):
+        context = _context(block.attn, x, trace, options)
+    output = ops.fused_block_tail(tail, context, x)
+    if output is not None:
+        return output
+    with trace.scope("attn"):
+        y = block.attn.project_out(context, trace=trace)
+    return block.after_attention(x, y, trace)
+
+
+def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
+    """Return the steps after the heads as one call of the kernel."""
+    attn, mlp, norms = block.attn, block.mlp, (block.attn_norm, block.mlp_norm)
+    maps = [linear for linear in (attn.o_proj, mlp.up_proj, mlp.down_proj) if linear is not None]
+    if len(maps) < 3 or not _are_ours(block.attn, attn.q_proj, attn.k_proj, attn.v_proj, mlp, *maps, *norms):
+        return None
+    packed = [_packed(linear, (linear,)) for linear in maps]
+    out, up, down = (None if p is None else (p.panels, p.bias) for p in packed)
+    if out is None or up is None or down is None:
+        return None
+    first, second = ((norm.weight, norm.bias, norm.eps) for norm in norms)
+    return ops.packed_block_end(out, first, up, mlp.activation, down, second)
+
+
+def _context(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray:
+    """Return the concatenated context of the heads, ``... T (H Dv)``; taps all but ``output``."""
+    q, k, v = attn.project_qkv(x, trace=trace)
+    p = validate_inputs(q, k, v, **options)
+    if trace is not NULL_RECORDER and q.nbytes <= _SMALL:
+        # q and k are new and no tap exposes them, so a map may store them without a copy. They are views of one
+        # product with v, which stays in memory with them: hence the limit.
+        p = p.replace(may_alias=not (trace.wants("q") or trace.wants("k")))
+    context: np.ndarray = F.merge_heads(attend(p, trace))
+    return context
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Several maps x · W + b of the same x, concatenated.
+
+    Parameters
+    ----------
+    panels : array
+        The weights, as `regard.functional.native.ops.pack` lays them out.
+    bias : array, ``F``, or None
+        Of all maps.
+    columns : int
+        The number of outputs of all maps.
+    """
+
+    panels: np.ndarray
+    bias: np.ndarray | None
+    columns: int
+
+    @classmethod
+    def of(cls, maps: Sequence[Linear]) -> Packed | None:
+        """Return the maps packed; None where the kernel does not multiply, or where their arrays may change.
+
+        Only weights in a file that is mapped read-only are packed: they cannot change, and the system may drop their
+        pages, so that the packed copy costs no more memory than reading them would. Arrays that the user owns may be
+        mutated.
+        """
+        weights = [linear.weight for linear in maps]
+        biases = [linear.bias for linear in maps]
+        if not all(_is_mapped(x) for x in (*weights, *biases) if x is not None):
+            return None
+        panels = ops.pack(weights)
+        if panels is None:
+            return None
+        bias = None
+        if any(b is not None for b in biases):
+            parts = [np.zeros(w.shape[1], w.dtype) if b is None else b for w, b in zip(weights, biases, strict=True)]
+            bias = np.concatenate(parts)
+            if bias.dtype != panels.dtype:
+                return None
+        return cls(panels, bias, sum(weight.shape[1] for weight in weights))
+
+    def __call__(self, x: np.ndarray, activation: str | None = None) -> np.ndarray | None:
+        """Return the outputs of the maps for x, ``... E``; None where the kernel does not take x."""
+        return ops.packed_linear(x, self.panels, self.columns, self.bias, activation)
+
+
+def _packed(layer: object, maps: Sequence[Linear]) -> Packed | None:
+    return instance_cache(layer, "_packed", lambda: Packed.of(maps) if _are_ours(*maps) else None)
+
+
+def instance_cache(layer: object, name: str, make: Callable[[], T]) -> T:
+    """Return the result of `make`, stored in `layer` under a name that is not a field.
+
+    Without a lock, which a fork could copy while it is held: two threads may both call `make`, which is harmless.
+    """
+    attributes: dict[str, T] = vars(layer)
+    if name not in attributes:
+        attributes[name] = make()
+    return attributes[name]
+
+
+def _are_ours(*layers: object) -> bool:
+    """Whether all are of classes of `regard.nn`: a subclass from elsewhere may compute differently."""
+    return all(type(layer).__module__.startswith("regard.nn.") for layer in layers)
+
+
+def _is_mapped(x: np.ndarray) -> bool:
+    """Whether an array is a view of a file that is mapped read-only, or of bytes."""
+    base: object = x
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    while isinstance(base, memoryview):
+        base = base.obj
+    return isinstance(base, bytes) or (isinstance(base, mmap) and memoryview(base).readonly)
