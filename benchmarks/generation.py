@@ -52,7 +52,7 @@ def regard_calls() -> dict[str, Callable[[], object]]:
     endless, ids = replace(model, end_ids=()), ids_of_a_text()
     return {
         "token": lambda: endless.generate(PROMPT, max_new_tokens=TOKENS),
-        "prompt": lambda: model.head(model.run(ids)[:, -1]),
+        "prompt": lambda: model.head(model.forward(ids)[:, -1]),
     }
 
 

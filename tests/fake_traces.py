@@ -24,9 +24,9 @@ def encoding_of(words: list[list[str]]) -> Encoding:
         text=text,
         ids=(*ids, len(ids)),
         tokens=tuple(tokens),
-        special=(True, *[False] * (len(tokens) - 2), True),
-        words=(*of_word, None),
-        spans=(*spans, (0, 0)),
+        special_tokens_mask=(True, *[False] * (len(tokens) - 2), True),
+        word_ids=(*of_word, None),
+        offsets=(*spans, (0, 0)),
     )
 
 

@@ -72,13 +72,14 @@ def _pairs(expected, ours):
 
 def continued(model, ids, count: int) -> list[int]:
     """Return the tokens that are likeliest, one after the other, behind `ids`."""
-    new, state = model.begin(np.array([ids]), mask=None, trace=regard.trace.NULL_RECORDER)
+    hidden, state = model.prefill(np.array([ids]))
     found = []
-    for _ in range(count):
-        hidden, state = model.advance(new, state, trace=regard.trace.NULL_RECORDER)
+    while True:
         new = model.head(hidden[:, -1:]).argmax(-1)
         found.append(int(new[0, 0]))
-    return found
+        if len(found) == count:
+            return found
+        hidden, state = model.decode_step(new, state)
 
 
 def _texts(model, ids, lengths):

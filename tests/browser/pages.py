@@ -101,9 +101,9 @@ def traced(tokens, heads=2, dim=8, causal=False, seed=7):
             text="".join(tokens),
             ids=tuple(range(len(tokens))),
             tokens=tuple(tokens),
-            special=(False,) * len(tokens),
-            words=tuple(range(len(tokens))),
-            spans=tuple((int(a), int(b)) for a, b in pairwise(starts)),
+            special_tokens_mask=(False,) * len(tokens),
+            word_ids=tuple(range(len(tokens))),
+            offsets=tuple((int(a), int(b)) for a, b in pairwise(starts)),
         ),
     )
     return trace

@@ -13,7 +13,7 @@ import regard
 import tiny_decoder
 from regard import Trace
 from regard.cli import main
-from regard.models.generation.loop import Sampling
+from regard.models.generation.sampling import Sampling
 
 PROMPT = ["generate", "The cat"]
 
@@ -143,11 +143,11 @@ def test_ctrl_c_before_anything_came_keeps_nothing(run, tiny, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (["--top-k", "3"], "at temperature 0 the likeliest token is taken and top_k would change nothing"),
+        (["--top-k", "3"], "temperature 0 decodes greedily, so top_k would change nothing; give a temperature"),
         (["--temperature", "-1"], "temperature must be 0 or more, got -1.0"),
         (["--temperature", "x"], "argument --temperature: invalid float value: 'x'"),
         (["--max-new-tokens", "0"], "0 is not at least 1"),
-        (["--stop", ""], "stop is a string that is not empty"),
+        (["--stop", ""], "stop must be a non-empty string"),
         (["--save", "no/where"], "cannot write no/where: there is no folder"),
     ],
 )

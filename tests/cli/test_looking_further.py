@@ -114,7 +114,9 @@ def test_ablate_shows_what_a_language_model_expects_instead(run, tiny, monkeypat
     before, after = probabilities(model(TEXT)), probabilities(model(TEXT, edit=ablate((0, 1))))
     order = np.argsort(-abs(after - before))[:4]
     rows = json.loads(out)["next"]
-    assert [row["token"] for row in rows] == [model.tokenizer.decode([int(i)], keep_special=True) for i in order]
+    assert [row["token"] for row in rows] == [
+        model.tokenizer.decode([int(i)], skip_special_tokens=False) for i in order
+    ]
     np.testing.assert_allclose([row["before"] for row in rows], before[order], rtol=1e-5)
     np.testing.assert_allclose([row["after"] for row in rows], after[order], rtol=1e-5)
     _, out, _ = run("ablate", TEXT, "--model", tiny, "--head", "0.1", "--top", "4")

@@ -651,8 +651,8 @@ def test_layers_of_different_numbers_have_no_difference(causal):
 
 def test_an_edit_is_held_against_one_run_of_the_model(short, monkeypatch):
     model, runs = short.runs[0].model, []
-    run = type(model).run
-    monkeypatch.setattr(type(model), "run", lambda self, *x, **kw: runs.append(1) or run(self, *x, **kw))
+    run = type(model).forward
+    monkeypatch.setattr(type(model), "forward", lambda self, *x, **kw: runs.append(1) or run(self, *x, **kw))
     for head in range(3):
         short.edit([[0, head]])
     assert len(runs) == 4

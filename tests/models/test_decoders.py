@@ -43,7 +43,7 @@ def test_what_it_goes_on_with_is_what_transformers_does(case):
     model = dataclasses.replace(load(case), end_ids=())
     prompt = model.tokenizer.from_ids(expected["ids"][0][: expected["lengths"][0]].tolist())
     ids = model.generate(prompt, max_new_tokens=64).ids
-    assert len(ids) == 64 or len(ids) == model.limit - 1
+    assert len(ids) == 64 or len(ids) == model.max_length - 1
     assert list(ids) == expected["greedy"][: len(ids)].tolist()
 
 
@@ -375,7 +375,7 @@ LLAMA3 = {"low_freq_factor": 1, "high_freq_factor": 4}
 )
 def test_a_stretched_rotation_reaches_further(write_decoder, rope, limit):
     model = regard.load(write_decoder({"rope_parameters": {"rope_theta": 100.0, **rope}}))
-    assert model.limit == limit
+    assert model.max_length == limit
     with pytest.raises(RegardError, match=f"looks at no more than {limit} at once"):
         model("x" * (limit + 1))
 
@@ -383,7 +383,7 @@ def test_a_stretched_rotation_reaches_further(write_decoder, rope, limit):
 def test_no_scaling_reaches_beyond_what_can_be_counted(write_decoder):
     for kind in ("yarn", "linear", "dynamic"):
         rope = {"rope_theta": 100.0, "rope_type": kind, "factor": 1e308}
-        assert regard.load(write_decoder({"rope_parameters": rope})).limit == 2**29
+        assert regard.load(write_decoder({"rope_parameters": rope})).max_length == 2**29
 
 
 def test_dynamic_rotation_depends_on_the_length_of_each_text_alone(write_decoder):

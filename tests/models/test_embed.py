@@ -78,9 +78,9 @@ def test_vectors_have_length_1_where_that_is_configured_or_nothing_is_said(sente
 def test_texts_of_a_length_run_together(sentence_model, monkeypatch):
     model = regard.load(sentence_model())
     sizes, told = [], []
-    run = type(model).run
+    run = type(model).forward
     monkeypatch.setattr(
-        type(model), "run", lambda self, ids, **options: sizes.append(ids.shape) or run(self, ids, **options)
+        type(model), "forward", lambda self, ids, **options: sizes.append(ids.shape) or run(self, ids, **options)
     )
     model.embed(["a", "the cat sat", "b", "the cat sat on"], batch_size=2, progress=lambda *count: told.append(count))
     assert sizes == [(2, 6), (2, 3)]
@@ -121,7 +121,7 @@ def test_a_model_that_says_nothing_of_pooling(write_bert):
 
 def test_a_model_that_returns_the_vectors_of_another_text(sentence_model, monkeypatch):
     model = regard.load(sentence_model())
-    monkeypatch.setattr(type(model), "run", lambda self, ids, **options: np.zeros((len(ids), 1, 12)))
+    monkeypatch.setattr(type(model), "forward", lambda self, ids, **options: np.zeros((len(ids), 1, 12)))
     with pytest.raises(RegardError, match="vectors of another text"):
         model.embed(["a"])
 

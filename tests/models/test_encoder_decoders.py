@@ -11,7 +11,6 @@ import golden
 import regard
 from regard import RegardError, Trace, nn
 from regard.models import LanguageModel
-from regard.trace import NULL_RECORDER
 
 FAMILIES = ("bart", "t5")
 CASES = [case for case in golden.KEPT if case.split("/")[0] in FAMILIES]
@@ -31,10 +30,10 @@ def test_a_target_token_by_token_is_the_target_at_once(case):
     model = load(case)
     trace = Trace()
     whole = model(TEXT, TARGET, trace=trace)
-    _, state = model.begin(np.array([TEXT]), mask=None, trace=NULL_RECORDER)
+    state = model.init_cross_attention_cache(model.encode(np.array([TEXT])), None)
     for t, token in enumerate(TARGET):
         step = Trace()
-        hidden, state = model.advance(np.array([[token]]), state, trace=step)
+        hidden, state = model.decode_step(np.array([[token]]), state, trace=step)
         np.testing.assert_allclose(hidden[0, 0], whole.hidden[0, t], rtol=1e-11, atol=1e-12)
         name = "decoder.blocks.0.attn.weights"
         np.testing.assert_allclose(step[name][..., 0, :], trace[name][..., t, : t + 1], rtol=1e-11, atol=1e-12)
@@ -45,9 +44,10 @@ def test_a_target_token_by_token_is_the_target_at_once(case):
 def test_what_is_looked_at_across_is_computed_once(case):
     model = load(case)
     first, then = Trace(), Trace()
-    start, state = model.begin(np.array([TEXT, TEXT]), mask=None, trace=first)
-    assert start.tolist() == [[model.config.start_id]] * 2
-    model.advance(start, state, trace=then)
+    hidden, state = model.prefill(np.array([TEXT, TEXT]), trace=first)
+    start = np.array([[model.config.start_id]] * 2)
+    np.testing.assert_array_equal(hidden, model([model.tokenizer.from_ids(TEXT)] * 2, start).hidden)
+    model.decode_step(start, state, trace=then)
     keys = "decoder.blocks.0.cross_attn.k"
     assert first[keys].shape[-2] == len(TEXT)
     assert keys not in then
@@ -139,14 +139,19 @@ def test_without_a_target_the_decoder_reads_what_every_target_begins_with(case):
     output = model([model.tokenizer.from_ids(TEXT)] * 2)
     assert [encoding.ids for encoding in output.encodings] == [(model.config.start_id,)] * 2
     np.testing.assert_array_equal(output.hidden, model(np.array([TEXT] * 2), [[model.config.start_id]] * 2).hidden)
-    np.testing.assert_array_equal(model.run(np.array([TEXT] * 2)), output.hidden)
+    np.testing.assert_array_equal(model.forward(np.array([TEXT] * 2)), output.hidden)
     assert output.logits.shape == (2, 1, 23)
 
 
 def test_a_string_stands_behind_the_start_and_without_the_end():
     model = load("t5/relu")
     assert model("w5 w6", "w7 w8").encodings[0].ids == (0, 7, 8)
-    assert model("w5 w6", "w7 w8 <pad>").encodings[0].special == (True, False, False, False)  # it is of the text
+    assert model("w5 w6", "w7 w8 <pad>").encodings[0].special_tokens_mask == (
+        True,
+        False,
+        False,
+        False,
+    )  # it is of the text
     assert [e.ids for e in model(["w5", "w6"], ["w7 w8", "w9"]).encodings] == [(0, 7, 8), (0, 9)]
     assert model("w5 w6", "").encodings[0].ids == (0,)
     for given in ([7, 8], np.array([7, 8]), np.array([[7, 8]]), model.tokenizer("w7 w8"), [model.tokenizer("w7 w8")]):
@@ -241,18 +246,18 @@ def test_what_is_written_is_recorded_as_if_it_had_been_read(case):
         np.testing.assert_array_equal(trace[name], read[name])
     logits = model("w5 w6 w7", generated.encoding).logits[0]
     expected = logits.argmax(-1)[:-1].tolist()
-    if model.forced.last is not None:
-        expected[-1] = model.forced.last
+    if model.forced.eos is not None:
+        expected[-1] = model.forced.eos
     assert expected == list(generated.ids)
 
 
 def test_writing_ends_at_the_end_or_where_no_more_can_be_looked_at(changed):
     model = load("bart/tied")
-    assert (model.limit, model.end_ids) == (64, (2,))
+    assert (model.max_length, model.end_ids) == (64, (2,))
     written = model.generate("w5 w6 w7", max_new_tokens=100)
-    assert (written.ending, len(written.ids)) == ("limit", 63)  # and the one at the start
+    assert (written.finish_reason, len(written.ids)) == ("max_context", 63)  # and the one at the start
     ending = regard.load(changed("bart/tied", {"eos_token_id": written.ids[0]}))
-    assert ending.generate("w5 w6 w7").ending == "end"
+    assert ending.generate("w5 w6 w7").finish_reason == "eos"
 
 
 @pytest.mark.parametrize(
@@ -366,7 +371,7 @@ def test_tokens_that_the_files_want_first_and_last(changed, where):
         (folder / "generation_config.json").write_text(json.dumps(wanted))
     done = regard.load(folder).generate("w5 w6 w7", max_new_tokens=6)
     assert (done.ids[0], done.ids[-1], len(done.ids)) == (7, 9, 6)
-    assert done.ending == "length"
+    assert done.finish_reason == "length"
     both = regard.load(folder).generate(["w5 w6 w7", "w8"], max_new_tokens=6)
     assert both[0].ids == done.ids
     assert both[1].ids[0] == 7

@@ -61,7 +61,7 @@ def test_positions_count_from_behind_that_of_padding_and_skip_it(family):
 def test_the_rows_up_to_that_of_padding_are_no_places():
     model = load("roberta/padding")
     limit = model.config.max_positions - model.config.pad_id - 1
-    assert model.limit == limit == 6
+    assert model.max_length == limit == 6
     assert model(LONG).hidden.shape == (1, limit, 12)
     with pytest.raises(RegardError, match=r"7 tokens, but .* looks at no more than 6 at once; shorten it by 1"):
         model([*LONG, 8])

@@ -15,8 +15,10 @@ from tokenizers.pre_tokenizers import Metaspace
 import regard
 import tiny_decoder
 from regard import RegardError, Trace
-from regard.models import LanguageModel, State
-from regard.models.generation.loop import Sampling, StreamingDetokenizer
+from regard.models import DecodingState, LanguageModel
+from regard.models.generation.detokenizer import StreamingDetokenizer
+from regard.models.generation.sampling import Sampling
+from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
 
 PROMPTS = ["The cat", "A", "sat on the mat"]
@@ -34,7 +36,7 @@ class Scripted(LanguageModel):
     script: str | tuple[int, ...] = ()
     name: str = "scripted"
     config: object = None
-    limit: int = 99
+    max_length: int = 99
     end_ids: tuple[int, ...] = (tiny_decoder.END,)
     tokenizer: object = tiny_decoder.tokenizer()
 
@@ -42,14 +44,15 @@ class Scripted(LanguageModel):
     def ids(self):
         return self.script if isinstance(self.script, tuple) else self.tokenizer(self.script).ids
 
-    def run(self, ids, *, mask=None, trace=None):
+    def forward(self, ids, *, mask=None, trace=None):
         return np.zeros((*ids.shape, 1))
 
-    def begin(self, ids, *, mask=None, trace=None):
-        return ids, State((), np.zeros(1))
+    def prefill(self, ids, *, mask=None, trace=None):
+        return self.forward(ids), DecodingState((KVCache(),), np.zeros(1))
 
-    def advance(self, ids, state, *, trace=None):
-        return np.broadcast_to(state.padding, (*ids.shape, 1)), State((), state.padding + 1)
+    def decode_step(self, ids, state, *, trace=None):
+        count = state.padding + 1
+        return np.broadcast_to(count, (*ids.shape, 1)), DecodingState(state.caches, count)
 
     def head(self, hidden):
         logits = np.zeros((*hidden.shape[:-1], self.tokenizer.vocab_size))
@@ -85,10 +88,10 @@ def test_the_cache_changes_nothing_and_neither_does_the_batch(tiny, options):
 def test_steps_return_the_vectors_of_the_whole_run(tiny):
     ids = np.array([[5, 80, 3, 200, 7, 9, 11]])
     whole = tiny(ids).hidden
-    new, state = tiny.begin(ids)
-    parts = []
-    for cut in ((0, 3), (3, 4), (4, 7)):
-        hidden, state = tiny.advance(new[:, slice(*cut)], state)
+    hidden, state = tiny.prefill(ids[:, :3])
+    parts = [hidden]
+    for cut in ((3, 4), (4, 7)):
+        hidden, state = tiny.decode_step(ids[:, slice(*cut)], state)
         parts.append(hidden)
     np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-12, atol=1e-12)
 
@@ -102,7 +105,7 @@ def test_a_text_that_ends_leaves_the_others_to_go_on(tiny):
         tiny.generate(prompt, max_new_tokens=20, stop=stops).ids for prompt in PROMPTS
     ]
     assert len(batch[0].ids) <= 3
-    assert batch[0].ending == "stop"
+    assert batch[0].finish_reason == "stop"
 
 
 @pytest.mark.parametrize(
@@ -189,9 +192,9 @@ def test_special_tokens_cost_no_more_when_there_are_many(monkeypatch):
     tokenizer = tiny_decoder.tokenizer()
     decode = SubwordTokenizer.decode
     monkeypatch.setattr(SubwordTokenizer, "decode", lambda self, ids: decoded.append(len(ids)) or decode(self, ids))
-    speller = StreamingDetokenizer(tokenizer, [5])
-    assert [speller.add(tiny_decoder.END) for _ in range(50)] == [""] * 50
-    assert speller.rest() == ""
+    detokenizer = StreamingDetokenizer(tokenizer, [5])
+    assert [detokenizer.add(tiny_decoder.END) for _ in range(50)] == [""] * 50
+    assert detokenizer.flush() == ""
     assert max(decoded) <= 1
 
 
@@ -210,14 +213,14 @@ def test_a_text_ends_before_what_it_is_to_stop_at(stop, text, pieces):
     stream = model.stream("go", stop=stop, max_new_tokens=14)
     assert list(stream) == pieces
     assert stream.generated.text == text
-    assert stream.generated.ending == ("length" if text.endswith("three") else "stop")
+    assert stream.generated.finish_reason == ("length" if text.endswith("three") else "stop")
 
 
 def test_the_end_of_a_text_is_among_the_ids_and_not_in_the_text():
     done = Scripted(script=(*Scripted(script="ok").ids, tiny_decoder.END)).generate("go")
-    assert (done.text, done.ids[-1], done.ending) == ("ok", tiny_decoder.END, "end")
+    assert (done.text, done.ids[-1], done.finish_reason) == ("ok", tiny_decoder.END, "eos")
     assert done.encoding.tokens[-1] == "<|end|>"
-    assert done.encoding.special == (False,) * 4 + (True,)
+    assert done.encoding.special_tokens_mask == (False,) * 4 + (True,)
 
 
 def test_the_whole_text_has_words_and_spans():
@@ -225,7 +228,7 @@ def test_the_whole_text_has_words_and_spans():
     whole = done.encoding
     assert whole.text == "one né cat, 猫"
     assert [word for word, _ in whole.word_groups()] == ["one", "né", "cat", ",", "猫"]
-    assert whole.spans[-3:] == ((12, 13),) * 3
+    assert whole.offsets[-3:] == ((12, 13),) * 3
     joined = Scripted(script="s sat").generate("cat", max_new_tokens=5).encoding
     assert [word for word, _ in joined.word_groups()] == ["cats", "sat"]
 
@@ -233,10 +236,10 @@ def test_the_whole_text_has_words_and_spans():
 def test_it_ends_where_the_model_can_look_at_no_more(tiny):
     prompt = "x" * 30
     one = tiny.generate(prompt, max_new_tokens=99)
-    assert (len(one.ids), one.ending) == (10, "limit")
+    assert (len(one.ids), one.finish_reason) == (10, "max_context")
     both = tiny.generate(["y" * 5, prompt], max_new_tokens=99)
     assert [len(generated.ids) for generated in both] == [35, 10]
-    with pytest.raises(RegardError, match=r"the prompt has 40 tokens, all that .*tiny looks at"):
+    with pytest.raises(RegardError, match=r"the prompt has 40 tokens, the most that .*tiny attends to"):
         tiny.generate("x" * 40)
     with pytest.raises(RegardError, match=r"41 tokens, but .*tiny looks at no more than 40"):
         tiny.generate("x" * 41)
@@ -283,7 +286,7 @@ def test_pieces_of_a_batch_are_told_as_they_come(tiny):
 def test_an_interrupted_stream_has_what_came_so_far():
     stream = Scripted(script="abcdef").stream("go", max_new_tokens=6)
     assert [next(stream), next(stream)] == ["a", "b"]
-    assert (stream.generated.text, stream.generated.ending) == ("ab", "")
+    assert (stream.generated.text, stream.generated.finish_reason) == ("ab", "")
 
 
 def test_a_seed_draws_the_same_again_and_another_others(tiny):
@@ -315,7 +318,7 @@ def test_draws_follow_the_softmax():
     ],
 )
 def test_among_which_tokens_it_is_drawn(sampling, tokens, shares):
-    found, probabilities = sampling.shares(np.log([0.15, 0.5, 0.05, 0.3]))
+    found, probabilities = sampling.probabilities(np.log([0.15, 0.5, 0.05, 0.3]))
     assert found.tolist() == tokens
     np.testing.assert_allclose(probabilities, shares, rtol=1e-12)
 
@@ -334,15 +337,15 @@ def test_only_the_last_position_is_scored(tiny, monkeypatch):
         ({"max_new_tokens": 0}, "max_new_tokens must be a whole number of at least 1, got 0"),
         ({"temperature": -1}, "temperature must be 0 or more, got -1"),
         ({"temperature": float("nan")}, "temperature must be a finite number"),
-        ({"top_k": 3}, "at temperature 0 the likeliest token is taken and top_k would change nothing"),
+        ({"top_k": 3}, "temperature 0 decodes greedily, so top_k would change nothing; give a temperature above 0 too"),
         ({"top_p": 0.5, "seed": 1}, "top_p and seed would change nothing"),
         ({"temperature": 1, "top_k": 0}, "top_k must be a whole number of at least 1"),
-        ({"temperature": 1, "top_p": 0}, "top_p is a share, above 0 and at most 1, got 0"),
-        ({"temperature": 1, "top_p": 1.1}, "top_p is a share"),
+        ({"temperature": 1, "top_p": 0}, "top_p must be above 0 and at most 1, got 0"),
+        ({"temperature": 1, "top_p": 1.1}, "top_p must be above 0 and at most 1, got 1.1"),
         ({"temperature": 1, "seed": -1}, "seed must be a whole number of at least 0"),
-        ({"stop": ""}, "stop is a string that is not empty, the id of a token, or several of them; got ''"),
-        ({"stop": ["a", 1.5]}, "stop is .*; got 1.5"),
-        ({"stop": None}, "stop is .*; got None"),
+        ({"stop": ""}, "stop must be a non-empty string, a token id, or a sequence of them, got ''"),
+        ({"stop": ["a", 1.5]}, "stop must be .*, got 1.5"),
+        ({"stop": None}, "stop must be .*, got None"),
     ],
 )
 def test_arguments_that_cannot_be(tiny, options, message):
@@ -351,19 +354,19 @@ def test_arguments_that_cannot_be(tiny, options, message):
 
 
 def test_a_batch_cannot_be_streamed(tiny):
-    with pytest.raises(RegardError, match="one text can be streamed; for a batch use generate"):
+    with pytest.raises(RegardError, match="stream takes one text; for a batch use generate with on_text"):
         tiny.stream(["a", "b"])
 
 
 @pytest.mark.parametrize("prompts", [iter(PROMPTS), (prompt for prompt in PROMPTS)])
 def test_a_batch_can_be_read_more_than_once(tiny, prompts):
-    with pytest.raises(RegardError, match="a batch is a sequence of texts: give a list of them, not an iterator"):
+    with pytest.raises(RegardError, match="a batch must be a sequence of texts, got an iterator; give a list"):
         tiny.generate(prompts)
     assert len(tiny.generate(tuple(PROMPTS), max_new_tokens=2)) == 3
 
 
 def test_next_to_no_temperature_takes_the_likeliest():
-    tokens, shares = Sampling(5e-324).shares(np.array([1.0, 3.0, 2.0], np.float32))
+    tokens, shares = Sampling(5e-324).probabilities(np.array([1.0, 3.0, 2.0], np.float32))
     assert (tokens[0], shares.tolist()) == (1, [1, 0, 0])
 
 
@@ -375,7 +378,7 @@ def test_the_last_token_may_be_forced(tmp_path):
 
 
 def test_scores_that_are_not_finite_are_told():
-    with pytest.raises(RegardError, match="scores of the next token are not finite"):
+    with pytest.raises(RegardError, match="logits of the next token are not finite"):
         Sampling().choose(np.array([1.0, np.nan]), np.random.default_rng(0))
 
 
@@ -402,9 +405,9 @@ def test_what_ends_a_text_is_read_from_the_files(tmp_path, config, generation, e
     [
         ("{", "generation_config.json of .* is not valid JSON"),
         ("[]", "must hold a JSON object, got list"),
-        ('{"eos_token_id": "x"}', "must be an id or a list of them, not 'x'"),
-        ('{"eos_token_id": [true]}', "must be an id or a list of them"),
-        ('{"forced_bos_token_id": -1}', "forced_bos_token_id of .* must be an id or a list of them, not -1"),
+        ('{"eos_token_id": "x"}', "must be an id or a list of ids, got 'x'"),
+        ('{"eos_token_id": [true]}', "must be an id or a list of ids, got"),
+        ('{"forced_bos_token_id": -1}', "forced_bos_token_id of .* must be an id or a list of ids, got -1"),
     ],
 )
 def test_a_damaged_generation_config_is_told(tmp_path, generation, message):

@@ -14,7 +14,7 @@ def test_it_knows_what_comes_next(our_smollm2):
 
 def test_it_answers(our_smollm2):
     question = [{"role": "user", "content": "What is the capital of France?"}]
-    answer = our_smollm2.generate(our_smollm2.tokenizer.chat(question), max_new_tokens=16)
+    answer = our_smollm2.generate(our_smollm2.tokenizer.apply_chat_template(question), max_new_tokens=16)
     assert answer.text == "The capital of France is Paris."
     assert answer.ids[-1] == our_smollm2.tokenizer.token_to_id("<|im_end|>")
 

@@ -13,9 +13,9 @@ import pytest
 from tiny_model import CONTENTS, MODEL, SNAPSHOT, put
 
 from regard._utils.errors import RegardError
-from regard.models.hub import paths, registry, resolve, verify
+from regard.models.hub import paths, registry, resolve
 from regard.models.hub.registry import KNOWN
-from regard.models.hub.verify import examine
+from regard.models.hub.verify import verify
 
 WEIGHTS = hashlib.sha256(CONTENTS["model.safetensors"]).hexdigest()
 WRONG = bytes(len(CONTENTS["model.safetensors"]))
@@ -146,7 +146,7 @@ def test_an_installed_package_is_looked_at(package: Path) -> None:
 
 
 def test_files_may_lie_beside_the_code_of_the_package(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = replace(MODEL, carrier=replace(MODEL.carrier, folder=""))
+    beside = replace(MODEL, wheel=replace(MODEL.wheel, folder=""))
     monkeypatch.setattr(registry, "KNOWN", {"tiny": beside})
     put(package.parent)
     assert resolve.find("tiny") == package.parent
@@ -284,7 +284,7 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         summed.append(Path(stream.name).name)
         return digest(stream, name)
 
-    monkeypatch.setattr(verify.hashlib, "file_digest", watched)
+    monkeypatch.setattr(hashlib, "file_digest", watched)
     return summed
 
 
@@ -353,8 +353,8 @@ def test_a_pipe_in_the_place_of_the_memory_is_left_alone(home: Path) -> None:
     put(home / "models" / "tiny")
     stamps(home).parent.mkdir(parents=True)
     os.mkfifo(stamps(home))
-    program = "from tiny_model import MODEL; from regard.models.hub.verify import examine; from pathlib import Path; "
-    program += f"examine(Path({str(home / 'models' / 'tiny')!r}), MODEL.files, Path({str(stamps(home))!r}))"
+    program = "from tiny_model import MODEL; from regard.models.hub.verify import verify; from pathlib import Path; "
+    program += f"verify(Path({str(home / 'models' / 'tiny')!r}), MODEL.files, Path({str(stamps(home))!r}))"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, timeout=120, check=True)
 
@@ -444,7 +444,7 @@ def test_the_table_cannot_be_changed() -> None:
 
 @pytest.mark.minilm
 def test_the_real_files_are_the_pinned_ones(minilm_dir: Path) -> None:
-    assert not examine(minilm_dir, KNOWN["minilm"].files)
+    assert not verify(minilm_dir, KNOWN["minilm"].files)
 
 
 # Places that cannot be.
@@ -469,6 +469,6 @@ def test_a_folder_that_is_closed_is_not_said_to_be_empty(home: Path, monkeypatch
 
     with monkeypatch.context() as root:  # who may open what has mode 000
         root.setattr(os, "stat", closed)
-        findings = examine(home / "models" / "tiny", MODEL.files)
+        findings = verify(home / "models" / "tiny", MODEL.files)
     assert not findings.missing
     assert f"{home / 'models' / 'tiny' / 'config.json'} cannot be read: Permission denied" in findings.wrong

@@ -25,7 +25,7 @@ MODEL = KnownModel(
         PinnedFile(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in CONTENTS.items()
     ),
     hub="tests/tiny",
-    carrier=WheelSource("tiny-carrier==1.0", "tiny_carrier", "model", wheel_size=1000),
+    wheel=WheelSource("tiny-carrier==1.0", "tiny_carrier", "model", size=1000),
 )
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 SNAPSHOT = f"hub/models--tests--tiny/snapshots/{REVISION}"

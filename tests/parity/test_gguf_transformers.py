@@ -191,7 +191,7 @@ def test_the_chat_of_smollm2_is_written_as_transformers_writes_it(smollm2, our_s
     ]
     for chat in (messages, messages[:1], [{"role": "system", "content": "Be brief."}, *messages]):
         theirs = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        assert our_smollm2.tokenizer.chat(chat).text == theirs
+        assert our_smollm2.tokenizer.apply_chat_template(chat).text == theirs
 
 
 # SentencePiece itself.

@@ -61,4 +61,4 @@ def test_the_tokens_of_transformers(transformers, write, kind, special, add_pref
         expected = theirs(text, return_offsets_mapping=True)
         encoding = ours(text)
         assert list(encoding.ids) == expected["input_ids"], text
-        assert list(encoding.spans) == [tuple(span) for span in expected["offset_mapping"]], text
+        assert list(encoding.offsets) == [tuple(span) for span in expected["offset_mapping"]], text

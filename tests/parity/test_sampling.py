@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.models.generation.loop import Sampling
+from regard.models.generation.sampling import Sampling
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
@@ -24,7 +24,7 @@ def test_the_shares_of_transformers(transformers, rng, temperature, top_k, top_p
         for warper in warpers:
             scores = warper(torch.zeros(1, 1, dtype=torch.long), scores)
         theirs = torch.softmax(scores, -1)[0].numpy()
-        tokens, shares = Sampling(temperature, top_k, top_p).shares(logits)
+        tokens, shares = Sampling(temperature, top_k, top_p).probabilities(logits)
         ours = np.zeros(200)
         ours[tokens] = shares / shares.sum()
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-15)

@@ -35,16 +35,18 @@ def tokenizer() -> SubwordTokenizer:
 
 
 def test_messages_become_one_text(tokenizer):
-    assert tokenizer.chat(HELLO).text == ("<|im_start|>user\nHello <|im_end|><|im_end|>\n<|im_start|>assistant\n")
-    assert tokenizer.chat(HELLO, add_generation_prompt=False).text.endswith("<|im_end|>\n")
+    assert tokenizer.apply_chat_template(HELLO).text == (
+        "<|im_start|>user\nHello <|im_end|><|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert tokenizer.apply_chat_template(HELLO, add_generation_prompt=False).text.endswith("<|im_end|>\n")
 
 
 def test_special_tokens_are_those_of_the_template_and_none_besides(tokenizer):
     """The tokenizer would put one at the beginning of a text; the template has written it already."""
     assert tokenizer("a").ids[0] == 1
-    encoding = tokenizer.chat(HELLO)
+    encoding = tokenizer.apply_chat_template(HELLO)
     assert encoding.text.startswith(encoding.tokens[0])
-    assert encoding.special == (False,) * len(encoding)
+    assert encoding.special_tokens_mask == (False,) * len(encoding)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_without_jinja_it_says_what_to_install(monkeypatch):
 def test_a_tokenizer_without_a_template_says_so():
     tokenizer = SubwordTokenizer.from_gguf(as_read(TOKENIZER))
     with pytest.raises(RegardError, match="has no template for chats"):
-        tokenizer.chat(HELLO)
+        tokenizer.apply_chat_template(HELLO)
 
 
 # Where a folder keeps it.
@@ -130,7 +132,7 @@ def test_a_folder_keeps_it_in_its_settings_or_in_a_file(write_bert, kept):
         if kept == "file":
             del settings["chat_template"]
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    assert SubwordTokenizer.from_folder(folder).chat(HELLO).text == "<s>!"
+    assert SubwordTokenizer.from_folder(folder).apply_chat_template(HELLO).text == "<s>!"
 
 
 def test_a_template_in_a_folder_that_is_none(write_bert):

@@ -59,7 +59,7 @@ def test_ends_are_added_as_the_file_says():
     assert built(TOKENIZER, add_bos_token=True)("a").tokens == ("<|im_start|>", "a")
     both = built(TOKENIZER, add_bos_token=True, add_eos_token=True)("a")
     assert both.tokens == ("<|im_start|>", "a", "<|im_end|>")
-    assert both.special == (True, False, True)
+    assert both.special_tokens_mask == (True, False, True)
     assert built(TOKENIZER, pre="llama-bpe", add_bos_token=None)("a").tokens == ("<|im_start|>", "a")
 
 

@@ -34,9 +34,9 @@ def test_an_encoding_says_everything_about_its_tokens(json_file):
         text=TEXT,
         ids=(2, 5, 6, 12, 7, 8, 9, 11, 3),
         tokens=("[CLS]", "the", "cat", ",", "un", "##believ", "##ably", "e", "[SEP]"),
-        special=(True, *[False] * 7, True),
-        words=(None, 0, 1, 2, 3, 3, 3, 4, None),
-        spans=((0, 0), (0, 3), (4, 7), (7, 8), (9, 11), (11, 17), (17, 21), (22, 23), (0, 0)),
+        special_tokens_mask=(True, *[False] * 7, True),
+        word_ids=(None, 0, 1, 2, 3, 3, 3, 4, None),
+        offsets=((0, 0), (0, 3), (4, 7), (7, 8), (9, 11), (11, 17), (17, 21), (22, 23), (0, 0)),
     )
 
 
@@ -63,25 +63,25 @@ def test_vocab_txt_rebuilds_the_same_tokenizer(json_file, tmp_path):
 def test_a_special_token_in_the_text_is_part_of_the_text(json_file):
     encoding = SubwordTokenizer.from_file(json_file)("cat [SEP]")
     assert encoding.ids == (2, 6, 3, 3)
-    assert encoding.special == (True, False, False, True)
-    assert encoding.spans == ((0, 0), (0, 3), (4, 9), (0, 0))
+    assert encoding.special_tokens_mask == (True, False, False, True)
+    assert encoding.offsets == ((0, 0), (0, 3), (4, 9), (0, 0))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_byte_level_spans_are_characters_and_rebuild_the_text(bytes_tokenizer, text):
     encoding = bytes_tokenizer(text)
-    covered = {position for start, end in encoding.spans for position in range(start, end)}
+    covered = {position for start, end in encoding.offsets for position in range(start, end)}
     assert covered == set(range(len(text)))
-    assert bytes_tokenizer.decode(encoding.ids, keep_special=True) == text
+    assert bytes_tokenizer.decode(encoding.ids, skip_special_tokens=False) == text
 
 
 def test_each_byte_of_a_character_spans_the_whole_character(bytes_tokenizer):
     encoding = bytes_tokenizer("é😀")
-    assert encoding.spans == ((0, 1), (0, 1), *[(1, 2)] * 4)
+    assert encoding.offsets == ((0, 1), (0, 1), *[(1, 2)] * 4)
 
 
 def test_words_never_decrease(bytes_tokenizer):
-    words = bytes_tokenizer("the cat sat on the other mat").words
+    words = bytes_tokenizer("the cat sat on the other mat").word_ids
     assert words == tuple(sorted(words))
     assert set(words) == set(range(7))
 
@@ -90,7 +90,7 @@ def test_decode_leaves_special_tokens_out_unless_told_to_keep_them(json_file):
     tokenizer = SubwordTokenizer.from_file(json_file)
     ids = np.array(tokenizer("the unbelievably").ids)
     assert tokenizer.decode(ids) == "the unbelievably"
-    assert tokenizer.decode(ids, keep_special=True) == "[CLS] the unbelievably [SEP]"
+    assert tokenizer.decode(ids, skip_special_tokens=False) == "[CLS] the unbelievably [SEP]"
 
 
 def test_decode_names_all_unknown_ids(json_file):
@@ -111,9 +111,9 @@ def test_ids_alone_become_a_text_of_their_tokens(json_file):
         text="un ##believ the",
         ids=(2, 7, 8, 5, 3),
         tokens=("[CLS]", "un", "##believ", "the", "[SEP]"),
-        special=(True, False, False, False, True),
-        words=(None, 0, 1, 2, None),
-        spans=((0, 0), (0, 2), (3, 11), (12, 15), (0, 0)),
+        special_tokens_mask=(True, False, False, False, True),
+        word_ids=(None, 0, 1, 2, None),
+        offsets=((0, 0), (0, 2), (3, 11), (12, 15), (0, 0)),
     )
 
 
@@ -121,7 +121,7 @@ def test_an_added_token_need_not_be_special(json_file):
     fields = wordpiece_json()
     fields["added_tokens"].append(fields["added_tokens"][0] | {"id": 14, "content": "newword", "special": False})
     json_file.write_text(json.dumps(fields))
-    assert SubwordTokenizer.from_file(json_file).from_ids([2, 14]).special == (True, False)
+    assert SubwordTokenizer.from_file(json_file).from_ids([2, 14]).special_tokens_mask == (True, False)
 
 
 def test_the_vocabulary_can_be_asked(json_file):
@@ -342,7 +342,7 @@ def test_merges_as_roberta_has_them_stand_between_start_and_end(write_merges, by
     tokenizer = SubwordTokenizer.from_folder(write_merges())
     encoding, plain = tokenizer("a cat <mask>"), bytes_tokenizer("a cat")
     assert encoding.ids == (0, *(i + 5 for i in plain.ids), 4, 2)
-    assert encoding.special == (True, *[False] * (len(plain) + 1), True)
+    assert encoding.special_tokens_mask == (True, *[False] * (len(plain) + 1), True)
     assert tokenizer.pad_id == 1
     assert tokenizer.decode(encoding.ids) == "a cat"
 

@@ -17,9 +17,9 @@ def test_the_lesson_003():
         text="The cat sat on the mat",
         ids=(0, 1, 2, 3, 0, 4),
         tokens=("the", "cat", "sat", "on", "the", "mat"),
-        special=(False,) * 6,
-        words=(0, 1, 2, 3, 4, 5),
-        spans=((0, 3), (4, 7), (8, 11), (12, 14), (15, 18), (19, 22)),
+        special_tokens_mask=(False,) * 6,
+        word_ids=(0, 1, 2, 3, 4, 5),
+        offsets=((0, 3), (4, 7), (8, 11), (12, 14), (15, 18), (19, 22)),
     )
 
 
@@ -39,14 +39,14 @@ def test_tokens_are_those_of_the_lessons(text):
 
 @given(texts)
 def test_spans_slice_the_words_out_of_the_text(text):
-    spans = WordTokenizer.from_text(text)(text).spans
+    spans = WordTokenizer.from_text(text)(text).offsets
     assert [text[start:end] for start, end in spans] == text.split()
 
 
 def test_spans_hold_where_lowercasing_changes_the_length():
     encoding = WordTokenizer.from_text("İzmir İ x")("İzmir İ x")
     assert encoding.tokens == ("i̇zmir", "i̇", "x")
-    assert encoding.spans == ((0, 5), (6, 7), (8, 9))
+    assert encoding.offsets == ((0, 5), (6, 7), (8, 9))
 
 
 @given(texts, texts)
@@ -55,7 +55,7 @@ def test_every_policy_gives_one_row_for_each_token(known, text):
     for unknown in ("drop", "unk"):
         encoding = WordTokenizer(vocabulary, unknown=unknown)(text)
         assert tuple(vocabulary.words[row] for row in encoding.ids) == encoding.tokens
-        assert encoding.words == tuple(range(len(encoding)))
+        assert encoding.word_ids == tuple(range(len(encoding)))
 
 
 @given(texts, texts)
@@ -63,7 +63,7 @@ def test_dropped_words_are_exactly_the_unknown_ones(known, text):
     vocabulary = Vocabulary.from_text(known)
     encoding = WordTokenizer(vocabulary, unknown="drop")(text)
     assert list(encoding.tokens) == [word for word in text.lower().split() if word in vocabulary]
-    assert [text[start:end].lower() for start, end in encoding.spans] == list(encoding.tokens)
+    assert [text[start:end].lower() for start, end in encoding.offsets] == list(encoding.tokens)
 
 
 def test_unknown_words_become_unk_but_keep_their_place():

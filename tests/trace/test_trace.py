@@ -250,12 +250,12 @@ def test_what_is_not_a_trace_is_refused(tmp_path, metadata, message):
         ("ids", [1e999, 2]),
         ("ids", [True, 2]),
         ("tokens", ["a", 7]),
-        ("special", [0, 1]),
-        ("words", ["0", None]),
-        ("words", [-1, None]),
-        ("spans", [[0, 1], [0, 99]]),
-        ("spans", [[1, 0], [0, 0]]),
-        ("spans", [[0, 1], [0]]),
+        ("special_tokens_mask", [0, 1]),
+        ("word_ids", ["0", None]),
+        ("word_ids", [-1, None]),
+        ("offsets", [[0, 1], [0, 99]]),
+        ("offsets", [[1, 0], [0, 0]]),
+        ("offsets", [[0, 1], [0]]),
     ],
 )
 def test_an_encoding_that_cannot_be_is_refused(tmp_path, field, value):

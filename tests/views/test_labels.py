@@ -112,9 +112,9 @@ def encoding(text, *tokens):
         text=text,
         ids=tuple(range(len(tokens))),
         tokens=tuple(token for token, _, _ in tokens),
-        special=(False,) * len(tokens),
-        words=tuple(range(len(tokens))),
-        spans=tuple((start, end) for _, start, end in tokens),
+        special_tokens_mask=(False,) * len(tokens),
+        word_ids=tuple(range(len(tokens))),
+        offsets=tuple((start, end) for _, start, end in tokens),
     )
 
 

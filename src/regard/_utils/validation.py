@@ -39,12 +39,12 @@ def generator(rng: object) -> np.random.Generator:
     return rng
 
 
-def brief(value: object) -> str:
+def truncate(value: object) -> str:
     """Spell a value that a file holds on one line, however long and whatever signs it has."""
     text = ascii(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def one_line(name: str) -> str:
+def escape(name: str) -> str:
     """Spell a name that a file holds on one line: as it is, unless it has signs that a screen would not show."""
     return name if name.isprintable() else ascii(name)[1:-1]

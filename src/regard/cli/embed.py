@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
             pooling=arguments.pooling,
             truncate=arguments.truncate,
             progress=progress,
-            named=lambda i: f"line {numbers[i]}",
+            label=lambda i: f"line {numbers[i]}",
         )
     if as_parquet:
         _write_parquet(arguments.out_file, numbers, texts, vectors)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 import unicodedata
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,8 @@ from regard.cli.input import read_text
 from regard.cli.output import writing
 from regard.cli.output_files import check_targets
 from regard.models import LanguageModel, load
-from regard.models.generation.loop import Generated, Sampling, Stream
+from regard.models.generation.loop import Generated, Stream
+from regard.models.generation.options import GenerationOptions
 from regard.trace import Trace
 from regard.views import readable
 
@@ -24,23 +27,25 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the continuation of a text as it comes."""
     text = read_text(arguments)
     check_targets(arguments)
-    drawing = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p", "seed")}
-    Sampling(**drawing)  # complains before a model is read
+    options: Any = {field.name: getattr(arguments, field.name) for field in fields(GenerationOptions)}
+    GenerationOptions(**options)  # raises before a model is read
     model = load(arguments.model)
     if not isinstance(model, LanguageModel):
         raise RegardError(
             f"{model.name} predicts no token, so it cannot go on with a text; give a decoder, --model NAME"
         )
-    prompt = model.tokenizer.chat([{"role": "user", "content": text}]) if arguments.chat else text
-    stream = model.stream(prompt, max_new_tokens=arguments.max_new_tokens, stop=arguments.stop, **drawing)
+    prompt = model.tokenizer.apply_chat_template([{"role": "user", "content": text}]) if arguments.chat else text
+    stream = model.stream(prompt, **options)
     try:
         _print_all(stream)
     except KeyboardInterrupt:
         _save(model, stream.generated, arguments)
         raise
     done = stream.generated
-    if done.ending == "limit" and sys.stderr is not None:
-        print(f"regard: {readable(model.name)} looks at no more than {model.limit} tokens at once", file=sys.stderr)
+    if done.finish_reason == "max_context" and sys.stderr is not None:
+        print(
+            f"regard: {readable(model.name)} looks at no more than {model.max_length} tokens at once", file=sys.stderr
+        )
     _save(model, done, arguments)
 
 

@@ -13,7 +13,7 @@ from regard._utils.errors import RegardError
 from regard.models import Model, load, toy
 from regard.models.record import record
 from regard.text.encoding import Encoding
-from regard.text.words import listed
+from regard.text.words import join_names
 from regard.trace import Trace
 from regard.views import readable
 
@@ -92,11 +92,11 @@ def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, map
 def no_word(word: str, encoding: Encoding, where: str = "the text") -> RegardError:
     """Return the complaint that a text has no such word, with those that it has."""
     if word.casefold() in (
-        t.casefold() for t, special in zip(encoding.tokens, encoding.special, strict=True) if special
+        t.casefold() for t, special in zip(encoding.tokens, encoding.special_tokens_mask, strict=True) if special
     ):
         return RegardError(f"{word} is a special token, which --keep-special shows")
-    words = [spelled for spelled, at in encoding.word_groups() if not encoding.special[at[0]]]
-    return RegardError(f"{where} has no word {readable(word, 40)!r}; its words are {listed(words)}")
+    words = [spelled for spelled, at in encoding.word_groups() if not encoding.special_tokens_mask[at[0]]]
+    return RegardError(f"{where} has no word {readable(word, 40)!r}; its words are {join_names(words)}")
 
 
 def _toy_with_vectors(texts: Sequence[str], file: str, options: dict[str, Any]) -> Model:

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
     model = read_model(arguments, [text])
     trace = run_model(model, text, _needed(arguments))
     seconds = time.perf_counter() - start
-    if all(trace.encodings[0].special) and not arguments.keep_special:
+    if all(trace.encodings[0].special_tokens_mask) and not arguments.keep_special:
         raise RegardError("the text has no token but the special ones, which --keep-special shows")
     view = select(
         trace,

@@ -151,7 +151,7 @@ def worth_seeing(run: Run) -> tuple[int, int]:
     special = np.zeros(run.length, dtype=bool)
     special[0] = True
     if run.encoding is not None:
-        special |= np.array(run.encoding.special, dtype=bool)
+        special |= np.array(run.encoding.special_tokens_mask, dtype=bool)
     if special.all():
         return len(run.layers) - 1, 0
     rows = np.flatnonzero(~special)[:64]
@@ -175,7 +175,7 @@ def _tokens(run: Run) -> list[dict[str, Any]]:
     return [
         {"text": text, "special": special, "word": word, "start": int(units[start]), "end": int(units[end])}
         for text, special, word, (start, end) in zip(
-            pieces(encoding), encoding.special, encoding.words, encoding.spans, strict=True
+            pieces(encoding), encoding.special_tokens_mask, encoding.word_ids, encoding.offsets, strict=True
         )
     ]
 

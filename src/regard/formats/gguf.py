@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import brief
+from regard._utils.validation import truncate
 from regard.formats.tensor_file import TensorFile
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class GgufFile(TensorFile):
                 values: NDArray[np.float32] = _library().dequantize(blocks[None], kind)[0]
         except NotImplementedError as error:
             raise RegardError(
-                f"tensor {brief(name)} of {self.path} is {kind.name}, which gguf {_version()} cannot dequantise"
+                f"tensor {truncate(name)} of {self.path} is {kind.name}, which gguf {_version()} cannot dequantise"
             ) from error
         return values
 
@@ -158,7 +158,7 @@ def _parsed(file: mmap.mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
     for _ in range(num_values):
         key = header.text()
         if key in metadata:
-            raise ValueError(f"its metadata have {brief(key)} twice")
+            raise ValueError(f"its metadata have {truncate(key)} twice")
         metadata[key] = header.value(header.whole(4), key)
     tensors = _tensors(header, num_tensors, metadata.get("general.alignment", 32), len(file))
     return metadata, tensors
@@ -213,12 +213,12 @@ class _Header:
 
     def _numbers(self, kind: int, count: int, key: str) -> NDArray[Any]:
         if kind not in _NUMBERS:
-            raise ValueError(f"{brief(key)} of its metadata has type {kind}, which is not one of the format's")
+            raise ValueError(f"{truncate(key)} of its metadata has type {kind}, which is not one of the format's")
         self.expect(count * _NUMBERS[kind].itemsize)
         start = self.at
         self.at += count * _NUMBERS[kind].itemsize
         if kind == 7 and any(byte > 1 for byte in self._file[start : self.at]):
-            raise ValueError(f"{brief(key)} of its metadata is neither true nor false")
+            raise ValueError(f"{truncate(key)} of its metadata is neither true nor false")
         return np.frombuffer(self._file, _NUMBERS[kind], count, start)
 
     def _texts(self, count: int) -> list[str]:
@@ -243,11 +243,11 @@ class _Header:
 def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[str, _Tensor]:
     gguf = _library()
     if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
-        raise ValueError(f"its general.alignment is {brief(alignment)}, which is not a power of two up to 2**20")
+        raise ValueError(f"its general.alignment is {truncate(alignment)}, which is not a power of two up to 2**20")
     tensors: dict[str, _Tensor] = {}
     for _ in range(count):
         name = header.text()
-        where = f"tensor {brief(name)}"
+        where = f"tensor {truncate(name)}"
         if name in tensors:
             raise ValueError(f"{where} is there twice")
         axes = header.whole(4)
@@ -261,7 +261,7 @@ def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[
         except (ValueError, KeyError):
             raise ValueError(f"{where} has type {kind}, which gguf {_version()} does not know") from None
         if 0 in shape:
-            raise ValueError(f"{where} has shape {brief(shape)}, which leaves nothing")
+            raise ValueError(f"{where} has shape {truncate(shape)}, which leaves nothing")
         row = shape[-1] if shape else 1
         if row % block:
             raise ValueError(f"{where} has rows of {row} numbers, but {kind.name} has blocks of {block}")
@@ -272,7 +272,7 @@ def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[
     end, before = 0, ""
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].start):
         if tensor.start < end:
-            raise ValueError(f"tensor {brief(name)} overlaps the tensor {brief(before)}")
+            raise ValueError(f"tensor {truncate(name)} overlaps the tensor {truncate(before)}")
         end, before = tensor.start + tensor.size, name
     if tensors and data + end > size:
         raise ValueError(f"it is cut short: {data + end - size} of {data + end} bytes are missing; fetch it again")

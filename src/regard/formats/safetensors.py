@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
-from regard._utils.validation import brief
+from regard._utils.validation import truncate
 from regard.formats.tensor_file import TensorFile
 
 _LONGEST_HEADER = 100_000_000  # the limit that the format sets
@@ -87,7 +87,7 @@ class SafetensorsFile(TensorFile):
         tensor = self._tensors[name]
         if tensor.kind not in _STORED_AS:
             raise RegardError(
-                f"tensor {brief(name)} of {self.path} is {brief(tensor.kind)}, which NumPy cannot hold;"
+                f"tensor {truncate(name)} of {self.path} is {truncate(tensor.kind)}, which NumPy cannot hold;"
                 f" convert it to one of {', '.join(_STORED_AS)}"
             )
         if tensor.start == tensor.stop:
@@ -98,7 +98,7 @@ class SafetensorsFile(TensorFile):
         if tensor.kind == "BF16":
             flat = np.left_shift(flat, 16, dtype=np.uint32).view(np.float32)  # widened in passing: no copy between
         elif tensor.kind == "BOOL" and (flat.view(np.uint8) > 1).any():
-            raise RegardError(f"tensor {brief(name)} of {self.path} is BOOL but has bytes other than 0 and 1")
+            raise RegardError(f"tensor {truncate(name)} of {self.path} is BOOL but has bytes other than 0 and 1")
         array = flat.reshape(tensor.shape)
         array.flags.writeable = False
         return array
@@ -125,7 +125,7 @@ def _parsed(file: mmap.mmap, suffix: str) -> tuple[int, dict[str, _Tensor], dict
         raise ValueError(f"its header is not sound JSON ({error}); fetch it again") from error
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError(f"its __metadata__ must map texts to texts, got {brief(metadata)}")
+        raise ValueError(f"its __metadata__ must map texts to texts, got {truncate(metadata)}")
     tensors = {name: _tensor(name, fields) for name, fields in header.items()}
     _check_layout(tensors, data, len(file))
     return data, tensors, metadata
@@ -147,22 +147,22 @@ def _other_format(start: bytes, suffix: str) -> str | None:
 
 
 def _tensor(name: str, fields: object) -> _Tensor:
-    where = f"tensor {brief(name)}"
+    where = f"tensor {truncate(name)}"
     if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"{where} must have dtype, shape and data_offsets, got {brief(fields)}")
+        raise ValueError(f"{where} must have dtype, shape and data_offsets, got {truncate(fields)}")
     kind, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(kind, str):
-        raise ValueError(f"{where} has dtype {brief(kind)}, which is not a text")
+        raise ValueError(f"{where} has dtype {truncate(kind)}, which is not a text")
     if not _are_counts(shape) or len(shape) > _MOST_AXES:
-        raise ValueError(f"{where} has shape {brief(shape)}, which is not a list of at most 64 sizes")
+        raise ValueError(f"{where} has shape {truncate(shape)}, which is not a list of at most 64 sizes")
     if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ValueError(f"{where} has data_offsets {brief(offsets)}, which are not a start and an end")
+        raise ValueError(f"{where} has data_offsets {truncate(offsets)}, which are not a start and an end")
     start, stop = offsets
     # The sizes besides a zero must be possible too: NumPy refuses an array of shape (0, 2**62, 2**62).
     if math.prod(max(size, 1) for size in shape) >= 2**59:
-        raise ValueError(f"{where} has shape {brief(shape)}, which no memory can hold")
+        raise ValueError(f"{where} has shape {truncate(shape)}, which no memory can hold")
     if kind in _STORED_AS and stop - start != (needed := math.prod(shape) * _STORED_AS[kind].itemsize):
-        raise ValueError(f"{where} is {kind} {brief(shape)} and needs {needed} bytes, but has {stop - start}")
+        raise ValueError(f"{where} is {kind} {truncate(shape)} and needs {needed} bytes, but has {stop - start}")
     return _Tensor(kind, tuple(shape), start, stop)
 
 
@@ -172,7 +172,7 @@ def _check_layout(tensors: Mapping[str, _Tensor], data: int, size: int) -> None:
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)):
         if tensor.start != end:
             what = "overlaps the tensor before it" if tensor.start < end else "leaves a gap before it"
-            raise ValueError(f"tensor {brief(name)} {what}: it starts at byte {tensor.start} instead of {end}")
+            raise ValueError(f"tensor {truncate(name)} {what}: it starts at byte {tensor.start} instead of {end}")
         end = tensor.stop
     if data + end > size:
         raise ValueError(_cut_short(data + end, size))
@@ -193,7 +193,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         text.encode()  # refuses half of a surrogate pair, which JSON can spell but no text can hold
     if len(fields := dict(pairs)) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise ValueError(f"it has {brief(twice)} twice")
+        raise ValueError(f"it has {truncate(twice)} twice")
     return fields
 
 
@@ -227,7 +227,7 @@ def write_safetensors(
     """
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
-        raise RegardError(f"metadata of a safetensors file maps texts to texts, got {brief(metadata)}")
+        raise RegardError(f"metadata of a safetensors file maps texts to texts, got {truncate(metadata)}")
     stored = [(name, *_storable(name, values)) for name, values in arrays.items()]
     stored.sort(key=lambda item: (-_KINDS.index(item[1]), item[0]))
     header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
@@ -249,15 +249,15 @@ def write_safetensors(
 def _storable(name: object, values: ArrayLike) -> tuple[str, NDArray[Any]]:
     """Return the kind of an array and the array in the byte order of the file."""
     if not isinstance(name, str) or name == "__metadata__":
-        raise RegardError(f"a tensor of a safetensors file cannot have the name {brief(name)}; use another text")
+        raise RegardError(f"a tensor of a safetensors file cannot have the name {truncate(name)}; use another text")
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise RegardError(f"array {brief(name)} is not an array: {error}") from error
+        raise RegardError(f"array {truncate(name)} is not an array: {error}") from error
     kind = _KIND_OF.get((array.dtype.kind, array.dtype.itemsize))
     if kind is None:
         raise RegardError(
-            f"array {brief(name)} has dtype {array.dtype}, which a safetensors file cannot hold;"
+            f"array {truncate(name)} has dtype {array.dtype}, which a safetensors file cannot hold;"
             " convert it to booleans, integers or floats of at most 64 bits"
         )
     return kind, array.astype(_STORED_AS[kind], copy=False)

@@ -179,7 +179,8 @@ def layer_metrics(blocks: Iterable[tuple[np.ndarray, np.ndarray]], encoding: Enc
     encoding : Encoding or None
         The tokens of the text.
     """
-    ids, is_special = (None, None) if encoding is None else (np.array(encoding.ids), np.array(encoding.special, bool))
+    ids = None if encoding is None else np.array(encoding.ids)
+    is_special = None if encoding is None else np.array(encoding.special_tokens_mask, bool)
     sums = dict.fromkeys(METRICS, np.zeros(()))
     counts = dict.fromkeys(METRICS, 0)
     for rows, weights in blocks:

@@ -51,6 +51,6 @@ def repeated_tokens(model: Any, *, length: int = 64, seed: int = 0) -> HeadMetri
 
 def _is_special(tokenizer: Any, token: int) -> bool:
     try:
-        return any(tokenizer.from_ids([token]).special)
+        return any(tokenizer.from_ids([token]).special_tokens_mask)
     except RegardError:  # a row of the embeddings without a token
         return True

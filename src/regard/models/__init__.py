@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from regard.models.distilbert import DistilBert, DistilBertConfig
     from regard.models.encoder_decoder import EncoderDecoderOutput
     from regard.models.gemma2 import Gemma2, Gemma2Config
+    from regard.models.generation.decoding_state import DecodingState
     from regard.models.generation.loop import Generated, Stream
     from regard.models.gpt2 import GPT2, GPT2Config
     from regard.models.gpt_oss import Experts, GptOss, GptOssConfig
-    from regard.models.language import LanguageModel, State
+    from regard.models.language import LanguageModel
     from regard.models.llama import Llama, LlamaConfig
     from regard.models.mistral import Mistral, MistralConfig
     from regard.models.qwen2 import Qwen2, Qwen2Config
@@ -40,7 +41,7 @@ __all__ = [
     "Output",
     "Pooling",
     "LanguageModel",
-    "State",
+    "DecodingState",
     "Generated",
     "Stream",
     "EncoderDecoderOutput",
@@ -80,7 +81,7 @@ _HOMES = {
     "Generated": "generation.loop",
     "Stream": "generation.loop",
     "LanguageModel": "language",
-    "State": "language",
+    "DecodingState": "generation.decoding_state",
     "Experts": "gpt_oss",
     **{
         name + ending: module

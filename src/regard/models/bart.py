@@ -17,11 +17,12 @@ from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import encoder_block, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
 from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
 from regard.models.checkpoint.tensors import Tensor, linear_tensors, norm_tensors
 from regard.models.encoder_decoder import EncoderDecoder, tables
-from regard.models.generation.loop import Forced
-from regard.models.language import State, end_ids, forced_ids, with_start
+from regard.models.generation.decoding_state import DecodingState
+from regard.models.generation.options import ForcedTokens
 from regard.nn import CrossAttention, Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, SelfAttention
 from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
@@ -203,10 +204,10 @@ class Bart(EncoderDecoder):
     encoder: BartEncoder
     decoder: BartDecoder
     lm_head: Linear
-    forced: Forced = field(default=Forced(), kw_only=True)
+    forced: ForcedTokens = field(default=ForcedTokens(), kw_only=True)
 
     @property
-    def limit(self) -> int:
+    def max_length(self) -> int:
         """The most tokens that it looks at at once, as a text and as a target."""
         return self.config.max_positions
 
@@ -224,8 +225,8 @@ class Bart(EncoderDecoder):
         return x
 
     def decode(
-        self, ids: np.ndarray, state: State, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
-    ) -> tuple[np.ndarray, State]:
+        self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, DecodingState]:
         """Return the decoder's contextual vectors, ``B T E``, of ids ``B T`` behind those of the state, and the next.
 
         Taps as `encode` does, under ``decoder.``, and ``decoder.blocks.i.cross_attn.*``.
@@ -253,7 +254,7 @@ class Bart(EncoderDecoder):
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
-        config = BartConfig.read(with_start(checkpoint))
+        config = BartConfig.read(config_with_start_id(checkpoint))
         shapes = checkpoint.tensors().shapes
         prefix = "model." if "model.encoder.layernorm_embedding.weight" in shapes else ""
         table_of = tables(shapes, prefix, tied=config.is_tied)

@@ -114,11 +114,13 @@ class TextModel(Layer):
         raise NotImplementedError
 
     @property
-    def limit(self) -> int:
+    def max_length(self) -> int:
         """The most tokens that it looks at at once."""
         raise NotImplementedError
 
-    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+    def forward(
+        self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of ids ``B T``; the mask, ``B 1 1 T``, is True where text is."""
         raise NotImplementedError
 
@@ -135,7 +137,7 @@ class TextModel(Layer):
         text
             One text or a batch of them, as strings, encodings or ids.
         trace : Trace, optional
-            Records the steps; the names are those that `run` taps.
+            Records the steps; the names are those that `forward` taps.
         edit : mapping of str to function, optional
             Names of steps (``*`` stands for anything) and what to do to the value there: the same as
             ``trace=Trace(edit=edit)``, for a run of which nothing else is to be recorded.
@@ -147,9 +149,9 @@ class TextModel(Layer):
             ones); both a trace and an edit are given, or a name of the edit is that of no step.
         """
         trace = with_edits(trace, edit)
-        texts = batch(text, self.tokenizer, limit=self.limit, name=self.name)
+        texts = batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
         trace.set_metadata(self.name, texts.encodings)
-        hidden = self.run(texts.ids, mask=texts.mask, trace=trace)
+        hidden = self.forward(texts.ids, mask=texts.mask, trace=trace)
         trace.check_edits_used()
         return Output(hidden, texts.encodings, self.head)
 
@@ -161,7 +163,7 @@ class TextModel(Layer):
         pooling: str | Pooling | None = None,
         truncate: bool = False,
         progress: Callable[[int, int], None] | None = None,
-        named: Callable[[int], str] = "text {}".format,
+        label: Callable[[int], str] = "text {}".format,
     ) -> np.ndarray:
         """Return one vector for each text, ``N E``, in the order given.
 
@@ -179,7 +181,7 @@ class TextModel(Layer):
             Cut texts that are longer than the model looks at, in place of an error.
         progress : function, optional
             Is called with how many texts are done, and how many there are.
-        named : function, optional
+        label : function, optional
             What a text is called in messages, by its number from 0.
 
         Raises
@@ -193,7 +195,7 @@ class TextModel(Layer):
         """
         chosen = Pooling((pooling,)) if isinstance(pooling, str) else pooling
         return embed(
-            self, texts, batch_size=batch_size, pooling=chosen, truncate=truncate, progress=progress, named=named
+            self, texts, batch_size=batch_size, pooling=chosen, truncate=truncate, progress=progress, label=label
         )
 
 
@@ -229,25 +231,25 @@ class Batch:
     encodings: tuple[Encoding, ...]
 
 
-def batch(text: Text, tokenizer: Tokenizer, *, limit: int, name: str) -> Batch:
+def batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) -> Batch:
     """Return `text` as a batch; shorter texts are padded at the right.
 
     Raises
     ------
     RegardError
-        There is nothing at all, it is of no kind that a model reads, or it is longer than `limit` tokens.
+        There is nothing at all, it is of no kind that a model reads, or it is longer than `max_length` tokens.
     """
     encodings = _encodings(text, tokenizer)
     lengths = [len(encoding) for encoding in encodings]
     if not lengths or not all(lengths):
         raise RegardError("there is no text to look at: give at least one token")
     longest = max(lengths)
-    if longest > limit:
-        added = sum(encodings[lengths.index(longest)].special)
+    if longest > max_length:
+        added = sum(encodings[lengths.index(longest)].special_tokens_mask)
         of_which = f" ({added} of them added by its tokenizer)" if added else ""
         raise RegardError(
-            f"the text has {longest} tokens{of_which}, but {name} looks at no more than {limit} at once; "
-            f"shorten it by {longest - limit} or give it in parts"
+            f"the text has {longest} tokens{of_which}, but {name} looks at no more than {max_length} at once; "
+            f"shorten it by {longest - max_length} or give it in parts"
         )
     pad = tokenizer.pad_id or 0
     ids = np.array([(*e.ids, *[pad] * (longest - len(e))) for e in encodings], dtype=np.int64)  # B T

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -15,10 +15,12 @@ from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import linear
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.generation_config import end_ids, forced_ids
 from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
 from regard.models.checkpoint.tensors import Tensor, linear_tensors
-from regard.models.generation.loop import Forced
-from regard.models.language import LanguageModel, State, end_ids, forced_ids
+from regard.models.generation.decoding_state import DecodingState
+from regard.models.generation.options import ForcedTokens
+from regard.models.language import LanguageModel
 from regard.nn import CosSin, DecoderBlock, Embedding, LayerNorm, Linear, RMSNorm
 from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
@@ -39,7 +41,7 @@ class Decoder(LanguageModel):
     lm_head : Linear, optional
         From contextual vectors to scores. Without it a model whose configuration is tied holds the vectors against
         the rows of the embeddings' table; any other was saved without its head and scores nothing.
-    forced : Forced
+    forced : ForcedTokens
         The token that its files want at the end.
     """
 
@@ -51,13 +53,13 @@ class Decoder(LanguageModel):
     blocks: tuple[DecoderBlock, ...]
     final_norm: LayerNorm | RMSNorm
     lm_head: Linear | None = None
-    forced: Forced = field(default=Forced(), repr=False)
+    forced: ForcedTokens = field(default=ForcedTokens(), repr=False)
 
     @property
-    def limit(self) -> int:
+    def max_length(self) -> int:
         """The most tokens that it looks at at once: what it was trained for, and what its rotation is stretched to."""
         rope: Rope = self.config.rope
-        return rope.reach(self.config.max_positions)
+        return rope.max_context(self.config.max_positions)
 
     def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:  # noqa: ARG002
         """Return what enters the first block, ``B T E``; taps ``token_embeddings`` and ``embeddings``."""
@@ -70,7 +72,9 @@ class Decoder(LanguageModel):
         rope: Rope = self.config.rope
         return rope(positions, self.token_embedding.weight.dtype)
 
-    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+    def forward(
+        self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
 
         Padding is at the right. Taps ``token_embeddings``, ``position_embeddings`` where there are any,
@@ -80,33 +84,31 @@ class Decoder(LanguageModel):
         positions = np.arange(ids.shape[1])
         if mask is not None:
             positions = np.minimum(positions, mask[:, 0, 0].sum(-1, keepdims=True) - 1)  # B T
-        return self._through(ids, positions, mask, (None,) * len(self.blocks), trace)[0]
+        return self._forward(ids, positions, mask, (None,) * len(self.blocks), trace)[0]
 
-    def begin(
-        self,
-        ids: np.ndarray,
-        *,
-        mask: np.ndarray | None = None,
-        trace: Recorder = NULL_RECORDER,  # noqa: ARG002
-    ) -> tuple[np.ndarray, State]:
-        """Return the prompts, shorter ones filled up at the left now, so that all end together; and empty caches."""
+    def prefill(
+        self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, DecodingState]:
+        """Run the prompts, ``B T``, shorter ones padded at the left now so that all end together."""
         self._require_head()
-        caches = (KVCache(),) * len(self.blocks)
-        if mask is None:
-            return ids, State(caches)
-        padding = ids.shape[1] - mask[:, 0, 0].sum(-1)
-        return np.stack([np.roll(row, shift) for row, shift in zip(ids, padding, strict=True)]), State(caches, padding)
+        state = DecodingState((KVCache(),) * len(self.blocks))
+        if mask is not None:
+            padding = ids.shape[1] - mask[:, 0, 0].sum(-1)
+            ids = np.stack([np.roll(row, shift) for row, shift in zip(ids, padding, strict=True)])
+            state = replace(state, padding=padding)
+        return self.decode_step(ids, state, trace=trace)
 
-    def advance(self, ids: np.ndarray, state: State, *, trace: Recorder = NULL_RECORDER) -> tuple[np.ndarray, State]:
-        """Return the contextual vectors, ``B T E``, of the tokens behind those of the state, and the state behind."""
+    def decode_step(
+        self, ids: np.ndarray, state: DecodingState, *, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, DecodingState]:
+        """Return the contextual vectors, ``B T E``, of the tokens ``B T`` after those of `state`, and the next state."""
         positions = np.arange(state.end, state.end + ids.shape[1])
         mask = None
         if state.padding is not None:
-            seen = np.arange(state.end + ids.shape[1]) >= state.padding[:, None]
-            mask = seen[:, None, None, :]  # B 1 1 S
+            mask = (np.arange(state.end + ids.shape[1]) >= state.padding[:, None])[:, None, None, :]  # B 1 1 S
             positions = np.maximum(positions - state.padding[:, None], 0)  # B T
-        hidden, caches = self._through(ids, positions, mask, state.caches, trace)
-        return hidden, State(caches, state.padding)  # type: ignore[arg-type]
+        hidden, caches = self._forward(ids, positions, mask, state.caches, trace)
+        return hidden, replace(state, caches=caches)  # type: ignore[arg-type]
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
         """Return a score for each entry of the vocabulary, ``... V``, of contextual vectors ``... E``.
@@ -129,7 +131,7 @@ class Decoder(LanguageModel):
                 f"contextual vectors, .hidden, alone"
             )
 
-    def _through(
+    def _forward(
         self,
         ids: np.ndarray,
         positions: np.ndarray,
@@ -176,7 +178,7 @@ class Rope:
         cos, sin = ((f(angles) * magnitude).astype(dtype) for f in (np.cos, np.sin))
         return (cos, sin) if positions.ndim == 1 else (cos[:, None], sin[:, None])
 
-    def reach(self, max_positions: int) -> int:
+    def max_context(self, max_positions: int) -> int:
         """Return how many positions there are: `max_positions`, or what the scaling stretches the original ones to.
 
         Files of Llama 3 give all that there are, which are fewer than its factor would make of the original ones.

@@ -72,11 +72,13 @@ class DistilBert(TextModel):
     blocks: tuple[EncoderBlock, ...]
 
     @property
-    def limit(self) -> int:
+    def max_length(self) -> int:
         """The most tokens that it looks at at once."""
         return self.config.max_positions
 
-    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+    def forward(
+        self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
 
         Taps ``token_embeddings``, ``position_embeddings``, their sum ``embeddings``, ``normed_embeddings``, and for

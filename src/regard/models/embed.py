@@ -24,9 +24,9 @@ def embed(
     pooling: Pooling | None,
     truncate: bool,
     progress: Callable[[int, int], None] | None,
-    named: Callable[[int], str],
+    label: Callable[[int], str],
 ) -> np.ndarray:
-    """Return one vector for each text, ``N E``; see `TextModel.embed`. `named` says what a text is called."""
+    """Return one vector for each text, ``N E``; see `TextModel.embed`. `label` says what a text is called."""
     batch_size = whole_number("batch_size", batch_size, 1)
     pooling = model.pooling if pooling is None else pooling
     if pooling is None:
@@ -37,17 +37,17 @@ def embed(
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
         raise RegardError("embed takes a sequence of texts, one str for each")
     encodings = [model.tokenizer(text) for text in texts]
-    long = [i for i, encoding in enumerate(encodings) if len(encoding) > model.limit]
+    long = [i for i, encoding in enumerate(encodings) if len(encoding) > model.max_length]
     if long and not truncate:
         more = f", and {len(long) - 1} more" if len(long) > 1 else ""
         raise RegardError(
-            f"{named(long[0])} has {len(encodings[long[0]])} tokens, more than the {model.limit} that {model.name} "
+            f"{label(long[0])} has {len(encodings[long[0]])} tokens, more than the {model.max_length} that {model.name} "
             f"looks at at once{more}; shorten it, or let it be cut (truncate)"
         )
     if empty := [i for i, encoding in enumerate(encodings) if not len(encoding)]:
-        raise RegardError(f"{named(empty[0])} has no tokens: leave it out")
+        raise RegardError(f"{label(empty[0])} has no tokens: leave it out")
     for i in long:
-        encodings[i] = _cut(encodings[i], model.limit)
+        encodings[i] = _cut(encodings[i], model.max_length)
 
     vectors: np.ndarray | None = None
     done = 0
@@ -62,7 +62,7 @@ def embed(
             found = [pooling(row[: len(encodings[i])]) for row, i in zip(hidden, chosen, strict=True)]
         for i, vector in zip(chosen, found, strict=True):
             if not np.isfinite(vector).all():
-                raise RegardError(f"the vector of {named(i)} leaves the range of {hidden.dtype}")
+                raise RegardError(f"the vector of {label(i)} leaves the range of {hidden.dtype}")
             if vectors is None:
                 vectors = np.empty((len(texts), len(vector)), vector.dtype)
             vectors[i] = vector
@@ -77,10 +77,13 @@ def embed(
 def _cut(encoding: Encoding, limit: int) -> Encoding:
     """Return the first tokens of a text and the special ones behind it, `limit` together."""
     behind = 0
-    while behind < limit and encoding.special[len(encoding) - 1 - behind]:
+    while behind < limit and encoding.special_tokens_mask[len(encoding) - 1 - behind]:
         behind += 1
     kept = [*range(limit - behind), *range(len(encoding) - behind, len(encoding))]
     return Encoding(
         encoding.text,
-        *(tuple(getattr(encoding, name)[i] for i in kept) for name in ("ids", "tokens", "special", "words", "spans")),
+        *(
+            tuple(getattr(encoding, name)[i] for i in kept)
+            for name in ("ids", "tokens", "special_tokens_mask", "word_ids", "offsets")
+        ),
     )

@@ -11,8 +11,10 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import Batch, Output, Text, batch, with_edits
-from regard.models.generation.loop import Ending, Generated, Sampling, Writing
-from regard.models.language import LanguageModel, State
+from regard.models.generation.decoding_state import DecodingState
+from regard.models.generation.loop import Generated, GenerationState
+from regard.models.generation.options import GenerationOptions
+from regard.models.language import LanguageModel
 from regard.nn import CrossAttention
 from regard.nn.kv_cache import KVCache
 from regard.text.encoding import Encoding
@@ -65,7 +67,9 @@ class EncoderDecoder(LanguageModel):
         """Return the encoder's contextual vectors, ``B S E``, of ids ``B S``; the mask is ``B 1 1 S``."""
         raise NotImplementedError
 
-    def remember(self, memory: np.ndarray, mask: np.ndarray | None, *, trace: Recorder = NULL_RECORDER) -> State:
+    def init_cross_attention_cache(
+        self, memory: np.ndarray, mask: np.ndarray | None, *, trace: Recorder = NULL_RECORDER
+    ) -> DecodingState:
         """Return the state of a decoder that looks at the encoder's vectors, ``B S E``, and has run nothing yet.
 
         Taps ``decoder.blocks.i.cross_attn.k`` and ``v``, which are computed once for all tokens of a target.
@@ -74,31 +78,35 @@ class EncoderDecoder(LanguageModel):
         for index, block in enumerate(self.decoder.blocks):
             with trace.scope(f"decoder.blocks.{index}.cross_attn"):
                 kept.append(KVCache().append(*block.cross_attn.project_kv(memory, trace=trace)))
-        return State((KVCache(),) * len(kept), memory=tuple(kept), memory_mask=mask)
+        return DecodingState((KVCache(),) * len(kept), memory=tuple(kept), memory_mask=mask)
 
     def decode(
-        self, ids: np.ndarray, state: State, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
-    ) -> tuple[np.ndarray, State]:
+        self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, DecodingState]:
         """Return the decoder's contextual vectors, ``B T E``, of the tokens behind those of the state, and the next.
 
         The mask, ``B 1 1 T``, is True where text is; it is for a state in which nothing has run yet.
         """
         raise NotImplementedError
 
-    def begin(
+    def prefill(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
-    ) -> tuple[np.ndarray, State]:
-        """Read the texts, ``B S``, and return what their targets begin with, ``B 1``, and the state before it."""
-        state = self.remember(self.encode(ids, mask=mask, trace=trace), mask, trace=trace)
-        return np.full((len(ids), 1), self.start_id), state
+    ) -> tuple[np.ndarray, DecodingState]:
+        """Encode the texts, ``B S``, and run the start token; return its vectors, ``B 1 E``, and the caches."""
+        state = self.init_cross_attention_cache(self.encode(ids, mask=mask, trace=trace), mask, trace=trace)
+        return self.decode(np.full((len(ids), 1), self.start_id), state, trace=trace)
 
-    def advance(self, ids: np.ndarray, state: State, *, trace: Recorder = NULL_RECORDER) -> tuple[np.ndarray, State]:
-        """Return the contextual vectors, ``B T E``, of the tokens behind those of the state, and the state behind."""
+    def decode_step(
+        self, ids: np.ndarray, state: DecodingState, *, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, DecodingState]:
+        """Return the contextual vectors, ``B T E``, of the tokens ``B T`` after those of `state`, and the next state."""
         return self.decode(ids, state, trace=trace)
 
-    def run(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
-        """Return the decoder's vectors, ``B 1 E``, of the token that a target begins with, for texts ``B S``."""
-        return self.decode(*self.begin(ids, mask=mask, trace=trace), trace=trace)[0]
+    def forward(
+        self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> np.ndarray:
+        """Return the decoder's vectors, ``B 1 E``, of the start token, for texts ``B S``."""
+        return self.prefill(ids, mask=mask, trace=trace)[0]
 
     def __call__(
         self,
@@ -131,11 +139,11 @@ class EncoderDecoder(LanguageModel):
             edit.
         """
         trace = with_edits(trace, edit)
-        texts = batch(text, self.tokenizer, limit=self.limit, name=self.name)
+        texts = batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
         targets = self._targets(target, len(texts.ids))
         trace.set_metadata(self.name, texts.encodings)
         memory = self.encode(texts.ids, mask=texts.mask, trace=trace)
-        state = self.remember(memory, texts.mask, trace=trace)
+        state = self.init_cross_attention_cache(memory, texts.mask, trace=trace)
         hidden, _ = self.decode(targets.ids, state, mask=targets.mask, trace=trace)
         trace.check_edits_used()
         return EncoderDecoderOutput(
@@ -146,13 +154,11 @@ class EncoderDecoder(LanguageModel):
         """Run once over texts and all that was written for them, as if it had been given."""
         self([one.prompt for one in generated], [one.encoding for one in generated], trace=trace)
 
-    def _writings(
-        self, texts: Batch, sampling: Sampling, max_new_tokens: int, stop: Ending | Sequence[Ending]
-    ) -> list[Writing]:
+    def _generation_states(self, prompts: Sequence[Encoding], options: GenerationOptions) -> list[GenerationState]:
         start = self.tokenizer.from_ids([self.start_id])
         return [
-            Writing(self.tokenizer, encoding, sampling, max_new_tokens, stop, self.end_ids, self.forced, behind=start)
-            for encoding in texts.encodings
+            GenerationState(self.tokenizer, prompt, options, self.end_ids, self.forced, target_start=start)
+            for prompt in prompts
         ]
 
     def _targets(self, target: Text | None, count: int) -> Batch:
@@ -164,7 +170,7 @@ class EncoderDecoder(LanguageModel):
             target = [_shifted(self.tokenizer(target), start)]
         elif isinstance(target, Iterable) and not isinstance(target, np.ndarray | Encoding):
             target = [_shifted(self.tokenizer(one), start) if isinstance(one, str) else one for one in target]  # type: ignore[assignment]
-        targets = batch(target, self.tokenizer, limit=self.limit, name=self.name)
+        targets = batch(target, self.tokenizer, max_length=self.max_length, name=self.name)
         if len(targets.ids) != count:
             raise RegardError(f"{len(targets.ids)} targets are given for {count} texts; give one for each")
         return targets
@@ -173,15 +179,15 @@ class EncoderDecoder(LanguageModel):
 def _shifted(target: Encoding, start: Encoding) -> Encoding:
     """Return a target behind the token that it starts with, and without the special tokens at its end."""
     size = len(target)
-    while size and target.special[size - 1]:
+    while size and target.special_tokens_mask[size - 1]:
         size -= 1
     return replace(
         target,
         ids=start.ids + target.ids[:size],
         tokens=start.tokens + target.tokens[:size],
-        special=(True, *target.special[:size]),
-        words=(None, *target.words[:size]),
-        spans=((0, 0), *target.spans[:size]),
+        special_tokens_mask=(True, *target.special_tokens_mask[:size]),
+        word_ids=(None, *target.word_ids[:size]),
+        offsets=((0, 0), *target.offsets[:size]),
     )
 
 

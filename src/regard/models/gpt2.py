@@ -84,7 +84,7 @@ class GPT2(Decoder):
     position_embedding: Embedding
 
     @property
-    def limit(self) -> int:
+    def max_length(self) -> int:
         """The most tokens that it looks at at once: the rows of its table of positions."""
         return self.config.max_positions
 

@@ -46,7 +46,7 @@ class Roberta(Bert):
     unused: ClassVar[tuple[str, ...]] = ("embeddings.position_ids", "pooler.", "lm_head.", "classifier.", "qa_outputs.")
 
     @property
-    def limit(self) -> int:
+    def max_length(self) -> int:
         """The most tokens that it looks at at once."""
         return self.config.max_positions - self.config.pad_id - 1
 

@@ -18,11 +18,12 @@ from regard.functional import RelativePositionBias
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import linear
 from regard.models.checkpoint.config import ACTIVATIONS, ConfigReader
+from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
 from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
 from regard.models.checkpoint.tensors import Tensor, linear_tensors
 from regard.models.encoder_decoder import EncoderDecoder, tables
-from regard.models.generation.loop import Forced
-from regard.models.language import State, end_ids, forced_ids, with_start
+from regard.models.generation.decoding_state import DecodingState
+from regard.models.generation.options import ForcedTokens
 from regard.nn import (
     CrossAttention,
     Embedding,
@@ -217,10 +218,10 @@ class T5(EncoderDecoder):
     encoder: T5Encoder
     decoder: T5Decoder
     lm_head: Linear
-    forced: Forced = field(default=Forced(), kw_only=True)
+    forced: ForcedTokens = field(default=ForcedTokens(), kw_only=True)
 
     @property
-    def limit(self) -> int:
+    def max_length(self) -> int:
         """The most tokens that it looks at at once: far distances share a bucket, so that there is no end."""
         return sys.maxsize
 
@@ -239,8 +240,8 @@ class T5(EncoderDecoder):
         return normed
 
     def decode(
-        self, ids: np.ndarray, state: State, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
-    ) -> tuple[np.ndarray, State]:
+        self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, DecodingState]:
         """Return the decoder's contextual vectors, ``B T E``, of ids ``B T`` behind those of the state, and the next.
 
         Taps as `encode` does, under ``decoder.``, and ``decoder.blocks.i.cross_attn.*``.
@@ -272,7 +273,7 @@ class T5(EncoderDecoder):
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
-        config = T5Config.read(with_start(checkpoint))
+        config = T5Config.read(config_with_start_id(checkpoint))
         table_of = tables(checkpoint.tensors().shapes, "", tied=config.is_tied)
         weights = take(
             checkpoint,

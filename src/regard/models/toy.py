@@ -67,8 +67,8 @@ class Toy(Layer):
         Taps ``token_embeddings``, ``position_embeddings``, ``embeddings``, ``blocks.0.attn.*`` and
         ``blocks.0.output``, the names that a model with more layers has too.
         """
-        limit = _MOST_TOKENS if self.position_table is None else len(self.position_table)
-        texts = batch(text, self.tokenizer, limit=limit, name=self.name)
+        max_length = _MOST_TOKENS if self.position_table is None else len(self.position_table)
+        texts = batch(text, self.tokenizer, max_length=max_length, name=self.name)
         trace.set_metadata(self.name, texts.encodings)
         x = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")
         if self.position_table is not None:

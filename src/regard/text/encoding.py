@@ -8,6 +8,8 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 
+_PER_TOKEN = ("ids", "tokens", "special_tokens_mask", "word_ids", "offsets")
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -21,23 +23,23 @@ class Encoding:
         Vocabulary indices.
     tokens
         The pieces as the vocabulary spells them (``"##ing"``).
-    special
+    special_tokens_mask
         True for a token that the tokenizer added (``[CLS]``) rather than found in the text.
-    words
+    word_ids
         The index of the word that a token is a part of; None for a special token. Never decreases.
-    spans
+    offsets
         Start and end of the token in `text`, in characters; ``(0, 0)`` for a special token.
     """
 
     text: str
     ids: tuple[int, ...]
     tokens: tuple[str, ...]
-    special: tuple[bool, ...]
-    words: tuple[int | None, ...]
-    spans: tuple[tuple[int, int], ...]
+    special_tokens_mask: tuple[bool, ...]
+    word_ids: tuple[int | None, ...]
+    offsets: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        lengths = {name: len(getattr(self, name)) for name in ("ids", "tokens", "special", "words", "spans")}
+        lengths = {name: len(getattr(self, name)) for name in _PER_TOKEN}
         if len(set(lengths.values())) > 1:
             raise RegardError(f"an encoding needs one entry for each token everywhere, got {lengths}")
 
@@ -53,7 +55,7 @@ class Encoding:
         """
         groups: list[tuple[str, list[int]]] = []
         previous: int | None = None
-        for position, word in enumerate(self.words):
+        for position, word in enumerate(self.word_ids):
             if word is not None and word == previous:
                 groups[-1][1].append(position)
             else:
@@ -62,7 +64,7 @@ class Encoding:
         return [(self._spelled(positions), positions) for _, positions in groups]
 
     def _spelled(self, positions: Sequence[int]) -> str:
-        start, end = self.spans[positions[0]][0], self.spans[positions[-1]][1]
+        start, end = self.offsets[positions[0]][0], self.offsets[positions[-1]][1]
         return self.text[start:end].strip() or self.tokens[positions[0]]
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,19 +81,19 @@ class Encoding:
             A field is missing or of another kind, an id is negative, or a span lies outside the text.
         """
         try:
-            text, spans = fields["text"], tuple((a, b) for a, b in fields["spans"])
-            ids, tokens, special, words = (tuple(fields[name]) for name in ("ids", "tokens", "special", "words"))
-            sound = {
+            text, offsets = fields["text"], tuple((start, end) for start, end in fields["offsets"])
+            ids, tokens, mask, word_ids = (tuple(fields[name]) for name in _PER_TOKEN[:-1])
+            valid = {
                 "text": isinstance(text, str),
                 "ids": all(type(i) is int and 0 <= i < 2**63 for i in ids),
                 "tokens": all(isinstance(token, str) for token in tokens),
-                "special": all(isinstance(s, bool) for s in special),
-                "words": all(word is None or (type(word) is int and word >= 0) for word in words),
-                "spans": all(type(a) is type(b) is int and 0 <= a <= b <= len(text) for a, b in spans),
+                "special_tokens_mask": all(isinstance(special, bool) for special in mask),
+                "word_ids": all(word is None or (type(word) is int and word >= 0) for word in word_ids),
+                "offsets": all(type(a) is type(b) is int and 0 <= a <= b <= len(text) for a, b in offsets),
             }
         except (KeyError, TypeError, ValueError) as error:
             raise RegardError(f"not an encoding: {error!r}") from error
-        for name, fine in sound.items():
-            if not fine:
+        for name, is_valid in valid.items():
+            if not is_valid:
                 raise RegardError(f"not an encoding: its {name} are {ascii(fields[name])[:80]}")
-        return cls(text, ids, tokens, special, words, spans)
+        return cls(text, ids, tokens, mask, word_ids, offsets)

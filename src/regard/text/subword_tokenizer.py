@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import one_line
+from regard._utils.validation import escape
 from regard.text.byte_level import ByteLevelSettings, build_byte_level
 from regard.text.chat import ChatTemplate
 from regard.text.encoding import Encoding
@@ -191,7 +191,7 @@ class SubwordTokenizer:
         """
         return self._encoding(text, whole=False)
 
-    def chat(
+    def apply_chat_template(
         self, messages: Iterable[Mapping[str, Any]], *, add_generation_prompt: bool = True, **variables: Any
     ) -> Encoding:
         """Return the messages of a chat as the tokens that the model was trained on.
@@ -227,9 +227,9 @@ class SubwordTokenizer:
             text=text,
             ids=tuple(encoded.ids),
             tokens=tuple(encoded.tokens),
-            special=tuple(map(bool, encoded.special_tokens_mask)),
-            words=tuple(encoded.word_ids),
-            spans=tuple(encoded.offsets),
+            special_tokens_mask=tuple(map(bool, encoded.special_tokens_mask)),
+            word_ids=tuple(encoded.word_ids),
+            offsets=tuple(encoded.offsets),
         )
 
     def from_ids(self, ids: Iterable[int]) -> Encoding:
@@ -248,8 +248,8 @@ class SubwordTokenizer:
         tokens = [self.backend.id_to_token(i) or "" for i in ids]
         return encode_tokens(ids, tokens, [i in special for i in ids])
 
-    def decode(self, ids: Iterable[int], *, keep_special: bool = False) -> str:
-        """Return the text that `ids` spell, without the special tokens unless they are to be kept.
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of `ids`, without special tokens by default.
 
         Raises
         ------
@@ -258,7 +258,7 @@ class SubwordTokenizer:
         """
         ids = check_ids(ids, self._has, self.vocab_size)
         with _library_errors("the tokenizer cannot decode the ids"):
-            return self.backend.decode(ids, skip_special_tokens=not keep_special)
+            return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
     @property
     def vocab_size(self) -> int:
@@ -303,4 +303,4 @@ def _library_errors(problem: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise RegardError(f"{problem}: {one_line(' '.join(str(error).split()))}") from error
+        raise RegardError(f"{problem}: {escape(' '.join(str(error).split()))}") from error

@@ -77,9 +77,9 @@ class WordTokenizer:
             text=text,
             ids=self.vocabulary.ids(tokens),
             tokens=tokens,
-            special=(False,) * len(tokens),
-            words=tuple(range(len(tokens))),
-            spans=tuple(span for _, span in words),
+            special_tokens_mask=(False,) * len(tokens),
+            word_ids=tuple(range(len(tokens))),
+            offsets=tuple(span for _, span in words),
         )
 
     def from_ids(self, ids: Iterable[int]) -> Encoding:

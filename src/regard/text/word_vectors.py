@@ -19,7 +19,7 @@ from regard._utils.errors import RegardError
 from regard.text.embedding_matrix import as_table
 from regard.text.vocabulary import Vocabulary
 from regard.text.word_vector_formats import read_rows
-from regard.text.words import check_words, listed
+from regard.text.words import check_words, join_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class WordVectors:
         tokens = check_words(tokens)
         if missing := self.vocabulary.missing(tokens):
             raise RegardError(
-                f"no vector for {listed(map(repr, missing))}; words are looked up exactly as they are spelled, "
+                f"no vector for {join_names(map(repr, missing))}; words are looked up exactly as they are spelled, "
                 "case included: lower-case them if the vectors are, or leave them out"
             )
         rows = np.array(self.vocabulary.ids(tokens), dtype=np.intp)

@@ -39,7 +39,7 @@ def check_words(words: Iterable[str]) -> tuple[str, ...]:
     return words
 
 
-def listed(words: Iterable[str], most: int = 10) -> str:
+def join_names(words: Iterable[str], most: int = 10) -> str:
     """Return different words as an enumeration: the first few, and how many there are where there are more."""
     different = list(dict.fromkeys(words))
     shown = ", ".join(different[:most])

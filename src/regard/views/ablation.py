@@ -62,7 +62,7 @@ def _probabilities(logits: np.ndarray) -> np.ndarray:
 
 def _named(tokenizer: Any, token: int) -> str:
     try:
-        spelled: str = tokenizer.decode([token], keep_special=True)
+        spelled: str = tokenizer.decode([token], skip_special_tokens=False)
         return spelled or tokenizer.from_ids([token]).tokens[0]
     except RegardError:
         return f"⟨{token}⟩"  # a row of the embeddings that no token has

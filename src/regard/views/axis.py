@@ -84,7 +84,7 @@ def axis_of(tokens: Encoding | Sequence[str], *, keep_special: bool = False, wor
     else:
         labels, starts = pieces(tokens), tuple(range(len(tokens)))
         whole = tuple(word for word, positions in groups for _ in positions)
-    special = [tokens.special[start] for start in starts]
+    special = [tokens.special_tokens_mask[start] for start in starts]
     hide = not keep_special and not all(special)
     hidden = tuple(i for i, is_special in enumerate(special) if is_special and hide)
     shown = tuple(i for i in range(len(labels)) if i not in hidden)

@@ -65,7 +65,9 @@ def pieces(encoding: Encoding) -> tuple[str, ...]:
     text = encoding.text
     return tuple(
         token if special else _decoded(token, text[start:end])
-        for token, special, (start, end) in zip(encoding.tokens, encoding.special, encoding.spans, strict=True)
+        for token, special, (start, end) in zip(
+            encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True
+        )
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import brief, one_line
+from regard._utils.validation import escape, truncate
 from regard.text.files import read_file
 
 # What transformers writes beside the architecture and what has no part in computing hidden states: where the
@@ -159,6 +159,6 @@ class ConfigReader:
             Names all problems.
         """
         unknown = sorted(self._fields.keys() - IGNORED_FIELDS)
-        problems = self._problems + [f"unknown field {name}={brief(self._fields[name])}" for name in unknown]
+        problems = self._problems + [f"unknown field {name}={truncate(self._fields[name])}" for name in unknown]
         if problems:
-            raise RegardError(f"cannot run the model of {self._path}: {one_line('; '.join(problems))}")
+            raise RegardError(f"cannot run the model of {self._path}: {escape('; '.join(problems))}")

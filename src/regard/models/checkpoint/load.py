@@ -13,7 +13,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.gguf import GgufCheckpoint
 from regard.models.checkpoint.tensors import Tensor, Tensors, map_tensors, open_weights
 from regard.text import SubwordTokenizer
-from regard.text.words import listed
+from regard.text.words import join_names
 
 
 class Checkpoint(Protocol):
@@ -64,7 +64,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
         return GgufCheckpoint(path)
     files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
     if len(files) > 1:
-        raise RegardError(f"{path} holds {len(files)} GGUF files; give one of them: {listed(f.name for f in files)}")
+        raise RegardError(
+            f"{path} holds {len(files)} GGUF files; give one of them: {join_names(f.name for f in files)}"
+        )
     return GgufCheckpoint(files[0]) if files else FolderCheckpoint(path)
 
 

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import brief, one_line
+from regard._utils.validation import escape, truncate
 from regard.formats.safetensors import SafetensorsFile
 from regard.text.files import read_file
-from regard.text.words import listed
+from regard.text.words import join_names
 
 INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"[\w-][\w. -]{0,200}\.safetensors", re.ASCII)  # a plain name: no folder, nothing hidden
@@ -80,7 +80,7 @@ def open_weights(folder: Path) -> Tensors:
     pickles = sorted(p.name for ending in _PICKLES for p in folder.glob(ending))
     if pickles:
         raise RegardError(
-            f"{folder} holds its weights as a pickle ({listed(pickles)}), which could run any code when it is "
+            f"{folder} holds its weights as a pickle ({join_names(pickles)}), which could run any code when it is "
             f"read; convert it where you trust it: transformers' "
             f'AutoModel.from_pretrained("{folder}").save_pretrained(NEW_FOLDER) writes model.safetensors'
         )
@@ -115,16 +115,16 @@ class ShardedTensors:
                 found.setdefault(tensor, []).append(name)
         problems = {
             "missing are the files": missing,
-            "in two files are": [brief(tensor) for tensor, files in found.items() if len(files) > 1],
-            "the index does not know": [brief(tensor) for tensor in found if tensor not in where],
+            "in two files are": [truncate(tensor) for tensor, files in found.items() if len(files) > 1],
+            "the index does not know": [truncate(tensor) for tensor in found if tensor not in where],
             "not where the index says are": [
-                f"{brief(tensor)} ({name})"
+                f"{truncate(tensor)} ({name})"
                 for tensor, name in where.items()
                 if name not in missing and name not in found.get(tensor, ())
             ],
         }
         if any(problems.values()):
-            told = "; ".join(f"{what} {listed(which)}" for what, which in problems.items() if which)
+            told = "; ".join(f"{what} {join_names(which)}" for what, which in problems.items() if which)
             raise RegardError(f"the files of {folder} are not those of its {INDEX}: {told}; fetch it again")
         self._where = where
 
@@ -151,7 +151,9 @@ def _weight_map(path: Path, content: bytes) -> dict[str, str]:
     if not isinstance(where, dict) or not where or not all(isinstance(name, str) for name in where.values()):
         raise RegardError(f"{path} needs a weight_map that says which file each tensor is in; fetch the file again")
     if strange := [name for name in dict.fromkeys(where.values()) if not _PART.fullmatch(name)]:
-        raise RegardError(f"{path} names {listed(map(brief, strange))}, which are no safetensors files beside it")
+        raise RegardError(
+            f"{path} names {join_names(map(truncate, strange))}, which are no safetensors files beside it"
+        )
     return where
 
 
@@ -198,10 +200,10 @@ def map_tensors(
     problems = []
     missing = [name for name in stored if name not in shapes]
     if missing:
-        problems.append(f"missing {listed(missing, _MOST_NAMES)}")
+        problems.append(f"missing {join_names(missing, _MOST_NAMES)}")
     unexpected = [name for name in shapes if name not in stored and not name.removeprefix(prefix).startswith(unused)]
     if unexpected:
-        problems.append(f"unexpected {listed(map(one_line, unexpected), _MOST_NAMES)}")
+        problems.append(f"unexpected {join_names(map(escape, unexpected), _MOST_NAMES)}")
     misshapen = [name for name in stored if name in shapes and tuple(shapes[name]) != stored[name].shape]
     problems += [
         f"{name} has shape {tuple(shapes[name])}, the configuration asks for {stored[name].shape}"

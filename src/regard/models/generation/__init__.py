@@ -1,1 +1,1 @@
-"""Text generation: the loop over tokens, sampling, incremental detokenization."""
+"""Text generation: options, sampling, incremental detokenization and the loop."""

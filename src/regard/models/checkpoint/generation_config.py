@@ -1,0 +1,67 @@
+"""The token ids in generation_config.json, or in config.json where it has none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard._utils.errors import RegardError
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.generation.options import ForcedTokens
+from regard.text.files import read_file
+
+if TYPE_CHECKING:
+    from regard.models.checkpoint.load import Checkpoint
+
+
+def end_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Return the end-of-sequence tokens.
+
+    Raises
+    ------
+    RegardError
+        They are not ids.
+    """
+    return _ids(checkpoint, "eos_token_id")
+
+
+def forced_ids(checkpoint: Checkpoint) -> ForcedTokens:
+    """Return the forced tokens; of several the smallest id.
+
+    Raises
+    ------
+    RegardError
+        They are not ids.
+    """
+    bos, eos = (_ids(checkpoint, f"forced_{name}_token_id") for name in ("bos", "eos"))
+    return ForcedTokens(min(bos, default=None), min(eos, default=None))
+
+
+def config_with_start_id(checkpoint: Checkpoint) -> ConfigReader:
+    """Return the configuration of an encoder-decoder; generation_config.json may override ``decoder_start_token_id``."""
+    reader = checkpoint.config()
+    if (start := _generation_config(checkpoint.path).get("decoder_start_token_id")) is not None:
+        reader.put("decoder_start_token_id", start)
+    return reader
+
+
+def _ids(checkpoint: Checkpoint, name: str) -> tuple[int, ...]:
+    found = _generation_config(checkpoint.path).get(name)
+    if found is None:
+        found = checkpoint.config().peek(name)
+    ids = [] if found is None else found if isinstance(found, list) else [found]
+    if not all(type(i) is int and i >= 0 for i in ids):
+        raise RegardError(f"{name} of {checkpoint.path} must be an id or a list of ids, got {found!r}")
+    return tuple(ids)
+
+
+def _generation_config(path: Path) -> dict[str, object]:
+    content = read_file(path / "generation_config.json")
+    try:
+        fields = {} if content is None else json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise RegardError(f"generation_config.json of {path} is not valid JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise RegardError(f"generation_config.json of {path} must hold a JSON object, got {type(fields).__name__}")
+    return fields

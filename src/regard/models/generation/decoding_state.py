@@ -1,0 +1,52 @@
+"""The key/value caches of the tokens decoded so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from regard.nn.kv_cache import KVCache
+
+
+@dataclass(frozen=True, eq=False)
+class DecodingState:
+    """What decoding keeps of the tokens so far. A value: each step returns another one.
+
+    Parameters
+    ----------
+    caches : tuple of KVCache
+        The keys and values of each block's self-attention, up to the same position; a window keeps the last only.
+    padding : integer array, ``B``, optional
+        How many of the first positions of each sequence are padding; 0 by default.
+    memory : tuple of KVCache
+        Of an encoder-decoder: the keys and values of each block's cross-attention.
+    memory_mask : boolean array, ``B 1 1 S``, optional
+        True where the encoder's input is text, False at padding.
+    """
+
+    caches: tuple[KVCache, ...]
+    padding: np.ndarray | None = None
+    memory: tuple[KVCache, ...] = ()
+    memory_mask: np.ndarray | None = None
+
+    @property
+    def end(self) -> int:
+        """The number of positions so far, padding included."""
+        return self.caches[0].end
+
+    def select_batch(self, indices: Sequence[int]) -> DecodingState:
+        """Return the state of some sequences of the batch."""
+        rows = list(indices)
+
+        def select(cache: KVCache) -> KVCache:
+            return KVCache(cache.start).append(cache.k[rows], cache.v[rows]) if len(cache) else KVCache(cache.end)
+
+        return replace(
+            self,
+            caches=tuple(map(select, self.caches)),
+            padding=None if self.padding is None else self.padding[rows],
+            memory=tuple(map(select, self.memory)),
+            memory_mask=None if self.memory_mask is None else self.memory_mask[rows],
+        )

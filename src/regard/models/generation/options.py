@@ -1,0 +1,92 @@
+"""What a caller of `LanguageModel.generate` chooses, and what a checkpoint prescribes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias, TypedDict
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.validation import whole_number
+from regard.models.generation.sampling import Sampling
+
+StopCondition: TypeAlias = str | int
+"""A string before which the text ends, or the id of a token that ends it."""
+
+FinishReason: TypeAlias = Literal["", "eos", "stop", "length", "max_context"]
+"""Why a generation has finished; "" while it has not."""
+
+
+class GenerationArguments(TypedDict, total=False):
+    """The keyword arguments that `generate` and `stream` share: the fields of `GenerationOptions`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    max_new_tokens: int
+    stop: StopCondition | Sequence[StopCondition]
+
+
+@dataclass(frozen=True)
+class GenerationOptions(Sampling):
+    """How tokens are sampled, and when a text ends.
+
+    Parameters
+    ----------
+    temperature, top_k, top_p, seed
+        As `Sampling` takes them.
+    max_new_tokens : int
+        The most tokens to add.
+    stop : str, int, or several of them
+        Strings before which the text ends, and ids of tokens that end it.
+
+    Raises
+    ------
+    RegardError
+        An argument is invalid.
+    """
+
+    max_new_tokens: int = 128
+    stop: StopCondition | Sequence[StopCondition] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole_number("max_new_tokens", self.max_new_tokens, 1)
+        for one in self._conditions:
+            if not (isinstance(one, str) and one) and (not isinstance(one, int | np.integer) or isinstance(one, bool)):
+                raise RegardError(f"stop must be a non-empty string, a token id, or a sequence of them, got {one!r}")
+
+    @cached_property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The strings of `stop`."""
+        return tuple(one for one in self._conditions if isinstance(one, str))
+
+    @cached_property
+    def stop_ids(self) -> frozenset[int]:
+        """The token ids of `stop`."""
+        return frozenset(int(one) for one in self._conditions if not isinstance(one, str))
+
+    @cached_property
+    def _conditions(self) -> tuple[StopCondition, ...]:
+        several = isinstance(self.stop, Iterable) and not isinstance(self.stop, str)
+        return tuple(self.stop) if several else (self.stop,)  # type: ignore[arg-type, return-value]
+
+
+@dataclass(frozen=True)
+class ForcedTokens:
+    """Tokens at fixed places of a continuation, whatever their logits.
+
+    Parameters
+    ----------
+    bos : int, optional
+        The first token that an encoder-decoder generates: for translators it selects the target language.
+    eos : int, optional
+        The token at position `max_new_tokens`.
+    """
+
+    bos: int | None = None
+    eos: int | None = None
