@@ -9,8 +9,7 @@ from typing import Any
 from regard._capture.names import Names
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
-from regard.functional import Options
-from regard.functional.attention import record
+from regard.functional import Options, tile
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.inputs import validate_inputs
 from regard.functional.recorder import Recorder
@@ -66,4 +65,4 @@ def is_edited(trace: Recorder) -> bool:
 
 def record_call(trace: Recorder, q: Array, k: Array, v: Array, options: Options) -> None:
     """Record the map of a call, and the whole maps that are wanted."""
-    record(validate_inputs(q, k, v, **options), trace)
+    tile.record_call(validate_inputs(q, k, v, **options), trace)

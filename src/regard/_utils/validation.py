@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import index
 from typing import Any
 
@@ -48,3 +49,16 @@ def truncate(value: object) -> str:
 def escape(name: str) -> str:
     """Spell a name that a file holds on one line: as it is, unless it has signs that a screen would not show."""
     return name if name.isprintable() else ascii(name)[1:-1]
+
+
+def finite_number(name: str, value: Any, *, positive: bool = False) -> float:
+    """Return `value` as a float; an error unless it is a finite number."""
+    if getattr(value, "requires_grad", False):
+        raise RegardError(f"{name} is a plain number without a gradient; to learn it, multiply q by it")
+    try:
+        found = math.nan if isinstance(value, str | bool | np.bool_) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found) or (positive and found <= 0):
+        raise RegardError(f"{name} must be a finite{' positive' if positive else ''} number, got {value!r}")
+    return found

@@ -15,8 +15,11 @@ from regard._utils.typing import Array
 
 def namespace(*arrays: Array) -> Any:
     """Return the array API namespace that all `arrays` share."""
-    if all([isinstance(a, np.ndarray) for a in arrays]):  # noqa: C419, a list is made sooner than a generator
-        return np  # NumPy speaks the standard itself; the compatibility layer would only cost start-up time
+    for array in arrays:
+        if not isinstance(array, np.ndarray):
+            break
+    else:
+        return np  # it follows the standard itself; importing the compatibility layer would slow the start
     from array_api_compat import array_namespace
 
     try:

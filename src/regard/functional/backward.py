@@ -11,14 +11,17 @@ from regard._utils.errors import RegardError
 from regard._utils.typing import Array
 from regard.functional.arrays import as_array, concat, is_floating, namespace, no_grad, result_dtype
 from regard.functional.biases import BiasGradAccumulator, unbroadcast
+from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import blockwise
-from regard.functional.dispatch import block_sizes, choose_backend, nonempty_blocks, spans
-from regard.functional.inputs import AttentionInputs, Options, heads, repeat_kv, sum_over_query_groups, validate_inputs
+from regard.functional.dispatch import choose_implementation
+from regard.functional.grouped_heads import count_heads, repeat_kv, sum_over_query_groups
+from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.attention import attend_with_sums
 from regard.functional.native.backward import native_backward
+from regard.functional.nonfinite import finite_matmul
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import take
-from regard.functional.scores import Tile, score, weighted_sum
+from regard.functional.scores import BlockScores, block_scores
 
 
 class Gradients(NamedTuple):
@@ -71,7 +74,7 @@ def attention_vjp(
     given = {"q": q, "k": k, "v": v, "bias": options.get("bias"), "sinks": options.get("sinks")}
     p = validate_inputs(q, k, v, **options)
     with no_grad(p.layout.xp):
-        native = choose_backend(p)[0] == "native"
+        native = choose_implementation(p)[0] == "native"
         if native:
             context, normaliser = attend_with_sums(p, p.compute_dtype)
         else:
@@ -119,8 +122,8 @@ def _backward(
         row = normaliser.of(span)
         d_q_rows = xp.zeros((*d_out.shape[:-1], q.shape[-1]), dtype=q.dtype, device=layout.device)
         for c, keys, full in nonempty_blocks(p, span, cols):
-            k, v = (repeat_kv(take(x, keys, -2), heads(p.q)) for x in (p.k, p.v))
-            tile = score(p, span, keys, full=full)
+            k, v = (repeat_kv(take(x, keys, -2), count_heads(p.q)) for x in (p.k, p.v))
+            tile = block_scores(p, span, keys, unmasked=full)
             weights = row.weights(tile.biased, xp)
             factors = 1.0 if p.dropout is None else p.dropout.factors(layout, span, keys, q.dtype)
             with np.errstate(invalid="ignore", over="ignore"):  # of what hidden values hold
@@ -129,7 +132,7 @@ def _backward(
             if d_bias is not None:
                 d_bias.add(layout, (r, span), (c, keys), d_biased)
 
-            allowed = None if tile.allowed is None else xp.broadcast_to(tile.allowed, d_scores.shape)
+            allowed = None if tile.mask is None else xp.broadcast_to(tile.mask, d_scores.shape)
             seen_by = None if allowed is None else xp.matrix_transpose(allowed)
             d_q_rows = d_q_rows + _seen_sum(d_scores, k, allowed)
             d_k[c] = _plus(d_k[c], _seen_sum(xp.matrix_transpose(d_scores), q, seen_by))
@@ -146,13 +149,13 @@ def _backward(
 
 
 def _through_softmax_and_cap(
-    p: AttentionInputs, tile: Tile, weights: Array, d_weights: Array, row_sum: Array
+    p: AttentionInputs, tile: BlockScores, weights: Array, d_weights: Array, row_sum: Array
 ) -> tuple[Array, Array]:
     """Return the gradients of the biased scores and of q · kᵀ for a block, from that of its weights; 0 where hidden."""
     with np.errstate(invalid="ignore", over="ignore"):
-        d_biased = d_capped = _where_seen(weights * (d_weights - row_sum), tile.allowed)
+        d_biased = d_capped = _where_seen(weights * (d_weights - row_sum), tile.mask)
         if p.softcap is not None:
-            d_capped = _where_seen(d_biased * (1 - (tile.capped / p.softcap) ** 2), tile.allowed)
+            d_capped = _where_seen(d_biased * (1 - (tile.capped / p.softcap) ** 2), tile.mask)
     return d_biased, d_capped * p.scale
 
 
@@ -162,7 +165,7 @@ def _where_seen(x: Array, allowed: Array | None) -> Array:
 
 def _seen_sum(weights: Array, x: Array, allowed: Array | None) -> Array:
     """Return weights · x; NaN where a row sees something that is not finite, for which there is no derivative."""
-    total, marks = weighted_sum(weights, x, allowed)
+    total, marks = finite_matmul(weights, x, allowed)
     if marks is None:
         return total
     xp, width = namespace(total), total.shape[-1]

@@ -11,7 +11,8 @@ import numpy as np
 from regard._utils.typing import Array
 from regard.functional.arrays import namespace
 from regard.functional.biases import Bias, DenseBias
-from regard.functional.inputs import AttentionInputs, heads
+from regard.functional.grouped_heads import count_heads
+from regard.functional.inputs import AttentionInputs
 from regard.functional.masks import BlockKind, DenseMask, Intervals, LogicalAnd, Mask
 from regard.functional.score_layout import Index, ScoreLayout
 
@@ -64,7 +65,7 @@ class HeadSlice:
 
     def of_keys(self, k: Array) -> Array:
         """Return the entries of keys ``... G S D``, a row of heads for each query head that is taken."""
-        xp, groups, query_heads = namespace(k), heads(k), self.layout.heads
+        xp, groups, query_heads = namespace(k), count_heads(k), self.layout.heads
         if groups in (1, query_heads):
             return self.of(k)
         if isinstance(self.index[-1], int):

@@ -1,4 +1,12 @@
-"""What turns the scores of a row into weights."""
+"""Online softmax: the running maximum and sum of each row, as blocks of keys come in.
+
+A block can hold a larger score than all blocks before it. What was summed is then multiplied by
+exp(old maximum − new maximum), as if the new maximum had been subtracted from the start.
+
+References
+----------
+Milakov and Gimelshein (2018), "Online normalizer calculation for softmax", https://arxiv.org/abs/1805.02867.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +14,52 @@ from typing import Any, NamedTuple
 
 from regard._utils.typing import Array
 from regard.functional.arrays import widest_float
+from regard.functional.inputs import AttentionInputs
+from regard.functional.nonfinite import clamp_posinf, nonzero, zero_neginf
 from regard.functional.score_layout import Index, take
-from regard.functional.softmax import clamp_posinf, finite_row_max, nonzero
 
 
 class SoftmaxStats(NamedTuple):
-    """What turns the scores of a row into weights, exp(score − row_max) / row_sum; each ``... H R 1``.
+    """Maximum and sum of softmax rows: the weights are exp(score − row_max) / row_sum. Each is ``... H R 1``.
 
-    The two are kept apart: added up as row_max + log(row_sum) they would lose the digits of the second where the first
-    is large.
+    They are kept apart, because row_max + log(row_sum) loses the digits of the sum where the maximum is large.
     """
 
     row_max: Array
     row_sum: Array
 
     def of(self, rows: Index) -> SoftmaxStats:
-        """Return that of some rows."""
+        """Return the stats of some rows."""
         return SoftmaxStats(*(take(x, rows, -2) for x in self))
 
     def weights(self, biased: Array, xp: Any) -> Array:
-        """Return the weights of scores, ``... H R C``."""
-        return xp.exp(clamp_posinf(biased) - finite_row_max(self.row_max)) / nonzero(self.row_sum)
+        """Return the weights of biased scores, ``... H R C``."""
+        return xp.exp(clamp_posinf(biased) - zero_neginf(self.row_max)) / nonzero(self.row_sum)
 
     def lse(self, xp: Any, device: Any) -> Array:
-        """Return log Σ exp(score), ``... H R``, in the widest floats there are; −inf for an empty row."""
+        """Return log Σ exp(score), ``... H R``, in the widest float of the library; −inf for an empty row."""
         wide = widest_float(xp, device)
         row_max, row_sum = (xp.astype(x[..., 0], wide) for x in self)
         return xp.where(row_sum == 0, -xp.inf, row_max + xp.log(nonzero(row_sum)))
+
+
+def initial_stats(p: AttentionInputs, rows: Index) -> SoftmaxStats:
+    """Return the stats before any key: an empty row, or the sink alone."""
+    xp, layout = p.layout.xp, p.layout
+    shape = (*layout.shape[:-2], layout.rows(rows).shape[0], 1)
+    if p.sinks is None:
+        row_max = xp.full(shape, -xp.inf, dtype=p.q.dtype, device=layout.device)
+    else:
+        row_max = xp.broadcast_to(clamp_posinf(p.sinks), shape)
+    return SoftmaxStats(row_max, xp.astype(row_max != -xp.inf, p.q.dtype))
+
+
+def online_softmax_step(stats: SoftmaxStats, biased: Array, xp: Any) -> tuple[SoftmaxStats, Array, Array]:
+    """Return the stats after one more block, the correction of earlier sums, and the exponentials of the block."""
+    biased = clamp_posinf(biased)
+    row_max = xp.maximum(stats.row_max, xp.max(biased, axis=-1, keepdims=True))
+    shift = zero_neginf(row_max)
+    exponentials = xp.exp(biased - shift)
+    correction = xp.exp(stats.row_max - shift)
+    row_sum = stats.row_sum * correction + xp.sum(exponentials, axis=-1, keepdims=True)
+    return SoftmaxStats(row_max, row_sum), correction, exponentials

@@ -11,11 +11,11 @@ from regard._utils.errors import RegardError
 from regard._utils.typing import Array
 from regard.functional.arrays import is_finite, namespace
 from regard.functional.blockwise import blockwise
-from regard.functional.dispatch import choose_backend
+from regard.functional.dispatch import choose_implementation
 from regard.functional.inputs import Options, validate_inputs
 from regard.functional.native.attention import attend_with_sums
+from regard.functional.nonfinite import nonzero, zero_neginf
 from regard.functional.score_layout import broadcasts
-from regard.functional.softmax import finite_row_max, nonzero
 
 
 class Partial(NamedTuple):
@@ -53,7 +53,9 @@ def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) 
     """
     p = validate_inputs(q, k, v, **options)
     context, normaliser = (
-        attend_with_sums(p, p.compute_dtype) if choose_backend(p)[0] == "native" else blockwise(p.to_compute_dtype())
+        attend_with_sums(p, p.compute_dtype)
+        if choose_implementation(p)[0] == "native"
+        else blockwise(p.to_compute_dtype())
     )
     return Partial(context, normaliser.lse(p.layout.xp, p.layout.device))
 
@@ -89,13 +91,13 @@ def merge_partials(*partials: Partial) -> Partial:
 
     xp = namespace(*(array for part in partials for array in part))
     row_max = functools.reduce(xp.maximum, (part.lse for part in partials))
-    shares = [xp.exp(part.lse - finite_row_max(row_max)) for part in partials]
+    shares = [xp.exp(part.lse - zero_neginf(row_max)) for part in partials]
     total = functools.reduce(xp.add, shares)
     with np.errstate(invalid="ignore"):  # +inf of one part and −inf of another are NaN, as in the whole
         output = functools.reduce(
             xp.add, [_share_of(part, share / nonzero(total)) for share, part in zip(shares, partials, strict=True)]
         )
-    return Partial(output, xp.where(total == 0, -xp.inf, finite_row_max(row_max) + xp.log(nonzero(total))))
+    return Partial(output, xp.where(total == 0, -xp.inf, zero_neginf(row_max) + xp.log(nonzero(total))))
 
 
 def _share_of(part: Partial, share: Array) -> Array:

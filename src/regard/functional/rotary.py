@@ -10,8 +10,8 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
+from regard._utils.validation import finite_number
 from regard.functional.arrays import as_array, compute_dtype, device, namespace, result_dtype, widest_float
-from regard.functional.inputs import number
 from regard.functional.native import ops
 from regard.functional.score_layout import bounds_of, broadcasts
 
@@ -181,7 +181,7 @@ def rotary_frequencies(
     "YaRN", https://arxiv.org/abs/2309.00071 (dynamic and yarn); Llama 3.1 (llama3).
     """
     _check_even(rotary_dim)
-    if number("base", base) <= 1:
+    if finite_number("base", base) <= 1:
         raise RegardError(f"base must be a number above 1, got {base!r}")
     plain = base ** -(np.arange(0, rotary_dim, 2) / rotary_dim)
     if scaling is None:
@@ -201,7 +201,7 @@ def rotary_frequencies(
         )
     for name, value in numbers.items():
         if name != "truncate" and (value is not None or name in needed):
-            number(f"rope scaling's {name}", value, positive=True)
+            finite_number(f"rope scaling's {name}", value, positive=True)
     frequencies, magnitude = function(plain, base, length, **numbers)
     return frequencies, magnitude
 

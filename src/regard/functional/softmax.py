@@ -1,4 +1,4 @@
-"""Scores into shares: the softmax."""
+"""Softmax along any axis of any array."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
+from regard.functional import reference
 from regard.functional.arrays import as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
 
 
 def softmax(x: Array, axis: int = -1) -> Array:
-    """Return exp(x) / Σ exp(x) along `axis`: positive shares that sum to 1.
+    """Return exp(x) / Σ exp(x) along `axis`: positive numbers that sum to 1.
 
-    Each row is shifted by its own maximum first, which changes nothing in exact arithmetic (numerator and
-    denominator shrink by the same factor) and keeps every exponential between 0 and 1. Without the shift
-    a score of 1000 overflows; with one shift for all rows, a row far below the others vanishes.
+    Each row is shifted by its own maximum first, which cancels in exact arithmetic and keeps every exponential between
+    0 and 1. Without the shift a score of 1000 overflows; with one shift for all rows, a row far below the others
+    underflows.
 
     Parameters
     ----------
     x : array, any shape
-        Scores. −inf is a score that gets no share; one of +inf takes all, and several share it equally.
+        Scores. −inf gets 0; +inf takes the whole row, shared equally among several.
     axis : int
-        The axis that is shared out.
+        The axis that sums to 1.
 
     Returns
     -------
     array, shape of `x`
-        A row of −inf everywhere, which has nothing to share among, is 0 throughout.
+        A row of −inf is 0 throughout.
 
     References
     ----------
@@ -49,29 +50,9 @@ def softmax(x: Array, axis: int = -1) -> Array:
     if x.shape[axis] == 0:
         return xp.astype(x, dtype)
     last = axis in (-1, x.ndim - 1)
-    asked = ops.compute("softmax", x if last else xp.moveaxis(x, axis, -1))
-    if asked is not None:
-        return asked if last else xp.moveaxis(asked, -1, axis)
-    x = xp.astype(x, compute_dtype(xp, dtype), copy=False)
-    x = clamp_posinf(x)
-    exponentials = xp.exp(x - finite_row_max(xp.max(x, axis=axis, keepdims=True)))
-    total = xp.sum(exponentials, axis=axis, keepdims=True)
-    return xp.astype(exponentials / nonzero(total), dtype, copy=False)
-
-
-def clamp_posinf(x: Array) -> Array:
-    """Return `x` with +inf as the largest finite number, next to which every other score counts for nothing."""
-    xp = namespace(x)
-    return xp.where(x == xp.inf, float(xp.finfo(x.dtype).max), x)
-
-
-def finite_row_max(row_max: Array) -> Array:
-    """Return by how much to shift rows with these maxima: not at all where there is nothing but −inf."""
-    xp = namespace(row_max)
-    return xp.where(row_max == -xp.inf, xp.zeros_like(row_max), row_max)
-
-
-def nonzero(total: Array) -> Array:
-    """Return what to divide by: 1 for the total of a row with nothing in it."""
-    xp = namespace(total)
-    return xp.where(total == 0, xp.ones_like(total), total)
+    rows = x if last else xp.moveaxis(x, axis, -1)
+    weights = ops.compute("softmax", rows)
+    if weights is None:
+        rows = xp.astype(rows, compute_dtype(xp, dtype), copy=False)
+        weights = xp.astype(reference.softmax(rows), dtype, copy=False)
+    return weights if last else xp.moveaxis(weights, -1, axis)

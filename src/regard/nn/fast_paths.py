@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from regard import functional as F
-from regard.functional.attention import attend
+from regard.functional.attention import compute_attention
 from regard.functional.inputs import validate_inputs
 from regard.functional.native import ops
 from regard.functional.recorder import NULL_RECORDER, Recorder
@@ -85,7 +85,7 @@ def _context(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Opt
         # q and k are new and no tap exposes them, so a map may store them without a copy. They are views of one
         # product with v, which stays in memory with them: hence the limit.
         p = p.replace(may_alias=not (trace.wants("q") or trace.wants("k")))
-    context: np.ndarray = F.merge_heads(attend(p, trace))
+    context: np.ndarray = F.merge_heads(compute_attention(p, trace))
     return context
 
 

@@ -18,18 +18,19 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
-from regard._utils.validation import whole_number
+from regard._utils.validation import finite_number, whole_number
 from regard.functional import native
-from regard.functional.attention import Stage, tile_of
-from regard.functional.blockwise import normaliser
-from regard.functional.dispatch import block_sizes, bytes_of, nonempty_blocks, spans
+from regard.functional.blocks import block_sizes, nonempty_blocks, spans
+from regard.functional.blockwise import softmax_stats
+from regard.functional.grouped_heads import count_heads
 from regard.functional.head_slice import is_part, slice_heads
-from regard.functional.inputs import AttentionInputs, Options, heads, number, problem
+from regard.functional.inputs import AttentionInputs, Options, prepare_inputs
 from regard.functional.native.map import for_kernel, in_float64, pooled, received, sums
 from regard.functional.native.map import rows as of_rows
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index, ScoreLayout, broadcasts
-from regard.functional.scores import Tile, score
+from regard.functional.scores import BlockScores, block_scores
+from regard.functional.tile import Stage, attention_tile
 from regard.trace.mask_io import restored, stored, to_numpy
 
 __all__ = ["AttentionMap", "Products", "Top"]
@@ -103,7 +104,7 @@ class AttentionMap:
     """
 
     def __init__(self, q: Array, k: Array, **options: Unpack[Options]) -> None:
-        self._problem = _looked_at(problem(q, k, **options))
+        self._problem = _looked_at(prepare_inputs(q, k, **options))
 
     @classmethod
     def of(cls, p: AttentionInputs, sums: SoftmaxStats | None = None) -> AttentionMap:
@@ -209,7 +210,7 @@ class AttentionMap:
     def nbytes(self) -> int:
         """Bytes of the queries and keys, and of two numbers for each row."""
         numbers = math.prod(self.q.shape) + math.prod(self.k.shape)
-        return int(numbers * bytes_of(self._problem) + 16 * math.prod(self.shape[:-1]))
+        return int(numbers * self._problem.itemsize + 16 * math.prod(self.shape[:-1]))
 
     @property
     def lse(self) -> Array:
@@ -238,7 +239,7 @@ class AttentionMap:
             cols is not None or self._compiled is None
         )  # a whole map needs one pass of the kernel
         known = getattr(self, name) if stage == "weights" and (of_all or name in self.__dict__) else None
-        return tile_of(self._problem, rows, cols, stage, known)
+        return attention_tile(self._problem, rows, cols, stage, known)
 
     def weights(self) -> Array:
         """Return the whole map, ``... H T S``, in memory of n² weights."""
@@ -290,7 +291,7 @@ class AttentionMap:
             return Products(terms, dims, 0.0, 0)
         products = xp.stack([sum(terms[d] for d in group[1:]) + terms[group[0]] for group in dims])
         head = lead[-1] if lead else 0
-        return Products(products, dims, float(xp.sum(terms)), head * heads(self.k) // heads(self.q))
+        return Products(products, dims, float(xp.sum(terms)), head * count_heads(self.k) // count_heads(self.q))
 
     # Overviews, each in one pass over the map (and one more, once, for the sums of the rows; `pooled` needs none)
 
@@ -424,8 +425,8 @@ class AttentionMap:
             best = xp.full(shape, -1.0, dtype=self._wide.q.dtype, device=layout.device)
             keys = xp.full(shape, -1, dtype=indices, device=layout.device)
             for cols, tile, weights in blocks:
-                if tile.allowed is not None:
-                    weights = xp.where(tile.allowed, weights, -1.0)
+                if tile.mask is not None:
+                    weights = xp.where(tile.mask, weights, -1.0)
                 best = xp.concat([best, xp.broadcast_to(weights, (*shape[:-1], weights.shape[-1]))], axis=-1)
                 here = xp.broadcast_to(layout.cols(cols), (*shape[:-1], cols.stop - cols.start))
                 keys = xp.concat([keys, here], axis=-1)
@@ -456,7 +457,7 @@ class AttentionMap:
     def _normaliser(self) -> SoftmaxStats:
         """What normalises each row in the widest floats there are, whatever computes it."""
         if self._compiled is None:
-            return normaliser(self._wide, slice(0, self.shape[-2]))
+            return softmax_stats(self._wide, slice(0, self.shape[-2]))
         found = sums(in_float64(self._problem))
         return SoftmaxStats(*(self._xp.asarray(x, device=self._problem.layout.device) for x in found))
 
@@ -464,16 +465,16 @@ class AttentionMap:
     def _xp(self) -> Any:
         return self._problem.layout.xp
 
-    def _strips(self) -> Iterator[tuple[slice, Iterator[tuple[slice, Tile, Array]]]]:
+    def _strips(self) -> Iterator[tuple[slice, Iterator[tuple[slice, BlockScores, Array]]]]:
         """Yield rows and, for each block of keys that they see something of, its columns, scores and weights."""
         rows, cols = (spans(n, size) for n, size in zip(self.shape[-2:], block_sizes(self._wide), strict=True))
         for span in rows:
             yield span, self._blocks(span, cols)
 
-    def _blocks(self, rows: slice, cols: list[slice]) -> Iterator[tuple[slice, Tile, Array]]:
+    def _blocks(self, rows: slice, cols: list[slice]) -> Iterator[tuple[slice, BlockScores, Array]]:
         row = self._normaliser.of(rows)
         for _, span, full in nonempty_blocks(self._wide, rows, cols):
-            tile = score(self._wide, rows, span, full=full)
+            tile = block_scores(self._wide, rows, span, unmasked=full)
             yield span, tile, row.weights(tile.biased, self._xp)
 
     def _zeros(self, count: int) -> Array:
@@ -496,9 +497,9 @@ def _rebuilt(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any], prefix
     fits = broadcasts(q.shape[:-1], shape[:-1]) and shape[-2:] == (q.shape[-2], k.shape[-2])
     if not fits or q.shape[-1] != k.shape[-1] or q.dtype != k.dtype or {q.dtype.kind, dtype.kind} != {"f"}:
         raise RegardError(f"a map of {shape} cannot be of q {q.shape} {q.dtype} and k {k.shape} {k.dtype}")
-    number("scale", rules["scale"])
+    finite_number("scale", rules["scale"])
     if rules["softcap"] is not None:
-        number("softcap", rules["softcap"], positive=True)
+        finite_number("softcap", rules["softcap"], positive=True)
     for rule in (rules["mask"], rules["bias"]):
         if rule is not None:
             rule.check(layout)

@@ -20,9 +20,9 @@ from regard.functional.arrays import compute_dtype
 from regard.functional.biases import Bias, DenseBias
 from regard.functional.inputs import AttentionInputs
 from regard.functional.masks import DenseMask, Intervals, LogicalAnd, Mask
+from regard.functional.nonfinite import saturate_cast
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import ALL, Index, take_broadcast
-from regard.functional.scores import saturate_cast
 
 _KINDS = ("float16", "bfloat16", "float32", "float64")
 _STRIP_CELLS = 2**22  # of a rule that is evaluated for some queries at a time

@@ -14,7 +14,8 @@ import numpy as np
 from regard._utils.typing import Array
 from regard.functional import native
 from regard.functional.biases import Bias, DenseBias, unbroadcast
-from regard.functional.inputs import AttentionInputs, sum_over_query_groups
+from regard.functional.grouped_heads import sum_over_query_groups
+from regard.functional.inputs import AttentionInputs
 from regard.functional.native.attention import calls, to_kernel
 from regard.functional.online_softmax import SoftmaxStats
 

@@ -15,7 +15,8 @@ import numpy as np
 from regard._utils.typing import Array
 from regard.functional import native
 from regard.functional.arrays import is_finite, widest_float
-from regard.functional.dispatch import choose_backend, spans
+from regard.functional.blocks import spans
+from regard.functional.dispatch import choose_implementation
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native.attention import call_of, kernel_mask_args
 from regard.functional.online_softmax import SoftmaxStats
@@ -52,7 +53,7 @@ def for_kernel(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> Attention
     """
     return (
         p.to_compute_dtype().replace(dtype=p.compute_dtype, v=None, dropout=None)
-        if choose_backend(p, trace)[0] == "native"
+        if choose_implementation(p, trace)[0] == "native"
         else None
     )
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import whole_number
+from regard._utils.validation import finite_number, whole_number
 from regard.functional import softmax
-from regard.functional.inputs import number
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if number("temperature", self.temperature) < 0:
+        if finite_number("temperature", self.temperature) < 0:
             raise RegardError(f"temperature must be 0 or more, got {self.temperature}")
         if self.top_k is not None:
             whole_number("top_k", self.top_k, 1)
-        if self.top_p is not None and not 0 < number("top_p", self.top_p) <= 1:
+        if self.top_p is not None and not 0 < finite_number("top_p", self.top_p) <= 1:
             raise RegardError(f"top_p must be above 0 and at most 1, got {self.top_p}")
         if self.seed is not None:
             whole_number("seed", self.seed, 0)

@@ -1,0 +1,57 @@
+"""The equation of attention: softmax(q · kᵀ × scale) · v, with all that models add to it.
+
+This page is ``implementation="reference"``; the others compute the same numbers and are tested against it. Vaswani et
+al. (2017), https://arxiv.org/abs/1706.03762; the order of the steps is that of the ONNX operator Attention, opset 25.
+"""
+
+from typing import Any
+
+from regard._utils.typing import Array
+from regard.functional.arrays import namespace
+from regard.functional.nonfinite import clamp_posinf, finite_row_max, masked_matmul, nonzero
+from regard.functional.recorder import NULL_RECORDER, Recorder
+
+
+def attention(
+    q: Array, k: Array, v: Array, *, mask: Array | None = None, trace: Recorder = NULL_RECORDER, **terms: Any
+) -> Array:
+    """Return the context, weights · v, ``... H T Dv``; q ``... H T D``, k ``... H S D``, v ``... H S Dv``."""
+    weights = attention_weights(q, k, mask=mask, trace=trace, **terms)
+    return masked_matmul(weights, v, mask)  # weights @ v, whatever masked values hold
+
+
+def attention_weights(
+    q: Array, k: Array, *, sinks: Array | None = None, dropout: Array | None = None,
+    trace: Recorder = NULL_RECORDER, **terms: Any,
+) -> Array:  # fmt: skip
+    """Return softmax(scores), ``... H T S``; sinks ``... H 1 1``; dropout holds 0 or 1 / (1 − rate)."""
+    *_, scores = attention_scores(q, k, trace=trace, **terms)
+    weights = trace("weights", softmax(scores, sinks), "... H T S")
+    return weights if dropout is None else trace("dropped", weights * dropout, "... H T S")
+
+
+def attention_scores(
+    q: Array, k: Array, *, scale: float, softcap: float | None = None, bias: Array | None = None,
+    mask: Array | None = None, trace: Recorder = NULL_RECORDER,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Return the scores ``... H T S``: scaled, then capped, then with bias and −inf where the mask is False."""
+    xp = namespace(q, k)
+    scores = capped = biased = trace("scores", q @ xp.matrix_transpose(k) * scale, "... H T S")
+    if softcap is not None:
+        capped = biased = trace("capped", softcap * xp.tanh(scores / softcap), "... H T S")
+    if bias is not None:
+        biased = biased + bias
+    if mask is not None:
+        biased = xp.where(mask, biased, -xp.inf)
+    if bias is not None or mask is not None:
+        biased = trace("biased", biased, "... H T S")
+    return scores, capped, biased
+
+
+def softmax(scores: Array, sinks: Array | None = None) -> Array:
+    """Return exp(scores) / (Σ exp(scores) + exp(sinks)) of each row; 0 for a row of −inf."""
+    xp, scores = namespace(scores), clamp_posinf(scores)
+    row_max = finite_row_max(scores, sinks)  # cancels in the quotient, and keeps every exponential at most 1
+    exponentials = xp.exp(scores - row_max)
+    row_sum = xp.sum(exponentials, axis=-1, keepdims=True)
+    return exponentials / nonzero(row_sum if sinks is None else row_sum + xp.exp(clamp_posinf(sinks) - row_max))
