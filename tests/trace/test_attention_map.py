@@ -244,10 +244,10 @@ def test_mistakes_are_told(rng):
     look = AttentionMap(rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 7, 4)))
     for bad, message in [
         (lambda: look[2], "outside an axis of 2"),
-        (lambda: look[0, 5], "rows 5 is outside the 5"),
-        (lambda: look[0, 0, -8], "cols -8 is outside the 7"),
+        (lambda: look[0, 5], "rows 5 is out of range for 5"),
+        (lambda: look[0, 0, -8], "cols -8 is out of range for 7"),
         (lambda: look[0, 0, 0, 0], "too many indices"),
-        (lambda: look[0, [[1]]], "a row of integers"),
+        (lambda: look[0, [[1]]], "a 1-D array of integers"),
         (lambda: look[0, 0.5], "rows must be an integer"),
         (lambda: look[[0, 1]], "taken by integers and slices"),
         (lambda: look.entry(0, 0), "2 indices for the 1 axes"),
