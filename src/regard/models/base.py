@@ -205,7 +205,7 @@ def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
     Raises
     ------
     RegardError
-        LogicalAnd are given.
+        Both are given.
     """
     if edit is None:
         return trace

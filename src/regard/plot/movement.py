@@ -169,7 +169,7 @@ def _note(texts: Sequence[TextVectors], letters: Lettering, scene: Scene) -> str
         one = "A single word has" if len(scene.labels) == 1 else "Words that do not differ have"
         return f"{note}{one} no others to stand among: the whole movement is drawn."
     return (
-        f"{note}LogicalAnd kinds of vectors are centred and scaled to the same spread, so an arrow is how a word's place "
+        f"{note}Both kinds of vectors are centred and scaled to the same spread, so an arrow is how a word's place "
         f"among the others changes. The plane shows {scene.explained.sum():.0%} of the variance."
     )
 

@@ -25,7 +25,7 @@ class WordTokenizer:
     vocabulary
         The words that have an index.
     lowercase
-        Whether words are lower-cased before they are looked up. KeyRangeMask refer to the text as given.
+        Whether words are lower-cased before they are looked up. Offsets refer to the text as given.
     unknown
         What becomes of a word that `vocabulary` lacks: ``"error"`` raises and names all such words;
         ``"unk"`` puts the vocabulary's ``"<unk>"`` in its place; ``"drop"`` leaves it out of the encoding

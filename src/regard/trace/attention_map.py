@@ -81,7 +81,7 @@ class AttentionMap:
     It is indexed as the array of weights would be, ``look[head, rows, cols]``; arrays of rows and of columns together
     mean every pair of the two. The compiled kernel computes scores in the precision of `attention`, as exact as they
     enter it, and sums in float64; without it everything is computed in float64 where there is one and rounded once.
-    LogicalOr way weights, rows and overviews agree with each other: a row sums to 1.
+    Either way weights, rows and overviews agree with each other: a row sums to 1.
 
     Parameters
     ----------

@@ -1,0 +1,56 @@
+"""What the files around the code promise of one another."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_pre_commit_runs_the_versions_that_lint_runs():
+    pinned = dict(re.findall(r'"([\w-]+)[=@]+([\d.]+)"', read(".pre-commit-config.yaml")))
+    assert set(pinned) == {"ruff", "clang-format", "prettier"}
+    lint = dict(
+        item.split("==") for item in tomllib.loads(read("pyproject.toml"))["dependency-groups"]["lint"] if "==" in item
+    )
+    assert pinned["ruff"] == lint["ruff"]
+    assert pinned["clang-format"] == lint["clang-format"]
+    assert f"prettier@{pinned['prettier']}" in read("noxfile.py")
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
+def test_a_decision_has_its_three_parts_and_a_row_in_the_index(path):
+    text = path.read_text(encoding="utf-8")
+    title = text.splitlines()[0].removeprefix("# ")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequence"]
+    assert f"| [{path.name[:4]}]({path.name}) | {title} |" in read("docs/decisions/README.md")
+
+
+def test_decisions_have_numbers_of_their_own():
+    numbers = [path.name[:4] for path in RECORDS]
+    assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+)
+def test_links_to_files_lead_somewhere(page):
+    prose = re.sub(r"^```.*?^```$", "", read(page), flags=re.MULTILINE | re.DOTALL)
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", prose) if not re.match(r"[a-z]+:", link)]
+    broken = [link for link in links if link and not ((ROOT / page).parent / link).exists()]
+    assert broken == []
+
+
+def test_contributing_lists_every_session():
+    listed = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", read("CONTRIBUTING.md"), re.MULTILINE)
+    sessions = re.findall(r"^@nox\.session\ndef (\w+)", read("noxfile.py"), re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", "".join(listed))) == sorted(sessions)
