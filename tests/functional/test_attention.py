@@ -329,7 +329,7 @@ def test_only_real_numbers(bad, message):
 
 def test_two_short_floats_have_no_common_one():
     x = np.zeros((3, 4))
-    with pytest.raises(RegardError, match="no float type is common to"):
+    with pytest.raises(RegardError, match="have no common floating dtype"):
         attention(x.astype(np.float16), x.astype(ml_dtypes.bfloat16), x.astype(np.float16))
 
 

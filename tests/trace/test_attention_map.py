@@ -257,7 +257,7 @@ def test_mistakes_are_told(rng):
         (lambda: look.top(1.5), "whole number"),
         (lambda: look[True], "integers and slices, got True"),
         (lambda: look[0, True], "rows must be an integer"),
-        (lambda: look[0, ::0], "steps of 0"),
+        (lambda: look[0, ::0], "step 0"),
         (lambda: look.products(0, 0.5, 0), "integers and slices, got 0.5"),
         (lambda: look.products(0, slice(1), 0), "one integer for each axis"),
         (lambda: look.products(0, 0, 0, dims=[(0, 1, 2, 3), ()]), "each of the 4 dimensions once"),

@@ -1,4 +1,4 @@
-"""What every equation needs before it starts: the array library and the precision to compute in."""
+"""Array API helpers: namespace, device, and the dtypes of results and of computation."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def namespace(*arrays: Array) -> Any:
 
 
 def as_array(value: Array, name: str) -> Array:
-    """Return `value` if it is an array of any library, else what NumPy makes of it (lists, numbers).
+    """Return `value` if it is an array of any library, else as a NumPy array (lists, numbers).
 
     Raises
     ------
     RegardError
-        It is not of numbers, or of a kind of NumPy's arrays that computes differently.
+        It is not numeric, or is a masked array or a matrix.
     """
     if type(value) is np.ndarray and value.dtype.kind == "f":
-        return value  # what is usual, found at once
+        return value  # the usual case
     if isinstance(value, np.ma.MaskedArray | np.matrix):
-        raise RegardError(f"{name} is a {type(value).__name__}, which computes differently; give a plain array")
+        raise RegardError(f"{name} must be a plain array, got a {type(value).__name__}, whose operators differ")
     if not isinstance(value, np.ndarray):
         if not isinstance(value, np.generic) and (
             hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__")
@@ -56,17 +56,17 @@ def as_array(value: Array, name: str) -> Array:
 
 
 def is_boolean(x: Array) -> bool:
-    """Tell whether `x` holds truth values."""
+    """Return whether `x` is boolean."""
     return _is_kind(x, "bool")
 
 
 def is_floating(x: Array) -> bool:
-    """Tell whether `x` holds real floating-point numbers, bfloat16 included."""
+    """Return whether `x` is real floating-point, bfloat16 included."""
     return _is_kind(x, "real floating")
 
 
 def result_dtype(*arrays: Array) -> Any:
-    """Return the dtype of a result made from `arrays`: their common float type; integers become float64.
+    """Return the common floating dtype of `arrays`; integers become float64.
 
     Raises
     ------
@@ -75,53 +75,53 @@ def result_dtype(*arrays: Array) -> Any:
     """
     first = arrays[0].dtype
     if isinstance(first, np.dtype) and first.kind == "f" and all([x.dtype is first for x in arrays]):  # noqa: C419
-        return first  # what is usual, found at once
+        return first  # the usual case
     xp = namespace(*arrays)
     for x in arrays:
         if is_boolean(x) or _is_kind(x, "complex floating"):
-            raise RegardError(f"the equations are of real numbers, got an array of {x.dtype}; convert it first")
+            raise RegardError(f"arrays must be real numbers, got {x.dtype}; convert it first")
     if not all(is_floating(x) for x in arrays):
         return widest_float(xp, device(arrays[0]))
     dtypes = {x.dtype for x in arrays}
     if xp is np and len(dtypes) == 1:
-        return dtypes.pop().newbyteorder("=")  # as NumPy's own results are
+        return dtypes.pop().newbyteorder("=")  # native byte order, as in NumPy's results
     try:
         return dtypes.pop() if len(dtypes) == 1 else xp.result_type(*arrays)
     except TypeError as error:
-        raise RegardError(f"no float type is common to {', '.join(map(str, dtypes))}; convert to one") from error
+        raise RegardError(f"{', '.join(map(str, dtypes))} have no common floating dtype; convert to one") from error
 
 
 def compute_dtype(xp: Any, dtype: Any) -> Any:
-    """Return the precision to compute in: float32 for the two short float types, else `dtype` itself."""
+    """Return the dtype to compute in: float32 for half precision (float16, bfloat16), else `dtype`."""
     return xp.float32 if is_half(dtype) else dtype
 
 
 def widest_float(xp: Any, where: Any = None) -> Any:
-    """Return float64, or float32 where the library or the device knows no more."""
+    """Return float64, or float32 where the library or the device has no wider float."""
     if xp is np:
         return np.float64
     return xp.__array_namespace_info__().dtypes(kind="real floating", device=where).get("float64", xp.float32)
 
 
 def device(x: Array) -> Any:
-    """Return where `x` lives, in the words of its library; None for NumPy."""
+    """Return the device of `x`; None for NumPy."""
     return None if isinstance(x, np.ndarray) else getattr(x, "device", None)
 
 
 def integers(x: Array) -> Array:
-    """Return integers as the library's usual ones: sums of positions need more than 8 bits, differences a sign."""
+    """Return integers in the default dtype of the library, where sums and differences of positions do not overflow."""
     xp = namespace(x)
     usual = np.int64 if xp is np else xp.__array_namespace_info__().default_dtypes(device=device(x))["integral"]
     return xp.astype(x, usual, copy=False)
 
 
 def concat(arrays: Sequence[Array], axis: int) -> Array:
-    """Return arrays joined along `axis`; a single one as it is."""
+    """Return arrays concatenated along `axis`; a single one as it is."""
     return arrays[0] if len(arrays) == 1 else namespace(*arrays).concat(list(arrays), axis=axis)
 
 
 def no_grad(xp: Any) -> AbstractContextManager[Any]:
-    """Return a context in which PyTorch keeps no graph of what is computed; for other libraries it does nothing."""
+    """Return a context in which PyTorch records no gradients; it does nothing for other libraries."""
     if "torch" not in xp.__name__:
         return nullcontext()
     import torch
@@ -131,7 +131,7 @@ def no_grad(xp: Any) -> AbstractContextManager[Any]:
 
 
 def is_concretely_true(condition: Array) -> bool:
-    """Tell whether `condition` holds for certain: what a compiler only traces, with no values yet, is not known."""
+    """Return whether `condition` is concretely true; an abstract tracer, which has no value, is not."""
     try:
         return bool(condition)
     except (TypeError, RuntimeError):  # JAX under jit; PyTorch under vmap
@@ -139,13 +139,13 @@ def is_concretely_true(condition: Array) -> bool:
 
 
 def is_finite(x: Array) -> bool:
-    """Tell whether `x` is known to hold neither infinity nor NaN."""
+    """Return whether `x` is concretely free of infinities and NaN."""
     xp = namespace(x)
     return is_concretely_true(xp.all(xp.isfinite(x)))
 
 
 def _is_kind(x: Array, kind: str) -> bool:
-    if is_half(x.dtype):  # the standard's own isdtype does not know bfloat16
+    if is_half(x.dtype):  # isdtype of the standard does not include bfloat16
         return kind == "real floating"
     if isinstance(x, np.ndarray):
         return x.dtype.kind in _NUMPY_KINDS[kind]
@@ -156,10 +156,11 @@ _NUMPY_KINDS = {"bool": "b", "real floating": "f", "complex floating": "c"}
 
 
 def is_half(dtype: Any) -> bool:
-    return _has_short_name(dtype) if isinstance(dtype, np.dtype) else _has_short_name.__wrapped__(dtype)
+    """Return whether `dtype` is float16 or bfloat16."""
+    return _has_half_name(dtype) if isinstance(dtype, np.dtype) else _has_half_name.__wrapped__(dtype)
 
 
-@functools.lru_cache  # the name of a dtype of NumPy takes longer to make than a small softmax
-def _has_short_name(dtype: Any) -> bool:
-    name = str(getattr(dtype, "name", dtype))  # NumPy's says nothing of the order of bytes
-    return any(short in name for short in ("float16", "half"))  # bfloat16 contains float16
+@functools.lru_cache  # the name of a NumPy dtype takes longer to build than a small softmax
+def _has_half_name(dtype: Any) -> bool:
+    name = str(getattr(dtype, "name", dtype))  # without the byte order
+    return any(half in name for half in ("float16", "half"))  # bfloat16 contains float16

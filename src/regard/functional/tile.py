@@ -99,7 +99,7 @@ def _index(name: str, layout: ScoreLayout, index: Any, length: int) -> tuple[Ind
         return slice(0, length), True
     if isinstance(index, slice):
         if index.step == 0:
-            raise RegardError(f"{name} is a slice with step 0; give another step")
+            raise RegardError(f"{name} has step 0; give another step")
         start, stop, step = index.indices(length)
         if step == 1:
             return slice(start, max(start, stop)), True
