@@ -54,3 +54,17 @@ def test_contributing_lists_every_session():
     listed = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", read("CONTRIBUTING.md"), re.MULTILINE)
     sessions = re.findall(r"^@nox\.session\ndef (\w+)", read("noxfile.py"), re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", "".join(listed))) == sorted(sessions)
+
+
+def test_the_way_of_a_call_names_functions_that_are_there():
+    (table,) = re.findall(r"^\| \| calls.*?(?=\n\n)", read("docs/architecture.md"), re.MULTILINE | re.DOTALL)
+    file, checked = "", 0
+    for name in re.findall(r"`([^`]+)`", table):
+        if "." in name:
+            (file,) = (path for folder in ("src/regard/functional", "csrc") if (path := ROOT / folder / name).exists())
+        else:
+            assert re.search(rf"(?:def |\w[&*>]? ){name}\(", file.read_text(encoding="utf-8")), (
+                f"{file} defines no {name}"
+            )
+            checked += 1
+    assert checked > 20
