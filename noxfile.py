@@ -227,6 +227,6 @@ def readme(session: nox.Session) -> None:
         for command in commands:
             if command.startswith("pip install nox"):
                 continue  # whoever runs this session has typed that
-            if command.startswith("regard explore") and "--html" not in command:
+            if command.startswith("regard explore") and " -o " not in command:
                 command = f"timeout --signal=INT 20 {command} || [ $? = 124 ]"  # it serves until Ctrl-C
             session.run("bash", "-euc", command, external=True, env=empty)

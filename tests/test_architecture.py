@@ -123,7 +123,7 @@ def test_examples_in_docstrings_run(name):
         ("import regard; regard.attention", ("tokenizers", "matplotlib", "rich", "array_api_compat")),
         ("from regard.cli.parser import parse; parse(['hi'])", ("numpy", "tokenizers", "matplotlib", "rich")),
         (
-            "import sys; from regard.cli import main; main(['a b', '--random'])",
+            "import sys; from regard.cli import main; main(['a b', '--toy'])",
             (
                 "matplotlib",
                 "tokenizers",

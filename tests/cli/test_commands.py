@@ -19,7 +19,7 @@ import golden
 import regard
 from regard import Trace
 from regard.cli import main
-from regard.cli.compare import _verdict
+from regard.cli.compare import _conclusion
 from regard.models import toy
 from regard.plot import head_grid, heatmap, movement, save
 from regard.views import select
@@ -61,14 +61,14 @@ def traced(folder, text=TEXT):
     return trace
 
 
-def test_look_names_the_model_and_what_is_shown(run, tiny):
+def test_show_names_the_model_and_what_is_shown(run, tiny):
     status, out, err = run(TEXT, "--model", tiny)
     assert (status, err) == (0, "")
     assert re.search(r"tiny · 2 layers × 3 heads · 6 tokens · \d+\.\d\d s", out)
-    assert "layer 1 of 0–1, mean of 3 heads: the last layer" in out
+    assert "layer 1 of 0–1, mean of 3 heads (default; choose with --layer, --head)" in out
 
 
-def test_look_names_for_each_word_those_it_looks_at_most(run, tiny):
+def test_show_names_for_each_word_those_it_looks_at_most(run, tiny):
     _, out, _ = run(TEXT, "--model", tiny, "--top", "2")
     weights = traced(tiny)["blocks.1.attn.weights"][0].mean(0, dtype=np.float64)
     tokens = ["the", "cat", "##s", "sat"]
@@ -80,8 +80,8 @@ def test_look_names_for_each_word_those_it_looks_at_most(run, tiny):
         assert re.search(pattern, out, re.MULTILINE), pattern
 
 
-def test_look_draws_every_weight_in_hundredths(run, tiny):
-    _, out, _ = run(TEXT, "--model", tiny, "--layer", "0", "--head", "2", "--keep-special")
+def test_show_draws_every_weight_in_hundredths(run, tiny):
+    _, out, _ = run(TEXT, "--model", tiny, "--layer", "0", "--head", "2", "--show-special-tokens")
     weights = traced(tiny)["blocks.0.attn.weights"][0, 2]
     heatmap = out.split("\n\n")[2].splitlines()
     assert heatmap[0].split() == ["[CLS]", "the", "cat", "##s", "sat", "[SEP]"]
@@ -90,7 +90,7 @@ def test_look_draws_every_weight_in_hundredths(run, tiny):
 
 
 def test_words_merges_sub_words(run, tiny):
-    _, out, _ = run(TEXT, "--model", tiny, "--words", "--json")
+    _, out, _ = run(TEXT, "--model", tiny, "--merge-subwords", "--json")
     shown = json.loads(out)
     assert shown["queries"] == ["The", "cats", "sat"]
     weights = traced(tiny)["blocks.1.attn.weights"][0].mean(0, dtype=np.float64)
@@ -102,7 +102,7 @@ def test_word_keeps_the_rows_of_that_word(run, tiny):
     _, out, _ = run(TEXT, "--model", tiny, "--word", "CATS", "--top", "1")
     _, table, heatmap = out.split("\n\n")
     assert [line.split()[0] for line in table.splitlines()[1:3]] == ["cat", "##s"]
-    assert len(table.splitlines()) == 4  # headings, two rows, what hidden means
+    assert len(table.splitlines()) == 4  # headings, two rows, the note on special tokens
     assert [line.split()[0] for line in heatmap.splitlines()[1:3]] == ["cat", "##s"]
     shown = json.loads(run(TEXT, "--model", tiny, "--word", "CATS", "--json")[1])
     assert (shown["queries"], len(shown["weights"]), len(shown["keys"])) == (["cat", "##s"], 2, 4)
@@ -120,19 +120,36 @@ def test_json_is_the_view_and_nothing_else(run, tiny):
 
 def test_save_keeps_everything(run, tiny, tmp_path):
     path = tmp_path / "trace.safetensors"
-    assert run(TEXT, "--model", tiny, "--save", str(path))[0] == 0
+    assert run(TEXT, "--model", tiny, "-o", str(path))[0] == 0
     saved, fresh = Trace.load(path), traced(tiny)
     assert saved.names() == fresh.names()
     assert np.array_equal(saved["blocks.1.mlp.hidden"], fresh["blocks.1.mlp.hidden"])
 
 
-@pytest.mark.parametrize("option", ["--png", "--svg", "--heads", "--movement"])
-def test_pictures_are_written(run, tiny, tmp_path, option):
-    path = tmp_path / f"picture.{'svg' if option == '--svg' else 'png'}"
+@pytest.mark.parametrize("option", ["-o", "--head-grid", "--movement"])
+@pytest.mark.parametrize(("suffix", "signature"), [("png", b"\x89PNG"), ("svg", b"<?xm"), ("PDF", b"%PDF")])
+def test_the_suffix_says_what_kind_of_picture_is_written(run, tiny, tmp_path, option, suffix, signature):
+    path = tmp_path / f"picture.{suffix}"
     status, out, err = run(TEXT, "--model", tiny, option, str(path))
     assert (status, err) == (0, "")
-    assert path.read_bytes()[:4] in (b"\x89PNG", b"<?xm")
-    assert "cat" in out  # the table is printed all the same
+    assert path.read_bytes()[:4] == signature
+    assert "cat" in out  # the table is printed too
+
+
+def test_all_files_of_one_run(run, tiny, tmp_path):
+    names = ["-o", "a.svg", "-o", "a.safetensors", "--output", "b.png", "--movement", "c.svg", "--movement", "d.png"]
+    paths = [str(tmp_path / name) if "." in name else name for name in names]
+    assert run(TEXT, "--model", tiny, *paths)[0] == 0
+    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["a.safetensors", "a.svg", "b.png", "c.svg", "d.png"]
+    assert Trace.load(tmp_path / "a.safetensors").names() == traced(tiny).names()
+
+
+def test_a_head_may_be_named_with_its_layer(run, tiny):
+    assert run(TEXT, "--model", tiny, "--head", "L0H2", "--json") == run(
+        TEXT, "--model", tiny, "--layer", "0", "--head", "2", "--json"
+    )
+    _, page, _ = run("explain", TEXT, "--model", tiny, "--head", "L1H2")
+    assert page == run("explain", TEXT, "--model", tiny, "--layer", "1", "--head", "2")[1]
 
 
 @pytest.mark.parametrize(
@@ -140,14 +157,14 @@ def test_pictures_are_written(run, tiny, tmp_path, option):
     [
         (["--layer", "0"], {"layer": 0}),
         (["--head", "2"], {"head": 2}),
-        (["--keep-special"], {"keep_special": True}),
-        (["--words"], {"words": True}),
+        (["--show-special-tokens"], {"keep_special": True}),
+        (["--merge-subwords"], {"words": True}),
         (["--theme", "dark"], {"theme": "dark"}),
     ],
 )
 def test_a_picture_is_of_what_was_chosen(run, tiny, tmp_path, options, chosen):
     drawn, expected, plain = (tmp_path / f"{name}.svg" for name in ("drawn", "expected", "plain"))
-    assert run(TEXT, "--model", tiny, "--svg", str(drawn), *options)[0] == 0
+    assert run(TEXT, "--model", tiny, "-o", str(drawn), *options)[0] == 0
     save(heatmap(traced(tiny), **chosen).figure, expected)
     save(heatmap(traced(tiny)).figure, plain)
     assert drawn.read_bytes() == expected.read_bytes() != plain.read_bytes()
@@ -156,14 +173,14 @@ def test_a_picture_is_of_what_was_chosen(run, tiny, tmp_path, options, chosen):
 @pytest.mark.parametrize(
     ("option", "draw"),
     [
-        ("--heads", lambda trace, **chosen: head_grid(trace, **chosen)),
+        ("--head-grid", lambda trace, **chosen: head_grid(trace, **chosen)),
         ("--movement", lambda trace, **chosen: movement(trace, **chosen).figure),
     ],
 )
 def test_every_picture_is_of_the_tokens_and_on_the_ground_that_were_chosen(run, tiny, tmp_path, option, draw):
     for options, chosen in (
-        (["--keep-special"], {"keep_special": True}),
-        (["--words"], {"words": True}),
+        (["--show-special-tokens"], {"keep_special": True}),
+        (["--merge-subwords"], {"words": True}),
         (["--theme", "dark"], {"theme": "dark"}),
     ):
         drawn, expected = tmp_path / "drawn.svg", tmp_path / "expected.svg"
@@ -175,14 +192,14 @@ def test_every_picture_is_of_the_tokens_and_on_the_ground_that_were_chosen(run, 
 def test_a_file_is_replaced_only_by_a_whole_one(run, tmp_path):
     path = tmp_path / "x.png"
     path.write_text("mine")
-    assert run("a b", "--random", "--png", str(path), "--layer", "7")[0] == 2
+    assert run("a b", "--toy", "-o", str(path), "--layer", "7")[0] == 2
     assert path.read_text() == "mine"
 
 
 def test_word_vectors_go_to_their_words_whatever_their_order(run, tmp_path):
     (tmp_path / "vectors").write_text("sat 5 6\nother 7 8\ncat 3 4\nthe 1 2\n")
-    saved = str(tmp_path / "trace")
-    assert run("The cat sat", "--random", "--embeddings", str(tmp_path / "vectors"), "--save", saved)[0] == 0
+    saved = str(tmp_path / "trace.safetensors")
+    assert run("The cat sat", "--toy", "--embeddings", str(tmp_path / "vectors"), "-o", saved)[0] == 0
     np.testing.assert_array_equal(Trace.load(saved)["token_embeddings"][0], [[1, 2], [3, 4], [5, 6]])
 
 
@@ -200,11 +217,11 @@ def test_a_text_may_come_from_a_file_and_from_a_pipe(run, tiny, tmp_path, monkey
     assert from_file == from_pipe == run("the", "cat", "--model", tiny, "--json")[1]
 
 
-def test_random_works_without_any_model_and_says_that_it_means_nothing(run):
-    status, out, _ = run("The cat sat", "--random", "--seed", "7", "--num-heads", "2")
+def test_toy_works_without_any_model_and_warns_that_it_is_meaningless(run):
+    status, out, _ = run("The cat sat", "--toy", "--seed", "7", "--num-heads", "2")
     assert status == 0
     assert "toy layer, random weights, seed 7" in out
-    assert "means nothing" in out
+    assert "meaningless" in out
     trace = Trace()
     toy("The cat sat", seed=7, num_heads=2)("The cat sat", trace=trace)
     top = trace["blocks.0.attn.weights"][0].mean(0)[0].max()
@@ -212,14 +229,14 @@ def test_random_works_without_any_model_and_says_that_it_means_nothing(run):
 
 
 def test_a_text_may_be_the_name_of_a_command(run):
-    status, out, _ = run("--random", "--", "info")
+    status, out, _ = run("--toy", "--", "info")
     assert status == 0
     assert "toy layer" in out
 
 
 def test_a_long_text_is_drawn_in_shades(run, tmp_path):
     (tmp_path / "long").write_text(" ".join(f"w{i}" for i in range(500)))
-    _, out, _ = run("--file", str(tmp_path / "long"), "--random")
+    _, out, _ = run("--file", str(tmp_path / "long"), "--toy")
     assert "the largest of 5×5 weights" in out
     drawing = out.split("\n\n")[2].splitlines()
     assert len(drawing) == 101
@@ -227,7 +244,7 @@ def test_a_long_text_is_drawn_in_shades(run, tmp_path):
 
 
 def test_explain_prints_every_step_with_its_numbers(run):
-    _, out, _ = run("explain", "The cat sat", "--random", "--embed-dim", "4", "--heads", "2", "--head", "1")
+    _, out, _ = run("explain", "The cat sat", "--toy", "--embed-dim", "4", "--num-heads", "2", "--head", "1")
     trace = Trace()
     toy("The cat sat", embed_dim=4, num_heads=2)("The cat sat", trace=trace)
     for name in ("token_embeddings", "position_embeddings", "embeddings"):
@@ -240,7 +257,7 @@ def test_explain_prints_every_step_with_its_numbers(run):
 
 
 def test_explain_a_word_writes_the_arithmetic_out(run):
-    _, out, _ = run("explain", "The cat sat", "--random", "--embed-dim", "4", "--heads", "2", "--word", "cat")
+    _, out, _ = run("explain", "The cat sat", "--toy", "--embed-dim", "4", "--num-heads", "2", "--word", "cat")
     out = out.replace("−", "-")
     number = r"(-?\d+\.\d+)"
     products = re.findall(rf"{number}×{number} \+ {number}×{number} = {number} +÷ √2 = {number}", out)
@@ -256,16 +273,16 @@ def test_explain_a_word_writes_the_arithmetic_out(run):
 
 def test_explain_saves_everything(run, tmp_path):
     path = tmp_path / "trace.safetensors"
-    assert run("explain", "The cat sat", "--random", "--save", str(path))[0] == 0
+    assert run("explain", "The cat sat", "--toy", "-o", str(path))[0] == 0
     trace = Trace()
     toy("The cat sat")("The cat sat", trace=trace)
     assert Trace.load(path).names() == trace.names()
 
 
-def test_every_command_says_that_random_weights_mean_nothing(run, tiny):
+def test_every_command_warns_that_random_weights_are_meaningless(run, tiny):
     for argv in (["a b"], ["explain", "a b"], ["compare", "a b", "a c", "--word", "a"]):
-        assert "means nothing" in run(*argv, "--random")[1]
-        assert "means nothing" not in run(*argv, "--model", tiny)[1]
+        assert "meaningless" in run(*argv, "--toy")[1]
+        assert "meaningless" not in run(*argv, "--model", tiny)[1]
 
 
 def test_explain_looks_into_a_real_model(run, tiny):
@@ -286,9 +303,7 @@ def test_compare_prints_the_similarity_before_and_behind_each_layer(run, tiny):
 
 def test_compare_draws_both(run, tiny, tmp_path):
     path = tmp_path / "both.png"
-    status, out, _ = run(
-        "compare", "the cat sat", "a cat b c", "--word", "cat", "--model", tiny, "--movement", str(path)
-    )
+    status, out, _ = run("compare", "the cat sat", "a cat b c", "--word", "cat", "--model", tiny, "-o", str(path))
     assert status == 0
     assert path.read_bytes()[:4] == b"\x89PNG"
     assert "original" in out
@@ -300,9 +315,9 @@ def test_compare_draws_both(run, tiny, tmp_path):
 
 def test_compare_does_not_say_that_equal_vectors_have_moved_apart(run, tiny):
     _, out, _ = run("compare", "the cat", "the cat", "--word", "cat", "--model", tiny)
-    assert "The vectors start at 1.000 and end at 1.000." in out
-    assert _verdict(1.0, 0.99996) == "The vectors start at 1.000 and end at 1.000."
-    assert "moves the two apart, to 0.999" in _verdict(1.0, 0.9992)
+    assert "The vectors of the word start at similarity 1.000 and end at 1.000." in out
+    assert _conclusion(1.0, 0.99996) == "The vectors of the word start at similarity 1.000 and end at 1.000."
+    assert "apart: from similarity 1.000 to 0.999" in _conclusion(1.0, 0.9992)
 
 
 def test_models_lists_the_names(run):
@@ -325,7 +340,7 @@ def test_completion_knows_the_commands(run, shell):
     status, out, _ = run("completion", shell)
     assert status == 0
     assert "compare" in out
-    assert "keep-special" in out
+    assert "show-special-tokens" in out
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash on this system")
@@ -338,7 +353,10 @@ def test_completion_knows_the_commands(run, shell):
         ("cat --model mini", "minilm"),
         ("pull mini", "minilm"),
         ("cat --file pict", "picture.png"),
-        ("compare a b --movement pict", "picture.png"),
+        ("cat --movement pict", "picture.png"),
+        ("cat --output pict", "picture.png"),
+        ("heads cat --sort ind", "induction"),
+        ("cat --toy --positions sin", "sinusoidal"),
     ],
 )
 def test_a_shell_completes(run, tmp_path, typed, offered):
@@ -354,11 +372,11 @@ def test_help_leads_to_the_options_of_a_text(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     out = capsys.readouterr().out
-    assert "regard look --help lists its options" in out
+    assert "regard show --help lists its options" in out
     assert 'examples:\n  regard "' in out
 
 
-@pytest.mark.parametrize("command", ["look", "explain", "compare", "generate", "models", "pull", "info", "completion"])
+@pytest.mark.parametrize("command", ["show", "explain", "compare", "generate", "models", "pull", "info", "completion"])
 def test_help_has_examples(capsys, command):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])
@@ -370,8 +388,8 @@ def test_colour_is_there_when_asked_for_and_only_then(run, tiny, monkeypatch):
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("TERM", "xterm-256color")
     assert "\x1b[" not in run(TEXT, "--model", tiny)[1]
-    assert "\x1b[" in run(TEXT, "--model", tiny, "--colour", "always")[1]
-    assert "48;2;" not in run(TEXT, "--model", tiny, "--colour", "never")[1]
+    assert "\x1b[" in run(TEXT, "--model", tiny, "--color", "always")[1]
+    assert "48;2;" not in run(TEXT, "--model", tiny, "--color", "never")[1]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
@@ -381,7 +399,7 @@ def test_a_terminal_gets_colour_unless_told_not_to(colour, coloured):
 
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    argv = [sys.executable, "-m", "regard", "a b", "--random", "--colour", colour]
+    argv = [sys.executable, "-m", "regard", "a b", "--toy", "--color", colour]
     with subprocess.Popen(argv, stdout=theirs, stderr=subprocess.PIPE, env=environment):
         os.close(theirs)
         shown = b""
@@ -395,7 +413,7 @@ def test_a_terminal_gets_colour_unless_told_not_to(colour, coloured):
 
 def test_no_columns_is_no_width(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "0")
-    assert "looks most at" in run("a b", "--random")[1]
+    assert "attends most to" in run("a b", "--toy")[1]
 
 
 def test_the_name_of_a_folder_is_inert(run, write_bert, monkeypatch, tmp_path):
@@ -416,7 +434,7 @@ def test_hostile_special_tokens_are_inert(run, tiny):
     vocabulary = Path(tiny) / "vocab.txt"
     backend = regard.text.SubwordTokenizer.from_wordpiece(vocabulary).backend.to_str()
     Path(tiny, "tokenizer.json").write_text(backend.replace("[CLS]", r"\u001b[31mCLS\u0007\u202e"))
-    for options in ([], ["--keep-special"], ["--word", "cat"]):
+    for options in ([], ["--show-special-tokens"], ["--word", "cat"]):
         status, out, _ = run(TEXT, "--model", tiny, *options)
         assert status == 0
         assert "␛[31m" in out
@@ -424,7 +442,7 @@ def test_hostile_special_tokens_are_inert(run, tiny):
 
 
 def test_hostile_text_is_inert(run):
-    _, out, _ = run("evil\x1b[31m\x07 \u202egnp.exe a\u0000b \x9b2J", "--random")
+    _, out, _ = run("evil\x1b[31m\x07 \u202egnp.exe a\u0000b \x9b2J", "--toy")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", out)
     assert "␛[31m" in out
     assert "⟨U+202E⟩" in out

@@ -18,7 +18,7 @@ def manifest(path):
 
 def test_a_file_is_written_and_said(tmp_path, capsys):
     target = tmp_path / "page.html"
-    assert main(["explore", "a b a", "b a b", "--random", "--num-heads", "2", "--html", str(target)]) == 0
+    assert main(["explore", "a b a", "b a b", "--toy", "--num-heads", "2", "-o", str(target)]) == 0
     assert capsys.readouterr().out == f"{target}: open it in a browser; it needs no network\n"
     found = manifest(target)
     assert [run["text"] for run in found["runs"]] == ["a b a", "b a b"]
@@ -27,8 +27,8 @@ def test_a_file_is_written_and_said(tmp_path, capsys):
 
 def test_a_saved_run_is_explored(tmp_path, capsys):
     saved, target = tmp_path / "run.safetensors", tmp_path / "page.html"
-    assert main(["a b a", "--random", "--save", str(saved)]) == 0
-    assert main(["explore", "--trace", str(saved), "--html", str(target), "--head", "0"]) == 0
+    assert main(["a b a", "--toy", "-o", str(saved)]) == 0
+    assert main(["explore", "--trace", str(saved), "-o", str(target), "--head", "0"]) == 0
     assert manifest(target)["title"] == "a b a"
     capsys.readouterr()
 
@@ -36,7 +36,7 @@ def test_a_saved_run_is_explored(tmp_path, capsys):
 def test_two_models_read_one_text(tmp_path, capsys, write_bert):
     target = tmp_path / "page.html"
     one, other = (str(write_bert(folder=name)) for name in ("one", "other"))
-    assert main(["explore", "the cat", "--model", one, "--other-model", other, "--html", str(target)]) == 0
+    assert main(["explore", "the cat", "--model", one, "--compare-model", other, "-o", str(target)]) == 0
     assert [run["model"] for run in manifest(target)["runs"]] == [one, other]
     capsys.readouterr()
 
@@ -44,7 +44,7 @@ def test_two_models_read_one_text(tmp_path, capsys, write_bert):
 def test_a_text_from_a_file_is_explored(tmp_path, capsys):
     (tmp_path / "letter.txt").write_text("dear cat", encoding="utf-8")
     target = tmp_path / "page.html"
-    assert main(["explore", "--file", str(tmp_path / "letter.txt"), "--random", "--html", str(target)]) == 0
+    assert main(["explore", "--file", str(tmp_path / "letter.txt"), "--toy", "-o", str(target)]) == 0
     assert manifest(target)["title"] == "dear cat"
     capsys.readouterr()
 
@@ -52,7 +52,7 @@ def test_a_text_from_a_file_is_explored(tmp_path, capsys):
 def test_a_page_that_fails_leaves_what_was_there(tmp_path, capsys):
     target = tmp_path / "page.html"
     target.write_text("before")
-    assert main(["explore", "word " * 3000, "--random", "--html", str(target)]) == 2
+    assert main(["explore", "word " * 3000, "--toy", "-o", str(target)]) == 2
     assert "a file holds texts of at most 2,048 tokens, this one has 3,000" in capsys.readouterr().err
     assert target.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
@@ -70,24 +70,24 @@ def test_a_text_that_is_too_long_for_the_model_says_so(tmp_path, capsys, minilm_
 def test_options_reach_the_server(monkeypatch):
     asked = {}
     monkeypatch.setattr(server, "serve", lambda exploration, **options: asked.update(options, x=exploration))
-    assert main(["explore", "a b", "--random", "--num-heads", "2", "--head", "1", "--port", "0", "--no-browser"]) == 0
+    assert main(["explore", "a b", "--toy", "--num-heads", "2", "--head", "1", "--port", "0", "--no-browser"]) == 0
     assert (asked["port"], asked["browser"], asked["x"].opening) == (0, False, (0, 1))
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--model", "minilm"], "a saved run is shown as it was: leave out --model\n"),
+        (["--model", "minilm"], "--trace shows a saved run: leave out --model\n"),
         (["--seed", "3", "--num-heads", "2"], "leave out --seed, --num-heads\n"),
-        (["--random", "--other-model", "x"], "leave out --other-model, --random\n"),
-        (["--html", "page.html", "--port", "80"], "leave out --port and --no-browser\n"),
-        (["--html", "page.html", "--no-browser"], "leave out --port and --no-browser\n"),
-        (["--html", "page.png"], "--html page.png needs the ending .html\n"),
+        (["--toy", "--compare-model", "x"], "leave out --compare-model, --toy\n"),
+        (["-o", "page.html", "--port", "80"], "leave out --port and --no-browser\n"),
+        (["-o", "page.html", "--no-browser"], "leave out --port and --no-browser\n"),
+        (["-o", "page.png"], "-o page.png needs the name of a file that ends with .html\n"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(tmp_path, monkeypatch, capsys, options, says):
     monkeypatch.chdir(tmp_path)
-    assert main(["a b a", "--random", "--save", "run.safetensors"]) == 0
+    assert main(["a b a", "--toy", "-o", "run.safetensors"]) == 0
     capsys.readouterr()
     assert main(["explore", "--trace", "run.safetensors", *options]) == 2
     assert capsys.readouterr().err.endswith(says)

@@ -82,8 +82,8 @@ def test_each_piece_is_printed_when_it_is_there(tiny, monkeypatch):
 
 
 def test_what_is_kept_is_the_map_of_the_whole_text(run, tiny, tmp_path):
-    run(*PROMPT, "--model", tiny, "--max-new-tokens", "9", "--save", str(tmp_path / "t"))
-    model, trace = regard.load(tiny), Trace.load(tmp_path / "t")
+    run(*PROMPT, "--model", tiny, "--max-new-tokens", "9", "-o", str(tmp_path / "t.safetensors"))
+    model, trace = regard.load(tiny), Trace.load(tmp_path / "t.safetensors")
     done = model.generate("The cat", max_new_tokens=9)
     whole = Trace()
     model(np.array(done.encoding.ids), trace=whole)
@@ -93,7 +93,7 @@ def test_what_is_kept_is_the_map_of_the_whole_text(run, tiny, tmp_path):
 
 def test_the_limit_of_the_model_is_told(run, tiny):
     status, out, err = run(*PROMPT, "--model", tiny)
-    assert (status, err) == (0, f"regard: {tiny} looks at no more than 40 tokens at once\n")
+    assert (status, err) == (0, f"regard: {tiny} has a context of at most 40 tokens\n")
     assert out == regard.load(tiny).generate("The cat", max_new_tokens=99).text + "\n"
 
 
@@ -124,9 +124,9 @@ def test_ctrl_c_keeps_what_was_printed(run, tiny, tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Sampling, "choose", interrupted)
-    status = run(*PROMPT, "--model", tiny, "--save", str(tmp_path / "t"))
+    status = run(*PROMPT, "--model", tiny, "-o", str(tmp_path / "t.safetensors"))
     assert status == (130, "ab\n", "regard: interrupted\n")
-    kept = Trace.load(tmp_path / "t")
+    kept = Trace.load(tmp_path / "t.safetensors")
     assert [encoding.text for encoding in kept.encodings] == ["The catab"]
     assert kept["blocks.1.attn.weights"].shape[-1] == 9
 
@@ -135,9 +135,9 @@ def test_ctrl_c_keeps_what_was_printed(run, tiny, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_before_anything_came_keeps_nothing(run, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(Sampling, "choose", lambda *_: signal.raise_signal(signal.SIGINT))
-    status = run(*PROMPT, "--model", tiny, "--save", str(tmp_path / "t"))
+    status = run(*PROMPT, "--model", tiny, "-o", str(tmp_path / "t.safetensors"))
     assert status == (130, "\n", "regard: interrupted\n")
-    assert not (tmp_path / "t").exists()
+    assert not (tmp_path / "t.safetensors").exists()
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,10 @@ def test_ctrl_c_before_anything_came_keeps_nothing(run, tiny, tmp_path, monkeypa
         (["--top-k", "3"], "temperature 0 decodes greedily, so top_k would change nothing; give a temperature"),
         (["--temperature", "-1"], "temperature must be 0 or more, got -1.0"),
         (["--temperature", "x"], "argument --temperature: invalid float value: 'x'"),
-        (["--max-new-tokens", "0"], "0 is not at least 1"),
+        (["--max-new-tokens", "0"], "expected a whole number of at least 1, got '0'"),
         (["--stop", ""], "stop must be a non-empty string"),
-        (["--save", "no/where"], "cannot write no/where: there is no folder"),
+        (["-o", "no/where.safetensors"], "cannot write no/where.safetensors: there is no folder"),
+        (["-o", "t.png"], "-o t.png needs the name of a file that ends with .safetensors"),
     ],
 )
 def test_a_mistake_is_one_line(run, tiny, typed, message):
@@ -161,12 +162,12 @@ def test_a_mistake_is_one_line(run, tiny, typed, message):
 def test_an_encoder_cannot_go_on(run, write_bert):
     status, _, err = run(*PROMPT, "--model", str(write_bert()))
     assert status == 2
-    assert "predicts no token, so it cannot go on with a text; give a decoder, --model NAME" in err
+    assert "is no language model and cannot generate text: choose a decoder, --model NAME" in err
 
 
 def test_a_decoder_is_looked_at_as_an_encoder_is(run, tiny, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    status, out, err = run("The cat sat", "--model", tiny, "--words")
+    status, out, err = run("The cat sat", "--model", tiny, "--merge-subwords")
     assert (status, err) == (0, "")
     assert "2 layers × 6 heads · 11 tokens" in out
 

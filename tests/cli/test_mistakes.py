@@ -14,70 +14,87 @@ import pytest
 from regard.cli import main
 
 MISTAKES = {
-    "no text": ([], "there is no text to look at"),
-    "empty text": ([""], "there is no text to look at"),
-    "blank text": (["look", "  \n "], "there is no text to look at"),
+    "no text": ([], "no text: try regard"),
+    "empty text": ([""], "no text: try regard"),
+    "blank text": (["show", "  \n "], "no text: try regard"),
     "unknown model": (["hi", "--model", "gpt9"], "Known: minilm"),
     "unknown folder": (["hi", "--model", "./nowhere"], "there is no folder ./nowhere"),
-    "unknown option": (["hi", "--sing"], "unrecognized arguments: --sing; see regard look --help"),
+    "unknown option": (["hi", "--sing"], "unknown option --sing; see regard show --help"),
     "no network and no model": (["hi"], "REGARD_OFFLINE"),
     "pull without network": (["pull", "minilm"], "REGARD_OFFLINE"),
     "pull what is unknown": (["pull", "minilmm"], "minilm"),
     "missing file": (["--file", "nowhere.txt"], "cannot read nowhere.txt: No such file"),
     "a folder as file": (["--file", "."], "cannot read"),
     "text and file": (["hi", "--file", "x"], "either a text or --file"),
-    "toy options without random": (["hi", "--seed", "3", "--positions", "none"], "--seed, --positions would shape"),
-    "heads that do not divide": (["a b", "--random", "--num-heads", "3"], "does not split into 3 heads"),
-    "a seed below 0": (["a b", "--random", "--seed", "-1"], "a seed is a whole number from 0 up, not -1"),
-    "layer out of range": (["a b", "--random", "--layer", "4"], "layer"),
-    "head out of range": (["a b", "--random", "--head", "4"], "head"),
-    "a head that is no number": (["a b", "--random", "--head", "x"], "argument --head: invalid head value: 'x'"),
-    "top of none": (["a b", "--random", "--top", "0"], "0 is not at least 1"),
-    "unknown word": (["a b", "--random", "--word", "c"], "a, b"),
-    "word missing in compare": (["compare", "a b", "c d", "--word", "b", "--random"], "c, d"),
+    "toy options without toy": (
+        ["hi", "--seed", "3", "--positions", "none"],
+        "options of the toy layer need --toy: got --seed, --positions",
+    ),
+    "heads that do not divide": (["a b", "--toy", "--num-heads", "3"], "does not split into 3 heads"),
+    "a seed below 0": (["a b", "--toy", "--seed", "-1"], "a seed is a whole number from 0 up, not -1"),
+    "layer out of range": (["a b", "--toy", "--layer", "4"], "layer"),
+    "head out of range": (["a b", "--toy", "--head", "4"], "head"),
+    "a head that is no number": (
+        ["a b", "--toy", "--head", "x"],
+        "argument --head: expected a head such as 7 or L3H7, got 'x'",
+    ),
+    "top of none": (["a b", "--toy", "--top", "0"], "expected a whole number of at least 1, got '0'"),
+    "unknown word": (["a b", "--toy", "--word", "c"], "a, b"),
+    "word missing in compare": (["compare", "a b", "c d", "--word", "b", "--toy"], "c, d"),
     "one text to compare": (["compare", "a b", "--word", "b"], "TEXT"),
-    "nothing to explore": (["explore"], "there is no text to look at"),
-    "three texts to explore": (["explore", "a", "b", "c", "--random"], "one text is explored, or two side by side"),
-    "an empty one of two": (["explore", "a", " ", "--random"], "one of the two texts is empty"),
+    "nothing to explore": (["explore"], "no text: try regard"),
+    "three texts to explore": (
+        ["explore", "a", "b", "c", "--toy"],
+        "explore takes one or two texts, got 3: quote each text",
+    ),
+    "an empty one of two": (["explore", "a", " ", "--toy"], "one of the two texts is empty"),
     "a text and a trace": (["explore", "a", "--trace", "x"], "either a text or --trace, not both"),
-    "a trace and a model": (["explore", "--trace", "x", "--random"], "a saved run is shown as it was"),
+    "a trace and a model": (["explore", "--trace", "x", "--toy"], "--trace shows a saved run: leave out --toy"),
     "a trace that is missing": (["explore", "--trace", "nowhere.safetensors"], "nowhere.safetensors"),
     "three traces": (["explore", "--trace", "a", "b", "c"], "a: "),
-    "a layer that is not there to explore": (["explore", "a b", "--random", "--layer", "3"], "there is no layer 3"),
-    "a port that is none": (["explore", "a b", "--random", "--port", "70000"], "a port is a number from 0 to 65535"),
-    "a page nowhere": (["explore", "a b", "--random", "--html", "no/page.html"], "there is no folder"),
-    "a page that is a folder": (["explore", "a b", "--random", "--html", "."], "it is a folder"),
+    "a layer that is not there to explore": (["explore", "a b", "--toy", "--layer", "3"], "there is no layer 3"),
+    "a port that is none": (["explore", "a b", "--toy", "--port", "70000"], "a port is a number from 0 to 65535"),
+    "a page nowhere": (["explore", "a b", "--toy", "-o", "no/page.html"], "there is no folder"),
     "missing vectors": (
-        ["a b", "--random", "--embeddings", "nowhere.vec"],
+        ["a b", "--toy", "--embeddings", "nowhere.vec"],
         "cannot read word vectors from nowhere.vec",
     ),
-    "unknown picture": (["a b", "--random", "--heads", "x.bmp"], ".png"),
-    "a folder to write to": (["a b", "--random", "--save", "."], "it is a folder"),
-    "no folder to write to": (["a b", "--random", "--save", "no/where.safetensors"], "cannot write"),
-    "no model and no folder": (["a b", "--png", "no/where.png"], "cannot write no/where.png: there is no folder"),
-    "an escape in the message": (["a", "--random", "--word", "\x1b[31m\n\u202e"], "␛[31m"),
-    "a picture of another kind": (["a b", "--random", "--png", "b.svg"], "--png b.svg needs the ending .png"),
-    "a drawing of another kind": (["a b", "--random", "--svg", "b.png"], "--svg b.png needs the ending .svg"),
-    "one file for two": (
-        ["a b", "--random", "--png", "b.png", "--heads", "./b.png"],
-        "--png and --heads name the same",
+    "unknown picture": (["a b", "--toy", "--head-grid", "x.bmp"], "ends with .png, .svg or .pdf"),
+    "a folder to write to": (["a b", "--toy", "-o", "."], "-o . needs the name of a file"),
+    "no folder to write to": (["a b", "--toy", "-o", "no/where.safetensors"], "cannot write"),
+    "no model and no folder": (["a b", "-o", "no/where.png"], "cannot write no/where.png: there is no folder"),
+    "an escape in the message": (["a", "--toy", "--word", "\x1b[31m\n\u202e"], "␛[31m"),
+    "a picture of another kind": (
+        ["a b", "--toy", "-o", "b.bmp"],
+        "-o b.bmp needs the name of a file that ends with .png",
     ),
-    "a good file before a bad one": (["a b", "--random", "--save", "t", "--png", "no/where.png"], "cannot write no/w"),
-    "a picture without a name": (["a b", "--random", "--png", ""], "--png needs the name of a file"),
-    "a file without a name": (["--file", "", "--random"], "cannot read"),
-    "text and a file without a name": (["hi", "--file", "", "--random"], "either a text or --file"),
-    "a number of heads to look": (["a b", "--random", "--heads", "2"], "for the number of heads: --num-heads 2"),
-    "too wide": (["a b", "--random", "--embed-dim", "100000000000"], "embed_dim is from 1 to 4096"),
-    "much too wide": (["a b", "--random", "--embed-dim", "9" * 20], "embed_dim is from 1 to 4096"),
-    "a text in two pieces": (["The", "cat", "--layer", "0", "sat", "--random"], "'sat' stands apart"),
+    "a file without a suffix": (["a b", "--toy", "-o", "b"], "-o b needs the name of a file that ends with .png"),
+    "one file for two": (
+        ["a b", "--toy", "-o", "b.png", "--head-grid", "./b.png"],
+        "-o and --head-grid name the same file",
+    ),
+    "a good file before a bad one": (["a b", "--toy", "-o", "t.png", "-o", "no/where.png"], "cannot write no/w"),
+    "a picture without a name": (["a b", "--toy", "-o", ""], "-o '' needs the name of a file"),
+    "a file without a name": (["--file", "", "--toy"], "cannot read"),
+    "text and a file without a name": (["hi", "--file", "", "--toy"], "either a text or --file"),
+    "an option of another command": (["a b", "--toy", "--by", "mean"], "unknown option --by; see regard show --help"),
+    "too wide": (["a b", "--toy", "--embed-dim", "100000000000"], "embed_dim is from 1 to 4096"),
+    "much too wide": (["a b", "--toy", "--embed-dim", "9" * 20], "embed_dim is from 1 to 4096"),
+    "a text in two pieces": (
+        ["The", "cat", "--layer", "0", "sat", "--toy"],
+        "unexpected argument 'sat'; quote each text",
+    ),
     "a text that begins like an option": (["-hello"], "regard -- TEXT"),
-    "an option that explain lacks": (["explain", "a", "--words"], "--words; see regard explain --help"),
+    "an option that explain lacks": (
+        ["explain", "a", "--merge-subwords"],
+        "unknown option --merge-subwords; see regard explain --help",
+    ),
     "a word that the first text lacks": (
-        ["compare", "a b", "c d", "--word", "d", "--random"],
+        ["compare", "a b", "c d", "--word", "d", "--toy"],
         "first text has no word",
     ),
-    "a word that the second text lacks": (["compare", "a b", "c d", "--word", "a", "--random"], "second text has no w"),
-    "explain a layer too far": (["explain", "a", "--random", "--layer", "1"], "there is no layer 1"),
+    "a word that the second text lacks": (["compare", "a b", "c d", "--word", "a", "--toy"], "second text has no w"),
+    "explain a layer too far": (["explain", "a", "--toy", "--layer", "1"], "there is no layer 1"),
 }
 
 
@@ -99,6 +116,17 @@ def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, argv, message):
     assert err.count("\n") == 1
     assert message in err
     assert list(tmp_path.iterdir()) == []
+
+
+FILES = [("-o", ".safetensors"), ("-o", ".png"), ("-o", ".svg"), ("--head-grid", ".png"), ("--movement", ".png")]
+
+
+@pytest.mark.parametrize("argv", [["a b", "-o", "folder.png"], ["explore", "a b", "-o", "folder.html"]])
+def test_a_folder_is_not_replaced(capsys, tmp_path, argv):
+    (tmp_path / argv[-1]).mkdir()
+    assert main([*argv, "--toy"]) == 2
+    assert "it is a folder" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [tmp_path / argv[-1]]
 
 
 BROKEN = {
@@ -159,11 +187,11 @@ def test_a_wrong_sha256_is_one_line_and_says_what_to_do(capsys, tmp_path):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no /proc on this system")  # noqa: PTH112
-@pytest.mark.parametrize("option", ["--save", "--png", "--svg", "--heads", "--movement"])
-def test_a_file_system_that_takes_no_files(capsys, option):
+@pytest.mark.parametrize(("option", "suffix"), FILES)
+def test_a_file_system_that_takes_no_files(capsys, option, suffix):
     """Nothing can be created in /proc, not even by root."""
-    target = f"/proc/regard.{'svg' if option == '--svg' else 'png'}"
-    assert main(["a b c", "--random", option, target]) == 2
+    target = f"/proc/regard{suffix}"
+    assert main(["a b c", "--toy", option, target]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"regard: cannot write {target}: ")
@@ -172,7 +200,7 @@ def test_a_file_system_that_takes_no_files(capsys, option):
 
 def test_a_long_text_is_not_repeated_in_the_complaint(capsys):
     text = " ".join(f"w{i}" for i in range(999))
-    assert main([text, "--random", "--word", "zz"]) == 2
+    assert main([text, "--toy", "--word", "zz"]) == 2
     assert capsys.readouterr().err == (
         "regard: the text has no word 'zz'; its words are w0, w1, w2, w3, w4, w5, w6, w7, w8, w9 and 989 more\n"
     )
@@ -181,7 +209,7 @@ def test_a_long_text_is_not_repeated_in_the_complaint(capsys):
 def test_many_words_without_a_vector_are_counted(capsys, tmp_path):
     (tmp_path / "vectors").write_text("the 1 2\n")
     text = " ".join(f"w{i}" for i in range(999))
-    assert main([text, "--random", "--embeddings", "vectors"]) == 2
+    assert main([text, "--toy", "--embeddings", "vectors"]) == 2
     assert "no vector for 'w0', 'w1'," in (err := capsys.readouterr().err)
     assert "'w9' and 989 more" in err
 
@@ -189,8 +217,8 @@ def test_many_words_without_a_vector_are_counted(capsys, tmp_path):
 def test_a_special_token_is_no_word_of_the_text(capsys, write_bert):
     folder = str(write_bert())
     assert main(["the cat", "--word", "[cls]", "--model", folder]) == 2
-    assert "[cls] is a special token, which --keep-special shows" in capsys.readouterr().err
-    assert main(["the cat", "--word", "[CLS]", "--model", folder, "--keep-special"]) == 0
+    assert "[cls] is a special token: --show-special-tokens shows it" in capsys.readouterr().err
+    assert main(["the cat", "--word", "[CLS]", "--model", folder, "--show-special-tokens"]) == 0
     assert main(["explain", "the cat", "--word", "dog", "--model", folder]) == 2
     assert "has no word 'dog'; its words are the, cat\n" in capsys.readouterr().err
 
@@ -198,13 +226,13 @@ def test_a_special_token_is_no_word_of_the_text(capsys, write_bert):
 def test_a_text_of_nothing_but_special_tokens(capsys, write_bert):
     folder = str(write_bert())
     assert main(["\u200b", "--model", folder]) == 2
-    assert "the text has no token but the special ones" in capsys.readouterr().err
-    assert main(["\u200b", "--model", folder, "--keep-special"]) == 0
+    assert "the text has only special tokens: --show-special-tokens shows them" in capsys.readouterr().err
+    assert main(["\u200b", "--model", folder, "--show-special-tokens"]) == 0
 
 
 def test_numbers_out_of_range_are_told_in_one_line(capsys, tmp_path):
     (tmp_path / "vectors").write_text("a 3e38 3e38\nb -3e38 3e38\n")
-    assert main(["a b", "--random", "--embeddings", "vectors"]) == 2
+    assert main(["a b", "--toy", "--embeddings", "vectors"]) == 2
     assert capsys.readouterr().err == (
         "regard: the vectors of toy layer, random weights, seed 42 leave the range of float32: "
         "its numbers are too large\n"
@@ -213,13 +241,13 @@ def test_numbers_out_of_range_are_told_in_one_line(capsys, tmp_path):
 
 @pytest.mark.parametrize("source", ["text", "-"])
 def test_a_text_that_is_too_large(capsys, monkeypatch, tmp_path, source):
-    monkeypatch.setattr("regard.cli.input._LARGEST_TEXT", 7)
+    monkeypatch.setattr("regard.cli.input._MAX_TEXT_BYTES", 7)
     (tmp_path / "text").write_text("a b c d")
     for size in (7, 8):
         (tmp_path / "text").write_text("a b c d e"[:size])
         with (tmp_path / "text").open() as stream:
             monkeypatch.setattr(sys, "stdin", stream)
-            status = main([*(["-"] if source == "-" else ["--file", "text"]), "--random"])
+            status = main([*(["-"] if source == "-" else ["--file", "text"]), "--toy"])
         assert status == (0 if size == 7 else 2)
     assert "is larger than" in capsys.readouterr().err
 
@@ -227,10 +255,10 @@ def test_a_text_that_is_too_large(capsys, monkeypatch, tmp_path, source):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (MemoryError(), "not enough memory for that: give a shorter text or fewer heads"),
+        (MemoryError(), "out of memory: give a shorter text or fewer heads"),
         (
             PermissionError(13, "Permission denied", "there"),
-            "the system refuses: [Errno 13] Permission denied: 'there'",
+            "system error: [Errno 13] Permission denied: 'there'",
         ),
     ],
 )
@@ -239,7 +267,7 @@ def test_what_the_system_refuses(capsys, monkeypatch, error, message):
         raise error
 
     monkeypatch.setattr("regard.cli.input.toy", refuse)
-    assert main(["a", "--random"]) == 2
+    assert main(["a", "--toy"]) == 2
     assert capsys.readouterr().err == f"regard: {message}\n"
 
 
@@ -251,12 +279,12 @@ def test_513_tokens_says_the_limit(capsys, minilm_dir):
 
 def test_a_file_that_is_not_text(capsys, tmp_path):
     (tmp_path / "noise").write_bytes(b"abc\xff")
-    assert main(["--file", "noise", "--random"]) == 2
+    assert main(["--file", "noise", "--toy"]) == 2
     assert "noise is not UTF-8 text (byte 3)" in capsys.readouterr().err
 
 
 def test_a_lone_surrogate_in_an_argument(capsys):
-    assert main(["a\udcff", "--random"]) == 2
+    assert main(["a\udcff", "--toy"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -268,7 +296,7 @@ REGARD = [sys.executable, "-m", "regard"]
 def test_a_closed_pipe_is_quiet():
     text = "many words " * 500
     process = subprocess.Popen(
-        [*REGARD, "-", "--random"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*REGARD, "-", "--toy"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     with process:
         process.stdout.close()
@@ -281,23 +309,23 @@ def test_a_closed_pipe_is_quiet():
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")  # noqa: PTH110
 def test_a_full_disk_behind_standard_output():
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = subprocess.run([*REGARD, "a b", "--random"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run([*REGARD, "a b", "--toy"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "regard: cannot write the output: No space left on device\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="file size limits are POSIX")
-@pytest.mark.parametrize("option", ["--save", "--png", "--svg", "--heads", "--movement"])
-def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, option):
+@pytest.mark.parametrize(("option", "suffix"), FILES)
+def test_a_disk_that_fills_up_leaves_nothing(tmp_path, option, suffix):
     """A limit of 512 bytes on any file stands in for a full disk."""
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "from regard.cli import main; import matplotlib.figure;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)); sys.exit(main(sys.argv[1:]))"
     )
-    target = tmp_path / ("x.svg" if option == "--svg" else "x.png")
+    target = tmp_path / f"x{suffix}"
     done = subprocess.run(
-        [sys.executable, "-c", limited, "a b c d", "--random", option, str(target)],
+        [sys.executable, "-c", limited, "a b c d", "--toy", option, str(target)],
         capture_output=True,
         text=True,
         check=False,
@@ -310,9 +338,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, option):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")  # noqa: PTH110
-@pytest.mark.parametrize(
-    "argv", [["--help"], ["look", "--help"], ["--version"], ["models"], ["a", "--random", "--json"]]
-)
+@pytest.mark.parametrize("argv", [["--help"], ["show", "--help"], ["--version"], ["models"], ["a", "--toy", "--json"]])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_nothing_is_said_to_be_written_that_is_not(argv, unbuffered):
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
@@ -327,9 +353,9 @@ def test_nothing_is_said_to_be_written_that_is_not(argv, unbuffered):
 @pytest.mark.parametrize(
     ("closed", "argv", "message"),
     [
-        ("<&-", ["-", "--random"], "regard: cannot read standard input: it is closed; give a text or --file FILE\n"),
-        (">&-", ["a", "--random"], "regard: cannot write the output: standard output is closed\n"),
-        (">&- 2>&-", ["a", "--random"], ""),
+        ("<&-", ["-", "--toy"], "regard: cannot read standard input: it is closed; give a text or --file FILE\n"),
+        (">&-", ["a", "--toy"], "regard: cannot write the output: standard output is closed\n"),
+        (">&- 2>&-", ["a", "--toy"], ""),
         ("2>&-", ["a", "--sing"], ""),
     ],
 )
@@ -346,7 +372,7 @@ def test_a_standard_stream_may_be_closed(closed, argv, message):
 def test_an_output_that_is_not_utf_8(settings):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONIOENCODING"}
     done = subprocess.run(
-        [*REGARD, "hi there", "--random"], capture_output=True, text=True, check=False, env={**environment, **settings}
+        [*REGARD, "hi there", "--toy"], capture_output=True, text=True, check=False, env={**environment, **settings}
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "1 layer ? 1 head" in done.stdout
@@ -374,7 +400,7 @@ def test_ctrl_c_may_come_at_any_moment(capsys, monkeypatch):
 
     for what in (interrupted, interrupted_import):
         monkeypatch.setattr("regard.cli.input.toy", what)
-        assert main(["a", "--random"]) == 130
+        assert main(["a", "--toy"]) == 130
         assert capsys.readouterr().err == "regard: interrupted\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -385,7 +411,7 @@ def test_a_module_that_is_missing_is_no_interrupt(monkeypatch):
 
     monkeypatch.setattr("regard.cli.input.toy", missing)
     with pytest.raises(ImportError, match="no such module"):
-        main(["a", "--random"])
+        main(["a", "--toy"])
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -397,7 +423,7 @@ def test_a_module_that_is_missing_is_no_interrupt(monkeypatch):
 def test_a_signal_ends_it_with_its_own_status(sent, status, said):
     readable, writable = os.pipe()
     os.write(writable, b"a")
-    with subprocess.Popen([*REGARD, "-", "--random"], stdin=readable, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*REGARD, "-", "--toy"], stdin=readable, stderr=subprocess.PIPE, text=True) as process:
         while unread(readable):  # until it waits for the rest of its text
             assert process.poll() is None
             time.sleep(0.01)

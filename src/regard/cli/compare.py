@@ -1,4 +1,4 @@
-"""``regard compare TEXT TEXT --word WORD``: what one word becomes in two texts."""
+"""``regard compare TEXT TEXT --word WORD``: the vectors of one word in two texts."""
 
 from __future__ import annotations
 
@@ -9,38 +9,35 @@ from rich.table import Table
 from rich.text import Text
 
 from regard._utils.errors import RegardError
-from regard.cli.console import introduce, screen
-from regard.cli.input import no_word, read_model, run_model
+from regard.cli.console import make_console, print_header
+from regard.cli.input import load_model, missing_word, run_model
 from regard.cli.output import write
-from regard.cli.output_files import check_targets
+from regard.cli.output_files import check_output_files, required_steps, write_output_files
 from regard.views import readable, similarities
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print how alike the vectors of a word are in both texts, from the embedding through each layer."""
+    """Print the cosine similarity of the word's vectors in both texts: embedding, then each layer."""
     texts = [text.strip() for text in arguments.texts]
     if not all(texts):
         raise RegardError('compare needs two texts: regard compare "the river bank" "the bank manager" --word bank')
-    check_targets(arguments)
-    model = read_model(arguments, texts)
-    traces = [run_model(model, text, ["token_embeddings", "blocks.*.output"]) for text in texts]
+    check_output_files(arguments)
+    model = load_model(arguments, texts)
+    steps = required_steps(arguments, "token_embeddings", "blocks.*.output")
+    traces = [run_model(model, text, steps) for text in texts]
     for name, trace in zip(("the first text", "the second text"), traces, strict=True):
         try:
             similarities(trace, trace, arguments.word)
         except RegardError:
-            raise no_word(arguments.word, trace.encodings[0], name) from None
+            raise missing_word(arguments.word, trace.encodings[0], name) from None
     found = similarities(traces[0], traces[1], arguments.word)
-    if arguments.movement_file is not None:
-        from regard.plot import movement, save
-
-        axes = movement(traces, words=True, highlight=arguments.word, theme=arguments.theme)
-        save(axes.figure, arguments.movement_file)
+    write_output_files(traces, arguments)
     if arguments.json:
-        told = {"model": model.name, "word": arguments.word, "texts": texts, "similarities": dict(found)}
-        write(json.dumps(told, allow_nan=False))
+        shown = {"model": model.name, "word": arguments.word, "texts": texts, "similarities": dict(found)}
+        write(json.dumps(shown, allow_nan=False))
         return
-    console = screen(arguments)
-    introduce(console, model, f" · {readable(arguments.word, 40)!r} in two texts")
+    console = make_console(arguments)
+    print_header(console, model, f" · {readable(arguments.word, 40)!r} in two texts")
     for mark, text in zip("AB", texts, strict=True):
         console.print(Text(f"  {mark}  {readable(text, 200)}"))
     console.print()
@@ -52,13 +49,11 @@ def run(arguments: argparse.Namespace) -> None:
         table.add_row(name, f"{similarity:.3f}", "█" * round(30 * max(0.0, similarity)))
     console.print(table)
     console.print()
-    console.print(Text(_verdict(found[0][1], found[-1][1])))
+    console.print(Text(_conclusion(found[0][1], found[-1][1])))
 
 
-def _verdict(original: float, contextual: float) -> str:
+def _conclusion(original: float, contextual: float) -> str:
     start, end = f"{original:.3f}", f"{contextual:.3f}"
     if contextual < original and start != end:
-        return (
-            f"The same word starts from the same vector ({start}); what stands around it moves the two apart, to {end}."
-        )
-    return f"The vectors start at {start} and end at {end}."
+        return f"The two contexts move the vectors of the word apart: from similarity {start} to {end}."
+    return f"The vectors of the word start at similarity {start} and end at {end}."

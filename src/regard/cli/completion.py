@@ -1,4 +1,4 @@
-"""``regard completion SHELL``: a script that completes regard's words."""
+"""``regard completion SHELL``: a completion script for a shell."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _completable() -> argparse.ArgumentParser:
-    """Return the parser with what a shell may offer: files, names of models, and all of ``look`` without its name."""
+    """Return the parser with completions of files and model names, and the options of ``show`` at the top."""
     parser = build()
     commands: Mapping[str, argparse.ArgumentParser] = next(
         action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     )
     for action in [action for command in commands.values() for action in command._actions]:
-        offered: Any = action
+        completed: Any = action
         if action.metavar == "FILE":
-            offered.complete = shtab.FILE
+            completed.complete = shtab.FILE
         elif action.metavar == "NAME":
-            offered.choices = tuple(KNOWN)
-    for action in commands["look"]._actions:
+            completed.choices = tuple(KNOWN)
+    for action in commands["show"]._actions:
         if action.option_strings and action.dest != "help":
             parser._add_action(action)
     return parser

@@ -1,4 +1,4 @@
-"""Writing to the terminal: with colour or without, as wide as it is."""
+"""The terminal: its colours and its width."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from regard.cli.output import writing
 from regard.models import Model, Toy
 from regard.views import readable
 
-_WIDTH = 80  # where the terminal does not say
+_DEFAULT_WIDTH = 80
 
 
-class _Screen(Console):
-    """A console that leaves it to the command to end when nobody reads it any more."""
+class _Console(Console):
+    """A console that raises when its reader closes the pipe or the disk is full."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
@@ -26,13 +26,10 @@ class _Screen(Console):
             super().print(*objects, **options)
 
 
-def screen(arguments: argparse.Namespace) -> Console:
-    """Return the console that a command prints to, as its ``--colour`` says.
-
-    Standard output that is no terminal, ``NO_COLOR`` and ``TERM=dumb`` mean no colour under ``auto``.
-    """
-    wanted = arguments.colour
-    console = _Screen(
+def make_console(arguments: argparse.Namespace) -> Console:
+    """Return the console for ``--color``; ``auto`` means colour on a terminal without ``NO_COLOR`` or ``TERM=dumb``."""
+    wanted = arguments.color
+    console = _Console(
         force_terminal=True if wanted == "always" else None,
         no_color=True if wanted == "never" else None,
         highlight=False,
@@ -41,17 +38,17 @@ def screen(arguments: argparse.Namespace) -> Console:
         soft_wrap=False,
     )
     if console.width < 1:  # COLUMNS=0
-        console.width = _WIDTH
+        console.width = _DEFAULT_WIDTH
     return console
 
 
-def introduce(console: Console, model: Model, more: str = "") -> None:
-    """Print the name of a model, `more` on the same line, and a warning where its weights mean nothing."""
+def print_header(console: Console, model: Model, more: str = "") -> None:
+    """Print the name of a model, `more` on the same line, and a warning if its weights are random."""
     console.print(Text.assemble((readable(model.name), "bold"), more))
     if isinstance(model, Toy):
-        console.print(Text("Its weights are random: what looks at what means nothing.", style="yellow"))
+        console.print(Text("Random weights: the attention pattern is meaningless.", style="yellow"))
 
 
-def has_colour(console: Console) -> bool:
-    """Tell whether `console` shows shades of colour: 256 or more, for the 16 old ones have no order."""
+def has_color(console: Console) -> bool:
+    """Return whether `console` has shades of colour: 256 or more; the 16 standard ones have no order."""
     return console.color_system in ("256", "truecolor", "windows") and not console.no_color

@@ -1,4 +1,4 @@
-"""``regard embed FILE --out vectors.npy``: the vector of each line."""
+"""``regard embed FILE -o vectors.npy``: one vector for each line."""
 
 from __future__ import annotations
 
@@ -6,55 +6,57 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
 from regard.cli.input import read_file_or_input
-from regard.cli.output_files import check_targets
+from regard.cli.output_files import check_output_files, write_output_files
 from regard.models import TextModel, load
 
 
+class Embedded(NamedTuple):
+    """Texts with their line numbers, from 1, and their vectors, ``N E``."""
+
+    lines: list[int]
+    texts: list[str]
+    vectors: np.ndarray
+
+
 def run(arguments: argparse.Namespace) -> None:
-    """Write one vector for each line, or for each text that was typed."""
-    lines = _lines(arguments)
-    check_targets(arguments)
-    as_parquet = Path(arguments.out_file).suffix.lower() == ".parquet"
-    if as_parquet:
-        _pyarrow()  # what would fail at the end is told before anything is computed
+    """Write one vector for each line of a file, or for each ``--text``."""
+    texts = _texts(arguments)
+    check_output_files(arguments)
+    if any(path.lower().endswith(".parquet") for path in arguments.output):
+        _pyarrow()  # raises before anything is computed
     model = load(arguments.model)
     if not isinstance(model, TextModel):
-        raise RegardError(f"{model.name} makes no vectors of texts")
-    numbers, texts = list(lines), list(lines.values())
+        raise RegardError(f"{model.name} does not embed texts: choose an encoder, --model NAME")
+    lines = list(texts)
     with _progress(len(texts)) as progress:
         vectors = model.embed(
-            texts,
+            list(texts.values()),
             batch_size=arguments.batch_size,
             pooling=arguments.pooling,
             truncate=arguments.truncate,
             progress=progress,
-            label=lambda i: f"line {numbers[i]}",
+            label=lambda i: f"line {lines[i]}",
         )
-    if as_parquet:
-        _write_parquet(arguments.out_file, numbers, texts, vectors)
-        return
-    with atomic_write(arguments.out_file) as stream:
-        np.save(stream, vectors, allow_pickle=False)
+    write_output_files(Embedded(lines, list(texts.values()), vectors), arguments)
 
 
-def _lines(arguments: argparse.Namespace) -> dict[int, str]:
-    """Return the texts by the number of their line, from 1.
+def _texts(arguments: argparse.Namespace) -> dict[int, str]:
+    """Return the texts by line number, from 1.
 
     Raises
     ------
     RegardError
-        There is none, there are two sources of them, or a line is empty and is not to be left out.
+        There are no texts, or two sources of them, or empty lines without ``--skip-empty``.
     """
     if (arguments.file is None) == (arguments.texts is None):
-        raise RegardError("give either a file with a text on each line (- is standard input), or texts with --text")
+        raise RegardError("give either a file with one text a line (- reads standard input) or --text")
     if arguments.texts is not None:
         lines = arguments.texts
     else:
@@ -62,19 +64,19 @@ def _lines(arguments: argparse.Namespace) -> dict[int, str]:
     stripped = {number: line.strip() for number, line in enumerate(lines, start=1)}
     empty = [number for number, line in stripped.items() if not line]
     if len(empty) == len(stripped):
-        raise RegardError("there is no text to embed: every line is empty")
+        raise RegardError("no text to embed: every line is empty")
     if empty and not arguments.skip_empty:
         named = ", ".join(map(str, empty[:5])) + (" …" if len(empty) > 5 else "")
         raise RegardError(
-            f"line{'s' * (len(empty) > 1)} {named} {'are' if len(empty) > 1 else 'is'} empty and would have no vector: "
-            f"--skip-empty leaves {'them' if len(empty) > 1 else 'it'} out"
+            f"line{'s' * (len(empty) > 1)} {named} {'are' if len(empty) > 1 else 'is'} empty: --skip-empty leaves "
+            f"{'them' if len(empty) > 1 else 'it'} out"
         )
     return {number: line for number, line in stripped.items() if line}
 
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield what draws a bar on standard error; None where that is no terminal."""
+    """Yield a callback that draws a progress bar on standard error; None where that is no terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -87,17 +89,17 @@ def _progress(total: int) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, _: bar.update(task, completed=done)
 
 
-def _write_parquet(path: str, numbers: list[int], texts: list[str], vectors: np.ndarray) -> None:
+def write_parquet(path: str, embedded: Embedded) -> None:
     """Write a table with the columns ``line``, ``text`` and ``vector``."""
     pyarrow = _pyarrow()
     from pyarrow import parquet
 
-    flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
+    flat = pyarrow.array(np.ascontiguousarray(embedded.vectors).reshape(-1))
     table = pyarrow.table(
         {
-            "line": pyarrow.array(numbers, pyarrow.int64()),
-            "text": pyarrow.array(texts, pyarrow.string()),
-            "vector": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+            "line": pyarrow.array(embedded.lines, pyarrow.int64()),
+            "text": pyarrow.array(embedded.texts, pyarrow.string()),
+            "vector": pyarrow.FixedSizeListArray.from_arrays(flat, embedded.vectors.shape[1]),
         }
     )
     with atomic_write(path) as stream:
@@ -108,5 +110,5 @@ def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError:
-        raise RegardError("Parquet is written by pyarrow: pip install 'regard[parquet]', or give a .npy file") from None
+        raise RegardError("Parquet needs pyarrow: pip install 'regard[parquet]', or write a .npy file") from None
     return pyarrow

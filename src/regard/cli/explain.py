@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 
 from regard._utils.errors import RegardError
-from regard.cli.console import introduce, screen
-from regard.cli.input import no_word, read_model, read_text, run_model
-from regard.cli.output_files import check_targets
+from regard.cli.console import make_console, print_header
+from regard.cli.input import load_model, missing_word, read_text, run_model
+from regard.cli.output_files import check_output_files, write_output_files
 from regard.terminal import explain, follow
 from regard.views import matching, select
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the steps of one head, or follow one word through it."""
+    """Print the steps of one head, or the arithmetic of one word's rows."""
     text = read_text(arguments)
-    check_targets(arguments)
-    model = read_model(arguments, [text])
+    check_output_files(arguments)
+    model = load_model(arguments, [text])
     trace = run_model(model, text)
     chosen = {"layer": arguments.layer, "head": arguments.head}
     if arguments.word is None:
@@ -25,12 +25,11 @@ def run(arguments: argparse.Namespace) -> None:
         try:
             rows = matching(select(trace, keep_special=True), arguments.word)
         except RegardError:
-            raise no_word(arguments.word, trace.encodings[0]) from None
+            raise missing_word(arguments.word, trace.encodings[0]) from None
         pages = [follow(trace, row, **chosen) for row in rows]
-    if arguments.save_file is not None:
-        trace.save(arguments.save_file)
-    console = screen(arguments)
-    introduce(console, model)
+    write_output_files(trace, arguments)
+    console = make_console(arguments)
+    print_header(console, model)
     for page in pages:
         console.print()
         console.print(page, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``regard heads TEXT``: what every head does."""
+"""``regard heads TEXT``: the metrics of every head."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ import json
 from rich.text import Text
 
 from regard._utils.errors import RegardError
-from regard.cli.console import introduce, screen
-from regard.cli.input import read_model, read_text, run_model
+from regard.cli.console import make_console, print_header
+from regard.cli.input import load_model, read_text, run_model
 from regard.cli.output import write
 from regard.metrics import head_metrics, repeated_tokens
 from regard.terminal import heads_rows, heads_table
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the measures of each head, on a text or on random tokens that come twice."""
-    if arguments.repeated is None:
+    """Print the metrics of each head, on a text or on repeated random tokens."""
+    if arguments.repeated_tokens is None:
         text = read_text(arguments)
-        model = read_model(arguments, [text])
-        measures = head_metrics(run_model(model, text, ["blocks.*.attn.weights"], maps=True))
-        told_of = "on this text"
+        model = load_model(arguments, [text])
+        metrics = head_metrics(run_model(model, text, ["blocks.*.attn.weights"], maps=True))
+        source = "on this text"
     else:
-        if arguments.text or arguments.file is not None or arguments.random:
-            raise RegardError("--repeated draws its tokens from a model's vocabulary: leave out the text and --random")
-        model = read_model(arguments, [])
-        measures = repeated_tokens(model, length=arguments.repeated)
-        told_of = f"on {arguments.repeated} random tokens, twice"
+        if arguments.text or arguments.file is not None or arguments.toy:
+            raise RegardError("--repeated-tokens samples from a model's vocabulary: leave out the text and --toy")
+        model = load_model(arguments, [])
+        metrics = repeated_tokens(model, length=arguments.repeated_tokens)
+        source = f"on {arguments.repeated_tokens} random tokens, twice"
     if arguments.json:
-        rows = heads_rows(measures, sort=arguments.sort)
-        write(json.dumps({"model": model.name, "repeated": arguments.repeated, "heads": rows}, allow_nan=False))
+        rows = heads_rows(metrics, sort=arguments.sort)
+        shown = {"model": model.name, "repeated_tokens": arguments.repeated_tokens, "heads": rows}
+        write(json.dumps(shown, allow_nan=False))
         return
-    console = screen(arguments)
-    introduce(console, model, f" · {measures.entropy[0].size} heads {told_of}")
+    console = make_console(arguments)
+    print_header(console, model, f" · {metrics.entropy[0].size} heads {source}")
     console.print()
-    console.print(heads_table(measures, sort=arguments.sort), soft_wrap=True)
+    console.print(heads_table(metrics, sort=arguments.sort), soft_wrap=True)
     console.print()
     console.print(
         Text(
-            "entropy in nats, distance in tokens, the others shares of the weight; – where the text has no such case",
+            "entropy in nats, distance in tokens, the others fractions of the weight; –: not defined on this text",
             style="dim",
         )
     )

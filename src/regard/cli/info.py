@@ -1,4 +1,4 @@
-"""``regard info``: versions, threads, what is available."""
+"""``regard info``: versions, threads and available models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from regard._version import __version__
-from regard.cli.console import has_colour, screen
+from regard.cli.console import has_color, make_console
 from regard.functional import native
 from regard.models import FAMILIES
 from regard.models.hub import resolve
@@ -24,14 +24,14 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print what a report of a fault should say."""
-    console = screen(arguments)
+    """Print what a bug report should contain."""
+    console = make_console(arguments)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _facts():
         table.add_row(name, readable(value))
-    table.add_row("colour", "yes" if has_colour(console) else "no")
+    table.add_row("colour", "yes" if has_color(console) else "no")
     console.print(table)
 
 
@@ -45,9 +45,9 @@ def _facts() -> Iterator[tuple[str, str]]:
     yield "matrix products", _blas()
     yield "processors", str(_processors())
     limits = ", ".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ)
-    yield "threads", limits or "as many as processors; OMP_NUM_THREADS limits them"
+    yield "threads", limits or "one per processor; OMP_NUM_THREADS sets a limit"
     yield "families", ", ".join(sorted(FAMILIES))
-    yield "models", ", ".join(f"{e.name}: {folder or 'not here'}" for e, folder in resolve.installed())
+    yield "models", ", ".join(f"{e.name}: {folder or 'not downloaded'}" for e, folder in resolve.installed())
     yield "model folder", str(models_folder())
 
 

@@ -1,4 +1,4 @@
-"""From arguments to a text, a model, and its run."""
+"""From arguments to a text, a model and its trace."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard.cli.arguments import TOY_OPTIONS
 from regard.models import Model, load, toy
 from regard.models.record import record
 from regard.text.encoding import Encoding
@@ -17,12 +18,11 @@ from regard.text.words import join_names
 from regard.trace import Trace
 from regard.views import readable
 
-TOY_OPTIONS = ("seed", "embed_dim", "num_heads", "positions", "embeddings")
-_LARGEST_TEXT = 50_000_000
+_MAX_TEXT_BYTES = 50_000_000
 
 
 def read_text(arguments: argparse.Namespace) -> str:
-    """Return the text that was typed, piped in (``-``) or named by ``--file``, without white space around it.
+    """Return the text of the arguments, of standard input (``-``) or of ``--file``, without surrounding whitespace.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def read_text(arguments: argparse.Namespace) -> str:
     else:
         text = " ".join(words)
     if not text.strip():
-        raise RegardError('there is no text to look at: try regard "The cat sat on the mat", - or --file FILE')
+        raise RegardError('no text: try regard "The cat sat on the mat", - or --file FILE')
     return text.strip()
 
 
@@ -52,49 +52,47 @@ def read_file_or_input(name: str) -> str:
     return _read(None if name == "-" else Path(name))
 
 
-def read_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
-    """Return the model that the options ask for.
+def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
+    """Return the model or the toy layer of the options.
 
     Raises
     ------
     RegardError
-        An option of the toy layer is given without ``--random``; or there is no such model.
+        An option of the toy layer is given without ``--toy``; or there is no such model.
     """
     given = {name: getattr(arguments, name) for name in TOY_OPTIONS if getattr(arguments, name) is not None}
-    if not arguments.random:
+    if not arguments.toy:
         if given:
-            raise RegardError(f"{options_named(given)} would shape the toy layer: give --random too, or leave it out")
+            raise RegardError(f"options of the toy layer need --toy: got {option_names(given)}")
         return load(arguments.model)
     file = given.pop("embeddings", None)
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
 
 
-def options_named(names: Iterable[str]) -> str:
-    """Return options as they are typed, of the names that they have as arguments."""
+def option_names(names: Iterable[str]) -> str:
+    """Return the options of these argument names, as they are typed."""
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
 def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, maps: bool = False) -> Trace:
-    """Return what `model` computes of a text: the names in `only`, or everything; weights as maps where they are to be.
-
-    Of an encoder-decoder it is what the encoder does, which reads the text.
+    """Return the trace of `model` on a text: the steps in `only`, or all; of an encoder-decoder, of its encoder.
 
     Raises
     ------
     RegardError
-        The text is none that the model reads, or its vectors leave the range of numbers.
+        The model cannot run the text, or its vectors overflow.
     """
     trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=maps)
     record(model, text, trace)
     return trace.part("encoder") if any(name.startswith("encoder.") for name in trace) else trace
 
 
-def no_word(word: str, encoding: Encoding, where: str = "the text") -> RegardError:
-    """Return the complaint that a text has no such word, with those that it has."""
+def missing_word(word: str, encoding: Encoding, where: str = "the text") -> RegardError:
+    """Return the error that a text has no such word; it lists the words of the text."""
     if word.casefold() in (
         t.casefold() for t, special in zip(encoding.tokens, encoding.special_tokens_mask, strict=True) if special
     ):
-        return RegardError(f"{word} is a special token, which --keep-special shows")
+        return RegardError(f"{word} is a special token: --show-special-tokens shows it")
     words = [spelled for spelled, at in encoding.word_groups() if not encoding.special_tokens_mask[at[0]]]
     return RegardError(f"{where} has no word {readable(word, 40)!r}; its words are {join_names(words)}")
 
@@ -112,11 +110,11 @@ def _read(path: Path | None) -> str:
     source = "standard input" if path is None else path
     try:
         with nullcontext(sys.stdin.buffer) if path is None else path.open("rb") as file:
-            content = file.read(_LARGEST_TEXT + 1)
+            content = file.read(_MAX_TEXT_BYTES + 1)
     except OSError as error:
         raise RegardError(f"cannot read {source}: {error.strerror or error}") from error
-    if len(content) > _LARGEST_TEXT:
-        raise RegardError(f"{source} is larger than {_LARGEST_TEXT // 1_000_000} MB: give it in parts")
+    if len(content) > _MAX_TEXT_BYTES:
+        raise RegardError(f"{source} is larger than {_MAX_TEXT_BYTES // 1_000_000} MB: split it")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,7 +1,8 @@
-"""Running a command: its exit status, and one line in place of a traceback for a user's mistake."""
+"""Running a command: exit status, and errors of one line in place of tracebacks."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import signal
 import sys
@@ -11,16 +12,16 @@ from threading import current_thread, main_thread
 
 from regard._utils.errors import RegardError
 
-MISTAKE = 2
-INTERRUPTED = 128 + signal.SIGINT
-CLOSED_PIPE = 128 + 13  # SIGPIPE, which Windows has no name for
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_CLOSED_PIPE = 128 + 13  # SIGPIPE, a name that Windows lacks
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``regard`` with `argv` (``sys.argv[1:]`` by default) and return the exit status.
 
-    0 when it went well, 2 for a mistake of the caller (told in one line on standard error), 130 when it was
-    interrupted, 141 when the reader of the output went away.
+    0: success; 2: an error that the caller can fix (one line on standard error); 130: interrupted; 141: the reader of
+    the output closed the pipe.
     """
     with _interrupts() as interrupts:
         return _run(argv, interrupts)
@@ -31,36 +32,36 @@ def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
         if sys.stdout is None:
             raise RegardError("cannot write the output: standard output is closed")
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
-            sys.stdout.reconfigure(errors="replace")  # where it is not UTF-8, a question mark is better than nothing
-        from regard.cli.parser import parse  # here, for an interrupt may come that early
+            sys.stdout.reconfigure(errors="replace")  # for an encoding that is not UTF-8
+        from regard.cli.parser import parse  # here: an interrupt may come during the import
 
         arguments = parse(sys.argv[1:] if argv is None else argv)
-        arguments.run(arguments)
+        importlib.import_module(f"regard.cli.{arguments.command}").run(arguments)
     except RegardError as error:
-        return _end(_one_line(str(error)), MISTAKE)
+        return _end(_one_line(str(error)), EXIT_USAGE)
     except BrokenPipeError:
-        return CLOSED_PIPE
+        return EXIT_CLOSED_PIPE
     except MemoryError:
-        return _end("not enough memory for that: give a shorter text or fewer heads", MISTAKE)
+        return _end("out of memory: give a shorter text or fewer heads", EXIT_USAGE)
     except OSError as error:
-        return _end(_one_line(f"the system refuses: {error}"), MISTAKE)
+        return _end(_one_line(f"system error: {error}"), EXIT_USAGE)
     except (KeyboardInterrupt, Exception) as error:
         if not interrupts and not isinstance(error, KeyboardInterrupt):
             raise
-        return _end("interrupted", INTERRUPTED)
+        return _end("interrupted", EXIT_INTERRUPTED)
     return 0
 
 
 def _end(message: str, status: int) -> int:
     if sys.stderr is not None:
-        with suppress(OSError):  # nobody can be told
+        with suppress(OSError):  # standard error cannot be written
             print(f"regard: {message}", file=sys.stderr, flush=True)
     return status
 
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Yield what gets an entry with Ctrl-C: a module that it stops while it is imported raises another exception."""
+    """Yield a list that gets an entry on Ctrl-C: an import that it interrupts may raise another exception."""
     noted: list[int] = []
 
     def note(number: int, _: object) -> None:
@@ -68,7 +69,7 @@ def _interrupts() -> Iterator[list[int]]:
         raise KeyboardInterrupt
 
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or current_thread() is not main_thread():
-        yield noted  # others have their reasons
+        yield noted  # the handler of an embedding program stays
         return
     signal.signal(signal.SIGINT, note)
     try:
@@ -78,7 +79,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _one_line(message: str) -> str:
-    """Return a message, which may quote a hostile text, as one line that does nothing to the terminal."""
+    """Return a message, which may quote hostile text, as one line without control characters."""
     from regard.views import readable
 
     return readable(" ".join(message.splitlines()))

@@ -1,4 +1,4 @@
-"""``regard models``: the names that work, and where the files of each are."""
+"""``regard models``: the known models and their folders."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import argparse
 from rich.table import Table
 from rich.text import Text
 
-from regard.cli.console import screen
+from regard.cli.console import make_console
 from regard.models.hub import resolve
 from regard.views import readable
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print a table of the models with a name."""
+    """Print a table of the known models."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in ("name", "what it is", "layers × heads", "licence", "where"):
+    for heading in ("name", "description", "layers × heads", "licence", "folder"):
         table.add_column(heading, overflow="fold")
     for entry, found in resolve.installed():
-        where = Text(f"not here; regard pull {entry.name} fetches it" if found is None else readable(str(found)))
+        where = Text(f"not downloaded; run regard pull {entry.name}" if found is None else readable(str(found)))
         table.add_row(entry.name, entry.summary, f"{entry.layers} × {entry.heads}", entry.licence, where)
-    screen(arguments).print(table)
+    make_console(arguments).print(table)

@@ -1,4 +1,4 @@
-"""Standard output, which may be closed, full or read by nobody: all that a command prints goes through here."""
+"""Writing to standard output, which may be closed, full or without a reader."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from regard._utils.errors import RegardError
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Make sure that what is written inside has arrived.
+    """Flush what is written inside.
 
     Raises
     ------
     RegardError
-        It cannot be written: the disk is full.
+        The output cannot be written: the disk is full.
     BrokenPipeError
-        Its reader went away.
+        The reader closed the pipe.
     """
     try:
         yield
         sys.stdout.flush()
     except OSError as error:
-        # What is still buffered can reach nobody, and Python would complain of it at its end.
+        # Python would fail to flush the rest of the buffer at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise

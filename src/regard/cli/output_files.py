@@ -1,60 +1,172 @@
-"""The files that a command is to write: what would fail at the end is told before anything is read or computed."""
+"""The files that commands write: flag, suffixes, content and writer of each, and checks before anything is computed.
+
+A new view with its flag is one entry of `OUTPUT_FILES`: the option, its help and its checks follow from it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
 
+
+class OutputFile(NamedTuple):
+    """One kind of file that a command writes.
+
+    Parameters
+    ----------
+    flag : str
+        The option that names it; ``-o`` for all that a suffix tells apart.
+    suffixes : tuple of str
+    content : str
+        What is in it, for ``--help``.
+    write : callable
+        Writes it: ``write(path, result, arguments)``, with what the command computed.
+    steps : tuple of str, optional
+        The steps that a trace needs for it; None: all.
+    """
+
+    flag: str
+    suffixes: tuple[str, ...]
+    content: str
+    write: Callable[[str, Any, argparse.Namespace], None]
+    steps: tuple[str, ...] | None = None
+
+
+def _heatmap(path: str, trace: Any, arguments: argparse.Namespace) -> None:
+    from regard.plot import heatmap, save
+
+    axes = heatmap(trace, layer=arguments.layer, head=arguments.head, **_tokens_and_theme(arguments))
+    save(axes.figure, path)
+
+
+def _head_grid(path: str, trace: Any, arguments: argparse.Namespace) -> None:
+    from regard.plot import head_grid, save
+
+    save(head_grid(trace, **_tokens_and_theme(arguments)), path)
+
+
+def _movement(path: str, trace: Any, arguments: argparse.Namespace) -> None:
+    from regard.plot import movement, save
+
+    save(movement(trace, **_tokens_and_theme(arguments)).figure, path)
+
+
+def _movement_of_word(path: str, traces: Any, arguments: argparse.Namespace) -> None:
+    from regard.plot import movement, save
+
+    axes = movement(traces, words=True, highlight=arguments.word, theme=arguments.theme)
+    save(axes.figure, path)
+
+
+def _trace(path: str, trace: Any, _: argparse.Namespace) -> None:
+    trace.save(path)
+
+
+def _page(path: str, exploration: Any, _: argparse.Namespace) -> None:
+    from regard.explorer import write_page
+
+    write_page(exploration, path)
+
+
+def _npy(path: str, embedded: Any, _: argparse.Namespace) -> None:
+    import numpy as np
+
+    with atomic_write(path) as stream:
+        np.save(stream, embedded.vectors, allow_pickle=False)
+
+
+def _parquet(path: str, embedded: Any, _: argparse.Namespace) -> None:
+    from regard.cli.embed import write_parquet
+
+    write_parquet(path, embedded)
+
+
+def _tokens_and_theme(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "keep_special": arguments.show_special_tokens,
+        "words": arguments.merge_subwords,
+        "theme": arguments.theme,
+    }
+
+
 _PICTURES = (".png", ".svg", ".pdf")
-_VECTORS = (".npy", ".parquet")
-_ENDINGS = {
-    "out": _VECTORS,
-    "png": (".png",),
-    "svg": (".svg",),
-    "heads": _PICTURES,
-    "movement": _PICTURES,
-    "save": (),
-    "html": (".html",),
+_WEIGHTS, _VECTORS = ("blocks.*.attn.weights",), ("token_embeddings", "blocks.*.output")
+_RUN = OutputFile("-o", (".safetensors",), "every step of the run", _trace)
+
+OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
+    "show": (
+        OutputFile("-o", _PICTURES, "the heat map", _heatmap, _WEIGHTS),
+        _RUN,
+        OutputFile("--head-grid", _PICTURES, "a grid of the maps of all heads", _head_grid, _WEIGHTS),
+        OutputFile("--movement", _PICTURES, "how the vector of each token moves", _movement, _VECTORS),
+    ),
+    "explain": (_RUN,),
+    "compare": (OutputFile("-o", _PICTURES, "how the vectors of the word move", _movement_of_word, _VECTORS),),
+    "explore": (OutputFile("-o", (".html",), "the page as one file, which works offline", _page),),
+    "generate": (OutputFile("-o", (".safetensors",), "the attention of the whole text", _trace),),
+    "embed": (
+        OutputFile("-o", (".npy",), "the vectors", _npy),
+        OutputFile("-o", (".parquet",), "a table of lines, texts and vectors", _parquet),
+    ),
 }
+"""The files of each command, by its name."""
 
 
-def check_targets(arguments: argparse.Namespace) -> None:
-    """Make sure that each file of the options can be written, and that they are different ones.
+def check_output_files(arguments: argparse.Namespace) -> None:
+    """Check that each file that is asked for has a suffix of its flag, is named once, and can be written.
 
     Raises
     ------
     RegardError
-        A name has the wrong ending or is given twice; or nothing can be written there.
+        The message names the option and the file.
     """
-    named: dict[str, str] = {}
-    for option, endings in _ENDINGS.items():
-        target = getattr(arguments, f"{option}_file", None)
-        if target is None:
-            continue
-        _check_name(option, target, endings)
-        if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):  # noqa: PTH110, PTH112, PTH113
-            continue  # a device or a pipe: to open it could wait for ever
-        other = named.setdefault(os.path.realpath(target), option)
-        if other != option:
-            raise RegardError(f"--{other} and --{option} name the same file, {target}: give each its own")
-        with suppress(_LeaveOffError), atomic_write(target):
-            raise _LeaveOffError
+    flags: dict[str, str] = {}
+    for kind, path in _requested(arguments):
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112, PTH113
+            continue  # a device or a pipe: opening it could wait for ever
+        other = flags.setdefault(os.path.realpath(path), kind.flag)
+        if other != kind.flag:
+            raise RegardError(f"{other} and {kind.flag} name the same file, {path}: give each its own")
+        with suppress(_DiscardError), atomic_write(path):
+            raise _DiscardError
 
 
-class _LeaveOffError(Exception):
-    """Writing was possible, and ends here: nothing is left behind."""
+def write_output_files(result: Any, arguments: argparse.Namespace) -> list[str]:
+    """Write each file that is asked for with what the command computed, and return their paths."""
+    requested = list(_requested(arguments))
+    for kind, path in requested:
+        kind.write(path, result, arguments)
+    return [path for _, path in requested]
 
 
-def _check_name(option: str, target: str, endings: tuple[str, ...]) -> None:
-    if not target:
-        raise RegardError(f"--{option} needs the name of a file")
-    ending = Path(target).suffix.lower()
-    # Where the option alone says what is written, any ending will do that does not say something else.
-    if endings and ending not in endings and (endings in (_PICTURES, _VECTORS) or ending in _PICTURES):
-        meant = f"; for the number of heads: --num-heads {target}" if option == "heads" and target.isdigit() else ""
-        raise RegardError(f"--{option} {target} needs the ending {' or '.join(endings)}{meant}")
+def required_steps(arguments: argparse.Namespace, *steps: str) -> list[str] | None:
+    """Return the steps that a trace needs for these files, beside `steps`; None: all."""
+    needed = dict.fromkeys(steps)
+    for kind, _ in _requested(arguments):
+        if kind.steps is None:
+            return None
+        needed |= dict.fromkeys(kind.steps)
+    return list(needed)
+
+
+class _DiscardError(Exception):
+    """Raised to leave `atomic_write` without a file."""
+
+
+def _requested(arguments: argparse.Namespace) -> Iterator[tuple[OutputFile, str]]:
+    kinds = OUTPUT_FILES[arguments.command]
+    for flag in dict.fromkeys(kind.flag for kind in kinds):
+        by_suffix = {suffix: kind for kind in kinds if kind.flag == flag for suffix in kind.suffixes}
+        for path in getattr(arguments, "output" if flag == "-o" else flag.strip("-").replace("-", "_")):
+            if (suffix := Path(path).suffix.lower()) not in by_suffix:
+                *most, last = by_suffix
+                known = f"{', '.join(most)} or {last}" if most else last
+                raise RegardError(f"{flag} {path or repr(path)} needs the name of a file that ends with {known}")
+            yield by_suffix[suffix], path

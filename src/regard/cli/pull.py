@@ -1,4 +1,4 @@
-"""``regard pull NAME``: fetch a model's files."""
+"""``regard pull NAME``: download a model."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from regard.views import readable
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Fetch the files of a model, unless they are here, and print the folder they are in."""
+    """Download a model unless it is there already, and print its folder."""
     write(readable(str(resolve.pull(arguments.name, force=arguments.force))))

@@ -71,7 +71,7 @@ def whole_page(exploration: Exploration) -> bytes:
     if any(run.length > LONGEST for run in exploration.runs):
         raise RegardError(
             f"a file holds texts of at most {LONGEST:,} tokens, this one has {_lengths(exploration)}: explore it with "
-            "the server (without --html)"
+            "the server (without -o)"
         )
     before, between, after = _skeleton()
     rest = [blob for run in runs for blob in _beside_weights(exploration, run)]
@@ -87,7 +87,7 @@ def whole_page(exploration: Exploration) -> bytes:
     else:
         raise RegardError(
             f"a text of {_lengths(exploration)} tokens and its weights do not fit into one file of "
-            f"{_LIMITS[-1] // 1_000_000} MB: explore it with the server (without --html), or give a shorter one"
+            f"{_LIMITS[-1] // 1_000_000} MB: explore it with the server (without -o), or give a shorter one"
         )
     steps = _steps(exploration, heads, limit - fixed - _size(maps)) if has_steps else []
     index, texts, start = {}, [], 0

@@ -11,6 +11,7 @@ from rich.text import Text
 from regard._utils.errors import RegardError
 from regard.metrics import HeadMetrics
 from regard.metrics.registry import listed_metrics
+from regard.views.labels import head_label
 
 
 def heads_table(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> Text:
@@ -33,7 +34,7 @@ def heads_table(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) ->
     lines = [["head", *(column.name for column in columns), ""]]
     for row in heads_rows(metrics, sort=sort, batch=batch):
         numbers = ["–" if row[column.name] is None else format(row[column.name], column.format) for column in columns]
-        lines.append([f"{row['layer']}.{row['head']}", *numbers, row["label"]])
+        lines.append([head_label(row["layer"], row["head"]), *numbers, row["label"]])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = Text()
     for number, (head, *cells, label) in enumerate(lines):

@@ -36,7 +36,7 @@ def terminal_table(view: AttentionView, *, top: int = 3) -> Text:
         One line for each query; as wide as it needs to be, so that nothing is lost in a pipe.
     """
     named = min(top, len(view.keys))
-    heading = ["word", *["looks most at", *["then at"] * (named - 1)][:named]]
+    heading = ["word", *["attends most to", *["then to"] * (named - 1)][:named]]
     lines = [
         [
             readable(query, _LONGEST_LABEL),
@@ -45,7 +45,7 @@ def terminal_table(view: AttentionView, *, top: int = 3) -> Text:
         for query, found in zip(view.queries, strongest(view, top), strict=True)
     ]
     if view.hidden_keys:
-        heading.append("hidden")
+        heading.append("special")
         for line, hidden in zip(lines, view.hidden, strict=True):
             line.append(f"  {hidden:.2f}")
     widths = [max(map(cell_len, column)) for column in zip(heading, *lines, strict=True)]
@@ -103,7 +103,7 @@ def _numbers(view: AttentionView, names: list[str], margin: int, cell: int, colo
                 lines.append(" ").append(_right(number, cell - 1), style=_style(weight / top))
             else:
                 lines.append(_right(f"{_shade(weight / top)}{number:>3}", cell))
-    lines.append(f"\n{' ' * margin} weights in hundredths; a full row, with what is hidden, is 100", style="dim")
+    lines.append(f"\n{' ' * margin} weights in hundredths; a row and its special tokens sum to 100", style="dim")
     return lines
 
 

@@ -2,7 +2,7 @@
 
 from regard.views.ablation import Change, changed_predictions, changed_vectors
 from regard.views.json import to_json
-from regard.views.labels import readable
+from regard.views.labels import head_label, readable
 from regard.views.projection import project
 from regard.views.selection import AttentionView, every_head, matching, select, strongest
 from regard.views.similarity import cosine, similarities
@@ -14,6 +14,7 @@ __all__ = [
     "strongest",
     "matching",
     "readable",
+    "head_label",
     "similarities",
     "cosine",
     "project",

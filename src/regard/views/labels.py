@@ -56,6 +56,11 @@ def readable(text: str, width: int | None = None, missing: Collection[str] = ())
     return "".join([*head, "…", *tail])
 
 
+def head_label(layer: int, head: int) -> str:
+    """Return the short name of a head: ``L3H7`` is head 7 of layer 3, both from 0."""
+    return f"L{layer}H{head}"
+
+
 def pieces(encoding: Encoding) -> tuple[str, ...]:
     r"""Return a label for each token: its spelling in the vocabulary, with byte-level spellings decoded.
 

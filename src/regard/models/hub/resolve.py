@@ -146,7 +146,7 @@ def _nowhere(model: KnownModel, reason: str, rejected: list[str]) -> str:
     ways.append(f"put its files into {models_folder() / model.name}")
     beginning = f"{model.name} is not on this machine {reason}".strip()
     ignored = f"; passed over: {'; '.join(rejected)}" if rejected else ""
-    return f"{beginning}; {', or '.join(ways)}; on the command line, `--random` does without{ignored}"
+    return f"{beginning}; {', or '.join(ways)}; on the command line, `--toy` does without{ignored}"
 
 
 def _no_folder(text: str) -> str:

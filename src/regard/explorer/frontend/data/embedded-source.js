@@ -62,7 +62,7 @@ export class EmbeddedSource {
 
   /** @returns {Promise<never>} */
   edit() {
-    return Promise.reject(new Error("a page in a file has no model to run again: use regard explore without --html"));
+    return Promise.reject(new Error("a page in a file has no model to run again: use regard explore without -o"));
   }
 
   /** The whole map of a head, T S. @param {number} run @param {number} layer @param {Head} head @param {string} way */
@@ -122,7 +122,7 @@ export class EmbeddedSource {
     const fields = this.its.steps?.[name];
     if (head === "mean") throw new Error("The mean of heads has no steps of its own: choose one head.");
     if (!fields)
-      throw new Error(`This file holds the steps of ${this.stepsOf(run)}; regard explore without --html has all.`);
+      throw new Error(`This file holds the steps of ${this.stepsOf(run)}; regard explore without -o has all.`);
     const { rows, cols } = this.its.runs[run].layers[layer];
     return stepsFrom(new Float32Array((await this.blob(name)).buffer), fields, { rows, cols }, i, j);
   }

@@ -1,0 +1,269 @@
+"""The commands: summary, examples and arguments of each. Its module, named like it, runs it. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from regard.cli.arguments import (
+    LazyChoices,
+    add_color,
+    add_json,
+    add_layer_and_head,
+    add_model,
+    add_output_files,
+    add_text,
+    add_theme,
+    add_toy,
+    count,
+    head,
+    head_or_mean,
+    layer_and_head,
+)
+
+
+class Command(NamedTuple):
+    """A command: its line in ``regard --help``, usage, examples, and the function that adds its arguments."""
+
+    summary: str
+    usage: str
+    examples: str
+    add_arguments: Callable[[ArgumentParser], None]
+
+
+def _show(parser: ArgumentParser) -> None:
+    add_text(parser)
+    add_model(parser, "minilm")
+    group = parser.add_argument_group("attention map")
+    add_layer_and_head(group, head_or_mean, layer="the last", head="mean")
+    group.add_argument("--merge-subwords", action="store_true", help="merge sub-word tokens into words")
+    group.add_argument("--show-special-tokens", action="store_true", help="show special tokens such as [CLS]")
+    group.add_argument("--word", metavar="WORD", help="print only the rows of this word; pictures show all")
+    group.add_argument("--top", type=count, default=3, metavar="N", help="how many keys to name for each query (3)")
+    add_output_files(parser, "show")
+    add_theme(parser)
+    add_json(parser, "the map")
+    add_color(parser)
+    add_toy(parser)
+
+
+def _explain(parser: ArgumentParser) -> None:
+    add_text(parser)
+    add_model(parser, "minilm")
+    add_layer_and_head(parser, head, layer="0", head="0", default=0)
+    parser.add_argument("--word", metavar="WORD", help="only the row of this word, with the arithmetic written out")
+    add_output_files(parser, "explain")
+    add_color(parser)
+    add_toy(parser)
+
+
+def _compare(parser: ArgumentParser) -> None:
+    parser.add_argument("texts", metavar="TEXT", nargs=2, help="the two texts")
+    parser.add_argument("--word", metavar="WORD", required=True, help="a word of both texts")
+    add_model(parser, "minilm")
+    add_output_files(parser, "compare")
+    add_theme(parser)
+    add_json(parser, "the similarities")
+    add_color(parser)
+    add_toy(parser)
+
+
+def _explore(parser: ArgumentParser) -> None:
+    add_text(parser)
+    add_model(parser, "minilm")
+    parser.set_defaults(model=None)  # minilm for a text, no model for a saved run
+    parser.add_argument("--compare-model", metavar="NAME", help="a second model, for the same text or the second text")
+    parser.add_argument("--trace", metavar="FILE", nargs="+", help="one or two saved runs in place of a text")
+    add_layer_and_head(parser, head, layer="the page chooses", head="the page chooses")
+    parser.add_argument("--port", type=int, metavar="N", help="the port, or the next free one (8765)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
+    add_output_files(parser, "explore")
+    add_toy(parser)
+
+
+def _generate(parser: ArgumentParser) -> None:
+    add_text(parser)
+    add_model(parser, "smollm2")
+    parser.add_argument("--max-new-tokens", type=count, default=128, metavar="N", help="at most N tokens (128)")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop before TEXT; may be repeated")
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0: greedy decoding (0)")
+    group.add_argument("--top-k", type=count, metavar="K", help="sample from the K most probable tokens")
+    group.add_argument("--top-p", type=float, metavar="P", help="sample from the fewest tokens of total probability P")
+    group.add_argument("--seed", type=int, metavar="N", help="seed of the sampling")
+    parser.add_argument("--chat", action="store_true", help="format the text with the model's chat template")
+    add_output_files(parser, "generate")
+
+
+def _heads(parser: ArgumentParser) -> None:
+    add_text(parser)
+    add_model(parser, "minilm")
+    parser.add_argument("--repeated-tokens", type=count, metavar="N", help="N random tokens, twice, in place of a text")
+    parser.add_argument(
+        "--sort",
+        choices=LazyChoices(_sort_keys),
+        default="layer",
+        metavar="KEY",
+        help="%(choices)s; the largest first (layer)",
+    )
+    add_json(parser, "the metrics")
+    add_color(parser)
+    add_toy(parser)
+
+
+def _ablate(parser: ArgumentParser) -> None:
+    add_text(parser)
+    add_model(parser, "minilm")
+    parser.add_argument(
+        "--head",
+        action="append",
+        required=True,
+        type=layer_and_head,
+        metavar="L3H7",
+        help="a head to ablate; may be repeated",
+    )
+    parser.add_argument(
+        "--by",
+        choices=("zero", "mean"),
+        default="zero",
+        help="replace by zero or the mean over tokens (zero)",
+    )
+    parser.add_argument("--top", type=count, default=10, metavar="N", help="how many next tokens to show (10)")
+    add_json(parser, "the changes")
+    add_color(parser)
+    add_toy(parser)
+
+
+def _embed(parser: ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a file with one text a line; - reads standard input")
+    parser.add_argument("--text", action="append", metavar="TEXT", dest="texts", help="a text, in place of a file")
+    add_model(parser, "minilm")
+    parser.add_argument(
+        "--pooling",
+        choices=LazyChoices(_poolings),
+        metavar="MODE",
+        help="%(choices)s (as the model is configured)",
+    )
+    parser.add_argument("--batch-size", type=count, default=32, metavar="N", help="lines per batch (32)")
+    parser.add_argument("--truncate", action="store_true", help="cut lines that are too long")
+    parser.add_argument("--skip-empty", action="store_true", help="skip empty lines")
+    add_output_files(parser, "embed", required=True)
+
+
+def _models(parser: ArgumentParser) -> None:
+    add_color(parser)
+
+
+def _pull(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="a name from regard models")
+    parser.add_argument("--force", action="store_true", help="download again what is already there")
+
+
+def _info(parser: ArgumentParser) -> None:
+    add_color(parser)
+
+
+def _completion(parser: ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell")
+
+
+def _sort_keys() -> Sequence[str]:
+    from regard.metrics.registry import listed_metrics
+
+    return ("layer", *(metric.name for metric in listed_metrics()))
+
+
+def _poolings() -> Sequence[str]:
+    from regard.models.pooling import MODES
+
+    return tuple(MODES)
+
+
+COMMANDS = {
+    "show": Command(
+        "show which words each word attends to",
+        "TEXT [options]",
+        """\
+  regard "The cat sat on the mat"
+  regard "The animal was too tired" --word tired --head L3H7
+  regard --file letter.txt --merge-subwords -o letter.png
+  echo "The cat sat" | regard - --json""",
+        _show,
+    ),
+    "explain": Command(
+        "print every step from token to output with its numbers",
+        "TEXT [options]",
+        """\
+  regard explain "The cat sat" --toy --seed 42 --embed-dim 4 --num-heads 2
+  regard explain "The cat sat" --toy --embeddings glove.6B.50d.txt --word cat
+  regard explain "The cat sat on the mat" --head L2H5 --word sat""",
+        _explain,
+    ),
+    "compare": Command(
+        "compare the vectors of one word in two texts",
+        "TEXT TEXT --word WORD [options]",
+        """\
+  regard compare "She sat on the river bank" "She went to the bank for a loan" --word bank
+  regard compare "a bat flew" "a bat hit the ball" --word bat -o bat.png""",
+        _compare,
+    ),
+    "explore": Command(
+        "explore attention in the browser",
+        "TEXT [TEXT] [options]",
+        """\
+  regard explore "The animal did not cross the street because it was too tired"
+  regard explore "the bat flew" "the bat broke"
+  regard explore --file letter.txt -o letter.html""",
+        _explore,
+    ),
+    "generate": Command(
+        "continue a text with a language model",
+        "TEXT [options]",
+        """\
+  regard generate "Once upon a time" --max-new-tokens 60
+  regard generate "The capital of France is" --temperature 0.7 --top-p 0.9 --seed 1
+  regard generate "What is the capital of France?" --chat
+  regard generate --file letter.txt --stop . -o letter.safetensors""",
+        _generate,
+    ),
+    "heads": Command(
+        "print the metrics of every head",
+        "TEXT [options]",
+        """\
+  regard heads "The cat sat on the mat, and the cat slept"
+  regard heads "The cat sat on the mat" --sort previous_token
+  regard heads --repeated-tokens 50 --sort induction""",
+        _heads,
+    ),
+    "ablate": Command(
+        "show what changes without some heads",
+        "TEXT --head L3H7 [options]",
+        """\
+  regard ablate "The cat sat on the mat" --head L3H7
+  regard ablate "The cat sat on the mat" --head L3H7 --head L5H0 --by mean""",
+        _ablate,
+    ),
+    "embed": Command(
+        "write one vector for each line of a text",
+        "FILE -o FILE [options]",
+        """\
+  regard embed sentences.txt -o vectors.npy
+  regard embed sentences.txt -o vectors.parquet --truncate
+  cat sentences.txt | regard embed - -o vectors.npy
+  regard embed --text "The cat sat." --text "A dog ran." -o vectors.npy""",
+        _embed,
+    ),
+    "models": Command("list the known models and their folders", "[options]", "  regard models", _models),
+    "pull": Command("download a model", "NAME [options]", "  regard pull minilm\n  regard pull minilm --force", _pull),
+    "info": Command("print versions, threads and available models", "[options]", "  regard info", _info),
+    "completion": Command(
+        "print a completion script for a shell",
+        "{bash,zsh,tcsh}",
+        """\
+  regard completion bash > ~/.local/share/bash-completion/completions/regard
+  regard completion zsh > ~/.zfunc/_regard    (with fpath+=~/.zfunc before compinit)
+  regard completion tcsh > ~/.regard.tcsh     (and source it in ~/.tcshrc)""",
+        _completion,
+    ),
+}

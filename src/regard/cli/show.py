@@ -1,0 +1,76 @@
+"""``regard TEXT``: which words each word attends to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from rich.text import Text
+
+from regard._utils.errors import RegardError
+from regard.cli.console import has_color, make_console, print_header
+from regard.cli.input import load_model, missing_word, read_text, run_model
+from regard.cli.output import write
+from regard.cli.output_files import check_output_files, required_steps, write_output_files
+from regard.models import Model
+from regard.terminal import terminal_heatmap, terminal_table
+from regard.trace import Trace
+from regard.views import AttentionView, matching, readable, select, to_json
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run a model on a text; print, draw or save its attention."""
+    start = time.perf_counter()
+    text = read_text(arguments)
+    check_output_files(arguments)
+    model = load_model(arguments, [text])
+    trace = run_model(model, text, required_steps(arguments, "blocks.*.attn.weights"))
+    seconds = time.perf_counter() - start
+    if all(trace.encodings[0].special_tokens_mask) and not arguments.show_special_tokens:
+        raise RegardError("the text has only special tokens: --show-special-tokens shows them")
+    view = select(
+        trace,
+        layer=arguments.layer,
+        head=arguments.head,
+        keep_special=arguments.show_special_tokens,
+        words=arguments.merge_subwords,
+    )
+    if arguments.word is not None:
+        try:
+            view = view.rows(matching(view, arguments.word))
+        except RegardError:
+            raise missing_word(arguments.word, trace.encodings[0]) from None
+    write_output_files(trace, arguments)
+    if arguments.json:
+        write(json.dumps(to_json(view, top=arguments.top), allow_nan=False))
+    else:
+        _print(arguments, model, trace, view, seconds)
+
+
+def _print(
+    arguments: argparse.Namespace,
+    model: Model,
+    trace: Trace,
+    view: AttentionView,
+    seconds: float,
+) -> None:
+    console = make_console(arguments)
+    layers, heads = model.config.num_layers, model.config.num_heads
+    sizes = f"{_counted(layers, 'layer')} × {_counted(heads, 'head')}"
+    print_header(console, model, f" · {sizes} · {_counted(len(trace.encodings[0]), 'token')} · {seconds:.2f} s")
+    if len(view.layers) * view.heads > 1:
+        chosen = arguments.layer is not None or arguments.head is not None
+        why = "" if chosen else " (default; choose with --layer, --head)"
+        console.print(Text(f"{view.describe}{why}"))
+    console.print()
+    console.print(terminal_table(view, top=arguments.top), soft_wrap=True)
+    if view.hidden_keys:
+        names = ", ".join(map(readable, view.hidden_keys))
+        console.print(Text(f"special: weight on {names}; --show-special-tokens shows them", style="dim"))
+    console.print()
+    console.print(terminal_heatmap(view, width=console.width, colour=has_color(console)), soft_wrap=True)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
