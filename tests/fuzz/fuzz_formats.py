@@ -1,4 +1,4 @@
-"""Damaged and hostile files of models: ``python tests/models/fuzz_formats.py --cases 200000``.
+"""Damaged and hostile files of models: ``python tests/fuzz/fuzz_formats.py --cases 200000``.
 
 A case takes one of a few tiny models, in every format that regard reads, changes one of its files a little, and loads
 and runs what comes of it. Nothing but `RegardError` may come out, in one line; no case may take long or much memory. A

@@ -1,4 +1,4 @@
-"""Some thousands of damaged files; ``python tests/models/fuzz_formats.py --cases 200000`` asks for more."""
+"""Some thousands of damaged files; ``python tests/fuzz/fuzz_formats.py --cases 200000`` asks for more."""
 
 from __future__ import annotations
 

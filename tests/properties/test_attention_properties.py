@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,23 +13,15 @@ from regard import (
     RegardError,
     Trace,
     attention,
-    attention_partial,
     attention_vjp,
     attention_weights,
-    merge_partials,
 )
 from regard.functional import (
     ALiBi,
     Bias,
     Causal,
-    DenseMask,
-    DistanceBias,
-    KeyLengths,
-    KeyRangeMask,
-    SegmentMask,
     SlidingWindow,
     alibi_slopes,
-    blockwise,
 )
 
 seeds = st.integers(0, 2**31)
@@ -83,102 +73,6 @@ def test_a_change_in_the_future_leaves_the_past_unchanged(path, seed):
     for x in (k, v):
         x[now:] = rng.choice([np.nan, np.inf, -np.inf, 1e300])
     assert np.array_equal(attention(q, k, v, **options)[:now], before[:now])
-
-
-@given(seeds)
-def test_parts_merge_to_the_whole_in_any_split_and_order(seed):
-    case = random_case(seed)
-    rng = np.random.default_rng(seed)
-    if case.k.ndim < 3 or set(case.options) - {"scale", "softcap", "sinks"}:
-        case.options = {name: case.options[name] for name in case.options.keys() & {"scale", "softcap"}}
-    whole = attention_partial(case.q, case.k, case.v, **case.options)
-    keys = case.k.shape[-2]
-    cuts = [0, *sorted(rng.integers(0, keys + 1, 3)), keys]
-    parts = []
-    for a, b in itertools.pairwise(cuts):
-        parts.append(attention_partial(case.q, case.k[..., a:b, :], case.v[..., a:b, :], **case.options))
-        case.options.pop("sinks", None)  # counts once, with any of the parts
-    shuffled = [parts[i] for i in rng.permutation(4)]
-    for merged in (
-        merge_partials(*parts),
-        merge_partials(*shuffled),
-        merge_partials(merge_partials(shuffled[0], shuffled[1]), merge_partials(shuffled[2], shuffled[3])),
-        merge_partials(shuffled[0], merge_partials(shuffled[1], merge_partials(*shuffled[2:]))),
-    ):
-        close(merged.output, whole.output)
-        close(merged.lse, whole.lse)
-    one, other = merge_partials(parts[0], parts[3]), merge_partials(parts[3], parts[0])
-    assert one.output.tobytes() == other.output.tobytes()
-    assert one.lse.tobytes() == other.lse.tobytes()
-
-
-@given(seeds)
-def test_a_part_of_the_keys_takes_the_offset_of_its_first_key(seed):
-    rng, q, k, v = one_head(seed)
-    cut, offset = int(rng.integers(0, 8)), int(rng.integers(-2, 5))
-    window, bias = (3, 1), ALiBi(alibi_slopes(1))
-    parts = [
-        attention_partial(q, k[a:b], v[a:b], causal=True, window=window, bias=bias, query_offset=offset - a)
-        for a, b in ((cut, 7), (0, cut))
-    ]
-    whole = attention_partial(q, k, v, causal=True, window=window, bias=bias, query_offset=offset)
-    close(merge_partials(*parts).output, whole.output)
-    close(merge_partials(*parts).lse, whole.lse)
-
-
-def test_an_empty_part_is_the_identity():
-    _, q, k, v = one_head(0)
-    part = attention_partial(q, k, v)
-    empty = attention_partial(q, k[:0], v[:0])
-    assert (empty.output == 0).all()
-    assert (empty.lse == -np.inf).all()
-    for merged in (merge_partials(part), merge_partials(part, empty), merge_partials(empty, part, empty)):
-        np.testing.assert_array_equal(merged.output, part.output)
-        np.testing.assert_array_equal(merged.lse, part.lse)
-    assert np.array_equal(merge_partials(empty, empty).output, empty.output)
-    assert np.array_equal(merge_partials(empty, empty).lse, empty.lse)
-
-
-def test_a_sink_is_a_part_of_its_own():
-    _, q, k, v = one_head(1)
-    sink = attention_partial(q, k[:0], v[:0], sinks=np.array([0.7]))
-    merged = merge_partials(attention_partial(q, k, v), sink)
-    whole = attention_partial(q, k, v, sinks=np.array([0.7]))
-    close(merged.output, whole.output)
-    close(merged.lse, whole.lse)
-
-
-def test_parts_of_float32_merge_exactly_where_scores_are_large():
-    """With the log-sum-exp of 1e4 in float32, parts would count wrongly by a thousandth."""
-    rng = np.random.default_rng(2)
-    q, k, v = (rng.standard_normal((64, 8)).astype(np.float32) for _ in range(3))
-    q[:, 0] = k[:, 0] = 168.0  # every score is 1e4 and a little
-    whole = attention_partial(q, k, v)
-    merged = merge_partials(*(attention_partial(q, k[a : a + 16], v[a : a + 16]) for a in (32, 0, 48, 16)))
-    assert np.abs(whole.lse).min() > 9e3
-    np.testing.assert_allclose(merged.output, whole.output, rtol=0, atol=2e-6)
-
-
-def test_only_parts_of_the_same_queries_merge():
-    _, q, k, v = one_head(0)
-    part = attention_partial(q, k, v)
-    with pytest.raises(RegardError, match=r"same queries and heads: output \(6, 4\).*output \(5, 4\)"):
-        merge_partials(part, attention_partial(q[:5], k, v))
-    for mistake in ((), (part.output,), ([part, part],), (part, None)):
-        with pytest.raises(RegardError, match="merge_partials takes parts"):
-            merge_partials(*mistake)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_window_that_covers_all_is_no_window(path):
-    _, q, k, v = one_head(3)
-    plain = attention(q, k, v, implementation=path)
-    for window in [(7, 7), (None, None), (None, 7), (7, None)]:
-        assert np.array_equal(attention(q, k, v, window=window, implementation=path), plain)
-    causal = attention(q, k, v, causal=True, implementation=path)
-    assert np.array_equal(attention(q, k, v, window=(None, 0), implementation=path), causal)
-    close(attention(q, k, v, mask=np.ones(7, bool), implementation=path), plain)
-    close(attention(q, k, v, key_lengths=7, implementation=path), plain)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -284,30 +178,6 @@ def test_infinities_and_nan_of_different_blocks_all_show(path):
     np.testing.assert_array_equal(out, [[np.nan, np.nan, -np.inf, np.inf, 0]])
 
 
-def test_an_infinity_of_a_part_shows_in_the_whole_however_small_its_share():
-    q, k, v = np.ones((1, 1)), np.array([[0.0], [2000.0]]), np.array([[np.inf], [1.0]])
-    parts = [attention_partial(q, k[i : i + 1], v[i : i + 1]) for i in range(2)]
-    assert merge_partials(*parts).output == attention(q, k, v) == np.inf
-
-
-def test_infinities_of_both_signs_in_different_parts_are_nan_in_the_whole():
-    q, k, v = np.ones((1, 1)), np.zeros((2, 1)), np.array([[np.inf], [-np.inf]])
-    assert np.isnan(merge_partials(*(attention_partial(q, k[i : i + 1], v[i : i + 1]) for i in range(2))).output)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_masks_and_biases_of_one_axis_and_none(path):
-    _, q, k, v = one_head(8)
-    row = np.array([True, False, True, True, False, True, True])
-    expected = attention(q, k, v, mask=np.broadcast_to(row, (6, 7)), implementation=path)
-    k[1], v[4] = np.nan, np.inf  # hidden
-    for options in ({"mask": row}, {"mask": DenseMask(row)}, {"bias": np.where(row, 0.0, -np.inf)}):
-        assert np.array_equal(attention(q, k, v, **options, implementation=path), expected)
-        gradients = attention_vjp(q, k, v, **options)[1](np.ones((6, 4)))
-        assert all(np.isfinite(g).all() for g in gradients if g is not None)
-    assert (attention(q, k, v, mask=np.array(False), implementation=path) == 0).all()
-
-
 @pytest.mark.parametrize("path", PATHS)
 def test_values_may_have_leading_axes_of_their_own(path):
     rng = np.random.default_rng(9)
@@ -388,73 +258,3 @@ def test_a_gradient_is_of_real_numbers_and_of_rules_that_have_one():
         pullback(output)
     with pytest.raises(RegardError, match="real numbers, got an array of complex128"):
         attention_vjp(q, k, v)[1](output * 1j)
-
-
-def test_masks_combine_as_logic_does():
-    rng = np.random.default_rng(6)
-    q, k = rng.standard_normal((2, 9, 3))
-    ids = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2])
-    tri, same = np.tri(9, dtype=bool), ids[:, None] == ids
-    near = np.abs(np.subtract.outer(np.arange(9), np.arange(9))) <= 1
-    for rule, dense in [
-        (Causal() & SegmentMask(ids), tri & same),
-        (Causal() | SegmentMask(ids), tri | same),
-        (SegmentMask(ids) & same.T & (Causal() | SlidingWindow(1, 1)), same & (tri | near)),
-        (KeyRangeMask(np.zeros(9, int), np.arange(1, 10)) & near, tri & near),
-        (near | (Causal() & KeyLengths(3)), near | (tri & (np.arange(9) < 3))),
-    ]:
-        for path in PATHS:
-            ours = attention(q, k, k, mask=rule, implementation=path)
-            close(ours, attention(q, k, k, mask=dense, implementation="reference"))
-
-
-def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
-    """With a causal window of 2, packed documents and padding, the blocks read are counted by hand."""
-    read = []
-    score = blockwise.score
-    monkeypatch.setattr(
-        blockwise, "score", lambda p, rows, cols, **o: read.append((rows, cols)) or score(p, rows, cols, **o)
-    )
-    cut_into_blocks(monkeypatch, 4, 4)
-    q = k = v = np.random.default_rng(7).standard_normal((16, 3))
-    ids = np.repeat([0, 1], 8)
-    for options, blocks in [
-        ({}, 16),
-        ({"causal": True}, 10),
-        ({"window": (2, 0)}, 7),
-        ({"window": (2, 2)}, 10),
-        ({"mask": SegmentMask(ids)}, 8),
-        ({"mask": SegmentMask(ids) & Causal()}, 6),
-        ({"mask": KeyRangeMask(np.zeros(16, int), np.repeat([4, 8, 0, 16], 4))}, 7),
-        ({"key_lengths": 5}, 8),
-        ({"mask": np.zeros((16, 16), bool)}, 0),
-        ({"mask": ids == 1}, 8),
-        ({"bias": ALiBi(alibi_slopes(1))}, 16),
-    ]:
-        read.clear()
-        attention(q, k, v, **options, implementation="blockwise")
-        assert len(read) == blocks, options
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"mask": KeyRangeMask(np.zeros(3, int), np.ones(3, int))},
-            r"shape \(3,\) for scores \(4, 5\): 4 queries need",
-        ),
-        ({"mask": KeyRangeMask(np.zeros(4), np.ones(4, int))}, "integer arrays, got float64 for first"),
-        (
-            {"mask": KeyRangeMask(np.zeros(4, int), np.full(4, 6))},
-            r"last of KeyRangeMask must lie between 0 and the 5 keys, got \(6",
-        ),
-        (
-            {"bias": DistanceBias(np.zeros(7), -4)},
-            r"those from -4 to 2, but scores \(4, 5\) have distances from -4 to 3",
-        ),
-        ({"bias": DistanceBias(np.zeros((3, 8)), -4)}, r"of shape \(3, 8\) are not those of scores"),
-    ],
-)
-def test_spans_and_numbers_of_distances_fit_the_scores(options, message):
-    with pytest.raises(RegardError, match=message):
-        attention(np.zeros((4, 3)), np.zeros((5, 3)), np.zeros((5, 3)), **options)

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from attention_cases import Case, Sizes, chance, random_case, small_sizes
 from regard import attention, attention_partial
 from regard.functional import native

@@ -1,0 +1,134 @@
+"""Masks: how they combine, which blocks they rule out, what fits the scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attention_cases import PATHS, cut_into_blocks
+from regard import (
+    RegardError,
+    attention,
+    attention_vjp,
+)
+from regard.functional import (
+    ALiBi,
+    Causal,
+    DenseMask,
+    DistanceBias,
+    KeyLengths,
+    KeyRangeMask,
+    SegmentMask,
+    SlidingWindow,
+    alibi_slopes,
+    blockwise,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    cut_into_blocks(monkeypatch, 3, 2)
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def one_head(seed, queries=6, keys=7, dim=4):
+    rng = np.random.default_rng(seed)
+    return rng, *(rng.standard_normal((n, dim)) for n in (queries, keys, keys))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_window_that_covers_all_is_no_window(path):
+    _, q, k, v = one_head(3)
+    plain = attention(q, k, v, implementation=path)
+    for window in [(7, 7), (None, None), (None, 7), (7, None)]:
+        assert np.array_equal(attention(q, k, v, window=window, implementation=path), plain)
+    causal = attention(q, k, v, causal=True, implementation=path)
+    assert np.array_equal(attention(q, k, v, window=(None, 0), implementation=path), causal)
+    close(attention(q, k, v, mask=np.ones(7, bool), implementation=path), plain)
+    close(attention(q, k, v, key_lengths=7, implementation=path), plain)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_masks_and_biases_of_one_axis_and_none(path):
+    _, q, k, v = one_head(8)
+    row = np.array([True, False, True, True, False, True, True])
+    expected = attention(q, k, v, mask=np.broadcast_to(row, (6, 7)), implementation=path)
+    k[1], v[4] = np.nan, np.inf  # hidden
+    for options in ({"mask": row}, {"mask": DenseMask(row)}, {"bias": np.where(row, 0.0, -np.inf)}):
+        assert np.array_equal(attention(q, k, v, **options, implementation=path), expected)
+        gradients = attention_vjp(q, k, v, **options)[1](np.ones((6, 4)))
+        assert all(np.isfinite(g).all() for g in gradients if g is not None)
+    assert (attention(q, k, v, mask=np.array(False), implementation=path) == 0).all()
+
+
+def test_masks_combine_as_logic_does():
+    rng = np.random.default_rng(6)
+    q, k = rng.standard_normal((2, 9, 3))
+    ids = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2])
+    tri, same = np.tri(9, dtype=bool), ids[:, None] == ids
+    near = np.abs(np.subtract.outer(np.arange(9), np.arange(9))) <= 1
+    for rule, dense in [
+        (Causal() & SegmentMask(ids), tri & same),
+        (Causal() | SegmentMask(ids), tri | same),
+        (SegmentMask(ids) & same.T & (Causal() | SlidingWindow(1, 1)), same & (tri | near)),
+        (KeyRangeMask(np.zeros(9, int), np.arange(1, 10)) & near, tri & near),
+        (near | (Causal() & KeyLengths(3)), near | (tri & (np.arange(9) < 3))),
+    ]:
+        for path in PATHS:
+            ours = attention(q, k, k, mask=rule, implementation=path)
+            close(ours, attention(q, k, k, mask=dense, implementation="reference"))
+
+
+def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
+    """With a causal window of 2, packed documents and padding, the blocks read are counted by hand."""
+    read = []
+    score = blockwise.score
+    monkeypatch.setattr(
+        blockwise, "score", lambda p, rows, cols, **o: read.append((rows, cols)) or score(p, rows, cols, **o)
+    )
+    cut_into_blocks(monkeypatch, 4, 4)
+    q = k = v = np.random.default_rng(7).standard_normal((16, 3))
+    ids = np.repeat([0, 1], 8)
+    for options, blocks in [
+        ({}, 16),
+        ({"causal": True}, 10),
+        ({"window": (2, 0)}, 7),
+        ({"window": (2, 2)}, 10),
+        ({"mask": SegmentMask(ids)}, 8),
+        ({"mask": SegmentMask(ids) & Causal()}, 6),
+        ({"mask": KeyRangeMask(np.zeros(16, int), np.repeat([4, 8, 0, 16], 4))}, 7),
+        ({"key_lengths": 5}, 8),
+        ({"mask": np.zeros((16, 16), bool)}, 0),
+        ({"mask": ids == 1}, 8),
+        ({"bias": ALiBi(alibi_slopes(1))}, 16),
+    ]:
+        read.clear()
+        attention(q, k, v, **options, implementation="blockwise")
+        assert len(read) == blocks, options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"mask": KeyRangeMask(np.zeros(3, int), np.ones(3, int))},
+            r"shape \(3,\) for scores \(4, 5\): 4 queries need",
+        ),
+        ({"mask": KeyRangeMask(np.zeros(4), np.ones(4, int))}, "integer arrays, got float64 for first"),
+        (
+            {"mask": KeyRangeMask(np.zeros(4, int), np.full(4, 6))},
+            r"last of KeyRangeMask must lie between 0 and the 5 keys, got \(6",
+        ),
+        (
+            {"bias": DistanceBias(np.zeros(7), -4)},
+            r"those from -4 to 2, but scores \(4, 5\) have distances from -4 to 3",
+        ),
+        ({"bias": DistanceBias(np.zeros((3, 8)), -4)}, r"of shape \(3, 8\) are not those of scores"),
+    ],
+)
+def test_spans_and_numbers_of_distances_fit_the_scores(options, message):
+    with pytest.raises(RegardError, match=message):
+        attention(np.zeros((4, 3)), np.zeros((5, 3)), np.zeros((5, 3)), **options)

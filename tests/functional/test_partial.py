@@ -1,0 +1,133 @@
+"""Attention over parts of the keys, and their merge."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention_cases import cut_into_blocks, random_case
+from regard import (
+    RegardError,
+    attention,
+    attention_partial,
+    merge_partials,
+)
+from regard.functional import (
+    ALiBi,
+    alibi_slopes,
+)
+
+seeds = st.integers(0, 2**31)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    cut_into_blocks(monkeypatch, 3, 2)
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def one_head(seed, queries=6, keys=7, dim=4):
+    rng = np.random.default_rng(seed)
+    return rng, *(rng.standard_normal((n, dim)) for n in (queries, keys, keys))
+
+
+@given(seeds)
+def test_parts_merge_to_the_whole_in_any_split_and_order(seed):
+    case = random_case(seed)
+    rng = np.random.default_rng(seed)
+    if case.k.ndim < 3 or set(case.options) - {"scale", "softcap", "sinks"}:
+        case.options = {name: case.options[name] for name in case.options.keys() & {"scale", "softcap"}}
+    whole = attention_partial(case.q, case.k, case.v, **case.options)
+    keys = case.k.shape[-2]
+    cuts = [0, *sorted(rng.integers(0, keys + 1, 3)), keys]
+    parts = []
+    for a, b in itertools.pairwise(cuts):
+        parts.append(attention_partial(case.q, case.k[..., a:b, :], case.v[..., a:b, :], **case.options))
+        case.options.pop("sinks", None)  # counts once, with any of the parts
+    shuffled = [parts[i] for i in rng.permutation(4)]
+    for merged in (
+        merge_partials(*parts),
+        merge_partials(*shuffled),
+        merge_partials(merge_partials(shuffled[0], shuffled[1]), merge_partials(shuffled[2], shuffled[3])),
+        merge_partials(shuffled[0], merge_partials(shuffled[1], merge_partials(*shuffled[2:]))),
+    ):
+        close(merged.output, whole.output)
+        close(merged.lse, whole.lse)
+    one, other = merge_partials(parts[0], parts[3]), merge_partials(parts[3], parts[0])
+    assert one.output.tobytes() == other.output.tobytes()
+    assert one.lse.tobytes() == other.lse.tobytes()
+
+
+@given(seeds)
+def test_a_part_of_the_keys_takes_the_offset_of_its_first_key(seed):
+    rng, q, k, v = one_head(seed)
+    cut, offset = int(rng.integers(0, 8)), int(rng.integers(-2, 5))
+    window, bias = (3, 1), ALiBi(alibi_slopes(1))
+    parts = [
+        attention_partial(q, k[a:b], v[a:b], causal=True, window=window, bias=bias, query_offset=offset - a)
+        for a, b in ((cut, 7), (0, cut))
+    ]
+    whole = attention_partial(q, k, v, causal=True, window=window, bias=bias, query_offset=offset)
+    close(merge_partials(*parts).output, whole.output)
+    close(merge_partials(*parts).lse, whole.lse)
+
+
+def test_an_empty_part_is_the_identity():
+    _, q, k, v = one_head(0)
+    part = attention_partial(q, k, v)
+    empty = attention_partial(q, k[:0], v[:0])
+    assert (empty.output == 0).all()
+    assert (empty.lse == -np.inf).all()
+    for merged in (merge_partials(part), merge_partials(part, empty), merge_partials(empty, part, empty)):
+        np.testing.assert_array_equal(merged.output, part.output)
+        np.testing.assert_array_equal(merged.lse, part.lse)
+    assert np.array_equal(merge_partials(empty, empty).output, empty.output)
+    assert np.array_equal(merge_partials(empty, empty).lse, empty.lse)
+
+
+def test_a_sink_is_a_part_of_its_own():
+    _, q, k, v = one_head(1)
+    sink = attention_partial(q, k[:0], v[:0], sinks=np.array([0.7]))
+    merged = merge_partials(attention_partial(q, k, v), sink)
+    whole = attention_partial(q, k, v, sinks=np.array([0.7]))
+    close(merged.output, whole.output)
+    close(merged.lse, whole.lse)
+
+
+def test_parts_of_float32_merge_exactly_where_scores_are_large():
+    """With the log-sum-exp of 1e4 in float32, parts would count wrongly by a thousandth."""
+    rng = np.random.default_rng(2)
+    q, k, v = (rng.standard_normal((64, 8)).astype(np.float32) for _ in range(3))
+    q[:, 0] = k[:, 0] = 168.0  # every score is 1e4 and a little
+    whole = attention_partial(q, k, v)
+    merged = merge_partials(*(attention_partial(q, k[a : a + 16], v[a : a + 16]) for a in (32, 0, 48, 16)))
+    assert np.abs(whole.lse).min() > 9e3
+    np.testing.assert_allclose(merged.output, whole.output, rtol=0, atol=2e-6)
+
+
+def test_only_parts_of_the_same_queries_merge():
+    _, q, k, v = one_head(0)
+    part = attention_partial(q, k, v)
+    with pytest.raises(RegardError, match=r"same queries and heads: output \(6, 4\).*output \(5, 4\)"):
+        merge_partials(part, attention_partial(q[:5], k, v))
+    for mistake in ((), (part.output,), ([part, part],), (part, None)):
+        with pytest.raises(RegardError, match="merge_partials takes parts"):
+            merge_partials(*mistake)
+
+
+def test_an_infinity_of_a_part_shows_in_the_whole_however_small_its_share():
+    q, k, v = np.ones((1, 1)), np.array([[0.0], [2000.0]]), np.array([[np.inf], [1.0]])
+    parts = [attention_partial(q, k[i : i + 1], v[i : i + 1]) for i in range(2)]
+    assert merge_partials(*parts).output == attention(q, k, v) == np.inf
+
+
+def test_infinities_of_both_signs_in_different_parts_are_nan_in_the_whole():
+    q, k, v = np.ones((1, 1)), np.zeros((2, 1)), np.array([[np.inf], [-np.inf]])
+    assert np.isnan(merge_partials(*(attention_partial(q, k[i : i + 1], v[i : i + 1]) for i in range(2))).output)

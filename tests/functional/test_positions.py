@@ -1,0 +1,28 @@
+"""Positional encodings, those of the paper."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from regard import functional as F
+
+
+def test_sinusoidal_positions_are_those_of_the_paper():
+    table = F.sinusoidal_positions(11, 6)
+    for position in range(11):
+        for i in range(3):
+            angle = position / 10000 ** (2 * i / 6)
+            assert table[position, 2 * i] == pytest.approx(math.sin(angle), abs=1e-15)
+            assert table[position, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-15)
+
+
+def test_sinusoidal_positions_of_an_odd_width_end_with_a_sine():
+    np.testing.assert_array_equal(F.sinusoidal_positions(3, 5)[:, 4], np.sin(np.arange(3) / 10000 ** (4 / 5)))
+
+
+def test_table_positions_take_rows_from_an_offset(rng):
+    table = rng.standard_normal((7, 3))
+    np.testing.assert_array_equal(F.learned_positions(table, 2, offset=5), table[5:])
