@@ -312,12 +312,12 @@ def test_wrong_shapes_are_named(shapes, message):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (np.zeros((3, 4), bool), "real numbers, got an array of bool"),
-        (np.zeros((3, 4), complex), "real numbers, got an array of complex128"),
+        (np.zeros((3, 4), bool), "real numbers, got bool"),
+        (np.zeros((3, 4), complex), "real numbers, got complex128"),
         ([["a", "b"]], "q must be an array of numbers, got <U1"),
         (np.array([["a", "b"]]), "q must be an array of numbers, got <U1"),
         (np.array([[{}]]), "q must be an array of numbers, got object"),
-        (np.ma.masked_array(np.zeros((3, 4))), "q is a MaskedArray"),
+        (np.ma.masked_array(np.zeros((3, 4))), "q must be a plain array, got a MaskedArray"),
         (np.zeros((3, 4), ml_dtypes.float8_e4m3fn), "q must be an array of numbers, got float8"),
         ([[1.0], [1.0, 2.0]], "q is not a rectangular array"),
     ],

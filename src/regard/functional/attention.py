@@ -18,8 +18,8 @@ from regard.functional.masks import Mask
 from regard.functional.native.attention import attend, attend_with_sums, has_blocks
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index
-from regard.functional.scores import block_arguments, weights_arguments, whole_map
-from regard.functional.tile import Stage, attention_tile, check_stage, record_maps
+from regard.functional.scores import Stage, block_arguments, dropout_factors, whole_map
+from regard.functional.tile import attention_tile, check_stage, record_maps
 
 
 def attention(
@@ -131,8 +131,13 @@ def _reference(p: AttentionInputs, trace: Recorder) -> Array:
     p = p.to_compute_dtype()
     trace.record_attention(p)
     with np.errstate(invalid="ignore", over="ignore"):  # masked keys may hold anything
-        v = repeat_kv(p.v, p.layout.heads)
-        return reference.attention(v=v, trace=trace, **block_arguments(p), **weights_arguments(p))
+        return reference.attention(
+            v=repeat_kv(p.v, p.layout.heads),
+            sinks=p.sinks,
+            dropout=dropout_factors(p),
+            trace=trace,
+            **block_arguments(p),
+        )
 
 
 def _blockwise(p: AttentionInputs, trace: Recorder) -> Array:

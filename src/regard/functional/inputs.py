@@ -155,7 +155,7 @@ def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpac
     dtype = result_dtype(*arrays)
     layout = ScoreLayout(xp, device(q), shape, options.get("query_offset"))
     mask, bias = _mask_and_bias(layout, options)
-    scale, softcap, sinks = (options.get(name) for name in ("scale", "softcap", "sinks"))
+    scale, softcap, sinks = options.get("scale"), options.get("softcap"), options.get("sinks")
     implementation = options.get("implementation", "auto")
     if implementation not in get_args(Implementation):
         raise RegardError(

@@ -4,8 +4,6 @@ This page is ``implementation="reference"``; the others compute the same numbers
 al. (2017), https://arxiv.org/abs/1706.03762; the order of the steps is that of the ONNX operator Attention, opset 25.
 """
 
-from typing import Any
-
 from regard._utils.typing import Array
 from regard.functional.arrays import namespace
 from regard.functional.nonfinite import clamp_posinf, finite_row_max, masked_matmul, nonzero
@@ -13,21 +11,15 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 
 
 def attention(
-    q: Array, k: Array, v: Array, *, mask: Array | None = None, trace: Recorder = NULL_RECORDER, **terms: Any
-) -> Array:
-    """Return the context, weights · v, ``... H T Dv``; q ``... H T D``, k ``... H S D``, v ``... H S Dv``."""
-    weights = attention_weights(q, k, mask=mask, trace=trace, **terms)
-    return masked_matmul(weights, v, mask)  # weights @ v, whatever masked values hold
-
-
-def attention_weights(
-    q: Array, k: Array, *, sinks: Array | None = None, dropout: Array | None = None,
-    trace: Recorder = NULL_RECORDER, **terms: Any,
+    q: Array, k: Array, v: Array, *, scale: float, softcap: float | None = None, bias: Array | None = None,
+    mask: Array | None = None, sinks: Array | None = None, dropout: Array | None = None, trace: Recorder = NULL_RECORDER,
 ) -> Array:  # fmt: skip
-    """Return softmax(scores), ``... H T S``; sinks ``... H 1 1``; dropout holds 0 or 1 / (1 − rate)."""
-    *_, scores = attention_scores(q, k, trace=trace, **terms)
+    """Return the context, ``... H T Dv``; q ``... H T D``, k ``... H S D``, v ``... H S Dv``, dropout 0 or 1/(1 − p)."""
+    *_, scores = attention_scores(q, k, scale=scale, softcap=softcap, bias=bias, mask=mask, trace=trace)
     weights = trace("weights", softmax(scores, sinks), "... H T S")
-    return weights if dropout is None else trace("dropped", weights * dropout, "... H T S")
+    if dropout is not None:
+        weights = trace("dropped", weights * dropout, "... H T S")
+    return masked_matmul(weights, v, mask)  # weights @ v, whatever masked values hold
 
 
 def attention_scores(

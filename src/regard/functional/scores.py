@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -11,10 +11,11 @@ from regard.functional.grouped_heads import repeat_kv
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import saturate_cast, zero_masked_nonfinite
 from regard.functional.recorder import Recorder
-from regard.functional.reference import attention_scores, attention_weights
+from regard.functional.reference import attention_scores, softmax
 from regard.functional.score_layout import ALL, Index, take
 
-STAGES = ("scores", "capped", "biased", "weights")
+Stage: TypeAlias = Literal["scores", "capped", "biased", "weights"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 class BlockScores(NamedTuple):
@@ -64,15 +65,17 @@ def block_arguments(
     }
 
 
-def weights_arguments(p: AttentionInputs) -> dict[str, Any]:
-    """Return the arguments of `reference.attention_weights` beside those of the scores, for the whole map."""
-    dropout = None if p.dropout is None else p.dropout.factors(p.layout, ALL, ALL, p.q.dtype)
-    return {"sinks": p.sinks, "dropout": dropout}
+def dropout_factors(p: AttentionInputs) -> Array | None:
+    """Return what the whole map is multiplied by, ``... H T S``: 0 or 1 / (1 − rate); None without dropout."""
+    return None if p.dropout is None else p.dropout.factors(p.layout, ALL, ALL, p.q.dtype)
 
 
-def whole_map(p: AttentionInputs, stage: str, trace: Recorder) -> Array:
+def whole_map(p: AttentionInputs, stage: Stage, trace: Recorder) -> Array:
     """Return a stage of the whole map, ``... H T S``, by the reference."""
     with np.errstate(invalid="ignore", over="ignore"):  # masked keys may hold anything
-        if stage == "weights":
-            return attention_weights(**block_arguments(p), **weights_arguments(p), trace=trace)
-        return attention_scores(**block_arguments(p), trace=trace)[STAGES.index(stage)]
+        scores = attention_scores(**block_arguments(p), trace=trace)
+    if stage != "weights":
+        return scores[STAGES.index(stage)]
+    weights = trace("weights", softmax(scores[-1], p.sinks), "... H T S")
+    dropout = dropout_factors(p)
+    return weights if dropout is None else trace("dropped", weights * dropout, "... H T S")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from regard.functional.native.map import tile as native_tile
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index, ScoreLayout, bounds_of
-from regard.functional.scores import STAGES, block_scores
-
-Stage: TypeAlias = Literal["scores", "capped", "biased", "weights"]
+from regard.functional.scores import STAGES, Stage, block_scores
 
 
 def attention_tile(
@@ -70,7 +68,7 @@ def record_maps(p: AttentionInputs, trace: Recorder) -> None:
     """Record the steps of shape ``... H T S`` that the kernel did not hold, computed beside its result."""
     if trace is NULL_RECORDER:
         return
-    available = {
+    available: dict[Stage, bool] = {
         "scores": True,
         "capped": p.softcap is not None,
         "biased": p.bias is not None or p.mask is not None,

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.tile import Stage
+from regard.functional.scores import Stage
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.trace.attention_map import AttentionMap

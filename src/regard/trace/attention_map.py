@@ -29,8 +29,8 @@ from regard.functional.native.map import for_kernel, in_float64, pooled, receive
 from regard.functional.native.map import rows as of_rows
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index, ScoreLayout, broadcasts
-from regard.functional.scores import BlockScores, block_scores
-from regard.functional.tile import Stage, attention_tile
+from regard.functional.scores import BlockScores, Stage, block_scores
+from regard.functional.tile import attention_tile
 from regard.trace.mask_io import restored, stored, to_numpy
 
 __all__ = ["AttentionMap", "Products", "Top"]
