@@ -1,4 +1,4 @@
-"""The picture of ``docs/kernel.md``: what lies where while a block of queries goes through the keys."""
+"""The picture of ``docs/kernel.md``: the blocks of the map, a block of scores, and the context."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUERIES, _KEYS, _SCORES, _VALUES = "#4477aa", "#ccbb44", "#aa3377", "#228833"
 
 
 def tiling(path: str | Path) -> None:
-    """Draw the tiles and write them as a picture."""
+    """Draw the blocks and tiles, and write the picture."""
     with mpl.rc_context({"font.size": 10, "font.family": "DejaVu Sans"}):
         figure = Figure(figsize=(9.6, 4.9), dpi=150)
         axes = figure.add_axes((0, 0, 1, 1))
@@ -28,7 +28,7 @@ def tiling(path: str | Path) -> None:
 
 def _map(axes: Axes) -> None:
     """The whole map, causal: one block of queries, its blocks of keys."""
-    axes.text(3, 46, "the map, which nobody holds", color=_INK, weight="bold")
+    axes.text(3, 46, "the map, never stored", color=_INK, weight="bold")
     left, bottom, size, cells = 5.0, 8.0, 32.0, 8
     step = size / cells
     for row in range(cells):
@@ -51,12 +51,12 @@ def _map(axes: Axes) -> None:
     axes.annotate(
         "", (left + 5.9 * step, y), (left + 0.1 * step, y), arrowprops={"arrowstyle": "->", "color": _INK, "lw": 1.3}
     )
-    axes.text(left, 4.6, "A task is a row of blocks. What the causal mask", color=_INK, size=9)
-    axes.text(left, 2.4, "empties is never read; it cuts only the last ones.", color=_INK, size=9)
+    axes.text(left, 4.6, "A task is a row of blocks. Blocks that the causal mask", color=_INK, size=9)
+    axes.text(left, 2.4, "empties are not read; it cuts only the last ones.", color=_INK, size=9)
 
 
 def _scores(axes: Axes) -> None:
-    """One block of scores, transposed, and the tile of it that stands in registers."""
+    """One block of scores, transposed, and the tile of it that is kept in registers."""
     axes.text(43, 46, "its scores, transposed", color=_INK, weight="bold")
     _matrix(axes, 43, 13, 7, 24, _KEYS, "K\n96 × D")
     _matrix(axes, 52, 38.5, 18, 5.5, _QUERIES, "Qᵀ   D × 64")
@@ -66,21 +66,21 @@ def _scores(axes: Axes) -> None:
     axes.add_patch(Rectangle((43, 29), 7, 3, facecolor="none", edgecolor=_INK, lw=1.3))
     axes.text(61, 33.6, "a tile: 6 keys × 4 vectors", color=_INK, ha="center", va="center", size=9)
     axes.text(61, 20, "a vector: one key,\n16 queries", color=_INK, ha="center", va="center", size=9)
-    axes.text(43, 9.2, "24 sums stay in registers until they are done.", color=_INK, size=9)
-    axes.text(43, 7.0, "Largest score, exponential and sum of a row", color=_INK, size=9)
-    axes.text(43, 4.8, "go lane by lane: no lane asks another.", color=_INK, size=9)
+    axes.text(43, 9.2, "24 sums stay in registers until complete.", color=_INK, size=9)
+    axes.text(43, 7.0, "Maximum, exponential and sum of a row are", color=_INK, size=9)
+    axes.text(43, 4.8, "lane-wise: no reductions across lanes.", color=_INK, size=9)
 
 
 def _context(axes: Axes) -> None:
-    """The values, weighted, join what was gathered."""
-    axes.text(75, 46, "what is gathered", color=_INK, weight="bold")
+    """The weighted values are added to the context."""
+    axes.text(75, 46, "the context", color=_INK, weight="bold")
     _matrix(axes, 75, 22, 6, 15, _VALUES, "Vᵀ\nDv × 96")
     _matrix(axes, 83, 38.5, 11, 5.5, _SCORES, "weights")
     _matrix(axes, 83, 22, 11, 15, "#bfd9c4", "Oᵀ\nDv × 64")
-    axes.text(75, 17.6, "O ← O · shrink + V · weights", color=_INK, size=9)
-    axes.text(75, 13.6, "shrink = exp(old largest", color=_INK, size=9)
-    axes.text(75, 11.4, "               − new largest),", color=_INK, size=9)
-    axes.text(75, 9.2, "a number for each lane, in", color=_INK, size=9)
+    axes.text(75, 17.6, "O ← O · rescale + V · weights", color=_INK, size=9)
+    axes.text(75, 13.6, "rescale = exp(old maximum", color=_INK, size=9)
+    axes.text(75, 11.4, "               − new maximum),", color=_INK, size=9)
+    axes.text(75, 9.2, "one factor a lane, in", color=_INK, size=9)
     axes.text(75, 7.0, "the same multiply-add that", color=_INK, size=9)
     axes.text(75, 4.8, "writes the tile back.", color=_INK, size=9)
 

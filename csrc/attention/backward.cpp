@@ -61,7 +61,7 @@ template <class T> class BackwardKernel {
     if (d_distance_bias_) clear(d_distance_bias_, end - first_query_ + keys + BLOCK_QUERIES);
     for (ptrdiff_t i = ceil_div(end - first_query_, BLOCK_QUERIES) - 1; i >= 0 && !cancelled(); --i) {
       const ptrdiff_t start = first_query_ + i * BLOCK_QUERIES;
-      block(start, min_of<ptrdiff_t>(BLOCK_QUERIES, end - start));
+      process_block(start, min_of<ptrdiff_t>(BLOCK_QUERIES, end - start));
     }
     finish(segment);
   }
@@ -74,16 +74,15 @@ template <class T> class BackwardKernel {
   }
 
   // Rows of an operand padded with zeros to `width` elements: in place, or copied into `buffer`.
-  Matrix<T> padded_rows(const Operand& x, ptrdiff_t start, ptrdiff_t count, ptrdiff_t head_dim, ptrdiff_t width,
+  Matrix<T> padded_rows(const Operand& x, ptrdiff_t start, ptrdiff_t count, ptrdiff_t columns, ptrdiff_t width,
                         T* buffer) {
-    const bool compact =
-        x.col_stride == 1 && x.row_stride >= 0 && x.row_stride <= 2 * width;  // rows far apart have poor cache locality
-    if (compact && width == head_dim && !is_half(x.dtype)) return head_matrix<T>(x, head_).block(start);
+    const bool compact = x.col_stride == 1 && x.row_stride >= 0 && x.row_stride <= 2 * width;  // for cache locality
+    if (compact && width == columns && !is_half(x.dtype)) return head_matrix<T>(x, head_).block(start);
     for (ptrdiff_t i = 0; i < count; ++i) {
-      const Matrix<T> row = load_rows<T>(x, head_, start + i, 1, head_dim, row_buffer_);
+      const Matrix<T> row = load_rows<T>(x, head_, start + i, 1, columns, row_buffer_);
       T* to = buffer + i * width;
-      for (ptrdiff_t d = 0; d < head_dim; ++d) to[d] = row.data[d * row.col_stride];
-      for (ptrdiff_t d = head_dim; d < width; ++d) to[d] = 0;
+      for (ptrdiff_t d = 0; d < columns; ++d) to[d] = row.data[d * row.col_stride];
+      for (ptrdiff_t d = columns; d < width; ++d) to[d] = 0;
     }
     return {buffer, width, 1};
   }
@@ -114,7 +113,7 @@ template <class T> class BackwardKernel {
   }
 
   // The gradients of a block of queries and the keys of this task.
-  void block(ptrdiff_t start, ptrdiff_t count) {
+  void process_block(ptrdiff_t start, ptrdiff_t count) {
     start_ = start, count_ = count, lanes_ = round_up(count, LANES<T>);
     scores_.set_block(head_, start, count);
     const ptrdiff_t begin = scores_.begin(), end = scores_.end();

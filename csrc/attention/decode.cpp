@@ -146,10 +146,10 @@ template <class T> class SplitKernel {
     }
     const Matrix<T> keys = load_padded_rows<T>(params_.k, head, start, count, params_.head_dim, buffer_);
     const T scale = T(params_.scale);
+    constexpr int FOUR = LANES<T> < 4 ? 1 : 4;
     ptrdiff_t r = 0;
     for (; r + 4 <= rows && LANES<T> >= 4; r += 4)
-      row_dots < T, LANES<T>
-          <4 ? 1 : 4>(queries_ + r * width_, width_, keys, count, scale, scores_ + r * SCORE_STRIDE, tail_keys_);
+      row_dots<T, FOUR>(queries_ + r * width_, width_, keys, count, scale, scores_ + r * SCORE_STRIDE, tail_keys_);
     for (; r + 2 <= rows; r += 2)
       row_dots<T, 2>(queries_ + r * width_, width_, keys, count, scale, scores_ + r * SCORE_STRIDE, tail_keys_);
     for (; r < rows; ++r)
@@ -220,11 +220,11 @@ template <class T> void combine(const AttentionParams& params, ptrdiff_t task) {
   T sink = -INF<T>;
   if (params.sinks) sink = clamped_sink(head_matrix<T>(params.sinks, head).data[0]);
   T row_max = sink;
-  for (ptrdiff_t c = 0; c < splits; ++c) row_max = max_of(row_max, *SplitResult<T>(params, group, c, row).row_max);
+  for (ptrdiff_t n = 0; n < splits; ++n) row_max = max_of(row_max, *SplitResult<T>(params, group, n, row).row_max);
   const T shift = row_max == -INF<T> ? T(0) : row_max;
   double row_sum = double(scalar_exp(sink - shift));
-  for (ptrdiff_t c = 0; c < splits; ++c) {
-    const SplitResult<T> result(params, group, c, row);
+  for (ptrdiff_t n = 0; n < splits; ++n) {
+    const SplitResult<T> result(params, group, n, row);
     row_sum += double(*result.row_sum) * double(scalar_exp(*result.row_max - shift));
   }
   if (params.row_max) {
@@ -234,12 +234,12 @@ template <class T> void combine(const AttentionParams& params, ptrdiff_t task) {
   if (!params.v) return;
   T* sums = SplitResult<T>(params, group, 0, row).sums;  // those of the first split accumulate the others
   const T inverse_sum = T(1 / (row_sum == 0 ? 1 : row_sum));
-  for (ptrdiff_t c = 0; c < splits; ++c) {
-    const SplitResult<T> result(params, group, c, row);
+  for (ptrdiff_t n = 0; n < splits; ++n) {
+    const SplitResult<T> result(params, group, n, row);
     const T factor = scalar_exp(*result.row_max - shift);
     for (ptrdiff_t f = 0; f < params.value_dim; ++f) {
       const T x = result.sums[f], scaled = x - x == 0 ? x * factor : x;  // an infinity stays one
-      sums[f] = c == 0 ? scaled : sums[f] + scaled;
+      sums[f] = n == 0 ? scaled : sums[f] + scaled;
     }
   }
   for (ptrdiff_t f = 0; f < params.value_dim; ++f) sums[f] *= inverse_sum;

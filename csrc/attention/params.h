@@ -1,11 +1,11 @@
-// Parameters of the attention kernels: forward, split-KV decoding, backward, and queries of the attention map.
+// Parameters of the attention kernels: forward, split-KV decoding, backward, attention map.
 // Axis letters: H heads, T queries, S keys, D head_dim, Dv value_dim. All axes before T are flattened to `heads`.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "dtype.h"
+#include "common.h"
 
 namespace regard {
 
@@ -15,8 +15,6 @@ constexpr int BLOCK_KEYS = 96;     // a score block is 24 KB in float32 and stay
 // Split-KV decoding (decode.cpp) is used for at most this many query rows that share keys and values.
 constexpr int SPLITKV_MAX_ROWS = 8;
 constexpr int SPLITKV_KEYS = 512;  // keys of one split, one task
-
-static inline ptrdiff_t ceil_div(ptrdiff_t length, ptrdiff_t size) { return (length + size - 1) / size; }
 
 // One matrix for each head. Offsets and strides count elements; a stride of 0 broadcasts. Absent: data is null.
 struct Operand {
@@ -33,8 +31,7 @@ struct DropoutParams {
   double scale = 1;                  // of the weights that are kept, 1 / (1 - p)
   // The random bits depend on the cell's index in the whole problem, of which this call may hold only some queries.
   ptrdiff_t first_query = 0, queries = 0;
-  const ptrdiff_t* head_ids =
-      nullptr;  // H; heads that differ only in their values have the same scores and the same id
+  const ptrdiff_t* head_ids = nullptr;  // H; heads that differ only in their values have the same id
 };
 
 struct AttentionParams {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dtype.h"
+#include "common.h"
 #include "runtime/threads.h"
 
 namespace nb = nanobind;

@@ -38,7 +38,7 @@ Operand upcast_operand(Operands& operands, const char* name, const Array& x, DTy
   for (size_t axis = 0; axis + 2 < x.ndim(); ++axis) lead.push_back(ptrdiff_t(x.shape(axis)));
   Operands source(lead);
   const size_t elements = size_t(source.count() * rows * columns);
-  const Operand from = source.of(name, OptionalArray(x), dtype, 2, rows, columns);
+  const Operand from = source.make(name, OptionalArray(x), dtype, 2, rows, columns);
   float* to = operands.add_buffer(elements);
   const ptrdiff_t chunks = ceil_div(rows, ROWS_PER_TASK);
   const KernelTable& isa = kernels();
@@ -86,17 +86,17 @@ AttentionCall make_call(const AttentionArgs& args) {
     throw_invalid("q and k", "must have fewer than 2^30 positions");
 
   const DType dtype = args.dtype, compute = compute_dtype(dtype);
-  a.q = operands.of("q", OptionalArray(args.q), dtype, 2, a.queries, a.head_dim);
-  a.k = operands.of("k", OptionalArray(args.k), dtype, 2, a.keys, a.head_dim);
-  a.v = operands.of("v", args.v, dtype, 2, a.keys, a.value_dim);
-  a.key_begin = operands.of("key_begin", args.key_begin, DType::int32, 1, a.queries, 0);
-  a.key_end = operands.of("key_end", args.key_end, DType::int32, 1, a.queries, 0);
-  a.mask = operands.of("mask", args.mask, DType::boolean, 2, a.queries, a.keys);
-  a.bias = operands.of("bias", args.bias, compute, 2, a.queries, a.keys);
+  a.q = operands.make("q", OptionalArray(args.q), dtype, 2, a.queries, a.head_dim);
+  a.k = operands.make("k", OptionalArray(args.k), dtype, 2, a.keys, a.head_dim);
+  a.v = operands.make("v", args.v, dtype, 2, a.keys, a.value_dim);
+  a.key_begin = operands.make("key_begin", args.key_begin, DType::int32, 1, a.queries, 0);
+  a.key_end = operands.make("key_end", args.key_end, DType::int32, 1, a.queries, 0);
+  a.mask = operands.make("mask", args.mask, DType::boolean, 2, a.queries, a.keys);
+  a.bias = operands.make("bias", args.bias, compute, 2, a.queries, a.keys);
   const ptrdiff_t distances = a.queries + a.keys - 1 + BLOCK_QUERIES;  // with padding for the last vector loads
-  a.distance_bias = operands.of("distance_bias", args.distance_bias, compute, 1, distances, 0);
+  a.distance_bias = operands.make("distance_bias", args.distance_bias, compute, 1, distances, 0);
   if (a.distance_bias && a.distance_bias.row_stride != 1) throw_invalid("distance_bias", "must be contiguous");
-  a.sinks = operands.of("sinks", args.sinks, compute, 0, 0, 0);
+  a.sinks = operands.make("sinks", args.sinks, compute, 0, 0, 0);
   a.scale = args.scale, a.softcap = args.softcap;
 
   a.heads_per_kv = heads_per_kv(a);
@@ -122,9 +122,9 @@ void forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
   AttentionParams& a = call.params;
   const DType wide = compute_dtype(a.q.dtype);
   const bool rounded = output && output->dtype() == nb::dtype<uint16_t>();
-  a.output = call.operands.of("output", output, rounded ? a.q.dtype : wide, 2, a.queries, a.value_dim);
-  a.row_max = call.operands.of("row_max", row_max, wide, 1, a.queries, 0);
-  a.row_sum = call.operands.of("row_sum", row_sum, DType::float64, 1, a.queries, 0);
+  a.output = call.operands.make("output", output, rounded ? a.q.dtype : wide, 2, a.queries, a.value_dim);
+  a.row_max = call.operands.make("row_max", row_max, wide, 1, a.queries, 0);
+  a.row_sum = call.operands.make("row_sum", row_sum, DType::float64, 1, a.queries, 0);
   check_contiguous_rows({&a.row_max, &a.row_sum}, a.heads ? a.queries : 0);
   if (bool(a.output) != bool(a.v) || bool(a.row_max) != bool(a.row_sum)) throw_invalid("the output", "does not fit");
   const KernelTable& isa = kernels();
@@ -164,13 +164,13 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
   AttentionParams& a = b.attention;
   const DType wide = compute_dtype(a.q.dtype);
   const auto input = [&](const char* name, const Array& x, DType dtype, int trailing, ptrdiff_t columns) {
-    return operands.of(name, OptionalArray(x), dtype, trailing, a.queries, columns);
+    return operands.make(name, OptionalArray(x), dtype, trailing, a.queries, columns);
   };
   const auto gradient = [&](const char* name, const std::optional<WritableArray>& x, int trailing, ptrdiff_t rows,
                             ptrdiff_t columns) {
     if (x && ptrdiff_t(x->size()) != a.heads * rows * columns)
       throw_invalid(name, "needs elements of its own for each head");
-    return operands.of(name, x, wide, trailing, rows, columns);
+    return operands.make(name, x, wide, trailing, rows, columns);
   };
   if (!a.v) throw_invalid("v", "is required");
   const bool is_half = d_output.dtype() == nb::dtype<uint16_t>();
@@ -186,7 +186,7 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
   b.d_key_bias = gradient("d_key_bias", d_key_bias, 1, a.keys, 1);
   b.d_query_bias = gradient("d_query_bias", d_query_bias, 1, a.queries, 1);
   b.d_distance_bias = gradient("d_distance_bias", d_distance_bias, 1, a.queries + a.keys - 1, 1);
-  b.d_bias = operands.of("d_bias", d_bias, wide, 2, a.queries, a.keys);
+  b.d_bias = operands.make("d_bias", d_bias, wide, 2, a.queries, a.keys);
   if (b.d_bias && ((b.d_bias.row_stride == 0 && a.queries > 1) || (b.d_bias.col_stride == 0 && a.keys > 1)))
     throw_invalid("d_bias", "must have an element for each query and key");
 

@@ -198,11 +198,9 @@ class FusedBlockTail {
 }  // namespace
 
 void bind_linear(nb::module_& m) {
-  nb::enum_<Activation>(m, "Activation")
-      .value("identity", Activation::identity)
-      .value("gelu", Activation::gelu)
-      .value("gelu_tanh", Activation::gelu_tanh)
-      .value("silu", Activation::silu);
+#define REGARD_VALUE(name) .value(#name, Activation::name)
+  nb::enum_<Activation>(m, "Activation").value("identity", Activation::identity) REGARD_ACTIVATIONS(REGARD_VALUE);
+#undef REGARD_VALUE
   m.attr("NR") = NR;
   m.def("pack", &pack, "panels"_a, "weight"_a, "first_column"_a);
   nb::class_<FusedBlockTail>(m, "FusedBlockTail")

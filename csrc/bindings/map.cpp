@@ -18,8 +18,8 @@ MapParams map_params(MapQuantity quantity, AttentionCall& call, const OptionalAr
   params.quantity = quantity, params.attention = call.params;
   const ptrdiff_t queries = params.attention.queries;
   if (row_max.has_value() != row_sum.has_value()) throw_invalid("row_max and row_sum", "belong together");
-  params.row_max = call.operands.of("row_max", row_max, compute_dtype(params.attention.q.dtype), 1, queries, 0);
-  params.row_sum = call.operands.of("row_sum", row_sum, DType::float64, 1, queries, 0);
+  params.row_max = call.operands.make("row_max", row_max, compute_dtype(params.attention.q.dtype), 1, queries, 0);
+  params.row_sum = call.operands.make("row_sum", row_sum, DType::float64, 1, queries, 0);
   return params;
 }
 
@@ -48,9 +48,9 @@ void map_tile(AttentionCall& call, int stage, IndexArray keys, WritableArray til
       throw_invalid("keys", "has an index out of range");
     params.all_keys &= params.column_keys[c] == c;
   }
-  params.tile = call.operands.of("tile", OptionalArray(Array(tile)),
-                                 rounded ? params.attention.q.dtype : compute_dtype(params.attention.q.dtype), 2,
-                                 params.attention.queries, params.columns);
+  params.tile = call.operands.make("tile", OptionalArray(Array(tile)),
+                                   rounded ? params.attention.q.dtype : compute_dtype(params.attention.q.dtype), 2,
+                                   params.attention.queries, params.columns);
   if (stage < 1) params.attention.softcap = 0;
   if (stage < 2)
     params.attention.bias = params.attention.distance_bias = params.attention.mask = params.attention.key_begin =
@@ -63,22 +63,22 @@ void map_row_metrics(AttentionCall& call, Array row_max, Array row_sum, Optional
                      std::optional<WritableArray> top_weights, std::optional<WritableArray> top_keys) {
   MapParams params = map_params(MapQuantity::row_metrics, call, row_max, row_sum);
   const ptrdiff_t queries = params.attention.queries;
-  params.offset = call.operands.of("offset", offset, DType::int32, 0, 0, 0);
-  params.entropy = call.operands.of("entropy", entropy, DType::float64, 1, queries, 0);
-  params.distance = call.operands.of("distance", distance, DType::float64, 1, queries, 0);
+  params.offset = call.operands.make("offset", offset, DType::int32, 0, 0, 0);
+  params.entropy = call.operands.make("entropy", entropy, DType::float64, 1, queries, 0);
+  params.distance = call.operands.make("distance", distance, DType::float64, 1, queries, 0);
   if (top_weights.has_value() != top_keys.has_value()) throw_invalid("top_weights and top_keys", "belong together");
   if (top_weights && top_weights->ndim() > 0) params.top_k = ptrdiff_t(top_weights->shape(top_weights->ndim() - 1));
   if (top_weights && params.top_k < 1) throw_invalid("top_weights", "needs a last axis of at least 1");
   params.top_weights =
-      call.operands.of("top_weights", top_weights, compute_dtype(params.attention.q.dtype), 2, queries, params.top_k);
-  params.top_keys = call.operands.of("top_keys", top_keys, DType::int32, 2, queries, params.top_k);
+      call.operands.make("top_weights", top_weights, compute_dtype(params.attention.q.dtype), 2, queries, params.top_k);
+  params.top_keys = call.operands.make("top_keys", top_keys, DType::int32, 2, queries, params.top_k);
   run_map(params);
 }
 
 void map_column_sums(AttentionCall& call, Array row_max, Array row_sum, WritableArray column_sums) {
   MapParams params = map_params(MapQuantity::column_sums, call, row_max, row_sum);
   params.column_sums =
-      call.operands.of("column_sums", OptionalArray(Array(column_sums)), DType::float64, 1, params.attention.keys, 0);
+      call.operands.make("column_sums", OptionalArray(Array(column_sums)), DType::float64, 1, params.attention.keys, 0);
   run_map(params);
 }
 
@@ -105,8 +105,8 @@ void map_pooled(AttentionCall& call, IndexArray row_edges, IndexArray col_edges,
       row_strips.push_back(int32_t(cell));
   row_strips.push_back(int32_t(num_row_cells));
   params.row_strips = row_strips.data(), params.num_strips = ptrdiff_t(row_strips.size()) - 1;
-  params.pooled =
-      call.operands.of("pooled", OptionalArray(Array(pooled)), DType::float64, 2, num_row_cells, params.num_col_cells);
+  params.pooled = call.operands.make("pooled", OptionalArray(Array(pooled)), DType::float64, 2, num_row_cells,
+                                     params.num_col_cells);
   run_map(params);
 }
 

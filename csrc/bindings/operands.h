@@ -44,10 +44,10 @@ class Operands {
   // Axes of length 1 and missing axes broadcast; a last leading axis shorter than the heads is repeated (grouped
   // heads).
   template <class X>
-  Operand of(const char* name, const std::optional<X>& x, DType dtype, int trailing, ptrdiff_t rows,
-             ptrdiff_t columns) {
-    Operand found;
-    if (!x) return found;
+  Operand make(const char* name, const std::optional<X>& x, DType dtype, int trailing, ptrdiff_t rows,
+               ptrdiff_t columns) {
+    Operand operand;
+    if (!x) return operand;
     check_dtype(name, *x, dtype);
     const int own = int(x->ndim()) - trailing, all = int(heads_.size());
     if (own < 0 || own > all) throw_invalid(name, "has the wrong number of axes");
@@ -56,21 +56,21 @@ class Operands {
       if (size != wanted && size != 1) throw_invalid(name, "has an axis of the wrong length");
       return size == 1 ? 0 : ptrdiff_t(x->stride(size_t(axis)));
     };
-    found.dtype = dtype;
-    if (trailing > 0) found.row_stride = stride_of(own, rows);
-    if (trailing > 1) found.col_stride = stride_of(own + 1, columns);
+    operand.dtype = dtype;
+    if (trailing > 0) operand.row_stride = stride_of(own, rows);
+    if (trailing > 1) operand.col_stride = stride_of(own + 1, columns);
 
     Shape shape, strides;
     for (int axis = 0; axis < own; ++axis) {
       shape.push_back(ptrdiff_t(x->shape(size_t(axis))));
       strides.push_back(ptrdiff_t(x->stride(size_t(axis))));
     }
-    found.offsets = head_offsets(name, shape, strides);
+    operand.offsets = head_offsets(name, shape, strides);
     arrays_.push_back(Array(*x));
     static char nothing;  // the data pointer of an empty array may be null
-    found.data = const_cast<char*>(static_cast<const char*>(static_cast<const void*>(x->data())));
-    if (!found.data) found.data = &nothing;
-    return found;
+    operand.data = const_cast<char*>(static_cast<const char*>(static_cast<const void*>(x->data())));
+    if (!operand.data) operand.data = &nothing;
+    return operand;
   }
 
   // The offset of each head in an array with these leading axes, which broadcast as above.

@@ -21,21 +21,21 @@ class RowArgs {
 
   ptrdiff_t count = 1, columns;
 
-  StridedRows output() const { return of("the output", output_, columns); }
-  StridedRows of(const char* name, const OptionalArray& x, ptrdiff_t length) const {
-    return x ? of(name, *x, length) : StridedRows();
+  StridedRows output() const { return make("the output", output_, columns); }
+  StridedRows make(const char* name, const OptionalArray& x, ptrdiff_t length) const {
+    return x ? make(name, *x, length) : StridedRows();
   }
 
-  template <class X> StridedRows of(const char* name, const X& x, ptrdiff_t length) const {
-    StridedRows found;
-    found.dtype = x.dtype() == nb::dtype<double>()  ? DType::float64
-                  : x.dtype() == nb::dtype<float>() ? DType::float32
-                                                    : half_dtype_;
-    check_dtype(name, x, found.dtype);
+  template <class X> StridedRows make(const char* name, const X& x, ptrdiff_t length) const {
+    StridedRows operand;
+    operand.dtype = x.dtype() == nb::dtype<double>()  ? DType::float64
+                    : x.dtype() == nb::dtype<float>() ? DType::float32
+                                                      : half_dtype_;
+    check_dtype(name, x, operand.dtype);
     if (x.ndim() < 1 || x.ndim() > output_.ndim()) throw_invalid(name, "has the wrong number of axes");
     const size_t own = x.ndim() - 1, missing = output_.ndim() - x.ndim();
     if (ptrdiff_t(x.shape(own)) != length) throw_invalid(name, "has a last axis of the wrong length");
-    found.col_stride = length == 1 ? 1 : ptrdiff_t(x.stride(own));
+    operand.col_stride = length == 1 ? 1 : ptrdiff_t(x.stride(own));
     ptrdiff_t merged_length = 1;  // of the outermost axis so far; axes contiguous with it are merged
     for (size_t axis = output_.ndim() - 1; axis-- > 0;) {
       const ptrdiff_t wanted = ptrdiff_t(output_.shape(axis));
@@ -43,18 +43,18 @@ class RowArgs {
       if (size != wanted && size != 1) throw_invalid(name, "has an axis of the wrong length");
       if (wanted == 1) continue;
       const ptrdiff_t stride = size == 1 ? 0 : ptrdiff_t(x.stride(axis - missing));
-      if (found.axes && stride == found.strides[0] * merged_length) {
-        found.shape[0] = merged_length *= wanted;
+      if (operand.axes && stride == operand.strides[0] * merged_length) {
+        operand.shape[0] = merged_length *= wanted;
         continue;
       }
-      for (int i = found.axes++; i > 0; --i)
-        found.shape[i] = found.shape[i - 1], found.strides[i] = found.strides[i - 1];
-      found.shape[0] = merged_length = wanted, found.strides[0] = stride;
+      for (int i = operand.axes++; i > 0; --i)
+        operand.shape[i] = operand.shape[i - 1], operand.strides[i] = operand.strides[i - 1];
+      operand.shape[0] = merged_length = wanted, operand.strides[0] = stride;
     }
     static char nothing;  // the data pointer of an empty array may be null
-    found.data = const_cast<char*>(static_cast<const char*>(static_cast<const void*>(x.data())));
-    if (!found.data) found.data = &nothing;
-    return found;
+    operand.data = const_cast<char*>(static_cast<const char*>(static_cast<const void*>(x.data())));
+    if (!operand.data) operand.data = &nothing;
+    return operand;
   }
 
  private:
@@ -87,14 +87,13 @@ void call_op(Op op, const WritableArray& output, const Array& x, const OptionalA
   if (2 * params.pairs > params.columns || (is_rope && !(weight && bias))) throw_invalid("cos", "does not fit");
   if (op == Op::swiglu && !other) throw_invalid("swiglu", "multiplies two arrays");
   const ptrdiff_t length = is_rope ? params.pairs : params.columns;
-  params.x = rows.of("x", x, params.columns), params.other = rows.of("the other array", other, params.columns);
-  params.weight = rows.of("weight", weight, length), params.bias = rows.of("bias", bias, length);
+  params.x = rows.make("x", x, params.columns), params.other = rows.make("the other array", other, params.columns);
+  params.weight = rows.make("weight", weight, length), params.bias = rows.make("bias", bias, length);
   params.output = rows.output();
   for (const StridedRows* operand : {&params.other, &params.weight, &params.bias, &params.output})
     if (*operand && compute_dtype(operand->dtype) != compute_dtype(params.x.dtype))
       throw_invalid("an array", "has the wrong dtype");
-  const bool is_activation = op == Op::gelu || op == Op::gelu_tanh || op == Op::silu || op == Op::swiglu;
-  if (is_activation && !weight && !bias && is_one_row(params.x, params.columns) &&
+  if (is_elementwise(op) && !weight && !bias && is_one_row(params.x, params.columns) &&
       is_one_row(params.other, params.columns) && is_one_row(params.output, params.columns))
     params.columns *= params.rows, params.rows = 1;
   run_op(params);
@@ -125,9 +124,9 @@ void bind_ops(nb::module_& m) {
         "bias"_a.none(), "eps"_a, half_dtype_arg);
   m.def("rms_norm", &norm_op<Op::rms_norm>, "output"_a, "x"_a, "residual"_a.none(), "weight"_a.none(), "bias"_a.none(),
         "eps"_a, half_dtype_arg);
-  m.def("gelu", &activation_op<Op::gelu>, "output"_a, "x"_a, "bias"_a.none(), half_dtype_arg);
-  m.def("gelu_tanh", &activation_op<Op::gelu_tanh>, "output"_a, "x"_a, "bias"_a.none(), half_dtype_arg);
-  m.def("silu", &activation_op<Op::silu>, "output"_a, "x"_a, "bias"_a.none(), half_dtype_arg);
+#define REGARD_BIND(name) m.def(#name, &activation_op<Op::name>, "output"_a, "x"_a, "bias"_a.none(), half_dtype_arg);
+  REGARD_ACTIVATIONS(REGARD_BIND)
+#undef REGARD_BIND
   m.def(
       "swiglu",
       [](const WritableArray& output, const Array& gate, const Array& up, const OptionalArray& gate_bias,

@@ -17,8 +17,8 @@ enum class Epilogue {
 };
 
 template <class T, Epilogue epilogue, int rows, int vectors>
-__attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t b_row, ptrdiff_t depth, T* c,
-                                           ptrdiff_t c_row, const T* factor) {
+__attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ldb, ptrdiff_t depth, T* c, ptrdiff_t ldc,
+                                           const T* factor) {
   V<T> sums[rows][vectors] = {};
   const T* a_rows[rows];
 #pragma GCC unroll 8
@@ -34,7 +34,7 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t b_
 #pragma GCC unroll 8
       for (int n = 0; n < vectors; ++n) sums[i][n] += x * b_vectors[n];
     }
-    b += b_row;
+    b += ldb;
   }
 #pragma GCC unroll 8
   for (int n = 0; n < vectors; ++n) {
@@ -43,7 +43,7 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t b_
     if constexpr (epilogue == Epilogue::rescale) scale = load<T>(factor + n * LANES<T>);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) {
-      T* to = c + i * c_row + n * LANES<T>;
+      T* to = c + i * ldc + n * LANES<T>;
       if constexpr (epilogue == Epilogue::set) store<T>(to, sums[i][n]);
       if constexpr (epilogue == Epilogue::scale) store<T>(to, sums[i][n] * scale);
       if constexpr (epilogue == Epilogue::add) store<T>(to, load<T>(to) + sums[i][n]);
@@ -53,36 +53,33 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t b_
 }
 
 template <class T, Epilogue epilogue, int rows, int tile_vectors>
-REGARD_INLINE void gemm_rows(Matrix<T> a, const T* b, ptrdiff_t b_row, ptrdiff_t depth, T* c, ptrdiff_t c_row,
+REGARD_INLINE void gemm_rows(Matrix<T> a, const T* b, ptrdiff_t ldb, ptrdiff_t depth, T* c, ptrdiff_t ldc,
                              ptrdiff_t lanes, const T* factor) {
   constexpr int width = tile_vectors * LANES<T>;
   const auto factor_at = [&](ptrdiff_t n) { return epilogue == Epilogue::rescale ? factor + n : factor; };
   ptrdiff_t n = 0;
   for (; n + width <= lanes; n += width)
-    microkernel<T, epilogue, rows, tile_vectors>(a, b + n, b_row, depth, c + n, c_row, factor_at(n));
+    microkernel<T, epilogue, rows, tile_vectors>(a, b + n, ldb, depth, c + n, ldc, factor_at(n));
   switch ((lanes - n) / LANES<T>) {
     case 3:
-      return microkernel<T, epilogue, rows, 3 < tile_vectors ? 3 : 1>(a, b + n, b_row, depth, c + n, c_row,
-                                                                      factor_at(n));
+      return microkernel<T, epilogue, rows, 3 < tile_vectors ? 3 : 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n));
     case 2:
-      return microkernel<T, epilogue, rows, 2 < tile_vectors ? 2 : 1>(a, b + n, b_row, depth, c + n, c_row,
-                                                                      factor_at(n));
-    case 1: return microkernel<T, epilogue, rows, 1>(a, b + n, b_row, depth, c + n, c_row, factor_at(n));
+      return microkernel<T, epilogue, rows, 2 < tile_vectors ? 2 : 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n));
+    case 1: return microkernel<T, epilogue, rows, 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n));
     default: return;
   }
 }
 
 // `lanes` is a multiple of the lanes of a vector.
 template <class T, Epilogue epilogue, int mr = MR, int tile_vectors = TILE_VECTORS>
-void gemm(Matrix<T> a, ptrdiff_t rows, ptrdiff_t depth, const T* b, ptrdiff_t b_row, T* c, ptrdiff_t c_row,
-          ptrdiff_t lanes, const T* factor = nullptr) {
+void gemm(Matrix<T> a, ptrdiff_t rows, ptrdiff_t depth, const T* b, ptrdiff_t ldb, T* c, ptrdiff_t ldc, ptrdiff_t lanes,
+          const T* factor = nullptr) {
   ptrdiff_t i = 0;
   for (; i + mr <= rows; i += mr)
-    gemm_rows<T, epilogue, mr, tile_vectors>(a.block(i), b, b_row, depth, c + i * c_row, c_row, lanes, factor);
+    gemm_rows<T, epilogue, mr, tile_vectors>(a.block(i), b, ldb, depth, c + i * ldc, ldc, lanes, factor);
   if constexpr (mr > 1)  // remaining rows
     if (i < rows)
-      gemm<T, epilogue, mr - 1, tile_vectors>(a.block(i), rows - i, depth, b, b_row, c + i * c_row, c_row, lanes,
-                                              factor);
+      gemm<T, epilogue, mr - 1, tile_vectors>(a.block(i), rows - i, depth, b, ldb, c + i * ldc, ldc, lanes, factor);
 }
 
 }  // namespace regard::REGARD_ISA

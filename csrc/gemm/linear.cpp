@@ -200,9 +200,10 @@ template <class T>
 void apply_activation(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count) {
   switch (params.activation) {
     case Activation::identity: break;
-    case Activation::gelu: apply<T>(params, first, rows, start, count, gelu<T>); break;
-    case Activation::gelu_tanh: apply<T>(params, first, rows, start, count, gelu_tanh<T>); break;
-    case Activation::silu: apply<T>(params, first, rows, start, count, silu<T>); break;
+#define REGARD_CASE(name) \
+  case Activation::name: apply<T>(params, first, rows, start, count, name<T>); break;
+      REGARD_ACTIVATIONS(REGARD_CASE)
+#undef REGARD_CASE
   }
 }
 

@@ -3,11 +3,12 @@
 
 #include <cstddef>
 
-#include "dtype.h"
+#include "common.h"
+#include "ops/activation_list.h"
 
 namespace regard {
 
-enum class Activation : int { identity, gelu, gelu_tanh, silu };
+enum class Activation : int { identity, REGARD_ACTIVATIONS(REGARD_ENUMERATOR) };
 
 // Packed weights are panels of NR columns, one row for each input; the last panel is padded with zeros.
 constexpr ptrdiff_t NR = 48;

@@ -10,16 +10,6 @@ namespace {
 
 constexpr ptrdiff_t ELEMENTS_PER_TASK = 16384;  // enough work to wake a thread
 
-bool is_elementwise(Op op) {  // rows may then be split between tasks
-  switch (op) {
-    case Op::gelu:
-    case Op::gelu_tanh:
-    case Op::silu:
-    case Op::swiglu: return true;
-    default: return false;
-  }
-}
-
 ptrdiff_t columns_per_task(const OpParams& params) {
   return is_elementwise(params.op) ? min_of<ptrdiff_t>(params.columns, ELEMENTS_PER_TASK) : params.columns;
 }
@@ -136,18 +126,13 @@ void run_row(const OpParams& params, ptrdiff_t row, ptrdiff_t start, ptrdiff_t c
     case Op::softmax: softmax<T>(x, count, out); break;
     case Op::layer_norm: norm<T, true>(x, other, count, params.eps, weight, bias, out); break;
     case Op::rms_norm: norm<T, false>(x, other, count, params.eps, weight, bias, out); break;
-    case Op::gelu:
-      apply<T>(x, bias, count, out,
-               [](ptrdiff_t, ptrdiff_t, V<T> v) __attribute__((always_inline)) { return gelu<T>(v); });
-      break;
-    case Op::gelu_tanh:
-      apply<T>(x, bias, count, out,
-               [](ptrdiff_t, ptrdiff_t, V<T> v) __attribute__((always_inline)) { return gelu_tanh<T>(v); });
-      break;
-    case Op::silu:
-      apply<T>(x, bias, count, out,
-               [](ptrdiff_t, ptrdiff_t, V<T> v) __attribute__((always_inline)) { return silu<T>(v); });
-      break;
+#define REGARD_CASE(name)                                                                             \
+  case Op::name:                                                                                      \
+    apply<T>(x, bias, count, out,                                                                     \
+             [](ptrdiff_t, ptrdiff_t, V<T> v) __attribute__((always_inline)) { return name<T>(v); }); \
+    break;
+      REGARD_ACTIVATIONS(REGARD_CASE)
+#undef REGARD_CASE
     case Op::swiglu:  // `weight` is the bias of `other`
       apply<T>(x, bias, count, out, [&](ptrdiff_t j, ptrdiff_t n, V<T> v) __attribute__((always_inline)) {
         V<T> up = load_n<T>(other + j, n);

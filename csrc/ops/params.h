@@ -3,7 +3,8 @@
 
 #include <cstddef>
 
-#include "dtype.h"
+#include "common.h"
+#include "ops/activation_list.h"
 
 namespace regard {
 
@@ -19,7 +20,25 @@ struct StridedRows {
   explicit __attribute__((always_inline)) operator bool() const { return data != nullptr; }
 };
 
-enum class Op : int { softmax, layer_norm, rms_norm, gelu, gelu_tanh, silu, swiglu, rope_half, rope_interleaved };
+enum class Op : int {
+  softmax,
+  layer_norm,
+  rms_norm,
+  REGARD_ACTIVATIONS(REGARD_ENUMERATOR) swiglu,
+  rope_half,
+  rope_interleaved,
+};
+
+// Whether each element depends only on those at the same place; rows may then be split between tasks.
+static inline bool is_elementwise(Op op) {
+  switch (op) {
+#define REGARD_CASE(name) case Op::name:
+    REGARD_ACTIVATIONS(REGARD_CASE)
+#undef REGARD_CASE
+    case Op::swiglu: return true;
+    default: return false;
+  }
+}
 
 struct OpParams {
   Op op;

@@ -73,9 +73,8 @@ struct CompensatedSum {
     compensation += __builtin_fabs(sum) >= __builtin_fabs(term) ? (sum - next) + term : (term - next) + sum;
     sum = next;
   }
-  REGARD_INLINE double value() const {
-    return sum + (compensation - compensation == 0 ? compensation : 0);
-  }  // infinity - infinity must not make NaN
+  // An infinite sum stays infinite, though its compensation is NaN.
+  REGARD_INLINE double value() const { return sum + (compensation - compensation == 0 ? compensation : 0); }
 };
 
 // The sum over a row of f(j, count), a vector of `count` elements from j on. Vectors are summed in chunks, and chunks

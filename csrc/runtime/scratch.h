@@ -1,3 +1,4 @@
+// Scratch memory of a task.
 #pragma once
 
 #include "simd/simd.h"

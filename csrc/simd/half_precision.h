@@ -1,7 +1,7 @@
 // Conversions between half precision (float16, bfloat16) and float32.
 #pragma once
 
-#include "dtype.h"
+#include "common.h"
 #include "simd/simd.h"
 
 namespace regard::REGARD_ISA {
@@ -38,10 +38,10 @@ REGARD_INLINE uint16_t to_bfloat16(float x) {  // round to nearest, ties to even
 
 REGARD_INLINE uint16_t to_float16(float x) {
   const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return uint16_t(sign | 0x7e00);                    // NaN
-  if (magnitude >= 0x477ff000) return uint16_t(sign | 0x7c00);                   // rounds to infinity
-  if (magnitude < 0x38800000)                                                    // subnormal: adding 1/2 rounds it at
-    return uint16_t(sign | (bits_of(float_of(magnitude) + 0.5f) - 0x3f000000));  // the last bit of a subnormal float16
+  if (magnitude > 0x7f800000) return uint16_t(sign | 0x7e00);   // NaN
+  if (magnitude >= 0x477ff000) return uint16_t(sign | 0x7c00);  // rounds to infinity
+  // Subnormal: adding 1/2 rounds at the last bit of a subnormal float16.
+  if (magnitude < 0x38800000) return uint16_t(sign | (bits_of(float_of(magnitude) + 0.5f) - 0x3f000000));
   return uint16_t(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
 }
 
@@ -83,9 +83,9 @@ inline void downcast(DType dtype, const float* from, ptrdiff_t count, uint16_t* 
   for (; (has_f16 || dtype == DType::bfloat16) && i + LANES<float> <= count; i += LANES<float>) {
     HalfVector x;
     if (dtype == DType::bfloat16) {
-      const V<float> numbers = load<float>(from + i);
-      const Bits bits = Bits(numbers), rounded = bits + 0x7fff + (bits >> 16 & 1);
-      x = __builtin_convertvector((numbers != numbers ? bits | 0x400000 : rounded) >> 16, HalfVector);
+      const V<float> values = load<float>(from + i);
+      const Bits bits = Bits(values), rounded = bits + 0x7fff + (bits >> 16 & 1);
+      x = __builtin_convertvector((values != values ? bits | 0x400000 : rounded) >> 16, HalfVector);
     } else {
 #if defined(__AVX512F__)
       x = HalfVector(_mm512_cvtps_ph(__m512(load<float>(from + i)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

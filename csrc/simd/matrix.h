@@ -19,7 +19,7 @@ template <class T> struct Matrix {
 // Call f(j, i, x) with x[n] = from[i + n][j] for each column j and each vector of rows. The rows of `from` are
 // contiguous. Returns the number of rows visited, a multiple of the lanes of a vector.
 template <class T, class F>
-REGARD_INLINE ptrdiff_t for_each_column(const T* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns, F f) {
+REGARD_INLINE ptrdiff_t for_each_column(const T* from, ptrdiff_t from_stride, ptrdiff_t rows, ptrdiff_t columns, F f) {
   constexpr int N = LANES<T>;
   ptrdiff_t i = 0;
   for (; i + N <= rows; i += N) {
@@ -27,14 +27,14 @@ REGARD_INLINE ptrdiff_t for_each_column(const T* from, ptrdiff_t from_row, ptrdi
     for (; j + N <= columns; j += N) {
       V<T> x[N];
 #pragma GCC unroll 32
-      for (int r = 0; r < N; ++r) x[r] = load<T>(from + (i + r) * from_row + j);
+      for (int r = 0; r < N; ++r) x[r] = load<T>(from + (i + r) * from_stride + j);
       transpose<N>(x);
 #pragma GCC unroll 32
       for (int r = 0; r < N; ++r) f(j + r, i, x[r]);
     }
     for (; j < columns; ++j) {
       V<T> x;
-      for (int r = 0; r < N; ++r) x[r] = from[(i + r) * from_row + j];
+      for (int r = 0; r < N; ++r) x[r] = from[(i + r) * from_stride + j];
       f(j, i, x);
     }
   }
@@ -43,23 +43,25 @@ REGARD_INLINE ptrdiff_t for_each_column(const T* from, ptrdiff_t from_row, ptrdi
 
 // to[j][i] = from[i][j]; the rows of `from` are contiguous.
 template <class T>
-void transpose_copy(const T* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns, T* to, ptrdiff_t to_row) {
-  ptrdiff_t i = for_each_column<T>(from, from_row, rows, columns,
+void transpose_copy(const T* from, ptrdiff_t from_stride, ptrdiff_t rows, ptrdiff_t columns, T* to,
+                    ptrdiff_t to_stride) {
+  ptrdiff_t i = for_each_column<T>(from, from_stride, rows, columns,
                                    [=](ptrdiff_t j, ptrdiff_t at, V<T> x)
-                                       __attribute__((always_inline)) { store<T>(to + j * to_row + at, x); });
+                                       __attribute__((always_inline)) { store<T>(to + j * to_stride + at, x); });
   for (; i < rows; ++i)
-    for (ptrdiff_t j = 0; j < columns; ++j) to[j * to_row + i] = from[i * from_row + j];
+    for (ptrdiff_t j = 0; j < columns; ++j) to[j * to_stride + i] = from[i * from_stride + j];
 }
 
-template <class T> void transpose_copy(Matrix<T> from, ptrdiff_t rows, ptrdiff_t columns, T* to, ptrdiff_t to_row) {
-  if (from.col_stride == 1) return transpose_copy<T>(from.data, from.row_stride, rows, columns, to, to_row);
+template <class T> void transpose_copy(Matrix<T> from, ptrdiff_t rows, ptrdiff_t columns, T* to, ptrdiff_t to_stride) {
+  if (from.col_stride == 1) return transpose_copy<T>(from.data, from.row_stride, rows, columns, to, to_stride);
   for (ptrdiff_t i = 0; i < rows; ++i)
-    for (ptrdiff_t j = 0; j < columns; ++j) to[j * to_row + i] = from.data[i * from.row_stride + j * from.col_stride];
+    for (ptrdiff_t j = 0; j < columns; ++j)
+      to[j * to_stride + i] = from.data[i * from.row_stride + j * from.col_stride];
 }
 
 // The same for bytes (masks), in tiles of 16 x 16.
-inline void transpose_copy(const uint8_t* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns, uint8_t* to,
-                           ptrdiff_t to_row) {
+inline void transpose_copy(const uint8_t* from, ptrdiff_t from_stride, ptrdiff_t rows, ptrdiff_t columns, uint8_t* to,
+                           ptrdiff_t to_stride) {
   typedef uint8_t Bytes __attribute__((vector_size(16)));
   ptrdiff_t i = 0;
   for (; i + 16 <= rows; i += 16) {
@@ -67,16 +69,16 @@ inline void transpose_copy(const uint8_t* from, ptrdiff_t from_row, ptrdiff_t ro
     for (; j + 16 <= columns; j += 16) {
       Bytes x[16];
 #pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) __builtin_memcpy(&x[r], from + (i + r) * from_row + j, 16);
+      for (int r = 0; r < 16; ++r) __builtin_memcpy(&x[r], from + (i + r) * from_stride + j, 16);
       transpose<16>(x);
 #pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) __builtin_memcpy(to + (j + r) * to_row + i, &x[r], 16);
+      for (int r = 0; r < 16; ++r) __builtin_memcpy(to + (j + r) * to_stride + i, &x[r], 16);
     }
     for (; j < columns; ++j)
-      for (int r = 0; r < 16; ++r) to[j * to_row + i + r] = from[(i + r) * from_row + j];
+      for (int r = 0; r < 16; ++r) to[j * to_stride + i + r] = from[(i + r) * from_stride + j];
   }
   for (; i < rows; ++i)
-    for (ptrdiff_t j = 0; j < columns; ++j) to[j * to_row + i] = from[i * from_row + j];
+    for (ptrdiff_t j = 0; j < columns; ++j) to[j * to_stride + i] = from[i * from_stride + j];
 }
 
 template <class T> bool all_finite(Matrix<T> x, ptrdiff_t rows, ptrdiff_t columns) {
@@ -86,8 +88,8 @@ template <class T> bool all_finite(Matrix<T> x, ptrdiff_t rows, ptrdiff_t column
     const T* row = x.data + i * x.row_stride;
     ptrdiff_t j = 0;
     for (; x.col_stride == 1 && j + LANES<T> <= columns; j += LANES<T>) {
-      const V<T> x = load<T>(row + j);
-      zeros += x - x;  // 0, or NaN for what is not finite
+      const V<T> v = load<T>(row + j);
+      zeros += v - v;  // 0, or NaN for what is not finite
     }
     for (; j < columns; ++j) finite &= row[j * x.col_stride] - row[j * x.col_stride] == 0;
   }

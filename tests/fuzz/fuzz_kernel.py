@@ -1,4 +1,4 @@
-"""Random calls of the kernel, held against the formula in more digits: ``python FILE --cases 100000``.
+"""Random calls of the kernel, compared with the formula in higher precision: ``python FILE --cases 100000``.
 
 A case is drawn from a seed and its number, so that a failure can be repeated alone (``--first N --cases 1``). What a
 result may differ by is not chosen but derived, cell by cell, from the roundings that the formula needs: `allowed`.
@@ -22,7 +22,7 @@ from regard import attention, attention_partial
 from regard.functional import native
 
 DTYPES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64))
-# Beside, at and behind every border of vectors and blocks: of 64 queries and 96 keys, 8 rows, 512 keys.
+# Before, at and after every border of vectors and blocks: 64 queries and 96 keys; split-KV: 8 rows, 512 keys.
 BORDERS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 95, 96, 97, 127, 128, 129, 191, 192, 193)
 MANY_KEYS = (255, 256, 257, 511, 512, 513, 528, 529, 1023, 1024, 1025, 1600)
 FEATURES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 128)
@@ -30,7 +30,7 @@ FEATURES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 128)
 
 @dataclass
 class Call:
-    """A case, how it is given to the kernel, and which weights are dropped.
+    """A case, its memory layout, and its dropout factors.
 
     `arrays` are q, k and v of the case in memory of any kind; `factors` multiply the weights.
     """
@@ -44,7 +44,7 @@ class Call:
     threads: int
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options; the generator anew each time, since a call draws from it."""
+        """Return the options, with a new generator each time, because a call draws from it."""
         if self.dropout is None:
             return self.options
         rate, seed = self.dropout
@@ -52,13 +52,13 @@ class Call:
 
 
 def draw(seed: int, number: int) -> Call:
-    """Return one call out of all that there may be."""
+    """Draw a call."""
     rng = np.random.default_rng([seed, number])
     dtype = DTYPES[int(rng.integers(len(DTYPES)))]
     extreme = float(10 ** rng.uniform(-3, 3.5))  # scores up to 1e4 and more
     case = random_case(rng, spread=extreme if chance(rng, 0.15) else None, sizes=sizes(rng))
     q, k, v = case.q, case.k, case.v * 10 ** (rng.uniform(-3, 3) if chance(rng, 0.2) else 0)
-    if v.ndim > 2 and chance(rng, 0.15):  # values of fewer heads than keys, or of more batches
+    if v.ndim > 2 and chance(rng, 0.15):  # values with fewer heads than keys, or larger batches
         v = v[..., :1, :, :]
     if v.ndim == 3 and chance(rng, 0.15):
         v = np.stack([v, -2 * v])
@@ -76,7 +76,7 @@ def draw(seed: int, number: int) -> Call:
     dropout, factors = None, 1.0
     if chance(rng, 0.15):
         dropout = float(rng.choice([0.1, 0.5, 0.9])), int(rng.integers(1000))
-        factors = kept_cells(case.seen.shape, *dropout)
+        factors = dropout_factors(case.seen.shape, *dropout)
     sets = native.kernel().instruction_sets()
     arrays = tuple(laid_out(rng, x) for x in (q, k, v))
     name, threads = sets[int(rng.integers(len(sets)))], int(rng.integers(1, 5))
@@ -84,7 +84,7 @@ def draw(seed: int, number: int) -> Call:
 
 
 def sizes(rng: np.random.Generator) -> Sizes:
-    """Draw sizes, of which most are small, some lie about the borders of blocks, and some are few queries on many."""
+    """Draw sizes: mostly small, some around block borders, some with few queries and many keys."""
     kind = rng.random()
     if kind < 0.5:
         return small_sizes(rng)
@@ -99,7 +99,7 @@ def sizes(rng: np.random.Generator) -> Sizes:
 
 
 def repeated(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
-    """Return an array, now and then with the same numbers all along an axis."""
+    """Return an array, sometimes constant along an axis."""
     if not chance(rng, 0.1):
         return x
     axis = int(rng.integers(x.ndim))
@@ -107,7 +107,7 @@ def repeated(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 
 
 def with_extremes(rng: np.random.Generator, seen: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
-    """Put infinities and NaN where they are hidden, and now and then where they are seen."""
+    """Put infinities and NaN at masked keys, and sometimes at others."""
     worst = np.array([np.nan, np.inf, -np.inf])
     if chance(rng, 0.3):
         for x in (k, v):
@@ -121,7 +121,7 @@ def with_extremes(rng: np.random.Generator, seen: np.ndarray, q: np.ndarray, k: 
 
 
 def unseen(seen: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return which vectors of an array ``... G S`` no query sees, for the seen cells ``... H T S``."""
+    """Return the vectors of an array ``... G S`` to which no query attends, given the allowed cells ``... H T S``."""
     by_key = seen.any(-2)  # ... H S
     if by_key.ndim > 1:
         by_key = by_key.reshape(*by_key.shape[:-2], shape[-2], -1, by_key.shape[-1]).any(-2)
@@ -129,17 +129,17 @@ def unseen(seen: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def laid_out(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
-    """Return the same numbers, somewhere else in memory, in some order; what lies between them is NaN."""
+    """Return the same values with other strides, alignment or byte order; gaps between them hold NaN."""
     kind = int(rng.integers(9))
     if kind == 1:
         return np.asfortranarray(x)
     if kind == 2:
-        turned = tuple(slice(None, None, -1) if chance(rng, 0.5) else slice(None) for _ in x.shape)
-        return np.ascontiguousarray(x[turned])[turned]
+        flipped = tuple(slice(None, None, -1) if chance(rng, 0.5) else slice(None) for _ in x.shape)
+        return np.ascontiguousarray(x[flipped])[flipped]
     if kind == 3:
         steps = [int(rng.integers(1, 4)) for _ in x.shape]
-        room = np.full([n * step + 1 for n, step in zip(x.shape, steps, strict=True)], np.nan).astype(x.dtype)
-        part = room[tuple(slice(1, 1 + n * step, step) for n, step in zip(x.shape, steps, strict=True))]
+        padded = np.full([n * step + 1 for n, step in zip(x.shape, steps, strict=True)], np.nan).astype(x.dtype)
+        part = padded[tuple(slice(1, 1 + n * step, step) for n, step in zip(x.shape, steps, strict=True))]
         part[...] = x
         return part
     if kind == 4:
@@ -155,7 +155,7 @@ def laid_out(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     if kind == 7:
         order = rng.permutation(x.ndim)
         return np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
-    if kind == 8:  # axes along which nothing changes take no memory
+    if kind == 8:  # constant axes broadcast
         one = x
         for axis in range(x.ndim):
             first = one.take([0], axis) if one.shape[axis] else one
@@ -165,8 +165,8 @@ def laid_out(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     return x
 
 
-def kept_cells(shape: tuple[int, ...], rate: float, seed: int) -> np.ndarray:
-    """Return what dropout multiplies each weight with, from the definition: SplitMix64 of the number of the cell."""
+def dropout_factors(shape: tuple[int, ...], rate: float, seed: int) -> np.ndarray:
+    """Return the dropout factor of each weight, from the definition: SplitMix64 of the index of the cell."""
     mask, whole = 2**64 - 1, np.uint64
     bits = np.arange(np.prod(shape), dtype=whole) * whole(0x9E3779B97F4A7C15)
     bits += np.random.default_rng(seed).integers(2**64, dtype=whole)
@@ -178,7 +178,7 @@ def kept_cells(shape: tuple[int, ...], rate: float, seed: int) -> np.ndarray:
 
 @dataclass
 class Bounds:
-    """Between which numbers each result has to be, in the digits of the oracle."""
+    """Bounds of each result, in the precision of the oracle."""
 
     low: np.ndarray
     high: np.ndarray
@@ -187,7 +187,7 @@ class Bounds:
 
 
 def allowed(call: Call) -> Bounds:
-    """Return what the formula gives in more digits, and what roundings may add to it.
+    """Return the formula in higher precision, and bounds of the rounding errors.
 
     With u half a unit in the last place of 1, a dot product of D terms is off by at most D·u·Σ|q||k|, in whatever
     order; scale, softcap and bias add a few u of what they give. A weight exp(s − m) / Σ exp(s − m), in which s is off
@@ -203,14 +203,14 @@ def allowed(call: Call) -> Bounds:
     k, v = (np.repeat(x, heads // x.shape[-3], -3) if x.ndim > 2 else x for x in (k, v))
     seen, added = case.seen, np.where(case.seen, case.added, 0).astype(wide)
 
-    with np.errstate(invalid="ignore"):  # of NaN and infinity, which are marked below
+    with np.errstate(invalid="ignore"):  # NaN and infinity are handled below
         scores = q @ k.swapaxes(-1, -2) * case.scale
         off = (q.shape[-1] + 2) * u * (abs(q) @ abs(k).swapaxes(-1, -2)) * abs(case.scale)
         if case.softcap is not None:
             scores = case.softcap * np.tanh(scores / case.softcap)
             off = off + 8 * u * abs(scores)
     off = off + u * (abs(scores) + 5 * abs(added))
-    lost = (seen & np.isnan(scores)).any(-1)  # a row that sees NaN is NaN
+    lost = (seen & np.isnan(scores)).any(-1)  # a row that attends to NaN is NaN
     known = seen & ~np.isnan(scores)
     scores = np.where(known, scores + added, -np.inf)
     sinks = np.full((heads, 1, 1), -np.inf) if case.sinks is None else case.sinks.astype(wide)[:, None, None]
@@ -236,7 +236,7 @@ def allowed(call: Call) -> Bounds:
 
     finite = np.where(np.isfinite(v), v, 0)
     context = weights * call.factors @ finite
-    # The exponentials below the normal numbers are lost, which takes at most that of the total's least, 1 / safe.
+    # Exponentials that underflow are lost: at most that fraction of the sum's minimum, 1 / safe.
     tiny = 8 * float(np.finfo(work).tiny) * (1 + 1 / safe) * abs(finite).sum(-2, keepdims=True)
     error = np.maximum(most - weights, weights - least) * call.factors @ abs(finite) * (1 + 4 * u) + tiny
     error = error + 4 * u * abs(context)
@@ -248,13 +248,13 @@ def allowed(call: Call) -> Bounds:
 
 
 def rounded(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return numbers as a dtype holds them: to round keeps their order, so a bound stays one."""
+    """Return values rounded to a dtype. Rounding is monotonic, so bounds remain bounds."""
     with np.errstate(over="ignore"):
         return (x if dtype == np.float64 else x.astype(np.float64)).astype(dtype).astype(x.dtype)
 
 
 def fault(call: Call) -> str | None:
-    """Return what is wrong with the kernel's answers to a call; None where all is right."""
+    """Return the fault of the kernel's results of a call, or None."""
     kernel = native.kernel()
     kernel.use_instruction_set(call.instruction_set)
     native.set_num_threads(call.threads)
@@ -282,7 +282,7 @@ def fault(call: Call) -> str | None:
 
 
 def outside(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str | None:
-    """Return where numbers are not between two bounds, of which NaN asks for NaN."""
+    """Return where values are out of bounds; a bound of NaN requires NaN."""
     given = x.astype(low.dtype)
     wrong = ~(((low <= given) & (given <= high)) | (np.isnan(low) & np.isnan(given)))
     if not wrong.any():
@@ -292,7 +292,7 @@ def outside(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str | None:
 
 
 def run(cases: int, seed: int, first: int = 0, progress: float | None = None) -> list[str]:
-    """Return what is wrong, one line for each case; say every `progress` seconds how far it is."""
+    """Return the faults, a line for each case; print the progress every `progress` seconds."""
     kernel, failures = native.kernel(), []
     before = kernel.instruction_set(), native.num_threads()
     start = said = time.monotonic()

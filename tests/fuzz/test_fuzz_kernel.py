@@ -1,4 +1,4 @@
-"""Some hundreds of random calls; ``python tests/fuzz/fuzz_kernel.py --cases 100000`` asks for more."""
+"""Some hundred random calls; more: ``python tests/fuzz/fuzz_kernel.py --cases 100000``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_random_calls_are_within_rounding_error(first):
 
 
 def test_a_difference_just_beyond_the_bound_is_found(monkeypatch):
-    """The oracle itself can fail: a result moved by twice the width of its bound is seen."""
+    """The oracle can fail: it detects a result moved by twice the width of its bound."""
     honest = fuzz_kernel.attention
 
     def moved(*arrays, **options):

@@ -1,4 +1,4 @@
-"""What the tests of the kernel share. A run that says REGARD_PURE=1 is of the package without it."""
+"""Fixtures of the kernel's tests. REGARD_PURE=1 marks a run of the package without the kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from regard.functional import native
 
-# That there is no kernel where none should be, and one everywhere else, is what test_kernel_loading asks.
+# test_kernel_loading checks that the kernel is present or absent as it should be.
 _HERE = Path(__file__).parent
 collect_ignore = [
     path.name
@@ -20,7 +20,7 @@ collect_ignore = [
 
 @pytest.fixture(autouse=True)
 def as_it_was():
-    """Put back the instruction set and the number of threads."""
+    """Restore the instruction set and the number of threads."""
     kernel = native.kernel()
     if kernel is None:
         yield
@@ -33,12 +33,12 @@ def as_it_was():
 
 @pytest.fixture(params=native.kernel().instruction_sets() if native.kernel() else [])
 def instruction_set(request):
-    """Run the test on each instruction set; `as_it_was` puts back the usual one."""
+    """Run the test on each instruction set; `as_it_was` restores the default."""
     assert native.kernel().use_instruction_set(request.param)
     return request.param
 
 
 @pytest.fixture
 def threads():
-    """Return what sets the number of threads, which `as_it_was` puts back."""
+    """Return a function that sets the number of threads; `as_it_was` restores it."""
     return native.set_num_threads

@@ -1,4 +1,4 @@
-"""The kernel's forward pass, every path of it, within the bounds that fuzz_kernel.py derives from the formula."""
+"""The kernel's forward pass, on every path, compared with the formula in higher precision (bounds: fuzz_kernel.py)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def plain(rng, queries, keys, dim, width, dtype=np.float32, lead=(2,), groups=No
 def held(
     isa, q, k, v, *, seen=True, added=0.0, scale=None, softcap=None, sinks=None, dropout=None, threads=2, **options
 ):
-    """Compare a call with the formula, for the cells that are `seen` and the numbers that are `added`."""
+    """Compare a call with the formula, given the cells that are `seen` (allowed) and the bias `added`."""
     shape = (*q.shape[:-1], k.shape[-2])
     scale = options["scale"] = 1 / np.sqrt(max(q.shape[-1], 1)) if scale is None else scale
     options |= {name: x for name, x in (("softcap", softcap), ("sinks", sinks)) if x is not None}
     seen, added = np.broadcast_to(seen, shape), np.broadcast_to(np.asarray(added, np.float64), shape)
     case = Case(q, k, v, options, seen & (added > -np.inf), added, scale, softcap, sinks)
-    factors = 1.0 if dropout is None else fuzz_kernel.kept_cells(shape, *dropout)
+    factors = 1.0 if dropout is None else fuzz_kernel.dropout_factors(shape, *dropout)
     assert fuzz_kernel.fault(fuzz_kernel.Call(case, (q, k, v), options, factors, dropout, isa, threads)) is None
 
 
@@ -63,12 +63,12 @@ def test_head_dims_around_vector_borders(isa, dtype, rng):
         held(isa, *plain(rng, 2, 98, dim, width, dtype, lead=(1,)))
 
 
-# Blocks of queries and keys that are full, mixed and empty; and few queries, over three chunks of keys.
+# Full, partial and empty blocks of queries and keys; and split-KV over three splits.
 SIZES = [(2, 2, 131, 203), (2, 2, 203, 131), (4, 2, 3, 1100), (1, 1, 7, 600)]
 
 
 def arguments(rng, heads, queries, keys):
-    """Yield for each argument, by name, options and what they mean: cells that are seen, numbers that are added."""
+    """Yield for each argument its name, options, and what they mean: allowed cells, added bias."""
     i, j, shift = np.arange(queries)[:, None], np.arange(keys), keys - queries
     position = i + shift
     yield "nothing", {}, True, 0.0
@@ -204,7 +204,7 @@ def test_no_unnecessary_copies(dtype, rng):
     for name, arrays in views.items():
         bias = np.broadcast_to(work(1), (arrays[0].shape[-2], arrays[1].shape[-2]))
         for options in ({}, {"causal": True}, {"key_lengths": 9}, {"bias": bias}, {"mask": bias > 0}):
-            attention(*arrays, **options, implementation="native")  # what is made once is made here
+            attention(*arrays, **options, implementation="native")  # fills caches
             tracemalloc.start()
             attention(*arrays, **options, implementation="native")
             _, peak = tracemalloc.get_traced_memory()
@@ -236,7 +236,7 @@ def test_memory_does_not_grow_with_the_square_of_the_length():
         ((0, 4), (5, 4), (5, 3)),  # no queries
         ((2, 4), (0, 4), (0, 3)),  # no keys
         ((70, 4), (0, 4), (0, 3)),
-        ((2, 0), (5, 0), (5, 3)),  # no features: all keys count the same
+        ((2, 0), (5, 0), (5, 3)),  # no features: uniform weights
         ((70, 0), (130, 0), (130, 3)),
         ((2, 4), (5, 4), (5, 0)),  # no features of values
         ((70, 4), (130, 4), (130, 0)),
@@ -314,7 +314,7 @@ def test_infinite_scores_share_the_weight(isa):
 
 
 def test_half_precision_is_read_and_rounded_exactly(isa):
-    """One key has all the weight: what comes out is its value, for every number that 16 bits hold."""
+    """One key has all the weight, so the output is its value, for every half-precision number."""
     for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
         bits = np.arange(2**16, dtype=np.uint16)
         infinity = np.array(np.inf, dtype).view(np.uint16)
@@ -328,7 +328,7 @@ def test_means_round_to_nearest_even_in_half_precision(isa, rng):
     for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
         bits = rng.integers(0, 0x7B00, 5000).astype(np.uint16)
         v = np.stack([bits, bits + rng.integers(0, 3, 5000).astype(np.uint16)]).view(dtype)
-        exact = v.astype(np.float32).sum(0) / 2  # the sum of two neighbours fits
+        exact = v.astype(np.float32).sum(0) / 2  # the sum of two neighbours is exact
         for queries in (1, 70):
             ours = attention(np.zeros((queries, 1), dtype), np.zeros((2, 1), dtype), v, implementation="native")
             np.testing.assert_array_equal(ours, np.repeat(exact.astype(dtype)[None], queries, 0))
@@ -378,7 +378,7 @@ def test_any_nonzero_mask_byte_allows(rng):
 
 
 class FarIntervals(Mask):
-    """A rule of one's own whose intervals end far outside the keys, as they may."""
+    """A custom rule whose intervals end far outside the keys."""
 
     def allows(self, grid, rows, cols):
         return grid.cols(cols) >= 2
@@ -388,7 +388,7 @@ class FarIntervals(Mask):
 
 
 class OneForAll(Bias):
-    """A rule by distance whose tile broadcasts."""
+    """A distance rule whose tile broadcasts."""
 
     parameter = np.array([0.5])
     by_distance = True
@@ -423,7 +423,7 @@ def test_the_splitkv_plan_is_in_splits_of_keys(rng):
     plan = explain_plan(q, k, k)
     assert (plan.path, plan.rows, plan.cols, plan.blocks["full"]) == ("native", 1, 512, 8)
     short = explain_plan(*(np.zeros((1, 4096, 64), np.float16) for _ in range(3)))
-    assert short.memory > 2 * 4096 * 64 * 4  # keys and values, widened
+    assert short.memory > 2 * 4096 * 64 * 4  # keys and values in float32
 
 
 def test_attention_weights_records_the_same_with_and_without_the_kernel(rng):

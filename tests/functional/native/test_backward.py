@@ -1,4 +1,4 @@
-"""The gradients of the compiled kernel: beside the equations in float64, at the borders of blocks, on any threads."""
+"""Gradients of the kernel: compared with the reference in float64, at block borders, for any number of threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw(*shape, seed=1):
 
 
 def gradients(q, k, v, d_output=None, *, path="native", **options):
-    """Return the gradients by name, without those that there are not."""
+    """Return the gradients by name, without those that are None."""
     if "dropout" in options:
         options["rng"] = np.random.default_rng(7)
     output, pullback = attention_vjp(q, k, v, **options, implementation=path)
@@ -64,7 +64,7 @@ def test_every_instruction_set_has_the_gradients_of_the_reference(first, instruc
 
 @pytest.mark.parametrize("first", SEEDS)
 def test_the_float32_error_is_that_of_the_reference(first):
-    """At most three times that of NumPy in float32, and where that is luck a few roundings of the largest number.
+    """At most three times that of NumPy in float32; where that is lucky, a few roundings of the largest value.
 
     Sums over a block go on one number after the other: of 64 roundings as many as their square root, up and down.
     """
@@ -124,7 +124,7 @@ def test_any_number_of_threads_gives_the_same_bits(name, dtype, threads):
 
 @pytest.mark.parametrize("name", ["plain", "causal, softcap and sinks", "slopes"])
 def test_one_head_with_a_long_sequence(name, threads):
-    """Several tasks along the queries and along the keys, which add to the same gradients in turn."""
+    """Several tasks along queries and keys, which accumulate into the same gradients in order."""
     options = {key: x[:1] if key == "sinks" else x for key, x in CALLS[name].items()}
     if name == "slopes":
         options["bias"] = ALiBi(np.array([0.01]))

@@ -1,4 +1,4 @@
-"""Memory that results leave for later ones."""
+"""The pool of buffers for results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel is there, unless this run says by REGARD_PURE=1 that it is of the package without a compiler."""
+"""The kernel is present, unless REGARD_PURE=1 marks a run of the package built without a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel sees of a map is what NumPy sees in float64, for every instruction set and number of threads."""
+"""Parts and statistics of a map agree with NumPy in float64, for every instruction set and number of threads."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STAGES = ("scores", "capped", "biased", "weights")
 
 
 class OnceEvery(Mask):
-    """A rule of one's own, which the kernel has to be told cell by cell."""
+    """A custom rule, which is evaluated cell by cell."""
 
     def allows(self, grid, rows, cols):
         return (grid.rows(rows) + grid.cols(cols)) % 3 != 0
 
 
 def drawn(seed):
-    """Return q, k and options of any combination, of sizes around the kernel's blocks of 64 queries and 96 keys."""
+    """Return q, k and random options, of sizes around the kernel's blocks of 64 queries and 96 keys."""
     rng = np.random.default_rng(seed)
     queries, keys = int(rng.choice([1, 5, 63, 64, 65, 130])), int(rng.choice([1, 31, 33, 95, 97, 200]))
     groups, repeats, dim = (int(rng.choice(sizes)) for sizes in ((1, 2), (1, 3), (1, 7, 16)))
@@ -82,16 +82,14 @@ def pair(seed, dtype):
     wide = [x.astype(np.float64) for x in (q, k)]
     error = allowed(*wide, options, np.float64 if dtype == np.float64 else np.float32)
     unit = float(ml_dtypes.finfo(dtype).eps)
-    relative = (
-        np.expm1(2 * error) + 4 * unit
-    )  # of a weight, whose score and sum both err; the exponential, the quotient
+    relative = np.expm1(2 * error) + 4 * unit  # of a weight: errors of score and sum; the exponential, the quotient
     ours = AttentionMap(q, k, **options, implementation="native")
     return rng, ours, AttentionMap(*wide, **options, implementation="blockwise"), error, relative
 
 
 def close(ours, theirs, relative, absolute=0.0):
     smallest = float(ml_dtypes.finfo(ours.dtype).smallest_normal * ml_dtypes.finfo(ours.dtype).eps)
-    smallest = max(smallest, 1e-37)  # below the normal numbers of float32 the exponential may be 0
+    smallest = max(smallest, 1e-37)  # the exponential may underflow in float32
     assert ours.shape == theirs.shape
     np.testing.assert_allclose(ours.astype(np.float64), theirs, rtol=relative, atol=absolute + smallest)
 
@@ -158,7 +156,7 @@ def test_parts_of_a_map_use_the_kernel_too():
 
 @pytest.mark.usefixtures("instruction_set")
 def test_an_overview_and_row_stats_have_the_same_bits():
-    """So that no tile of a map whose overview is known goes through all keys of its rows again."""
+    """After an overview, no tile iterates over all keys of its rows again."""
     for seed in range(60):
         _, look, _, _, _ = pair(seed, np.float32)
         for how in ("max", "mean"):
@@ -188,7 +186,7 @@ def test_the_same_bits_for_any_number_of_threads(dtype):
 
 @pytest.mark.usefixtures("instruction_set")
 def test_a_weight_has_the_same_bits_in_every_tile(rng):
-    """Whatever rows and columns it is asked for with, before and after the sums of all rows are known."""
+    """For any rows and columns of the tile, before and after the row statistics are known."""
     q, k = rng.standard_normal((2, 400, 24)).astype(np.float32)
     look = AttentionMap(q, k, window=(150, 10), implementation="native")
     rows = look[100:300, :380]
@@ -203,9 +201,9 @@ def test_a_weight_has_the_same_bits_in_every_tile(rng):
 
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("keys", [1024, 1000, 1030, 4000])  # whole lines of the caches, or not; 4,000: in two passes
+@pytest.mark.parametrize("keys", [1024, 1000, 1030, 4000])  # whole cache lines, or not; 4,000: in two passes
 def test_streaming_stores_give_the_same_bits(rng, dtype, keys):
-    """More than 8 MB of weights are written past them."""
+    """More than 8 MB of weights use streaming stores."""
     q, k = rng.standard_normal((3, 777, 8)).astype(dtype), rng.standard_normal((3, keys, 8)).astype(dtype)
     options = {"causal": True, "query_offset": keys - 700, "implementation": "native"}
     whole = attention_weights(q, k, **options)
@@ -217,7 +215,7 @@ def test_streaming_stores_give_the_same_bits(rng, dtype, keys):
 
 @pytest.mark.parametrize("keys", [97, 4096, 100_000])
 def test_equal_weights_of_a_long_row_sum_to_one(keys):
-    """Rounding that goes one way adds up: 100,000 equal numbers, added one by one in float32, are off by 1e-3."""
+    """Rounding errors of one sign add up: the float32 sum of 100,000 equal numbers is off by 1e-3."""
     look = AttentionMap(np.zeros((1, 1), np.float32), np.zeros((keys, 1), np.float32), sinks=np.array([1.2]))
     share = keys / (keys + np.exp(np.float64(np.float32(1.2))))
     np.testing.assert_allclose(look[0].astype(np.float64).sum(), share, rtol=1e-6)
@@ -229,9 +227,9 @@ def test_equal_weights_of_a_long_row_sum_to_one(keys):
 def test_top_k_ranks_equal_weights_by_key_and_counts_allowed_keys(rng):
     q, k = np.zeros((70, 4), np.float32), np.zeros((200, 4), np.float32)
     assert AttentionMap(q, k).top(4).keys.tolist() == [[0, 1, 2, 3]] * 70
-    bias = np.full((70, 200), -300.0)  # weights that are 0 in float32, and seen
+    bias = np.full((70, 200), -300.0)  # weights that are 0 in float32, but allowed
     bias[:, 150] = 0
-    bias[:, ::2] = -np.inf  # hidden
+    bias[:, ::2] = -np.inf  # masked
     bias[:, 150] = 0
     best = AttentionMap(q, k, bias=bias).top(4)
     assert best.keys.tolist() == [[150, 1, 3, 5]] * 70
@@ -241,7 +239,7 @@ def test_top_k_ranks_equal_weights_by_key_and_counts_allowed_keys(rng):
     assert few.weights.tolist() == [[0.5, 0.5, 0]] * 70
     scores = rng.permutation(70 * 200).reshape(70, 200) / 1e3
     order = np.argsort(-scores, -1)
-    for count in (1, 10, 200, 300):  # the last is done without the kernel
+    for count in (1, 10, 200, 300):  # the last without the kernel
         keys = AttentionMap(q, k, bias=scores).top(count).keys
         assert np.array_equal(keys[:, :200], order[:, :count])
         assert (keys[:, 200:] == -1).all()
@@ -255,7 +253,7 @@ def test_masked_keys_do_not_propagate(rng):
     look, clean = (AttentionMap(q, x, mask=mask) for x in (k, np.where(mask[:, None], k, 0)))
     for stage in ("biased", "weights"):
         assert np.array_equal(look.tile(stage=stage), clean.tile(stage=stage))
-    for stage in ("scores", "capped"):  # of what is not masked yet, without the kernel
+    for stage in ("scores", "capped"):  # before the mask, without the kernel
         np.testing.assert_allclose(look.tile(stage=stage), clean.tile(stage=stage), rtol=1e-12)
     for one, other in (
         (look.entropy(), clean.entropy()),

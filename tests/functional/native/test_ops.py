@@ -1,4 +1,4 @@
-"""What stands around attention, compiled: against the formulas and exact arithmetic, on each instruction set."""
+"""The kernel's other operations: compared with the formulas and exact arithmetic, for each instruction set."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def drawn(rng, shape, dtype=np.float32):
 
 
 def formula(monkeypatch, function, *arrays):
-    """Return what the formula computes, without the kernel."""
+    """Return the result of the formula, without the kernel."""
     with monkeypatch.context() as patch:
         patch.setattr(ops.native, "kernel", lambda: None)
         return function(*arrays)
 
 
 def bound(dtype, name):
-    """Return the tolerance: a few roundings in the precision computed in, and one of the result.
+    """Return the tolerance: a few roundings in the compute dtype, and one of the result.
 
     The sums of a row and the exponential of numbers up to 10 each lose some units in the last place, relative to
     numbers whose cancellation (of the mean, of a bias) is what the absolute part is for.
@@ -122,7 +122,7 @@ SPECIAL = [
 @pytest.mark.parametrize("name", CALLS)
 def test_nan_and_infinity_agree_with_the_formula(monkeypatch, instruction_set, name, dtype):
     x = np.array(SPECIAL, dtype)
-    x = np.concatenate([x, np.tile(x, 13)], axis=-1)  # of less and of more than a vector
+    x = np.concatenate([x, np.tile(x, 13)], axis=-1)  # shorter and longer than a vector
     y, w, b = np.full_like(x, 0.5), np.full(x.shape[-1], 2, dtype), np.zeros(x.shape[-1], dtype)
     ours = CALLS[name](x, y, w, b)
     with np.errstate(all="ignore"):
@@ -227,7 +227,7 @@ def test_packed_weights_give_the_product(rng, instruction_set, rows, inputs, wid
         found.append(output)
     np.testing.assert_allclose(found[0], expected, rtol=0, atol=(inputs + 1) * 10 * np.finfo(dtype).eps)
     np.testing.assert_array_equal(*found)
-    for shape in ((1, rows), (rows, 1, 1)):  # rows of any number of axes
+    for shape in ((1, rows), (rows, 1, 1)):  # any number of axes
         output = np.full((*shape, columns), np.nan, dtype)
         kernel.linear(output, x.reshape(*shape, inputs), panels, bias)
         np.testing.assert_array_equal(output.reshape(rows, columns), found[0])
@@ -237,7 +237,7 @@ def test_panels_of_the_wrong_shape_are_rejected():
     kernel = native.kernel()
     panels, weight = np.zeros((2, 5, kernel.NR), np.float32), np.zeros((5, 60), np.float32)
     for wrong in (
-        lambda: kernel.pack(panels, weight, kernel.NR),  # runs out of the last
+        lambda: kernel.pack(panels, weight, kernel.NR),  # past the last panel
         lambda: kernel.pack(panels, weight, -1),
         lambda: kernel.pack(panels, weight[:4], 0),
         lambda: kernel.pack(panels[:, :, 1:], weight, 0),
@@ -282,7 +282,7 @@ def test_any_number_of_threads_gives_the_same_product(rng, threads):
 
 
 def test_functions_dispatch_to_the_kernel(rng, monkeypatch):
-    """And not asked in vain: each function of the package gets its result from it."""
+    """Each function of the package gets its result from the kernel."""
     asked = []
     compute = ops._asked
 

@@ -1,4 +1,4 @@
-"""Threads: how many, from several Python threads at once, after a fork, and Ctrl-C."""
+"""Threads: their number, concurrent Python threads, fork, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_a_process(code, **variables):
         env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | variables,
         capture_output=True,
         text=True,
-        timeout=300,  # no passing test comes near
+        timeout=300,  # far more than any passing test takes
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -142,7 +142,7 @@ def test_concurrent_python_threads_get_correct_results(qkv):
 
 
 def test_the_gil_is_released():
-    """A thread that waits for Python's lock gets it when the kernel gives it up, and at no other time."""
+    """A thread that waits for the GIL gets it when the kernel releases it, and at no other time."""
     code = """
         sys.setswitchinterval(1000)
         watch()
@@ -168,7 +168,7 @@ def test_no_more_threads_are_created_than_requested():
         workers = [threading.Thread(target=lambda: [attend() for _ in range(10)]) for _ in range(8)]
         [w.start() for w in workers]; [w.join() for w in workers]
         regard.set_num_threads(2); attend()
-        while len(os.listdir("/proc/self/task")) - before > 2:  # one that has ended is still listed for a moment
+        while len(os.listdir("/proc/self/task")) - before > 2:  # an ended thread is listed for a moment
             os.sched_yield()
         print(len(os.listdir("/proc/self/task")) - before)
     """
@@ -178,7 +178,7 @@ def test_no_more_threads_are_created_than_requested():
 
 
 def test_idle_threads_sleep():
-    """A BLAS, or another process, soon has all processors when a call is over."""
+    """Soon after a call all processors are free for a BLAS or another process."""
     code = """
         regard.set_num_threads(4)
         attend()
@@ -204,7 +204,7 @@ def test_workers_avoid_the_processor_of_the_caller():
         attend()
         for here in sorted(allowed)[:4] * 2:
             were = allowed_to(others())
-            os.sched_setaffinity(0, {here})  # there is no other for the caller now: they stay as they are
+            os.sched_setaffinity(0, {here})  # the caller has no other: affinities stay as they are
             attend()
             print(allowed_to(others()) == were)
             os.sched_setaffinity(0, allowed)
@@ -212,7 +212,7 @@ def test_workers_avoid_the_processor_of_the_caller():
             found = allowed_to(others())
             print(len(found) == 2 and all(len(allowed - its) == (len(allowed) > 1) for its in found))
         if len(allowed) > 2:
-            os.sched_setaffinity(0, sorted(allowed)[:2])  # those of a caller that may use fewer are fewer too
+            os.sched_setaffinity(0, sorted(allowed)[:2])  # workers follow the caller's affinity
             attend()
             print(all(len(its) == 1 for its in allowed_to(others())))
     """
@@ -223,7 +223,7 @@ def test_workers_avoid_the_processor_of_the_caller():
 @pytest.mark.parametrize("before", ["", "attend()", "regard.set_num_threads(2); attend()"])
 def test_a_forked_child_has_its_own_threads(before):
     code = f"""
-        import warnings; warnings.simplefilter("ignore")  # that a process with threads forks is what is asked here
+        import warnings; warnings.simplefilter("ignore")  # fork with threads is intended here
         regard.set_num_threads(3)
         {before}
         pid = os.fork()
@@ -295,7 +295,7 @@ def test_ctrl_c_interrupts_a_long_call_and_the_next_works(shape, threads):
         assert attend().tobytes() == expected
         print(left)
     """
-    assert float(in_a_process(code)) > 0.5  # of the output is left; all of it would take seconds
+    assert float(in_a_process(code)) > 0.5  # of the output is still NaN; all of it takes seconds
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
@@ -341,7 +341,7 @@ def test_threadpoolctl_is_not_imported():
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_signal_handler_may_call_the_kernel_during_a_call(threads):
-    """Its call has memory of its own: the outer one goes on with what it had."""
+    """The nested call has its own scratch memory; the outer call continues."""
     code = """
         inner = np.zeros((16, 4096), np.float32)
         outer = np.ones((1, 2400, 256), np.float32)
