@@ -105,7 +105,7 @@ def sanitize(session: nox.Session) -> None:
         "pytest",
         "tests/functional/native",
         "tests/fuzz/test_fuzz_kernel.py",
-        "tests/nn/test_packed.py",
+        "tests/nn/test_fast_paths.py",
         *others,
         *session.posargs,
     )
