@@ -385,7 +385,7 @@ def test_libraries_do_not_mix_in_a_cache():
 def test_a_rule_of_ones_own_is_traced_beside_torch():
     class Even(Mask):
         def allows(self, grid, rows, cols):
-            return grid.cols(cols) % 2 == 0
+            return grid.key_indices(cols) % 2 == 0
 
     x, trace = torch.ones(4, 3), Trace(maps=True)
     attention(x, x, x, mask=Even(), trace=trace)

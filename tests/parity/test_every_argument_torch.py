@@ -44,7 +44,7 @@ def added_from(parameter, case):
     if isinstance(bias, ALiBi):
         added = -parameter[:, None, None] * torch.tensor(np.abs(distance))[..., None, :, :]
     elif isinstance(bias, DistanceBias):
-        added = parameter[:, torch.tensor(distance - bias.nearest)].movedim(0, -3)
+        added = parameter[:, torch.tensor(distance - bias.min_distance)].movedim(0, -3)
     else:
         buckets = [t5_bucket(int(d), bias.bidirectional, 8, bias.max_distance) for d in distance.flat]
         added = parameter[torch.tensor(buckets).reshape(distance.shape)].movedim(-1, -3)

@@ -248,8 +248,8 @@ def test_what_contradicts_or_would_go_unheard_is_told():
 
 def test_a_gradient_is_of_real_numbers_and_of_rules_that_have_one():
     class Towards(Bias):
-        def tile(self, grid, rows, cols):
-            return -abs(grid.cols(cols) - grid.rows(rows)) / 1.0
+        def values(self, grid, rows, cols):
+            return -abs(grid.key_indices(cols) - grid.query_indices(rows)) / 1.0
 
     _, q, k, v = one_head(13)
     close(attention(q, k, v, bias=Towards()), attention(q, k, v, bias=ALiBi(np.ones(1)), query_offset=0))

@@ -84,7 +84,7 @@ def test_an_edited_map_is_recorded_as_it_was_used(rng, edited):
 def test_a_rule_of_ones_own_is_looked_at_but_not_saved(rng, tmp_path):
     class Even(Mask):
         def allows(self, grid, rows, cols):
-            return grid.cols(cols) % 2 == 0
+            return grid.key_indices(cols) % 2 == 0
 
     q, k, v = rng.standard_normal((3, 5, 4))
     trace = Trace(maps=True)

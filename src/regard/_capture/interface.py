@@ -11,7 +11,7 @@ from regard._capture.masks import Known, Rules, mask_of, rules_of
 from regard._capture.notes import Notes, is_edited, record_call
 from regard._utils.errors import RegardError
 from regard.functional import Causal, Mask, Options, attention
-from regard.functional.masks import both
+from regard.functional.masks import logical_and
 from regard.functional.recorder import NULL_RECORDER
 
 _UNDERSTOOD = ("sdpa", "eager")
@@ -103,20 +103,20 @@ class Listener:
         position_bias = options.get("position_bias")
         added = Rules(None, None) if position_bias is None else self._known.of(position_bias, query.shape[2])
         if isinstance(mask, Ruled):
-            return Rules(both(mask.rule, added.mask), added.bias)
+            return Rules(logical_and(mask.rule, added.mask), added.bias)
         if mask is None:
             is_causal = options.get("is_causal")
             is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
             hidden = (
                 Causal(0) if is_causal and query.shape[2] > 1 and _implementation(self.original) == "sdpa" else None
             )
-            return Rules(both(hidden, added.mask), added.bias)
+            return Rules(logical_and(hidden, added.mask), added.bias)
         if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
             raise RegardError(f"capture reads masks of the shape B 1 T S, got {_described(mask)}")
         rules = self._known.of(mask, query.shape[2])
         if rules.bias is not None and added.bias is not None:
             return rules_of(mask + position_bias, query.shape[2])
-        return Rules(both(rules.mask, added.mask), rules.bias or added.bias)
+        return Rules(logical_and(rules.mask, added.mask), rules.bias or added.bias)
 
 
 class Ruled:

@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.functional import Bias, DenseMask, DistanceBias, KeyRangeMask, Mask, SegmentMask
 from regard.functional.biases import DenseBias
-from regard.functional.masks import both
+from regard.functional.masks import logical_and
 
 _AT_ONCE = 1 << 18  # cells that are looked at together
 
@@ -95,7 +95,7 @@ def mask_of(
     there = SegmentMask(
         np.ones(queries * repeats, int), _common(keys_seen[..., 0, :] if lead else keys_seen).astype(int)
     )
-    return both(spans, there if padded else None)
+    return logical_and(spans, there if padded else None)
 
 
 def _bias_of(tensor: Any, length: int) -> Bias:

@@ -167,7 +167,7 @@ def _asked(bend: str, x: Array, others: tuple[Array, ...], biases: tuple[Array |
     dtype = getattr(x, "dtype", None)
     if any([a is not None and getattr(a, "dtype", None) != dtype for a in (*others, *biases)]):  # noqa: C419
         return None
-    return ops.compute(bend, x, others, biases)
+    return ops.apply_op(bend, x, others, biases)
 
 
 def _checked(arrays: dict[str, Array], biases: dict[str, Array | None]) -> tuple[list[Array], Any]:

@@ -15,7 +15,7 @@ from regard.functional.dispatch import choose_implementation
 from regard.functional.grouped_heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
 from regard.functional.masks import Mask
-from regard.functional.native.attention import attend, attend_with_sums, has_blocks
+from regard.functional.native.attention import computes_in_blocks, native_forward, native_forward_with_stats
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index
 from regard.functional.scores import Stage, block_arguments, dropout_factors, whole_map
@@ -148,12 +148,12 @@ def _blockwise(p: AttentionInputs, trace: Recorder) -> Array:
 
 def _native(p: AttentionInputs, trace: Recorder) -> Array:
     if trace is NULL_RECORDER:
-        return attend(p, p.dtype)
+        return native_forward(p, p.dtype)
     stats = None
-    if trace.wants_attention() and has_blocks(p):
-        context, stats = attend_with_sums(p, p.compute_dtype)
+    if trace.wants_attention() and computes_in_blocks(p):
+        context, stats = native_forward_with_stats(p, p.compute_dtype)
     else:
-        context = attend(p, p.compute_dtype)
+        context = native_forward(p, p.compute_dtype)
     trace.record_attention(p, stats)
     record_maps(p, trace)
     return context

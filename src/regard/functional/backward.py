@@ -10,13 +10,13 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
 from regard.functional.arrays import as_array, concat, is_floating, namespace, no_grad, result_dtype
-from regard.functional.biases import BiasGradAccumulator, unbroadcast
+from regard.functional.biases import BiasGradAccumulator, sum_to_shape
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.grouped_heads import count_heads, repeat_kv, sum_over_query_groups
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
-from regard.functional.native.attention import attend_with_sums
+from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.native.backward import native_backward
 from regard.functional.nonfinite import finite_matmul
 from regard.functional.online_softmax import SoftmaxStats
@@ -76,7 +76,7 @@ def attention_vjp(
     with no_grad(p.layout.xp):
         native = choose_implementation(p)[0] == "native"
         if native:
-            context, normaliser = attend_with_sums(p, p.compute_dtype)
+            context, normaliser = native_forward_with_stats(p, p.compute_dtype)
         else:
             p = p.to_compute_dtype()
             context, normaliser = blockwise(p)
@@ -140,11 +140,11 @@ def _backward(
             d_v[c] = _plus(d_v[c], _seen_sum(xp.matrix_transpose(dropped), d_out, seen_by))
         d_q.append(d_q_rows)
     return {
-        "q": unbroadcast(concat(d_q, -2), p.q.shape),
+        "q": sum_to_shape(concat(d_q, -2), p.q.shape),
         "k": sum_over_query_groups(_whole(p, d_k, cols, p.k), p.k.shape),
         "v": sum_over_query_groups(_whole(p, d_v, cols, p.v), p.v.shape),
         "bias": None if d_bias is None else d_bias.total(p.q.dtype),
-        "sinks": None if p.sinks is None else unbroadcast(-row_sums * normaliser.weights(p.sinks, xp), p.sinks.shape),
+        "sinks": None if p.sinks is None else sum_to_shape(-row_sums * normaliser.weights(p.sinks, xp), p.sinks.shape),
     }
 
 

@@ -47,7 +47,7 @@ class Bias:
         object.__setattr__(rule, "parameter", layout.to_namespace(self.parameter))
         return rule
 
-    def tile(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
+    def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return the numbers for a block of cells; they broadcast to ``... H R C``."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class ALiBi(Bias):
                 f"ALiBi needs one slope for each of the {layout.heads} heads, got {tuple(self.parameter.shape)}"
             )
 
-    def tile(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
+    def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return −slope · distance."""
         slopes = _computed(self.parameter)[:, None, None]
         return _for_shape(-slopes * layout.xp.astype(_distance(layout, rows, cols), slopes.dtype), layout)
@@ -95,7 +95,7 @@ class ALiBi(Bias):
     def gradient(self, layout: ScoreLayout, rows: slice, cols: slice, d_tile: Array) -> Array:
         """Return −Σ gradient · distance for each head."""
         distance = layout.xp.astype(_distance(layout, rows, cols), d_tile.dtype)
-        return unbroadcast(-d_tile * distance, (*self.parameter.shape, 1, 1))[..., 0, 0]
+        return sum_to_shape(-d_tile * distance, (*self.parameter.shape, 1, 1))[..., 0, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +131,13 @@ class RelativePositionBias(Bias):
         shape = tuple(self.parameter.shape)
         if len(shape) != 2 or shape[1] not in (1, layout.heads):
             raise RegardError(f"the table of relative positions must be buckets × {layout.heads} heads, got {shape}")
-        self._buckets(layout.cols(slice(0, 0)))
+        self._buckets(layout.key_indices(slice(0, 0)))
 
-    def tile(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
+    def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return the number of each head for the bucket of each cell."""
-        buckets = self._buckets(layout.cols(cols) - (layout.rows(rows) + layout.offset()))  # R C, or ... 1 R C
+        buckets = self._buckets(
+            layout.key_indices(cols) - (layout.query_indices(rows) + layout.resolve_offset())
+        )  # R C, or ... 1 R C
         numbers = layout.xp.take(_computed(self.parameter), layout.xp.reshape(buckets, (-1,)), axis=0)
         numbers = layout.xp.moveaxis(
             layout.xp.reshape(numbers, (*buckets.shape, self.parameter.shape[1])), -1, -3
@@ -148,9 +150,9 @@ class RelativePositionBias(Bias):
         by_distance = _diagonal_sums(d_tile)[..., None, :]  # ... H 1 R+C-1: all cells of a distance share a bucket
         steps = xp.arange(by_distance.shape[-1], device=layout.device)[None, :]
         first = cols.start - (rows.stop - 1)
-        buckets = self._buckets(steps + first - layout.offset())  # 1 R+C-1, or ... 1 1 R+C-1
+        buckets = self._buckets(steps + first - layout.resolve_offset())  # 1 R+C-1, or ... 1 1 R+C-1
         sums = [
-            unbroadcast(xp.where(buckets == b, by_distance, xp.zeros_like(by_distance)), (heads, 1, 1))[:, 0, 0]
+            sum_to_shape(xp.where(buckets == b, by_distance, xp.zeros_like(by_distance)), (heads, 1, 1))[:, 0, 0]
             for b in range(self.parameter.shape[0])
         ]
         return xp.stack(sums)
@@ -172,12 +174,12 @@ class DistanceBias(Bias):
     ----------
     parameter : floating array, ``... H N`` or ``N``
         The numbers of N consecutive distances, position of the key − position of the query.
-    nearest : int
+    min_distance : int
         The distance of the first of them.
     """
 
     parameter: Array
-    nearest: int
+    min_distance: int
     uses_positions = True
     can_mask = False
     by_distance = True
@@ -190,19 +192,21 @@ class DistanceBias(Bias):
         shape = tuple(self.parameter.shape)
         if not shape or not broadcasts(shape[:-1], layout.shape[:-2] or (1,)):
             raise RegardError(f"numbers of distances of shape {shape} are not those of scores {layout.shape}")
-        offsets = bounds_of(layout.offset())
+        offsets = bounds_of(layout.resolve_offset())
         if offsets is not None and 0 not in layout.shape[-2:]:
             least, most = -(layout.queries - 1) - offsets[1], layout.keys - 1 - offsets[0]
-            if least < self.nearest or most >= self.nearest + shape[-1]:
+            if least < self.min_distance or most >= self.min_distance + shape[-1]:
                 raise RegardError(
-                    f"the numbers of distances are those from {self.nearest} to {self.nearest + shape[-1] - 1}, but "
+                    f"the numbers of distances are those from {self.min_distance} to {self.min_distance + shape[-1] - 1}, but "
                     f"scores {layout.shape} have distances from {least} to {most}"
                 )
 
-    def tile(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
+    def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return the number of each head for the distance of each cell."""
         xp, numbers = layout.xp, _computed(self.parameter)
-        places = layout.cols(cols) - (layout.rows(rows) + layout.offset()) - self.nearest  # R C, or ... 1 R C
+        places = (
+            layout.key_indices(cols) - (layout.query_indices(rows) + layout.resolve_offset()) - self.min_distance
+        )  # R C, or ... 1 R C
         if places.ndim == 2:
             found = xp.take(numbers, xp.reshape(places, (-1,)), axis=-1)
             return _for_shape(xp.reshape(found, (*numbers.shape[:-1], *places.shape)), layout)
@@ -214,8 +218,8 @@ class DistanceBias(Bias):
         """Return the sum of the gradients of the cells of each distance."""
         xp, sums = layout.xp, _diagonal_sums(d_tile)  # ... H R+C-1
         count = int(sums.shape[-1])
-        distances = xp.arange(self.parameter.shape[-1], device=layout.device) + self.nearest
-        places = distances - (cols.start - (rows.stop - 1)) + layout.offset()
+        distances = xp.arange(self.parameter.shape[-1], device=layout.device) + self.min_distance
+        places = distances - (cols.start - (rows.stop - 1)) + layout.resolve_offset()
         places = places[..., 0, :] if places.ndim > 1 else places  # N, or ... 1 N
         lead = np.broadcast_shapes(tuple(sums.shape[:-1]), tuple(places.shape[:-1]))
         places = xp.broadcast_to(places, (*lead, places.shape[-1]))
@@ -223,7 +227,7 @@ class DistanceBias(Bias):
         sums = xp.take_along_axis(
             xp.broadcast_to(sums, (*lead, count)), xp.where(inside, places, xp.zeros_like(places)), axis=-1
         )
-        return unbroadcast(xp.where(inside, sums, xp.zeros_like(sums)), tuple(self.parameter.shape))
+        return sum_to_shape(xp.where(inside, sums, xp.zeros_like(sums)), tuple(self.parameter.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,13 +248,13 @@ class DenseBias(Bias):
         """Raise RegardError unless the array broadcasts to the scores."""
         check_broadcast(self.parameter, "bias", layout)
 
-    def tile(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+    def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
         """Return the block of the array."""
         return _computed(take_broadcast(self.parameter, rows, cols))
 
     def gradient(self, layout: ScoreLayout, rows: slice, cols: slice, d_tile: Array) -> Array:
         """Return the block's gradient, summed over the axes along which the array is broadcast."""
-        return unbroadcast(d_tile, self.tile(layout, rows, cols).shape)
+        return sum_to_shape(d_tile, self.values(layout, rows, cols).shape)
 
 
 class BiasGradAccumulator:
@@ -294,7 +298,7 @@ def as_bias(bias: Bias | Array) -> Bias:
     return bias if isinstance(bias, Bias) else DenseBias(bias)
 
 
-def unbroadcast(x: Array, shape: tuple[int, ...]) -> Array:
+def sum_to_shape(x: Array, shape: tuple[int, ...]) -> Array:
     """Return `x` summed over the axes along which an array of `shape` was broadcast to it."""
     if tuple(x.shape) == tuple(shape):
         return x
@@ -318,7 +322,7 @@ def _diagonal_sums(x: Array) -> Array:
 
 
 def _distance(layout: ScoreLayout, rows: Index, cols: Index) -> Array:
-    return layout.xp.abs(layout.cols(cols) - (layout.rows(rows) + layout.offset()))
+    return layout.xp.abs(layout.key_indices(cols) - (layout.query_indices(rows) + layout.resolve_offset()))
 
 
 def _for_shape(tile: Array, layout: ScoreLayout) -> Array:

@@ -12,7 +12,7 @@ from regard.functional import native
 from regard.functional.blocks import block_kind, block_sizes, spans
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.masks import BlockKind
-from regard.functional.native.attention import call_of, kernel_mask_args, unsupported_reason
+from regard.functional.native.attention import kernel_call, kernel_mask_args, unsupported_reason
 from regard.functional.recorder import NULL_RECORDER, Recorder
 
 _REFERENCE_SCORES = 2**22  # a map of at most this many scores is held whole
@@ -119,7 +119,7 @@ def choose_implementation(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -
 def _native_plan(p: AttentionInputs, reason: str) -> Plan:
     """Return the plan of the kernel, whose blocks begin at the first key that a query attends to."""
     kernel, rules = native.kernel(), kernel_mask_args(p)
-    call = call_of(p, rules, rules.spans(slice(0, p.layout.queries))[0])
+    call = kernel_call(p, rules, rules.spans(slice(0, p.layout.queries))[0])
     few = kernel.uses_splitkv(call)
     rows, cols = (p.layout.queries, kernel.SPLITKV_KEYS) if few else (kernel.BLOCK_QUERIES, kernel.BLOCK_KEYS)
     rows, cols = (max(1, min(size, n)) for size, n in zip((rows, cols), p.layout.shape[-2:], strict=True))

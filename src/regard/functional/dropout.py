@@ -46,7 +46,7 @@ class Dropout:
         return layout.xp.asarray(kept / (1 - self.rate), dtype=dtype, device=layout.device)
 
 
-def dropout_of(rate: float, rng: np.random.Generator | None) -> Dropout | None:
+def make_dropout(rate: float, rng: np.random.Generator | None) -> Dropout | None:
     """Return the dropout for one call, with a seed drawn from `rng`; None for a rate of 0."""
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.floating) or not 0 <= rate < 1:
         raise RegardError(f"dropout must be a share from 0 up to but not 1, got {rate!r}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from regard._utils.typing import Array
 from regard.functional.arrays import namespace
-from regard.functional.biases import unbroadcast
+from regard.functional.biases import sum_to_shape
 
 
 def count_heads(x: Array) -> int:
@@ -30,4 +30,4 @@ def sum_over_query_groups(x: Array, shape: tuple[int, ...]) -> Array:
     if x.ndim > 2 and groups not in (1, x.shape[-3]):
         xp = namespace(x)
         x = xp.sum(xp.reshape(x, (*x.shape[:-3], groups, -1, *x.shape[-2:])), axis=-3)
-    return unbroadcast(x, shape)
+    return sum_to_shape(x, shape)

@@ -13,7 +13,7 @@ from regard.functional.arrays import namespace
 from regard.functional.biases import Bias, DenseBias
 from regard.functional.grouped_heads import count_heads
 from regard.functional.inputs import AttentionInputs
-from regard.functional.masks import BlockKind, DenseMask, Intervals, LogicalAnd, Mask
+from regard.functional.masks import BlockKind, DenseMask, KeyRanges, LogicalAnd, Mask
 from regard.functional.score_layout import Index, ScoreLayout
 
 
@@ -25,7 +25,7 @@ def slice_heads(p: AttentionInputs, index: Sequence[int | slice]) -> tuple[Atten
     part = HeadSlice(p.layout, tuple(index))
     lead = zip(part.index, p.layout.shape[:-2], strict=True)
     shape = tuple(len(range(size)[i]) for i, size in lead if isinstance(i, slice))
-    offset = p.layout.offset()
+    offset = p.layout.resolve_offset()
     layout = replace(
         p.layout, shape=(*shape, *p.layout.shape[-2:]), offsets=None if isinstance(offset, int) else part.of(offset)
     )
@@ -41,7 +41,7 @@ def slice_heads(p: AttentionInputs, index: Sequence[int | slice]) -> tuple[Atten
     return problem, part
 
 
-def is_part(p: AttentionInputs) -> bool:
+def is_head_slice(p: AttentionInputs) -> bool:
     """Tell whether a problem is known only as a part of another, whose rules it asks."""
     return p.layout.offsets is not None or _asks(p.mask) or isinstance(p.bias, _PartOfBias)
 
@@ -99,9 +99,9 @@ class _PartOfMask(Mask):
     def block_kind(self, layout: ScoreLayout, rows: slice, cols: slice) -> BlockKind:  # noqa: ARG002
         return self.mask.block_kind(self.part.layout, rows, cols)
 
-    def intervals(self, layout: ScoreLayout) -> Intervals | None:  # noqa: ARG002
-        whole = self.mask.intervals(self.part.layout)
-        return None if whole is None else Intervals(*(self.part.of(x[..., None])[..., 0] for x in whole))
+    def key_ranges(self, layout: ScoreLayout) -> KeyRanges | None:  # noqa: ARG002
+        whole = self.mask.key_ranges(self.part.layout)
+        return None if whole is None else KeyRanges(*(self.part.of(x[..., None])[..., 0] for x in whole))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +119,8 @@ class _PartOfBias(Bias):
     def by_distance(self) -> bool:  # type: ignore[override]
         return self.bias.by_distance
 
-    def tile(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
-        return self.part.of(self.bias.tile(self.part.layout, rows, cols))
+    def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+        return self.part.of(self.bias.values(self.part.layout, rows, cols))
 
 
 def _of_one(index: int | slice, full: int) -> int | slice:

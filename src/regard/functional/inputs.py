@@ -23,7 +23,7 @@ from regard.functional.arrays import (
     widest_float,
 )
 from regard.functional.biases import Bias, as_bias
-from regard.functional.dropout import Dropout, dropout_of
+from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.masks import Causal, KeyLengths, Mask, SlidingWindow, as_mask
 from regard.functional.score_layout import ScoreLayout, broadcasts
 
@@ -172,7 +172,7 @@ def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpac
         bias=bias,
         mask=mask,
         sinks=None if sinks is None else _sinks(layout, sinks, compute_dtype(xp, dtype)),
-        dropout=dropout_of(options.get("dropout", 0.0), options.get("rng")),
+        dropout=make_dropout(options.get("dropout", 0.0), options.get("rng")),
         implementation=implementation,
     )
 
@@ -192,7 +192,7 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
     if (bias := options.get("bias")) is not None:
         bias = as_bias(bias).to_namespace(layout)
     if (query_offset := options.get("query_offset")) is not None:
-        layout.check_entries(query_offset, "query_offset")
+        layout.check_per_sequence(query_offset, "query_offset")
         if not any(rule is not None and rule.uses_positions for rule in (mask, bias)):
             raise RegardError(
                 "query_offset sets the positions of the queries, but no argument depends on positions: "

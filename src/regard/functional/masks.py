@@ -22,7 +22,7 @@ class BlockKind(enum.Enum):
     FULL = "full"
 
 
-class Intervals(NamedTuple):
+class KeyRanges(NamedTuple):
     """The keys that each query may look at, where they lie side by side: first ≤ key < last.
 
     Parameters
@@ -34,9 +34,9 @@ class Intervals(NamedTuple):
     first: np.ndarray
     last: np.ndarray
 
-    def both(self, other: Intervals) -> Intervals:
+    def intersect(self, other: KeyRanges) -> KeyRanges:
         """Return what the two have in common."""
-        return Intervals(np.maximum(self.first, other.first), np.minimum(self.last, other.last))
+        return KeyRanges(np.maximum(self.first, other.first), np.minimum(self.last, other.last))
 
 
 class Mask:
@@ -68,7 +68,7 @@ class Mask:
         """
         return BlockKind.PARTIAL
 
-    def intervals(self, layout: ScoreLayout) -> Intervals | None:  # noqa: ARG002
+    def key_ranges(self, layout: ScoreLayout) -> KeyRanges | None:  # noqa: ARG002
         """Return for each query the keys it may look at, where they lie side by side; None where they do not.
 
         None is always a right answer; it only costs time.
@@ -102,11 +102,11 @@ class _Band(Mask):
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError if the offset does not fit the layout."""
-        layout.check_entries(self.query_offset, "query_offset")
+        layout.check_per_sequence(self.query_offset, "query_offset")
 
     def allows(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return where the key is neither too far left nor too far right of the query's position."""
-        position, key = layout.rows(rows) + layout.offset(self.query_offset), layout.cols(cols)
+        position, key = layout.query_indices(rows) + layout.resolve_offset(self.query_offset), layout.key_indices(cols)
         allowed = layout.xp.ones_like(key, dtype=layout.xp.bool)
         if self.left is not None:
             allowed = layout.xp.logical_and(allowed, key >= position - self.left)
@@ -116,7 +116,7 @@ class _Band(Mask):
 
     def block_kind(self, layout: ScoreLayout, rows: slice, cols: slice) -> BlockKind:
         """Compare the corners of the block with the band."""
-        bounds = bounds_of(layout.offset(self.query_offset))
+        bounds = bounds_of(layout.resolve_offset(self.query_offset))
         if bounds is None:
             return BlockKind.PARTIAL
         first, last = rows.start + bounds[0], rows.stop - 1 + bounds[1]  # positions of the first and last query
@@ -128,11 +128,11 @@ class _Band(Mask):
         right_fits = self.right is None or cols.stop - 1 <= first + self.right
         return BlockKind.FULL if left_fits and right_fits else BlockKind.PARTIAL
 
-    def intervals(self, layout: ScoreLayout) -> Intervals:
+    def key_ranges(self, layout: ScoreLayout) -> KeyRanges:
         """Return the band around the position of each query."""
-        position = _of_rows(layout.offset(self.query_offset)) + np.arange(layout.queries)
+        position = _of_rows(layout.resolve_offset(self.query_offset)) + np.arange(layout.queries)
         first = _NONE if self.left is None else position - self.left
-        return Intervals(first, _ALL if self.right is None else position + (self.right + 1))
+        return KeyRanges(first, _ALL if self.right is None else position + (self.right + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,14 +187,14 @@ class KeyLengths(Mask):
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError unless all lengths lie between 0 and S."""
-        layout.check_entries(self.lengths, self._name)
+        layout.check_per_sequence(self.lengths, self._name)
         bounds = bounds_of(self._lengths(layout))
         if bounds is not None and not 0 <= bounds[0] <= bounds[1] <= layout.keys:
             raise RegardError(f"{self._name} must lie between 0 and the {layout.keys} keys, got {self.lengths}")
 
     def allows(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
         """Return where the key is one of the first."""
-        return layout.cols(cols) < self._lengths(layout)
+        return layout.key_indices(cols) < self._lengths(layout)
 
     def block_kind(self, layout: ScoreLayout, rows: slice, cols: slice) -> BlockKind:  # noqa: ARG002
         """Compare the columns with the shortest and the longest."""
@@ -209,12 +209,12 @@ class KeyLengths(Mask):
             else BlockKind.PARTIAL
         )
 
-    def intervals(self, layout: ScoreLayout) -> Intervals:
+    def key_ranges(self, layout: ScoreLayout) -> KeyRanges:
         """Return the first keys."""
-        return Intervals(_NONE, _of_rows(self._lengths(layout)))
+        return KeyRanges(_NONE, _of_rows(self._lengths(layout)))
 
     def _lengths(self, layout: ScoreLayout) -> int | Array:
-        return layout.for_each_entry(self.lengths, self._name)
+        return layout.per_sequence(self.lengths, self._name)
 
     _name = "key_lengths"
 
@@ -261,7 +261,7 @@ class SegmentMask(Mask):
         for name, ids, length in zip(("queries", "keys"), self._ids(), (layout.queries, layout.keys), strict=True):
             if ids.ndim < 1 or not namespace(ids).isdtype(ids.dtype, "integral"):
                 raise RegardError(f"SegmentMask needs integer arrays, got {ids.dtype} for {name}")
-            if ids.shape[-1] != length or not broadcasts(ids.shape[:-1], layout.lead):
+            if ids.shape[-1] != length or not broadcasts(ids.shape[:-1], layout.batch_shape):
                 hint = "; give the segments of the keys too" if self.keys is None and name == "keys" else ""
                 raise RegardError(
                     f"SegmentMask has {name} of shape {tuple(ids.shape)} for scores {layout.shape}: "
@@ -285,7 +285,7 @@ class SegmentMask(Mask):
             return BlockKind.EMPTY
         return BlockKind.FULL if {*query_bounds} == {*key_bounds} and len({*query_bounds}) == 1 else BlockKind.PARTIAL
 
-    def intervals(self, layout: ScoreLayout) -> Intervals | None:
+    def key_ranges(self, layout: ScoreLayout) -> KeyRanges | None:
         """Return the keys of each query's segment; None if those of a segment do not lie side by side."""
         queries, keys = (np.asarray(ids) for ids in self._ids())
         lead = np.broadcast_shapes(queries.shape[:-1], keys.shape[:-1])
@@ -296,7 +296,7 @@ class SegmentMask(Mask):
         found = [_runs(one, other) for one, other in zip(queries, keys, strict=True)]
         if any(runs is None for runs in found):
             return None
-        return Intervals(*(np.reshape([runs[i] for runs in found], shape) for i in range(2)))  # type: ignore[index]
+        return KeyRanges(*(np.reshape([runs[i] for runs in found], shape) for i in range(2)))  # type: ignore[index]
 
     def _ids(self) -> tuple[Array, Array]:
         return self.queries, self.queries if self.keys is None else self.keys
@@ -340,7 +340,7 @@ class KeyRangeMask(Mask):
     def allows(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return where the key is one of the query's span."""
         first, last = (take(ends, rows, -1)[..., None] for ends in (self.first, self.last))
-        return layout.xp.logical_and(layout.cols(cols) >= first, layout.cols(cols) < last)
+        return layout.xp.logical_and(layout.key_indices(cols) >= first, layout.key_indices(cols) < last)
 
     def block_kind(self, layout: ScoreLayout, rows: slice, cols: slice) -> BlockKind:  # noqa: ARG002
         """Compare the columns with the widest span of the rows, and with what all of them share."""
@@ -351,9 +351,9 @@ class KeyRangeMask(Mask):
             return BlockKind.EMPTY
         return BlockKind.FULL if cols.start >= first[1] and cols.stop <= last[0] else BlockKind.PARTIAL
 
-    def intervals(self, layout: ScoreLayout) -> Intervals:  # noqa: ARG002
+    def key_ranges(self, layout: ScoreLayout) -> KeyRanges:  # noqa: ARG002
         """Return the spans."""
-        return Intervals(np.asarray(self.first), np.asarray(self.last))
+        return KeyRanges(np.asarray(self.first), np.asarray(self.last))
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,10 +427,10 @@ class LogicalAnd(_Pair):
         """Return the logical and."""
         return layout.xp.logical_and(self.one.allows(layout, rows, cols), self.other.allows(layout, rows, cols))
 
-    def intervals(self, layout: ScoreLayout) -> Intervals | None:
+    def key_ranges(self, layout: ScoreLayout) -> KeyRanges | None:
         """Return what both have in common."""
-        one, other = self.one.intervals(layout), self.other.intervals(layout)
-        return None if one is None or other is None else one.both(other)
+        one, other = self.one.key_ranges(layout), self.other.key_ranges(layout)
+        return None if one is None or other is None else one.intersect(other)
 
     def block_kind(self, layout: ScoreLayout, rows: slice, cols: slice) -> BlockKind:
         """EMPTY where one is, FULL where both are."""
@@ -444,9 +444,9 @@ class LogicalOr(_Pair):
         """Return the logical or."""
         return layout.xp.logical_or(self.one.allows(layout, rows, cols), self.other.allows(layout, rows, cols))
 
-    def intervals(self, layout: ScoreLayout) -> Intervals | None:
+    def key_ranges(self, layout: ScoreLayout) -> KeyRanges | None:
         """Return both together; None where there is a gap between them."""
-        one, other = self.one.intervals(layout), self.other.intervals(layout)
+        one, other = self.one.key_ranges(layout), self.other.key_ranges(layout)
         if one is None or other is None:
             return None
         bounds = [np.clip(x, 0, layout.keys) for x in (*one, *other)]
@@ -454,7 +454,7 @@ class LogicalOr(_Pair):
         nothing, nothing_more = last <= first, other_last <= other_first
         if np.any((np.maximum(first, other_first) > np.minimum(last, other_last)) & ~nothing & ~nothing_more):
             return None
-        return Intervals(
+        return KeyRanges(
             np.where(nothing, other_first, np.where(nothing_more, first, np.minimum(first, other_first))),
             np.where(nothing, other_last, np.where(nothing_more, last, np.maximum(last, other_last))),
         )
@@ -469,7 +469,7 @@ def as_mask(mask: Mask | Array) -> Mask:
     return mask if isinstance(mask, Mask) else DenseMask(mask)
 
 
-def both(*masks: Mask | None) -> Mask | None:
+def logical_and(*masks: Mask | None) -> Mask | None:
     """Return the rule that allows what all given ones allow; None when none is given."""
     joined: Mask | None = None
     for mask in masks:

@@ -115,7 +115,7 @@ def _asked(
         return None
     if residual is not None and getattr(residual, "dtype", None) != x.dtype:
         return None
-    return ops.compute(norm, x, (residual,), (weight, bias), (float(eps),))
+    return ops.apply_op(norm, x, (residual,), (weight, bias), (float(eps),))
 
 
 def _checked(x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float) -> Any:

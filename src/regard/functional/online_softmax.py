@@ -46,7 +46,7 @@ class SoftmaxStats(NamedTuple):
 def initial_stats(p: AttentionInputs, rows: Index) -> SoftmaxStats:
     """Return the stats before any key: an empty row, or the sink alone."""
     xp, layout = p.layout.xp, p.layout
-    shape = (*layout.shape[:-2], layout.rows(rows).shape[0], 1)
+    shape = (*layout.shape[:-2], layout.query_indices(rows).shape[0], 1)
     if p.sinks is None:
         row_max = xp.full(shape, -xp.inf, dtype=p.q.dtype, device=layout.device)
     else:

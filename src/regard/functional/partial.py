@@ -13,7 +13,7 @@ from regard.functional.arrays import is_finite, namespace
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.inputs import Options, validate_inputs
-from regard.functional.native.attention import attend_with_sums
+from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.nonfinite import nonzero, zero_neginf
 from regard.functional.score_layout import broadcasts
 
@@ -53,7 +53,7 @@ def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) 
     """
     p = validate_inputs(q, k, v, **options)
     context, normaliser = (
-        attend_with_sums(p, p.compute_dtype)
+        native_forward_with_stats(p, p.compute_dtype)
         if choose_implementation(p)[0] == "native"
         else blockwise(p.to_compute_dtype())
     )

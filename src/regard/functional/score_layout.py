@@ -44,7 +44,7 @@ class ScoreLayout:
     offsets: Array | None = None
 
     @property
-    def lead(self) -> tuple[int, ...]:
+    def batch_shape(self) -> tuple[int, ...]:
         """The axes before heads."""
         return self.shape[:-3]
 
@@ -68,7 +68,7 @@ class ScoreLayout:
         """The number of cells."""
         return math.prod(self.shape)
 
-    def offset(self, given: int | Array | None = None) -> int | Array:
+    def resolve_offset(self, given: int | Array | None = None) -> int | Array:
         """Return an integer, or an array ``... 1 1 1``, to be added to a row to get its position.
 
         `given` goes before the layout's own offset.
@@ -76,18 +76,18 @@ class ScoreLayout:
         if given is None and self.offsets is not None:
             return self.offsets
         chosen = self.query_offset if given is None else given
-        return self.keys - self.queries if chosen is None else self.for_each_entry(chosen, "query_offset")
+        return self.keys - self.queries if chosen is None else self.per_sequence(chosen, "query_offset")
 
-    def check_entries(self, value: int | Array | None, name: str) -> None:
-        """Raise RegardError unless `for_each_entry` can have `value`, and its numbers are positions; None is well."""
+    def check_per_sequence(self, value: int | Array | None, name: str) -> None:
+        """Raise RegardError unless `per_sequence` can have `value`, and its numbers are positions; None is well."""
         if value is None:
             return
-        self.for_each_entry(value, name)
+        self.per_sequence(value, name)
         bounds = bounds_of(as_array(value, name))  # as given: a narrower integer would hide the overflow
         if bounds is not None and max(-bounds[0], bounds[1]) > MAX_POSITION:
             raise RegardError(f"{name} {bounds} is beyond the positions that can be counted, {MAX_POSITION}")
 
-    def for_each_entry(self, value: int | Array, name: str) -> int | Array:
+    def per_sequence(self, value: int | Array, name: str) -> int | Array:
         """Return `value` as an integer, or as an array ``... 1 1 1`` with one for each entry of the leading axes."""
         if not isinstance(value, bool | np.bool_):
             try:
@@ -101,9 +101,9 @@ class ScoreLayout:
         array = as_array(value, name)
         if not namespace(array).isdtype(array.dtype, "integral"):
             raise RegardError(f"{name} must be an integer or an array of integers, got {_kind(value)}")
-        if not broadcasts(array.shape, self.lead):
+        if not broadcasts(array.shape, self.batch_shape):
             raise RegardError(
-                f"{name} {tuple(array.shape)} must have one entry for each of the leading axes {self.lead}"
+                f"{name} {tuple(array.shape)} must have one entry for each of the leading axes {self.batch_shape}"
             )
         array = integers(self.xp.asarray(array, device=self.device))
         return self.xp.reshape(array, (*array.shape, 1, 1, 1) if len(self.shape) > 2 else (1, 1))
@@ -115,11 +115,11 @@ class ScoreLayout:
         namespace(self.xp.empty(0, device=self.device), array)
         return array
 
-    def rows(self, index: Index) -> Array:
+    def query_indices(self, index: Index) -> Array:
         """Return the numbers of some queries, ``R 1``."""
         return self._numbers(index, self.queries)[:, None]
 
-    def cols(self, index: Index) -> Array:
+    def key_indices(self, index: Index) -> Array:
         """Return the numbers of some keys, ``1 C``."""
         return self._numbers(index, self.keys)[None, :]
 

@@ -51,7 +51,7 @@ def block_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of `reference.attention_scores` for a block: q, k, mask and bias as arrays."""
     mask = None if p.mask is None or unmasked else p.mask.allows(p.layout, rows, cols)
-    bias = None if p.bias is None else p.bias.tile(p.layout, rows, cols)
+    bias = None if p.bias is None else p.bias.values(p.layout, rows, cols)
     if p.bias is not None and p.bias.can_mask:
         shown = bias != -p.layout.xp.inf
         mask = shown if mask is None else p.layout.xp.logical_and(mask, shown)

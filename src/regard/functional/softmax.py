@@ -51,7 +51,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
         return xp.astype(x, dtype)
     last = axis in (-1, x.ndim - 1)
     rows = x if last else xp.moveaxis(x, axis, -1)
-    weights = ops.compute("softmax", rows)
+    weights = ops.apply_op("softmax", rows)
     if weights is None:
         rows = xp.astype(rows, compute_dtype(xp, dtype), copy=False)
         weights = xp.astype(reference.softmax(rows), dtype, copy=False)

@@ -13,8 +13,7 @@ from regard._utils.typing import Array
 from regard.functional.arrays import as_array, integers, namespace
 from regard.functional.blockwise import softmax_stats
 from regard.functional.inputs import AttentionInputs
-from regard.functional.native.map import for_kernel, shows_hidden
-from regard.functional.native.map import tile as native_tile
+from regard.functional.native.map import exposes_masked_nonfinite, map_tile, native_map_inputs
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index, ScoreLayout, bounds_of
@@ -30,15 +29,15 @@ def attention_tile(
 ) -> Array:
     """Return a stage of some rows and columns; an integer removes its axis.
 
-    `stats` are those of all rows, in the precision in which the tile is computed: that of `for_kernel`, else the
+    `stats` are those of all rows, in the precision in which the tile is computed: that of `native_map_inputs`, else the
     widest. Without it those of `rows` are computed.
     """
     check_stage(stage)
     row, keep_row_axis = _index("rows", p.layout, rows, p.layout.queries)
     col, keep_col_axis = _index("cols", p.layout, cols, p.layout.keys)
-    kernel_inputs = for_kernel(p)
-    if kernel_inputs is not None and not shows_hidden(p, stage):
-        part = native_tile(kernel_inputs, row, col, stage, stats)
+    kernel_inputs = native_map_inputs(p)
+    if kernel_inputs is not None and not exposes_masked_nonfinite(p, stage):
+        part = map_tile(kernel_inputs, row, col, stage, stats)
     else:
         part = _tile(p.upcast(), row, col, stage, stats)
     if stage == "weights" and p.dropout is not None:

@@ -74,7 +74,7 @@ def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
     if out is None or up is None or down is None:
         return None
     first, second = ((norm.weight, norm.bias, norm.eps) for norm in norms)
-    return ops.packed_block_end(out, first, up, mlp.activation, down, second)
+    return ops.prepare_block_tail(out, first, up, mlp.activation, down, second)
 
 
 def _context(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray:

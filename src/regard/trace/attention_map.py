@@ -23,10 +23,16 @@ from regard.functional import native
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import softmax_stats
 from regard.functional.grouped_heads import count_heads
-from regard.functional.head_slice import is_part, slice_heads
+from regard.functional.head_slice import is_head_slice, slice_heads
 from regard.functional.inputs import AttentionInputs, Options, prepare_inputs
-from regard.functional.native.map import for_kernel, in_float64, pooled, received, sums
-from regard.functional.native.map import rows as of_rows
+from regard.functional.native.map import (
+    column_sums,
+    native_map_inputs,
+    native_softmax_stats,
+    pooled_map,
+    row_statistics,
+    upcast_for_kernel,
+)
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index, ScoreLayout, broadcasts
 from regard.functional.scores import BlockScores, Stage, block_scores
@@ -161,7 +167,7 @@ class AttentionMap:
 
     def _rules(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return queries, keys and all that says how scores become weights, as arrays and JSON."""
-        if is_part(self._problem):
+        if is_head_slice(self._problem):
             raise RegardError("a part of a map is not kept in a file; keep the whole map")
         p, arrays = self._problem, {f"{prefix}q": to_numpy(self.q), f"{prefix}k": to_numpy(self.k)}
         rules = {"query_offset": p.layout.query_offset, "scale": p.scale, "softcap": p.softcap}
@@ -329,7 +335,7 @@ class AttentionMap:
             check()
             some = row_cells[start : start + _CELLS_AT_ONCE]
             if self._compiled is not None:
-                part, its_sums = pooled(self._compiled, some, col_cells, how)
+                part, its_sums = pooled_map(self._compiled, some, col_cells, how)
                 row_sums.append(its_sums)
             else:
                 part = self._pooled(some, col_cells, how)
@@ -371,7 +377,7 @@ class AttentionMap:
     def entropy(self) -> Array:
         """Return −Σ w log w of each row in nats, ``... H T``: 0 where one key has it all, log S where all share."""
         if self._compiled is not None:
-            return self._rounded(of_rows(self._compiled, self._sums, entropy=True).entropy)
+            return self._rounded(row_statistics(self._compiled, self._sums, entropy=True).entropy)
         xp, parts = self._xp, []
         for rows, blocks in self._strips():
             total = self._zeros(rows.stop - rows.start)
@@ -386,12 +392,12 @@ class AttentionMap:
         Query i stands at position i + `query_offset` of the map; an offset that a rule has for itself does not count.
         """
         if self._compiled is not None:
-            return self._rounded(of_rows(self._compiled, self._sums, distance=True).distance)
+            return self._rounded(row_statistics(self._compiled, self._sums, mean_distance=True).mean_distance)
         xp, layout, parts = self._xp, self._wide.layout, []
         for rows, blocks in self._strips():
             total = mass = self._zeros(rows.stop - rows.start)
             for cols, _, weights in blocks:
-                away = xp.abs(layout.cols(cols) - (layout.rows(rows) + layout.offset()))
+                away = xp.abs(layout.key_indices(cols) - (layout.query_indices(rows) + layout.resolve_offset()))
                 total = total + xp.sum(weights * xp.astype(away, weights.dtype), axis=-1)
                 mass = mass + xp.sum(weights, axis=-1)
             parts.append(total / xp.where(mass == 0, 1.0, mass))
@@ -400,7 +406,7 @@ class AttentionMap:
     def received(self) -> Array:
         """Return how much each key is looked at by all queries together, ``... H S``."""
         if self._compiled is not None:
-            return self._rounded(received(self._compiled, self._sums))
+            return self._rounded(column_sums(self._compiled, self._sums))
         xp = self._xp
         sums: dict[int, Array] = {}
         for _, blocks in self._strips():
@@ -415,10 +421,10 @@ class AttentionMap:
         """Return the k largest weights of each row and which keys they are of; of equal ones the first key."""
         k = whole_number("the number of keys of top", k, 1)
         xp, layout = self._xp, self._wide.layout
-        indices = layout.cols(slice(0, 0)).dtype
+        indices = layout.key_indices(slice(0, 0)).dtype
         if self._compiled is not None and k <= LONGEST_TOP:
-            found = of_rows(self._compiled, self._sums, top=k)
-            return Top(self._rounded(found.best), xp.astype(found.keys, indices))
+            found = row_statistics(self._compiled, self._sums, top=k)
+            return Top(self._rounded(found.top_weights), xp.astype(found.top_keys, indices))
         parts = []
         for rows, blocks in self._strips():
             shape = (*self.shape[:-2], rows.stop - rows.start, k)
@@ -428,7 +434,7 @@ class AttentionMap:
                 if tile.mask is not None:
                     weights = xp.where(tile.mask, weights, -1.0)
                 best = xp.concat([best, xp.broadcast_to(weights, (*shape[:-1], weights.shape[-1]))], axis=-1)
-                here = xp.broadcast_to(layout.cols(cols), (*shape[:-1], cols.stop - cols.start))
+                here = xp.broadcast_to(layout.key_indices(cols), (*shape[:-1], cols.stop - cols.start))
                 keys = xp.concat([keys, here], axis=-1)
                 order = xp.argsort(-best, axis=-1, stable=True)[..., :k]
                 best, keys = (xp.take_along_axis(x, order, axis=-1) for x in (best, keys))
@@ -445,20 +451,20 @@ class AttentionMap:
     @functools.cached_property
     def _compiled(self) -> AttentionInputs | None:
         """The problem as the kernel looks at it; None where NumPy does, or another library."""
-        return for_kernel(self._problem)
+        return native_map_inputs(self._problem)
 
     @functools.cached_property
     def _sums(self) -> SoftmaxStats:
         """What normalises the scores of the kernel, in its precision; never kept in a file, which another may read."""
         assert self._compiled is not None
-        return sums(self._compiled)
+        return native_softmax_stats(self._compiled)
 
     @functools.cached_property
     def _normaliser(self) -> SoftmaxStats:
         """What normalises each row in the widest floats there are, whatever computes it."""
         if self._compiled is None:
             return softmax_stats(self._wide, slice(0, self.shape[-2]))
-        found = sums(in_float64(self._problem))
+        found = native_softmax_stats(upcast_for_kernel(self._problem))
         return SoftmaxStats(*(self._xp.asarray(x, device=self._problem.layout.device) for x in found))
 
     @property

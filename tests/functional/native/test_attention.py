@@ -15,7 +15,7 @@ import pytest
 from attention_cases import Case, t5_bucket
 from regard import Trace, attention, attention_partial, attention_weights, explain_plan
 from regard.functional import ALiBi, Bias, DenseMask, Mask, RelativePositionBias, SegmentMask, native
-from regard.functional.masks import Intervals
+from regard.functional.masks import KeyRanges
 
 ISAS = native.kernel().instruction_sets() if native.kernel() else []
 QUERIES = (1, 2, 3, 7, 8, 9, 15, 17, 31, 33, 63, 64, 65, 127, 128, 129, 193)
@@ -377,14 +377,14 @@ def test_any_nonzero_mask_byte_allows(rng):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
-class FarIntervals(Mask):
+class FarKeyRanges(Mask):
     """A custom rule whose intervals end far outside the keys."""
 
     def allows(self, grid, rows, cols):
-        return grid.cols(cols) >= 2
+        return grid.key_indices(cols) >= 2
 
-    def intervals(self, grid):
-        return Intervals(np.full(1, 2), np.full(1, 2**40))
+    def key_ranges(self, grid):
+        return KeyRanges(np.full(1, 2), np.full(1, 2**40))
 
 
 class OneForAll(Bias):
@@ -394,14 +394,14 @@ class OneForAll(Bias):
     by_distance = True
     can_mask = False
 
-    def tile(self, grid, rows, cols):
+    def values(self, grid, rows, cols):
         return np.full((1, 1), 0.5)
 
 
 @pytest.mark.parametrize("queries", [3, 70])
 def test_custom_rules_may_be_far_and_may_broadcast(rng, queries):
     q, k, v = (rng.standard_normal((n, 8)) for n in (queries, 130, 130))
-    for options in ({"mask": FarIntervals()}, {"bias": OneForAll()}):
+    for options in ({"mask": FarKeyRanges()}, {"bias": OneForAll()}):
         ours, theirs = (attention(q, k, v, **options, implementation=path) for path in ("native", "reference"))
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
 

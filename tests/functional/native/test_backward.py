@@ -189,7 +189,7 @@ def test_a_custom_bias():
     class Towards(Bias):
         parameter = np.array(0.3)
 
-        def tile(self, grid, rows, cols):
+        def values(self, grid, rows, cols):
             return self.parameter * np.sin(np.arange(grid.keys)[cols])
 
         def gradient(self, grid, rows, cols, d_tile):

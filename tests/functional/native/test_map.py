@@ -21,7 +21,7 @@ class OnceEvery(Mask):
     """A custom rule, which is evaluated cell by cell."""
 
     def allows(self, grid, rows, cols):
-        return (grid.rows(rows) + grid.cols(cols)) % 3 != 0
+        return (grid.query_indices(rows) + grid.key_indices(cols)) % 3 != 0
 
 
 def drawn(seed):

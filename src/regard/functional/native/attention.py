@@ -19,7 +19,7 @@ from regard.functional import native
 from regard.functional.arrays import compute_dtype
 from regard.functional.biases import Bias, DenseBias
 from regard.functional.inputs import AttentionInputs
-from regard.functional.masks import DenseMask, Intervals, LogicalAnd, Mask
+from regard.functional.masks import DenseMask, KeyRanges, LogicalAnd, Mask
 from regard.functional.nonfinite import saturate_cast
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import ALL, Index, take_broadcast
@@ -40,15 +40,15 @@ def unsupported_reason(p: AttentionInputs) -> str | None:
     return None if p.layout.xp is np else _reason_against_library(p)
 
 
-def attend(p: AttentionInputs, dtype: Any) -> Array:
+def native_forward(p: AttentionInputs, dtype: Any) -> Array:
     """Return the context, ``... H T Dv``, in the dtype of the result or that computed in."""
     return _forward(p, dtype)
 
 
-def attend_with_sums(p: AttentionInputs, dtype: Any) -> tuple[Array, SoftmaxStats]:
+def native_forward_with_stats(p: AttentionInputs, dtype: Any) -> tuple[Array, SoftmaxStats]:
     """Return the context and what normalised each row."""
     sums = [np.empty(p.context_shape[:-1], dtype) for dtype in (_numbers(p), np.float64)]
-    return _forward(p, dtype, *sums), normaliser_of(p, *sums)
+    return _forward(p, dtype, *sums), stats_from_kernel(p, *sums)
 
 
 def _forward(
@@ -57,19 +57,19 @@ def _forward(
     """Return the context; the sums of rows are filled in."""
     output = _empty(p, p.context_shape, dtype)
     out = to_kernel(output)
-    for span, call in calls(p):
+    for span, call in kernel_calls(p):
         sums = (None if x is None else x[..., span] for x in (row_max, row_sum))
         native.kernel().forward(call, out[..., span, :], *sums)
     return output
 
 
-def has_blocks(p: AttentionInputs) -> bool:
+def computes_in_blocks(p: AttentionInputs) -> bool:
     """Tell whether the kernel goes through blocks of queries, whose scores are the same numbers whoever looks later."""
     kernel = native.kernel()
     return bool(p.layout.queries > kernel.SPLITKV_MAX_ROWS or p.layout.keys <= kernel.BLOCK_QUERIES)
 
 
-def normaliser_of(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarray) -> SoftmaxStats:
+def stats_from_kernel(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarray) -> SoftmaxStats:
     """Return the sums of rows, as the kernel fills them in, as the library of the problem has them."""
     lead = p.layout.shape[:-2]
     if p.layout.xp is np and row_max.shape[:-1] == lead:
@@ -82,15 +82,15 @@ def normaliser_of(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarray) 
     return SoftmaxStats(*found)
 
 
-def calls(p: AttentionInputs) -> Iterator[tuple[slice, Any]]:
+def kernel_calls(p: AttentionInputs) -> Iterator[tuple[slice, Any]]:
     """Yield calls of the kernel and which of the queries each is for."""
     every = slice(0, p.layout.queries)
     rules = None if p.mask is None and p.bias is None else kernel_mask_args(p)
     for span in [every] if rules is None else rules.spans(every):
-        yield span, call_of(p, rules, span)
+        yield span, kernel_call(p, rules, span)
 
 
-def call_of(p: AttentionInputs, rules: KernelMaskArgs | None, rows: Index) -> Any:
+def kernel_call(p: AttentionInputs, rules: KernelMaskArgs | None, rows: Index) -> Any:
     """Return the arguments of the kernel for some queries; for those of an array nothing may be dropped out.
 
     `rules` are those of the problem, None where it has none.
@@ -131,7 +131,7 @@ class KernelMaskArgs:
     Parameters
     ----------
     p : AttentionInputs
-    intervals : Intervals or None
+    intervals : KeyRanges or None
         The keys each query sees, as far as the other rules let it.
     masks : list of boolean arrays, broadcasting to ``... H T S``
     bias : floating array, broadcasting to ``... H T S``, or None
@@ -144,7 +144,7 @@ class KernelMaskArgs:
     """
 
     p: AttentionInputs
-    intervals: Intervals | None
+    intervals: KeyRanges | None
     masks: list[np.ndarray]
     others: list[Mask]
     bias: np.ndarray | None
@@ -212,7 +212,7 @@ class KernelMaskArgs:
         bias = None if self.bias is None else take_broadcast(self.bias, rows, ALL)
         cellwise = self.other_bias if self.distance_bias is None or isinstance(rows, slice) else self.p.bias
         if cellwise is not None:
-            bias = _bias_numbers(self.p, cellwise.tile(layout, its, ALL))
+            bias = _bias_numbers(self.p, cellwise.values(layout, its, ALL))
         if bias is not None:
             found["bias"] = bias
         if self.distance_bias is not None and isinstance(rows, slice):
@@ -226,15 +226,15 @@ def kernel_mask_args(p: AttentionInputs) -> KernelMaskArgs:
     """Return what the mask and the bias of a problem say, as the kernel takes it."""
     intervals, masks, others = None, [], []
     for rule in _conjuncts(p.mask):
-        its = rule.intervals(p.layout)
+        its = rule.key_ranges(p.layout)
         if its is not None:
-            intervals = its if intervals is None else intervals.both(its)
+            intervals = its if intervals is None else intervals.intersect(its)
         elif isinstance(rule, DenseMask):
             masks.append(np.atleast_2d(np.asarray(rule.array)))
         else:
             others.append(rule)
     if intervals is not None:
-        intervals = Intervals(*(np.clip(x, 0, p.layout.keys).astype(np.int32) for x in intervals))
+        intervals = KeyRanges(*(np.clip(x, 0, p.layout.keys).astype(np.int32) for x in intervals))
     bias = distance_bias = other_bias = None
     if isinstance(p.bias, DenseBias):
         bias = _bias_numbers(p, p.bias.parameter)
@@ -293,7 +293,7 @@ def _distance_bias(p: AttentionInputs, bias: Bias) -> np.ndarray:
     layout = p.layout
     if not layout.queries or not layout.keys:
         return np.zeros(max(0, layout.queries + layout.keys - 1 + _block_queries()), _numbers(p))
-    row, column = (_bias_numbers(p, bias.tile(layout, *at)) for at in ((slice(0, 1), ALL), (ALL, slice(0, 1))))
+    row, column = (_bias_numbers(p, bias.values(layout, *at)) for at in ((slice(0, 1), ALL), (ALL, slice(0, 1))))
     row = np.broadcast_to(row, (*row.shape[:-2], 1, layout.keys))[..., 0, ::-1]
     column = np.broadcast_to(column, (*column.shape[:-2], layout.queries, 1))[..., 1:, 0]
     beyond = np.zeros((*row.shape[:-1], _block_queries()), row.dtype)

@@ -13,10 +13,10 @@ import numpy as np
 
 from regard._utils.typing import Array
 from regard.functional import native
-from regard.functional.biases import Bias, DenseBias, unbroadcast
+from regard.functional.biases import Bias, DenseBias, sum_to_shape
 from regard.functional.grouped_heads import sum_over_query_groups
 from regard.functional.inputs import AttentionInputs
-from regard.functional.native.attention import calls, to_kernel
+from regard.functional.native.attention import kernel_calls, to_kernel
 from regard.functional.online_softmax import SoftmaxStats
 
 _STRIP = 1024  # distances of a rule's gradient at a time
@@ -39,7 +39,7 @@ def native_backward(
     d_q = np.empty((*delta.shape, p.q.shape[-1]), out.dtype)
     d_kv: list[np.ndarray] = []
     bias = _GradientOfBias(p, out.dtype)
-    for rows, call in calls(p):
+    for rows, call in kernel_calls(p):
         parts = [np.empty((*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v)]
         sums = (x if x.shape[-1] == 1 else x[..., rows] for x in (row_max, row_sum))
         whole = kernel.backward(
@@ -57,9 +57,9 @@ def native_backward(
     d_sinks = None
     if p.sinks is not None:
         sinks = xp.astype(p.sinks, p.compute_dtype, copy=False)
-        d_sinks = unbroadcast(-ours(delta)[..., None] * normaliser.weights(sinks, xp), p.sinks.shape)
+        d_sinks = sum_to_shape(-ours(delta)[..., None] * normaliser.weights(sinks, xp), p.sinks.shape)
     return {
-        "q": unbroadcast(ours(d_q), p.q.shape),
+        "q": sum_to_shape(ours(d_q), p.q.shape),
         "k": sum_over_query_groups(ours(d_kv[0]), p.k.shape),
         "v": sum_over_query_groups(ours(d_kv[1]), p.v.shape),
         "bias": bias.total(),
@@ -114,7 +114,7 @@ class _GradientOfBias:
     def gather(self, rows: slice) -> None:
         """Take what the kernel put there for some queries."""
         if self._kind == "d_key_bias":
-            self._add(unbroadcast(self._part[..., None, :], self._shape))
+            self._add(sum_to_shape(self._part[..., None, :], self._shape))
         elif self._kind == "cells":
             self._add(self._of_rule(rows, slice(0, self._p.layout.keys), self._part))
 
@@ -125,7 +125,7 @@ class _GradientOfBias:
         if self._kind == "d_bias":
             self._add(self._sums)
         elif self._kind == "d_query_bias":
-            self._add(unbroadcast(self._sums[..., None], self._shape))
+            self._add(sum_to_shape(self._sums[..., None], self._shape))
         elif self._kind == "d_distance_bias":
             for rows, cols, part in self._cells_of_distances():
                 self._add(self._of_rule(rows, cols, part))

@@ -18,7 +18,7 @@ from regard.functional.arrays import is_finite, widest_float
 from regard.functional.blocks import spans
 from regard.functional.dispatch import choose_implementation
 from regard.functional.inputs import AttentionInputs
-from regard.functional.native.attention import call_of, kernel_mask_args
+from regard.functional.native.attention import kernel_call, kernel_mask_args
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index
@@ -27,23 +27,23 @@ STAGES = ("scores", "capped", "biased", "weights")
 Cells = list[tuple[int, int]]
 
 
-class RowSums(NamedTuple):
-    """What one pass finds about each row; None where it was not asked for.
+class RowStatistics(NamedTuple):
+    """Statistics of each row of weights; None for those that were not requested.
 
     Parameters
     ----------
-    entropy, distance : float64 array, ``... H T``
-    best, keys : array, ``... H T k``
-        The largest weights and whose they are, −1 where a query sees fewer than k keys.
+    entropy, mean_distance : float64 array, ``... H T``
+    top_weights, top_keys : array, ``... H T k``
+        The largest weights and their keys; −1 where a query attends to fewer than k keys.
     """
 
     entropy: Array | None
-    distance: Array | None
-    best: Array | None
-    keys: Array | None
+    mean_distance: Array | None
+    top_weights: Array | None
+    top_keys: Array | None
 
 
-def for_kernel(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> AttentionInputs | None:
+def native_map_inputs(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> AttentionInputs | None:
     """Return the problem as the kernel is asked to look at it; None where it is not to.
 
     Raises
@@ -58,18 +58,18 @@ def for_kernel(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> Attention
     )
 
 
-def in_float64(p: AttentionInputs) -> AttentionInputs:
+def upcast_for_kernel(p: AttentionInputs) -> AttentionInputs:
     """Return a problem for the kernel with everything in float64, where the library has it."""
     return p.upcast().replace(dtype=widest_float(p.layout.xp, p.layout.device))
 
 
-def shows_hidden(p: AttentionInputs, stage: str) -> bool:
+def exposes_masked_nonfinite(p: AttentionInputs, stage: str) -> bool:
     """Tell whether NaN or infinity of a key that nobody sees would show in scores that are not masked yet."""
     masks = p.mask is not None or (p.bias is not None and p.bias.can_mask)
     return stage in ("scores", "capped") and masks and not is_finite(p.k)
 
 
-def sums(p: AttentionInputs) -> SoftmaxStats:
+def native_softmax_stats(p: AttentionInputs) -> SoftmaxStats:
     """Return what normalises each row, NumPy arrays ``... H T 1``: the largest score, and the total in float64."""
     found = _room_for_sums(p, p.layout.queries)
     for _, at, call in _calls(p, slice(0, p.layout.queries)):
@@ -77,7 +77,7 @@ def sums(p: AttentionInputs) -> SoftmaxStats:
     return found
 
 
-def tile(p: AttentionInputs, rows: Index, cols: Index, stage: str, known: SoftmaxStats | None = None) -> Array:
+def map_tile(p: AttentionInputs, rows: Index, cols: Index, stage: str, known: SoftmaxStats | None = None) -> Array:
     """Return a stage of some rows and columns, ``... H R C``; `known` normalises all rows."""
     columns = np.arange(cols.start, cols.stop) if isinstance(cols, slice) else np.asarray(cols)
     columns = np.ascontiguousarray(columns, np.int32)
@@ -88,16 +88,16 @@ def tile(p: AttentionInputs, rows: Index, cols: Index, stage: str, known: Softma
     return _of_library(p, part)
 
 
-def rows(
-    p: AttentionInputs, known: SoftmaxStats, *, entropy: bool = False, distance: bool = False, top: int = 0
-) -> RowSums:
+def row_statistics(
+    p: AttentionInputs, known: SoftmaxStats, *, entropy: bool = False, mean_distance: bool = False, top: int = 0
+) -> RowStatistics:
     """Return what is asked for of each row, in one pass over the map."""
     count = p.layout.queries
-    offset = p.layout.offset()
+    offset = p.layout.resolve_offset()
     offset = np.asarray(offset if isinstance(offset, int) else np.asarray(offset)[..., 0, 0])
-    found = RowSums(
+    found = RowStatistics(
         _empty(p, (count,), np.float64) if entropy else None,
-        _empty(p, (count,), np.float64) if distance else None,
+        _empty(p, (count,), np.float64) if mean_distance else None,
         _empty(p, (count, top)) if top else None,
         _empty(p, (count, top), np.int32) if top else None,
     )
@@ -106,10 +106,10 @@ def rows(
         largest = (None if x is None else x[..., at, :] for x in found[2:])
         position = (offset + at.start).astype(np.int32)
         native.kernel().map_row_metrics(call, *(x[..., 0] for x in known.of(these)), position, *parts, *largest)
-    return RowSums(*(None if x is None else _of_library(p, x) for x in found))
+    return RowStatistics(*(None if x is None else _of_library(p, x) for x in found))
 
 
-def received(p: AttentionInputs, known: SoftmaxStats) -> Array:
+def column_sums(p: AttentionInputs, known: SoftmaxStats) -> Array:
     """Return how much each key is looked at, ``... H S`` in float64."""
     total = np.zeros((*p.layout.shape[:-2], p.layout.keys))
     for these, _, call in _calls(p, slice(0, p.layout.queries)):
@@ -119,7 +119,7 @@ def received(p: AttentionInputs, known: SoftmaxStats) -> Array:
     return _of_library(p, total)
 
 
-def pooled(
+def pooled_map(
     p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Literal["max", "mean"]
 ) -> tuple[Array, SoftmaxStats]:
     """Return the largest or the sum of the weights of each cell, ``... H P Q`` in float64, and the sums of their rows.
@@ -153,7 +153,7 @@ def _calls(p: AttentionInputs, rows: Index) -> Iterator[tuple[Index, slice, Any]
     rows = rows if isinstance(rows, slice) else np.asarray(rows)
     for at in spans(_length(rows), rules.rows_at_once(rows)):
         these = slice(rows.start + at.start, rows.start + at.stop) if isinstance(rows, slice) else rows[at]
-        yield these, at, call_of(p, rules, these)
+        yield these, at, kernel_call(p, rules, these)
 
 
 def _length(rows: Index) -> int:

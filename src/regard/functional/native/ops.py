@@ -31,7 +31,7 @@ _BENDS = {
 }
 
 
-def compute(
+def apply_op(
     function: str,
     x: Array,
     others: tuple[Array | None, ...] = (),
@@ -63,7 +63,7 @@ def compute(
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> np.ndarray | None:
-    """Return x, whose shape cos and sin fit, with its pairs turned; None as in `compute`."""
+    """Return x, whose shape cos and sin fit, with its pairs turned; None as in `apply_op`."""
     return _asked("apply_rotary", x, (cos, sin), (interleaved,))
 
 
@@ -106,7 +106,9 @@ def packed_linear(
     return _mapped(x, panels, panels.shape[1], columns, bias, bend)
 
 
-def packed_block_end(out: Map, first: Norm, up: Map, activation: str, down: Map, second: Norm) -> FusedBlockTail | None:
+def prepare_block_tail(
+    out: Map, first: Norm, up: Map, activation: str, down: Map, second: Norm
+) -> FusedBlockTail | None:
     """Return what stands behind the heads of an encoder block whose norms come last, ready for `fused_block_tail`.
 
     None where the kernel does not know the activation, or where not all is of one precision.
