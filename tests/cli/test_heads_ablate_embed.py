@@ -187,7 +187,7 @@ def test_embed_tells_the_line_that_is_too_long(run, tiny, tmp_path):
     out.write_bytes(b"kept")
     status, _, err = run("embed", str(path), "--model", tiny, "-o", str(out))
     assert status == 2
-    assert "line 2 has 9 tokens, more than the 7" in err
+    assert "line 2 has 9 tokens, but " in err
     assert out.read_bytes() == b"kept"
     assert run("embed", str(path), "--model", tiny, "-o", str(out), "--truncate")[0] == 0
     assert np.load(out).shape == (2, 12)

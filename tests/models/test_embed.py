@@ -90,7 +90,9 @@ def test_texts_of_a_length_run_together(sentence_model, monkeypatch):
 def test_a_long_text_is_told_or_cut(sentence_model):
     model = regard.load(sentence_model())
     texts = ["a", "a b c d e f g", "the cat sat on the mats"]
-    with pytest.raises(RegardError, match=r"text 1 has 9 tokens, more than the 7 that .*, and 1 more; shorten it"):
+    with pytest.raises(
+        RegardError, match=r"text 1 has 9 tokens, but .* accepts at most 7 \(and 1 more too long\); shorten it"
+    ):
         model.embed(texts)
     cut = model.embed(texts, truncate=True)
     np.testing.assert_allclose(cut[1], model.embed(["a b c d e"])[0], rtol=1e-5, atol=1e-6)
@@ -100,8 +102,8 @@ def test_a_long_text_is_told_or_cut(sentence_model):
     ("call", "message"),
     [
         (lambda m: m.embed([]), "no text to embed"),
-        (lambda m: m.embed("the cat"), "a sequence of texts"),
-        (lambda m: m.embed([1]), "a sequence of texts"),
+        (lambda m: m.embed("the cat"), "embed takes a sequence of str"),
+        (lambda m: m.embed([1]), "embed takes a sequence of str"),
         (lambda m: m.embed(["a"], batch_size=0), "batch_size must be a whole number of at least 1"),
         (lambda m: m.embed(["a"], pooling="middle"), "one or more of cls, max, .* got middle"),
         (lambda m: Pooling(()), "got none"),
@@ -114,7 +116,7 @@ def test_mistakes(sentence_model, call, message):
 
 def test_a_model_that_says_nothing_of_pooling(write_bert):
     model = regard.load(write_bert())
-    with pytest.raises(RegardError, match=r"no modules\.json and no 1_Pooling; name it \(pooling\), one of cls, max"):
+    with pytest.raises(RegardError, match=r"no modules\.json and no 1_Pooling; give pooling, one of cls, max"):
         model.embed(["a"])
     assert model.embed(["a"], pooling="cls").shape == (1, 12)
 
@@ -122,7 +124,7 @@ def test_a_model_that_says_nothing_of_pooling(write_bert):
 def test_a_model_that_returns_the_vectors_of_another_text(sentence_model, monkeypatch):
     model = regard.load(sentence_model())
     monkeypatch.setattr(type(model), "forward", lambda self, ids, **options: np.zeros((len(ids), 1, 12)))
-    with pytest.raises(RegardError, match="vectors of another text"):
+    with pytest.raises(RegardError, match="its contextual vectors are not those of the input text"):
         model.embed(["a"])
 
 

@@ -310,7 +310,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_named_at_once(changed, cas
     extra = {"encoder.odd": np.zeros(1, np.float32), norm: np.zeros(5, np.float32)}
     with pytest.raises(RegardError) as error:
         regard.load(changed(case, without=[lacking], extra=extra))
-    for part in (f"missing {lacking}", "unexpected encoder.odd", f"{norm} has shape (5,), the configuration asks for"):
+    for part in (f"missing {lacking}", "unexpected encoder.odd", f"{norm} has shape (5,), the configuration requires"):
         assert part in str(error.value)
 
 

@@ -108,7 +108,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_named_at_once(changed, cas
     for part in (
         f"missing {lacking}",
         "unexpected encoder.odd",
-        "embeddings.LayerNorm.bias has shape (5,), the configuration asks for (12,)",
+        "embeddings.LayerNorm.bias has shape (5,), the configuration requires (12,)",
     ):
         assert part in str(error.value)
 

@@ -403,7 +403,7 @@ def test_what_ends_a_text_is_read_from_the_files(tmp_path, config, generation, e
 @pytest.mark.parametrize(
     ("generation", "message"),
     [
-        ("{", "generation_config.json of .* is not valid JSON"),
+        ("{", r"generation_config\.json is not valid JSON"),
         ("[]", "must hold a JSON object, got list"),
         ('{"eos_token_id": "x"}', "must be an id or a list of ids, got 'x'"),
         ('{"eos_token_id": [true]}', "must be an id or a list of ids, got"),

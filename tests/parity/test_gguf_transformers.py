@@ -8,7 +8,7 @@ import pytest
 import gguf_files
 import regard
 from gguf_files import TOKENS, fields_from, from_hugging_face, write_gguf
-from regard.models.checkpoint.load import open_checkpoint
+from regard.models.checkpoint.open import open_checkpoint
 from regard.text import SubwordTokenizer
 
 SIZES = {

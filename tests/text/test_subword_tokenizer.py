@@ -278,7 +278,7 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path):
 def test_a_broken_tokenizer_config_is_named(tmp_path, content):
     write_vocab(tmp_path)
     (tmp_path / "tokenizer_config.json").write_bytes(content)
-    assert f"{tmp_path / 'tokenizer_config.json'} is not JSON" in _message(SubwordTokenizer.from_folder, tmp_path)
+    assert f"{tmp_path / 'tokenizer_config.json'} is not valid JSON" in _message(SubwordTokenizer.from_folder, tmp_path)
 
 
 def test_a_tokenizer_config_is_an_object(tmp_path):

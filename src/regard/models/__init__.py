@@ -1,9 +1,9 @@
 """Pretrained transformers, one readable file for each family, run in NumPy.
 
-`load` turns a name or a folder into a `Model`; calling it with a text returns its contextual vectors, and
-`regard.Trace` looks inside. A `LanguageModel` goes on with a text, `generate`.
+`load` turns a name or a path into a `Model`. Calling it with a text returns its contextual vectors, and `regard.Trace`
+records the steps. A `LanguageModel` continues a text, `generate`. `register` adds a family from outside.
 
-The families are imported when they are first used, for a model is of one.
+A family is imported on first use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from regard.models.base import Model, Output, TextModel
-from regard.models.families import FAMILIES, load
+from regard.models.families import FAMILIES, load, register
 from regard.models.pooling import Pooling
 from regard.models.toy import Toy, ToyConfig, toy
 
@@ -46,6 +46,7 @@ __all__ = [
     "Stream",
     "EncoderDecoderOutput",
     "FAMILIES",
+    "register",
     "Bart",
     "BartConfig",
     "Bert",
@@ -76,24 +77,24 @@ __all__ = [
     "toy",
 ]
 
-_HOMES = {
+_MODULES = {
     "EncoderDecoderOutput": "encoder_decoder",
     "Generated": "generation.loop",
     "Stream": "generation.loop",
-    "LanguageModel": "language",
     "DecodingState": "generation.decoding_state",
+    "LanguageModel": "language",
     "Experts": "gpt_oss",
     **{
-        name + ending: module
-        for module, _, name in (home.partition(".") for home in FAMILIES.values())
-        for ending in ("", "Config")
+        family + suffix: module
+        for module, _, family in (entry.partition(".") for entry in FAMILIES.values() if isinstance(entry, str))
+        for suffix in ("", "Config")
     },
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        found = getattr(importlib.import_module(f"regard.models.{_HOMES[name]}"), name)
-        globals()[name] = found  # the next time it is an attribute like any other
-        return found
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"regard.models.{_MODULES[name]}"), name)
+        globals()[name] = value  # an ordinary attribute from now on
+        return value
     raise AttributeError(f"module 'regard.models' has no attribute {name!r}")

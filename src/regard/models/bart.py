@@ -18,8 +18,8 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import encoder_block, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
-from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
-from regard.models.checkpoint.tensors import Tensor, linear_tensors, norm_tensors
+from regard.models.checkpoint.open import Checkpoint, tokenizer_for
+from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.encoder_decoder import EncoderDecoder, tables
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.options import ForcedTokens
@@ -258,7 +258,7 @@ class Bart(EncoderDecoder):
         shapes = checkpoint.tensors().shapes
         prefix = "model." if "model.encoder.layernorm_embedding.weight" in shapes else ""
         table_of = tables(shapes, prefix, tied=config.is_tied)
-        weights = take(
+        weights = load_tensors(
             checkpoint,
             _tensors(config, prefix, sorted(set(table_of.values())), has_bias="final_logits_bias" in shapes),
             num_layers=config.num_layers + config.num_decoder_layers,
@@ -322,32 +322,34 @@ def _decoder_block(weights: dict[str, np.ndarray], at: str, config: BartConfig) 
     )
 
 
-def _tensors(config: BartConfig, prefix: str, embeddings: list[str], *, has_bias: bool) -> Iterator[Tensor]:
+def _tensors(config: BartConfig, prefix: str, embeddings: list[str], *, has_bias: bool) -> Iterator[TensorSpec]:
     """Yield every tensor of a BART, under our name and under that of a Hugging Face checkpoint."""
     E = config.embed_dim
 
-    def attention(ours: str, theirs: str) -> Iterator[Tensor]:
-        for part, stored in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "out_proj")):
-            yield from linear_tensors(f"{ours}.{part}_proj", f"{theirs}.{stored}", E, E)
+    def attention(name: str, hf_name: str) -> Iterator[TensorSpec]:
+        for part, suffix in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "out_proj")):
+            yield from linear_tensors(f"{name}.{part}_proj", f"{hf_name}.{suffix}", E, E)
 
-    for stored in embeddings:
-        yield Tensor(stored, stored, (config.vocab_size, E))
+    for hf_name in embeddings:
+        yield TensorSpec(hf_name, hf_name, (config.vocab_size, E))
     if has_bias:
-        yield Tensor("lm_head.bias", "final_logits_bias", (1, config.vocab_size))
+        yield TensorSpec("lm_head.bias", "final_logits_bias", (1, config.vocab_size))
     for stack, num_layers, F in (
         ("encoder", config.num_layers, config.hidden_dim),
         ("decoder", config.num_decoder_layers, config.decoder_hidden_dim),
     ):
         positions = f"{prefix}{stack}.embed_positions.weight"
-        yield Tensor(f"{stack}.embedding.position_embedding.weight", positions, (_NO_PLACE + config.max_positions, E))
+        yield TensorSpec(
+            f"{stack}.embedding.position_embedding.weight", positions, (_NO_PLACE + config.max_positions, E)
+        )
         yield from norm_tensors(f"{stack}.embedding.norm", f"{prefix}{stack}.layernorm_embedding", E)
         for i in range(num_layers):
-            ours, theirs = f"{stack}.blocks.{i}", f"{prefix}{stack}.layers.{i}"
-            yield from attention(f"{ours}.attn", f"{theirs}.self_attn")
-            yield from norm_tensors(f"{ours}.attn_norm", f"{theirs}.self_attn_layer_norm", E)
+            name, hf_name = f"{stack}.blocks.{i}", f"{prefix}{stack}.layers.{i}"
+            yield from attention(f"{name}.attn", f"{hf_name}.self_attn")
+            yield from norm_tensors(f"{name}.attn_norm", f"{hf_name}.self_attn_layer_norm", E)
             if stack == "decoder":
-                yield from attention(f"{ours}.cross_attn", f"{theirs}.encoder_attn")
-                yield from norm_tensors(f"{ours}.cross_norm", f"{theirs}.encoder_attn_layer_norm", E)
-            yield from linear_tensors(f"{ours}.mlp.up_proj", f"{theirs}.fc1", E, F)
-            yield from linear_tensors(f"{ours}.mlp.down_proj", f"{theirs}.fc2", F, E)
-            yield from norm_tensors(f"{ours}.mlp_norm", f"{theirs}.final_layer_norm", E)
+                yield from attention(f"{name}.cross_attn", f"{hf_name}.encoder_attn")
+                yield from norm_tensors(f"{name}.cross_norm", f"{hf_name}.encoder_attn_layer_norm", E)
+            yield from linear_tensors(f"{name}.mlp.up_proj", f"{hf_name}.fc1", E, F)
+            yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.fc2", F, E)
+            yield from norm_tensors(f"{name}.mlp_norm", f"{hf_name}.final_layer_norm", E)

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.checkpoint.load import Checkpoint
+from regard.models.checkpoint.open import Checkpoint
 from regard.models.embed import embed
 from regard.models.pooling import Pooling
 from regard.nn import Layer

@@ -17,8 +17,8 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.build import encoder_block, layer_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
-from regard.models.checkpoint.tensors import Tensor, linear_tensors, norm_tensors
+from regard.models.checkpoint.open import Checkpoint, tokenizer_for
+from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.nn import Embedding, EncoderBlock, LayerNorm
 from regard.text import SubwordTokenizer
 
@@ -119,13 +119,13 @@ class Bert(TextModel):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
         config = cls.config_type.read(checkpoint.config())
-        weights = take(
+        weights = load_tensors(
             checkpoint,
             _tensors(config),
             num_layers=config.num_layers,
             prefixes=cls.prefixes,
             unused=cls.unused,
-            endings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+            renamed_suffixes={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
             dtype=dtype,
         )
         return cls(
@@ -149,20 +149,20 @@ class Bert(TextModel):
         )
 
 
-def _tensors(config: BertConfig) -> Iterator[Tensor]:
+def _tensors(config: BertConfig) -> Iterator[TensorSpec]:
     """Yield every tensor of a BERT, under our name and under that of a Hugging Face checkpoint."""
     E, F = config.embed_dim, config.hidden_dim
-    yield Tensor("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
-    yield Tensor("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))
-    yield Tensor("type_embedding.weight", "embeddings.token_type_embeddings.weight", (config.num_types, E))
+    yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
+    yield TensorSpec("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))
+    yield TensorSpec("type_embedding.weight", "embeddings.token_type_embeddings.weight", (config.num_types, E))
     yield from norm_tensors("embedding_norm", "embeddings.LayerNorm", E)
     for i in range(config.num_layers):
-        ours, theirs = f"blocks.{i}", f"encoder.layer.{i}"
-        yield from linear_tensors(f"{ours}.attn.q_proj", f"{theirs}.attention.self.query", E, E)
-        yield from linear_tensors(f"{ours}.attn.k_proj", f"{theirs}.attention.self.key", E, E)
-        yield from linear_tensors(f"{ours}.attn.v_proj", f"{theirs}.attention.self.value", E, E)
-        yield from linear_tensors(f"{ours}.attn.o_proj", f"{theirs}.attention.output.dense", E, E)
-        yield from norm_tensors(f"{ours}.attn_norm", f"{theirs}.attention.output.LayerNorm", E)
-        yield from linear_tensors(f"{ours}.mlp.up_proj", f"{theirs}.intermediate.dense", E, F)
-        yield from linear_tensors(f"{ours}.mlp.down_proj", f"{theirs}.output.dense", F, E)
-        yield from norm_tensors(f"{ours}.mlp_norm", f"{theirs}.output.LayerNorm", E)
+        name, hf_name = f"blocks.{i}", f"encoder.layer.{i}"
+        yield from linear_tensors(f"{name}.attn.q_proj", f"{hf_name}.attention.self.query", E, E)
+        yield from linear_tensors(f"{name}.attn.k_proj", f"{hf_name}.attention.self.key", E, E)
+        yield from linear_tensors(f"{name}.attn.v_proj", f"{hf_name}.attention.self.value", E, E)
+        yield from linear_tensors(f"{name}.attn.o_proj", f"{hf_name}.attention.output.dense", E, E)
+        yield from norm_tensors(f"{name}.attn_norm", f"{hf_name}.attention.output.LayerNorm", E)
+        yield from linear_tensors(f"{name}.mlp.up_proj", f"{hf_name}.intermediate.dense", E, F)
+        yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.output.dense", F, E)
+        yield from norm_tensors(f"{name}.mlp_norm", f"{hf_name}.output.LayerNorm", E)

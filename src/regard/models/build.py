@@ -1,4 +1,4 @@
-"""Layers from the arrays of a checkpoint, which `take` has given our names."""
+"""Build layers from the loaded tensors of a checkpoint, by their dotted names."""
 
 from __future__ import annotations
 
@@ -7,53 +7,64 @@ from typing import Any
 
 import numpy as np
 
-from regard.nn import CausalAttention, EncoderBlock, FeedForward, GatedFeedForward, LayerNorm, Linear, SelfAttention
+from regard.nn import (
+    CausalAttention,
+    EncoderBlock,
+    FeedForward,
+    GatedFeedForward,
+    LayerNorm,
+    Linear,
+    RMSNorm,
+    SelfAttention,
+)
 
 
 def linear(weights: Mapping[str, np.ndarray], at: str) -> Linear:
-    """Return the linear map called `at`, with its bias where it has one."""
+    """Return the linear map `at`, with its bias if it has one."""
     return Linear(weights[f"{at}.weight"], weights.get(f"{at}.bias"))
 
 
 def layer_norm(weights: Mapping[str, np.ndarray], at: str, eps: float) -> LayerNorm:
-    """Return the norm called `at`."""
+    """Return the layer norm `at`."""
     return LayerNorm(weights[f"{at}.weight"], weights[f"{at}.bias"], eps)
+
+
+def rms_norm(weights: Mapping[str, np.ndarray], at: str, eps: float) -> RMSNorm:
+    """Return the RMS norm `at`."""
+    return RMSNorm(weights[f"{at}.weight"], eps)
 
 
 def encoder_block(
     weights: Mapping[str, np.ndarray], at: str, *, num_heads: int, activation: str, norm_eps: float
 ) -> EncoderBlock:
-    """Return the block called `at`, as the Transformer paper has it: a norm behind each residual sum."""
+    """Return the block `at` of the Transformer paper, with a norm after each residual sum."""
     return EncoderBlock(
-        SelfAttention(
-            linear(weights, f"{at}.attn.q_proj"),
-            linear(weights, f"{at}.attn.k_proj"),
-            linear(weights, f"{at}.attn.v_proj"),
-            linear(weights, f"{at}.attn.o_proj"),
-            num_heads=num_heads,
-        ),
+        SelfAttention(*(linear(weights, f"{at}.attn.{part}_proj") for part in "qkvo"), num_heads=num_heads),
         layer_norm(weights, f"{at}.attn_norm", norm_eps),
-        FeedForward(
-            linear(weights, f"{at}.mlp.up_proj"), linear(weights, f"{at}.mlp.down_proj"), activation=activation
-        ),
+        feed_forward(weights, f"{at}.mlp", activation),
         layer_norm(weights, f"{at}.mlp_norm", norm_eps),
     )
 
 
 def causal_attention(
-    weights: Mapping[str, np.ndarray], at: str, *, num_heads: int, window: int | None = None, **choices: Any
+    weights: Mapping[str, np.ndarray], at: str, *, num_heads: int, window: int | None = None, **options: Any
 ) -> CausalAttention:
-    """Return the attention called `at`; `window` is how many tokens each looks at, itself included."""
+    """Return the attention `at`; `window` is the number of tokens each attends to, itself included."""
     return CausalAttention(
         *(linear(weights, f"{at}.{part}_proj") for part in "qkvo"),
         num_heads=num_heads,
         window=None if window is None else (window - 1, 0),
-        **choices,
+        **options,
     )
 
 
+def feed_forward(weights: Mapping[str, np.ndarray], at: str, activation: str) -> FeedForward:
+    """Return the feed-forward layer `at`."""
+    return FeedForward(*(linear(weights, f"{at}.{part}_proj") for part in ("up", "down")), activation=activation)
+
+
 def gated_feed_forward(weights: Mapping[str, np.ndarray], at: str, activation: str) -> GatedFeedForward:
-    """Return the gated feed-forward layer called `at`."""
+    """Return the gated feed-forward layer `at`."""
     return GatedFeedForward(
         *(linear(weights, f"{at}.{part}_proj") for part in ("gate", "up", "down")), activation=activation
     )

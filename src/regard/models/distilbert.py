@@ -16,8 +16,8 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.build import encoder_block, layer_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
-from regard.models.checkpoint.tensors import Tensor, linear_tensors, norm_tensors
+from regard.models.checkpoint.open import Checkpoint, tokenizer_for
+from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.nn import Embedding, EncoderBlock, LayerNorm
 from regard.text import SubwordTokenizer
 
@@ -43,7 +43,9 @@ class DistilBertConfig:
         reader.choice("is_decoder", False, [False])
         reader.choice("is_encoder_decoder", False, [False])
         reader.choice("pruned_heads", {}, [{}])
-        reader.choice("sinusoidal_pos_embds", False, [False, True])  # how the table began; it is stored either way
+        reader.choice(
+            "sinusoidal_pos_embds", False, [False, True]
+        )  # how the table was initialised; it is stored either way
         reader.ignore("chunk_size_feed_forward", "dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_")
         config = cls(
             vocab_size=reader.count("vocab_size"),
@@ -98,7 +100,7 @@ class DistilBert(TextModel):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its files."""
         config = DistilBertConfig.read(checkpoint.config())
-        weights = take(
+        weights = load_tensors(
             checkpoint,
             _tensors(config),
             num_layers=config.num_layers,
@@ -126,19 +128,19 @@ class DistilBert(TextModel):
         )
 
 
-def _tensors(config: DistilBertConfig) -> Iterator[Tensor]:
+def _tensors(config: DistilBertConfig) -> Iterator[TensorSpec]:
     """Yield every tensor of a DistilBERT, under our name and under that of a Hugging Face checkpoint."""
     E, F = config.embed_dim, config.hidden_dim
-    yield Tensor("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
-    yield Tensor("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))
+    yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
+    yield TensorSpec("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))
     yield from norm_tensors("embedding_norm", "embeddings.LayerNorm", E)
     for i in range(config.num_layers):
-        ours, theirs = f"blocks.{i}", f"transformer.layer.{i}"
-        yield from linear_tensors(f"{ours}.attn.q_proj", f"{theirs}.attention.q_lin", E, E)
-        yield from linear_tensors(f"{ours}.attn.k_proj", f"{theirs}.attention.k_lin", E, E)
-        yield from linear_tensors(f"{ours}.attn.v_proj", f"{theirs}.attention.v_lin", E, E)
-        yield from linear_tensors(f"{ours}.attn.o_proj", f"{theirs}.attention.out_lin", E, E)
-        yield from norm_tensors(f"{ours}.attn_norm", f"{theirs}.sa_layer_norm", E)
-        yield from linear_tensors(f"{ours}.mlp.up_proj", f"{theirs}.ffn.lin1", E, F)
-        yield from linear_tensors(f"{ours}.mlp.down_proj", f"{theirs}.ffn.lin2", F, E)
-        yield from norm_tensors(f"{ours}.mlp_norm", f"{theirs}.output_layer_norm", E)
+        name, hf_name = f"blocks.{i}", f"transformer.layer.{i}"
+        yield from linear_tensors(f"{name}.attn.q_proj", f"{hf_name}.attention.q_lin", E, E)
+        yield from linear_tensors(f"{name}.attn.k_proj", f"{hf_name}.attention.k_lin", E, E)
+        yield from linear_tensors(f"{name}.attn.v_proj", f"{hf_name}.attention.v_lin", E, E)
+        yield from linear_tensors(f"{name}.attn.o_proj", f"{hf_name}.attention.out_lin", E, E)
+        yield from norm_tensors(f"{name}.attn_norm", f"{hf_name}.sa_layer_norm", E)
+        yield from linear_tensors(f"{name}.mlp.up_proj", f"{hf_name}.ffn.lin1", E, F)
+        yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.ffn.lin2", F, E)
+        yield from norm_tensors(f"{name}.mlp_norm", f"{hf_name}.output_layer_norm", E)

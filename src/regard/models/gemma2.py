@@ -1,4 +1,4 @@
-"""Gemma 2: windows in every second layer, scores and logits held below a cap, norms on both sides of each step.
+"""Gemma 2: windows in every second layer, soft caps on scores and logits, norms before and after each sublayer.
 
 Gemma Team (2024), "Gemma 2: Improving open language models at a practical size", https://arxiv.org/abs/2408.00118.
 """
@@ -6,7 +6,7 @@ Gemma Team (2024), "Gemma 2: Improving open language models at a practical size"
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,45 +15,31 @@ import numpy as np
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import causal_attention, gated_feed_forward
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.load import Checkpoint
-from regard.models.checkpoint.tensors import Tensor
-from regard.models.decoder import (
-    Decoder,
-    Rope,
+from regard.models.checkpoint.open import Checkpoint
+from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.decoder import Decoder
+from regard.models.decoder_checkpoint import (
+    DecoderConfig,
     check_unsupported_flags,
     common_fields,
     decoder_tensors,
     gated_tensors,
     load_decoder_tensors,
-    read_rope,
     read_sizes,
     read_windows,
 )
+from regard.models.rope import read_rope
 from regard.nn import DecoderBlock, RMSNorm
+from regard.nn.kv_cache import KVCache
 
-_CAPS = (1e-30, 1e30)  # between which a cap is a number of either precision
+_CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemma2Config:
-    """The sizes of a Gemma 2: ``V``, ``E``, ``L``, ``H``, ``G``, ``D``, feed-forward width, positions; and its choices.
+class Gemma2Config(DecoderConfig):
+    """The sizes of a Gemma 2, its activation, and its scale and soft caps; None is no cap."""
 
-    `windows` tells for each layer how many tokens it looks at, itself included; None is all.
-    """
-
-    vocab_size: int
-    embed_dim: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    hidden_dim: int
-    max_positions: int
     activation: str
-    norm_eps: float
-    rope: Rope
-    tied: bool
-    windows: tuple[int | None, ...]
     attn_bias: bool
     score_scale: float
     score_softcap: float | None
@@ -61,7 +47,7 @@ class Gemma2Config:
 
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.choice("model_type", "gemma2", ["gemma2"])
         reader.choice("use_bidirectional_attention", None, [None, False])
         reader.ignore("cache_implementation")
@@ -92,21 +78,34 @@ class Gemma2(Decoder):
 
     config: Gemma2Config
 
-    def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:  # noqa: ARG002
-        """Return the embeddings times √E, ``B T E``; taps ``token_embeddings`` and ``embeddings``."""
-        tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        embeddings: np.ndarray = trace("embeddings", tokens * tokens.dtype.type(math.sqrt(tokens.shape[-1])), "B T E")
-        return embeddings
+    def forward_with_cache(
+        self,
+        ids: np.ndarray,
+        positions: np.ndarray,
+        caches: Sequence[KVCache | None],
+        *,
+        mask: np.ndarray | None = None,
+        trace: Recorder = NULL_RECORDER,
+    ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
+        """Embeddings times √E, blocks, final norm; `head` makes logits of the result."""
+        x = trace("token_embeddings", self.token_embedding(ids), "B T E")
+        x = trace("embeddings", x * x.dtype.type(math.sqrt(x.shape[-1])), "B T E")
+        rotation = self.config.rope(positions, x.dtype)
+        caches = list(caches)
+        for i, block in enumerate(self.blocks):
+            with trace.scope(f"blocks.{i}"):
+                x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
+        return trace("final_norm", self.final_norm(x), "B T E"), tuple(caches)
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
-        """Return a score for each entry of the vocabulary, ``... V``, held below the cap."""
+        """Return the logits, ``... V``, below the soft cap: cap · tanh(logits / cap)."""
         logits, cap = super().head(hidden), self.config.logit_softcap
         with np.errstate(over="ignore"):
             return logits if cap is None else cap * np.tanh(logits / cap)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its files."""
+        """Build the model from its checkpoint."""
         config = Gemma2Config.read(checkpoint.config())
         weights = load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
         return cls(
@@ -118,7 +117,8 @@ class Gemma2(Decoder):
 
 def _read_cap(reader: ConfigReader, name: str, default: float) -> float | None:
     cap = reader.optional_positive(name, default)
-    reader.require(cap is None or _CAPS[0] <= cap <= _CAPS[1], f"{name}={cap!r} is no number to hold others below")
+    low, high = _CAP_RANGE
+    reader.require(cap is None or low <= cap <= high, f"{name} must be a number from {low:g} to {high:g}, got {cap!r}")
     return cap
 
 
@@ -141,20 +141,20 @@ def _block(weights: dict[str, np.ndarray], at: str, config: Gemma2Config, window
 
 
 def _norm(weights: dict[str, np.ndarray], at: str, config: Gemma2Config) -> RMSNorm:
-    """Return a norm; the file holds by how much its weight differs from 1."""
+    """Return the norm `at`; the checkpoint stores its weight minus 1."""
     return RMSNorm(1 + weights[f"{at}.weight"], config.norm_eps)
 
 
-def _tensors(config: Gemma2Config, prefix: str) -> Iterator[Tensor]:
-    """Yield every tensor but the head, under our name and under that of a Hugging Face checkpoint."""
+def _tensors(config: Gemma2Config, prefix: str) -> Iterator[TensorSpec]:
+    """Yield every tensor except the head."""
 
-    def of_block(ours: str, theirs: str) -> Iterator[Tensor]:
-        for norm, stored in (
+    def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
+        for norm, hf_norm in (
             ("attn_post_norm", "post_attention_layernorm"),
             ("mlp_norm", "pre_feedforward_layernorm"),
             ("mlp_post_norm", "post_feedforward_layernorm"),
         ):
-            yield Tensor(f"{ours}.{norm}.weight", f"{theirs}.{stored}.weight", (config.embed_dim,))
-        yield from gated_tensors(f"{ours}.mlp", f"{theirs}.mlp", config, bias=False)
+            yield TensorSpec(f"{name}.{norm}.weight", f"{hf_name}.{hf_norm}.weight", (config.embed_dim,))
+        yield from gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=False)
 
-    return decoder_tensors(config, prefix, of_block, qkv_bias=config.attn_bias, output_bias=config.attn_bias)
+    return decoder_tensors(config, prefix, block_tensors, qkv_bias=config.attn_bias, output_bias=config.attn_bias)

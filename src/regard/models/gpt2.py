@@ -1,4 +1,4 @@
-"""GPT-2: a decoder with a table of positions, its norms before each step (Radford et al. 2019).
+"""GPT-2: a decoder with learned positions and a norm before each sublayer (Radford et al. 2019).
 
 "Language models are unsupervised multitask learners".
 """
@@ -6,19 +6,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.build import layer_norm, linear
+from regard.models.build import feed_forward, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.load import Checkpoint
-from regard.models.checkpoint.tensors import Tensor
-from regard.models.decoder import MOST_LAYERS, Decoder, check_unsupported_flags, common_fields, load_decoder_tensors
-from regard.nn import CausalAttention, DecoderBlock, Embedding, FeedForward, Linear
+from regard.models.checkpoint.open import Checkpoint
+from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.decoder import Decoder
+from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, common_fields, load_decoder_tensors
+from regard.nn import CausalAttention, DecoderBlock, Embedding, Linear
+from regard.nn.kv_cache import KVCache
 
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
 
@@ -41,17 +43,17 @@ class GPT2Config:
 
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.choice("model_type", "gpt2", ["gpt2"])
         check_unsupported_flags(reader)
-        reader.flag("reorder_and_upcast_attn", False)  # short floats are always computed in float32 here
+        reader.flag("reorder_and_upcast_attn", False)  # half precision always computes in float32 here
         reader.ignore("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training
-        reader.ignore(*(f"summary_{name}" for name in _SUMMARY))  # of a head that regard does not have
+        reader.ignore(*(f"summary_{name}" for name in _SUMMARY))  # of a task head
         reader.ignore("n_special", "predict_special_tokens")
         embed_dim, num_heads = reader.count("n_embd"), reader.count("n_head")
         reader.splits("n_embd", embed_dim, num_heads)
         num_layers = reader.count("n_layer")
-        reader.require(num_layers <= MOST_LAYERS, f"n_layer {num_layers} is more than any model has")
+        reader.require(num_layers <= MAX_LAYERS, f"n_layer {num_layers} is more than the maximum of {MAX_LAYERS}")
         positions = reader.count("n_positions")
         reader.choice("n_ctx", positions, [positions])
         config = cls(
@@ -71,7 +73,7 @@ class GPT2Config:
         return config
 
     def scale(self, layer: int) -> float:
-        """Return what scores of a layer are multiplied with."""
+        """Return the scale of the scores in a layer."""
         scale = 1 / math.sqrt(self.embed_dim // self.num_heads) if self.scaled else 1.0
         return scale / (layer + 1) if self.scaled_by_layer else scale
 
@@ -85,29 +87,38 @@ class GPT2(Decoder):
 
     @property
     def max_length(self) -> int:
-        """The most tokens that it looks at at once: the rows of its table of positions."""
+        """The most tokens of a sequence: the rows of the position table."""
         return self.config.max_positions
 
-    def embed_tokens(self, ids: np.ndarray, positions: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
-        """Return the sum of token and position embeddings, ``B T E``; taps both and their sum."""
-        tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
+    def forward_with_cache(
+        self,
+        ids: np.ndarray,
+        positions: np.ndarray,
+        caches: Sequence[KVCache | None],
+        *,
+        mask: np.ndarray | None = None,
+        trace: Recorder = NULL_RECORDER,
+    ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
+        """Token plus position embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
+        x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         table = trace("position_embeddings", self.position_embedding(positions), "... T E")
-        embeddings: np.ndarray = trace("embeddings", tokens + table, "B T E")
-        return embeddings
-
-    def rotation(self, positions: np.ndarray) -> None:  # noqa: ARG002
-        """Return None: nothing turns."""
-        return
+        x = trace("embeddings", x + table, "B T E")
+        caches = list(caches)
+        for i, block in enumerate(self.blocks):
+            with trace.scope(f"blocks.{i}"):
+                x, caches[i] = block(x, cache=caches[i], mask=mask, trace=trace)
+        return trace("final_norm", self.final_norm(x), "B T E"), tuple(caches)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its files."""
+        """Build the model from its checkpoint."""
         config = GPT2Config.read(checkpoint.config())
         weights = load_decoder_tensors(
             checkpoint,
             config,
             _tensors,
-            first=("transformer.", "wte.weight"),
+            prefix="transformer.",
+            embedding="wte.weight",
             unused=lambda prefix: _masks(config, prefix),
             dtype=dtype,
         )
@@ -121,7 +132,7 @@ class GPT2(Decoder):
 
 def _block(weights: dict[str, np.ndarray], layer: int, config: GPT2Config) -> DecoderBlock:
     at = f"blocks.{layer}"
-    q, k, v = (  # side by side in the file, each a view here
+    q, k, v = (  # one tensor in the checkpoint, views here
         Linear(weight, bias)
         for weight, bias in zip(
             np.split(weights[f"{at}.attn.qkv.weight"], 3, axis=1),
@@ -135,38 +146,34 @@ def _block(weights: dict[str, np.ndarray], layer: int, config: GPT2Config) -> De
             q, k, v, linear(weights, f"{at}.attn.o_proj"), num_heads=config.num_heads, scale=config.scale(layer)
         ),
         layer_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-        FeedForward(
-            linear(weights, f"{at}.mlp.up_proj"),
-            linear(weights, f"{at}.mlp.down_proj"),
-            activation=config.activation,
-        ),
+        feed_forward(weights, f"{at}.mlp", config.activation),
     )
 
 
-def _tensors(config: GPT2Config, prefix: str) -> Iterator[Tensor]:
-    """Yield every tensor but the head, under our name and under that of a Hugging Face checkpoint.
+def _tensors(config: GPT2Config, prefix: str) -> Iterator[TensorSpec]:
+    """Yield every tensor except the head.
 
-    Its linear maps are stored as (inputs, outputs), as they are here.
+    The checkpoint stores linear maps as (inputs, outputs), as they are here.
     """
 
-    def both(name: str, stored: str, *shape: int) -> Iterator[Tensor]:
-        yield Tensor(f"{name}.weight", f"{stored}.weight", shape)
-        yield Tensor(f"{name}.bias", f"{stored}.bias", shape[-1:])
+    def both(name: str, hf_name: str, *shape: int) -> Iterator[TensorSpec]:
+        yield TensorSpec(f"{name}.weight", f"{hf_name}.weight", shape)
+        yield TensorSpec(f"{name}.bias", f"{hf_name}.bias", shape[-1:])
 
     E, F = config.embed_dim, config.hidden_dim
-    yield Tensor("token_embedding.weight", f"{prefix}wte.weight", (config.vocab_size, E))
-    yield Tensor("position_embedding.weight", f"{prefix}wpe.weight", (config.max_positions, E))
+    yield TensorSpec("token_embedding.weight", f"{prefix}wte.weight", (config.vocab_size, E))
+    yield TensorSpec("position_embedding.weight", f"{prefix}wpe.weight", (config.max_positions, E))
     for i in range(config.num_layers):
-        ours, theirs = f"blocks.{i}", f"{prefix}h.{i}"
-        yield from both(f"{ours}.attn_norm", f"{theirs}.ln_1", E)
-        yield from both(f"{ours}.attn.qkv", f"{theirs}.attn.c_attn", E, 3 * E)
-        yield from both(f"{ours}.attn.o_proj", f"{theirs}.attn.c_proj", E, E)
-        yield from both(f"{ours}.mlp_norm", f"{theirs}.ln_2", E)
-        yield from both(f"{ours}.mlp.up_proj", f"{theirs}.mlp.c_fc", E, F)
-        yield from both(f"{ours}.mlp.down_proj", f"{theirs}.mlp.c_proj", F, E)
+        name, hf_name = f"blocks.{i}", f"{prefix}h.{i}"
+        yield from both(f"{name}.attn_norm", f"{hf_name}.ln_1", E)
+        yield from both(f"{name}.attn.qkv", f"{hf_name}.attn.c_attn", E, 3 * E)
+        yield from both(f"{name}.attn.o_proj", f"{hf_name}.attn.c_proj", E, E)
+        yield from both(f"{name}.mlp_norm", f"{hf_name}.ln_2", E)
+        yield from both(f"{name}.mlp.up_proj", f"{hf_name}.mlp.c_fc", E, F)
+        yield from both(f"{name}.mlp.down_proj", f"{hf_name}.mlp.c_proj", F, E)
     yield from both("final_norm", f"{prefix}ln_f", E)
 
 
 def _masks(config: GPT2Config, prefix: str) -> tuple[str, ...]:
-    """Return the names of the masks that older files keep."""
+    """Return the names of the masks that older checkpoints store."""
     return tuple(f"{prefix}h.{i}.attn.{name}" for i in range(config.num_layers) for name in ("bias", "masked_bias"))

@@ -1,12 +1,12 @@
-"""gpt-oss: a sink for each head's attention, windows in every second layer, and experts (OpenAI 2025).
+"""gpt-oss: attention sinks, a sliding window in every second layer, and a mixture of experts (OpenAI 2025).
 
-"gpt-oss-120b & gpt-oss-20b model card", https://arxiv.org/abs/2508.10925. Each token is given to a few of many
-feed-forward layers, the experts, which a router chooses.
+"gpt-oss-120b & gpt-oss-20b model card", https://arxiv.org/abs/2508.10925. In place of one
+feed-forward layer, a router chooses a few of many for each token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -14,22 +14,23 @@ import numpy as np
 
 from regard.functional import softmax
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.build import causal_attention, linear
+from regard.models.build import causal_attention, linear, rms_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.load import Checkpoint
-from regard.models.checkpoint.tensors import Tensor, linear_tensors
-from regard.models.decoder import (
-    Decoder,
-    Rope,
+from regard.models.checkpoint.open import Checkpoint
+from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
+from regard.models.decoder import Decoder
+from regard.models.decoder_checkpoint import (
+    DecoderConfig,
     check_unsupported_flags,
     common_fields,
     decoder_tensors,
     load_decoder_tensors,
-    read_rope,
     read_sizes,
     read_windows,
 )
-from regard.nn import DecoderBlock, Layer, Linear, RMSNorm
+from regard.models.rope import read_rope
+from regard.nn import DecoderBlock, Layer, Linear
+from regard.nn.kv_cache import KVCache
 
 _YARN = {
     "rope_type": "yarn",
@@ -42,24 +43,9 @@ _YARN = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GptOssConfig:
-    """The sizes of a gpt-oss: ``V``, ``E``, ``L``, ``H``, ``G``, ``D``, an expert's width, positions; and its choices.
+class GptOssConfig(DecoderConfig):
+    """The sizes of a gpt-oss; `hidden_dim` is that of an expert."""
 
-    `windows` tells for each layer how many tokens it looks at, itself included; None is all.
-    """
-
-    vocab_size: int
-    embed_dim: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    hidden_dim: int
-    max_positions: int
-    norm_eps: float
-    rope: Rope
-    tied: bool
-    windows: tuple[int | None, ...]
     attn_bias: bool
     num_experts: int
     experts_per_token: int
@@ -68,33 +54,35 @@ class GptOssConfig:
 
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.choice("model_type", "gpt_oss", ["gpt_oss"])
-        packed = reader.take("quantization_config")
-        if packed is not None:
-            method = packed.get("quant_method") if isinstance(packed, dict) else packed
+        quantization = reader.take("quantization_config")
+        if quantization is not None:
+            method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
             reader.require(
                 False,
-                f"its weights are packed ({method}), which regard does not unpack: transformers does, with "
-                f"from_pretrained(..., quantization_config=Mxfp4Config(dequantize=True)) and save_pretrained",
+                f"its weights are quantised ({method}), which is not supported; dequantise them with transformers: "
+                f"from_pretrained(..., quantization_config=Mxfp4Config(dequantize=True)), then save_pretrained",
             )
         reader.ignore("router_aux_loss_coef", "output_router_logits")  # for training
-        reader.ignore("initial_context_length")  # what rope_parameters say too
+        reader.ignore("initial_context_length")  # repeats rope_parameters
         reader.choice("hidden_act", "silu", ["silu"])
         check_unsupported_flags(reader)
         sizes = read_sizes(reader, head_dim=64, num_kv_heads=8, norm_eps=1e-5)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 128)
-        experts, chosen = reader.count("num_local_experts"), reader.count("num_experts_per_tok")
-        reader.choice("experts_per_token", chosen, [chosen])
-        reader.require(chosen <= experts, f"{chosen} experts for each token are more than the {experts} there are")
+        num_experts, per_token = reader.count("num_local_experts"), reader.count("num_experts_per_tok")
+        reader.choice("experts_per_token", per_token, [per_token])
+        reader.require(
+            per_token <= num_experts, f"num_experts_per_tok {per_token} is more than the {num_experts} experts"
+        )
         config = cls(
             **sizes,
             rope=read_rope(reader, sizes, base=150_000.0, scaling=_YARN),
             tied=reader.flag("tie_word_embeddings", False),
             windows=read_windows(reader, layers, window, [i % 2 == 0 for i in range(layers)]),
             attn_bias=reader.flag("attention_bias", True),
-            num_experts=experts,
-            experts_per_token=chosen,
+            num_experts=num_experts,
+            experts_per_token=per_token,
             gate_slope=reader.positive("swiglu_alpha", 1.702),
             gate_limit=reader.positive("swiglu_limit", 7.0),
         )
@@ -104,23 +92,22 @@ class GptOssConfig:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Experts(Layer):
-    """Feed-forward layers side by side, of which each token is given to a few.
+    """A mixture of feed-forward layers, the experts, of which each token goes through a few.
 
     Parameters
     ----------
     router : Linear, ``E X``
-        A score for each of the ``X`` experts.
+        The logits of the ``X`` experts.
     gate_up_weight : array, ``X E 2F``
-        Of each expert: the columns of its gate and of what goes through, in turns.
+        For each expert: the columns of gate and up projection, interleaved.
     gate_up_bias : array, ``X 2F``
     down_weight : array, ``X F E``
     down_bias : array, ``X E``
-    chosen : int
-        How many experts a token is given to.
+    experts_per_token : int
     slope : float
         Of the gate: gate / (1 + exp(−slope · gate)).
     limit : float
-        What gate and values are clipped at.
+        Where gate and up projection are clipped.
     """
 
     router: Linear
@@ -128,38 +115,38 @@ class Experts(Layer):
     gate_up_bias: np.ndarray
     down_weight: np.ndarray
     down_bias: np.ndarray
-    chosen: int = field(kw_only=True)
+    experts_per_token: int = field(kw_only=True)
     slope: float = field(kw_only=True)
     limit: float = field(kw_only=True)
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
-        """Return ``... T E`` for x ``... T E``; taps ``experts``, the share of each, ``... T X``, and ``output``."""
-        shares = trace("experts", self.shares(x), "... T X")
+        """Return ``... T E`` for x ``... T E``; taps ``experts``, the routing weights ``... T X``, and ``output``."""
+        weights = trace("experts", self.routing_weights(x), "... T X")
         output = np.zeros_like(x)
-        for expert in np.flatnonzero(shares.reshape(-1, shares.shape[-1]).any(0)):
-            tokens = shares[..., expert] > 0
-            output[tokens] += self._expert(int(expert), x[tokens]) * shares[tokens, expert, None]
+        for expert in np.flatnonzero(weights.reshape(-1, weights.shape[-1]).any(0)):
+            tokens = weights[..., expert] > 0
+            output[tokens] += self._expert(int(expert), x[tokens]) * weights[tokens, expert, None]
         recorded: np.ndarray = trace("output", output, "... T E")
         return recorded
 
     forward = __call__
 
-    def shares(self, x: np.ndarray) -> np.ndarray:
-        """Return how much of each expert each token gets, ``... T X``: the softmax of the largest scores."""
-        scores = self.router(x)
-        largest = np.argpartition(scores, -self.chosen, axis=-1)[..., -self.chosen :]
-        shares = np.zeros_like(scores)
-        np.put_along_axis(shares, largest, softmax(np.take_along_axis(scores, largest, -1)), -1)
-        return shares
+    def routing_weights(self, x: np.ndarray) -> np.ndarray:
+        """Return the weight of each expert for each token, ``... T X``: the softmax of the largest router logits."""
+        logits, k = self.router(x), self.experts_per_token
+        largest = np.argpartition(logits, -k, axis=-1)[..., -k:]
+        weights = np.zeros_like(logits)
+        np.put_along_axis(weights, largest, softmax(np.take_along_axis(logits, largest, -1)), -1)
+        return weights
 
-    def _expert(self, number: int, x: np.ndarray) -> np.ndarray:
-        both = x @ self.gate_up_weight[number] + self.gate_up_bias[number]
-        gate = np.minimum(both[..., 0::2], self.limit)
-        up = np.clip(both[..., 1::2], -self.limit, self.limit)
+    def _expert(self, index: int, x: np.ndarray) -> np.ndarray:
+        gate_up = x @ self.gate_up_weight[index] + self.gate_up_bias[index]
+        gate = np.minimum(gate_up[..., 0::2], self.limit)
+        up = np.clip(gate_up[..., 1::2], -self.limit, self.limit)
         with np.errstate(over="ignore"):
             hidden = (up + 1) * (gate / (1 + np.exp(-self.slope * gate)))
-        expert: np.ndarray = hidden @ self.down_weight[number] + self.down_bias[number]
-        return expert
+        output: np.ndarray = hidden @ self.down_weight[index] + self.down_bias[index]
+        return output
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -168,21 +155,40 @@ class GptOss(Decoder):
 
     config: GptOssConfig
 
+    def forward_with_cache(
+        self,
+        ids: np.ndarray,
+        positions: np.ndarray,
+        caches: Sequence[KVCache | None],
+        *,
+        mask: np.ndarray | None = None,
+        trace: Recorder = NULL_RECORDER,
+    ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
+        """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
+        x = trace("token_embeddings", self.token_embedding(ids), "B T E")
+        x = trace("embeddings", x, "B T E")
+        rotation = self.config.rope(positions, x.dtype)
+        caches = list(caches)
+        for i, block in enumerate(self.blocks):
+            with trace.scope(f"blocks.{i}"):
+                x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
+        return trace("final_norm", self.final_norm(x), "B T E"), tuple(caches)
+
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its files."""
+        """Build the model from its checkpoint."""
         config = GptOssConfig.read(checkpoint.config())
         weights = load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
         return cls(
             **common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
-            final_norm=RMSNorm(weights["final_norm.weight"], config.norm_eps),
+            final_norm=rms_norm(weights, "final_norm", config.norm_eps),
         )
 
 
 def _block(weights: dict[str, np.ndarray], at: str, config: GptOssConfig, window: int | None) -> DecoderBlock:
     return DecoderBlock(
-        RMSNorm(weights[f"{at}.attn_norm.weight"], config.norm_eps),
+        rms_norm(weights, f"{at}.attn_norm", config.norm_eps),
         causal_attention(
             weights,
             f"{at}.attn",
@@ -190,32 +196,32 @@ def _block(weights: dict[str, np.ndarray], at: str, config: GptOssConfig, window
             window=window,
             sinks=weights[f"{at}.attn.sinks"],
         ),
-        RMSNorm(weights[f"{at}.mlp_norm.weight"], config.norm_eps),
+        rms_norm(weights, f"{at}.mlp_norm", config.norm_eps),
         Experts(
             linear(weights, f"{at}.mlp.router"),
             weights[f"{at}.mlp.gate_up_weight"],
             weights[f"{at}.mlp.gate_up_bias"],
             weights[f"{at}.mlp.down_weight"],
             weights[f"{at}.mlp.down_bias"],
-            chosen=config.experts_per_token,
+            experts_per_token=config.experts_per_token,
             slope=config.gate_slope,
             limit=config.gate_limit,
         ),
     )
 
 
-def _tensors(config: GptOssConfig, prefix: str) -> Iterator[Tensor]:
-    """Yield every tensor but the head, under our name and under that of a Hugging Face checkpoint."""
+def _tensors(config: GptOssConfig, prefix: str) -> Iterator[TensorSpec]:
+    """Yield every tensor except the head."""
     E, F, X = config.embed_dim, config.hidden_dim, config.num_experts
 
-    def of_block(ours: str, theirs: str) -> Iterator[Tensor]:
-        yield Tensor(f"{ours}.attn.sinks", f"{theirs}.self_attn.sinks", (config.num_heads,))
-        yield Tensor(f"{ours}.mlp_norm.weight", f"{theirs}.post_attention_layernorm.weight", (E,))
-        mlp, stored = f"{ours}.mlp", f"{theirs}.mlp"
-        yield from linear_tensors(f"{mlp}.router", f"{stored}.router", E, X, bias=True)
-        yield Tensor(f"{mlp}.gate_up_weight", f"{stored}.experts.gate_up_proj", (X, E, 2 * F))
-        yield Tensor(f"{mlp}.gate_up_bias", f"{stored}.experts.gate_up_proj_bias", (X, 2 * F))
-        yield Tensor(f"{mlp}.down_weight", f"{stored}.experts.down_proj", (X, F, E))
-        yield Tensor(f"{mlp}.down_bias", f"{stored}.experts.down_proj_bias", (X, E))
+    def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
+        yield TensorSpec(f"{name}.attn.sinks", f"{hf_name}.self_attn.sinks", (config.num_heads,))
+        yield TensorSpec(f"{name}.mlp_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (E,))
+        mlp, experts = f"{name}.mlp", f"{hf_name}.mlp.experts"
+        yield from linear_tensors(f"{mlp}.router", f"{hf_name}.mlp.router", E, X, bias=True)
+        yield TensorSpec(f"{mlp}.gate_up_weight", f"{experts}.gate_up_proj", (X, E, 2 * F))
+        yield TensorSpec(f"{mlp}.gate_up_bias", f"{experts}.gate_up_proj_bias", (X, 2 * F))
+        yield TensorSpec(f"{mlp}.down_weight", f"{experts}.down_proj", (X, F, E))
+        yield TensorSpec(f"{mlp}.down_bias", f"{experts}.down_proj_bias", (X, E))
 
-    return decoder_tensors(config, prefix, of_block, qkv_bias=config.attn_bias, output_bias=config.attn_bias)
+    return decoder_tensors(config, prefix, block_tensors, qkv_bias=config.attn_bias, output_bias=config.attn_bias)

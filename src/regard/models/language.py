@@ -21,8 +21,8 @@ from regard.trace import Trace
 class LanguageModel(TextModel):
     """A model that predicts the next token, and so can continue a text.
 
-    A family has, besides the fields of a `TextModel`, ``end_ids``, the end-of-sequence tokens, and ``forced``, the tokens
-    that its checkpoint forces at certain places.
+    A family has, besides the fields of a `TextModel`, ``end_ids``, the end-of-sequence tokens, and ``forced``, the
+    tokens that its checkpoint forces at certain places.
     """
 
     tokenizer: SubwordTokenizer
@@ -50,7 +50,7 @@ class LanguageModel(TextModel):
     def decode_step(
         self, ids: np.ndarray, state: DecodingState, *, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, DecodingState]:
-        """Return the contextual vectors, ``B T E``, of the tokens ``B T`` after those of `state`, and the next state."""
+        """Return the contextual vectors, ``B T E``, of tokens ``B T`` after those of `state`, and the next state."""
         raise NotImplementedError
 
     def record_full_sequence(self, generated: Sequence[Generated], *, trace: Recorder) -> None:

@@ -1,55 +1,42 @@
-"""Llama: a decoder with rotating positions, gated feed-forward and root-mean-square norms (Touvron et al. 2023).
+"""Llama: a decoder with rotary positions, gated feed-forward and RMS norms (Touvron et al. 2023, arXiv:2302.13971).
 
-https://arxiv.org/abs/2302.13971; key/value heads shared by several query heads, https://arxiv.org/abs/2307.09288; the
-rotation stretched to longer texts, https://arxiv.org/abs/2407.21783. Mistral and Qwen have its shape.
+Query heads share key/value heads (arXiv:2307.09288); the rotation is scaled for longer texts (arXiv:2407.21783).
+Mistral and Qwen are configurations of this model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from regard.models.build import causal_attention, gated_feed_forward
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.build import causal_attention, gated_feed_forward, rms_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.load import Checkpoint
-from regard.models.checkpoint.tensors import Tensor
-from regard.models.decoder import (
-    Decoder,
-    Rope,
+from regard.models.checkpoint.open import Checkpoint
+from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.decoder import Decoder
+from regard.models.decoder_checkpoint import (
+    DecoderConfig,
     check_unsupported_flags,
     common_fields,
     decoder_tensors,
     gated_tensors,
     load_decoder_tensors,
-    read_rope,
     read_sizes,
 )
-from regard.nn import DecoderBlock, RMSNorm
+from regard.models.rope import read_rope
+from regard.nn import DecoderBlock
+from regard.nn.kv_cache import KVCache
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlamaConfig:
-    """The sizes of a Llama: ``V``, ``E``, ``L``, ``H``, ``G``, ``D``, feed-forward width, positions; and its choices.
+class LlamaConfig(DecoderConfig):
+    """The sizes of a Llama, its activation, and which parts have a bias or a norm."""
 
-    `windows` tells for each layer how many tokens it looks at, itself included; None is all.
-    """
-
-    vocab_size: int
-    embed_dim: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    hidden_dim: int
-    max_positions: int
     activation: str
-    norm_eps: float
-    rope: Rope
-    tied: bool
-    windows: tuple[int | None, ...]
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
@@ -57,25 +44,20 @@ class LlamaConfig:
 
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.choice("model_type", "llama", ["llama"])
-        reader.ignore("pretraining_tp")  # how matrices were cut for training
+        reader.ignore("pretraining_tp")  # how matrices were split for training
         reader.choice("is_llama_config", True, [True])
         reader.choice("rope_interleaved", False, [False])
         bias = reader.flag("attention_bias", False)
         sizes = read_sizes(reader)
-        return cls._finish(
-            reader,
-            sizes,
-            windows=(None,) * sizes["num_layers"],
-            qkv_bias=bias,
-            output_bias=bias,
-            mlp_bias=reader.flag("mlp_bias", False),
-        )
+        windows = (None,) * sizes["num_layers"]
+        mlp_bias = reader.flag("mlp_bias", False)
+        return cls._finish(reader, sizes, windows=windows, qkv_bias=bias, output_bias=bias, mlp_bias=mlp_bias)
 
     @classmethod
     def _finish(cls, reader: ConfigReader, sizes: dict[str, Any], **choices: Any) -> Self:
-        """Take what all of Llama's shape have in common."""
+        """Read the fields that Llama, Mistral and Qwen have in common."""
         check_unsupported_flags(reader)
         config = cls(
             **sizes,
@@ -92,56 +74,71 @@ class LlamaConfig:
 class Llama(Decoder):
     """A Llama with its tokenizer."""
 
-    configuration: ClassVar[type[LlamaConfig]] = LlamaConfig
+    config_type: ClassVar[type[LlamaConfig]] = LlamaConfig
 
     config: LlamaConfig
 
+    def forward_with_cache(
+        self,
+        ids: np.ndarray,
+        positions: np.ndarray,
+        caches: Sequence[KVCache | None],
+        *,
+        mask: np.ndarray | None = None,
+        trace: Recorder = NULL_RECORDER,
+    ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
+        """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
+        x = trace("token_embeddings", self.token_embedding(ids), "B T E")
+        x = trace("embeddings", x, "B T E")
+        rotation = self.config.rope(positions, x.dtype)
+        caches = list(caches)
+        for i, block in enumerate(self.blocks):
+            with trace.scope(f"blocks.{i}"):
+                x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
+        return trace("final_norm", self.final_norm(x), "B T E"), tuple(caches)
+
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its files."""
-        config = cls.configuration.read(checkpoint.config())
-        weights = load_decoder_tensors(
-            checkpoint, config, _tensors, unused=lambda prefix: _angles(config, prefix), dtype=dtype
-        )
+        """Build the model from its checkpoint."""
+        config = cls.config_type.read(checkpoint.config())
+        weights = load_decoder_tensors(checkpoint, config, _tensors, unused=_frequencies(config), dtype=dtype)
         return cls(
             **common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
-            final_norm=RMSNorm(weights["final_norm.weight"], config.norm_eps),
+            final_norm=rms_norm(weights, "final_norm", config.norm_eps),
         )
 
 
 def _block(weights: dict[str, np.ndarray], at: str, config: LlamaConfig, window: int | None) -> DecoderBlock:
-    def norm(name: str) -> RMSNorm:
-        return RMSNorm(weights[f"{at}.{name}.weight"], config.norm_eps)
-
+    eps = config.norm_eps
     return DecoderBlock(
-        norm("attn_norm"),
+        rms_norm(weights, f"{at}.attn_norm", eps),
         causal_attention(
             weights,
             f"{at}.attn",
             num_heads=config.num_heads,
             window=window,
-            q_norm=norm("attn.q_norm") if config.qk_norm else None,
-            k_norm=norm("attn.k_norm") if config.qk_norm else None,
+            q_norm=rms_norm(weights, f"{at}.attn.q_norm", eps) if config.qk_norm else None,
+            k_norm=rms_norm(weights, f"{at}.attn.k_norm", eps) if config.qk_norm else None,
         ),
-        norm("mlp_norm"),
+        rms_norm(weights, f"{at}.mlp_norm", eps),
         gated_feed_forward(weights, f"{at}.mlp", config.activation),
     )
 
 
-def _tensors(config: LlamaConfig, prefix: str) -> Iterator[Tensor]:
-    """Yield every tensor but the head, under our name and under that of a Hugging Face checkpoint."""
+def _tensors(config: LlamaConfig, prefix: str) -> Iterator[TensorSpec]:
+    """Yield every tensor except the head."""
 
-    def of_block(ours: str, theirs: str) -> Iterator[Tensor]:
+    def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
         if config.qk_norm:
-            yield Tensor(f"{ours}.attn.q_norm.weight", f"{theirs}.self_attn.q_norm.weight", (config.head_dim,))
-            yield Tensor(f"{ours}.attn.k_norm.weight", f"{theirs}.self_attn.k_norm.weight", (config.head_dim,))
-        yield Tensor(f"{ours}.mlp_norm.weight", f"{theirs}.post_attention_layernorm.weight", (config.embed_dim,))
-        yield from gated_tensors(f"{ours}.mlp", f"{theirs}.mlp", config, bias=config.mlp_bias)
+            yield TensorSpec(f"{name}.attn.q_norm.weight", f"{hf_name}.self_attn.q_norm.weight", (config.head_dim,))
+            yield TensorSpec(f"{name}.attn.k_norm.weight", f"{hf_name}.self_attn.k_norm.weight", (config.head_dim,))
+        yield TensorSpec(f"{name}.mlp_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (config.embed_dim,))
+        yield from gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=config.mlp_bias)
 
-    return decoder_tensors(config, prefix, of_block, qkv_bias=config.qkv_bias, output_bias=config.output_bias)
+    return decoder_tensors(config, prefix, block_tensors, qkv_bias=config.qkv_bias, output_bias=config.output_bias)
 
 
-def _angles(config: LlamaConfig, prefix: str) -> tuple[str, ...]:
-    """Return the names of the angles that older files keep."""
-    return tuple(f"{prefix}layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.num_layers))
+def _frequencies(config: LlamaConfig) -> Callable[[str], tuple[str, ...]]:
+    """Return the names of the rotary frequencies that older checkpoints store, for a prefix."""
+    return lambda prefix: tuple(f"{prefix}layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.num_layers))

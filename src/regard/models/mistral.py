@@ -1,4 +1,4 @@
-"""Mistral: a Llama whose layers look back no further than a window (Jiang et al. 2023, arXiv:2310.06825)."""
+"""Mistral: a Llama with a sliding window in every layer (Jiang et al. 2023, arXiv:2310.06825)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.decoder import read_sizes
+from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 
 
 class MistralConfig(LlamaConfig):
-    """The sizes of a Mistral, and its choices."""
+    """The configuration of a Mistral."""
 
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.choice("model_type", "mistral", ["mistral"])
         sizes = read_sizes(reader, num_kv_heads=8)
         window = reader.optional_count("sliding_window", 4096)
@@ -24,6 +24,6 @@ class MistralConfig(LlamaConfig):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Mistral(Llama):
-    """A Mistral with its tokenizer."""
+    """A Mistral with its tokenizer; its forward pass is Llama's."""
 
-    configuration: ClassVar[type[LlamaConfig]] = MistralConfig
+    config_type: ClassVar[type[LlamaConfig]] = MistralConfig

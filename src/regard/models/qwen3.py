@@ -1,4 +1,4 @@
-"""Qwen3: a Llama that norms each query and key before it turns them (Yang et al. 2025, arXiv:2505.09388)."""
+"""Qwen3: a Llama with an RMS norm of each query and key before the rotation (Yang et al. 2025, arXiv:2505.09388)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.decoder import read_sizes
+from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.models.qwen2 import read_qwen_windows
 
 
 class Qwen3Config(LlamaConfig):
-    """The sizes of a Qwen3, and its choices."""
+    """The configuration of a Qwen3."""
 
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.choice("model_type", "qwen3", ["qwen3"])
         sizes = read_sizes(reader, head_dim=128)
         bias = reader.flag("attention_bias", False)
@@ -26,6 +26,6 @@ class Qwen3Config(LlamaConfig):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Qwen3(Llama):
-    """A Qwen3 with its tokenizer."""
+    """A Qwen3 with its tokenizer; its forward pass is Llama's."""
 
-    configuration: ClassVar[type[LlamaConfig]] = Qwen3Config
+    config_type: ClassVar[type[LlamaConfig]] = Qwen3Config

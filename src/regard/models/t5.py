@@ -19,8 +19,8 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import linear
 from regard.models.checkpoint.config import ACTIVATIONS, ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
-from regard.models.checkpoint.load import Checkpoint, take, tokenizer_for
-from regard.models.checkpoint.tensors import Tensor, linear_tensors
+from regard.models.checkpoint.open import Checkpoint, tokenizer_for
+from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors
 from regard.models.encoder_decoder import EncoderDecoder, tables
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.options import ForcedTokens
@@ -275,7 +275,7 @@ class T5(EncoderDecoder):
         """Build the model from its files."""
         config = T5Config.read(config_with_start_id(checkpoint))
         table_of = tables(checkpoint.tensors().shapes, "", tied=config.is_tied)
-        weights = take(
+        weights = load_tensors(
             checkpoint,
             _tensors(config, sorted(set(table_of.values()))),
             num_layers=config.num_layers + config.num_decoder_layers,
@@ -343,35 +343,35 @@ class T5(EncoderDecoder):
         )
 
 
-def _tensors(config: T5Config, embeddings: list[str]) -> Iterator[Tensor]:
+def _tensors(config: T5Config, embeddings: list[str]) -> Iterator[TensorSpec]:
     """Yield every tensor of a T5, under our name and under that of a Hugging Face checkpoint."""
     E, F, HD = config.embed_dim, config.hidden_dim, config.num_heads * config.head_dim
 
-    def attention(ours: str, theirs: str) -> Iterator[Tensor]:
+    def attention(name: str, hf_name: str) -> Iterator[TensorSpec]:
         for part in "qkv":
-            yield from linear_tensors(f"{ours}.{part}_proj", f"{theirs}.{part}", E, HD, bias=False)
-        yield from linear_tensors(f"{ours}.o_proj", f"{theirs}.o", HD, E, bias=False)
+            yield from linear_tensors(f"{name}.{part}_proj", f"{hf_name}.{part}", E, HD, bias=False)
+        yield from linear_tensors(f"{name}.o_proj", f"{hf_name}.o", HD, E, bias=False)
 
-    for stored in embeddings:
-        yield Tensor(stored, stored, (config.vocab_size, E))
+    for hf_name in embeddings:
+        yield TensorSpec(hf_name, hf_name, (config.vocab_size, E))
     for stack, num_layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers)):
-        yield Tensor(
+        yield TensorSpec(
             f"{stack}.position_bias.parameter",
             f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
             (config.num_buckets, config.num_heads),
         )
-        yield Tensor(f"{stack}.final_norm.weight", f"{stack}.final_layer_norm.weight", (E,))
+        yield TensorSpec(f"{stack}.final_norm.weight", f"{stack}.final_layer_norm.weight", (E,))
         for i in range(num_layers):
-            ours, theirs = f"{stack}.blocks.{i}", f"{stack}.block.{i}.layer"
-            yield Tensor(f"{ours}.attn_norm.weight", f"{theirs}.0.layer_norm.weight", (E,))
-            yield from attention(f"{ours}.attn", f"{theirs}.0.SelfAttention")
+            name, hf_name = f"{stack}.blocks.{i}", f"{stack}.block.{i}.layer"
+            yield TensorSpec(f"{name}.attn_norm.weight", f"{hf_name}.0.layer_norm.weight", (E,))
+            yield from attention(f"{name}.attn", f"{hf_name}.0.SelfAttention")
             if stack == "decoder":
-                yield Tensor(f"{ours}.cross_norm.weight", f"{theirs}.1.layer_norm.weight", (E,))
-                yield from attention(f"{ours}.cross_attn", f"{theirs}.1.EncDecAttention")
-            last = f"{theirs}.{2 if stack == 'decoder' else 1}"
-            yield Tensor(f"{ours}.mlp_norm.weight", f"{last}.layer_norm.weight", (E,))
+                yield TensorSpec(f"{name}.cross_norm.weight", f"{hf_name}.1.layer_norm.weight", (E,))
+                yield from attention(f"{name}.cross_attn", f"{hf_name}.1.EncDecAttention")
+            last = f"{hf_name}.{2 if stack == 'decoder' else 1}"
+            yield TensorSpec(f"{name}.mlp_norm.weight", f"{last}.layer_norm.weight", (E,))
             if config.is_gated:
-                yield from linear_tensors(f"{ours}.mlp.gate_proj", f"{last}.DenseReluDense.wi_0", E, F, bias=False)
+                yield from linear_tensors(f"{name}.mlp.gate_proj", f"{last}.DenseReluDense.wi_0", E, F, bias=False)
             up = "wi_1" if config.is_gated else "wi"
-            yield from linear_tensors(f"{ours}.mlp.up_proj", f"{last}.DenseReluDense.{up}", E, F, bias=False)
-            yield from linear_tensors(f"{ours}.mlp.down_proj", f"{last}.DenseReluDense.wo", F, E, bias=False)
+            yield from linear_tensors(f"{name}.mlp.up_proj", f"{last}.DenseReluDense.{up}", E, F, bias=False)
+            yield from linear_tensors(f"{name}.mlp.down_proj", f"{last}.DenseReluDense.wo", F, E, bias=False)

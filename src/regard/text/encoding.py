@@ -46,6 +46,10 @@ class Encoding:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def select(self, positions: Sequence[int]) -> Encoding:
+        """Return the encoding with the tokens at `positions` alone; the text stays whole."""
+        return Encoding(self.text, *(tuple(getattr(self, name)[i] for i in positions) for name in _PER_TOKEN))
+
     def word_groups(self) -> list[tuple[str, list[int]]]:
         """Return the words in order, each as its text and the positions of its tokens.
 

@@ -1,33 +1,54 @@
-"""Reading a whole file that a model's folder should hold. Knows nothing of what is in it."""
+"""Read a whole file of a model's folder."""
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
+from typing import Any
 
 from regard._utils.errors import RegardError
 
-_LARGEST = 1 << 27  # bytes; the largest tokenizer.json has a quarter of it
+_MAX_BYTES = 1 << 27  # four times the largest tokenizer.json
 
 
 def read_file(path: Path) -> bytes | None:
-    """Return the content of the file at `path`; None where there is nothing.
+    """Return the content of the file at `path`; None if there is none.
 
     Raises
     ------
     RegardError
-        There is something that cannot be read: a folder, a pipe (which could wait for ever), a closed file, or more
-        than any such file holds.
+        The path cannot be read: a folder, a pipe (which could block), no permission, or more than 128 MiB.
     """
     try:
         status = path.stat()
-        mode = status.st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a folder the system itself says what it is
+        is_file = stat.S_ISREG(status.st_mode)
+        if not is_file and not stat.S_ISDIR(status.st_mode):  # for a folder the system's own error follows
             raise RegardError(f"cannot read {path}: it is not a regular file; copy it to one")
-        if stat.S_ISREG(mode) and status.st_size > _LARGEST:
-            raise RegardError(f"cannot read {path}: it has {status.st_size} bytes, and {_LARGEST} at most are read")
+        if is_file and status.st_size > _MAX_BYTES:
+            raise RegardError(f"cannot read {path}: it has {status.st_size} bytes, more than the limit of {_MAX_BYTES}")
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:  # ValueError: what cannot be a path
+    except (OSError, ValueError) as error:  # ValueError: the text cannot be a path
         raise RegardError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def read_json_object(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in the file at `path`; None if there is no file.
+
+    Raises
+    ------
+    RegardError
+        As for `read_file`, or the content is not a JSON object.
+    """
+    content = read_file(path)
+    if content is None:
+        return None
+    try:
+        value = json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise RegardError(f"{path} is not valid JSON: {error}; fetch the file again") from error
+    if not isinstance(value, dict):
+        raise RegardError(f"{path} must hold a JSON object, got {type(value).__name__}; fetch the file again")
+    return value

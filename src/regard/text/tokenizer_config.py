@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.text.chat import ChatTemplate
-from regard.text.files import read_file
+from regard.text.files import read_file, read_json_object
 from regard.text.wordpiece import WordPieceSettings
 
 _HALF = re.compile("[\ud800-\udfff]")  # of a character, which JSON can spell but no token can have
@@ -25,7 +24,7 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
         The file cannot be read, is no JSON object, or sets something to a wrong type (all such are named).
     """
     path = folder / "tokenizer_config.json"
-    config = _read_object(path)
+    config = read_json_object(path) or {}
     keys = {"lowercase": "do_lower_case", "split_chinese": "tokenize_chinese_chars"}  # the others are alike
     settings: dict[str, Any] = {}
     problems = []
@@ -54,7 +53,7 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
         A file cannot be read, or what it has is no template.
     """
     path = folder / "tokenizer_config.json"
-    config = _read_object(path)
+    config = read_json_object(path) or {}
     template = config.get("chat_template")
     if isinstance(template, list):  # several, by name
         named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
@@ -75,14 +74,3 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
 def _content(token: Any) -> Any:
     """Return a token that is given bare, or with its properties."""
     return token.get("content") if isinstance(token, dict) else token
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    found = read_file(path)
-    try:
-        content = {} if found is None else json.loads(found.decode())
-    except (ValueError, RecursionError) as error:
-        raise RegardError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise RegardError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content

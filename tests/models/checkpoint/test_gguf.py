@@ -22,7 +22,7 @@ from gguf_files import (
 )
 from regard import RegardError
 from regard.functional import rotary_frequencies
-from regard.models.checkpoint.load import open_checkpoint
+from regard.models.checkpoint.open import open_checkpoint
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_file_a_folder_with_one_and_a_text_are_the_same_question(tmp_path):
 def test_a_folder_with_several_files_asks_for_one_of_them(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         write_gguf(tmp_path / name)
-    with pytest.raises(RegardError, match=r"holds 2 GGUF files; give one of them: a\.gguf, b\.gguf"):
+    with pytest.raises(RegardError, match=r"holds 2 GGUF files; give one of a\.gguf, b\.gguf"):
         regard.load(tmp_path)
 
 
@@ -149,8 +149,8 @@ def test_other_scalings_are_named_as_in_a_config(checkpoint):
         ({"tensors": {**llama_tensors(), "model.norm.weight": np.zeros(32)}}, r"under its name here and under that of"),
         ({"fields": {"block_count": 1}}, r"unexpected model\.layers\.1\.input_layernorm\.weight"),
         ({"fields": {"block_count": 3}}, r"missing model\.layers\.2\."),
-        ({"fields": {"embedding_length": 64, "rope.dimension_count": 16}}, r"\(268, 32\), .* asks for \(268, 64\)"),
-        ({"fields": {"vocab_size": 99}}, r"asks for \(99, 32\)"),
+        ({"fields": {"embedding_length": 64, "rope.dimension_count": 16}}, r"\(268, 32\), .* requires \(268, 64\)"),
+        ({"fields": {"vocab_size": 99}}, r"requires \(99, 32\)"),
         ({"tensors": {**llama_tensors(), "output_norm.weight": np.full(32, np.nan, np.float32)}}, "not finite"),
     ],
 )  # fmt: skip

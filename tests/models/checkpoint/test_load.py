@@ -14,7 +14,9 @@ import regard
 import tiny_bert
 from regard import RegardError
 from regard.formats.safetensors import write_safetensors
-from regard.models.checkpoint.tensors import INDEX, Tensor, map_tensors, open_weights
+from regard.models.checkpoint.open import FolderCheckpoint
+from regard.models.checkpoint.safetensors import INDEX
+from regard.models.checkpoint.tensors import TensorSpec, load_tensors
 
 PARTS = [f"model-{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
 
@@ -56,8 +58,8 @@ def test_everything_that_is_wrong_is_said_at_once(write_shards):
     with pytest.raises(RegardError) as error:
         regard.load(folder)
     told = str(error.value)
-    assert f"are not those of its {INDEX}: missing are the files {PARTS[2]}; " in told
-    assert "the index does not know 'extra'" in told
+    assert f"do not match its {INDEX}: missing files: {PARTS[2]}; " in told
+    assert "tensors not in the index: 'extra'" in told
     assert f"'embeddings.odd' ({PARTS[0]})" in told
     assert "\n" not in told
 
@@ -67,7 +69,7 @@ def test_a_tensor_in_two_files(write_shards):
     tensors = tiny_bert.tensors()
     held = dict(list(tensors.items())[1::3]) | {"embeddings.word_embeddings.weight": np.ones((23, 12), np.float32)}
     write_safetensors(folder / PARTS[1], held)
-    with pytest.raises(RegardError, match=r"in two files are 'embeddings\.word_embeddings\.weight'"):
+    with pytest.raises(RegardError, match=r"tensors in two files: 'embeddings\.word_embeddings\.weight'"):
         regard.load(folder)
 
 
@@ -77,13 +79,26 @@ def test_a_tensor_in_two_files(write_shards):
 )
 @pytest.mark.parametrize("end", ["", "\n.safetensors", "\0.safetensors"])
 def test_no_name_leads_out_of_the_folder(write_shards, name, end):
-    with pytest.raises(RegardError, match=r"\A.* which are no safetensors files beside it\Z"):
+    with pytest.raises(RegardError, match=r"\A.* not a safetensors file in its folder\Z"):
         regard.load(write_shards({"embeddings.LayerNorm.bias": name + end}))
 
 
-@pytest.mark.parametrize("index", [[], {}, {"weight_map": []}, {"weight_map": {}}, {"weight_map": {"a": 5}}, 7])
-def test_an_index_that_is_none(write_shards, index):
-    with pytest.raises(RegardError, match="needs a weight_map that says which file each tensor is in"):
+WEIGHT_MAP = "must have a weight_map from each tensor to its file"
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ([], "must hold a JSON object, got list"),
+        (7, "must hold a JSON object, got int"),
+        ({}, WEIGHT_MAP),
+        ({"weight_map": []}, WEIGHT_MAP),
+        ({"weight_map": {}}, WEIGHT_MAP),
+        ({"weight_map": {"a": 5}}, WEIGHT_MAP),
+    ],
+)
+def test_an_index_that_is_none(write_shards, index, message):
+    with pytest.raises(RegardError, match=message):
         regard.load(write_shards(index=index))
 
 
@@ -119,10 +134,10 @@ def test_bfloat16_is_widened_in_passing(tmp_path):
     """No second copy of the size of the result is ever held."""
     stored = np.ones((1000, 1000), ml_dtypes.bfloat16)
     save_file({"x": stored}, tmp_path / "model.safetensors")
-    file = open_weights(tmp_path)
+    checkpoint = FolderCheckpoint(tmp_path)
     tracemalloc.start()
     try:
-        found = map_tensors(file, [Tensor("x", "x", (1000, 1000))])
+        found = load_tensors(checkpoint, [TensorSpec("x", "x", (1000, 1000))], num_layers=1)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

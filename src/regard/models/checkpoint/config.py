@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import escape, truncate
-from regard.text.files import read_file
+from regard.text.files import read_json_object
 
 # What transformers writes beside the architecture and what has no part in computing hidden states: where the
 # weights came from, how they were trained, how text is to be generated, what classes are called, the pooler.
@@ -53,15 +52,9 @@ class ConfigReader:
     @classmethod
     def open(cls, path: Path) -> ConfigReader:
         """Read config.json at `path`."""
-        content = read_file(path)
-        if content is None:
+        fields = read_json_object(path)
+        if fields is None:
             raise RegardError(f"there is no {path.name} in {path.parent}: not the folder of a model")
-        try:
-            fields = json.loads(content.decode())
-        except (ValueError, RecursionError) as error:
-            raise RegardError(f"{path} is not valid JSON: {error}; fetch the file again") from error
-        if not isinstance(fields, dict):
-            raise RegardError(f"{path} holds a {type(fields).__name__} in place of a JSON object")
         return cls(fields, path)
 
     def peek(self, name: str) -> Any:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.generation.options import ForcedTokens
-from regard.text.files import read_file
+from regard.text.files import read_json_object
 
 if TYPE_CHECKING:
-    from regard.models.checkpoint.load import Checkpoint
+    from regard.models.checkpoint.open import Checkpoint
 
 
 def end_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
@@ -39,15 +37,15 @@ def forced_ids(checkpoint: Checkpoint) -> ForcedTokens:
 
 
 def config_with_start_id(checkpoint: Checkpoint) -> ConfigReader:
-    """Return the configuration of an encoder-decoder; generation_config.json may override ``decoder_start_token_id``."""
+    """Return an encoder-decoder's configuration, with ``decoder_start_token_id`` of generation_config.json if there."""
     reader = checkpoint.config()
-    if (start := _generation_config(checkpoint.path).get("decoder_start_token_id")) is not None:
+    if (start := _generation_config(checkpoint).get("decoder_start_token_id")) is not None:
         reader.put("decoder_start_token_id", start)
     return reader
 
 
 def _ids(checkpoint: Checkpoint, name: str) -> tuple[int, ...]:
-    found = _generation_config(checkpoint.path).get(name)
+    found = _generation_config(checkpoint).get(name)
     if found is None:
         found = checkpoint.config().peek(name)
     ids = [] if found is None else found if isinstance(found, list) else [found]
@@ -56,12 +54,5 @@ def _ids(checkpoint: Checkpoint, name: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _generation_config(path: Path) -> dict[str, object]:
-    content = read_file(path / "generation_config.json")
-    try:
-        fields = {} if content is None else json.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise RegardError(f"generation_config.json of {path} is not valid JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise RegardError(f"generation_config.json of {path} must hold a JSON object, got {type(fields).__name__}")
-    return fields
+def _generation_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    return read_json_object(checkpoint.path / "generation_config.json") or {}

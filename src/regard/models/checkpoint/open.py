@@ -1,0 +1,86 @@
+"""A checkpoint on disk, in any format: configuration, tensors and tokenizer under their Hugging Face names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from regard._utils.errors import RegardError
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.gguf import GgufCheckpoint
+from regard.models.checkpoint.safetensors import open_safetensors
+from regard.models.checkpoint.tensors import Tensors
+from regard.text import SubwordTokenizer
+from regard.text.words import join_names
+
+
+class Checkpoint(Protocol):
+    """A pretrained model on disk."""
+
+    @property
+    def path(self) -> Path:
+        """The folder or file, for messages."""
+
+    def config(self) -> ConfigReader:
+        """Return a new reader of its configuration, with the fields of a config.json."""
+
+    def tensors(self) -> Tensors:
+        """Return its tensors."""
+
+    def tokenizer(self) -> SubwordTokenizer:
+        """Return its tokenizer."""
+
+
+class FolderCheckpoint:
+    """A folder with config.json, model.safetensors (or its shards) and tokenizer.json (or vocab.txt)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+
+    def config(self) -> ConfigReader:
+        """Return a new reader of config.json."""
+        return ConfigReader.open(self.path / "config.json")
+
+    def tensors(self) -> Tensors:
+        """Return the tensors, memory-mapped."""
+        return open_safetensors(self.path)
+
+    def tokenizer(self) -> SubwordTokenizer:
+        """Return the tokenizer of the folder."""
+        return SubwordTokenizer.from_folder(self.path)
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Return the checkpoint at `path`: a GGUF file, a folder with one GGUF file and no config.json, or a folder.
+
+    Raises
+    ------
+    RegardError
+        A GGUF file is malformed, or the folder has several.
+    """
+    if not path.is_dir():
+        return GgufCheckpoint(path)
+    files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
+    if len(files) > 1:
+        raise RegardError(f"{path} holds {len(files)} GGUF files; give one of {join_names(f.name for f in files)}")
+    return GgufCheckpoint(files[0]) if files else FolderCheckpoint(path)
+
+
+def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
+    """Return the tokenizer of a checkpoint whose embeddings have `vocab_size` rows.
+
+    Special tokens may lie beyond these rows, because a text reaches one only by spelling it out: BART's summariser has
+    a mask token without an embedding.
+
+    Raises
+    ------
+    RegardError
+        An ordinary token lies beyond these rows.
+    """
+    tokenizer = checkpoint.tokenizer()
+    if not tokenizer.special_ids.issuperset(range(vocab_size, tokenizer.vocab_size)):
+        raise RegardError(
+            f"the tokenizer of {checkpoint.path} has {tokenizer.vocab_size} tokens, but its embeddings have "
+            f"{vocab_size} rows; use the tokenizer that belongs to the model"
+        )
+    return tokenizer

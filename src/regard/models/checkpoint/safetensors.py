@@ -1,0 +1,106 @@
+"""The tensors of a folder with model.safetensors, or with its shards and their index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.validation import truncate
+from regard.formats.safetensors import SafetensorsFile
+from regard.models.checkpoint.tensors import Tensors
+from regard.text.files import read_json_object
+from regard.text.words import join_names
+
+INDEX = "model.safetensors.index.json"
+_SHARD = re.compile(r"[\w-][\w. -]{0,200}\.safetensors", re.ASCII)  # a plain name: no folder, not hidden
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.index.json")
+
+
+def open_safetensors(folder: Path) -> Tensors:
+    """Return the memory-mapped tensors of the checkpoint in `folder`: one file, or the shards that an index lists.
+
+    Raises
+    ------
+    RegardError
+        There is neither model.safetensors nor its index, or a file is missing or damaged. A pickle is refused, with
+        the way to convert it.
+    """
+    path = folder / "model.safetensors"
+    if path.exists():
+        return SafetensorsFile(path)
+    if (index := read_json_object(folder / INDEX)) is not None:
+        return ShardedTensors(folder, index)
+    if pickles := sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern)):
+        raise RegardError(
+            f"{folder} holds its weights as a pickle ({join_names(pickles)}), which can run any code when it is read; "
+            f"convert it where you trust it: transformers' "
+            f'AutoModel.from_pretrained("{folder}").save_pretrained(NEW_FOLDER) writes model.safetensors'
+        )
+    raise RegardError(f"there is neither model.safetensors nor {INDEX} in {folder}: not the folder of a model")
+
+
+class ShardedTensors:
+    """The memory-mapped tensors of several safetensors files.
+
+    Parameters
+    ----------
+    folder
+        The folder of the files. No name in the index leads out of it.
+    index
+        The content of model.safetensors.index.json, whose ``weight_map`` gives the file of each tensor.
+
+    Raises
+    ------
+    RegardError
+        The index is malformed, or a file is damaged; or, all at once: files are missing, tensors are in two files, not
+        in the index, or not in the file that it gives.
+    """
+
+    def __init__(self, folder: Path, index: Mapping[str, object]) -> None:
+        self._file_of = file_of = _weight_map(folder / INDEX, index)
+        names = sorted(set(file_of.values()))
+        missing = [name for name in names if not (folder / name).is_file()]
+        self._files = {name: SafetensorsFile(folder / name) for name in names if name not in missing}
+        found: dict[str, list[str]] = {}
+        for name, file in self._files.items():
+            for tensor in file:
+                found.setdefault(tensor, []).append(name)
+        problems = {
+            "missing files": missing,
+            "tensors in two files": [truncate(tensor) for tensor, files in found.items() if len(files) > 1],
+            "tensors not in the index": [truncate(tensor) for tensor in found if tensor not in file_of],
+            "tensors not in the file of the index": [
+                f"{truncate(tensor)} ({name})"
+                for tensor, name in file_of.items()
+                if name not in missing and name not in found.get(tensor, ())
+            ],
+        }
+        if any(problems.values()):
+            listed = "; ".join(f"{problem}: {join_names(names)}" for problem, names in problems.items() if names)
+            raise RegardError(f"the files of {folder} do not match its {INDEX}: {listed}; fetch it again")
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of every tensor, from the headers."""
+        return {name: shape for file in self._files.values() for name, shape in file.shapes.items()}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a tensor, memory-mapped."""
+        return self._files[self._file_of[name]][name]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._file_of)
+
+
+def _weight_map(path: Path, index: Mapping[str, object]) -> dict[str, str]:
+    file_of = index.get("weight_map")
+    if not isinstance(file_of, dict) or not file_of or not all(isinstance(name, str) for name in file_of.values()):
+        raise RegardError(f"{path} must have a weight_map from each tensor to its file; fetch the file again")
+    if invalid := [name for name in dict.fromkeys(file_of.values()) if not _SHARD.fullmatch(name)]:
+        raise RegardError(f"{path} names {join_names(map(truncate, invalid))}: not a safetensors file in its folder")
+    return file_of

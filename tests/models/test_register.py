@@ -1,0 +1,58 @@
+"""Families that are defined outside regard."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import regard
+from regard import RegardError
+from regard.models import FAMILIES, Bert, BertConfig, families, register
+
+
+class ReversedBert(Bert):
+    """A BERT whose config.json calls it by another name, and whose output is reversed."""
+
+    def forward(self, ids, *, mask=None, trace=regard.trace.NULL_RECORDER):
+        return super().forward(ids, mask=mask, trace=trace)[:, ::-1]
+
+
+class ReversedConfig(BertConfig):
+    @classmethod
+    def read(cls, reader):
+        reader.put("model_type", "bert")
+        return super().read(reader)
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setattr(ReversedBert, "config_type", ReversedConfig)
+    register("reversed-bert", ReversedBert)
+    yield
+    del families._FAMILIES["reversed-bert"]
+
+
+def test_a_registered_family_runs_its_checkpoints(write_bert, registered):
+    folder = write_bert({"model_type": "reversed-bert"})
+    plain = regard.load(write_bert(folder="plain"))("the cat").hidden
+    model = regard.load(folder)
+    assert type(model) is ReversedBert
+    np.testing.assert_array_equal(model("the cat").hidden, plain[:, ::-1])
+
+
+def test_an_unknown_type_lists_the_registered_ones(write_bert, registered):
+    with pytest.raises(RegardError, match=r"of type 'other'; regard can run: .*, reversed-bert, "):
+        regard.load(write_bert({"model_type": "other"}))
+
+
+def test_a_type_is_registered_once(registered):
+    for model_type in ("bert", "reversed-bert"):
+        with pytest.raises(RegardError, match=f"model type '{model_type}' is already registered"):
+            register(model_type, ReversedBert)
+
+
+@pytest.mark.parametrize("family", [None, "bert.Bert", object, BertConfig])
+def test_a_family_is_a_text_model(family):
+    with pytest.raises(RegardError, match=r"a family must be a subclass of regard\.models\.TextModel, got"):
+        register("new", family)
+    assert "new" not in FAMILIES
