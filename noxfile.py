@@ -24,7 +24,7 @@ FUZZ = "tests/fuzz/fuzz_kernel.py"
 
 # What needs neither peers nor a browser, on all processors. BLAS threads of one worker would only disturb the others.
 LOCAL = "not parity and not conformance and not browser"
-DISTRIBUTED = ("-n", "auto", "--dist", "worksteal")
+DISTRIBUTED = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 
 
 def groups(*names: str) -> list[str]:
