@@ -9,6 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")),
+]
 RECORDS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 
 
@@ -40,9 +46,7 @@ def test_decisions_have_numbers_of_their_own():
     assert len(set(numbers)) == len(numbers)
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_links_to_files_lead_somewhere(page):
     prose = re.sub(r"^```.*?^```$", "", read(page), flags=re.MULTILINE | re.DOTALL)
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", prose) if not re.match(r"[a-z]+:", link)]
@@ -68,3 +72,17 @@ def test_the_way_of_a_call_names_functions_that_are_there():
             )
             checked += 1
     assert checked > 20
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_a_page_names_are_there(page):
+    files = {
+        str(path.relative_to(ROOT))
+        for folder in ("src", "csrc", "tests", "docs", "benchmarks")
+        for path in (ROOT / folder).rglob("*.*")
+    }
+    named = re.findall(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|pyi|cpp|h|js|md))`", read(page))
+    missing = [
+        name for name in named if not (ROOT / name).exists() and not any(file.endswith(f"/{name}") for file in files)
+    ]
+    assert missing == []
