@@ -370,7 +370,7 @@ def test_of_an_encoder_decoder_the_encoder_is_explored(bart):
 def test_a_decoder_is_explored_as_a_part_of_its_trace(bart):
     trace = regard.Trace(maps=True)
     bart(np.array([[3, 4, 5, 2]]), np.array([[2, 3, 6, 5]]), trace=trace)
-    exploration = Exploration(trace.part("decoder"))
+    exploration = Exploration(trace.subtrace("decoder"))
     (run,) = exploration.runs
     assert [layer.name for layer in run.layers] == ["blocks.0.attn", "blocks.1.attn"]
     assert [token["text"] for token in exploration.manifest()["runs"][0]["tokens"]] == ["0", "1", "2", "3"]

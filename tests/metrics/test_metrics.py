@@ -232,14 +232,14 @@ def test_value_norms_are_the_lengths_of_what_is_handed_over(write_bert, maps):
 
 
 def test_products_sum_to_the_score_after_rotation(rng):
-    """q · k by dimension, and by the pairs that a rotation turns together (acceptance of AttentionMap.products)."""
+    """q · k by dimension, and by the pairs that a rotation turns together (acceptance of AttentionMap.score_terms)."""
     q, k = (rotary(x) for x in rng.standard_normal((2, 2, 5, 8)))
     look = regard.AttentionMap(q, k, causal=True)
     scores = np.einsum("htd,hsd->hts", q, k) / np.sqrt(8)
     for dims in (None, rotary_pairs(8)):
-        parts = look.products(1, 4, 2, dims=dims)
-        np.testing.assert_allclose(parts.products.sum(), scores[1, 4, 2], rtol=1e-12)
-        for group, product in zip(parts.dims, parts.products, strict=True):
+        parts = look.score_terms(1, 4, 2, dims=dims)
+        np.testing.assert_allclose(parts.terms.sum(), scores[1, 4, 2], rtol=1e-12)
+        for group, product in zip(parts.dims, parts.terms, strict=True):
             by_hand = sum(q[1, 4, d] * k[1, 2, d] for d in group) / np.sqrt(8)
             np.testing.assert_allclose(product, by_hand, rtol=1e-12)
 

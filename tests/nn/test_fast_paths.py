@@ -154,11 +154,11 @@ def test_the_kernel_does_a_block_at_once_where_no_step_is_wanted(rng, mapped, mo
 def test_a_step_that_goes_by_is_known_by_name(rng, mapped):
     trace = Trace(only=["mlp.*", "attn.outputs"])
     encoder_block(mapped)(rng.standard_normal((1, 2, 50)).astype(np.float32), trace=trace)
-    assert trace.unused() == ("attn.outputs",)
+    assert trace.unmatched() == ("attn.outputs",)
     passed = Trace(only=["output"])
     assert passed.can_skip(*BEHIND_HEADS)
     assert not passed.can_skip("mlp.output", "output")
-    assert passed.unused() == ("output",)
+    assert passed.unmatched() == ("output",)
 
 
 OWN = [

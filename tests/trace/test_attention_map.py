@@ -100,13 +100,13 @@ def test_heads_and_entries_are_maps_of_their_own(first, path):
     for rng, _, weights, _, look in cases(first, path):
         lead = weights.shape[:-2]
         index = tuple(int(rng.integers(0, n)) if rng.random() < 0.6 else slice(None, None, 2) for n in lead)
-        part, expected = look.entry(*index), weights[index]
+        part, expected = look.select(*index), weights[index]
         assert part.shape == expected.shape
         close(part[...], expected)
         close(part.received(), expected.sum(-2))
-        close(part.pooled((2, 2), "mean").mean(), look.entry(*index).pooled((2, 2), "mean").mean())
+        close(part.pooled((2, 2), "mean").mean(), look.select(*index).pooled((2, 2), "mean").mean())
         if expected.ndim > 2:
-            close(part.entry(-1)[...], expected[-1])
+            close(part.select(-1)[...], expected[-1])
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -115,11 +115,11 @@ def test_parts_know_where_their_queries_stand(rng):
     options = {"causal": True, "query_offset": np.array([0, 2, -1]), "bias": ALiBi(np.array([0.5, 2.0]))}
     look = AttentionMap(q, k, **options)
     for index in ((1, 0), (2,), (slice(1, 3), 1), (slice(None, None, 2),), (slice(None), slice(1))):
-        close(look.entry(*index).distance(), look.distance()[index])
-        close(look.entry(*index).entropy(), look.entropy()[index])
-        close(look.entry(*index)[..., 2:4, :], look[...][index][..., 2:4, :])
-    with pytest.raises(RegardError, match="keep the whole map"):
-        look.entry(1).to_arrays()
+        close(look.select(*index).distance(), look.distance()[index])
+        close(look.select(*index).entropy(), look.entropy()[index])
+        close(look.select(*index)[..., 2:4, :], look[...][index][..., 2:4, :])
+    with pytest.raises(RegardError, match="save the whole map"):
+        look.select(1).to_arrays()
 
 
 def test_queries_that_a_batch_shares(rng):
@@ -131,21 +131,21 @@ def test_queries_that_a_batch_shares(rng):
         look, weights = AttentionMap(q, k), attention_weights(q, k)
         for index in ((slice(None), 1), (slice(1, 3), 0, slice(2)), (2, 1), (slice(None), slice(0, 1)), (slice(0, 0),)):
             close(look[index], weights[index])
-        close(look.entry(slice(None), 1).top(2).weights, np.sort(weights[:, 1], -1)[..., ::-1][..., :2])
+        close(look.select(slice(None), 1).top(2).weights, np.sort(weights[:, 1], -1)[..., ::-1][..., :2])
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_no_heads_and_no_texts(groups):
     look = AttentionMap(np.zeros((1, 4, 4, 5)), np.zeros((1, groups, 4, 5)))
     assert look.lse.shape == (1, 4, 4)
-    assert look.entry(0, slice(0, 0)).weights().shape == (0, 4, 4)
-    assert look.entry(slice(0, 0)).weights().shape == (0, 4, 4, 4)
+    assert look.select(0, slice(0, 0)).weights().shape == (0, 4, 4)
+    assert look.select(slice(0, 0)).weights().shape == (0, 4, 4, 4)
 
 
 def test_a_kept_map_has_arrays_of_its_own(rng):
     q, k, bias, lengths = *rng.standard_normal((2, 1, 3, 4, 4)), np.zeros((4, 4)), np.array([3])
     mask, sinks = np.ones((4, 4), bool), np.zeros(3)
-    kept = AttentionMap(q, k, bias=bias, key_lengths=lengths, mask=mask, sinks=sinks).kept()
+    kept = AttentionMap(q, k, bias=bias, key_lengths=lengths, mask=mask, sinks=sinks).copy()
     expected = attention_weights(q, k, bias=bias, key_lengths=lengths, mask=mask, sinks=sinks)
     for x in (q, k, bias, lengths, sinks):
         x += 1
@@ -205,19 +205,19 @@ def test_products_sum_to_the_score_and_name_the_shared_head(rng):
             rotary(q, positions, rotary_dim=6), rotary(k, np.arange(7) + positions[0] - 10, rotary_dim=6), softcap=3.0
         )
         scores = look.tile(stage="scores")
-        by_dim = look.products(1, 5, 2, 4)
+        by_dim = look.score_terms(1, 5, 2, 4)
         assert by_dim.kv_head == 2
         assert by_dim.dims == [(d,) for d in range(8)]
-        by_pair = look.products(1, 5, 2, 4, dims=rotary_pairs(8, rotary_dim=6))
+        by_pair = look.score_terms(1, 5, 2, 4, dims=rotary_pairs(8, rotary_dim=6))
         assert by_pair.dims == [(0, 3), (1, 4), (2, 5), (6,), (7,)]
         for found in (by_dim, by_pair):
-            np.testing.assert_allclose(found.products.sum(), scores[1, 5, 2, 4], rtol=0, atol=1e-5)
+            np.testing.assert_allclose(found.terms.sum(), scores[1, 5, 2, 4], rtol=0, atol=1e-5)
             np.testing.assert_allclose(found.score, scores[1, 5, 2, 4], rtol=0, atol=1e-5)
         if positions[0] == 10:
             first = by_dim, by_pair
     # What a pair gives does not depend on where the text begins; what one dimension gives does.
-    np.testing.assert_allclose(by_pair.products, first[1].products, atol=1e-5)
-    assert np.abs(by_dim.products - first[0].products).max() > 1e-2
+    np.testing.assert_allclose(by_pair.terms, first[1].terms, atol=1e-5)
+    assert np.abs(by_dim.terms - first[0].terms).max() > 1e-2
 
 
 def test_memory_grows_with_the_text_not_with_its_square(rng):
@@ -250,7 +250,7 @@ def test_mistakes_are_told(rng):
         (lambda: look[0, [[1]]], "a 1-D array of integers"),
         (lambda: look[0, 0.5], "rows must be an integer"),
         (lambda: look[[0, 1]], "taken by integers and slices"),
-        (lambda: look.entry(0, 0), "2 indices for the 1 axes"),
+        (lambda: look.select(0, 0), "2 indices for the 1 axes"),
         (lambda: look.pooled((0, 3)), "at least 1, got 0"),
         (lambda: look.pooled((2.0, 3)), "whole number"),
         (lambda: look.pooled(3), r"\(rows, columns\), got 3"),
@@ -258,13 +258,13 @@ def test_mistakes_are_told(rng):
         (lambda: look[True], "integers and slices, got True"),
         (lambda: look[0, True], "rows must be an integer"),
         (lambda: look[0, ::0], "step 0"),
-        (lambda: look.products(0, 0.5, 0), "integers and slices, got 0.5"),
-        (lambda: look.products(0, slice(1), 0), "one integer for each axis"),
-        (lambda: look.products(0, 0, 0, dims=[(0, 1, 2, 3), ()]), "each of the 4 dimensions once"),
+        (lambda: look.score_terms(0, 0.5, 0), "integers and slices, got 0.5"),
+        (lambda: look.score_terms(0, slice(1), 0), "one integer for each axis"),
+        (lambda: look.score_terms(0, 0, 0, dims=[(0, 1, 2, 3), ()]), "each of the 4 dimensions once"),
         (lambda: look.pooled((2, 2), "median"), "max or mean"),
         (lambda: look.top(0), "at least 1"),
-        (lambda: look.products(0, 0), "3 indices, got 2"),
-        (lambda: look.products(0, 0, 0, dims=[(0, 1)]), "each of the 4 dimensions once"),
+        (lambda: look.score_terms(0, 0), "3 indices, got 2"),
+        (lambda: look.score_terms(0, 0, 0, dims=[(0, 1)]), "each of the 4 dimensions once"),
         (lambda: look.tile(stage="softmax"), "stage must be"),
     ]:
         with pytest.raises(RegardError, match=message):

@@ -7,7 +7,7 @@ import pytest
 
 import regard
 from regard import RegardError, Trace
-from regard.trace.edits import ablate, force, patch
+from regard.trace.edits import ablate, force_pattern, patch
 
 TEXT = "the cat sat"
 
@@ -53,7 +53,7 @@ def test_a_head_that_is_ablated_by_its_mean_gives_every_token_the_same(model):
 )
 def test_a_head_that_is_made_to_look_by_a_pattern(model, pattern, weights):
     _, plain = run(model)
-    _, trace = run(model, edit=force(pattern, (1, 2)))
+    _, trace = run(model, edit=force_pattern(pattern, (1, 2)))
     np.testing.assert_allclose(trace["blocks.1.attn.weights"][0, 2], weights, rtol=1e-6)
     np.testing.assert_allclose(
         trace["blocks.1.attn.context"][0, 2], weights @ plain["blocks.1.attn.v"][0, 2], rtol=1e-4, atol=1e-5
@@ -62,7 +62,7 @@ def test_a_head_that_is_made_to_look_by_a_pattern(model, pattern, weights):
 
 
 def test_uniform_leaves_out_what_is_hidden(model):
-    _, trace = run(model, ["the cat sat", "a"], edit=force("uniform", (0, 0)))
+    _, trace = run(model, ["the cat sat", "a"], edit=force_pattern("uniform", (0, 0)))
     np.testing.assert_allclose(trace["blocks.0.attn.weights"][1, 0], np.tile([1 / 3] * 3 + [0, 0], (5, 1)), rtol=1e-6)
 
 
@@ -74,7 +74,7 @@ def test_patching_everything_behind_a_block_gives_the_other_run(model):
 
 
 def test_edits_of_different_steps_join(model):
-    _, trace = run(model, edit=ablate((0, 0)) | force("self", (1, 1)))
+    _, trace = run(model, edit=ablate((0, 0)) | force_pattern("self", (1, 1)))
     assert not trace["blocks.0.attn.context"][:, 0].any()
     np.testing.assert_array_equal(trace["blocks.1.attn.weights"][0, 1], np.eye(5))
 
@@ -88,7 +88,7 @@ def test_edits_of_different_steps_join(model):
         (lambda t: ablate((0, 3)), "has heads 0 to 2, there is no 3"),
         (lambda t: ablate((7, 0)), r"'blocks\.7\.attn\.context' \(near"),
         (lambda t: ablate((0, 0), by="noise"), "by zero or mean, not 'noise'"),
-        (lambda t: force("next", (0, 0)), "one of uniform, self, previous, first, not 'next'"),
+        (lambda t: force_pattern("next", (0, 0)), "one of uniform, self, previous, first, not 'next'"),
         (lambda t: patch(t), "needs the names"),
         (lambda t: patch(t, "blocks.9.output"), "has no 'blocks.9.output'"),
         (lambda t: patch(t, "blocks.0.output"), r"returned shape \(1, 4, 12\) in place of \(1, 5, 12\)"),

@@ -124,11 +124,11 @@ def test_names_that_no_step_has_are_known_afterwards(block, x):
     trace = traced(
         block, x, only=["*.weights", "*.wieghts"], edit={"blocks.0.attn.qq": np.negative, "*.q": np.negative}
     )
-    assert trace.unused() == ("*.wieghts", "blocks.0.attn.qq")
+    assert trace.unmatched() == ("*.wieghts", "blocks.0.attn.qq")
     assert repr(trace).endswith("; no step is called *.wieghts, blocks.0.attn.qq>")
     with pytest.raises(RegardError, match=r"'blocks\.0\.attn\.qq' \(near it are blocks\.0\.attn\.q,"):
         trace.check_edits_used()
-    assert traced(block, x, only="*.weights", edit={"*.q": np.negative}).unused() == ()
+    assert traced(block, x, only="*.weights", edit={"*.q": np.negative}).unmatched() == ()
 
 
 def test_a_run_inside_a_scope_may_be_only_a_part(block, x):
@@ -322,9 +322,9 @@ def test_a_part_is_a_trace_of_its_own(rng, maps):
         attention(k, q, v, trace=trace)
     with alone.scope("blocks.0.attn"):
         attention(q, k, v, trace=alone)
-    part = trace.part("encoder")
+    part = trace.subtrace("encoder")
     assert part.names() == alone.names()
     assert part.axes("blocks.0.attn.weights") == "H T S"
     np.testing.assert_array_equal(part["blocks.0.attn.weights"], alone["blocks.0.attn.weights"])
     with pytest.raises(RegardError, match=r"nothing under 'encode\.'"):
-        trace.part("encode")
+        trace.subtrace("encode")

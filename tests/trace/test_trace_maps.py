@@ -90,7 +90,7 @@ def test_a_rule_of_ones_own_is_looked_at_but_not_saved(rng, tmp_path):
     trace = Trace(maps=True)
     attention(q, k, v, mask=Even(), trace=trace)
     assert np.array_equal(trace["weights"] > 0, np.broadcast_to(np.arange(5) % 2 == 0, (5, 5)))
-    with pytest.raises(RegardError, match=r"Even, cannot be kept.*boolean array"):
+    with pytest.raises(RegardError, match=r"Even is not a mask or bias of regard.*boolean mask"):
         trace.save(tmp_path / "trace.safetensors")
     assert not list(tmp_path.iterdir())
 
@@ -164,7 +164,7 @@ def test_maps_of_projections_that_return_what_they_hold_are_copied(rng):
 
 
 def test_a_kept_map_is_nobody_elses(rng):
-    look = AttentionMap(rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 5, 4))).kept()
-    again = look.kept()
+    look = AttentionMap(rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 5, 4))).copy()
+    again = look.copy()
     again.q[...] = 0
     assert look.q.any()

@@ -84,7 +84,7 @@ def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, map
     """
     trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=maps)
     record(model, text, trace)
-    return trace.part("encoder") if any(name.startswith("encoder.") for name in trace) else trace
+    return trace.subtrace("encoder") if any(name.startswith("encoder.") for name in trace) else trace
 
 
 def missing_word(word: str, encoding: Encoding, where: str = "the text") -> RegardError:

@@ -53,7 +53,7 @@ class LayerMap:
         if source.ndim == 2:
             return (source,)
         if isinstance(source, AttentionMap):
-            return tuple(source.entry(head) for head in range(source.shape[0]))
+            return tuple(source.select(head) for head in range(source.shape[0]))
         return tuple(source)
 
     @property
@@ -174,7 +174,7 @@ def _layer(trace: Trace, weights: str, batch: int) -> LayerMap | str:
         return f"{weights} {source.shape} is of {queries} tokens that look at {keys}: run the text in one go"
     kv_heads = _kv_heads(trace, name, source)
     if axes == "B H T S":
-        source = source.entry(batch) if isinstance(source, AttentionMap) else source[batch]
+        source = source.select(batch) if isinstance(source, AttentionMap) else source[batch]
     return LayerMap(name, source, kv_heads, length)
 
 

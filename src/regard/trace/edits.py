@@ -15,7 +15,7 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.trace import Edit, Trace
 
-__all__ = ["Edits", "Head", "Pattern", "ablate", "patch", "force"]
+__all__ = ["Edits", "Head", "Pattern", "ablate", "patch", "force_pattern"]
 
 Edits: TypeAlias = dict[str, Edit]
 Head: TypeAlias = "tuple[int | str, int]"
@@ -48,7 +48,7 @@ def ablate(*heads: Head, by: Literal["zero", "mean"] = "zero") -> Edits:
     return _of_heads(heads, "context", taken_out)
 
 
-def force(pattern: Pattern, *heads: Head) -> Edits:
+def force_pattern(pattern: Pattern, *heads: Head) -> Edits:
     """Return the edits that make some heads look by a pattern, whatever the text.
 
     Parameters

@@ -157,7 +157,7 @@ class Trace:
             return
         name = self._prefix + "weights"
         self._check_new(name)
-        look = AttentionMap.of(problem.to_compute_dtype(), sums).kept()
+        look = AttentionMap.of(problem.to_compute_dtype(), sums).copy()
         self._taps[name] = None
         self._axes[name] = _fitted(name, "... H T S", look.ndim)
         self._maps[name] = look
@@ -178,7 +178,7 @@ class Trace:
         """
         if not self._edit or self._prefix:
             return
-        idle = [pattern for pattern in self.unused() if pattern in self._edit]
+        idle = [pattern for pattern in self.unmatched() if pattern in self._edit]
         if idle:
             named = "; ".join(f"{pattern!r} ({_near(pattern, self._taps)})" for pattern in idle)
             raise RegardError(f"edit= names what is no step of this run, so it changed nothing there: {named}")
@@ -218,7 +218,7 @@ class Trace:
             self[name]  # says what is near
         return self._axes[name]
 
-    def unused(self) -> tuple[str, ...]:
+    def unmatched(self) -> tuple[str, ...]:
         """Return the names of ``only`` and ``edit`` that were, so far, those of no step."""
         patterns = dict.fromkeys((*(self._only or ()), *self._edit))
         return tuple(p for p in patterns if not any(fnmatch.fnmatchcase(tap, p) for tap in self._taps))
@@ -241,7 +241,7 @@ class Trace:
         only = f", with only={', '.join(self._only)}" if self._only is not None else ""
         raise RegardError(f"the trace has no {name!r}; {_near(name, self._axes)}{only}")
 
-    def part(self, name: str) -> Trace:
+    def subtrace(self, name: str) -> Trace:
         """Return what was recorded under ``name.`` as a trace of its own, whose names are without it.
 
         The ``"encoder"`` of a model that has a decoder too is then looked at as any other encoder, and so is its
@@ -294,7 +294,7 @@ class Trace:
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""
         size = (sum(v.nbytes for v in self._values.values()) + sum(m.nbytes for m in self._maps.values())) / 1e6
-        unused = f"; no step is called {', '.join(self.unused())}" if self._taps and self.unused() else ""
+        unused = f"; no step is called {', '.join(self.unmatched())}" if self._taps and self.unmatched() else ""
         return f"<Trace{of}: {len(self)} values, {size:.1f} MB{unused}>"
 
     # Keeping

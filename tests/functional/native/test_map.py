@@ -147,7 +147,7 @@ def test_parts_of_a_map_use_the_kernel_too():
     for seed in range(100, 160):
         _, ours, theirs, _, _ = pair(seed, np.float64)
         index = (0,) * (len(ours.shape) - 3) + (slice(None, None, 2),)
-        for one, other in ((ours.entry(*index), theirs.entry(*index)), (ours.entry(0), theirs.entry(0))):
+        for one, other in ((ours.select(*index), theirs.select(*index)), (ours.select(0), theirs.select(0))):
             close(one.weights(), other.weights(), 1e-9)
             close(one.distance(), other.distance(), 1e-9, 1e-9)
             close(one.pooled((4, 4)), other.pooled((4, 4)), 1e-9)
@@ -161,9 +161,9 @@ def test_an_overview_and_row_stats_have_the_same_bits():
         _, look, _, _, _ = pair(seed, np.float32)
         for how in ("max", "mean"):
             look.pooled((7, 33), how)
-            found = vars(look).pop("_sums")
-            assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(found, look._sums, strict=True))
-            del look._sums
+            found = vars(look._statistics).pop("sums")
+            assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(found, look._statistics.sums, strict=True))
+            del look._statistics.sums
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
