@@ -54,7 +54,7 @@ html_title = f"regard {release}"
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": ""}
+html_theme_options = {"top_of_page_buttons": []}
 
 # The order of pages in the navigation; the README itself has none, as it is also the front page of the repository.
 CONTENTS = """

@@ -86,3 +86,13 @@ def test_files_that_a_page_names_are_there(page):
         name for name in named if not (ROOT / name).exists() and not any(file.endswith(f"/{name}") for file in files)
     ]
     assert missing == []
+
+
+def test_names_in_the_glossary_are_names_in_the_code():
+    files = [path for folder in ("src", "csrc") for path in (ROOT / folder).rglob("*")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files if path.suffix in (".py", ".h", ".cpp", ".js"))
+    terms = re.findall(r"^\| ([^|]*) \| .* \|$", read("docs/glossary.md"), re.MULTILINE)
+    names = [name for term in terms for name in re.findall(r"`([\w.]+)=?`", term)]
+    missing = [name for name in names if not re.search(rf"(?<!\w){re.escape(name.split('.')[-1])}(?!\w)", code)]
+    assert len(names) > 50
+    assert missing == []
