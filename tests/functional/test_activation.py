@@ -60,7 +60,7 @@ def test_the_names_of_the_tanh_formula_mean_it(name):
 
 
 def test_unknown_activations_are_errors():
-    with pytest.raises(RegardError, match=r'approximate is "none" or "tanh"'):
+    with pytest.raises(RegardError, match=r'approximate must be "none" or "tanh", got .erf.'):
         F.gelu(np.ones(2), "erf")
     with pytest.raises(RegardError, match=r"unknown activation 'mish'; known are gelu"):
         F.activation("mish")

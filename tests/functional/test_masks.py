@@ -85,9 +85,9 @@ def test_masks_combine_as_logic_does():
 def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
     """With a causal window of 2, packed documents and padding, the blocks read are counted by hand."""
     read = []
-    score = blockwise.score
+    score = blockwise.block_scores
     monkeypatch.setattr(
-        blockwise, "score", lambda p, rows, cols, **o: read.append((rows, cols)) or score(p, rows, cols, **o)
+        blockwise, "block_scores", lambda p, rows, cols, **o: read.append((rows, cols)) or score(p, rows, cols, **o)
     )
     cut_into_blocks(monkeypatch, 4, 4)
     q = k = v = np.random.default_rng(7).standard_normal((16, 3))

@@ -1,4 +1,4 @@
-"""Layer normalisation and its simpler relative."""
+"""Layer normalisation and root mean square normalisation."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def layer_norm(
     x : array, ``... E``
     weight, bias : array, ``E``, optional
     eps : float
-        Keeps a constant row from dividing by zero.
+        Prevents division by zero in a constant row.
     residual : array, shape of `x`, optional
         Added to x first: the norm of x + residual.
 
     Returns
     -------
     array, ``... E``
-        In the dtype of x, or what is common to x and the residual. Short floats are computed in float32 and rounded
-        once.
+        In the dtype of x, or the common dtype of x and the residual. Half precision is computed in float32 and
+        rounded once.
 
     Raises
     ------
@@ -48,19 +48,19 @@ def layer_norm(
     ----------
     Ba, Kiros and Hinton (2016), "Layer normalization", https://arxiv.org/abs/1607.06450.
     """
-    asked = _asked("layer_norm", x, residual, weight, bias, eps)
-    if asked is not None:
-        return asked
-    x, weight, bias, dtype = _checked(x, residual, weight, bias, eps)
+    y = _native("layer_norm", x, residual, weight, bias, eps)
+    if y is not None:
+        return y
+    x, weight, bias, dtype = _validated(x, residual, weight, bias, eps)
     xp = namespace(x)
     centred = x - xp.mean(x, axis=-1, keepdims=True)
     variance = xp.mean(centred * centred, axis=-1, keepdims=True)
-    normal = centred / xp.sqrt(variance + eps)
+    y = centred / xp.sqrt(variance + eps)
     if weight is not None:
-        normal = normal * weight
+        y = y * weight
     if bias is not None:
-        normal = normal + bias
-    return xp.astype(normal, dtype, copy=False)
+        y = y + bias
+    return xp.astype(y, dtype, copy=False)
 
 
 def rms_norm(x: Array, weight: Array | None = None, *, eps: float = 1e-6, residual: Array | None = None) -> Array:
@@ -71,15 +71,15 @@ def rms_norm(x: Array, weight: Array | None = None, *, eps: float = 1e-6, residu
     x : array, ``... E``
     weight : array, ``E``, optional
     eps : float
-        Keeps a row of zeros from dividing by zero.
+        Prevents division by zero in a row of zeros.
     residual : array, shape of `x`, optional
         Added to x first: the norm of x + residual.
 
     Returns
     -------
     array, ``... E``
-        In the dtype of x, or what is common to x and the residual. Short floats are computed in float32 and rounded
-        once.
+        In the dtype of x, or the common dtype of x and the residual. Half precision is computed in float32 and
+        rounded once.
 
     Raises
     ------
@@ -96,21 +96,21 @@ def rms_norm(x: Array, weight: Array | None = None, *, eps: float = 1e-6, residu
     >>> rms_norm([1.0, 7.0], eps=0.0)  # the mean of the squares is 25
     array([0.2, 1.4])
     """
-    asked = _asked("rms_norm", x, residual, weight, None, eps)
-    if asked is not None:
-        return asked
-    x, weight, _, dtype = _checked(x, residual, weight, None, eps)
+    y = _native("rms_norm", x, residual, weight, None, eps)
+    if y is not None:
+        return y
+    x, weight, _, dtype = _validated(x, residual, weight, None, eps)
     xp = namespace(x)
-    normal = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + eps)
+    y = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + eps)
     if weight is not None:
-        normal = normal * weight
-    return xp.astype(normal, dtype, copy=False)
+        y = y * weight
+    return xp.astype(y, dtype, copy=False)
 
 
-def _asked(
+def _native(
     norm: str, x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float
 ) -> Array | None:
-    """Return what the kernel makes of arguments that are all well; None where it makes nothing of them."""
+    """Return the norm from the kernel; None for arguments that it does not take, invalid ones included."""
     if not isinstance(x, np.ndarray) or not x.shape or not x.shape[-1] or not 0 <= eps < math.inf:
         return None
     if residual is not None and getattr(residual, "dtype", None) != x.dtype:
@@ -118,13 +118,13 @@ def _asked(
     return ops.apply_op(norm, x, (residual,), (weight, bias), (float(eps),))
 
 
-def _checked(x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float) -> Any:
-    """Return x with the residual added, in the precision to compute in; weight and bias; the dtype of the result."""
+def _validated(x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float) -> Any:
+    """Return x plus the residual in the compute dtype, weight, bias, and the dtype of the result."""
     x = as_array(x, "x")
     weight = None if weight is None else as_array(weight, "weight")
     bias = None if bias is None else as_array(bias, "bias")
     if x.ndim == 0 or x.shape[-1] == 0:
-        raise RegardError(f"x {tuple(x.shape)} has no features to take the mean of; its last axis is that of features")
+        raise RegardError(f"x {tuple(x.shape)} has no features; its last axis must have at least one")
     for name, parameter in (("weight", weight), ("bias", bias)):
         if parameter is not None and tuple(parameter.shape) != tuple(x.shape[-1:]):
             raise RegardError(f"{name} {tuple(parameter.shape)} needs one entry for each feature of x {tuple(x.shape)}")

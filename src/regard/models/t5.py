@@ -15,9 +15,10 @@ from typing import Any, Self
 import numpy as np
 
 from regard.functional import RelativePositionBias
+from regard.functional.activation import ACTIVATIONS
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import linear
-from regard.models.checkpoint.config import ACTIVATIONS, ConfigReader
+from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from regard import functional as F
+from regard.functional.activation import kernel_activation
 from regard.functional.attention import compute_attention
 from regard.functional.inputs import validate_inputs
 from regard.functional.native import ops
@@ -74,7 +75,7 @@ def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
     if out is None or up is None or down is None:
         return None
     first, second = ((norm.weight, norm.bias, norm.eps) for norm in norms)
-    return ops.prepare_block_tail(out, first, up, mlp.activation, down, second)
+    return ops.prepare_block_tail(out, first, up, kernel_activation(mlp.activation), down, second)
 
 
 def _context(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray:
@@ -132,7 +133,7 @@ class Packed:
 
     def __call__(self, x: np.ndarray, activation: str | None = None) -> np.ndarray | None:
         """Return the outputs of the maps for x, ``... E``; None where the kernel does not take x."""
-        return ops.packed_linear(x, self.panels, self.columns, self.bias, activation)
+        return ops.packed_linear(x, self.panels, self.columns, self.bias, kernel_activation(activation))
 
 
 def _packed(layer: object, maps: Sequence[Linear]) -> Packed | None:

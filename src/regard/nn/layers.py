@@ -312,8 +312,9 @@ class GatedFeedForward(Layer):
         """Return ``... T E`` for x ``... T E``; taps ``gate``, ``up``, ``hidden`` (``... T F``) and ``output``."""
         gate = trace("gate", self.gate_proj(x), "... T F")
         up = trace("up", self.up_proj(x), "... T F")
-        bent = F.swiglu(gate, up) if self.activation in ("silu", "swish") else F.activation(self.activation)(gate) * up
-        hidden = trace("hidden", bent, "... T F")
+        activation = F.activation(self.activation)
+        gated = F.swiglu(gate, up) if activation is F.silu else activation(gate) * up
+        hidden = trace("hidden", gated, "... T F")
         output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
         return output
 

@@ -284,14 +284,14 @@ def test_any_number_of_threads_gives_the_same_product(rng, threads):
 def test_functions_dispatch_to_the_kernel(rng, monkeypatch):
     """Each function of the package gets its result from the kernel."""
     asked = []
-    compute = ops._asked
+    compute = ops._call
 
     def noting(function, *arguments):
         found = compute(function, *arguments)
         asked.append((function, found is not None))
         return found
 
-    monkeypatch.setattr(ops, "_asked", noting)
+    monkeypatch.setattr(ops, "_call", noting)
     for call in CALLS.values():
         call(*drawn(rng, (3, 5)))
     F.rotary(rng.standard_normal((3, 4)))

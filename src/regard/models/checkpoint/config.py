@@ -9,6 +9,7 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import escape, truncate
+from regard.functional.activation import ACTIVATIONS
 from regard.text.files import read_json_object
 
 # What transformers writes beside the architecture and what has no part in computing hidden states: where the
@@ -29,8 +30,6 @@ IGNORED_FIELDS = frozenset(
     use_bfloat16 use_cache
     """.split()  # noqa: SIM905
 )
-
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
 
 
 class ConfigReader:
