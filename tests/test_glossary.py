@@ -92,6 +92,7 @@ RETIRED = (
     ("python", r"Silent|SILENT", "NullRecorder, NULL"),
     ("python", r"\.passes\(|def passes", "can_skip"),
     ("python", r"keep_attention|keeps_attention", "record_attention, wants_attention"),
+    ("trace", r"def (?:describe|finish|part|unused)", "set_metadata, check_edits_used, subtrace, unmatched"),
     # Models and text
     (
         "models",
@@ -99,10 +100,17 @@ RETIRED = (
         "GenerationState, StreamingDetokenizer, finish_reason, ForcedTokens",
     ),
     ("models", r"Ending|\.ending", "StopCondition, finish_reason"),
+    (
+        "models",
+        r"def shares|advance_all|look_back|def remember",
+        "probabilities, generation_loop, record_full_sequence",
+    ),
     ("models", r"def (?:begin|advance)", "prefill, decode_step"),
     ("models", r"class State|\.entries\(", "DecodingState, select_batch"),
     ("models", r"def limit", "max_length"),
     ("models", r"named=", "label"),
+    ("models", r"class Tensor|take_weights|take_decoder|take_sizes", "TensorSpec, load_tensors, map_tensors"),
+    ("models", r"ours|theirs", "name, hf_name"),
     ("models", r"_through|\.reach|def reach", "_forward, max_context"),
     ("models", r"_BOOKKEEPING|read_bookkeeping", "IGNORED_FIELDS, check_unsupported_flags"),
     ("models", r"Carrier|examine|Findings", "WheelSource, verify, VerificationResult"),
@@ -120,11 +128,7 @@ RETIRED = (
     ("csrc", r"wait_for_turn|turn_halves|turn_neighbours|turned", "wait_for_ticket, rope_half, rope_interleaved"),
     ("csrc", r"over_lanes|FEW_ROWS|few_together|put_together", "reduce_lanes, splitkv, splitkv_combine"),
     ("csrc", r"Look|Sight|Looker|Around|What|Bend|straight", "MapQuery, QueryKind, MapKernel, OpCall, Op, Activation"),
-    (
-        "csrc",
-        r"class Rows|struct Rows|Rows<|go_on|Lines|line_of|place_of|Cells",
-        "OnlineSoftmax, RowView, row_ptr, MaskAccess",
-    ),
+    ("csrc", r"class Rows|struct Rows|Rows<|go_on|Lines|line_of|place_of|Cells", "OnlineSoftmax, RowView, MaskAccess"),
     ("csrc", r"Into|DEPTH|HEIGHT|PANEL|TALL|WIDE", "Epilogue, KC, MC, NR, MR"),
     ("csrc", r"FEW|STREAM|AHEAD|NEAR|MUCH|TASK|SEGMENT|STEP|PORTION", "names that say what is counted"),
     (
