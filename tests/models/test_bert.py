@@ -33,7 +33,7 @@ def test_looking_never_changes_the_answer(write_bert):
 
 def test_an_edit_of_no_step_is_an_error(write_bert):
     model = regard.load(write_bert())
-    with pytest.raises(RegardError, match=r"'blocks\.2\.attn\.weights' \(near it are blocks\.1\.attn\.weights"):
+    with pytest.raises(RegardError, match=r"'blocks\.2\.attn\.weights' \(did you mean blocks\.1\.attn\.weights"):
         model("the cat sat", trace=Trace(edit={"blocks.2.attn.weights": np.negative, "blocks.0.output": np.negative}))
 
 

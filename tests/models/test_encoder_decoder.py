@@ -227,7 +227,7 @@ def test_an_edit_reaches_what_is_written():
 
 
 def test_an_edit_of_no_step_is_an_error():
-    with pytest.raises(RegardError, match=r"'decoder\.blocks\.7\.attn\.weights' \(near it are decoder\.blocks"):
+    with pytest.raises(RegardError, match=r"'decoder\.blocks\.7\.attn\.weights' \(did you mean decoder\.blocks"):
         load("t5/relu")(TEXT, TARGET, edit={"decoder.blocks.7.attn.weights": np.negative})
     with pytest.raises(RegardError, match="a trace brings its own edits"):
         load("t5/relu")(TEXT, TARGET, edit={"encoder.final_norm": np.negative}, trace=Trace())

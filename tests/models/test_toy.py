@@ -27,7 +27,7 @@ def test_every_step_has_the_name_that_a_real_model_gives_it():
 
 
 def test_an_edit_of_no_step_is_an_error():
-    with pytest.raises(RegardError, match=r"'blocks\.0\.weights' \(near it are blocks\.0\.attn\.weights"):
+    with pytest.raises(RegardError, match=r"'blocks\.0\.weights' \(did you mean blocks\.0\.attn\.weights"):
         toy("a b")("a b", trace=Trace(edit={"blocks.0.weights": np.negative}))
 
 

@@ -43,5 +43,5 @@ def test_an_edit_may_return_a_tensor_of_the_same_kind():
 
     value = torch.ones(3)
     assert Trace(edit={"a": lambda v: torch.from_numpy(v) * 2})("a", value, "E").tolist() == [2, 2, 2]
-    with pytest.raises(RegardError, match="complex64 in place of float32"):
+    with pytest.raises(RegardError, match="complex64 instead of float32"):
         Trace(edit={"a": lambda v: v + 1j})("a", value, "E")

@@ -39,7 +39,7 @@ def test_long_vectors_and_texts_are_cut_and_say_so():
 
 def test_a_layer_further_up_begins_with_what_the_one_below_made(write_bert):
     page = explain(traced("the cats sat", regard.load(write_bert())), layer=1).plain
-    assert "\nblocks.0.output  what leaves the block  6 × 12" in page
+    assert "\nblocks.0.output  the output of the block  6 × 12" in page
 
 
 def test_of_a_batch_one_text_is_explained_without_its_padding():
@@ -86,7 +86,7 @@ def test_a_cap_and_a_scale_of_the_models_own_are_told():
     assert f"× 0.062 = {score:.3f}, which becomes {capped:.3f}".replace("-", "−") in page
     whole = explain(trace).plain
     assert "blocks.0.attn.capped  softcap · tanh(scores / softcap)  5 × 5" in whole
-    assert "blocks.0.attn.biased  scores + bias, and −∞ where hidden  5 × 5" in whole
+    assert "blocks.0.attn.biased  scores + bias, −∞ where masked  5 × 5" in whole
     assert "softmax(biased): each row sums to 1  5 × 5" in whole
 
 

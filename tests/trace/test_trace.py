@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+import regard
 from regard import Encoding, RegardError, Trace, attention, nn
 from regard.formats.safetensors import write_safetensors
 from regard.trace.steps import formula
@@ -70,7 +71,7 @@ def test_an_edit_of_one_head_changes_what_follows_and_nothing_before(block, x):
 
 
 def test_an_edit_must_keep_the_shape(block, x):
-    with pytest.raises(RegardError, match=r"edit of blocks\.0\.attn\.q returned shape \(\) in place of"):
+    with pytest.raises(RegardError, match=r"edit of blocks\.0\.attn\.q returned shape \(\) instead of"):
         traced(block, x, edit={"*.attn.q": lambda value: value.sum()})
 
 
@@ -103,11 +104,11 @@ def test_what_an_edit_returned_can_change_afterwards():
     ("function", "message"),
     [
         (lambda value: None, r"the edit of a returned nothing; return the array"),
-        (lambda value: value + 1j, r"the edit of a returned complex128 in place of float64"),
-        (lambda value: ["x", "y", "z"], r"what the edit of a returned must be an array of numbers"),
-        (lambda value: np.array(["x", "y", "z"]), r"what the edit of a returned must be an array of numbers, got <U1"),
-        (lambda value: [[1], [1, 2]], r"what the edit of a returned is not a rectangular array"),
-        (7, r"the edit of a must be a function of the array there, got 7"),
+        (lambda value: value + 1j, r"the edit of a returned complex128 instead of float64"),
+        (lambda value: ["x", "y", "z"], r"the result of the edit of a must be an array of numbers"),
+        (lambda value: np.array(["x", "y", "z"]), r"the result of the edit of a must be an array of numbers, got <U1"),
+        (lambda value: [[1], [1, 2]], r"the result of the edit of a is not a rectangular array"),
+        (7, r"the edit of a must be a function of its array, got 7"),
     ],
 )
 def test_mistakes_of_an_edit_are_told(function, message):
@@ -126,7 +127,7 @@ def test_names_that_no_step_has_are_known_afterwards(block, x):
     )
     assert trace.unmatched() == ("*.wieghts", "blocks.0.attn.qq")
     assert repr(trace).endswith("; no step is called *.wieghts, blocks.0.attn.qq>")
-    with pytest.raises(RegardError, match=r"'blocks\.0\.attn\.qq' \(near it are blocks\.0\.attn\.q,"):
+    with pytest.raises(RegardError, match=r"'blocks\.0\.attn\.qq' \(did you mean blocks\.0\.attn\.q or"):
         trace.check_edits_used()
     assert traced(block, x, only="*.weights", edit={"*.q": np.negative}).unmatched() == ()
 
@@ -136,7 +137,7 @@ def test_a_run_inside_a_scope_may_be_only_a_part(block, x):
     with trace.scope("first"):
         block(x, trace=trace)
         trace.check_edits_used()
-    with pytest.raises(RegardError, match="changed nothing"):
+    with pytest.raises(RegardError, match="edit= matched no step"):
         trace.check_edits_used()
 
 
@@ -175,7 +176,7 @@ def test_a_scope_ends_also_when_the_inside_fails():
 
 
 def test_a_missing_name_tells_the_near_ones(block, x):
-    with pytest.raises(RegardError, match=r"no 'blocks\.0\.attn\.weight'; near it are blocks\.0\.attn\.weights"):
+    with pytest.raises(RegardError, match=r"no 'blocks\.0\.attn\.weight'; did you mean blocks\.0\.attn\.weights"):
         traced(block, x)["blocks.0.attn.weight"]
     with pytest.raises(RegardError, match=r"with only=\*\.q"):
         traced(block, x, only="*.q")["blocks.0.attn.weights"]
@@ -270,12 +271,12 @@ def test_the_texts_of_a_trace_are_as_many_as_its_batch(tmp_path):
     fields = json.dumps([encoding().to_dict()])
     metadata = {"format": "regard.trace/1", "model": "", "encodings": fields, "axes": json.dumps({"a": "B T"})}
     write_safetensors(tmp_path / "other", {"a": np.zeros((3, 2))}, metadata)
-    with pytest.raises(RegardError, match=r"other is a damaged trace: 1 texts are described, but a has a batch of 3"):
+    with pytest.raises(RegardError, match=r"other is a damaged trace: a has a batch of 3, but there are 1 encodings"):
         Trace.load(tmp_path / "other")
     trace = Trace()
     trace("a", np.zeros((3, 2)), "B T")
     trace.set_metadata("", [encoding()])
-    with pytest.raises(RegardError, match=r"1 texts are described"):
+    with pytest.raises(RegardError, match=r"but there are 1 encodings"):
         trace.save(tmp_path / "mine")
 
 
@@ -297,9 +298,9 @@ def test_the_formulas_are_true_of_every_layer():
     assert formula("attn.scores") == "q · kᵀ × scale"
     assert formula("attn.capped") == "softcap · tanh(scores / softcap)"
     assert formula("attn.q") == "x · W_q (+ b_q), split into heads"
-    assert formula("decoder.blocks.1.cross_attn.k") == "what the encoder returned · W_k (+ b_k), split into heads"
+    assert formula("decoder.blocks.1.cross_attn.k") == "(encoder output) · W_k (+ b_k), split into heads"
     assert formula("decoder.blocks.1.cross_attn.q") == formula("attn.q")
-    assert formula("attn.output") == "heads side by side (· W_o (+ b_o))"
+    assert formula("attn.output") == "concatenated heads (· W_o (+ b_o))"
 
 
 @pytest.mark.parametrize("only", [3, [3], [["weights"]]])
@@ -308,7 +309,7 @@ def test_names_are_text(only):
         Trace(only=only)
     with pytest.raises(RegardError, match="edit maps names to functions, got 3"):
         Trace(edit={3: abs})
-    with pytest.raises(RegardError, match="asked for by name"):
+    with pytest.raises(RegardError, match="read by its name"):
         Trace()[3]
 
 
@@ -328,3 +329,48 @@ def test_a_part_is_a_trace_of_its_own(rng, maps):
     np.testing.assert_array_equal(part["blocks.0.attn.weights"], alone["blocks.0.attn.weights"])
     with pytest.raises(RegardError, match=r"nothing under 'encode\.'"):
         trace.subtrace("encode")
+
+
+ALIASES = {
+    "blocks.0.attn.hook_pattern": "blocks.0.attn.weights",
+    "blocks.0.attn.pattern": "blocks.0.attn.weights",
+    "blocks.1.attn.hook_z": "blocks.1.attn.context",
+    "blocks.1.attn.hook_rot_q": "blocks.1.attn.q",
+    "blocks.0.hook_attn_out": "blocks.0.attn.output",
+    "blocks.0.hook_resid_mid": "blocks.0.attn_residual",
+    "blocks.0.mlp.hook_post": "blocks.0.mlp.hidden",
+    "blocks.1.hook_mlp_out": "blocks.1.mlp.output",
+    "blocks.1.hook_resid_post": "blocks.1.output",
+    "blocks.1.hook_resid_pre": "blocks.0.output",
+    "blocks.0.hook_resid_pre": "normed_embeddings",
+    "hook_embed": "token_embeddings",
+    "hook_pos_embed": "position_embeddings",
+}
+
+
+def test_names_of_transformer_lens_are_understood(write_bert):
+    model, trace = regard.load(write_bert()), Trace()
+    model("the cat sat", trace=trace)
+    for alias, name in ALIASES.items():
+        assert alias in trace
+        assert trace[alias] is trace[name], alias
+        assert trace.axes(alias) == trace.axes(name)
+    assert "blocks.0.attn.hook_result" not in trace
+    kept = Trace(only=["blocks.*.attn.hook_pattern", "*.hook_z", "blocks.1.hook_resid_pre"])
+    model("the cat sat", trace=kept)
+    assert {name.split(".", 2)[-1] for name in kept} == {"attn.weights", "attn.context", "output"}
+    assert (len(kept), kept.unmatched()) == (5, ())
+    edited = Trace(edit={"blocks.0.attn.hook_z": np.zeros_like})
+    model("the cat sat", trace=edited)
+    assert not edited["blocks.0.attn.context"].any()
+    for pattern in ("blocks.*.hook_resid_pre", "blocks.0.resid_pre"):
+        with pytest.raises(RegardError, match="is not one step"):
+            Trace(only=pattern)
+
+
+def test_a_name_of_ones_own_is_no_alias():
+    trace = Trace(only=["z", "resid_pre"])
+    for name in ("z", "resid_pre"):
+        trace(name, np.zeros(3), "E")
+    assert trace.names() == ("z", "resid_pre")
+    assert trace["z"].shape == (3,)

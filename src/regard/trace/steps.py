@@ -1,10 +1,13 @@
-"""What each recorded value is, as a formula: the table of steps that a trace can be read as."""
+"""The steps of a trace: the formula of each name, and the names of TransformerLens for it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
+
+from regard._utils.errors import RegardError
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +19,7 @@ class Step:
     name : str
         The dotted name, ``blocks.3.attn.weights``.
     formula : str
-        How the value comes from those before it; "" for a name that is not of the vocabulary.
+        How the value is computed from earlier steps; "" for an unknown name.
     axes : str
         One letter for each axis, ``B H T S``.
     values : array
@@ -34,15 +37,12 @@ class Step:
 
 
 def formula(name: str) -> str:
-    """Return how the value that is called `name` is computed, in the letters of the vocabulary.
-
-    What stands in brackets is there where the layer has such parameters.
-    """
+    """Return how the value called `name` is computed; terms in brackets apply if the layer has those parameters."""
     *scope, last = name.split(".")
     if last == "output":
-        return _OUTPUTS.get(scope[-1] if scope else "", "what leaves the block")
+        return _OUTPUTS.get(scope[-1] if scope else "", "the output of the block")
     if scope[-1:] == ["cross_attn"] and last in ("k", "v"):
-        return _FORMULAS[last].replace("x", "what the encoder returned", 1)
+        return _FORMULAS[last].replace("x", "(encoder output)", 1)
     return _FORMULAS.get(last, "")
 
 
@@ -57,21 +57,80 @@ _FORMULAS = {
     "v": "x · W_v (+ b_v), split into heads",
     "scores": "q · kᵀ × scale",
     "capped": "softcap · tanh(scores / softcap)",
-    "biased": "scores + bias, and −∞ where hidden",
+    "biased": "scores + bias, −∞ where masked",
     "weights": "softmax(scores), each row sums to 1",
-    "dropped": "weights, some of them 0 and the others larger",
+    "dropped": "weights after dropout: some 0, the others × 1 / (1 − dropout)",
     "context": "weights · v",
-    "attn_residual": "x + attn.output, normed where the norm stands behind",
-    "cross_attn_residual": "x + cross_attn.output, normed where the norm stands behind",
+    "attn_residual": "x + attn.output; in post-norm blocks norm of it",
+    "cross_attn_residual": "x + cross_attn.output; in post-norm blocks norm of it",
     "gate": "x · W_gate (+ b_gate)",
     "up": "x · W_up (+ b_up)",
-    "hidden": "activation(x · W_up (+ b_up)); where there is a gate, activation(gate) × up",
+    "hidden": "activation(x · W_up (+ b_up)); with a gate, activation(gate) × up",
     "experts": "softmax of the largest scores of x · W_router + b_router",
-    "final_norm": "norm(what leaves the last block)",
+    "final_norm": "norm(the output of the last block)",
 }
 _OUTPUTS = {
-    "attn": "heads side by side (· W_o (+ b_o))",
-    "cross_attn": "heads side by side (· W_o (+ b_o))",
+    "attn": "concatenated heads (· W_o (+ b_o))",
+    "cross_attn": "concatenated heads (· W_o (+ b_o))",
     "mlp": "hidden · W_down (+ b_down)",
-    "": "what leaves the layer",
+    "": "the output of the layer",
+}
+
+
+def canonical_name(name: str, recorded: Collection[str] | None = None) -> str:
+    """Return regard's name of a step for a name of TransformerLens; any other name unchanged.
+
+    ``q`` and ``k`` are those that enter the scores, so after a rotary embedding: ``rot_q`` and ``rot_k``. Arrays keep
+    the axes of regard.
+
+    Parameters
+    ----------
+    name : str
+        ``blocks.3.attn.hook_pattern``, or a pattern, ``blocks.*.attn.pattern``.
+    recorded : collection of str, optional
+        The names of a trace, in which the residual stream before the first block has one of three names.
+
+    Raises
+    ------
+    RegardError
+        ``resid_pre`` in a pattern, where it is not one step.
+    """
+    scope, dot, last = name.rpartition(".")
+    star = "*" if last.startswith("*") else ""
+    last = last.removeprefix(star).removeprefix("hook_")
+    if recorded is not None and name in recorded:
+        return name
+    if last == "resid_pre":
+        return _before_block(name, scope, recorded)
+    return f"{scope}{dot}{star}{_TRANSFORMER_LENS[last]}" if last in _TRANSFORMER_LENS else name
+
+
+def _before_block(name: str, scope: str, recorded: Collection[str] | None) -> str:
+    """Return the name of the residual stream that enters a block: the output of the block before it."""
+    blocks, _, number = scope.rpartition(".")
+    if blocks.rpartition(".")[2] != "blocks":
+        return name
+    if number.isdecimal() and int(number) > 0:
+        return f"{blocks}.{int(number) - 1}.output"
+    names = [f"{blocks.removesuffix('blocks')}{step}" for step in _EMBEDDINGS]
+    if recorded is None:
+        raise RegardError(
+            f"{name} is not one step: name a block, or one of {', '.join(names)}"
+        )
+    return next((step for step in names if step in recorded), name)
+
+
+_EMBEDDINGS = ("normed_embeddings", "embeddings", "token_embeddings")  # of which the last computed enters block 0
+_TRANSFORMER_LENS = {
+    "embed": "token_embeddings",
+    "pos_embed": "position_embeddings",
+    "rot_q": "q",
+    "rot_k": "k",
+    "pattern": "weights",
+    "z": "context",
+    "attn_out": "attn.output",
+    "resid_mid": "attn_residual",
+    "post": "hidden",
+    "mlp_out": "mlp.output",
+    "resid_post": "output",
 }

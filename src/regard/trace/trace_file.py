@@ -1,0 +1,110 @@
+"""A trace as one safetensors file."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.formats.safetensors import SafetensorsFile, write_safetensors
+from regard.text.encoding import Encoding
+from regard.trace.attention_map import AttentionMap
+
+_FORMAT = "regard.trace/1"
+_MAP = "map:"  # prefix of the names of a map's arrays
+
+
+class TraceData(NamedTuple):
+    """The content of a trace: model and tokens, and by name the axes, in order, and the values or maps."""
+
+    model: str
+    encodings: tuple[Encoding, ...]
+    axes: dict[str, str]
+    values: dict[str, np.ndarray]
+    maps: dict[str, AttentionMap]
+
+
+def write_trace(path: str | os.PathLike[str], data: TraceData) -> None:
+    """Write arrays as tensors, and everything else as metadata."""
+    arrays, maps = dict(data.values), {}
+    for name, attention_map in data.maps.items():
+        parts, maps[name] = attention_map.to_arrays(f"{_MAP}{name}.")
+        arrays.update(parts)
+    metadata = {
+        "format": _FORMAT,
+        "model": data.model,
+        "encodings": json.dumps([encoding.to_dict() for encoding in data.encodings]),
+        "axes": json.dumps(data.axes),
+    }
+    write_safetensors(path, arrays, metadata | ({"maps": json.dumps(maps)} if maps else {}))
+
+
+def read_trace(path: str | os.PathLike[str]) -> TraceData:
+    """Read what `write_trace` wrote; values are memory-mapped.
+
+    Raises
+    ------
+    RegardError
+        The file is missing, damaged, or not a trace.
+    """
+    file = SafetensorsFile(path)
+    if file.metadata.get("format") != _FORMAT:
+        found = file.metadata.get("format", "none")
+        raise RegardError(f"{path} is not a trace of regard: its format is {found!r}, not {_FORMAT!r}")
+    try:
+        return _parsed(file)
+    except RegardError as error:
+        raise RegardError(f"{path} is a damaged trace: {error}") from error
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise RegardError(f"{path} is a damaged trace: {error!r}") from error
+
+
+def _parsed(file: SafetensorsFile) -> TraceData:
+    encodings = tuple(Encoding.from_dict(fields) for fields in json.loads(file.metadata["encodings"]))
+    letters = json.loads(file.metadata["axes"])  # in the order of computation, which the tensors are not
+    arrays = {name: file[name] for name in file}
+    maps = {
+        name: AttentionMap.from_arrays(arrays, fields, f"{_MAP}{name}.")
+        for name, fields in json.loads(file.metadata.get("maps", "{}")).items()
+    }
+    stored = {name for name in arrays if not name.startswith(_MAP)}
+    if letters.keys() - maps.keys() != stored:
+        raise RegardError(f"axes are given for {len(letters)} names, which are not those of its {len(arrays)} values")
+    values = {name: arrays[name] for name in letters if name not in maps}
+    axes = {name: fitted_axes(name, given, (values | maps)[name].ndim) for name, given in letters.items()}
+    data = TraceData(file.metadata["model"], encodings, axes, values, maps)
+    check_batch(data)
+    return data
+
+
+def check_batch(data: TraceData) -> None:
+    """Raise RegardError unless the number of encodings is the batch size of every value."""
+    for name, axes in data.axes.items():
+        batch = (data.maps[name] if name in data.maps else data.values[name]).shape[0]
+        if data.encodings and axes.startswith("B ") and batch != len(data.encodings):
+            raise RegardError(f"{name} has a batch of {batch}, but there are {len(data.encodings)} encodings")
+
+
+@functools.lru_cache(1024)
+def fitted_axes(name: str, axes: str, ndim: int) -> str:
+    """Return the letters of `axes` for a value of `ndim` dimensions.
+
+    ``...`` is any number of leading axes. A value with fewer dimensions lacks the leading ones: the weights of one
+    head, ``... H T S``, may be ``T S``.
+    """
+    letters = axes.split()
+    if not all(letter.isidentifier() for letter in letters[letters[:1] == ["..."] :]):
+        raise RegardError(f"{name} has the axes {axes!r}; give a letter for each, such as 'B H T S'")
+    if letters[:1] == ["..."]:
+        letters = letters[1:]
+        if ndim > len(letters):
+            missing = ndim - len(letters)
+            return " ".join([*(["B"] if missing == 1 else [f"B{i}" for i in range(missing)]), *letters])
+        return " ".join(letters[len(letters) - ndim :])
+    if ndim != len(letters):
+        raise RegardError(f"{name} has {ndim} dimensions but the axes {axes!r}")
+    return " ".join(letters)
