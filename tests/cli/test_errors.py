@@ -31,7 +31,7 @@ MISTAKES = {
         "options of the toy layer need --toy: got --seed, --positions",
     ),
     "heads that do not divide": (["a b", "--toy", "--num-heads", "3"], "does not split into 3 heads"),
-    "a seed below 0": (["a b", "--toy", "--seed", "-1"], "a seed is a whole number from 0 up, not -1"),
+    "a seed below 0": (["a b", "--toy", "--seed", "-1"], "seed must be a whole number of at least 0, got -1"),
     "layer out of range": (["a b", "--toy", "--layer", "4"], "layer"),
     "head out of range": (["a b", "--toy", "--head", "4"], "head"),
     "a head that is no number": (
@@ -78,8 +78,8 @@ MISTAKES = {
     "a file without a name": (["--file", "", "--toy"], "cannot read"),
     "text and a file without a name": (["hi", "--file", "", "--toy"], "either a text or --file"),
     "an option of another command": (["a b", "--toy", "--by", "mean"], "unknown option --by; see regard show --help"),
-    "too wide": (["a b", "--toy", "--embed-dim", "100000000000"], "embed_dim is from 1 to 4096"),
-    "much too wide": (["a b", "--toy", "--embed-dim", "9" * 20], "embed_dim is from 1 to 4096"),
+    "too wide": (["a b", "--toy", "--embed-dim", "100000000000"], "embed_dim must be at most 4096, got "),
+    "much too wide": (["a b", "--toy", "--embed-dim", "9" * 20], "embed_dim must be at most 4096, got "),
     "a text in two pieces": (
         ["The", "cat", "--layer", "0", "sat", "--toy"],
         "unexpected argument 'sat'; quote each text",
@@ -234,7 +234,7 @@ def test_numbers_out_of_range_are_told_in_one_line(capsys, tmp_path):
     (tmp_path / "vectors").write_text("a 3e38 3e38\nb -3e38 3e38\n")
     assert main(["a b", "--toy", "--embeddings", "vectors"]) == 2
     assert capsys.readouterr().err == (
-        "regard: the vectors of toy layer, random weights, seed 42 leave the range of float32: "
+        "regard: the vectors of toy layer, random weights, seed 42 are not finite in float32: "
         "its numbers are too large\n"
     )
 
@@ -274,7 +274,7 @@ def test_what_the_system_refuses(capsys, monkeypatch, error, message):
 @pytest.mark.minilm
 def test_513_tokens_says_the_limit(capsys, minilm_dir):
     assert main(["a " * 511, "--model", str(minilm_dir)]) == 2
-    assert "513 tokens (2 of them added by its tokenizer)" in capsys.readouterr().err
+    assert "513 tokens (2 of them special tokens)" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_text(capsys, tmp_path):

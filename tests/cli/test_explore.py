@@ -64,7 +64,7 @@ def test_a_text_that_is_too_long_for_the_model_says_so(tmp_path, capsys, minilm_
     assert main(["explore", "--file", str(tmp_path / "long.txt"), "--model", str(minilm_dir)]) == 2
     message = capsys.readouterr().err
     assert "the text has 1002 tokens" in message
-    assert "looks at no more than 512 at once" in message
+    assert "accepts at most 512" in message
 
 
 def test_options_reach_the_server(monkeypatch):

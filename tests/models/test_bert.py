@@ -184,16 +184,18 @@ def test_a_truncated_checkpoint(write_bert):
 def test_too_many_tokens_says_the_limit_and_what_to_do(write_bert):
     model = regard.load(write_bert())
     assert model("a b c d e").hidden.shape == (1, 7, 12)
-    with pytest.raises(RegardError, match=r"8 tokens \(2 of them.*no more than 7 at once; shorten it by 1"):
+    with pytest.raises(
+        RegardError, match=r"8 tokens \(2 of them special tokens.*, but .* accepts at most 7; shorten it by 1"
+    ):
         model("a b c d e f")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ([], "no text"),
-        (np.zeros((1, 0), int), "no text"),
-        (np.zeros((1, 2)), r"ids are integers.*float64"),
+        ([], "the text is empty"),
+        (np.zeros((1, 0), int), "the text is empty"),
+        (np.zeros((1, 2)), r"integer ids of shape T or B T, got float64"),
         ([[1, 2], [3]], "rows of one length"),
         (np.array([23]), "not among the 23 ids|id 23"),
     ],

@@ -374,7 +374,7 @@ LLAMA3 = {"low_freq_factor": 1, "high_freq_factor": 4}
 def test_a_stretched_rotation_reaches_further(write_decoder, rope, limit):
     model = regard.load(write_decoder({"rope_parameters": {"rope_theta": 100.0, **rope}}))
     assert model.max_length == limit
-    with pytest.raises(RegardError, match=f"looks at no more than {limit} at once"):
+    with pytest.raises(RegardError, match=f"accepts at most {limit};"):
         model("x" * (limit + 1))
 
 

@@ -174,13 +174,13 @@ def test_the_special_tokens_at_the_end_of_a_string_are_not_read(changed):
 @pytest.mark.parametrize(
     ("text", "target", "message"),
     [
-        (["w5", "w6"], "w7", "1 targets are given for 2 texts"),
-        ("w5", ["w7", "w8"], "2 targets are given for 1 texts"),
-        ("w5", [], "no text"),
+        (["w5", "w6"], "w7", "got 1 targets for 2 texts"),
+        ("w5", ["w7", "w8"], "got 2 targets for 1 texts"),
+        ("w5", [], "the text is empty"),
         ("w5", [[7, 8], [9]], "rows of one length"),
         ("w5", [23], "not among the 23 ids|id 23"),
-        ("w5", 0.5, "ids are integers"),
-        ([], "w7", "no text"),
+        ("w5", 0.5, "a text must be a str, an Encoding or integer ids"),
+        ([], "w7", "the text is empty"),
         ("w5", "w7 " * 64, "65 tokens"),
         ("w5 " * 65, "w7", "65 tokens"),
     ],
@@ -229,7 +229,7 @@ def test_an_edit_reaches_what_is_written():
 def test_an_edit_of_no_step_is_an_error():
     with pytest.raises(RegardError, match=r"'decoder\.blocks\.7\.attn\.weights' \(did you mean decoder\.blocks"):
         load("t5/relu")(TEXT, TARGET, edit={"decoder.blocks.7.attn.weights": np.negative})
-    with pytest.raises(RegardError, match="a trace brings its own edits"):
+    with pytest.raises(RegardError, match="trace= and edit= are both given; give the edits to the trace"):
         load("t5/relu")(TEXT, TARGET, edit={"encoder.final_norm": np.negative}, trace=Trace())
 
 

@@ -239,9 +239,9 @@ def test_it_ends_where_the_model_can_look_at_no_more(tiny):
     assert (len(one.ids), one.finish_reason) == (10, "max_context")
     both = tiny.generate(["y" * 5, prompt], max_new_tokens=99)
     assert [len(generated.ids) for generated in both] == [35, 10]
-    with pytest.raises(RegardError, match=r"the prompt has 40 tokens, the most that .*tiny attends to"):
+    with pytest.raises(RegardError, match=r"the prompt has 40 tokens, the most that .*tiny accepts"):
         tiny.generate("x" * 40)
-    with pytest.raises(RegardError, match=r"41 tokens, but .*tiny looks at no more than 40"):
+    with pytest.raises(RegardError, match=r"41 tokens, but .*tiny accepts at most 40"):
         tiny.generate("x" * 41)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from regard._utils.errors import RegardError
 from regard.cli.arguments import TOY_OPTIONS
 from regard.models import Model, load, toy
-from regard.models.record import record
+from regard.models.base import run_traced
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
 from regard.trace import Trace
@@ -83,7 +83,7 @@ def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, map
         The model cannot run the text, or its vectors overflow.
     """
     trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=maps)
-    record(model, text, trace)
+    run_traced(model, text, trace)
     return trace.subtrace("encoder") if any(name.startswith("encoder.") for name in trace) else trace
 
 

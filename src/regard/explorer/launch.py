@@ -13,7 +13,7 @@ from regard.explorer.export_html import write_page
 from regard.explorer.run import steps_shown
 from regard.explorer.validation import check_sides
 from regard.models import load
-from regard.models.record import record
+from regard.models.base import run_traced
 from regard.trace import Trace
 from regard.views.trace_access import number_of
 
@@ -133,7 +133,7 @@ def recorded(model: Any, text: str, layer: int | None = None) -> Trace:
         The text is none that the model reads, or its vectors leave the range of numbers.
     """
     encoding = model.tokenizer(text)
-    return record(model, encoding, Trace(maps=True, only=steps_shown(len(encoding), layer)))
+    return run_traced(model, encoding, Trace(maps=True, only=steps_shown(len(encoding), layer)))
 
 
 def _in_notebook() -> bool:

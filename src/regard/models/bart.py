@@ -1,7 +1,7 @@
-"""BART: an encoder-decoder trained to mend texts (Lewis et al. 2019, arXiv:1910.13461).
+"""BART: an encoder-decoder trained to restore corrupted text (Lewis et al. 2019, arXiv:1910.13461).
 
-The Transformer of the paper with learned positions: norms stand behind each residual sum, and one more behind the
-embeddings. The first two rows of the position tables stand for no place.
+The original Transformer with learned positions: a norm after each residual sum, and one after the embeddings. The first
+two rows of the position tables are unused.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.build import encoder_block, layer_norm, linear
+from regard.models.build import encoder_block, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
-from regard.models.encoder_decoder import EncoderDecoder, tables
+from regard.models.encoder_decoder import EncoderDecoder, embedding_names
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.options import ForcedTokens
 from regard.nn import CrossAttention, Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, SelfAttention
@@ -28,15 +28,15 @@ from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
 
 _NORM_EPS = 1e-5  # its configuration has no field for it
-_NO_PLACE = 2  # rows of the position tables before that of the first position
+_POSITION_OFFSET = 2  # the row of the first position
 
 
 @dataclass(frozen=True)
 class BartConfig:
-    """The sizes of a BART, and its choices.
+    """The configuration of a BART.
 
-    ``V``, ``E``, positions; blocks, ``H`` and feed-forward width, of the encoder and of the decoder; whether embeddings
-    are multiplied by √E; whether the head has the embeddings' table.
+    ``V``, ``E``, positions; blocks, ``H`` and feed-forward width of encoder and decoder; whether embeddings are
+    multiplied by √E; whether the head shares the embedding table.
     """
 
     vocab_size: int
@@ -55,7 +55,7 @@ class BartConfig:
 
     @classmethod
     def read(cls, reader: ConfigReader) -> BartConfig:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.choice("model_type", "bart", ["bart"])
         reader.choice("is_encoder_decoder", True, [True])
         for name, only in (
@@ -65,7 +65,7 @@ class BartConfig:
             ("normalize_before", False),
             ("normalize_embedding", True),
             ("static_position_embeddings", False),
-            ("extra_pos_embeddings", _NO_PLACE),
+            ("extra_pos_embeddings", _POSITION_OFFSET),
             ("num_hidden_layers", reader.peek("encoder_layers")),
         ):
             reader.choice(name, only, [only])
@@ -97,7 +97,7 @@ class BartConfig:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BartDecoderBlock(Layer):
-    """Attention to the target so far, attention to what the encoder returned, feed-forward; a norm behind each sum.
+    """Causal self-attention, cross-attention and feed-forward, with a norm after each residual sum.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class BartDecoderBlock(Layer):
         memory_mask: np.ndarray | None,
         trace: Recorder = NULL_RECORDER,
     ) -> tuple[np.ndarray, KVCache]:
-        """Return ``B T E`` for x, ``B T E``, that stands behind what the cache holds, and the cache with x too.
+        """Return ``B T E`` for x, ``B T E``, the tokens after those of the cache, and the cache with x appended.
 
         Taps ``attn.*``, ``attn_residual``, ``cross_attn.*``, ``cross_attn_residual``, ``mlp.*`` and ``output``.
         """
@@ -146,7 +146,7 @@ class BartDecoderBlock(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BartEmbedding(Layer):
-    """What goes into the blocks of the encoder or the decoder.
+    """The embeddings of the encoder or the decoder.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class BartEmbedding(Layer):
     position_embedding : Embedding, ``P E``
     norm : LayerNorm
     scale : float
-        What the embeddings of tokens are multiplied by.
+        Of the token embeddings.
     """
 
     token_embedding: Embedding
@@ -165,12 +165,12 @@ class BartEmbedding(Layer):
     def __call__(self, ids: np.ndarray, start: int = 0, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``B T E`` for ids ``B T`` from position `start` on.
 
-        Taps ``token_embeddings`` (as they are added), ``position_embeddings``, their sum ``embeddings``, and
+        Taps ``token_embeddings`` (after scaling), ``position_embeddings``, their sum ``embeddings``, and
         ``normed_embeddings``.
         """
         tokens = self.token_embedding(ids)
         tokens = trace("token_embeddings", tokens * tokens.dtype.type(self.scale), "B T E")
-        positions = learned_positions(self.position_embedding.weight, ids.shape[1], offset=_NO_PLACE + start)
+        positions = learned_positions(self.position_embedding.weight, ids.shape[1], offset=_POSITION_OFFSET + start)
         positions = trace("position_embeddings", positions, "T E")
         embeddings = trace("embeddings", tokens + positions, "B T E")
         normed: np.ndarray = trace("normed_embeddings", self.norm(embeddings), "B T E")
@@ -179,7 +179,7 @@ class BartEmbedding(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BartEncoder(Layer):
-    """What reads the text: its embeddings, and blocks such as BERT has."""
+    """The embeddings, and blocks like BERT's."""
 
     embedding: BartEmbedding
     blocks: tuple[EncoderBlock, ...]
@@ -187,7 +187,7 @@ class BartEncoder(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BartDecoder(Layer):
-    """What writes the target: its embeddings and blocks."""
+    """The embeddings and blocks of the decoder."""
 
     embedding: BartEmbedding
     blocks: tuple[BartDecoderBlock, ...]
@@ -208,13 +208,13 @@ class Bart(EncoderDecoder):
 
     @property
     def max_length(self) -> int:
-        """The most tokens that it looks at at once, as a text and as a target."""
+        """The most tokens of a text, and of a target."""
         return self.config.max_positions
 
     def encode(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the encoder's contextual vectors, ``B S E``, of ids ``B S``; `mask`, ``B 1 1 S``, is True at text.
 
-        Taps ``encoder.token_embeddings`` and what `BartEmbedding` does, and for each block
+        Taps ``encoder.token_embeddings`` and the others of `BartEmbedding`, and for each block
         ``encoder.blocks.i.attn.*`` and so on.
         """
         with trace.scope("encoder"):
@@ -227,7 +227,7 @@ class Bart(EncoderDecoder):
     def decode(
         self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, DecodingState]:
-        """Return the decoder's contextual vectors, ``B T E``, of ids ``B T`` behind those of the state, and the next.
+        """Return the decoder's contextual vectors, ``B T E``, of tokens after those of `state`, and the next state.
 
         Taps as `encode` does, under ``decoder.``, and ``decoder.blocks.i.cross_attn.*``.
         """
@@ -248,19 +248,19 @@ class Bart(EncoderDecoder):
         return x, replace(state, caches=tuple(caches))
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
-        """Return a score for each entry of the vocabulary, ``... V``, of contextual vectors ``... E``."""
+        """Return the logits, ``... V``, of contextual vectors ``... E``."""
         return self.lm_head(hidden)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its files."""
+        """Build the model from its checkpoint."""
         config = BartConfig.read(config_with_start_id(checkpoint))
         shapes = checkpoint.tensors().shapes
         prefix = "model." if "model.encoder.layernorm_embedding.weight" in shapes else ""
-        table_of = tables(shapes, prefix, tied=config.is_tied)
+        name_of = embedding_names(shapes, prefix, tied=config.is_tied)
         weights = load_tensors(
             checkpoint,
-            _tensors(config, prefix, sorted(set(table_of.values())), has_bias="final_logits_bias" in shapes),
+            _tensors(config, prefix, sorted(set(name_of.values())), has_bias="final_logits_bias" in shapes),
             num_layers=config.num_layers + config.num_decoder_layers,
             unused=(
                 *(f"{prefix}{name}" for name in ("shared.weight", "encoder.version", "decoder.version")),
@@ -277,7 +277,7 @@ class Bart(EncoderDecoder):
             end_ids=end_ids(checkpoint),
             forced=forced_ids(checkpoint),
             encoder=BartEncoder(
-                _embedding(weights, "encoder", table_of, config),
+                _embedding(weights, "encoder", name_of, config),
                 tuple(
                     encoder_block(
                         weights,
@@ -290,16 +290,16 @@ class Bart(EncoderDecoder):
                 ),
             ),
             decoder=BartDecoder(
-                _embedding(weights, "decoder", table_of, config),
+                _embedding(weights, "decoder", name_of, config),
                 tuple(_decoder_block(weights, f"decoder.blocks.{i}", config) for i in range(config.num_decoder_layers)),
             ),
-            lm_head=Linear(weights[table_of["head"]].T, None if bias is None else bias[0]),
+            lm_head=Linear(weights[name_of["head"]].T, None if bias is None else bias[0]),
         )
 
 
-def _embedding(weights: dict[str, np.ndarray], at: str, table_of: dict[str, str], config: BartConfig) -> BartEmbedding:
+def _embedding(weights: dict[str, np.ndarray], at: str, name_of: dict[str, str], config: BartConfig) -> BartEmbedding:
     return BartEmbedding(
-        Embedding(weights[table_of[at]]),
+        Embedding(weights[name_of[at]]),
         Embedding(weights[f"{at}.embedding.position_embedding.weight"]),
         layer_norm(weights, f"{at}.embedding.norm", _NORM_EPS),
         math.sqrt(config.embed_dim) if config.scales_embeddings else 1.0,
@@ -307,23 +307,19 @@ def _embedding(weights: dict[str, np.ndarray], at: str, table_of: dict[str, str]
 
 
 def _decoder_block(weights: dict[str, np.ndarray], at: str, config: BartConfig) -> BartDecoderBlock:
-    def projections(name: str) -> list[Linear]:
-        return [linear(weights, f"{at}.{name}.{part}_proj") for part in "qkvo"]
-
+    num_heads = config.num_decoder_heads
     return BartDecoderBlock(
-        attn=SelfAttention(*projections("attn"), num_heads=config.num_decoder_heads),
+        attn=SelfAttention(*projections(weights, f"{at}.attn"), num_heads=num_heads),
         attn_norm=layer_norm(weights, f"{at}.attn_norm", _NORM_EPS),
-        cross_attn=CrossAttention(*projections("cross_attn"), num_heads=config.num_decoder_heads),
+        cross_attn=CrossAttention(*projections(weights, f"{at}.cross_attn"), num_heads=num_heads),
         cross_norm=layer_norm(weights, f"{at}.cross_norm", _NORM_EPS),
-        mlp=FeedForward(
-            linear(weights, f"{at}.mlp.up_proj"), linear(weights, f"{at}.mlp.down_proj"), activation=config.activation
-        ),
+        mlp=feed_forward(weights, f"{at}.mlp", config.activation),
         mlp_norm=layer_norm(weights, f"{at}.mlp_norm", _NORM_EPS),
     )
 
 
 def _tensors(config: BartConfig, prefix: str, embeddings: list[str], *, has_bias: bool) -> Iterator[TensorSpec]:
-    """Yield every tensor of a BART, under our name and under that of a Hugging Face checkpoint."""
+    """Yield every tensor of a BART."""
     E = config.embed_dim
 
     def attention(name: str, hf_name: str) -> Iterator[TensorSpec]:
@@ -340,7 +336,7 @@ def _tensors(config: BartConfig, prefix: str, embeddings: list[str], *, has_bias
     ):
         positions = f"{prefix}{stack}.embed_positions.weight"
         yield TensorSpec(
-            f"{stack}.embedding.position_embedding.weight", positions, (_NO_PLACE + config.max_positions, E)
+            f"{stack}.embedding.position_embedding.weight", positions, (_POSITION_OFFSET + config.max_positions, E)
         )
         yield from norm_tensors(f"{stack}.embedding.norm", f"{prefix}{stack}.layernorm_embedding", E)
         for i in range(num_layers):

@@ -1,16 +1,17 @@
-"""What every model has in common: text in, vectors out. Knows no architecture."""
+"""The interface of every model: text in, contextual vectors out. Contains no architecture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.batch import Text, Tokenizer, make_batch
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.embed import embed
 from regard.models.pooling import Pooling
@@ -18,36 +19,19 @@ from regard.nn import Layer
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
 
-Text: TypeAlias = "str | Encoding | Sequence[str] | Sequence[Encoding] | Sequence[int] | np.ndarray"
-"""One text or a batch of them, as strings, as encodings, or as ids (``T`` or ``B T``)."""
-
-
-class Tokenizer(Protocol):
-    """What a model asks of its tokenizer."""
-
-    @property
-    def pad_id(self) -> int | None:
-        """The id that fills up shorter texts of a batch."""
-
-    def __call__(self, text: str) -> Encoding:
-        """Return `text` as tokens."""
-
-    def from_ids(self, ids: Sequence[int]) -> Encoding:
-        """Return the encoding that has these ids."""
-
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """What a model returns.
+    """The result of a model.
 
     Parameters
     ----------
     hidden : array, ``B T E``
-        The contextual vectors: what each token became in the last block.
+        The contextual vectors: the output of the last block, after the final norm if there is one.
     encodings : tuple of Encoding
-        The texts as tokens, one for each batch entry. Where a text is shorter than ``T`` the rest is padding.
+        The texts as tokens, one for each batch entry. Positions after the tokens of a shorter text are padding.
     head : function, optional
-        What a language model makes of contextual vectors: a score for each entry of its vocabulary.
+        Of a language model: from contextual vectors to logits.
     """
 
     hidden: np.ndarray
@@ -56,15 +40,15 @@ class Output:
 
     @cached_property
     def logits(self) -> np.ndarray:
-        """The scores of the token that comes next, ``B T V``; computed when they are first asked for.
+        """The logits of the next token, ``B T V``; computed on first access.
 
         Raises
         ------
         RegardError
-            The model is no language model.
+            The model is not a language model.
         """
         if self.head is None:
-            raise RegardError("an encoder has no logits: it returns contextual vectors, .hidden, and predicts no token")
+            raise RegardError("an encoder has no logits; use its contextual vectors (.hidden)")
         return self.head(self.hidden)
 
 
@@ -73,15 +57,15 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What it was loaded as."""
+        """The name or path that it was loaded from."""
 
     @property
     def config(self) -> Any:
-        """Its sizes and choices, as a frozen dataclass."""
+        """Its configuration, a frozen dataclass."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What turns text into its tokens."""
+        """Its tokenizer."""
 
     def __call__(self, text: Text, *, trace: Recorder = NULL_RECORDER) -> Output:
         """Run on one text or a batch."""
@@ -89,7 +73,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextModel(Layer):
-    """A pretrained model: calling it makes tokens of a text and runs on them.
+    """A pretrained model with its tokenizer.
 
     A family is a frozen dataclass that derives from it, with its layers as further fields.
 
@@ -97,7 +81,7 @@ class TextModel(Layer):
     ----------
     name : str
     config
-        Its sizes and choices.
+        Its configuration, a frozen dataclass.
     tokenizer : Tokenizer
     pooling : Pooling, optional
         How a sentence model makes one vector of those of its tokens.
@@ -110,18 +94,18 @@ class TextModel(Layer):
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its files."""
+        """Build the model from its checkpoint."""
         raise NotImplementedError
 
     @property
     def max_length(self) -> int:
-        """The most tokens that it looks at at once."""
+        """The most tokens of a text."""
         raise NotImplementedError
 
     def forward(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> np.ndarray:
-        """Return the contextual vectors, ``B T E``, of ids ``B T``; the mask, ``B 1 1 T``, is True where text is."""
+        """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True at text."""
         raise NotImplementedError
 
     head: ClassVar[Callable[[Any, np.ndarray], np.ndarray] | None] = None
@@ -137,23 +121,23 @@ class TextModel(Layer):
         text
             One text or a batch of them, as strings, encodings or ids.
         trace : Trace, optional
-            Records the steps; the names are those that `forward` taps.
+            Records the steps under the names that `forward` taps.
         edit : mapping of str to function, optional
-            Names of steps (``*`` stands for anything) and what to do to the value there: the same as
-            ``trace=Trace(edit=edit)``, for a run of which nothing else is to be recorded.
+            Names of steps (``*`` matches anything) and a function of the value there, short for
+            ``trace=Trace(only=(), edit=edit)``.
 
         Raises
         ------
         RegardError
-            There is nothing at all, or more tokens than the model looks at at once (an empty text may have special
-            ones); both a trace and an edit are given, or a name of the edit is that of no step.
+            The text is empty or longer than `max_length`; both `trace` and `edit` are given; or a name of `edit`
+            matches no step.
         """
         trace = with_edits(trace, edit)
-        texts = batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
-        trace.set_metadata(self.name, texts.encodings)
-        hidden = self.forward(texts.ids, mask=texts.mask, trace=trace)
+        batch = make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
+        trace.set_metadata(self.name, batch.encodings)
+        hidden = self.forward(batch.ids, mask=batch.mask, trace=trace)
         trace.check_edits_used()
-        return Output(hidden, texts.encodings, self.head)
+        return Output(hidden, batch.encodings, self.head)
 
     def embed(
         self,
@@ -167,27 +151,27 @@ class TextModel(Layer):
     ) -> np.ndarray:
         """Return one vector for each text, ``N E``, in the order given.
 
-        Texts of about a length run together, so that little is padded.
+        Texts of similar length run together, so that there is little padding.
 
         Parameters
         ----------
         texts : sequence of str
         batch_size : int
-            How many run together.
+            How many texts run together.
         pooling : str or Pooling, optional
             ``"mean"``, ``"cls"``, ``"max"``, ``"mean_sqrt_len"``, ``"weightedmean"`` or ``"lasttoken"``, with vectors
-            of length 1; or a `Pooling`. As the model's own configuration says by default.
+            of length 1; or a `Pooling`. By default that of the model's own configuration.
         truncate : bool
-            Cut texts that are longer than the model looks at, in place of an error.
+            Truncate texts longer than `max_length` instead of raising an error.
         progress : function, optional
-            Is called with how many texts are done, and how many there are.
+            Called with the number of texts done and the number of all.
         label : function, optional
-            What a text is called in messages, by its number from 0.
+            The name of a text in messages, from its index.
 
         Raises
         ------
         RegardError
-            There is no text, one is too long, or the model has no pooling and none is named.
+            There is no text, one is too long, or no pooling is given and the model has none.
 
         References
         ----------
@@ -200,7 +184,7 @@ class TextModel(Layer):
 
 
 def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
-    """Return what a run gets that was given a trace, or edits in place of one.
+    """Return the recorder of a run that was given a trace or edits.
 
     Raises
     ------
@@ -210,75 +194,20 @@ def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
     if edit is None:
         return trace
     if trace is not NULL_RECORDER:
-        raise RegardError("a trace brings its own edits: give them to it, Trace(edit=...)")
+        raise RegardError("trace= and edit= are both given; give the edits to the trace, Trace(edit=...)")
     return Trace(only=(), edit=edit)
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Texts side by side as one array.
-
-    Parameters
-    ----------
-    ids : integer array, ``B T``
-    mask : boolean array, ``B 1 1 T``, or None
-        True where there is text, False at padding; None when no text is padded.
-    encodings : tuple of Encoding
-    """
-
-    ids: np.ndarray
-    mask: np.ndarray | None
-    encodings: tuple[Encoding, ...]
-
-
-def batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) -> Batch:
-    """Return `text` as a batch; shorter texts are padded at the right.
+def run_traced(model: Any, text: Any, trace: Trace) -> Trace:
+    """Run `model` on `text` and return `trace`, which has recorded it.
 
     Raises
     ------
     RegardError
-        There is nothing at all, it is of no kind that a model reads, or it is longer than `max_length` tokens.
+        The text is invalid, or the contextual vectors are not finite.
     """
-    encodings = _encodings(text, tokenizer)
-    lengths = [len(encoding) for encoding in encodings]
-    if not lengths or not all(lengths):
-        raise RegardError("there is no text to look at: give at least one token")
-    longest = max(lengths)
-    if longest > max_length:
-        added = sum(encodings[lengths.index(longest)].special_tokens_mask)
-        of_which = f" ({added} of them added by its tokenizer)" if added else ""
-        raise RegardError(
-            f"the text has {longest} tokens{of_which}, but {name} looks at no more than {max_length} at once; "
-            f"shorten it by {longest - max_length} or give it in parts"
-        )
-    pad = tokenizer.pad_id or 0
-    ids = np.array([(*e.ids, *[pad] * (longest - len(e))) for e in encodings], dtype=np.int64)  # B T
-    mask = None
-    if min(lengths) < longest:
-        mask = (np.arange(longest) < np.array(lengths)[:, None])[:, None, None, :]  # B 1 1 T
-    return Batch(ids, mask, encodings)
-
-
-def _encodings(text: Text, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
-    if isinstance(text, str):
-        return (tokenizer(text),)
-    if isinstance(text, Encoding):
-        return (text,)
-    if isinstance(text, Iterable) and not isinstance(text, np.ndarray):
-        encodings = [tokenizer(item) if isinstance(item, str) else item for item in text]
-        if all(isinstance(encoding, Encoding) for encoding in encodings):
-            return tuple(encodings)  # type: ignore[arg-type]
-    text = _as_ids(text)
-    if not np.issubdtype(text.dtype, np.integer) or text.ndim not in (1, 2):
-        raise RegardError(
-            f"a text is a str, an Encoding or ids; ids are integers of shape T or B T, got {text.dtype} of shape "
-            f"{text.shape}"
-        )
-    return tuple(tokenizer.from_ids([int(i) for i in row]) for row in np.atleast_2d(text))
-
-
-def _as_ids(text: object) -> np.ndarray:
-    try:
-        return np.asarray(text)
-    except ValueError as error:
-        raise RegardError(f"a batch of ids needs rows of one length: {error}; texts may differ in length") from error
+    with np.errstate(all="ignore"):
+        hidden = model(text, trace=trace).hidden
+    if not np.isfinite(hidden).all():
+        raise RegardError(f"the vectors of {model.name} are not finite in {hidden.dtype}: its numbers are too large")
+    return trace

@@ -1,7 +1,7 @@
 """BERT: the encoder of a Transformer, trained to fill in words (Devlin et al. 2018, arXiv:1810.04805).
 
-Word, position and segment embeddings are added and normalised; every block then lets each token look at all
-others, in both directions. MiniLM and most sentence encoders have this shape.
+Word, position and segment embeddings are added and normalised; in every block each token attends to all others, in
+both directions. MiniLM and most sentence encoders have this architecture.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from regard.text import SubwordTokenizer
 
 @dataclass(frozen=True)
 class BertConfig:
-    """The sizes of a BERT: ``V``, ``E``, ``L``, ``H``, feed-forward width, positions, segments; and its choices."""
+    """The sizes of a BERT: ``V``, ``E``, ``L``, ``H``, feed-forward width, positions, segments; and its activation."""
 
     vocab_size: int
     embed_dim: int
@@ -39,19 +39,19 @@ class BertConfig:
 
     @classmethod
     def read(cls, reader: ConfigReader) -> BertConfig:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         config = cls(**read_sizes(reader, "bert"))
         reader.finish()
         return config
 
 
 def read_sizes(reader: ConfigReader, *model_types: str) -> dict[str, Any]:
-    """Take the fields that BERT and what descends from it have in common, by our names."""
+    """Read the fields that BERT and RoBERTa have in common."""
     reader.choice("model_type", model_types[0], model_types)
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
         reader.choice(name, False, [False])
     reader.choice("position_embedding_type", "absolute", ["absolute"])
-    reader.ignore("chunk_size_feed_forward")  # how many positions at a time makes no difference to any
+    reader.ignore("chunk_size_feed_forward")  # changes memory, not results
     reader.choice("pruned_heads", {}, [{}])
     reader.choice("cross_attention_hidden_size", None, [None])
     sizes: dict[str, Any] = {
@@ -88,7 +88,7 @@ class Bert(TextModel):
 
     @property
     def max_length(self) -> int:
-        """The most tokens that it looks at at once."""
+        """The most tokens of a text."""
         return self.config.max_positions
 
     def forward(
@@ -117,7 +117,7 @@ class Bert(TextModel):
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its files."""
+        """Build the model from its checkpoint."""
         config = cls.config_type.read(checkpoint.config())
         weights = load_tensors(
             checkpoint,
@@ -150,7 +150,7 @@ class Bert(TextModel):
 
 
 def _tensors(config: BertConfig) -> Iterator[TensorSpec]:
-    """Yield every tensor of a BERT, under our name and under that of a Hugging Face checkpoint."""
+    """Yield every tensor of a BERT."""
     E, F = config.embed_dim, config.hidden_dim
     yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
     yield TensorSpec("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))

@@ -34,12 +34,17 @@ def rms_norm(weights: Mapping[str, np.ndarray], at: str, eps: float) -> RMSNorm:
     return RMSNorm(weights[f"{at}.weight"], eps)
 
 
+def projections(weights: Mapping[str, np.ndarray], at: str) -> list[Linear]:
+    """Return the linear maps of the queries, keys, values and output of the attention `at`."""
+    return [linear(weights, f"{at}.{part}_proj") for part in "qkvo"]
+
+
 def encoder_block(
     weights: Mapping[str, np.ndarray], at: str, *, num_heads: int, activation: str, norm_eps: float
 ) -> EncoderBlock:
     """Return the block `at` of the Transformer paper, with a norm after each residual sum."""
     return EncoderBlock(
-        SelfAttention(*(linear(weights, f"{at}.attn.{part}_proj") for part in "qkvo"), num_heads=num_heads),
+        SelfAttention(*projections(weights, f"{at}.attn"), num_heads=num_heads),
         layer_norm(weights, f"{at}.attn_norm", norm_eps),
         feed_forward(weights, f"{at}.mlp", activation),
         layer_norm(weights, f"{at}.mlp_norm", norm_eps),
@@ -51,7 +56,7 @@ def causal_attention(
 ) -> CausalAttention:
     """Return the attention `at`; `window` is the number of tokens each attends to, itself included."""
     return CausalAttention(
-        *(linear(weights, f"{at}.{part}_proj") for part in "qkvo"),
+        *projections(weights, at),
         num_heads=num_heads,
         window=None if window is None else (window - 1, 0),
         **options,

@@ -1,6 +1,6 @@
-"""DistilBERT: half of BERT's blocks, taught by the whole (Sanh et al. 2019, arXiv:1910.01108).
+"""DistilBERT: half of BERT's blocks, distilled from the whole (Sanh et al. 2019, arXiv:1910.01108).
 
-The blocks are BERT's. There are no segments, and its files call everything by other names.
+The blocks are BERT's. There are no segment embeddings, and checkpoints have other names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DistilBertConfig:
 
     @classmethod
     def read(cls, reader: ConfigReader) -> DistilBertConfig:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.choice("model_type", "distilbert", ["distilbert"])
         reader.choice("is_decoder", False, [False])
         reader.choice("is_encoder_decoder", False, [False])
@@ -75,7 +75,7 @@ class DistilBert(TextModel):
 
     @property
     def max_length(self) -> int:
-        """The most tokens that it looks at at once."""
+        """The most tokens of a text."""
         return self.config.max_positions
 
     def forward(
@@ -98,7 +98,7 @@ class DistilBert(TextModel):
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its files."""
+        """Build the model from its checkpoint."""
         config = DistilBertConfig.read(checkpoint.config())
         weights = load_tensors(
             checkpoint,
@@ -129,7 +129,7 @@ class DistilBert(TextModel):
 
 
 def _tensors(config: DistilBertConfig) -> Iterator[TensorSpec]:
-    """Yield every tensor of a DistilBERT, under our name and under that of a Hugging Face checkpoint."""
+    """Yield every tensor of a DistilBERT."""
     E, F = config.embed_dim, config.hidden_dim
     yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
     yield TensorSpec("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))

@@ -1,4 +1,7 @@
-"""What encoder-decoders have in common: one text is read, another is written. Knows no architecture."""
+"""What encoder-decoders share: the encoder reads a text, the decoder reads or generates a target.
+
+A family adds `encode` and `decode`, the two halves of its forward pass.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import Batch, Output, Text, batch, with_edits
+from regard.models.base import Output, with_edits
+from regard.models.batch import Batch, Text, make_batch
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState
 from regard.models.generation.options import GenerationOptions
@@ -23,14 +27,14 @@ from regard.trace import Edit
 
 @dataclass(frozen=True, eq=False)
 class EncoderDecoderOutput(Output):
-    """What an encoder-decoder returns: ``hidden`` and ``encodings`` are those of the target.
+    """The result of an encoder-decoder; ``hidden`` and ``encodings`` are those of the target.
 
     Parameters
     ----------
     memory : array, ``B S E``
-        The encoder's contextual vectors, which the decoder looks at.
+        The encoder's contextual vectors, to which the decoder attends.
     memory_encodings : tuple of Encoding
-        The texts that the encoder has read, as tokens.
+        The encoder's texts as tokens.
     """
 
     memory: np.ndarray = field(kw_only=True)
@@ -40,19 +44,19 @@ class EncoderDecoderOutput(Output):
 class _Block(Protocol):
     @property
     def cross_attn(self) -> CrossAttention:
-        """What looks at the encoder's vectors."""
+        """The attention to the encoder's vectors."""
 
 
 class _Decoder(Protocol):
     @property
     def blocks(self) -> Sequence[_Block]:
-        """The blocks, one after the other."""
+        """The blocks, in order."""
 
 
 class EncoderDecoder(LanguageModel):
-    """A model whose encoder reads a text and whose decoder, looking at that, writes another.
+    """A model with an encoder, and a decoder that attends to the encoder's vectors.
 
-    A family has, besides what a `LanguageModel` has, the field ``decoder`` with its blocks, and ``start_id`` in its
+    A family has, besides the fields of a `LanguageModel`, ``decoder`` with its blocks, and ``start_id`` in its
     configuration.
     """
 
@@ -60,34 +64,34 @@ class EncoderDecoder(LanguageModel):
 
     @property
     def start_id(self) -> int:
-        """The token that every target begins with."""
+        """The first token of every target."""
         return int(self.config.start_id)
 
     def encode(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
-        """Return the encoder's contextual vectors, ``B S E``, of ids ``B S``; the mask is ``B 1 1 S``."""
+        """Return the encoder's contextual vectors, ``B S E``, of ids ``B S``; `mask`, ``B 1 1 S``, is True at text."""
+        raise NotImplementedError
+
+    def decode(
+        self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> tuple[np.ndarray, DecodingState]:
+        """Return the decoder's contextual vectors, ``B T E``, of tokens after those of `state`, and the next state.
+
+        `mask`, ``B 1 1 T``, is True where there is text; give it with an empty state only.
+        """
         raise NotImplementedError
 
     def init_cross_attention_cache(
         self, memory: np.ndarray, mask: np.ndarray | None, *, trace: Recorder = NULL_RECORDER
     ) -> DecodingState:
-        """Return the state of a decoder that looks at the encoder's vectors, ``B S E``, and has run nothing yet.
+        """Return the state of a decoder before its first token, with the keys and values of the memory, ``B S E``.
 
         Taps ``decoder.blocks.i.cross_attn.k`` and ``v``, which are computed once for all tokens of a target.
         """
-        kept = []
+        caches = []
         for index, block in enumerate(self.decoder.blocks):
             with trace.scope(f"decoder.blocks.{index}.cross_attn"):
-                kept.append(KVCache().append(*block.cross_attn.project_kv(memory, trace=trace)))
-        return DecodingState((KVCache(),) * len(kept), memory=tuple(kept), memory_mask=mask)
-
-    def decode(
-        self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
-    ) -> tuple[np.ndarray, DecodingState]:
-        """Return the decoder's contextual vectors, ``B T E``, of the tokens behind those of the state, and the next.
-
-        The mask, ``B 1 1 T``, is True where text is; it is for a state in which nothing has run yet.
-        """
-        raise NotImplementedError
+                caches.append(KVCache().append(*block.cross_attn.project_kv(memory, trace=trace)))
+        return DecodingState((KVCache(),) * len(caches), memory=tuple(caches), memory_mask=mask)
 
     def prefill(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
@@ -116,42 +120,41 @@ class EncoderDecoder(LanguageModel):
         trace: Recorder = NULL_RECORDER,
         edit: Mapping[str, Edit] | None = None,
     ) -> EncoderDecoderOutput:
-        """Return the contextual vectors of the target for the text, or for each of a batch of them.
+        """Return the contextual vectors of the target given the text, for one pair or a batch.
 
         Parameters
         ----------
         text
-            What the encoder reads.
+            The input of the encoder.
         target
-            What the decoder reads; by default the token alone that every target begins with. A string is put as
-            in training: behind that token, and without the special ones at its end, so that the logits of each
-            token are for the next one of the string. Encodings and ids are read as they are.
+            The input of the decoder; by default the start token alone. A string is prepared as in training: the start
+            token before it, its final special tokens removed, so that the logits of each token are those of the next.
+            Encodings and ids are used as they are.
         trace : Recorder
-            Gets the steps of the encoder as ``encoder.blocks.i.attn.*`` and so on, those of the decoder as
+            Records the steps of the encoder as ``encoder.blocks.i.attn.*`` and so on, those of the decoder as
             ``decoder.blocks.i.attn.*``, ``decoder.blocks.i.cross_attn.*`` and so on.
         edit : mapping of str to function, optional
-            As `regard.Trace` takes it, for who wants an answer that is edited and no trace.
+            As `regard.Trace` takes it, in place of a trace.
 
         Raises
         ------
         RegardError
-            What a text or a target has too much of or none; or not as many targets as texts; or both a trace and an
-            edit.
+            A text or target is empty or too long; their numbers differ; or both `trace` and `edit` are given.
         """
         trace = with_edits(trace, edit)
-        texts = batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
-        targets = self._targets(target, len(texts.ids))
-        trace.set_metadata(self.name, texts.encodings)
-        memory = self.encode(texts.ids, mask=texts.mask, trace=trace)
-        state = self.init_cross_attention_cache(memory, texts.mask, trace=trace)
+        batch = make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
+        targets = self._targets(target, len(batch.ids))
+        trace.set_metadata(self.name, batch.encodings)
+        memory = self.encode(batch.ids, mask=batch.mask, trace=trace)
+        state = self.init_cross_attention_cache(memory, batch.mask, trace=trace)
         hidden, _ = self.decode(targets.ids, state, mask=targets.mask, trace=trace)
         trace.check_edits_used()
         return EncoderDecoderOutput(
-            hidden, targets.encodings, self.head, memory=memory, memory_encodings=texts.encodings
+            hidden, targets.encodings, self.head, memory=memory, memory_encodings=batch.encodings
         )
 
     def record_full_sequence(self, generated: Sequence[Generated], *, trace: Recorder) -> None:
-        """Run once over texts and all that was written for them, as if it had been given."""
+        """Run the texts and the finished targets once more as a whole."""
         self([one.prompt for one in generated], [one.encoding for one in generated], trace=trace)
 
     def _generation_states(self, prompts: Sequence[Encoding], options: GenerationOptions) -> list[GenerationState]:
@@ -162,22 +165,22 @@ class EncoderDecoder(LanguageModel):
         ]
 
     def _targets(self, target: Text | None, count: int) -> Batch:
-        """Return what the decoder reads for each of `count` texts."""
+        """Return the decoder's input for each of `count` texts."""
         start = self.tokenizer.from_ids([self.start_id])
         if target is None:
             target = [start] * count
         elif isinstance(target, str):
-            target = [_shifted(self.tokenizer(target), start)]
+            target = [_shift_right(self.tokenizer(target), start)]
         elif isinstance(target, Iterable) and not isinstance(target, np.ndarray | Encoding):
-            target = [_shifted(self.tokenizer(one), start) if isinstance(one, str) else one for one in target]  # type: ignore[assignment]
-        targets = batch(target, self.tokenizer, max_length=self.max_length, name=self.name)
+            target = [_shift_right(self.tokenizer(one), start) if isinstance(one, str) else one for one in target]  # type: ignore[assignment]
+        targets = make_batch(target, self.tokenizer, max_length=self.max_length, name=self.name)
         if len(targets.ids) != count:
-            raise RegardError(f"{len(targets.ids)} targets are given for {count} texts; give one for each")
+            raise RegardError(f"got {len(targets.ids)} targets for {count} texts; give one target for each text")
         return targets
 
 
-def _shifted(target: Encoding, start: Encoding) -> Encoding:
-    """Return a target behind the token that it starts with, and without the special tokens at its end."""
+def _shift_right(target: Encoding, start: Encoding) -> Encoding:
+    """Return a target with the start token before it and without its final special tokens."""
     size = len(target)
     while size and target.special_tokens_mask[size - 1]:
         size -= 1
@@ -191,11 +194,11 @@ def _shifted(target: Encoding, start: Encoding) -> Encoding:
     )
 
 
-def tables(shapes: Mapping[str, Any], prefix: str, *, tied: bool) -> dict[str, str]:
-    """Return under which name a checkpoint holds the embeddings of ``encoder`` and ``decoder`` and the ``head``.
+def embedding_names(shapes: Mapping[str, Any], prefix: str, *, tied: bool) -> dict[str, str]:
+    """Return the checkpoint's names of the embeddings of ``encoder`` and ``decoder`` and of the ``head``.
 
-    One table may serve for all, called ``shared``, or as whichever of the three is written; each of the three may
-    also have its own. Without `tied` the head always has.
+    One table may serve for all, stored as ``shared`` or under any of the three names; each of the three may also have
+    its own. Without `tied` the head always has its own.
     """
     shared = f"{prefix}shared.weight"
     own = {
@@ -203,7 +206,7 @@ def tables(shapes: Mapping[str, Any], prefix: str, *, tied: bool) -> dict[str, s
         "decoder": f"{prefix}decoder.embed_tokens.weight",
         "head": "lm_head.weight",
     }
-    written = [name for name in (shared, *own.values()) if name in shapes and (tied or name != own["head"])]
-    any_other = written[0] if written else shared
-    found = {part: name if name in shapes else any_other for part, name in own.items()}
-    return found if tied else found | {"head": own["head"]}
+    stored = [name for name in (shared, *own.values()) if name in shapes and (tied or name != own["head"])]
+    fallback = stored[0] if stored else shared
+    names = {part: name if name in shapes else fallback for part, name in own.items()}
+    return names if tied else names | {"head": own["head"]}

@@ -9,7 +9,8 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import Text, TextModel, batch
+from regard.models.base import TextModel
+from regard.models.batch import Text, make_batch
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState, Stream, generation_loop
 from regard.models.generation.options import ForcedTokens, GenerationArguments, GenerationOptions
@@ -128,7 +129,7 @@ class LanguageModel(TextModel):
             There is no text, it is too long, the batch is an iterator, or an argument is invalid.
         """
         is_one = _is_one(prompt)
-        texts = batch(prompt, self.tokenizer, max_length=self.max_length, name=self.name)
+        texts = make_batch(prompt, self.tokenizer, max_length=self.max_length, name=self.name)
         sequences = self._generation_states(texts.encodings, GenerationOptions(**options))
         edits = trace.editing() if isinstance(trace, Trace) else NULL_RECORDER
         for index, piece in generation_loop(self, texts, sequences, edits):
@@ -152,7 +153,7 @@ class LanguageModel(TextModel):
         """
         if not _is_one(prompt):
             raise RegardError("stream takes one text; for a batch use generate with on_text")
-        texts = batch(prompt, self.tokenizer, max_length=self.max_length, name=self.name)
+        texts = make_batch(prompt, self.tokenizer, max_length=self.max_length, name=self.name)
         (sequence,) = self._generation_states(texts.encodings, GenerationOptions(**options))
         return Stream(sequence, generation_loop(self, texts, [sequence], NULL_RECORDER))
 

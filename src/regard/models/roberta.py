@@ -1,7 +1,7 @@
-"""RoBERTa: BERT trained longer and on more (Liu et al. 2019, arXiv:1907.11692), also for a hundred languages.
+"""RoBERTa: BERT trained longer, on more text (Liu et al. 2019, arXiv:1907.11692).
 
-XLM-RoBERTa (Conneau et al. 2019, arXiv:1911.02116) has the same shape. What differs from BERT is how positions are
-counted: the first rows of the table, up to that of the padding token's id, stand for no place in a text.
+XLM-RoBERTa, for a hundred languages, has the same architecture (Conneau et al. 2019, arXiv:1911.02116). Only positions
+differ from BERT: they count from the row after that of the padding token's id, and skip padding tokens.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from regard.models.checkpoint.config import ConfigReader
 
 @dataclass(frozen=True)
 class RobertaConfig(BertConfig):
-    """The sizes of a BERT, and the id of its padding token."""
+    """The configuration of a BERT, and the id of its padding token."""
 
     pad_id: int
 
     @classmethod
     def read(cls, reader: ConfigReader) -> RobertaConfig:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         sizes = read_sizes(reader, "roberta", "xlm-roberta")
         config = cls(**sizes, pad_id=reader.index("pad_token_id", 1, sizes["vocab_size"]))
         reader.require(
             config.max_positions > config.pad_id + 1,
-            f"max_position_embeddings {config.max_positions} leaves no place behind those up to pad_token_id "
-            f"{config.pad_id}",
+            f"max_position_embeddings {config.max_positions} leaves no position after pad_token_id {config.pad_id}",
         )
         reader.finish()
         return config
@@ -47,10 +46,10 @@ class Roberta(Bert):
 
     @property
     def max_length(self) -> int:
-        """The most tokens that it looks at at once."""
+        """The most tokens of a text."""
         return self.config.max_positions - self.config.pad_id - 1
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
-        """Return the position embeddings, ``B T E``: tokens count from behind the padding's, which all share one."""
+        """Return the position embeddings, ``B T E``; padding tokens share the row of their id."""
         is_text = ids != self.config.pad_id
         return self.position_embedding(self.config.pad_id + np.where(is_text, is_text.cumsum(axis=1), 0))

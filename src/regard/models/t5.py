@@ -1,8 +1,7 @@
-"""T5: every task as text in, text out (Raffel et al. 2019, arXiv:1910.10683).
+"""T5: every task as text to text, with an encoder and a decoder (Raffel et al. 2019, arXiv:1910.10683).
 
-An encoder reads the text, a decoder writes another. Positions enter only as a number for each head and distance that
-is added to the scores, in every block the same. Scores are not scaled, norms do not centre, no linear map has a bias.
-Version 1.1 and Flan-T5 have a gated feed-forward and a head of its own.
+Positions enter as a relative position bias on the scores, the same in every block. Scores are not scaled, norms are
+RMS norms, and linear maps have no bias. Version 1.1 and Flan-T5 have a gated feed-forward layer and an untied head.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import numpy as np
 from regard.functional import RelativePositionBias
 from regard.functional.activation import ACTIVATIONS
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.build import linear
+from regard.models.build import feed_forward, gated_feed_forward, projections, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors
-from regard.models.encoder_decoder import EncoderDecoder, tables
+from regard.models.encoder_decoder import EncoderDecoder, embedding_names
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.options import ForcedTokens
 from regard.nn import (
@@ -38,15 +37,15 @@ from regard.nn import (
 from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
 
-_MOST_DISTANCE = 2**31
+_MAX_DISTANCE = 2**31
 
 
 @dataclass(frozen=True)
 class T5Config:
-    """The sizes of a T5, and its choices.
+    """The configuration of a T5.
 
-    ``V``, ``E``, blocks of encoder and decoder, ``H``, ``D``, feed-forward width; how many buckets distances have and
-    where the last begins; whether the head takes what the decoder returns divided by √E.
+    ``V``, ``E``, blocks of encoder and decoder, ``H``, ``D``, feed-forward width; the number of distance buckets and
+    the distance where the last begins; whether the decoder's vectors are divided by √E before the head.
     """
 
     vocab_size: int
@@ -67,14 +66,14 @@ class T5Config:
 
     @classmethod
     def read(cls, reader: ConfigReader) -> T5Config:
-        """Take the fields of a Hugging Face config.json; anything unknown is an error."""
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.choice("model_type", "t5", ["t5"])
         reader.choice("is_encoder_decoder", True, [True])
         reader.choice("is_decoder", False, [False])
         reader.ignore("dropout_rate", "initializer_factor", "n_positions")
         forward = reader.choice("feed_forward_proj", "relu", [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)])
         activation = forward.removeprefix("gated-")
-        if forward == "gated-gelu":  # which is what version 1.1 calls its tanh formula
+        if forward == "gated-gelu":  # the name of the tanh formula in version 1.1
             activation = "gelu_new"
         is_gated = reader.choice("is_gated_act", forward.startswith("gated-"), [forward.startswith("gated-")])
         activation = reader.choice("dense_act_fn", activation, [activation])
@@ -99,10 +98,10 @@ class T5Config:
             start_id=reader.index("decoder_start_token_id", pad_id, vocab_size),
         )
         reader.require(
-            config.num_buckets >= 4 and config.num_buckets // 2 < config.max_distance <= _MOST_DISTANCE,
+            config.num_buckets >= 4 and config.num_buckets // 2 < config.max_distance <= _MAX_DISTANCE,
             f"relative_attention_num_buckets {config.num_buckets} and relative_attention_max_distance "
-            f"{config.max_distance} do not fit: there are at least 4 buckets, half of them for one distance each, "
-            f"and none begins beyond {_MOST_DISTANCE}",
+            f"{config.max_distance} do not fit: there must be at least 4 buckets, half of them for one distance each, "
+            f"and a maximum distance above that half and up to {_MAX_DISTANCE}",
         )
         reader.finish()
         return config
@@ -110,7 +109,7 @@ class T5Config:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class T5EncoderBlock(Layer):
-    """Attention to the whole text, then feed-forward; each has a norm before it and adds to what came in.
+    """Self-attention and feed-forward, each with a norm before it and a residual connection.
 
     Parameters
     ----------
@@ -140,7 +139,7 @@ class T5EncoderBlock(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class T5DecoderBlock(Layer):
-    """Attention to the target so far, attention to what the encoder returned, feed-forward; norms as in the encoder.
+    """Causal self-attention, cross-attention and feed-forward, each with a norm before it and a residual connection.
 
     Parameters
     ----------
@@ -170,7 +169,7 @@ class T5DecoderBlock(Layer):
         memory_mask: np.ndarray | None,
         trace: Recorder = NULL_RECORDER,
     ) -> tuple[np.ndarray, KVCache]:
-        """Return ``B T E`` for x, ``B T E``, that stands behind what the cache holds, and the cache with x too.
+        """Return ``B T E`` for x, ``B T E``, the tokens after those of the cache, and the cache with x appended.
 
         Taps ``attn.*``, ``attn_residual``, ``cross_attn.*``, ``cross_attn_residual``, ``mlp.*`` and ``output``.
         """
@@ -190,7 +189,7 @@ class T5DecoderBlock(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class T5Encoder(Layer):
-    """What reads the text: embeddings, the bias of all blocks, the blocks, and a last norm."""
+    """Embeddings, the position bias of all blocks, the blocks, and the final norm."""
 
     token_embedding: Embedding
     position_bias: RelativePositionBias
@@ -200,7 +199,7 @@ class T5Encoder(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class T5Decoder(Layer):
-    """What writes the target; made as the encoder is."""
+    """The decoder, with the parts of the encoder."""
 
     token_embedding: Embedding
     position_bias: RelativePositionBias
@@ -223,7 +222,7 @@ class T5(EncoderDecoder):
 
     @property
     def max_length(self) -> int:
-        """The most tokens that it looks at at once: far distances share a bucket, so that there is no end."""
+        """No limit: all far distances share a bucket."""
         return sys.maxsize
 
     def encode(self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER) -> np.ndarray:
@@ -243,7 +242,7 @@ class T5(EncoderDecoder):
     def decode(
         self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, DecodingState]:
-        """Return the decoder's contextual vectors, ``B T E``, of ids ``B T`` behind those of the state, and the next.
+        """Return the decoder's contextual vectors, ``B T E``, of tokens after those of `state`, and the next state.
 
         Taps as `encode` does, under ``decoder.``, and ``decoder.blocks.i.cross_attn.*``.
         """
@@ -266,42 +265,36 @@ class T5(EncoderDecoder):
         return x, replace(state, caches=tuple(caches))
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
-        """Return a score for each entry of the vocabulary, ``... V``, of contextual vectors ``... E``."""
+        """Return the logits, ``... V``, of contextual vectors ``... E``."""
         if self.config.scales_head:
             hidden = hidden * hidden.dtype.type(self.config.embed_dim**-0.5)
         return self.lm_head(hidden)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its files."""
+        """Build the model from its checkpoint."""
         config = T5Config.read(config_with_start_id(checkpoint))
-        table_of = tables(checkpoint.tensors().shapes, "", tied=config.is_tied)
+        name_of = embedding_names(checkpoint.tensors().shapes, "", tied=config.is_tied)
         weights = load_tensors(
             checkpoint,
-            _tensors(config, sorted(set(table_of.values()))),
+            _tensors(config, sorted(set(name_of.values()))),
             num_layers=config.num_layers + config.num_decoder_layers,
             unused=(
                 "shared.weight",
                 "qa_outputs.",
-                "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",  # of the first code, never used
+                "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",  # in the oldest files, never used
             ),
             dtype=dtype,
         )
 
         def norm(at: str) -> RMSNorm:
-            return RMSNorm(weights[f"{at}.weight"], config.norm_eps)
-
-        def projections(at: str) -> list[Linear]:
-            return [linear(weights, f"{at}.{part}_proj") for part in "qkvo"]
+            return rms_norm(weights, at, config.norm_eps)
 
         def attention(at: str) -> SelfAttention:
-            return SelfAttention(*projections(at), num_heads=config.num_heads)
+            return SelfAttention(*projections(weights, at), num_heads=config.num_heads)
 
         def mlp(at: str) -> FeedForward | GatedFeedForward:
-            up, down = linear(weights, f"{at}.up_proj"), linear(weights, f"{at}.down_proj")
-            if not config.is_gated:
-                return FeedForward(up, down, activation=config.activation)
-            return GatedFeedForward(linear(weights, f"{at}.gate_proj"), up, down, activation=config.activation)
+            return (gated_feed_forward if config.is_gated else feed_forward)(weights, at, config.activation)
 
         def bias(at: str, *, bidirectional: bool) -> RelativePositionBias:
             table = weights[f"{at}.parameter"]
@@ -317,7 +310,7 @@ class T5(EncoderDecoder):
                 norm(f"{at}.attn_norm"),
                 attention(f"{at}.attn"),
                 norm(f"{at}.cross_norm"),
-                CrossAttention(*projections(f"{at}.cross_attn"), num_heads=config.num_heads),
+                CrossAttention(*projections(weights, f"{at}.cross_attn"), num_heads=config.num_heads),
                 norm(f"{at}.mlp_norm"),
                 mlp(f"{at}.mlp"),
             )
@@ -329,23 +322,23 @@ class T5(EncoderDecoder):
             end_ids=end_ids(checkpoint),
             forced=forced_ids(checkpoint),
             encoder=T5Encoder(
-                Embedding(weights[table_of["encoder"]]),
+                Embedding(weights[name_of["encoder"]]),
                 bias("encoder.position_bias", bidirectional=True),
                 tuple(encoder_block(f"encoder.blocks.{i}") for i in range(config.num_layers)),
                 norm("encoder.final_norm"),
             ),
             decoder=T5Decoder(
-                Embedding(weights[table_of["decoder"]]),
+                Embedding(weights[name_of["decoder"]]),
                 bias("decoder.position_bias", bidirectional=False),
                 tuple(decoder_block(f"decoder.blocks.{i}") for i in range(config.num_decoder_layers)),
                 norm("decoder.final_norm"),
             ),
-            lm_head=Linear(weights[table_of["head"]].T),
+            lm_head=Linear(weights[name_of["head"]].T),
         )
 
 
 def _tensors(config: T5Config, embeddings: list[str]) -> Iterator[TensorSpec]:
-    """Yield every tensor of a T5, under our name and under that of a Hugging Face checkpoint."""
+    """Yield every tensor of a T5."""
     E, F, HD = config.embed_dim, config.hidden_dim, config.num_heads * config.head_dim
 
     def attention(name: str, hf_name: str) -> Iterator[TensorSpec]:

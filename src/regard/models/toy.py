@@ -1,21 +1,22 @@
-"""The lessons' layer: random embeddings, positions, and one layer of self-attention with random weights.
+"""The layer of the lessons: random embeddings, positions, and one layer of self-attention with random weights.
 
-It shows every step on any text, offline; what looks at what means nothing, for nothing was learned.
+It shows every step on any text, offline. Nothing is learned, so the attention pattern is meaningless.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import index
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.validation import whole_number
 from regard.functional import learned_positions, sinusoidal_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import Output, Text, batch
+from regard.models.base import Output
+from regard.models.batch import Text, make_batch
 from regard.nn import Embedding, Layer, SelfAttention
 from regard.text import Vocabulary, WordTokenizer
 from regard.text.embedding_matrix import as_table
@@ -23,8 +24,8 @@ from regard.text.words import check_texts
 
 Positions: TypeAlias = Literal["sinusoidal", "table", "none"]
 
-_MOST_TOKENS = 4096  # all weights are kept, T² for each head
-_MOST_FEATURES = 4096  # each of four projections has E²
+_MAX_TOKENS = 4096  # a trace records T² weights for each head
+_MAX_EMBED_DIM = 4096  # each of the four projections has E² weights
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Toy(Layer):
     tokenizer : WordTokenizer
     token_embedding : Embedding, ``V E``
     position_table : array, ``P E``, optional
-        Added to the embeddings; without it words have no order.
+        Added to the embeddings; without it the layer ignores word order.
     attn : SelfAttention
     """
 
@@ -65,10 +66,10 @@ class Toy(Layer):
         """Return the contextual vectors, ``B T E``.
 
         Taps ``token_embeddings``, ``position_embeddings``, ``embeddings``, ``blocks.0.attn.*`` and
-        ``blocks.0.output``, the names that a model with more layers has too.
+        ``blocks.0.output``, as a model with more layers does.
         """
-        max_length = _MOST_TOKENS if self.position_table is None else len(self.position_table)
-        texts = batch(text, self.tokenizer, max_length=max_length, name=self.name)
+        max_length = _MAX_TOKENS if self.position_table is None else len(self.position_table)
+        texts = make_batch(text, self.tokenizer, max_length=max_length, name=self.name)
         trace.set_metadata(self.name, texts.encodings)
         x = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")
         if self.position_table is not None:
@@ -98,7 +99,7 @@ def toy(
     Parameters
     ----------
     texts : str or sequence of str
-        The vocabulary is made of their words, split at white space and lower-cased.
+        The vocabulary is their words, split at whitespace and lower-cased.
     seed : int
         The same seed gives the same layer.
     embed_dim : int, optional
@@ -106,38 +107,36 @@ def toy(
     num_heads : int
         ``H``, which must divide E.
     positions : {"sinusoidal", "table", "none"}
-        Waves of fixed lengths; a table with random numbers, as before learning; or no positions.
+        Sinusoids; a table of random numbers, as before training; or no positions.
     embeddings : array, ``V E``, optional
         One row for each entry of `vocabulary`, in place of random ones; integers become float64.
     vocabulary : Vocabulary, optional
-        The words that the rows of `embeddings` belong to, where it is not simply those of `texts`.
+        The words of the rows of `embeddings`, if not those of `texts`.
 
     Raises
     ------
     RegardError
-        There are no words, or the sizes do not fit together; or `embeddings` are not finite real numbers.
+        There are no words, the sizes do not fit together, or `embeddings` are not finite real numbers.
     """
     texts = check_texts(texts)
-    seed, num_heads = _whole("seed", seed), _whole("num_heads", num_heads)
+    seed, num_heads = whole_number("seed", seed, 0), whole_number("num_heads", num_heads, 1)
     vocabulary = Vocabulary.from_text(texts) if vocabulary is None else vocabulary
     tokenizer = WordTokenizer(vocabulary)
-    if seed < 0:
-        raise RegardError(f"a seed is a whole number from 0 up, not {seed}")
     rng = np.random.default_rng(seed)
-    length = min(_MOST_TOKENS, max((len(text.split()) for text in texts), default=0))
+    length = min(_MAX_TOKENS, max((len(text.split()) for text in texts), default=0))
     if length == 0:
-        raise RegardError("there is no text to look at: give at least one word")
+        raise RegardError("the text is empty; give at least one word")
     given = None if embeddings is None else as_table(embeddings, len(vocabulary))
     if given is not None and embed_dim not in (None, given.shape[1]):
-        raise RegardError(f"embeddings {given.shape} have {given.shape[1]} features, not {embed_dim}")
-    width = _whole("embed_dim", 8 if embed_dim is None else embed_dim) if given is None else given.shape[1]
-    if not 1 <= width <= _MOST_FEATURES:
-        raise RegardError(f"embed_dim is from 1 to {_MOST_FEATURES}, not {width}")
-    if num_heads < 1 or width % num_heads:
+        raise RegardError(f"embeddings have {given.shape[1]} features, but embed_dim is {embed_dim}")
+    width = whole_number("embed_dim", 8 if embed_dim is None else embed_dim, 1) if given is None else given.shape[1]
+    if width > _MAX_EMBED_DIM:
+        raise RegardError(f"embed_dim must be at most {_MAX_EMBED_DIM}, got {width}")
+    if width % num_heads:
         raise RegardError(f"embed_dim {width} does not split into {num_heads} heads of equal size; choose a divisor")
     table = Embedding.init(rng, len(vocabulary), width) if given is None else Embedding(given)
     if positions not in get_args(Positions):
-        raise RegardError(f"positions is one of {', '.join(get_args(Positions))}, not {positions!r}")
+        raise RegardError(f"positions must be one of {', '.join(get_args(Positions))}, got {positions!r}")
     position_table = None
     if positions == "sinusoidal":
         position_table = sinusoidal_positions(length, width).astype(table.weight.dtype)
@@ -151,10 +150,3 @@ def toy(
         position_table=position_table,
         attn=SelfAttention.init(rng, width, num_heads, bias=False, dtype=table.weight.dtype),
     )
-
-
-def _whole(name: str, value: int) -> int:
-    try:
-        return index(value)
-    except TypeError:
-        raise RegardError(f"{name} is a whole number, not {value!r}") from None

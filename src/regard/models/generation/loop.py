@@ -13,7 +13,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.recorder import Recorder
-from regard.models.base import Batch
+from regard.models.batch import Batch
 from regard.models.generation.detokenizer import Detokenizer, StreamingDetokenizer, append_tokens
 from regard.models.generation.options import FinishReason, ForcedTokens, GenerationOptions
 from regard.text.encoding import Encoding
@@ -152,7 +152,7 @@ def generation_loop(
     context_left = model.max_length - (state.end - padding)
     if context_left.min() < 1:
         raise RegardError(
-            f"the prompt has {model.max_length} tokens, the most that {model.name} attends to, so no token can be "
+            f"the prompt has {model.max_length} tokens, the most that {model.name} accepts, so no token can be "
             f"added; shorten it"
         )
     active = list(range(len(sequences)))
