@@ -12,16 +12,8 @@ from regard.functional.dispatch import Plan, explain_plan
 from regard.functional.heads import merge_heads, split_heads
 from regard.functional.inputs import Options
 from regard.functional.linear import linear
-from regard.functional.masks import (
-    Causal,
-    DenseMask,
-    KeyLengths,
-    KeyRangeMask,
-    Mask,
-    PrefixLM,
-    SegmentMask,
-    SlidingWindow,
-)
+from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
+from regard.functional.masks import DenseMask, Mask
 from regard.functional.norm import layer_norm, rms_norm
 from regard.functional.partial import Partial, attention_partial, merge_partials
 from regard.functional.positions import (

@@ -24,7 +24,8 @@ from regard.functional.arrays import (
 )
 from regard.functional.biases import Bias, as_bias
 from regard.functional.dropout import Dropout, make_dropout
-from regard.functional.masks import Causal, KeyLengths, Mask, SlidingWindow, as_mask
+from regard.functional.mask_rules import Causal, KeyLengths, SlidingWindow
+from regard.functional.masks import Mask, as_mask
 from regard.functional.score_layout import ScoreLayout, broadcasts
 
 Implementation = Literal["auto", "reference", "blockwise", "native"]

@@ -15,17 +15,8 @@ from regard.functional import native
 from regard.functional.biases import ALiBi, DenseBias, DistanceBias, RelativePositionBias
 from regard.functional.head_slice import is_head_slice
 from regard.functional.inputs import AttentionInputs
-from regard.functional.masks import (
-    Causal,
-    DenseMask,
-    KeyLengths,
-    KeyRangeMask,
-    LogicalAnd,
-    LogicalOr,
-    PrefixLM,
-    SegmentMask,
-    SlidingWindow,
-)
+from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
+from regard.functional.masks import DenseMask, LogicalAnd, LogicalOr
 from regard.functional.score_layout import ScoreLayout, broadcasts
 
 _OPTIONS = ("scale", "softcap", "sinks", "mask", "bias")
