@@ -258,14 +258,14 @@ template <class T> class BackwardKernel {
         sums += d;
         store<T>(d_query_bias_ + i, load<T>(d_query_bias_ + i) + d);
         if (!d_distance_bias_) continue;
-        T* place = d_distance_bias_ + (start_ - first_query_ + i) + (key_end_ - 1 - start - j);
-        store<T>(place, load<T>(place) + d);
+        T* at = d_distance_bias_ + (start_ - first_query_ + i) + (key_end_ - 1 - start - j);
+        store<T>(at, load<T>(at) + d);
       }
       if (d_key_bias_) d_key_bias_[start - key_begin_ + j] += reduce_sum<T>(sums);
     }
     if (!params_.d_bias) return;
     wait_for_ticket(d_bias_ticket(), params_.d_bias_rank[head_], params_.nonfinite);
-    T* rows = weights_;  // no longer scratch_bytes
+    T* rows = weights_;  // no longer needed
     transpose_copy<T>(d_scores_, BLOCK_QUERIES, count, count_, rows, BLOCK_KEYS);
     const Matrix<T> to = head_matrix<T>(params_.d_bias, head_).block(start_, start);
     for (ptrdiff_t i = 0; i < count_; ++i)
@@ -277,16 +277,16 @@ template <class T> class BackwardKernel {
   void accumulate_rows(const T* rows, ptrdiff_t width, ptrdiff_t start, ptrdiff_t count, ptrdiff_t columns,
                        const Operand& to, bool accumulate) const {
     for (ptrdiff_t i = 0; i < count; ++i) {
-      const Matrix<T> place = head_matrix<T>(to, head_).block(start + i);
-      T* out = const_cast<T*>(place.data);
+      const Matrix<T> row_out = head_matrix<T>(to, head_).block(start + i);
+      T* out = const_cast<T*>(row_out.data);
       ptrdiff_t d = 0;
-      if (place.col_stride == 1)
+      if (row_out.col_stride == 1)
         for (; d + LANES<T> <= columns; d += LANES<T>) {
           const V<T> row = load<T>(rows + i * width + d);
           store<T>(out + d, accumulate ? load<T>(out + d) + row : row);
         }
       for (; d < columns; ++d) {
-        T& x = out[d * place.col_stride];
+        T& x = out[d * row_out.col_stride];
         x = accumulate ? x + rows[i * width + d] : rows[i * width + d];
       }
     }

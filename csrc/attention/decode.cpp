@@ -14,7 +14,7 @@ namespace {
 
 constexpr ptrdiff_t SCORE_STRIDE = SPLITKV_KEYS + 16;  // of a row of scores, padded for a partial last vector
 
-// Rows padded with zeros to whole vectors: in place where no padding is scratch_bytes, otherwise copied into `buffer`,
+// Rows padded with zeros to whole vectors: in place where no padding is needed, otherwise copied into `buffer`,
 // which has space for count + 1 rows.
 template <class T>
 Matrix<T> load_padded_rows(const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width,

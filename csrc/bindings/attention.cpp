@@ -120,10 +120,10 @@ AttentionCall make_call(const AttentionArgs& args) {
 void forward(AttentionCall& call, std::optional<WritableArray> output, std::optional<WritableArray> row_max,
              std::optional<WritableArray> row_sum) {
   AttentionParams& a = call.params;
-  const DType wide = compute_dtype(a.q.dtype);
-  const bool rounded = output && output->dtype() == nb::dtype<uint16_t>();
-  a.output = call.operands.make("output", output, rounded ? a.q.dtype : wide, 2, a.queries, a.value_dim);
-  a.row_max = call.operands.make("row_max", row_max, wide, 1, a.queries, 0);
+  const DType compute = compute_dtype(a.q.dtype);
+  const bool half_output = output && output->dtype() == nb::dtype<uint16_t>();
+  a.output = call.operands.make("output", output, half_output ? a.q.dtype : compute, 2, a.queries, a.value_dim);
+  a.row_max = call.operands.make("row_max", row_max, compute, 1, a.queries, 0);
   a.row_sum = call.operands.make("row_sum", row_sum, DType::float64, 1, a.queries, 0);
   check_contiguous_rows({&a.row_max, &a.row_sum}, a.heads ? a.queries : 0);
   if (bool(a.output) != bool(a.v) || bool(a.row_max) != bool(a.row_sum)) throw_invalid("the output", "does not fit");
@@ -162,7 +162,7 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
   BackwardParams b{};
   b.attention = call.params;
   AttentionParams& a = b.attention;
-  const DType wide = compute_dtype(a.q.dtype);
+  const DType compute = compute_dtype(a.q.dtype);
   const auto input = [&](const char* name, const Array& x, DType dtype, int trailing, ptrdiff_t columns) {
     return operands.make(name, OptionalArray(x), dtype, trailing, a.queries, columns);
   };
@@ -170,13 +170,13 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
                             ptrdiff_t columns) {
     if (x && ptrdiff_t(x->size()) != a.heads * rows * columns)
       throw_invalid(name, "needs elements of its own for each head");
-    return operands.make(name, x, wide, trailing, rows, columns);
+    return operands.make(name, x, compute, trailing, rows, columns);
   };
   if (!a.v) throw_invalid("v", "is required");
   const bool is_half = d_output.dtype() == nb::dtype<uint16_t>();
-  b.d_output = input("d_output", d_output, is_half ? a.q.dtype : wide, 2, a.value_dim);
-  a.output = input("output", output, wide, 2, a.value_dim);
-  a.row_max = input("row_max", row_max, wide, 1, 0);
+  b.d_output = input("d_output", d_output, is_half ? a.q.dtype : compute, 2, a.value_dim);
+  a.output = input("output", output, compute, 2, a.value_dim);
+  a.row_max = input("row_max", row_max, compute, 1, 0);
   a.row_sum = input("row_sum", row_sum, DType::float64, 1, 0);
   b.delta = gradient("delta", delta, 1, a.queries, 1);
   check_contiguous_rows({&a.row_max, &a.row_sum, &b.delta}, a.heads ? a.queries : 0);
@@ -186,7 +186,7 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
   b.d_key_bias = gradient("d_key_bias", d_key_bias, 1, a.keys, 1);
   b.d_query_bias = gradient("d_query_bias", d_query_bias, 1, a.queries, 1);
   b.d_distance_bias = gradient("d_distance_bias", d_distance_bias, 1, a.queries + a.keys - 1, 1);
-  b.d_bias = operands.make("d_bias", d_bias, wide, 2, a.queries, a.keys);
+  b.d_bias = operands.make("d_bias", d_bias, compute, 2, a.queries, a.keys);
   if (b.d_bias && ((b.d_bias.row_stride == 0 && a.queries > 1) || (b.d_bias.col_stride == 0 && a.keys > 1)))
     throw_invalid("d_bias", "must have an element for each query and key");
 

@@ -39,7 +39,7 @@ void map_row_stats(AttentionCall& call, WritableArray row_max, WritableArray row
 void map_tile(AttentionCall& call, int stage, IndexArray keys, WritableArray tile, OptionalArray row_max,
               OptionalArray row_sum) {
   MapParams params = map_params(MapQuantity::tile, call, row_max, row_sum);
-  const bool rounded = tile.dtype() == nb::dtype<uint16_t>();
+  const bool half_tile = tile.dtype() == nb::dtype<uint16_t>();
   params.as_weights = stage == 3;
   params.column_keys = keys.data(), params.columns = ptrdiff_t(keys.shape(0));
   params.all_keys = params.columns == params.attention.keys;
@@ -49,7 +49,7 @@ void map_tile(AttentionCall& call, int stage, IndexArray keys, WritableArray til
     params.all_keys &= params.column_keys[c] == c;
   }
   params.tile = call.operands.make("tile", OptionalArray(Array(tile)),
-                                   rounded ? params.attention.q.dtype : compute_dtype(params.attention.q.dtype), 2,
+                                   half_tile ? params.attention.q.dtype : compute_dtype(params.attention.q.dtype), 2,
                                    params.attention.queries, params.columns);
   if (stage < 1) params.attention.softcap = 0;
   if (stage < 2)

@@ -35,8 +35,8 @@ bool packs_weights(const LinearParams& params) {
 // 128-bit register lanes, within which shuffles are cheap, as long as one holds two units.
 template <class T, int unit, bool upper> constexpr int fold_index(int to) {
   constexpr int lane_elements = 16 / int(sizeof(T)), block = 2 * unit <= lane_elements ? lane_elements : LANES<T>;
-  const int piece = to % block / unit, of_block = piece / 2 + (upper ? block / unit / 2 : 0);
-  return to / block * block + of_block * unit + to % unit + (piece % 2 ? LANES<T> : 0);
+  const int unit_index = to % block / unit, source = unit_index / 2 + (upper ? block / unit / 2 : 0);
+  return to / block * block + source * unit + to % unit + (unit_index % 2 ? LANES<T> : 0);
 }
 
 template <class T, int unit, int... I> REGARD_INLINE V<T> fold(V<T> a, V<T> b, IndexSequence<I...>) {
