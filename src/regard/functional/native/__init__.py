@@ -1,7 +1,7 @@
-"""The compiled kernel: the equations of `functional` at the speed of the machine.
+"""Bridge to the compiled kernel, which computes the equations of `functional` faster.
 
-It is optional: a package that was built without a compiler lacks it, and everything is then computed in NumPy. Knows
-arrays and nothing above it; `functional` asks it first where it may.
+The kernel is optional: a package built without a compiler lacks it, and NumPy computes everything. It takes arrays and
+depends on nothing above it.
 """
 
 from regard.functional.native.buffer_pool import empty, empty_like, pooled_copy

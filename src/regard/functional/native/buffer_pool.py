@@ -1,4 +1,4 @@
-"""Arrays for results, in memory that earlier results have left."""
+"""Arrays for results from a pool of freed buffers."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import numpy as np
 
 from regard.functional.native.loader import kernel
 
-_LARGE = 1 << 17  # bytes; smaller ones every allocator keeps
-_ENDLESS = 1 << 62
+_LARGE = 1 << 17  # bytes; any allocator reuses smaller buffers
+_MAX_BYTES = 1 << 62
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Return what ``numpy.empty`` does; a large array in memory that is kept when it is gone, up to 64 MB in all.
+    """Return an uninitialised array; a large one from the pool, which keeps up to 64 MB of freed buffers.
 
-    New memory comes from the system page by page, each of them cleared, which takes longer than to fill it.
+    The system provides new memory in zeroed pages, which takes longer than filling it.
     """
     size = math.prod(shape) * dtype.itemsize
-    if not _LARGE <= size < _ENDLESS or (found := kernel()) is None or is_tracing():
-        return np.empty(shape, dtype)  # of which tracemalloc knows
+    if not _LARGE <= size < _MAX_BYTES or (found := kernel()) is None or is_tracing():
+        return np.empty(shape, dtype)  # visible to tracemalloc
     try:
         whole: np.ndarray = found.acquire_buffer(size).view(dtype).reshape(shape)
     except MemoryError:
-        return np.empty(shape, dtype)  # says what there is no room for
+        return np.empty(shape, dtype)  # with NumPy's error message
     return whole
 
 
 def empty_like(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Return an empty array whose axes before the last, where they are as many as those of x, lie in the same order."""
+    """Return an empty array; if it has as many axes as x, those before the last have the memory order of x."""
     if len(shape) != x.ndim or x.ndim < 3:
         return empty(shape, dtype)
     order, back = _order(x.shape, x.strides)
@@ -40,16 +40,16 @@ def empty_like(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> n
 
 @functools.lru_cache(1024)
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Return the axes from the longest step to the shortest, the last one last, and where each is then found."""
+    """Return the axes by descending stride, the last one last, and the inverse permutation."""
     last = len(shape) - 1
-    # Axes along which nothing lies come first.
-    steps = [-(abs(step) if size > 1 else 0) or -_ENDLESS for size, step in zip(shape, strides, strict=True)]
-    order = [*sorted(range(last), key=steps.__getitem__), last]
+    # Broadcast axes and axes of length 1 come first.
+    keys = [-(abs(step) if size > 1 else 0) or -_MAX_BYTES for size, step in zip(shape, strides, strict=True)]
+    order = [*sorted(range(last), key=keys.__getitem__), last]
     return order, sorted(range(last + 1), key=order.__getitem__)
 
 
 def pooled_copy(x: np.ndarray) -> np.ndarray:
-    """Return a copy of x."""
+    """Return a copy of x, from the pool if it is large."""
     if x.nbytes < _LARGE:
         return np.array(x)
     copy = empty_like(x, x.shape, x.dtype)

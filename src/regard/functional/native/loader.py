@@ -1,4 +1,4 @@
-"""Whether the compiled kernel is here, and how to get at it."""
+"""Loading of the compiled kernel."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from regard.functional.native.threads import default_num_threads
 
 @functools.cache
 def kernel() -> Any:
-    """Return the compiled module; None where there is none."""
+    """Return the compiled module, or None if there is none."""
     return _loaded()[0]
 
 
 @functools.cache
 def unavailable_reason() -> str | None:
-    """Return why there is no compiled kernel; None where there is one."""
+    """Return why there is no compiled kernel, or None if there is one."""
     return _loaded()[1]
 
 

@@ -1,4 +1,4 @@
-"""The kernel among the libraries that threadpoolctl limits. Imported only where threadpoolctl is there."""
+"""Registration of the kernel with threadpoolctl; imported only if threadpoolctl is loaded."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from regard._version import __version__
 
 
 class KernelController(threadpoolctl.LibController):  # type: ignore[misc, unused-ignore]
-    """Tells threadpoolctl how many threads the kernel uses, and lets it say how many."""
+    """Controls the number of threads of the kernel."""
 
     user_api = "regard"
     internal_api = "regard"
     filename_prefixes = ("_kernel",)
-    check_symbols = ("regard_num_threads", "regard_set_num_threads")  # other packages have a _native of their own
+    check_symbols = ("regard_num_threads", "regard_set_num_threads")  # identify the library
 
     def get_num_threads(self) -> int:
-        """Return how many threads the kernel uses."""
+        """Return the number of threads of the kernel."""
         return int(self.dynlib.regard_num_threads())
 
     def set_num_threads(self, num_threads: int) -> None:
-        """Let the kernel use `num_threads` threads."""
+        """Set the number of threads of the kernel."""
         self.dynlib.regard_set_num_threads(num_threads)
 
     def get_version(self) -> str:
@@ -29,6 +29,6 @@ class KernelController(threadpoolctl.LibController):  # type: ignore[misc, unuse
 
 
 def register() -> None:
-    """Let threadpoolctl know of the kernel, if it is one that can be told."""
+    """Register the kernel, if this version of threadpoolctl supports it."""
     if hasattr(threadpoolctl, "register"):
         threadpoolctl.register(KernelController)

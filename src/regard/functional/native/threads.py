@@ -1,4 +1,4 @@
-"""How many threads the kernel uses."""
+"""The number of threads of the kernel."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from regard._utils.validation import whole_number
 
 
 def set_num_threads(count: int) -> None:
-    """Let the compiled kernel use `count` threads from now on; the numbers it computes do not depend on it.
+    """Set the number of threads of the compiled kernel; results do not depend on it.
 
-    At the start it is what OMP_NUM_THREADS says, or else the number of processors this process may use. Where
-    threadpoolctl was imported before the kernel is first used, its ``threadpool_limits`` hold for the kernel too.
+    The default is OMP_NUM_THREADS, or else the number of processors that this process may use. If threadpoolctl was
+    imported before the kernel was first used, its ``threadpool_limits`` apply to the kernel too.
 
     Raises
     ------
     RegardError
-        It is not a whole number of at least 1.
+        `count` is not a whole number of at least 1.
     """
     from regard.functional.native.loader import kernel
 
@@ -29,7 +29,7 @@ def set_num_threads(count: int) -> None:
 
 
 def num_threads() -> int:
-    """Return how many threads the compiled kernel uses; 1 where there is none."""
+    """Return the number of threads of the compiled kernel; 1 if there is none."""
     from regard.functional.native.loader import kernel
 
     native = kernel()
@@ -37,12 +37,12 @@ def num_threads() -> int:
 
 
 def default_num_threads() -> int:
-    """Return what OMP_NUM_THREADS says, or else the number of processors this process may use."""
-    said = os.environ.get("OMP_NUM_THREADS", "").strip()
-    if said:
-        first = re.match(r"\d+", said)  # OpenMP takes a list, one number for each level of nesting
+    """Return OMP_NUM_THREADS, or else the number of processors that this process may use."""
+    setting = os.environ.get("OMP_NUM_THREADS", "").strip()
+    if setting:
+        first = re.match(r"\d+", setting)  # OpenMP allows a list, one number for each nesting level
         if not first or not int(first[0]):
-            raise RegardError(f"OMP_NUM_THREADS is {said!r}; it must begin with a number of at least 1")
+            raise RegardError(f"OMP_NUM_THREADS is {setting!r}; it must begin with a number of at least 1")
         return min(int(first[0]), 1024)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
