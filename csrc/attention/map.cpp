@@ -1,8 +1,9 @@
-// Parts and statistics of the attention map, which is never stored: row statistics, tiles, pooled overviews, entropy,
-// mean distance and top k of each row, column sums. All are computed from blocks of scores, as in the forward pass.
+// Parts and statistics of the attention map, which is never stored: softmax statistics, tiles, pooled overviews,
+// entropy, mean distance and top k of each row, column sums. All are computed from blocks of scores, as in the forward
+// pass.
 //
 // A weight is exp(score - row_max) / row_sum, and the score of a cell has the same bits in every pass: a tile agrees
-// with row statistics computed earlier, or in another order, to the last digit of a score.
+// with softmax statistics computed earlier, or in another order, to the last digit of a score.
 #include "attention/online_softmax.h"
 #include "kernels.h"
 
@@ -182,7 +183,7 @@ template <class T> class MapKernel {
     return BLOCK_KEYS * min_of<ptrdiff_t>(16, max_of<ptrdiff_t>(1, (ptrdiff_t(1) << 30) / work / BLOCK_KEYS));
   }
 
-  void row_stats(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
+  void softmax_stats(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
     load_block(head, start, count);
     accumulate_stats();
     normalizer_.write(params_, head_, start_, count_);
@@ -201,7 +202,7 @@ template <class T> class MapKernel {
   }
 
   // Entropy, mean distance and top k in one pass.
-  void row_metrics(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
+  void row_statistics(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
     load_block(head, start, count);
     find_stats();
     for (int i = 0; i < 3 * BLOCK_QUERIES; ++i) sums_[i] = 0;
@@ -211,7 +212,7 @@ template <class T> class MapKernel {
       scores_.compute(j, keys, tile_);
       normalizer_.clamp(keys, scores_.lanes(), tile_);
       for (ptrdiff_t p = 0; p < keys; p += SUM_CHUNK)
-        accumulate_row_metrics(j + p - start - offset, min_of(SUM_CHUNK, keys - p), tile_ + p * BLOCK_QUERIES);
+        accumulate_row_statistics(j + p - start - offset, min_of(SUM_CHUNK, keys - p), tile_ + p * BLOCK_QUERIES);
       if (params_.top_weights) top_k_.add(j, keys, count_, tile_);
     });
     const double *mass = sums_, *entropy = sums_ + BLOCK_QUERIES, *distance = entropy + BLOCK_QUERIES;
@@ -386,7 +387,7 @@ template <class T> class MapKernel {
 
   // Turn scores into weights and accumulate mass, entropy and distance. The first key is at `distance_offset` from the
   // first query.
-  void accumulate_row_metrics(ptrdiff_t distance_offset, ptrdiff_t keys, T* scores) {
+  void accumulate_row_statistics(ptrdiff_t distance_offset, ptrdiff_t keys, T* scores) {
     V<Int<T>> lane;
     for (int i = 0; i < LANES<T>; ++i) lane[i] = i;
     for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
@@ -501,9 +502,9 @@ template <class T> void run_task(const MapParams& params, ptrdiff_t task, void* 
   const ptrdiff_t start = (parts - 1 - part) * BLOCK_QUERIES;  // last queries first: causal, they cost most
   const ptrdiff_t count = min_of<ptrdiff_t>(BLOCK_QUERIES, params.attention.queries - start);
   switch (params.quantity) {
-    case MapQuantity::row_stats: return kernel.row_stats(head, start, count);
+    case MapQuantity::softmax_stats: return kernel.softmax_stats(head, start, count);
     case MapQuantity::tile: return kernel.tile(head, start, count);
-    case MapQuantity::row_metrics: return kernel.row_metrics(head, start, count);
+    case MapQuantity::row_statistics: return kernel.row_statistics(head, start, count);
     case MapQuantity::column_sums:
       return kernel.column_sums(head, part * MapKernel<T>::keys_per_task(params.attention));
     case MapQuantity::pooled: return kernel.pooled(head, parts - 1 - part);

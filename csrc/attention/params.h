@@ -78,11 +78,11 @@ struct BackwardParams {
 
 // A part or a statistic of the attention map, which is never stored.
 enum class MapQuantity : int {
-  row_stats,    // row_max and row_sum
-  tile,         // scores or weights of some keys
-  row_metrics,  // entropy, mean distance and the top k weights of each row
-  column_sums,  // the total weight of each key
-  pooled,       // maximum or sum of the weights in each cell of a grid
+  softmax_stats,   // row_max and row_sum
+  tile,            // scores or weights of some keys
+  row_statistics,  // entropy, mean distance and the top k weights of each row
+  column_sums,     // the total weight of each key
+  pooled,          // maximum or sum of the weights in each cell of a grid
 };
 
 struct MapParams {
@@ -96,7 +96,7 @@ struct MapParams {
   bool all_keys = false;  // column_keys is 0, 1, ..., S - 1
   Operand tile;           // T C
 
-  Operand offset;                 // row_metrics: query i has position i + offset among the keys
+  Operand offset;                 // row_statistics: query i has position i + offset among the keys
   Operand entropy, distance;      // T, float64
   Operand top_weights, top_keys;  // T top_k
   ptrdiff_t top_k = 0;

@@ -1,4 +1,4 @@
-// Python bindings of the attention map: tiles, row statistics and metrics, column sums, pooled overviews.
+// Python bindings of the attention map: tiles, softmax and row statistics, column sums, pooled overviews.
 #include <algorithm>
 #include <vector>
 
@@ -31,8 +31,8 @@ void run_map(const MapParams& params) {
       [&](ptrdiff_t task, void* scratch) { isa.map(params, task, scratch); });
 }
 
-void map_row_stats(AttentionCall& call, WritableArray row_max, WritableArray row_sum) {
-  run_map(map_params(MapQuantity::row_stats, call, Array(row_max), Array(row_sum)));
+void map_softmax_stats(AttentionCall& call, WritableArray row_max, WritableArray row_sum) {
+  run_map(map_params(MapQuantity::softmax_stats, call, Array(row_max), Array(row_sum)));
 }
 
 // `stage`: 0 scaled scores, 1 after softcap, 2 after bias and mask, 3 weights.
@@ -58,10 +58,10 @@ void map_tile(AttentionCall& call, int stage, IndexArray keys, WritableArray til
   run_map(params);
 }
 
-void map_row_metrics(AttentionCall& call, Array row_max, Array row_sum, OptionalArray offset,
-                     std::optional<WritableArray> entropy, std::optional<WritableArray> distance,
-                     std::optional<WritableArray> top_weights, std::optional<WritableArray> top_keys) {
-  MapParams params = map_params(MapQuantity::row_metrics, call, row_max, row_sum);
+void map_row_statistics(AttentionCall& call, Array row_max, Array row_sum, OptionalArray offset,
+                        std::optional<WritableArray> entropy, std::optional<WritableArray> distance,
+                        std::optional<WritableArray> top_weights, std::optional<WritableArray> top_keys) {
+  MapParams params = map_params(MapQuantity::row_statistics, call, row_max, row_sum);
   const ptrdiff_t queries = params.attention.queries;
   params.offset = call.operands.make("offset", offset, DType::int32, 0, 0, 0);
   params.entropy = call.operands.make("entropy", entropy, DType::float64, 1, queries, 0);
@@ -113,10 +113,10 @@ void map_pooled(AttentionCall& call, IndexArray row_edges, IndexArray col_edges,
 }  // namespace
 
 void bind_map(nb::module_& m) {
-  m.def("map_row_stats", &map_row_stats, "call"_a, "row_max"_a, "row_sum"_a);
+  m.def("map_softmax_stats", &map_softmax_stats, "call"_a, "row_max"_a, "row_sum"_a);
   m.def("map_tile", &map_tile, "call"_a, "stage"_a, "keys"_a, "tile"_a, "row_max"_a.none() = nb::none(),
         "row_sum"_a.none() = nb::none());
-  m.def("map_row_metrics", &map_row_metrics, "call"_a, "row_max"_a, "row_sum"_a, "offset"_a.none() = nb::none(),
+  m.def("map_row_statistics", &map_row_statistics, "call"_a, "row_max"_a, "row_sum"_a, "offset"_a.none() = nb::none(),
         "entropy"_a.none() = nb::none(), "distance"_a.none() = nb::none(), "top_weights"_a.none() = nb::none(),
         "top_keys"_a.none() = nb::none());
   m.def("map_column_sums", &map_column_sums, "call"_a, "row_max"_a, "row_sum"_a, "column_sums"_a);

@@ -104,10 +104,10 @@ inline Shape contiguous_strides(const Shape& shape, ptrdiff_t size) {
   return strides;
 }
 
-// Throw if there are several rows and the row statistics are not contiguous.
-inline void check_contiguous_rows(std::initializer_list<const Operand*> row_stats, ptrdiff_t rows) {
-  for (const Operand* x : row_stats)
-    if (*x && rows > 1 && x->row_stride != 1) throw_invalid("row statistics", "must be contiguous");
+// Throw if there are several rows and the softmax statistics are not contiguous.
+inline void check_contiguous_rows(std::initializer_list<const Operand*> softmax_stats, ptrdiff_t rows) {
+  for (const Operand* x : softmax_stats)
+    if (*x && rows > 1 && x->row_stride != 1) throw_invalid("softmax statistics", "must be contiguous");
 }
 
 }  // namespace regard

@@ -88,7 +88,7 @@ def backward(
     d_query_bias: np.ndarray | None = None,
     d_distance_bias: np.ndarray | None = None,
 ) -> bool: ...
-def map_row_stats(call: AttentionCall, row_max: np.ndarray, row_sum: np.ndarray) -> None: ...
+def map_softmax_stats(call: AttentionCall, row_max: np.ndarray, row_sum: np.ndarray) -> None: ...
 def map_tile(
     call: AttentionCall,
     stage: int,
@@ -97,7 +97,7 @@ def map_tile(
     row_max: np.ndarray | None = None,
     row_sum: np.ndarray | None = None,
 ) -> None: ...
-def map_row_metrics(
+def map_row_statistics(
     call: AttentionCall,
     row_max: np.ndarray,
     row_sum: np.ndarray,

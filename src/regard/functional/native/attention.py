@@ -1,7 +1,7 @@
-"""The compiled kernel, asked for attention: when it can, and what it is told.
+"""Bridge to the compiled attention kernel: supported calls and argument conversion.
 
-The kernel knows arrays. What a mask or a bias says is told to it as intervals of keys, as an array, or as a number for
-each distance; rules that are none of these are evaluated for some queries at a time, so that n² cells are never held.
+The kernel takes masks and biases as key ranges, as arrays, or as an element for each distance. Other rules are
+evaluated for a strip of queries at a time, so that n² cells are never stored.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from regard.functional.nonfinite import saturate_cast
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import ALL, Index, take_broadcast
 
-_KINDS = ("float16", "bfloat16", "float32", "float64")
-_STRIP_CELLS = 2**22  # of a rule that is evaluated for some queries at a time
-_LONGEST = 2**30
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_STRIP_CELLS = 2**22  # of a rule that is evaluated for a strip of queries
+_MAX_POSITIONS = 2**30
 
 
 def unsupported_reason(p: AttentionInputs) -> str | None:
-    """Return why the kernel cannot compute a call; None where it can."""
+    """Return why the kernel cannot compute a call, or None if it can."""
     if native.kernel() is None:
         return native.unavailable_reason()
-    if _name(p.dtype) not in _KINDS:
-        return f"the kernel knows {', '.join(_KINDS)}, not {_name(p.dtype)}"
-    if max(p.layout.shape[-2:]) >= _LONGEST:
-        return f"the kernel counts fewer than {_LONGEST:,} positions"
+    if _name(p.dtype) not in _DTYPES:
+        return f"the kernel supports {', '.join(_DTYPES)}; got {_name(p.dtype)}"
+    if max(p.layout.shape[-2:]) >= _MAX_POSITIONS:
+        return f"the kernel supports fewer than {_MAX_POSITIONS:,} positions"
     return None if p.layout.xp is np else _reason_against_library(p)
 
 
 def native_forward(p: AttentionInputs, dtype: Any) -> Array:
-    """Return the context, ``... H T Dv``, in the dtype of the result or that computed in."""
+    """Return the context, ``... H T Dv``, in `dtype`: the dtype of the result or the compute dtype."""
     return _forward(p, dtype)
 
 
 def native_forward_with_stats(p: AttentionInputs, dtype: Any) -> tuple[Array, SoftmaxStats]:
-    """Return the context and what normalised each row."""
-    sums = [np.empty(p.context_shape[:-1], dtype) for dtype in (_numbers(p), np.float64)]
+    """Return the context and the softmax statistics of each row."""
+    sums = [np.empty(p.context_shape[:-1], dtype) for dtype in (_compute_type(p), np.float64)]
     return _forward(p, dtype, *sums), stats_from_kernel(p, *sums)
 
 
 def _forward(
     p: AttentionInputs, dtype: Any, row_max: np.ndarray | None = None, row_sum: np.ndarray | None = None
 ) -> Array:
-    """Return the context; the sums of rows are filled in."""
+    """Return the context; write the softmax statistics to the given arrays."""
     output = _empty(p, p.context_shape, dtype)
     out = to_kernel(output)
     for span, call in kernel_calls(p):
@@ -64,13 +64,13 @@ def _forward(
 
 
 def computes_in_blocks(p: AttentionInputs) -> bool:
-    """Tell whether the kernel goes through blocks of queries, whose scores are the same numbers whoever looks later."""
+    """Tell whether the kernel computes blocks of queries, whose scores have the same bits in every pass."""
     kernel = native.kernel()
     return bool(p.layout.queries > kernel.SPLITKV_MAX_ROWS or p.layout.keys <= kernel.BLOCK_QUERIES)
 
 
 def stats_from_kernel(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarray) -> SoftmaxStats:
-    """Return the sums of rows, as the kernel fills them in, as the library of the problem has them."""
+    """Return the softmax statistics written by the kernel as arrays of the input's library."""
     lead = p.layout.shape[:-2]
     if p.layout.xp is np and row_max.shape[:-1] == lead:
         return SoftmaxStats(row_max[..., None], row_sum[..., None])
@@ -83,7 +83,7 @@ def stats_from_kernel(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarr
 
 
 def kernel_calls(p: AttentionInputs) -> Iterator[tuple[slice, Any]]:
-    """Yield calls of the kernel and which of the queries each is for."""
+    """Yield calls of the kernel with the queries of each."""
     every = slice(0, p.layout.queries)
     rules = None if p.mask is None and p.bias is None else kernel_mask_args(p)
     for span in [every] if rules is None else rules.spans(every):
@@ -91,9 +91,9 @@ def kernel_calls(p: AttentionInputs) -> Iterator[tuple[slice, Any]]:
 
 
 def kernel_call(p: AttentionInputs, rules: KernelMaskArgs | None, rows: Index) -> Any:
-    """Return the arguments of the kernel for some queries; for those of an array nothing may be dropped out.
+    """Return the kernel's call for some queries.
 
-    `rules` are those of the problem, None where it has none.
+    `rules` are those of `p`, None if it has none. With dropout, `rows` must be a slice.
     """
     kernel = native.kernel()
     lead = p.layout.shape[:-2] if p.v is None else p.context_shape[:-2]
@@ -126,25 +126,25 @@ def _dropout(p: AttentionInputs, rows: Index) -> Any:
 
 @dataclass(frozen=True)
 class KernelMaskArgs:
-    """What masks and biases say, as the kernel takes it.
+    """Masks and biases in the kernel's form.
 
     Parameters
     ----------
     p : AttentionInputs
-    intervals : KeyRanges or None
-        The keys each query sees, as far as the other rules let it.
+    key_ranges : KeyRanges or None
+        The keys that each query attends to, if the other rules allow it.
     masks : list of boolean arrays, broadcasting to ``... H T S``
     bias : floating array, broadcasting to ``... H T S``, or None
     distance_bias : floating array ``... H N``, or None
-        A number for each distance, row − column, from −(S − 1) on.
+        An element for each distance, row − column, from −(S − 1) on.
     others : list of Mask
-        KernelMaskArgs that must be evaluated cell by cell.
+        Rules that must be evaluated cell by cell.
     other_bias : Bias or None
         The same.
     """
 
     p: AttentionInputs
-    intervals: KeyRanges | None
+    key_ranges: KeyRanges | None
     masks: list[np.ndarray]
     others: list[Mask]
     bias: np.ndarray | None
@@ -152,12 +152,12 @@ class KernelMaskArgs:
     other_bias: Bias | None
 
     def spans(self, rows: slice) -> list[slice]:
-        """Return the queries in as many parts as it takes that no rule is evaluated for too many cells at once."""
+        """Split the queries, so that rules are evaluated for a bounded number of cells at a time."""
         size = self.rows_at_once(rows)
         return [slice(a, min(a + size, rows.stop)) for a in range(rows.start, max(rows.stop, rows.start + 1), size)]
 
     def rows_at_once(self, rows: Index) -> int:
-        """Return for how many of some queries the kernel can be told at once what it needs to know."""
+        """Return the number of queries for which rules are evaluated at a time."""
         count = rows.stop - rows.start if isinstance(rows, slice) else int(rows.shape[0])
         by_distance = self.distance_bias is not None and not isinstance(rows, slice)
         if self._in_strips or by_distance:
@@ -167,17 +167,17 @@ class KernelMaskArgs:
 
     @property
     def _in_strips(self) -> bool:
-        """Whether cells are made for some queries at a time."""
+        """Whether rules are evaluated for a strip of queries at a time."""
         return bool(self.others) or self.other_bias is not None or len(self.masks) > 1
 
     def blocks(self, rows: int, cols: int) -> dict[str, int]:
-        """Return how many blocks of `rows` queries and `cols` keys the kernel reads whole, in part and not at all."""
+        """Return the number of full, partial and empty blocks of `rows` queries and `cols` keys."""
         queries, keys = self.p.layout.shape[-2:]
         every = -(-queries // rows) * -(-keys // cols)
         cellwise = bool(self.masks or self.others or (self.p.bias is not None and self.p.bias.can_mask))
-        if self.intervals is None:
+        if self.key_ranges is None:
             return {"full": 0 if cellwise else every, "partial": every if cellwise else 0, "empty": 0}
-        first, last = (np.broadcast_to(x, np.broadcast_shapes(x.shape, (queries,))) for x in self.intervals)
+        first, last = (np.broadcast_to(x, np.broadcast_shapes(x.shape, (queries,))) for x in self.key_ranges)
         first, last = np.broadcast_arrays(first, last)
         starts = np.arange(0, queries, rows)
         begin, from_all = (how.reduceat(first, starts, axis=-1) for how in (np.minimum, np.maximum))
@@ -191,28 +191,28 @@ class KernelMaskArgs:
 
     @property
     def memory(self) -> int:
-        """Bytes of what was made to tell the kernel."""
+        """Bytes of the arrays made for the kernel."""
         strip = _STRIP_CELLS if self._in_strips else 0
-        cell = 1 if self.other_bias is None else 1 + np.dtype(_numbers(self.p)).itemsize
-        made = [*(self.intervals or ()), *([] if self.distance_bias is None else [self.distance_bias])]
+        cell = 1 if self.other_bias is None else 1 + np.dtype(_compute_type(self.p)).itemsize
+        made = [*(self.key_ranges or ()), *([] if self.distance_bias is None else [self.distance_bias])]
         return sum(int(x.nbytes) for x in made) + strip * cell
 
     def of(self, rows: Index) -> dict[str, np.ndarray | None]:
-        """Return what holds for some queries, by the names of the kernel's arguments."""
+        """Return the kernel's keyword arguments for some queries."""
         found: dict[str, np.ndarray | None] = {}
-        if self.intervals is not None:
-            found["key_begin"], found["key_end"] = (_of_rows(x, rows, self.p.layout.queries) for x in self.intervals)
+        if self.key_ranges is not None:
+            found["key_begin"], found["key_end"] = (_of_rows(x, rows, self.p.layout.queries) for x in self.key_ranges)
         mask = _all_of([take_broadcast(mask, rows, ALL) for mask in self.masks])
         layout = self.p.layout
-        its = rows if isinstance(rows, slice) else layout.xp.asarray(rows, device=layout.device)
+        at = rows if isinstance(rows, slice) else layout.xp.asarray(rows, device=layout.device)
         for other in self.others:
-            mask = _all_of([*([] if mask is None else [mask]), np.asarray(other.allows(layout, its, ALL))])
+            mask = _all_of([*([] if mask is None else [mask]), np.asarray(other.allows(layout, at, ALL))])
         if mask is not None:
             found["mask"] = _aligned(np.atleast_2d(mask)).view(np.uint8)
         bias = None if self.bias is None else take_broadcast(self.bias, rows, ALL)
         cellwise = self.other_bias if self.distance_bias is None or isinstance(rows, slice) else self.p.bias
         if cellwise is not None:
-            bias = _bias_numbers(self.p, cellwise.values(layout, its, ALL))
+            bias = _compute_bias(self.p, cellwise.values(layout, at, ALL))
         if bias is not None:
             found["bias"] = bias
         if self.distance_bias is not None and isinstance(rows, slice):
@@ -223,26 +223,26 @@ class KernelMaskArgs:
 
 
 def kernel_mask_args(p: AttentionInputs) -> KernelMaskArgs:
-    """Return what the mask and the bias of a problem say, as the kernel takes it."""
-    intervals, masks, others = None, [], []
+    """Return the mask and the bias of a call in the kernel's form."""
+    key_ranges, masks, others = None, [], []
     for rule in _conjuncts(p.mask):
-        its = rule.key_ranges(p.layout)
-        if its is not None:
-            intervals = its if intervals is None else intervals.intersect(its)
+        ranges = rule.key_ranges(p.layout)
+        if ranges is not None:
+            key_ranges = ranges if key_ranges is None else key_ranges.intersect(ranges)
         elif isinstance(rule, DenseMask):
             masks.append(np.atleast_2d(np.asarray(rule.array)))
         else:
             others.append(rule)
-    if intervals is not None:
-        intervals = KeyRanges(*(np.clip(x, 0, p.layout.keys).astype(np.int32) for x in intervals))
+    if key_ranges is not None:
+        key_ranges = KeyRanges(*(np.clip(x, 0, p.layout.keys).astype(np.int32) for x in key_ranges))
     bias = distance_bias = other_bias = None
     if isinstance(p.bias, DenseBias):
-        bias = _bias_numbers(p, p.bias.parameter)
+        bias = _compute_bias(p, p.bias.parameter)
     elif p.bias is not None and p.bias.by_distance:
         distance_bias = _distance_bias(p, p.bias)
     else:
         other_bias = p.bias
-    return KernelMaskArgs(p, intervals, masks, others, bias, distance_bias, other_bias)
+    return KernelMaskArgs(p, key_ranges, masks, others, bias, distance_bias, other_bias)
 
 
 def _of_dtype(p: AttentionInputs, x: Array) -> Array:
@@ -250,14 +250,14 @@ def _of_dtype(p: AttentionInputs, x: Array) -> Array:
 
 
 def to_kernel(x: Array) -> np.ndarray:
-    """Return an array as the kernel reads it, without a copy where there need be none; short floats as their bits."""
+    """Return an array that the kernel can read, copied only if necessary; half precision as 16-bit integers."""
     array = _aligned(x if isinstance(x, np.ndarray) else _tensor_to_numpy(x))
     return array.view(np.uint16) if array.dtype.itemsize == 2 else array
 
 
 def _aligned(x: np.ndarray) -> np.ndarray:
     dtype = x.dtype
-    if x.flags.aligned and dtype.isnative and dtype.alignment == dtype.itemsize:  # so are its strides
+    if x.flags.aligned and dtype.isnative and dtype.alignment == dtype.itemsize:  # then its strides are aligned too
         return x
     return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
 
@@ -281,19 +281,19 @@ def _of_rows(x: np.ndarray, rows: Index, count: int) -> np.ndarray:
     return x[..., rows] if x.shape[-1] == count and count > 1 else x
 
 
-def _bias_numbers(p: AttentionInputs, bias: Array) -> np.ndarray:
-    """Return a bias in the numbers to compute with; those too large for it as its largest."""
+def _compute_bias(p: AttentionInputs, bias: Array) -> np.ndarray:
+    """Return a bias in the compute dtype, saturated."""
     xp = p.layout.xp
     computed = xp.astype(bias, compute_dtype(xp, bias.dtype), copy=False)
     return np.atleast_2d(to_kernel(saturate_cast(computed, p.compute_dtype)))
 
 
 def _distance_bias(p: AttentionInputs, bias: Bias) -> np.ndarray:
-    """Return the number for each distance, ``... H N``: from that of the last key and the first query on."""
+    """Return the bias of each distance, ``... H N``, from the last key and the first query on."""
     layout = p.layout
     if not layout.queries or not layout.keys:
-        return np.zeros(max(0, layout.queries + layout.keys - 1 + _block_queries()), _numbers(p))
-    row, column = (_bias_numbers(p, bias.values(layout, *at)) for at in ((slice(0, 1), ALL), (ALL, slice(0, 1))))
+        return np.zeros(max(0, layout.queries + layout.keys - 1 + _block_queries()), _compute_type(p))
+    row, column = (_compute_bias(p, bias.values(layout, *at)) for at in ((slice(0, 1), ALL), (ALL, slice(0, 1))))
     row = np.broadcast_to(row, (*row.shape[:-2], 1, layout.keys))[..., 0, ::-1]
     column = np.broadcast_to(column, (*column.shape[:-2], layout.queries, 1))[..., 1:, 0]
     beyond = np.zeros((*row.shape[:-1], _block_queries()), row.dtype)
@@ -309,16 +309,16 @@ def _sinks(p: AttentionInputs) -> np.ndarray:
     return sinks[..., 0, 0]
 
 
-def _numbers(p: AttentionInputs) -> Any:
+def _compute_type(p: AttentionInputs) -> Any:
     return np.float64 if _name(p.dtype) == "float64" else np.float32
 
 
 def _name(dtype: Any) -> str:
-    """Return the name of a dtype, whatever library and byte order it is of."""
+    """Return the name of a dtype of any library and byte order."""
     return _numpy_name(dtype) if isinstance(dtype, np.dtype | type) else str(dtype).split(".")[-1]
 
 
-@functools.lru_cache  # it takes a while to make
+@functools.lru_cache  # slow to compute
 def _numpy_name(dtype: Any) -> str:
     return str(np.dtype(dtype).name)
 
@@ -330,24 +330,24 @@ def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _reason_against_library(p: AttentionInputs) -> str | None:
-    """Return why the kernel cannot take arrays that are not NumPy's; None for plain tensors of PyTorch on the CPU."""
+    """Return why the kernel does not support these arrays; None for plain PyTorch tensors on the CPU."""
     library = p.layout.xp.__name__.split(".")[-1]
     if library != "torch" or p.layout.device.type != "cpu":
-        return f"the kernel takes arrays of NumPy and of PyTorch on the CPU, not of {library} on {p.layout.device}"
+        return f"the kernel supports arrays of NumPy and of PyTorch on the CPU; got {library} on {p.layout.device}"
     import torch
 
     tensors = [x for x in (p.q, p.k, p.v, p.sinks, getattr(p.bias, "parameter", None)) if x is not None]
     if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors):
-        return "PyTorch only traces the call"
-    if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():  # such as make_fx, or a counter of operations
-        return "PyTorch watches the steps of the call"
+        return "PyTorch traces the call"
+    if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():  # such as make_fx or an operation counter
+        return "PyTorch intercepts the operations of the call"
     derived = torch.autograd.forward_ad._current_level >= 0
     if derived or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
-        return "PyTorch takes a derivative of what it computes; attention_vjp gives gradients of the kernel"
+        return "PyTorch differentiates the call; for gradients with the kernel use attention_vjp"
     try:
         for x in tensors:
             _tensor_to_numpy(x)
-    except RuntimeError:  # inside a transformation such as vmap there is no memory to look into
+    except RuntimeError:  # inside a transformation such as vmap tensors have no memory
         return "PyTorch transforms the call"
     return None
 

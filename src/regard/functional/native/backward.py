@@ -1,7 +1,7 @@
-"""The gradients of attention from the compiled kernel.
+"""Bridge to the kernel's backward pass.
 
-The kernel gives each query head its own gradients, and those of a bias summed along the axes that it repeats; what
-heads and leading axes share is summed here.
+The kernel returns gradients for each query head, and those of a bias summed over the axes along which it broadcasts;
+gradients that heads and leading axes share are summed here.
 """
 
 from __future__ import annotations
@@ -23,61 +23,60 @@ _STRIP = 1024  # distances of a rule's gradient at a time
 
 
 def native_backward(
-    p: AttentionInputs, context: Array, normaliser: SoftmaxStats, d_output: Array
+    p: AttentionInputs, context: Array, stats: SoftmaxStats, d_output: Array
 ) -> dict[str, Array | None] | None:
-    """Return the gradients of q, k, v, bias and sinks in the precision computed in.
+    """Return the gradients of q, k, v, bias and sinks in the compute dtype.
 
-    None where something that is looked at is not finite: the kernel knows no derivative there, and does not sort out
-    what that reaches.
+    None if an input that a query attends to is not finite: the kernel does not determine which gradients it affects.
     """
     xp, kernel = p.layout.xp, native.kernel()
     d_out = to_kernel(xp.astype(d_output, p.dtype if d_output.dtype == p.dtype else p.compute_dtype, copy=False))
     out = to_kernel(context)
-    row_max, row_sum = (to_kernel(x[..., 0]) for x in normaliser)
+    row_max, row_sum = (to_kernel(x[..., 0]) for x in stats)
     lead, keys = p.context_shape[:-2], p.layout.keys
     delta = np.empty(p.context_shape[:-1], out.dtype)
     d_q = np.empty((*delta.shape, p.q.shape[-1]), out.dtype)
     d_kv: list[np.ndarray] = []
-    bias = _GradientOfBias(p, out.dtype)
+    bias = _BiasGradient(p, out.dtype)
     for rows, call in kernel_calls(p):
         parts = [np.empty((*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v)]
         sums = (x if x.shape[-1] == 1 else x[..., rows] for x in (row_max, row_sum))
-        whole = kernel.backward(
+        valid = kernel.backward(
             call, d_out[..., rows, :], out[..., rows, :], *sums, delta[..., rows], d_q[..., rows, :], *parts,
-            **bias.places(rows),
+            **bias.arguments(rows),
         )  # fmt: skip
-        if not whole:
+        if not valid:
             return None
         bias.gather(rows)
-        d_kv = [so_far + part for so_far, part in zip(d_kv, parts, strict=True)] if d_kv else parts
+        d_kv = [total + part for total, part in zip(d_kv, parts, strict=True)] if d_kv else parts
 
-    def ours(x: np.ndarray) -> Array:
+    def to_library(x: np.ndarray) -> Array:
         return xp.asarray(x, device=p.layout.device)
 
     d_sinks = None
     if p.sinks is not None:
         sinks = xp.astype(p.sinks, p.compute_dtype, copy=False)
-        d_sinks = sum_to_shape(-ours(delta)[..., None] * normaliser.weights(sinks, xp), p.sinks.shape)
+        d_sinks = sum_to_shape(-to_library(delta)[..., None] * stats.weights(sinks, xp), p.sinks.shape)
     return {
-        "q": sum_to_shape(ours(d_q), p.q.shape),
-        "k": sum_over_query_groups(ours(d_kv[0]), p.k.shape),
-        "v": sum_over_query_groups(ours(d_kv[1]), p.v.shape),
+        "q": sum_to_shape(to_library(d_q), p.q.shape),
+        "k": sum_over_query_groups(to_library(d_kv[0]), p.k.shape),
+        "v": sum_over_query_groups(to_library(d_kv[1]), p.v.shape),
         "bias": bias.total(),
         "sinks": d_sinks,
     }
 
 
-class _GradientOfBias:
-    """Where the kernel puts what a bias gets, and what is made of it.
+class _BiasGradient:
+    """The gradient of a bias: the arrays that the kernel writes to, and their sum in the shape of the parameter.
 
-    An array gets its numbers cell by cell or summed along an axis; a rule of the distance, the sum for each distance;
-    any other rule is shown the cells of some queries at a time.
+    The kernel returns the gradient of an array cell by cell or summed along an axis, and that of a distance bias summed
+    for each distance; other rules receive the cells of a strip of queries at a time.
     """
 
     def __init__(self, p: AttentionInputs, dtype: Any) -> None:
         self._p, self._dtype, self._gradient = p, dtype, None
         (queries, keys), lead = p.layout.shape[-2:], p.context_shape[:-2]
-        parameter = getattr(p.bias, "parameter", None)  # a rule of one's own may have none
+        parameter = getattr(p.bias, "parameter", None)  # a custom rule may have none
         self._shape = () if parameter is None else tuple(parameter.shape)
         self._kind = "none"
         if not queries or not keys:
@@ -94,8 +93,8 @@ class _GradientOfBias:
         elif self._kind == "d_distance_bias":
             self._sums = np.zeros((*lead, queries + keys - 1), dtype)
 
-    def places(self, rows: slice) -> dict[str, np.ndarray]:
-        """Return the kernel's arguments for some queries."""
+    def arguments(self, rows: slice) -> dict[str, np.ndarray]:
+        """Return the kernel's keyword arguments for some queries."""
         keys, lead = self._p.layout.keys, self._p.context_shape[:-2]
         if self._kind == "none":
             return {}
@@ -112,11 +111,11 @@ class _GradientOfBias:
         return {"d_bias": self._part}
 
     def gather(self, rows: slice) -> None:
-        """Take what the kernel put there for some queries."""
+        """Accumulate what the kernel wrote for some queries."""
         if self._kind == "d_key_bias":
             self._add(sum_to_shape(self._part[..., None, :], self._shape))
         elif self._kind == "cells":
-            self._add(self._of_rule(rows, slice(0, self._p.layout.keys), self._part))
+            self._add(self._rule_gradient(rows, slice(0, self._p.layout.keys), self._part))
 
     def total(self) -> Array | None:
         """Return the gradient in the shape of the parameter."""
@@ -127,21 +126,21 @@ class _GradientOfBias:
         elif self._kind == "d_query_bias":
             self._add(sum_to_shape(self._sums[..., None], self._shape))
         elif self._kind == "d_distance_bias":
-            for rows, cols, part in self._cells_of_distances():
-                self._add(self._of_rule(rows, cols, part))
+            for rows, cols, part in self._distance_cells():
+                self._add(self._rule_gradient(rows, cols, part))
         xp = self._p.layout.xp
         found = np.zeros(self._shape, self._dtype) if self._gradient is None else self._gradient
         return xp.asarray(found, device=self._p.layout.device)
 
-    def _cells_of_distances(self) -> Iterator[tuple[slice, slice, np.ndarray]]:
-        """Yield the sums for the distances as gradients of the first row and the first column, which have them all."""
+    def _distance_cells(self) -> Iterator[tuple[slice, slice, np.ndarray]]:
+        """Yield the sums of the distances as gradients of the first row and first column, which hold them all."""
         queries, keys = self._p.layout.shape[-2:]
         yield slice(0, 1), slice(0, keys), self._sums[..., None, keys - 1 :: -1]
         for start in range(1, queries, _STRIP):
             stop = min(start + _STRIP, queries)
             yield slice(start, stop), slice(0, 1), self._sums[..., keys - 1 + start : keys - 1 + stop, None]
 
-    def _of_rule(self, rows: slice, cols: slice, part: np.ndarray) -> Array:
+    def _rule_gradient(self, rows: slice, cols: slice, part: np.ndarray) -> Array:
         layout, rule = self._p.layout, self._p.bias
         assert isinstance(rule, Bias)
         return rule.gradient(layout, rows, cols, layout.xp.asarray(np.ascontiguousarray(part), device=layout.device))

@@ -1,8 +1,7 @@
-"""Weights, or what is asked of them, from the compiled kernel: tiles of a map and overviews of all of it.
+"""Kernel-backed tiles and statistics of an attention map.
 
-Scores are computed in the precision of the problem, float32 for the short floats, and come out the same in every pass,
-so that weights and the sums of their rows agree with each other to the last digit of a score. Sums over many cells are
-gathered in float64.
+Scores are computed in the compute dtype (float32 for half precision) with the same bits in every pass, so that weights
+agree with softmax statistics to the last digit of a score. Sums over many cells are accumulated in float64.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ class RowStatistics(NamedTuple):
 
 
 def native_map_inputs(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> AttentionInputs | None:
-    """Return the problem as the kernel is asked to look at it; None where it is not to.
+    """Return the inputs of the map kernel, or None if the kernel is not to be used.
 
     Raises
     ------
     RegardError
-        ``implementation="native"`` is asked for and cannot be had.
+        ``implementation="native"`` is not available.
     """
     return (
         p.to_compute_dtype().replace(dtype=p.compute_dtype, v=None, dropout=None)
@@ -59,39 +58,39 @@ def native_map_inputs(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> At
 
 
 def upcast_for_kernel(p: AttentionInputs) -> AttentionInputs:
-    """Return a problem for the kernel with everything in float64, where the library has it."""
+    """Return inputs in float64, where the library has it."""
     return p.upcast().replace(dtype=widest_float(p.layout.xp, p.layout.device))
 
 
 def exposes_masked_nonfinite(p: AttentionInputs, stage: str) -> bool:
-    """Tell whether NaN or infinity of a key that nobody sees would show in scores that are not masked yet."""
+    """Tell whether NaN or infinity of masked keys would appear in scores before the mask."""
     masks = p.mask is not None or (p.bias is not None and p.bias.can_mask)
     return stage in ("scores", "capped") and masks and not is_finite(p.k)
 
 
 def native_softmax_stats(p: AttentionInputs) -> SoftmaxStats:
-    """Return what normalises each row, NumPy arrays ``... H T 1``: the largest score, and the total in float64."""
-    found = _room_for_sums(p, p.layout.queries)
+    """Return the softmax statistics of each row, NumPy arrays ``... H T 1``, row_sum in float64."""
+    found = _empty_stats(p, p.layout.queries)
     for _, at, call in _calls(p, slice(0, p.layout.queries)):
-        native.kernel().map_row_stats(call, *(x[..., at, 0] for x in found))
+        native.kernel().map_softmax_stats(call, *(x[..., at, 0] for x in found))
     return found
 
 
-def map_tile(p: AttentionInputs, rows: Index, cols: Index, stage: str, known: SoftmaxStats | None = None) -> Array:
-    """Return a stage of some rows and columns, ``... H R C``; `known` normalises all rows."""
+def map_tile(p: AttentionInputs, rows: Index, cols: Index, stage: str, stats: SoftmaxStats | None = None) -> Array:
+    """Return a stage of some rows and columns, ``... H R C``; `stats`, if known, are those of all rows."""
     columns = np.arange(cols.start, cols.stop) if isinstance(cols, slice) else np.asarray(cols)
     columns = np.ascontiguousarray(columns, np.int32)
     part = _empty(p, (_length(rows), len(columns)))
     for these, at, call in _calls(p, rows):
-        its = () if known is None or stage != "weights" else (x[..., 0] for x in known.of(these))
-        native.kernel().map_tile(call, STAGES.index(stage), columns, part[..., at, :], *its)
+        row_stats = () if stats is None or stage != "weights" else (x[..., 0] for x in stats.of(these))
+        native.kernel().map_tile(call, STAGES.index(stage), columns, part[..., at, :], *row_stats)
     return _of_library(p, part)
 
 
 def row_statistics(
-    p: AttentionInputs, known: SoftmaxStats, *, entropy: bool = False, mean_distance: bool = False, top: int = 0
+    p: AttentionInputs, stats: SoftmaxStats, *, entropy: bool = False, mean_distance: bool = False, top: int = 0
 ) -> RowStatistics:
-    """Return what is asked for of each row, in one pass over the map."""
+    """Return the requested statistics of each row, in one pass over the map."""
     count = p.layout.queries
     offset = p.layout.resolve_offset()
     offset = np.asarray(offset if isinstance(offset, int) else np.asarray(offset)[..., 0, 0])
@@ -105,16 +104,16 @@ def row_statistics(
         parts = (None if x is None else x[..., at] for x in found[:2])
         largest = (None if x is None else x[..., at, :] for x in found[2:])
         position = (offset + at.start).astype(np.int32)
-        native.kernel().map_row_metrics(call, *(x[..., 0] for x in known.of(these)), position, *parts, *largest)
+        native.kernel().map_row_statistics(call, *(x[..., 0] for x in stats.of(these)), position, *parts, *largest)
     return RowStatistics(*(None if x is None else _of_library(p, x) for x in found))
 
 
-def column_sums(p: AttentionInputs, known: SoftmaxStats) -> Array:
-    """Return how much each key is looked at, ``... H S`` in float64."""
+def column_sums(p: AttentionInputs, stats: SoftmaxStats) -> Array:
+    """Return the total weight of each key, ``... H S`` in float64."""
     total = np.zeros((*p.layout.shape[:-2], p.layout.keys))
     for these, _, call in _calls(p, slice(0, p.layout.queries)):
         part = _empty(p, (p.layout.keys,), np.float64)
-        native.kernel().map_column_sums(call, *(x[..., 0] for x in known.of(these)), part)
+        native.kernel().map_column_sums(call, *(x[..., 0] for x in stats.of(these)), part)
         total += part
     return _of_library(p, total)
 
@@ -122,15 +121,15 @@ def column_sums(p: AttentionInputs, known: SoftmaxStats) -> Array:
 def pooled_map(
     p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Literal["max", "mean"]
 ) -> tuple[Array, SoftmaxStats]:
-    """Return the largest or the sum of the weights of each cell, ``... H P Q`` in float64, and the sums of their rows.
+    """Return the maximum or sum of the weights of each cell, ``... H P Q`` in float64, and the rows' softmax stats.
 
-    Cells of rows stand side by side. The kernel pools as many queries as it has in one block; they are joined here.
+    Row cells are adjacent. The kernel pools at most one block of queries at a time; larger cells are combined here.
     """
     join = np.maximum if how == "max" else np.add
     overview = np.zeros((*p.layout.shape[:-2], len(row_cells), len(col_cells)))
     col_edges = np.array([0, *(b for _, b in col_cells)], np.int32)
     covered = slice(row_cells[0][0], row_cells[-1][1])
-    found = _room_for_sums(p, _length(covered))
+    found = _empty_stats(p, _length(covered))
     for these, at, call in _calls(p, covered):
         assert isinstance(these, slice)
         pieces = [
@@ -140,15 +139,15 @@ def pooled_map(
         ]
         row_edges = np.array([*(start - these.start for _, start in pieces), these.stop - these.start], np.int32)
         part = _empty(p, (len(pieces), len(col_cells)), np.float64)
-        its = (x[..., at, 0] for x in found)
-        native.kernel().map_pooled(call, row_edges, col_edges, how == "mean", part, *its)
+        row_stats = (x[..., at, 0] for x in found)
+        native.kernel().map_pooled(call, row_edges, col_edges, how == "mean", part, *row_stats)
         cells, firsts = np.unique([cell for cell, _ in pieces], return_index=True)
         overview[..., cells, :] = join(overview[..., cells, :], join.reduceat(part, firsts, axis=-2))
     return _of_library(p, overview), found
 
 
 def _calls(p: AttentionInputs, rows: Index) -> Iterator[tuple[Index, slice, Any]]:
-    """Yield some of `rows`, which of them they are, and the call of the kernel for them."""
+    """Yield parts of `rows`, their place in `rows`, and the kernel's call for each."""
     rules = kernel_mask_args(p)
     rows = rows if isinstance(rows, slice) else np.asarray(rows)
     for at in spans(_length(rows), rules.rows_at_once(rows)):
@@ -161,11 +160,11 @@ def _length(rows: Index) -> int:
 
 
 def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
-    numbers = np.float64 if "float64" in str(p.dtype) else np.float32
-    return native.empty((*p.layout.shape[:-2], *shape), np.dtype(numbers if dtype is None else dtype))
+    compute_type = np.float64 if "float64" in str(p.dtype) else np.float32
+    return native.empty((*p.layout.shape[:-2], *shape), np.dtype(compute_type if dtype is None else dtype))
 
 
-def _room_for_sums(p: AttentionInputs, rows: int) -> SoftmaxStats:
+def _empty_stats(p: AttentionInputs, rows: int) -> SoftmaxStats:
     return SoftmaxStats(_empty(p, (rows, 1)), _empty(p, (rows, 1), np.float64))
 
 
