@@ -380,10 +380,12 @@ def test_an_output_that_is_not_utf_8(settings):
 
 @pytest.fixture
 def interruptible():
-    """Heed Ctrl-C here and in processes started from here, also where the tests run in a shell's background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Give signals their usual effect here and in processes started from here, whatever these tests inherited."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("interruptible")
