@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from regard import Trace, attention
-from regard.views import select, strongest
+from regard.views import select, top_k
 
 SENTENCE = "The cat sat on the mat"
 E = 8
@@ -31,7 +31,7 @@ def main() -> None:
     print("x:", x.shape, " scores:", trace["scores"].shape, " weights:", weights.shape, " output:", output.shape)
     print("np.dot makes scores of", np.dot(x @ w_q, np.transpose(x @ w_k, (0, 2, 1))).shape, end="\n\n")
 
-    for token, ((key, weight),) in zip(tokens, strongest(select(weights, tokens), 1), strict=True):
+    for token, ((key, weight),) in zip(tokens, top_k(select(weights, tokens), 1), strict=True):
         print(f"{token:4} looks most at {tokens[key]:4} ({weight:.1%})")
 
     two = np.concatenate([x, rng.random(x.shape)])  # 2 T E

@@ -20,7 +20,7 @@ import regard
 from regard import Trace, nn
 from regard.plot import movement, save
 from regard.text import Vocabulary, WordTokenizer
-from regard.views import similarities
+from regard.views import word_similarities
 
 VOCABULARY = Vocabulary.from_mapping({"the": 0, "cat": 1, "sat": 2, "on": 3, "mat": 4})
 RIVER = (
@@ -57,15 +57,15 @@ def learned_weights(pictures: Path) -> None:
         traces.append(Trace(only=["token_embeddings", "blocks.*.output"]))
         model(sentence, trace=traces[-1])
 
-    (_, original), *_, (_, contextual) = similarities(traces[0], traces[-1], "bank")
+    (_, original), *_, (_, contextual) = word_similarities(traces[0], traces[-1], "bank")
     print(f"\nTwo banks: cosine similarity {original:.3f} before the model and {contextual:.3f} after it")
 
-    alike = np.array([[similarities(one, other, "bank")[-1][1] for other in traces] for one in traces])
+    alike = np.array([[word_similarities(one, other, "bank")[-1][1] for other in traces] for one in traces])
     np.fill_diagonal(alike, np.nan)  # every bank is like itself
     print("\nriver  money  mean similarity of the contextual bank to the others by the river and in town")
     for sentence, row in zip(RIVER + MONEY, alike, strict=True):
         print(f"{np.nanmean(row[:3]):.3f}  {np.nanmean(row[3:]):.3f}  {sentence}")
-    save(movement([traces[0], traces[-1]], words=True, highlight="bank").figure, pictures / "bank.svg")
+    save(movement([traces[0], traces[-1]], merge_subwords=True, highlight="bank").figure, pictures / "bank.svg")
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import pytest
 from regard import RegardError, Trace, attention, attention_weights, nn, softmax
 from regard.plot import movement
 from regard.text import Vocabulary, WordTokenizer
-from regard.views import project, select, strongest
+from regard.views import project, select, top_k
 
 
 def traced(layer, x):
@@ -271,7 +271,7 @@ def test_002_what_each_token_looks_at_most_is_one_call(rng, matrices_002):
     _, theirs, _ = lesson_002(x, *matrices_002)
     by_hand = [max((row[key], key) for key in range(6)) for row in theirs[0, :, 0]]
     _, weights, _ = ours_002(x, *matrices_002)
-    assert [key for ((key, _),) in strongest(select(weights, TOKENS_002), 1)] == [key for _, key in by_hand]
+    assert [key for ((key, _),) in top_k(select(weights, TOKENS_002), 1)] == [key for _, key in by_hand]
 
 
 def test_002_the_printed_row_is_a_softmax_in_which_the_first_token_looks_at_on():

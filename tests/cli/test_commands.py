@@ -95,7 +95,7 @@ def test_words_merges_sub_words(run, tiny):
     assert shown["queries"] == ["The", "cats", "sat"]
     weights = traced(tiny)["blocks.1.attn.weights"][0].mean(0, dtype=np.float64)
     assert shown["weights"][1][1] == pytest.approx(weights[2:4, 2:4].sum(1).mean(), rel=1e-6)
-    np.testing.assert_allclose(np.sum(shown["weights"], 1) + shown["hidden"], 1, atol=1e-6)
+    np.testing.assert_allclose(np.sum(shown["weights"], 1) + shown["special_mass"], 1, atol=1e-6)
 
 
 def test_word_keeps_the_rows_of_that_word(run, tiny):
@@ -115,7 +115,7 @@ def test_json_is_the_view_and_nothing_else(run, tiny):
     assert status == 0
     assert (shown["layer"], shown["head"], shown["heads"], shown["layers"]) == (1, 1, 3, [0, 1])
     np.testing.assert_array_equal(shown["weights"], view.weights)
-    assert shown["strongest"][0][0]["weight"] == view.weights[0].max()
+    assert shown["top_keys"][0][0]["weight"] == view.weights[0].max()
 
 
 def test_save_keeps_everything(run, tiny, tmp_path):
@@ -157,8 +157,8 @@ def test_a_head_may_be_named_with_its_layer(run, tiny):
     [
         (["--layer", "0"], {"layer": 0}),
         (["--head", "2"], {"head": 2}),
-        (["--show-special-tokens"], {"keep_special": True}),
-        (["--merge-subwords"], {"words": True}),
+        (["--show-special-tokens"], {"show_special_tokens": True}),
+        (["--merge-subwords"], {"merge_subwords": True}),
         (["--theme", "dark"], {"theme": "dark"}),
     ],
 )
@@ -179,8 +179,8 @@ def test_a_picture_is_of_what_was_chosen(run, tiny, tmp_path, options, chosen):
 )
 def test_every_picture_is_of_the_tokens_and_on_the_ground_that_were_chosen(run, tiny, tmp_path, option, draw):
     for options, chosen in (
-        (["--show-special-tokens"], {"keep_special": True}),
-        (["--merge-subwords"], {"words": True}),
+        (["--show-special-tokens"], {"show_special_tokens": True}),
+        (["--merge-subwords"], {"merge_subwords": True}),
         (["--theme", "dark"], {"theme": "dark"}),
     ):
         drawn, expected = tmp_path / "drawn.svg", tmp_path / "expected.svg"
@@ -237,7 +237,7 @@ def test_a_text_may_be_the_name_of_a_command(run):
 def test_a_long_text_is_drawn_in_shades(run, tmp_path):
     (tmp_path / "long").write_text(" ".join(f"w{i}" for i in range(500)))
     _, out, _ = run("--file", str(tmp_path / "long"), "--toy")
-    assert "the largest of 5×5 weights" in out
+    assert "one mark for each maximum of 5×5 weights" in out
     drawing = out.split("\n\n")[2].splitlines()
     assert len(drawing) == 101
     assert max(map(len, drawing)) <= 120
@@ -309,7 +309,7 @@ def test_compare_draws_both(run, tiny, tmp_path):
     assert "original" in out
     expected = tmp_path / "expected.png"
     traces = [traced(tiny, text) for text in ("the cat sat", "a cat b c")]
-    save(movement(traces, words=True, highlight="cat").figure, expected)
+    save(movement(traces, merge_subwords=True, highlight="cat").figure, expected)
     assert path.read_bytes() == expected.read_bytes()
 
 

@@ -423,16 +423,16 @@ def test_a_module_that_is_missing_is_no_interrupt(monkeypatch):
     [(signal.SIGINT, 128 + signal.SIGINT, "regard: interrupted\n"), (signal.SIGTERM, -signal.SIGTERM, "")],
 )
 def test_a_signal_ends_it_with_its_own_status(sent, status, said):
-    readable, writable = os.pipe()
+    escape, writable = os.pipe()
     os.write(writable, b"a")
-    with subprocess.Popen([*REGARD, "-", "--toy"], stdin=readable, stderr=subprocess.PIPE, text=True) as process:
-        while unread(readable):  # until it waits for the rest of its text
+    with subprocess.Popen([*REGARD, "-", "--toy"], stdin=escape, stderr=subprocess.PIPE, text=True) as process:
+        while unread(escape):  # until it waits for the rest of its text
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(sent)
         assert process.stderr.read() == said
         assert process.wait() == status
-    os.close(readable)
+    os.close(escape)
     os.close(writable)
 
 

@@ -141,7 +141,7 @@ def test_maps_are_kept_and_selected_as_an_encoders(write_decoder):
     model("The cat", trace=whole)
     model("The cat", trace=kept)
     np.testing.assert_allclose(kept["blocks.1.attn.weights"], whole["blocks.1.attn.weights"], atol=1e-6)
-    assert select(whole, words=True).keys == ("The", "cat")
+    assert select(whole, merge_subwords=True).keys == ("The", "cat")
 
 
 def test_looking_never_changes_the_answer(write_decoder):

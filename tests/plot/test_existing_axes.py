@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from fake_traces import softmaxed
 from figure_geometry import assert_apart_and_inside, texts_of
 from regard.plot import heatmap, movement
-from regard.plot.existing_axes import LEAST
+from regard.plot.existing_axes import MIN_SHARE
 
 WORDS = "the animal did not cross the street because it was too tired".split()
 
@@ -27,7 +27,7 @@ def assert_kept_in_place(figure, grid, caplog):
             shared = np.minimum(one.max, other.max) - np.maximum(one.min, other.min)
             assert shared.min() < 0.5, "a picture lies over another"
     for ax in grid.flat:
-        assert (ax.get_position().size >= 0.99 * LEAST * ax.get_position(original=True).size).all()
+        assert (ax.get_position().size >= 0.99 * MIN_SHARE * ax.get_position(original=True).size).all()
     assert not caplog.records
 
 

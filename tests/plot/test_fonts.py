@@ -8,7 +8,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from regard.plot import fonts, heatmap
-from regard.plot.fonts import lettering
+from regard.plot.fonts import find_fonts
 
 TEXTS = [
     "猫は",
@@ -49,7 +49,7 @@ def test_no_glyph_is_missing_without_other_fonts(text):
 
 @pytest.mark.usefixtures("only_dejavu")
 def test_what_no_font_has_is_spelled_out():
-    letters = lettering(["猫", "the", "שלום", "\x1b"])
+    letters = find_fonts(["猫", "the", "שלום", "\x1b"])
     assert letters.families == ("DejaVu Sans",)
     assert letters.missing == {"猫", "␛"}
     assert letters.label("a猫") == "a⟨U+732B⟩"
@@ -61,7 +61,7 @@ def test_other_fonts_are_not_looked_for_when_the_first_is_enough(monkeypatch):
     from regard.plot import fonts
 
     monkeypatch.setattr(fonts, "_installed", lambda: pytest.fail("looked for other fonts"))
-    assert lettering(["the", "שלום", "مرحبا"]).families == ("DejaVu Sans",)
+    assert find_fonts(["the", "שלום", "مرحبا"]).families == ("DejaVu Sans",)
 
 
 def test_a_font_that_has_the_character_is_used(monkeypatch):
@@ -70,7 +70,7 @@ def test_a_font_that_has_the_character_is_used(monkeypatch):
 
     character = "\U0001d79e"  # in STIX, not in DejaVu Sans
     monkeypatch.setattr(fonts, "_installed", lambda: ["DejaVu Serif", "STIXGeneral"])
-    letters = lettering([character])
+    letters = find_fonts([character])
     assert letters.families == ("DejaVu Sans", "STIXGeneral")
     assert letters.label(character) == character
     figure = Figure()
@@ -105,7 +105,7 @@ def test_a_font_of_pictures_does_not_count(monkeypatch, refuses):
     first = fonts._font("DejaVu Sans")
     monkeypatch.setattr(fonts, "_installed", lambda: ["Colour Emoji"])
     monkeypatch.setattr(fonts, "_font", lambda name: first if name == "DejaVu Sans" else Pictures(refuses=refuses))
-    assert lettering(["🍕"]).missing == {"🍕"}
+    assert find_fonts(["🍕"]).missing == {"🍕"}
 
 
 def test_a_font_installed_after_the_first_run_is_found(monkeypatch):
@@ -120,5 +120,5 @@ def test_a_font_installed_after_the_first_run_is_found(monkeypatch):
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: ["/new/font.ttf"])
     monkeypatch.setattr(fonts, "_font", lambda name: name)
     monkeypatch.setattr(fonts, "_drawn", lambda font, characters: set(characters) if font == "New" else set())
-    found = lettering(["猫"])
+    found = find_fonts(["猫"])
     assert (found.families, found.missing) == (("DejaVu Sans", "New"), frozenset())

@@ -11,7 +11,7 @@ from figure_geometry import assert_apart_and_inside, pixels_of, texts_of
 from regard import RegardError, Trace
 from regard.models import load, toy
 from regard.plot import head_grid
-from regard.plot.style import style_of
+from regard.plot.style import get_style
 from regard.views import every_head
 
 
@@ -44,14 +44,14 @@ def test_panels_stand_in_rows_of_layers_and_columns_of_heads(trace):
 
 
 def test_the_share_of_hidden_tokens_is_written_under_each_head(trace):
-    shares = [f"{view.hidden.mean():.0%}" for row in every_head(trace) for view in row]
+    shares = [f"{view.special_mass.mean():.0%}" for row in every_head(trace) for view in row]
     written = [text.get_text() for text in texts_of(head_grid(trace))]
     assert [text for text in written if text.endswith("%")] == shares
     assert any("Left out: [CLS] and [SEP]" in text for text in written)
 
 
 def test_nothing_is_said_of_hidden_tokens_where_there_are_none(trace):
-    written = " ".join(text.get_text() for text in texts_of(head_grid(trace, keep_special=True)))
+    written = " ".join(text.get_text() for text in texts_of(head_grid(trace, show_special_tokens=True)))
     assert "%" not in written
     assert "Left out" not in written
 
@@ -72,7 +72,7 @@ def test_a_given_figure_is_used(trace):
 
 
 def test_an_unknown_theme_is_an_error(trace):
-    with pytest.raises(RegardError, match="no theme"):
+    with pytest.raises(RegardError, match="theme must be one of light, dark"):
         head_grid(trace, theme="sepia")
 
 
@@ -82,7 +82,9 @@ def test_the_largest_weight_has_the_colour_of_the_end_of_the_scale_however_long_
     trace("weights", np.broadcast_to(np.eye(tokens), (12, tokens, tokens)), "H T S")
     figure = head_grid(trace)
     pixels = pixels_of(figure, figure.axes[0], tmp_path / "a.png")
-    np.testing.assert_allclose(pixels[pixels.sum(axis=1).argmin()], style_of("light").weights()(1.0)[:3], atol=1 / 255)
+    np.testing.assert_allclose(
+        pixels[pixels.sum(axis=1).argmin()], get_style("light").colormap()(1.0)[:3], atol=1 / 255
+    )
 
 
 @pytest.mark.parametrize(("tokens", "said"), [(40, ""), (300, "Each dot is the largest of 5×5 weights")])
@@ -97,7 +99,7 @@ def test_the_note_says_when_a_dot_is_more_than_one_weight(tokens, said):
 def test_a_part_of_a_figure_is_refused():
     trace = Trace()
     toy("a b")("a b", trace=trace)
-    with pytest.raises(RegardError, match="give it a Figure of its own"):
+    with pytest.raises(RegardError, match="give a Figure, not a SubFigure"):
         head_grid(trace, figure=Figure().subfigures(1, 2)[0])
 
 

@@ -11,7 +11,7 @@ from fake_traces import softmaxed
 from figure_geometry import assert_apart_and_inside, pixels_of, texts_of
 from regard import RegardError
 from regard.plot import heatmap
-from regard.plot.style import style_of
+from regard.plot.style import get_style
 from regard.views import select
 from sweeps import sweep_except
 
@@ -86,7 +86,7 @@ def test_the_title_says_which_map_and_the_note_what_is_left_out(trace):
     view = select(trace, layer=1, head=2)
     written = " ".join(text.get_text() for text in texts_of(heatmap(trace, layer=1, head=2).figure))
     assert "Attention in made-up: layer 1 of 0–2, head 2 of 0–4" in written
-    assert f"[CLS] and [SEP], to which {view.hidden.mean():.0%} of the attention goes" in written.replace("\n", " ")
+    assert f"[CLS] and [SEP], with {view.special_mass.mean():.0%} of the attention" in written.replace("\n", " ")
     assert "weight: share of a word's attention" in written
 
 
@@ -94,12 +94,12 @@ def test_bars_are_as_long_as_the_hidden_shares(trace):
     view = select(trace)
     (strip, _) = heatmap(trace).child_axes
     bars = [patch.get_width() for patch in strip.patches if isinstance(patch, Rectangle)]
-    np.testing.assert_allclose(bars, view.hidden)
+    np.testing.assert_allclose(bars, view.special_mass)
     assert strip.get_xlim() == (0, 1)
 
 
 def test_without_hidden_tokens_there_are_no_bars(trace):
-    assert len(heatmap(trace, keep_special=True).child_axes) == 1
+    assert len(heatmap(trace, show_special_tokens=True).child_axes) == 1
 
 
 def test_numbers_are_the_weights_where_they_fit(rng):
@@ -153,7 +153,7 @@ def test_a_map_of_zeros_is_drawn(rng):
 
 
 def test_an_unknown_theme_is_an_error():
-    with pytest.raises(RegardError, match="no theme 'pink': choose from light, dark"):
+    with pytest.raises(RegardError, match="theme must be one of light, dark, got 'pink'"):
         heatmap(np.eye(2), theme="pink")
 
 
@@ -161,7 +161,9 @@ def test_an_unknown_theme_is_an_error():
 def test_the_largest_weight_has_the_colour_of_the_end_of_the_scale_however_long_the_text(tmp_path, tokens):
     ax = heatmap(np.eye(tokens))
     pixels = pixels_of(ax.figure, ax, tmp_path / "a.png")
-    np.testing.assert_allclose(pixels[pixels.sum(axis=1).argmin()], style_of("light").weights()(1.0)[:3], atol=1 / 255)
+    np.testing.assert_allclose(
+        pixels[pixels.sum(axis=1).argmin()], get_style("light").colormap()(1.0)[:3], atol=1 / 255
+    )
     written = " ".join(text.get_text() for text in texts_of(ax.figure))
     assert ("Each dot is the largest of 2×2 weights" in written) == (tokens == 1500)
 
@@ -173,7 +175,7 @@ def test_maps_that_are_to_be_compared_can_share_one_scale(rng):
 
 @pytest.mark.parametrize("vmax", [0, -1, float("nan"), float("inf"), True, "1"])
 def test_a_scale_without_an_end_is_an_error(vmax):
-    with pytest.raises(RegardError, match="vmax must be a number above 0"):
+    with pytest.raises(RegardError, match="vmax must be a finite number above 0"):
         heatmap(np.eye(2), vmax=vmax)
 
 

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.plot.label_placement import placed
+from regard.plot.label_placement import place_labels
 
 
 def place(points, sizes, page, obstacles=None, segments=None):
-    return placed(
+    return place_labels(
         points,
         sizes,
         page,

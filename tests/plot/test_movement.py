@@ -100,7 +100,7 @@ def test_words_have_the_mean_of_their_pieces(trace):
             for vectors in (trace["token_embeddings"][0], trace["blocks.2.output"][0])
         )
     )
-    ax = movement(trace, words=True)
+    ax = movement(trace, merge_subwords=True)
     assert {text.get_text() for text in ax.texts} == {"the", "cats", "unbelievably", "sat"}
     drawn = {tuple(point) for point in points_of(ax).round(9)}
     assert {tuple(point) for point in before.round(9)} <= drawn
@@ -124,7 +124,7 @@ def test_a_highlighted_word_moves_alone(rng):
     ax = movement(trace, highlight="bank")
     assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 2
     assert {text.get_text() for text in ax.texts} == {"the", "bank", "of", "Bank"}
-    assert "What “bank” becomes" in written(ax)
+    assert "Movement of “bank”" in written(ax)
 
 
 def test_two_texts_share_one_plane_and_differ_in_marker_and_line(rng):
@@ -152,7 +152,7 @@ def test_two_texts_of_one_word_show_how_it_moves(rng):
     vectors = np.array([trace["token_embeddings"][0, 1], trace["blocks.2.output"][0, 1]])
     assert np.ptp(points_of(ax)[:, 0]) == pytest.approx(np.linalg.norm(vectors[1] - vectors[0]))
     assert "100% of the variance" in ax.get_xlabel()
-    assert "the whole movement is drawn" in written(ax).replace("\n", " ")
+    assert "Only one word: the raw vectors are shown" in written(ax).replace("\n", " ")
 
 
 def test_points_that_texts_share_are_seen_for_each(rng):
@@ -190,7 +190,7 @@ def test_labels_for_which_there_is_no_room_are_counted(text_trace):
         ((np.ones((2, 3)),), {}, "original and contextual vectors"),
         ((np.ones((2, 3)), np.ones((3, 3))), {}, r"got \(2, 3\) and \(3, 3\)"),
         ((np.ones((2, 3)), np.ones((2, 3)), ["a"]), {}, r"1 tokens do not fit vectors of shape \(2, 3\)"),
-        ((np.ones((2, 3)), np.ones((2, 3))), {"batch": 1}, "no batch"),
+        ((np.ones((2, 3)), np.ones((2, 3))), {"batch": 1}, "no batch axis"),
         ((np.ones((1, 3)), np.ones((1, 3)), ["a"]), {"highlight": "b"}, "no word 'b'; its words are a"),
         ((Trace(),), {}, "'token_embeddings' and the output of a block"),
         (([Trace()] * 5,), {}, "at most 4 texts"),
@@ -203,7 +203,7 @@ def test_mistakes(arguments, given, message):
 
 def test_runs_of_different_models_are_an_error(rng):
     traces = [trace_of(rng, encoding_of([["a"], ["b"]]), width=width) for width in (5, 7)]
-    with pytest.raises(RegardError, match=r"vectors of \[5, 7\] numbers share no plane"):
+    with pytest.raises(RegardError, match=r"vectors must have one size, got \[5, 7\]"):
         movement(traces)
 
 

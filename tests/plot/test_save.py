@@ -34,7 +34,7 @@ def test_a_kind_can_be_given(trace, tmp_path):
 
 @pytest.mark.parametrize("name", ["picture", "picture.gif", ".png"])
 def test_an_unknown_ending_is_an_error_that_lists_the_known(trace, tmp_path, name):
-    with pytest.raises(RegardError, match=r"give it the ending .png, .svg, .pdf"):
+    with pytest.raises(RegardError, match=r"the suffix must be .png, .svg, .pdf"):
         save(heatmap(trace).figure, tmp_path / name)
     assert not list(tmp_path.iterdir())
 

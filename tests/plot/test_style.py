@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from regard.plot import heatmap, movement
-from regard.plot.style import style_of
+from regard.plot.style import get_style
 
 THEMES = ["light", "dark"]
 
@@ -61,8 +61,8 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_weights_begin_at_the_background_and_leave_it_in_even_steps(theme):
-    style = style_of(theme)
-    colours = style.weights()(np.arange(256))[:, :3]
+    style = get_style(theme)
+    colours = style.colormap()(np.arange(256))[:, :3]
     np.testing.assert_allclose(colours[0], to_rgb(style.background), atol=1 / 255)
     steps = np.diff(oklab(colours)[:, 0]) * (1 if theme == "dark" else -1)
     assert (steps > 0).all()
@@ -72,17 +72,17 @@ def test_weights_begin_at_the_background_and_leave_it_in_even_steps(theme):
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("kind", BLINDNESS)
 def test_original_and_contextual_differ_for_every_kind_of_colour_vision(theme, kind):
-    style = style_of(theme)
+    style = get_style(theme)
     one, other = oklab(np.array([seen(style.original, kind), seen(style.contextual, kind)]))
     assert np.linalg.norm(one - other) > 0.1
 
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_text_and_marks_can_be_seen(theme):
-    style = style_of(theme)
+    style = get_style(theme)
     assert contrast(style.foreground, style.background) >= 7
     assert contrast(style.muted, style.background) >= 4.5
-    assert min(contrast(c, style.background) for c in (style.original, style.contextual, *style.several)) >= 3
+    assert min(contrast(c, style.background) for c in (style.original, style.contextual, *style.texts)) >= 3
 
 
 def settings():
@@ -93,8 +93,8 @@ def settings():
 @pytest.mark.parametrize("theme", THEMES)
 def test_drawing_changes_no_setting_outside(theme):
     before = settings()
-    with style_of(theme).drawing():
-        assert matplotlib.rcParams["text.color"] == style_of(theme).foreground
+    with get_style(theme).rc_context():
+        assert matplotlib.rcParams["text.color"] == get_style(theme).foreground
     assert settings() == before
 
 
@@ -115,7 +115,7 @@ def test_what_stands_around_given_axes_can_be_read_on_their_figure(theme, backgr
     figure = Figure(figsize=(7, 7), facecolor=background)
     ax = figure.subplots()
     draw(ax, theme)
-    ground = style_of(theme).background if background == "none" else background
+    ground = get_style(theme).background if background == "none" else background
     texts = [ax.xaxis.label, ax.yaxis.label, ax.title, ax._left_title, *ax.get_xticklabels(), *ax.get_yticklabels()]
     legend = ax.get_legend()
     texts += legend.get_texts() if legend else []

@@ -32,13 +32,13 @@ def printed(renderable, width=80):
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("colour", [False, True])
 def test_the_heat_map_never_exceeds_its_width(count, width, colour):
-    lines = terminal_heatmap(view_of(count), width=width, colour=colour).plain.splitlines()
+    lines = terminal_heatmap(view_of(count), width=width, color=colour).plain.splitlines()
     assert max(map(cell_len, lines[:-1])) <= width
 
 
 @pytest.mark.parametrize("colour", [False, True])
 def test_columns_stand_below_each_other_in_any_script(colour):
-    text = terminal_heatmap(view_of(len(ODD), ODD), width=120, colour=colour).plain
+    text = terminal_heatmap(view_of(len(ODD), ODD), width=120, color=colour).plain
     lines = text.splitlines()[:-1]
     assert len(lines) == 1 + len(ODD)
     assert len(set(map(cell_len, lines))) == 1

@@ -11,8 +11,8 @@ import golden
 import regard
 from regard import RegardError, Trace
 from regard.models import toy
-from regard.terminal import explain, follow
-from regard.views import cosine, select, similarities, to_json
+from regard.terminal import explain, explain_row
+from regard.views import cosine, select, to_json, word_similarities
 
 
 def traced(text="The cat sat", model=None, **options):
@@ -24,7 +24,7 @@ def traced(text="The cat sat", model=None, **options):
 def test_every_heading_has_the_shape_of_its_numbers():
     page = explain(traced(embed_dim=6, num_heads=3), head=2).plain
     for heading in (
-        "blocks.0.attn.q, head 2  x · W_q: what each token asks for  3 × 2",
+        "blocks.0.attn.q, head 2  x · W_q: the query of each token  3 × 2",
         "blocks.0.attn.weights",
         "· W_o  3 × 6",
     ):
@@ -55,12 +55,12 @@ def decoder(case, text="w7 w12 w5 w9 w20"):
     return traced(text, regard.load(golden.FOLDER / case))
 
 
-def test_what_a_token_may_not_look_at_has_no_part_in_its_arithmetic():
+def test_masked_keys_are_left_out_of_the_arithmetic():
     trace = decoder("mistral/window")
-    page = follow(trace, 3, head=2).plain
+    page = explain_row(trace, 3, head=2).plain
     weights = trace["blocks.0.attn.weights"][0, 2, 3]
     shares = [line for line in page.splitlines() if "e^" in line][1:]
-    assert "How well it matches each key that it may look at: q · k, divided by √D" in page
+    assert "Score of each key that the mask allows: q · k, divided by √D" in page
     assert [line.split()[0] for line in shares] == ["w12", "w5", "w9"]  # a window of 3, and nothing behind
     for line, weight in zip(shares, weights[1:4], strict=True):
         power, total, share = (float(part.split()[0]) for part in line.replace("÷", "=").split(" = ")[1:])
@@ -70,18 +70,18 @@ def test_what_a_token_may_not_look_at_has_no_part_in_its_arithmetic():
 
 def test_a_sink_takes_its_share_of_the_total():
     trace = decoder("gpt_oss/types")
-    page = follow(trace, 1, head=3).plain
+    page = explain_row(trace, 1, head=3).plain
     scores, weights = (trace[f"blocks.0.attn.{name}"][0, 3, 1, :2].astype(float) for name in ("scores", "weights"))
     powers = np.exp(scores - scores.max())
     total = powers.max() / weights.max()
-    assert f"/ {total:.3f}, of which {total - powers.sum():.3f} is its sink's" in page
+    assert f"/ {total:.3f}, of which {total - powers.sum():.3f} for the sink" in page
     assert f"sum  {weights.sum():.3f}" in page.replace("   ", "  ")
-    assert "each row sums to 1, less what goes to its sink  5 × 5" in explain(trace).plain
+    assert "each row sums to 1, minus the weight of the sink  5 × 5" in explain(trace).plain
 
 
-def test_a_cap_and_a_scale_of_the_models_own_are_told():
+def test_a_softcap_and_a_scale_of_the_model_are_shown():
     trace = decoder("gemma2/capped")
-    page = follow(trace, 0).plain
+    page = explain_row(trace, 0).plain
     score, capped = (float(trace[f"blocks.0.attn.{name}"][0, 0, 0, 0]) for name in ("scores", "capped"))
     assert f"× 0.062 = {score:.3f}, which becomes {capped:.3f}".replace("-", "−") in page
     whole = explain(trace).plain
@@ -97,14 +97,14 @@ def test_a_cap_and_a_scale_of_the_models_own_are_told():
         (lambda t: explain(t, layer=-2), "no layer -2"),
         (lambda t: explain(t, head=1), "no head 1: choose from 0"),
         (lambda t: explain(t, batch=1), "no text 1: choose from 0"),
-        (lambda t: follow(t, 3), "no token 3: choose from 0–2"),
+        (lambda t: explain_row(t, 3), "no token 3: choose from 0–2"),
         (lambda t: explain(Trace()), "holds no blocks"),
-        (lambda t: similarities(t, traced("a b"), "cat"), "no word 'cat'.* a, b"),
-        (lambda t: similarities(t, traced("a cat", embed_dim=4), "cat"), "not of one model"),
-        (lambda t: similarities(t, t, "cat", batch=1), "no batch entry 1"),
+        (lambda t: word_similarities(t, traced("a b"), "cat"), "no word 'cat'.* a, b"),
+        (lambda t: word_similarities(t, traced("a cat", embed_dim=4), "cat"), "different models"),
+        (lambda t: word_similarities(t, t, "cat", batch=1), "no batch entry 1"),
     ],
 )
-def test_mistakes_say_what_there_is(call, message):
+def test_errors_list_what_is_available(call, message):
     with pytest.raises(RegardError, match=message):
         call(traced())
 
@@ -112,7 +112,7 @@ def test_mistakes_say_what_there_is(call, message):
 def test_similarity_is_the_cosine_of_mean_vectors():
     model = toy(["a cat", "cat b cat"], embed_dim=6)
     one, other = traced("a cat", model), traced("cat b cat", model)
-    found = dict(similarities(one, other, "CAT"))
+    found = dict(word_similarities(one, other, "CAT"))
     assert found["original"] == pytest.approx(1)
     a, b = one["blocks.0.output"][0, 1], other["blocks.0.output"][0, [0, 2]].mean(0)
     assert found["layer 0"] == pytest.approx(float(a @ b / np.sqrt(a @ a) / np.sqrt(b @ b)), abs=1e-6)
@@ -126,4 +126,4 @@ def test_the_cosine_with_nothing_is_zero():
 def test_json_is_plain_data():
     data = to_json(select(traced()), top=2)
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    assert [len(row) for row in data["strongest"]] == [2, 2, 2]
+    assert [len(row) for row in data["top_keys"]] == [2, 2, 2]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from regard import Encoding
-from regard.views import readable
-from regard.views.labels import pieces
+from regard.views import escape
+from regard.views.labels import token_labels
 
 AS_THEY_ARE = [
     "the",
@@ -36,7 +36,7 @@ AS_THEY_ARE = [
 
 @pytest.mark.parametrize("text", AS_THEY_ARE)
 def test_words_of_every_script_stay_as_they_are(text):
-    assert readable(text) == text
+    assert escape(text) == text
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_words_of_every_script_stay_as_they_are(text):
     ],
 )
 def test_what_cannot_be_seen_is_shown(text, shown):
-    assert readable(text) == shown
+    assert escape(text) == shown
 
 
 @given(st.text(st.characters(), max_size=30))
 def test_nothing_invisible_or_harmful_is_left(text):
-    label = readable(text)
+    label = escape(text)
     assert len(label.splitlines()) <= 1
     label.encode("utf-8")
     for at, character in enumerate(label):
@@ -83,27 +83,27 @@ def test_nothing_invisible_or_harmful_is_left(text):
 
 @given(st.text(st.characters(), max_size=60), st.integers(1, 40))
 def test_a_label_is_never_wider_than_asked_for(text, width):
-    label = readable(text, width)
+    label = escape(text, width)
     assert cell_len(label) <= width
-    assert label == readable(text) or "…" in label
+    assert label == escape(text) or "…" in label
 
 
 def test_a_long_label_loses_its_middle():
-    assert readable("Donaudampfschifffahrt", 9) == "Dona…ahrt"
-    assert readable("猫" * 9, 8) == "猫猫…猫"
+    assert escape("Donaudampfschifffahrt", 9) == "Dona…ahrt"
+    assert escape("猫" * 9, 8) == "猫猫…猫"
 
 
 def test_a_letter_keeps_its_marks_when_a_label_is_cut():
-    assert readable("e\u0301" * 9, 5) == "e\u0301e\u0301…e\u0301e\u0301"
+    assert escape("e\u0301" * 9, 5) == "e\u0301e\u0301…e\u0301e\u0301"
 
 
 def test_a_code_point_is_cut_whole():
-    assert readable("\u202e" * 4, 20) == "⟨U+202E⟩…⟨U+202E⟩"
+    assert escape("\u202e" * 4, 20) == "⟨U+202E⟩…⟨U+202E⟩"
 
 
 def test_characters_that_cannot_be_drawn_become_code_points():
-    assert readable("a猫", missing={"猫"}) == "a⟨U+732B⟩"
-    assert readable("\x1b", missing={"␛"}) == "⟨U+001B⟩"
+    assert escape("a猫", missing={"猫"}) == "a⟨U+732B⟩"
+    assert escape("\x1b", missing={"␛"}) == "⟨U+001B⟩"
 
 
 def encoding(text, *tokens):
@@ -121,14 +121,14 @@ def encoding(text, *tokens):
 def test_byte_level_pieces_are_shown_as_what_they_stand_for():
     text = "the café 🐱\n"
     byte_level = [("the", 0, 3), ("Ġcaf", 3, 7), ("Ã©", 7, 8), ("ĠðŁ", 8, 10), ("Ĳ±", 9, 10), ("Ċ", 10, 11)]
-    assert pieces(encoding(text, *byte_level)) == ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n")
+    assert token_labels(encoding(text, *byte_level)) == ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n")
 
 
 def test_other_pieces_stay_as_the_vocabulary_spells_them():
     text = "Playing Ãé č"
     word_piece = [("play", 0, 4), ("##ing", 4, 7), ("ã", 8, 9), ("e", 9, 10), ("č", 11, 12)]
-    assert pieces(encoding(text, *word_piece)) == ("play", "##ing", "ã", "e", "č")
+    assert token_labels(encoding(text, *word_piece)) == ("play", "##ing", "ã", "e", "č")
 
 
 def test_an_unknown_token_is_shown_as_unknown():
-    assert pieces(encoding("🐱", ("[UNK]", 0, 1))) == ("[UNK]",)
+    assert token_labels(encoding("🐱", ("[UNK]", 0, 1))) == ("[UNK]",)

@@ -9,21 +9,19 @@ from hypothesis import strategies as st
 
 from fake_traces import encoding_of, softmaxed, trace_of
 from regard import RegardError, Trace
-from regard.views import every_head, matching, select, strongest
-from regard.views.selection import default_choice
+from regard.views import every_head, find_rows, select, top_k
 
 PIECES = st.lists(st.lists(st.sampled_from(["a", "bc", "def"]), min_size=1, max_size=4), min_size=1, max_size=6)
 
 
 def test_the_default_is_the_last_layer_and_the_mean_of_its_heads(trace):
-    view = select(trace, keep_special=True)
+    view = select(trace, show_special_tokens=True)
     assert (view.layer, view.head, view.layers, view.heads) == (2, None, (0, 1, 2), 5)
     np.testing.assert_allclose(view.weights, trace["blocks.2.attn.weights"][0].mean(axis=0))
-    assert default_choice((0, 3, 7)) == (7, None)
 
 
 def test_layer_and_head_are_numbered_as_in_names(trace):
-    view = select(trace, layer=1, head=4, keep_special=True)
+    view = select(trace, layer=1, head=4, show_special_tokens=True)
     np.testing.assert_array_equal(view.weights, trace["blocks.1.attn.weights"][0, 4])
     assert view.describe == "layer 1 of 0–2, head 4 of 0–4"
 
@@ -47,50 +45,50 @@ def test_special_tokens_are_left_out_and_their_mass_is_told(trace):
     view = select(trace)
     assert view.queries == view.keys == ("the", "cat", "##s", "un", "##believ", "##ably", "sat")
     np.testing.assert_allclose(view.weights, weights[1:-1, 1:-1])
-    np.testing.assert_allclose(view.hidden, weights[1:-1, [0, -1]].sum(axis=1))
-    assert view.hidden_keys == ("[CLS]", "[SEP]")
+    np.testing.assert_allclose(view.special_mass, weights[1:-1, [0, -1]].sum(axis=1))
+    assert view.special_tokens == ("[CLS]", "[SEP]")
 
 
 def test_special_tokens_can_be_kept(trace):
-    view = select(trace, keep_special=True)
+    view = select(trace, show_special_tokens=True)
     assert view.queries[0] == "[CLS]"
-    assert view.hidden_keys == ()
-    assert not view.hidden.any()
+    assert view.special_tokens == ()
+    assert not view.special_mass.any()
 
 
 def test_a_text_without_words_shows_its_special_tokens(rng):
     view = select(trace_of(rng, encoding_of([])))
     assert view.queries == ("[CLS]", "[SEP]")
-    assert not view.hidden.any()
+    assert not view.special_mass.any()
 
 
 def test_words_sum_over_keys_and_average_over_queries(trace):
     weights = trace["blocks.2.attn.weights"][0].mean(axis=0)
-    view = select(trace, words=True)
+    view = select(trace, merge_subwords=True)
     assert view.queries == view.keys == ("the", "cats", "unbelievably", "sat")
     # "cats" is tokens 2 and 3, "unbelievably" 4 to 6.
     np.testing.assert_allclose(view.weights[1, 2], weights[2:4, 4:7].sum() / 2)
-    np.testing.assert_allclose(view.hidden[2], weights[4:7, [0, -1]].sum() / 3)
+    np.testing.assert_allclose(view.special_mass[2], weights[4:7, [0, -1]].sum() / 3)
 
 
 @given(PIECES, st.booleans(), st.booleans(), st.integers(0, 2**32 - 1))
-def test_rows_and_hidden_mass_sum_to_one(pieces, words, keep_special, seed):
+def test_rows_and_special_mass_sum_to_one(pieces, merge_subwords, show_special_tokens, seed):
     trace = trace_of(np.random.default_rng(seed), encoding_of(pieces))
-    view = select(trace, words=words, keep_special=keep_special)
-    np.testing.assert_allclose(view.weights.sum(axis=1) + view.hidden, 1, rtol=1e-12)
+    view = select(trace, merge_subwords=merge_subwords, show_special_tokens=show_special_tokens)
+    np.testing.assert_allclose(view.weights.sum(axis=1) + view.special_mass, 1, rtol=1e-12)
 
 
 @given(PIECES, st.integers(0, 2**32 - 1))
 def test_merging_words_of_one_piece_changes_nothing(pieces, seed):
     trace = trace_of(np.random.default_rng(seed), encoding_of([word[:1] for word in pieces]))
-    np.testing.assert_allclose(select(trace, words=True).weights, select(trace).weights, rtol=1e-12)
+    np.testing.assert_allclose(select(trace, merge_subwords=True).weights, select(trace).weights, rtol=1e-12)
 
 
 @given(PIECES, st.integers(0, 2**32 - 1))
 def test_merging_keeps_what_a_key_receives_from_words_of_equal_length(pieces, seed):
     """The mean over queries weighs words, not sub-words: with two pieces in each word both agree."""
     trace = trace_of(np.random.default_rng(seed), encoding_of([[word[0], "x"] for word in pieces]))
-    merged, apart = select(trace, words=True).weights, select(trace).weights
+    merged, apart = select(trace, merge_subwords=True).weights, select(trace).weights
     np.testing.assert_allclose(merged.sum(), apart.sum() / 2, rtol=1e-12)
 
 
@@ -102,7 +100,7 @@ def test_a_padded_batch_is_cut_to_the_text(rng):
     trace = Trace()
     trace.set_metadata("", [short, long])
     trace("blocks.0.attn.weights", weights, "B H T S")
-    view = select(trace, keep_special=True)
+    view = select(trace, show_special_tokens=True)
     assert view.queries == ("[CLS]", "a", "[SEP]")
     np.testing.assert_allclose(view.weights.sum(axis=1), 1)
     assert select(trace, batch=-1).queries == ("b", "c", "d")
@@ -133,25 +131,25 @@ def test_queries_and_keys_of_cross_attention(rng):
 
 
 def test_every_head_is_each_head_selected(trace):
-    grid = every_head(trace, words=True)
+    grid = every_head(trace, merge_subwords=True)
     assert [len(row) for row in grid] == [5, 5, 5]
     for layer, row in enumerate(grid):
         for head, view in enumerate(row):
-            one = select(trace, layer=layer, head=head, words=True)
+            one = select(trace, layer=layer, head=head, merge_subwords=True)
             np.testing.assert_array_equal(view.weights, one.weights)
             assert view.describe == one.describe
 
 
 def test_strongest_first_and_ties_in_the_order_of_the_text():
     view = select(np.array([[0.2, 0.5, 0.3], [0.25, 0.5, 0.25], [0.0, 0.0, 1.0]]))
-    assert strongest(view, 2) == (((1, 0.5), (2, 0.3)), ((1, 0.5), (0, 0.25)), ((2, 1.0), (0, 0.0)))
-    assert [len(row) for row in strongest(view, 9)] == [3, 3, 3]
+    assert top_k(view, 2) == (((1, 0.5), (2, 0.3)), ((1, 0.5), (0, 0.25)), ((2, 1.0), (0, 0.0)))
+    assert [len(row) for row in top_k(view, 9)] == [3, 3, 3]
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 10), st.integers(0, 2**32 - 1))
 def test_strongest_are_the_largest(T, S, k, seed):
     view = select(softmaxed(np.random.default_rng(seed), (T, S)), [*"abcdefgh"[:T]], [*"abcdefgh"[:S]])
-    for row, found in zip(view.weights, strongest(view, k), strict=True):
+    for row, found in zip(view.weights, top_k(view, k), strict=True):
         assert [weight for _, weight in found] == sorted(row, reverse=True)[:k]
         assert all(row[key] == weight for key, weight in found)
 
@@ -159,15 +157,15 @@ def test_strongest_are_the_largest(T, S, k, seed):
 def test_matching_finds_all_occurrences_and_sub_words_in_any_case(rng):
     trace = trace_of(rng, encoding_of([["Bank"], ["un", "believ", "ably"], ["bank"]]))
     view = select(trace)
-    assert matching(view, "bANK") == (0, 4)
-    assert matching(view, "unbelievably") == (1, 2, 3)
-    assert matching(view, "##ably") == (3,)
-    assert matching(select(trace, words=True), "unbelievably") == (1,)
+    assert find_rows(view, "bANK") == (0, 4)
+    assert find_rows(view, "unbelievably") == (1, 2, 3)
+    assert find_rows(view, "##ably") == (3,)
+    assert find_rows(select(trace, merge_subwords=True), "unbelievably") == (1,)
 
 
 def test_an_unknown_word_is_an_error_that_lists_the_words(trace):
     with pytest.raises(RegardError, match=r"no word 'dog'; its words are the, cats, unbelievably, sat"):
-        matching(select(trace), "dog")
+        find_rows(select(trace), "dog")
 
 
 NAN = np.full((2, 2), np.nan)
@@ -176,24 +174,24 @@ NAN = np.full((2, 2), np.nan)
 @pytest.mark.parametrize(
     ("weights", "given", "message"),
     [
-        (np.eye(3), {"layer": 0}, "no layers to choose 0 from"),
+        (np.eye(3), {"layer": 0}, "there are no layers, got layer=0"),
         (np.eye(3), {"head": 0}, r"shape \(3, 3\), T S, have no heads"),
-        (np.eye(3), {"batch": 1}, "are no batch"),
+        (np.eye(3), {"batch": 1}, "have no batch axis"),
         (np.eye(3)[None], {"head": 1}, "no head 1: choose from 0"),
         (np.eye(3)[None, None], {"batch": 1}, "no batch entry 1: choose from 0"),
         (np.eye(3), {"tokens": ["a", "b"]}, r"2 tokens and 2 keys do not fit weights of shape \(3, 3\)"),
         (np.eye(3)[:2], {"tokens": ["a", "b"]}, r"2 tokens and 2 keys do not fit weights of shape \(2, 3\)"),
-        (np.eye(3), {"tokens": "abc"}, "tokens is one string, 'abc'"),
-        (np.eye(3), {"words": True}, "give an Encoding"),
-        (np.eye(3), {"tokens": ["a", "b", "c"], "words": True}, "give an Encoding"),
+        (np.eye(3), {"tokens": "abc"}, "list of labels, got one string, 'abc'"),
+        (np.eye(3), {"merge_subwords": True}, "merge_subwords=True needs an Encoding"),
+        (np.eye(3), {"tokens": ["a", "b", "c"], "merge_subwords": True}, "merge_subwords=True needs an Encoding"),
         (np.eye(3), {"tokens": []}, "no tokens to show"),
         (np.zeros((0, 0)), {}, "no tokens to show"),
         (np.zeros(3), {}, r"T S, H T S or B H T S, got float64, shape \(3,\)"),
-        (np.array([["a"]]), {}, "weights are numbers"),
+        (np.array([["a"]]), {}, "weights must be numbers"),
         ([[1.0], [0.5, 0.5]], {}, "rows of one length"),
         (NAN, {}, "finite and not negative"),
         (-np.eye(2), {}, "softmax"),
-        (np.ones((2, 2)), {}, "one of these to 2; softmax goes over S"),
+        (np.ones((2, 2)), {}, "at most 1, got 2: apply softmax over S"),
     ],
 )
 def test_mistakes_name_what_was_given(weights, given, message):

@@ -16,7 +16,7 @@ from regard.cli.output import write
 from regard.models import Model, Output
 from regard.trace import Trace
 from regard.trace.edits import ablate
-from regard.views import changed_predictions, changed_vectors, head_label, readable
+from regard.views import changed_predictions, escape, head_label, token_similarities
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _vectors(before: Output, after: Output) -> dict[str, Any]:
     length = len(before.encodings[0])
-    cosines = changed_vectors(before.hidden[0, :length], after.hidden[0, :length]).tolist()
+    cosines = token_similarities(before.hidden[0, :length], after.hidden[0, :length]).tolist()
     rows = zip(before.encodings[0].tokens, cosines, strict=True)
     return {"cosines": [{"token": token, "cosine": cosine} for token, cosine in rows]}
 
@@ -60,11 +60,11 @@ def _table(found: dict[str, Any]) -> Table:
         table.add_column("token")
         table.add_column("cosine similarity with and without", justify="right")
         for row in found["cosines"]:
-            table.add_row(Text(readable(row["token"], 24)), f"{row['cosine']:.4f}")
+            table.add_row(Text(escape(row["token"], 24)), f"{row['cosine']:.4f}")
         return table
     for heading in ("next token", "with", "without", "change"):
         table.add_column(heading, justify="left" if heading == "next token" else "right")
     for row in found["next"]:
         change = row["after"] - row["before"]
-        table.add_row(Text(readable(row["token"], 24)), f"{row['before']:.4f}", f"{row['after']:.4f}", f"{change:+.4f}")
+        table.add_row(Text(escape(row["token"], 24)), f"{row['before']:.4f}", f"{row['after']:.4f}", f"{change:+.4f}")
     return table

@@ -13,7 +13,7 @@ from regard.cli.console import make_console, print_header
 from regard.cli.input import load_model, missing_word, run_model
 from regard.cli.output import write
 from regard.cli.output_files import check_output_files, required_steps, write_output_files
-from regard.views import readable, similarities
+from regard.views import escape, word_similarities
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -27,19 +27,19 @@ def run(arguments: argparse.Namespace) -> None:
     traces = [run_model(model, text, steps) for text in texts]
     for name, trace in zip(("the first text", "the second text"), traces, strict=True):
         try:
-            similarities(trace, trace, arguments.word)
+            word_similarities(trace, trace, arguments.word)
         except RegardError:
             raise missing_word(arguments.word, trace.encodings[0], name) from None
-    found = similarities(traces[0], traces[1], arguments.word)
+    found = word_similarities(traces[0], traces[1], arguments.word)
     write_output_files(traces, arguments)
     if arguments.json:
         shown = {"model": model.name, "word": arguments.word, "texts": texts, "similarities": dict(found)}
         write(json.dumps(shown, allow_nan=False))
         return
     console = make_console(arguments)
-    print_header(console, model, f" · {readable(arguments.word, 40)!r} in two texts")
+    print_header(console, model, f" · {escape(arguments.word, 40)!r} in two texts")
     for mark, text in zip("AB", texts, strict=True):
-        console.print(Text(f"  {mark}  {readable(text, 200)}"))
+        console.print(Text(f"  {mark}  {escape(text, 200)}"))
     console.print()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("vector")

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from regard.cli.output import writing
 from regard.models import Model, Toy
-from regard.views import readable
+from regard.views import escape
 
 _DEFAULT_WIDTH = 80
 
@@ -44,7 +44,7 @@ def make_console(arguments: argparse.Namespace) -> Console:
 
 def print_header(console: Console, model: Model, more: str = "") -> None:
     """Print the name of a model, `more` on the same line, and a warning if its weights are random."""
-    console.print(Text.assemble((readable(model.name), "bold"), more))
+    console.print(Text.assemble((escape(model.name), "bold"), more))
     if isinstance(model, Toy):
         console.print(Text("Random weights: the attention pattern is meaningless.", style="yellow"))
 

@@ -8,8 +8,8 @@ from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
 from regard.cli.input import load_model, missing_word, read_text, run_model
 from regard.cli.output_files import check_output_files, write_output_files
-from regard.terminal import explain, follow
-from regard.views import matching, select
+from regard.terminal import explain, explain_row
+from regard.views import find_rows, select
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -23,10 +23,10 @@ def run(arguments: argparse.Namespace) -> None:
         pages = [explain(trace, **chosen)]
     else:
         try:
-            rows = matching(select(trace, keep_special=True), arguments.word)
+            rows = find_rows(select(trace, show_special_tokens=True), arguments.word)
         except RegardError:
             raise missing_word(arguments.word, trace.encodings[0]) from None
-        pages = [follow(trace, row, **chosen) for row in rows]
+        pages = [explain_row(trace, row, **chosen) for row in rows]
     write_output_files(trace, arguments)
     console = make_console(arguments)
     print_header(console, model)

@@ -18,7 +18,7 @@ from regard.models import LanguageModel, load
 from regard.models.generation.loop import Generated, Stream
 from regard.models.generation.options import GenerationOptions
 from regard.trace import Trace
-from regard.views import readable
+from regard.views import escape
 
 _JOINERS = "\u200c\u200d"  # zero-width, needed in Persian, Indic scripts and emoji
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise
     done = stream.generated
     if done.finish_reason == "max_context" and sys.stderr is not None:
-        print(f"regard: {readable(model.name)} has a context of at most {model.max_length} tokens", file=sys.stderr)
+        print(f"regard: {escape(model.name)} has a context of at most {model.max_length} tokens", file=sys.stderr)
     _write(model, done, arguments)
 
 
@@ -70,6 +70,5 @@ def _print(piece: str) -> None:
 def _escape_controls(piece: str) -> str:
     """Return a piece of text with control and format characters escaped."""
     return "".join(
-        readable(c) if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in f"\n\t{_JOINERS}" else c
-        for c in piece
+        escape(c) if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in f"\n\t{_JOINERS}" else c for c in piece
     )

@@ -17,7 +17,7 @@ from regard.functional import native
 from regard.models import FAMILIES
 from regard.models.hub import resolve
 from regard.models.hub.paths import models_folder
-from regard.views import readable
+from regard.views import escape
 
 _PACKAGES = ("numpy", "array-api-compat", "tokenizers", "rich", "matplotlib", "huggingface_hub")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _facts():
-        table.add_row(name, readable(value))
+        table.add_row(name, escape(value))
     table.add_row("colour", "yes" if has_color(console) else "no")
     console.print(table)
 

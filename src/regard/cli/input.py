@@ -16,7 +16,7 @@ from regard.models.base import run_traced
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
 from regard.trace import Trace
-from regard.views import readable
+from regard.views import escape
 
 _MAX_TEXT_BYTES = 50_000_000
 
@@ -94,7 +94,7 @@ def missing_word(word: str, encoding: Encoding, where: str = "the text") -> Rega
     ):
         return RegardError(f"{word} is a special token: --show-special-tokens shows it")
     words = [spelled for spelled, at in encoding.word_groups() if not encoding.special_tokens_mask[at[0]]]
-    return RegardError(f"{where} has no word {readable(word, 40)!r}; its words are {join_names(words)}")
+    return RegardError(f"{where} has no word {escape(word, 40)!r}; its words are {join_names(words)}")
 
 
 def _toy_with_vectors(texts: Sequence[str], file: str, options: dict[str, Any]) -> Model:

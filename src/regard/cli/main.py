@@ -80,6 +80,6 @@ def _interrupts() -> Iterator[list[int]]:
 
 def _one_line(message: str) -> str:
     """Return a message, which may quote hostile text, as one line without control characters."""
-    from regard.views import readable
+    from regard.views import escape
 
-    return readable(" ".join(message.splitlines()))
+    return escape(" ".join(message.splitlines()))

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from regard.cli.console import make_console
 from regard.models.hub import resolve
-from regard.views import readable
+from regard.views import escape
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -18,6 +18,6 @@ def run(arguments: argparse.Namespace) -> None:
     for heading in ("name", "description", "layers × heads", "licence", "folder"):
         table.add_column(heading, overflow="fold")
     for entry, found in resolve.installed():
-        where = Text(f"not downloaded; run regard pull {entry.name}" if found is None else readable(str(found)))
+        where = Text(f"not downloaded; run regard pull {entry.name}" if found is None else escape(str(found)))
         table.add_row(entry.name, entry.summary, f"{entry.layers} × {entry.heads}", entry.licence, where)
     make_console(arguments).print(table)

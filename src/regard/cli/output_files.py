@@ -61,7 +61,7 @@ def _movement(path: str, trace: Any, arguments: argparse.Namespace) -> None:
 def _movement_of_word(path: str, traces: Any, arguments: argparse.Namespace) -> None:
     from regard.plot import movement, save
 
-    axes = movement(traces, words=True, highlight=arguments.word, theme=arguments.theme)
+    axes = movement(traces, merge_subwords=True, highlight=arguments.word, theme=arguments.theme)
     save(axes.figure, path)
 
 
@@ -90,8 +90,8 @@ def _parquet(path: str, embedded: Any, _: argparse.Namespace) -> None:
 
 def _tokens_and_theme(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
-        "keep_special": arguments.show_special_tokens,
-        "words": arguments.merge_subwords,
+        "show_special_tokens": arguments.show_special_tokens,
+        "merge_subwords": arguments.merge_subwords,
         "theme": arguments.theme,
     }
 

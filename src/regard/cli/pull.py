@@ -6,9 +6,9 @@ import argparse
 
 from regard.cli.output import write
 from regard.models.hub import resolve
-from regard.views import readable
+from regard.views import escape
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Download a model unless it is there already, and print its folder."""
-    write(readable(str(resolve.pull(arguments.name, force=arguments.force))))
+    write(escape(str(resolve.pull(arguments.name, force=arguments.force))))

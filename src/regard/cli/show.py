@@ -16,7 +16,7 @@ from regard.cli.output_files import check_output_files, required_steps, write_ou
 from regard.models import Model
 from regard.terminal import terminal_heatmap, terminal_table
 from regard.trace import Trace
-from regard.views import AttentionView, matching, readable, select, to_json
+from regard.views import AttentionView, escape, find_rows, select, to_json
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -33,12 +33,12 @@ def run(arguments: argparse.Namespace) -> None:
         trace,
         layer=arguments.layer,
         head=arguments.head,
-        keep_special=arguments.show_special_tokens,
-        words=arguments.merge_subwords,
+        show_special_tokens=arguments.show_special_tokens,
+        merge_subwords=arguments.merge_subwords,
     )
     if arguments.word is not None:
         try:
-            view = view.rows(matching(view, arguments.word))
+            view = view.rows(find_rows(view, arguments.word))
         except RegardError:
             raise missing_word(arguments.word, trace.encodings[0]) from None
     write_output_files(trace, arguments)
@@ -65,11 +65,11 @@ def _print(
         console.print(Text(f"{view.describe}{why}"))
     console.print()
     console.print(terminal_table(view, top=arguments.top), soft_wrap=True)
-    if view.hidden_keys:
-        names = ", ".join(map(readable, view.hidden_keys))
+    if view.special_tokens:
+        names = ", ".join(map(escape, view.special_tokens))
         console.print(Text(f"special: weight on {names}; --show-special-tokens shows them", style="dim"))
     console.print()
-    console.print(terminal_heatmap(view, width=console.width, colour=has_color(console)), soft_wrap=True)
+    console.print(terminal_heatmap(view, width=console.width, color=has_color(console)), soft_wrap=True)
 
 
 def _counted(count: int, noun: str) -> str:

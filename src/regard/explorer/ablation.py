@@ -13,7 +13,7 @@ from regard.explorer.validation import check_number
 from regard.metrics.layer_maps import layers_of
 from regard.trace import Trace
 from regard.trace.edits import ablate
-from regard.views.ablation import changed_predictions, changed_vectors
+from regard.views.ablation import changed_predictions, token_similarities
 
 _ROWS = 256  # of a text, in which weights before and after are held against each other
 _CHANGES = 10  # tokens whose probability of coming next changes most
@@ -72,7 +72,7 @@ def _changed_heads(run: Run, edited: Run, first: int) -> list[list[float]]:
 def _changes(before: Any, after: Any, run: Run) -> dict[str, Any]:
     """Return what an edit changes: the cosine of each token's vectors, and what a language model expects next."""
     # Of an encoder-decoder, what its encoder made of the text.
-    cosines = changed_vectors(*(getattr(output, "memory", output.hidden)[0] for output in (before, after)))
+    cosines = token_similarities(*(getattr(output, "memory", output.hidden)[0] for output in (before, after)))
     changed = None
     if before.head is not None:
         one, other = (np.asarray(output.head(output.hidden[:, -1:]))[0, -1] for output in (before, after))

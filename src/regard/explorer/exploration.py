@@ -26,7 +26,7 @@ from regard.explorer.validation import check_number, check_sides, check_span
 from regard.functional import native
 from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.trace import Trace
-from regard.views.trace_access import number_of
+from regard.views.trace_access import resolve_index
 
 FORMAT = "regard.explore/1"
 Head: TypeAlias = int | Literal["mean"]
@@ -350,7 +350,7 @@ class Exploration:
             return worth_seeing(run)
         numbers = [run.number(place) for place in range(len(run.layers))]
         layer = -1 if layer is None else layer
-        layer = numbers.index(number_of("layer", layer, numbers))
+        layer = numbers.index(resolve_index("layer", layer, numbers))
         head = 0 if head is None else head
         check_number("head", head, len(run.layers[layer].heads))
         return layer, head

@@ -15,7 +15,7 @@ from regard.explorer.validation import check_sides
 from regard.models import load
 from regard.models.base import run_traced
 from regard.trace import Trace
-from regard.views.trace_access import number_of
+from regard.views.trace_access import resolve_index
 
 
 def explore(
@@ -103,7 +103,7 @@ def exploration_of(
         if isinstance(source, str):
             _check_model(its)
             if layer is not None and (layer < 0 or not traces):  # said before anything is run
-                layer = number_of("layer", layer, range(its.config.num_layers))
+                layer = resolve_index("layer", layer, range(its.config.num_layers))
             traces.append(recorded(its, source, layer))
             models.append(its)
         elif isinstance(source, Trace):

@@ -18,7 +18,7 @@ from regard.metrics.layer_maps import LayerMap, layers_of
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.trace.attention_map import AttentionMap
-from regard.views.labels import pieces
+from regard.views.labels import token_labels
 
 STEPS = ("*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
 """What the page shows; the rest of a run need not be recorded."""
@@ -175,7 +175,7 @@ def _tokens(run: Run) -> list[dict[str, Any]]:
     return [
         {"text": text, "special": special, "word": word, "start": int(units[start]), "end": int(units[end])}
         for text, special, word, (start, end) in zip(
-            pieces(encoding), encoding.special_tokens_mask, encoding.word_ids, encoding.offsets, strict=True
+            token_labels(encoding), encoding.special_tokens_mask, encoding.word_ids, encoding.offsets, strict=True
         )
     ]
 

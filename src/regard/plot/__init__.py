@@ -1,4 +1,4 @@
-"""Figures of attention with matplotlib, drawn onto axes that the caller may pass."""
+"""Figures of attention with matplotlib, on new figures or on axes of the caller."""
 
 from regard.plot.head_grid import head_grid
 from regard.plot.heatmap import heatmap

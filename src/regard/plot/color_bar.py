@@ -1,4 +1,4 @@
-"""What a colour means: the bar that says it, and maps in dots large enough to keep their colours."""
+"""The colour bar of weights, and max-pooling of maps with more cells than pixels."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
 
 BAR_WIDTH, BAR_HEIGHT, BAR_LABELS = 2.3, 0.09, 0.42
-"""Inches: the bar itself, and what its numbers and its label take below."""
+"""Inches: width and height of the bar, and the height of its numbers and label below."""
 
-_DOTS = 100  # in an inch: no smaller dot is sure to be drawn
-_APART = 0.19  # of the bar, between the last two numbers
+_DOTS_PER_INCH = 100  # smaller dots may not be drawn
+_MIN_GAP = 0.19  # of the bar, between the last two numbers
 
 
-def pooled(weights: np.ndarray, cell: float) -> tuple[np.ndarray, str]:
-    """Return a map whose cells of this many inches can be drawn, and a sentence that says so where it is another.
+def max_pool(weights: np.ndarray, cell: float) -> tuple[np.ndarray, str]:
+    """Return a map that can be drawn with cells of `cell` inches, and a note if it is pooled.
 
-    Where the cells are too small to be drawn, as many as make one dot are drawn as the largest of them: a mean has a
-    colour that no weight has, and a sample leaves weights out.
+    The cells of one dot become their maximum: their mean would be a weight that does not occur, and a sample would
+    omit weights.
     """
-    k = math.ceil(1 / (cell * _DOTS) - 1e-9)
+    k = math.ceil(1 / (cell * _DOTS_PER_INCH) - 1e-9)
     if k <= 1:
         return weights, ""
     for axis, length in enumerate(weights.shape):
@@ -36,29 +36,29 @@ def pooled(weights: np.ndarray, cell: float) -> tuple[np.ndarray, str]:
     return weights, f"Each dot is the largest of {k}×{k} weights."
 
 
-def colour_bar(
+def color_bar(
     cax: Axes,
-    colours: ScalarMappable,
+    mappable: ScalarMappable,
     style: Style,
     *,
     ticks: Sequence[float] | None = None,
     note: str = "",
     beyond: bool = False,
 ) -> None:
-    """Draw the scale of weights into `cax`, which is `BAR_WIDTH` by `BAR_HEIGHT`, with a number at its end.
+    """Draw the colour bar into `cax`, which is `BAR_WIDTH` by `BAR_HEIGHT`, with a number at its end.
 
-    `beyond` says that there are larger weights, which have the colour of the end.
+    With `beyond` there are larger weights, which have the colour of the end.
     """
     from matplotlib.ticker import MaxNLocator
 
-    end = colours.get_clim()[1] or 1.0
+    end = mappable.get_clim()[1] or 1.0
     inner = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(0, end) if ticks is None else ticks
-    room = 1 - np.asarray(colours.norm(np.asarray(inner, dtype=float)))
-    shown = [*(float(t) for t, r in zip(inner, room, strict=True) if 0 <= t < end and r > _APART), end]
+    gaps = 1 - np.asarray(mappable.norm(np.asarray(inner, dtype=float)))
+    shown = [*(float(t) for t, gap in zip(inner, gaps, strict=True) if 0 <= t < end and gap > _MIN_GAP), end]
     figure = cax.get_figure(root=True)
     assert figure is not None
     bar = figure.colorbar(
-        colours,
+        mappable,
         cax=cax,
         orientation="horizontal",
         ticks=shown,

@@ -1,6 +1,7 @@
-"""Drawing on axes that somebody else made: all that stands around a picture stays in the room that the axes had.
+"""Drawing on axes of the caller: the decorations of a plot stay inside the space that the axes had.
 
-So it lies over no neighbour, leaves no page, and a layout engine has nothing to make room for. Lengths are in inches.
+So they cover no neighbour and do not leave the page, and a layout engine reserves no space for them. Lengths are in
+inches.
 """
 
 from __future__ import annotations
@@ -18,52 +19,52 @@ if TYPE_CHECKING:
     from matplotlib.gridspec import SubplotSpec
     from matplotlib.transforms import Bbox
 
-LEAST = 0.4
-"""The share of the room, across and down, that a picture keeps: what stands around has to do with the rest."""
+MIN_SHARE = 0.4
+"""The least share of the available width and height that is left to the plot itself."""
 
-_SURE = 0.97  # of the room: on a screen letters can be wider than they measure
+_SAFETY = 0.97  # on screens, text may be wider than measured
 
 TITLE = 8.5
-"""The type of titles on given axes, in points."""
+"""The type size of titles on existing axes, in points."""
 
 
-class Around(NamedTuple):
-    """What stands around a picture."""
+class Margins(NamedTuple):
+    """The space for decorations around a plot."""
 
     left: float = 0.0
     right: float = 0.0
     above: float = 0.0
     below: float = 0.0
 
-    def inside(self, room: np.ndarray) -> np.ndarray:
-        """Return the width and the height that are left of `room`."""
-        return room - (self.left + self.right, self.above + self.below)
+    def shrink(self, size: np.ndarray) -> np.ndarray:
+        """Return a width and a height minus the margins."""
+        return size - (self.left + self.right, self.above + self.below)
 
 
 @dataclass(frozen=True, eq=False)
-class _Inside:
-    """Where axes stand that leave room `around` them in the place that they were given (an axes locator)."""
+class _InsetLocator:
+    """An axes locator: the original position of `ax` minus margins."""
 
     ax: Axes
-    around: Around
+    margins: Margins
 
     def get_subplotspec(self) -> SubplotSpec | None:
-        """Return the axes' own, so that a tight layout goes on to know them."""
+        """Return that of the axes, which a tight layout needs."""
         return self.ax.get_subplotspec()
 
     def __call__(self, _ax: object = None, _renderer: object = None) -> Bbox:
         from matplotlib.transforms import Bbox
 
-        place, (W, H) = self.ax.get_position(original=True), _size_of_panel(self.ax)
-        left, bottom = place.x0 + self.around.left / W, place.y0 + self.around.below / H
-        right, top = place.x1 - self.around.right / W, place.y1 - self.around.above / H
+        place, (W, H) = self.ax.get_position(original=True), _figure_size(self.ax)
+        left, bottom = place.x0 + self.margins.left / W, place.y0 + self.margins.below / H
+        right, top = place.x1 - self.margins.right / W, place.y1 - self.margins.above / H
         return Bbox.from_extents(left, bottom, max(left, right), max(bottom, top))
 
 
 def available_size(ax: Axes) -> np.ndarray:
-    """Return the width and the height that are sure to fit where the layout puts axes with nothing around them.
+    """Return the width and the height that the layout gives to axes without decorations.
 
-    Axes that are still empty are taken to be drawn on in the same way: the ticks around them take no room.
+    Other axes that are still empty count as having no decorations either.
     """
     figure = ax.get_figure(root=True)
     assert figure is not None
@@ -76,20 +77,20 @@ def available_size(ax: Axes) -> np.ndarray:
         finally:
             for other in empty:
                 other.set_visible(True)
-    return np.asarray(np.multiply(ax.get_position(original=True).size, _SURE * _size_of_panel(ax)))
+    return np.asarray(np.multiply(ax.get_position(original=True).size, _SAFETY * _figure_size(ax)))
 
 
-def keep_inside(ax: Axes, around: Around) -> None:
-    """Shrink axes by what stands around them, now and whenever their figure is laid out anew."""
-    place = _Inside(ax, around)
-    ax.set_axes_locator(place)
-    ax.apply_aspect(place())
+def shrink_axes(ax: Axes, margins: Margins) -> None:
+    """Shrink axes by margins, now and at each new layout of their figure."""
+    locator = _InsetLocator(ax, margins)
+    ax.set_axes_locator(locator)
+    ax.apply_aspect(locator())
 
 
-def write_title(
+def draw_title(
     ax: Axes, lines: Sequence[str], *, before: float, above: float, families: Sequence[str], style: Style
 ) -> None:
-    """Write a title that begins so far before the left edge of the axes and ends so far above their upper edge."""
+    """Draw a title that starts `before` inches left of the axes and ends `above` inches above them."""
     from matplotlib.transforms import ScaledTranslation
 
     figure = ax.get_figure(root=True)
@@ -107,8 +108,8 @@ def write_title(
     title.set_transform(title.get_transform() + ScaledTranslation(-before, 0, figure.dpi_scale_trans))
 
 
-def _size_of_panel(ax: Axes) -> np.ndarray:
-    """Return the width and the height of the figure, or of the part of one, that axes are in."""
+def _figure_size(ax: Axes) -> np.ndarray:
+    """Return the width and the height of the figure, or subfigure, of axes."""
     panel, figure = ax.get_figure(root=False), ax.get_figure(root=True)
     assert panel is not None
     assert figure is not None

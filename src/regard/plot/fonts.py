@@ -1,7 +1,7 @@
-"""Finding installed fonts for the characters of some labels, so that none is drawn as an empty box.
+"""Font fallback: installed fonts for the characters of labels, so that none is drawn as an empty box.
 
-matplotlib's own DejaVu Sans draws Latin, Greek, Cyrillic, Hebrew, Arabic and more; others are looked for only when
-a label needs them. What no font has is written as its code point.
+DejaVu Sans of matplotlib draws Latin, Greek, Cyrillic, Hebrew, Arabic and more; other fonts are searched only if a
+label needs them. A character without a font is written as its code point.
 """
 
 from __future__ import annotations
@@ -9,55 +9,62 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.views.labels import readable
+from regard.plot.text_metrics import TextMetrics
+from regard.views.labels import escape
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
 
-_FIRST = "DejaVu Sans"
+_DEFAULT = "DejaVu Sans"
 _WITHOUT_INK = {" ", "\u00a0", "\u3000", "\u200c", "\u200d", *map(chr, range(0xFE00, 0xFE10))}
 
 
 @dataclass(frozen=True)
-class Lettering:
-    """The fonts for a set of labels.
+class FontFallback:
+    """Font families for a set of labels.
 
     Parameters
     ----------
     families : tuple of str
-        Font families in the order in which matplotlib is to try them.
+        In the order in which matplotlib tries them.
     missing : frozenset of str
-        The characters that none of them has.
+        The characters that none of them draws.
     """
 
     families: tuple[str, ...]
     missing: frozenset[str]
 
+    @cached_property
+    def metrics(self) -> TextMetrics:
+        """The sizes of text in these families."""
+        return TextMetrics(self.families)
+
     def label(self, text: str, width: int | None = None) -> str:
-        """Return `readable(text, width)` in characters that can be drawn."""
-        return readable(text, width, self.missing)
+        """Return `escape(text, width)`, with missing characters as code points."""
+        return escape(text, width, self.missing)
 
 
-def lettering(texts: Iterable[str]) -> Lettering:
+def find_fonts(texts: Iterable[str]) -> FontFallback:
     """Return the fonts that draw the labels of `texts`.
 
-    Those that cover most of what is still missing come first; among equals a sans serif is taken.
+    The font that draws most of the missing characters comes first; ties go to a sans serif.
     """
-    missing = {character for text in texts for character in readable(text)}
-    missing -= _drawn(_font(_FIRST), missing)
-    families = [_FIRST]
+    missing = {character for text in texts for character in escape(text)}
+    missing -= _drawn(_font(_DEFAULT), missing)
+    families = [_DEFAULT]
     if missing:
         families += _covering(missing, _installed())
     if missing and (new := _newly_installed()):
         families += _covering(missing, new)
-    return Lettering(tuple(families), frozenset(missing))
+    return FontFallback(tuple(families), frozenset(missing))
 
 
 def _covering(missing: set[str], names: Iterable[str]) -> list[str]:
-    """Return the fonts among `names` that draw what is missing, and take out of `missing` what they draw."""
+    """Return the fonts among `names` that draw missing characters, and remove those from `missing`."""
     drawn = {name: _drawn(_font(name), missing) for name in names}
     families = []
     while drawn:
@@ -70,18 +77,18 @@ def _covering(missing: set[str], names: Iterable[str]) -> list[str]:
 
 
 def _newly_installed() -> list[str]:
-    """Make fonts known that matplotlib's list, kept since its first run, does not have; return their families."""
+    """Add fonts that are absent from matplotlib's cached list, and return their families."""
     from matplotlib.font_manager import findSystemFonts, fontManager
 
     before = set(_installed())
     for path in sorted(set(findSystemFonts()) - {entry.fname for entry in fontManager.ttflist}):
-        with suppress(Exception):  # a file that is no font, whatever matplotlib's readers make of it
+        with suppress(Exception):  # an invalid font file may raise anything
             fontManager.addfont(path)
     return sorted(set(_installed()) - before)
 
 
 def _installed() -> list[str]:
-    """Return the families with an upright face of normal weight, without those that matplotlib has for formulas."""
+    """Return the families with an upright face of normal weight, without matplotlib's own, which include math fonts."""
     import matplotlib
     from matplotlib.font_manager import fontManager
 
@@ -102,10 +109,10 @@ def _font(family: str) -> FT2Font:
 
 
 def _drawn(font: FT2Font, characters: Iterable[str]) -> set[str]:
-    """Return the characters that `font` has an outline for; a font of pictures (emoji in colour) has none."""
+    """Return the characters for which `font` has an outline; a bitmap font (colour emoji) has none."""
     has = {character for character in characters if font.get_char_index(ord(character))}
     drawn = has & _WITHOUT_INK
-    with suppress(RuntimeError):  # FreeType's word for a font without outlines, or a damaged one
+    with suppress(RuntimeError):  # raised by FreeType for a font without outlines, or a damaged one
         font.set_size(10, 72)
         for character in has - _WITHOUT_INK:
             font.load_char(ord(character))

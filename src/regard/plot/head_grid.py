@@ -1,4 +1,4 @@
-"""All heads of all layers at a glance: small maps that share one scale."""
+"""A grid of the maps of all heads, on one colour scale."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, colour_bar, pooled
-from regard.plot.fonts import Lettering, lettering
+from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, color_bar, max_pool
+from regard.plot.fonts import FontFallback, find_fonts
 from regard.plot.heading import MARGIN, Heading
-from regard.plot.style import Style, style_of
-from regard.plot.text_metrics import LINE, Ruler
+from regard.plot.style import Style, get_style
+from regard.plot.text_metrics import LINE
 from regard.trace import Trace
 from regard.views.selection import AttentionView, every_head
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-# Lengths are in inches, sizes of type in points.
-_WIDE, _HIGH = 10.0, 13.0  # what the panels together keep to while each can stay larger than _SMALLEST
-_SMALLEST, _LARGEST, _GAP = 0.42, 2.4, 0.1
+# Lengths are in inches, type sizes in points.
+_GRID_WIDTH, _GRID_HEIGHT = 10.0, 13.0  # of all panels, unless each would be smaller than _MIN_PANEL
+_MIN_PANEL, _MAX_PANEL, _GAP = 0.42, 2.4, 0.1
 _LABEL_TYPE = 8.5
 _CORNER = ("head →", "layer ↓")
 _PAD = 0.06
-_NARROWEST = 5.0
+_MIN_WIDTH = 5.0
 _SHARE_BAR, _BAR_DROP = 0.05, 0.24
 _TEXT_COLUMNS = 100
 
@@ -36,26 +36,26 @@ def head_grid(
     trace: Trace,
     *,
     batch: int = 0,
-    keep_special: bool = False,
-    words: bool = False,
+    show_special_tokens: bool = False,
+    merge_subwords: bool = False,
     theme: str = "light",
     figure: Figure | None = None,
 ) -> Figure:
-    """Draw the maps of all heads, a row of panels for each layer, on one scale of colour.
+    """Draw the maps of all heads, one row of panels a layer, on one colour scale.
 
-    The scale grows with the square root of the weight, so that the pattern of a head that spreads its attention
-    can be seen beside one that does not; `heatmap` has the even scale.
+    The scale is the square root of the weight, so that the patterns of heads with small and with large weights are both
+    visible; `heatmap` has a linear scale.
 
-    Where special tokens are left out, the bar and the number under a panel are the share of the head's attention
-    that goes to them: a pale panel over a long bar is a head that looks at ``[SEP]``.
+    If special tokens are left out, the bar and the number below a panel are the share of the head's attention on them:
+    a pale panel above a long bar is a head that attends to ``[SEP]``.
 
     Parameters
     ----------
-    trace, batch, keep_special, words
-        Which text and which tokens, as in `select`.
+    trace, batch, show_special_tokens, merge_subwords
+        As in `select`.
     theme : {"light", "dark"}
     figure : Figure, optional
-        Where to draw; it is cleared and takes the size that the panels need. A new one by default.
+        Is cleared and resized. Default: a new figure.
 
     Returns
     -------
@@ -64,34 +64,33 @@ def head_grid(
     Raises
     ------
     RegardError
-        The trace holds no weights, or no such batch entry; or there is no such theme.
+        There are no weights, or no such batch entry or theme.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
     if figure is not None and not isinstance(figure, Figure):
-        raise RegardError("head_grid sets the size of its figure: give it a Figure of its own, not a part of one")
-    style = style_of(theme)
-    layers = every_head(trace, batch=batch, keep_special=keep_special, words=words)
+        raise RegardError("head_grid sets the size of its figure: give a Figure, not a SubFigure")
+    style = get_style(theme)
+    layers = every_head(trace, batch=batch, show_special_tokens=show_special_tokens, merge_subwords=merge_subwords)
     view = layers[0][0]
     text = trace.encodings[batch].text if trace.encodings else " ".join(view.queries)
-    letters = lettering([text, *view.hidden_keys, view.model])
-    ruler = Ruler(letters.families)
-    panels = _Panels.fitted(len(layers), max(map(len, layers)), shares=bool(view.hidden_keys))
+    fonts = find_fonts([text, *view.special_tokens, view.model])
+    panels = _Panels.fit(len(layers), max(map(len, layers)), with_shares=bool(view.special_tokens))
     names = [str(row[0].layer) if row[0].layer is not None else "" for row in layers]
-    left = max(ruler.widest(names, _LABEL_TYPE), ruler.widest(_CORNER, _LABEL_TYPE)) + _PAD
+    left = max(fonts.metrics.max_width(names, _LABEL_TYPE), fonts.metrics.max_width(_CORNER, _LABEL_TYPE)) + _PAD
     above = len(_CORNER) * _LABEL_TYPE * LINE + _PAD
     below = _BAR_DROP + BAR_HEIGHT + BAR_LABELS
-    across = max(left + panels.width, left + BAR_WIDTH, _NARROWEST)
-    note = "\n".join(filter(None, (_note(view, text, letters), panels.drawn(view)[1])))
-    heading = Heading.fitted(_title(view, letters), note, across, ruler)
+    across = max(left + panels.width, left + BAR_WIDTH, _MIN_WIDTH)
+    note = "\n".join(filter(None, (_note(view, text, fonts), panels.pooled(view)[1])))
+    heading = Heading.wrap(_title(view, fonts), note, across, fonts.metrics)
     W, H = across + 2 * MARGIN, heading.height + above + panels.height + below + 2 * MARGIN
-    with style.drawing():
+    with style.rc_context():
         figure = Figure() if figure is None else figure
         figure.clear()
         figure.set(size_inches=(W, H), facecolor=style.background)
-        heading.write(figure, ruler, style)
+        heading.draw(figure, fonts.metrics, style)
         bottom = MARGIN + below
         ax = figure.add_axes(
             ((MARGIN + left) / W, bottom / H, panels.width / W, panels.height / H),
@@ -99,22 +98,22 @@ def head_grid(
             ylim=(panels.height, 0),
         )
         ax.set_axis_off()
-        strongest = float(max(view.weights.max() for row in layers for view in row)) or 1.0
-        scale = PowerNorm(0.5, 0, strongest)
+        largest = float(max(view.weights.max() for row in layers for view in row)) or 1.0
+        scale = PowerNorm(0.5, 0, largest)
         for row, views in enumerate(layers):
-            _write_name(ax, names[row], (-_PAD, panels.corner(row, 0)[1] + panels.size / 2), style, ha="right")
+            _draw_label(ax, names[row], (-_PAD, panels.corner(row, 0)[1] + panels.size / 2), style, ha="right")
             for column, view in enumerate(views):
                 _draw_panel(ax, view, panels, panels.corner(row, column), scale, style)
         for column in range(panels.across if view.heads else 0):
             middle = panels.corner(0, column)[0] + panels.size / 2
-            _write_name(ax, str(column), (middle, -_PAD), style, va="bottom")
-        _write_name(ax, "\n".join(_CORNER), (-_PAD, -_PAD), style, ha="right", va="bottom", color=style.muted)
+            _draw_label(ax, str(column), (middle, -_PAD), style, va="bottom")
+        _draw_label(ax, "\n".join(_CORNER), (-_PAD, -_PAD), style, ha="right", va="bottom", color=style.muted)
         cax = figure.add_axes(((MARGIN + left) / W, (MARGIN + BAR_LABELS) / H, BAR_WIDTH / W, BAR_HEIGHT / H))
-        colour_bar(
+        color_bar(
             cax,
-            ScalarMappable(scale, style.weights()),
+            ScalarMappable(scale, style.colormap()),
             style,
-            ticks=[tick for tick in (0, 0.01, 0.05, 0.2, 0.5, 1) if tick < strongest],
+            ticks=[tick for tick in (0, 0.01, 0.05, 0.2, 0.5, 1) if tick < largest],
             note=", on a square-root scale",
         )
     return figure
@@ -122,41 +121,41 @@ def head_grid(
 
 @dataclass(frozen=True)
 class _Panels:
-    """Where the panels of a grid stand, in inches from its top left corner."""
+    """The geometry of the panels, in inches from the top left corner of the grid."""
 
     down: int
     across: int
     size: float
-    points: float  # of the number under a panel; 0 without numbers
+    points: float  # type size of the number below a panel; 0 without numbers
 
     @classmethod
-    def fitted(cls, down: int, across: int, *, shares: bool) -> _Panels:
-        """Return panels as large as fit."""
-        size = min(max(min(_WIDE / across - _GAP, _HIGH / down - _GAP - 0.1), _SMALLEST), _LARGEST)
-        return cls(down, across, size, min(max(size * 9, 5.0), 7.0) if shares else 0.0)
+    def fit(cls, down: int, across: int, *, with_shares: bool) -> _Panels:
+        """Return the largest panels that fit."""
+        size = min(max(min(_GRID_WIDTH / across - _GAP, _GRID_HEIGHT / down - _GAP - 0.1), _MIN_PANEL), _MAX_PANEL)
+        return cls(down, across, size, min(max(size * 9, 5.0), 7.0) if with_shares else 0.0)
 
     @property
-    def under(self) -> float:
-        """The height of what stands under a panel."""
+    def below(self) -> float:
+        """The height of the number below a panel."""
         return self.points * LINE
 
     @property
     def width(self) -> float:
-        """The width of the whole grid."""
+        """The width of the grid."""
         return self.across * (self.size + _GAP) - _GAP
 
     @property
     def height(self) -> float:
-        """The height of the whole grid."""
-        return self.down * (self.size + self.under + _GAP) - _GAP
+        """The height of the grid."""
+        return self.down * (self.size + self.below + _GAP) - _GAP
 
     def corner(self, row: int, column: int) -> tuple[float, float]:
         """Return the top left corner of a panel."""
-        return column * (self.size + _GAP), row * (self.size + self.under + _GAP)
+        return column * (self.size + _GAP), row * (self.size + self.below + _GAP)
 
-    def drawn(self, view: AttentionView) -> tuple[np.ndarray, str]:
-        """Return what a panel shows of a map, and a sentence that says so where it is not all."""
-        return pooled(view.weights, self.size / max(view.weights.shape))
+    def pooled(self, view: AttentionView) -> tuple[np.ndarray, str]:
+        """Return a map at the resolution of a panel, and a note if it is pooled."""
+        return max_pool(view.weights, self.size / max(view.weights.shape))
 
 
 def _draw_panel(
@@ -167,25 +166,25 @@ def _draw_panel(
     scale: Normalize,
     style: Style,
 ) -> None:
-    """Draw one map in its frame and, where tokens are left out, the share that goes to them below."""
+    """Draw one map in its frame, and the share of the special tokens below if they are left out."""
     from matplotlib.patches import Rectangle
 
     (x, y), size = corner, panels.size
     ax.imshow(
-        panels.drawn(view)[0],
+        panels.pooled(view)[0],
         extent=(x, x + size, y + size, y),
         aspect="auto",
-        cmap=style.weights(),
+        cmap=style.colormap(),
         norm=scale,
         interpolation="nearest",
     )
     ax.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=style.faint, linewidth=0.6, clip_on=False))
-    if view.hidden_keys:
-        share = float(view.hidden.mean())
-        room = size - panels.points * 0.037  # for the number beside the bar
-        middle = y + size + panels.under / 2 + 0.01
-        bar = Rectangle((x, middle - _SHARE_BAR / 2), room, _SHARE_BAR, color=style.faint, linewidth=0)
-        filled = Rectangle((x, middle - _SHARE_BAR / 2), room * share, _SHARE_BAR, color=style.muted, linewidth=0)
+    if view.special_tokens:
+        share = float(view.special_mass.mean())
+        width = size - panels.points * 0.037  # beside the number
+        middle = y + size + panels.below / 2 + 0.01
+        bar = Rectangle((x, middle - _SHARE_BAR / 2), width, _SHARE_BAR, color=style.faint, linewidth=0)
+        filled = Rectangle((x, middle - _SHARE_BAR / 2), width * share, _SHARE_BAR, color=style.muted, linewidth=0)
         ax.add_patch(bar)
         ax.add_patch(filled)
         ax.text(
@@ -199,7 +198,7 @@ def _draw_panel(
         )
 
 
-def _write_name(
+def _draw_label(
     ax: Axes,
     name: str,
     at: tuple[float, float],
@@ -212,14 +211,14 @@ def _write_name(
     ax.text(*at, name, size=_LABEL_TYPE, color=color or style.foreground, ha=ha, va=va, linespacing=LINE * 72)
 
 
-def _title(view: AttentionView, letters: Lettering) -> str:
-    model = f" of {letters.label(view.model, 60)}" if view.model else ""
-    return f"What every head{model} looks at"
+def _title(view: AttentionView, fonts: FontFallback) -> str:
+    model = f" of {fonts.label(view.model, 60)}" if view.model else ""
+    return f"Attention of every head{model}"
 
 
-def _note(view: AttentionView, text: str, letters: Lettering) -> str:
-    note = f"Rows look, columns are looked at: “{letters.label(text, _TEXT_COLUMNS)}”"
-    if view.hidden_keys:
-        names = " and ".join(letters.label(key) for key in view.hidden_keys)
-        note += f"\nLeft out: {names}; the grey bars are their share of each head's attention."
+def _note(view: AttentionView, text: str, fonts: FontFallback) -> str:
+    note = f"Each row attends to the columns: “{fonts.label(text, _TEXT_COLUMNS)}”"
+    if view.special_tokens:
+        names = " and ".join(fonts.label(key) for key in view.special_tokens)
+        note += f"\nLeft out: {names}; grey bars: their share of each head's attention."
     return note

@@ -1,7 +1,4 @@
-"""Placing labels beside their points so that none covers another, a point, or leaves the picture.
-
-Plain geometry of rectangles; knows nothing of figures.
-"""
+"""Placing labels beside their points, inside the page, without overlap of labels or points."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ import numpy as np
 
 _DISTANCES = np.array([0.06, 0.09, 0.16, 0.26, 0.4, 0.55, 0.75, 1.0, 1.35, 1.8, 2.4])
 _ANGLES = np.deg2rad([0, 180, 90, 270, 45, 135, 225, 315, 22, 67, 112, 157, 202, 247, 292, 337])
-_POINT = 0.05  # half the side of the square that a point keeps free
-_BETWEEN = 0.02  # between two labels
-_COST_OF_CROSSING = 0.12  # of a line over a label, as a distance
+_POINT = 0.05  # half the side of the free square around a point
+_GAP = 0.02  # between two labels
+_CROSSING_COST = 0.12  # of a line that crosses a label, as a distance
 
 
-def placed(
+def place_labels(
     points: np.ndarray,
     sizes: np.ndarray,
     page: tuple[float, float],
@@ -22,22 +19,22 @@ def placed(
     obstacles: np.ndarray,
     segments: np.ndarray,
 ) -> list[tuple[float, float] | None]:
-    """Return the centre of each label, or None where there is no room for it.
+    """Return the centre of each label, or None if no place is free.
 
-    One label after the other takes the free place nearest to its point; a place that lines cross counts as farther.
+    Labels are placed greedily, each at the free place nearest to its point; a place crossed by lines counts as farther.
 
     Parameters
     ----------
     points : array, ``N 2``
-        What the labels belong to; first come, first served.
+        The points of the labels, in order of priority.
     sizes : array, ``N 2``
         Width and height of each label.
     page : float, float
-        Width and height of the page, whose lower left corner is 0, 0. All lengths in one unit, inches.
+        Width and height of the page, whose lower left corner is 0, 0. All lengths in inches.
     obstacles : array, ``M 2``
-        All points that no label may cover.
+        Points that labels must not cover.
     segments : array, ``K 2 2``
-        Lines that labels had better not cover.
+        Lines that labels should not cover.
     """
     free_of = np.concatenate([obstacles - _POINT, obstacles + _POINT], axis=1)
     labels = np.zeros((0, 4))
@@ -52,15 +49,15 @@ def placed(
             continue
         leaders = np.stack([np.broadcast_to(point, candidates.shape), candidates], axis=1)
         crossings = _cross(boxes, segments).sum(axis=1) + _cross(labels, leaders).sum(axis=0)
-        best = int(np.where(allowed, distances + _COST_OF_CROSSING * crossings, np.inf).argmin())
+        best = int(np.where(allowed, distances + _CROSSING_COST * crossings, np.inf).argmin())
         centres.append((float(candidates[best, 0]), float(candidates[best, 1])))
-        labels = np.concatenate([labels, boxes[best : best + 1] + np.array([-1, -1, 1, 1]) * _BETWEEN])
+        labels = np.concatenate([labels, boxes[best : best + 1] + np.array([-1, -1, 1, 1]) * _GAP])
         segments = np.concatenate([segments, leaders[best : best + 1]])
     return centres
 
 
 def _candidates(point: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return centres for a label of this half size around a point, and how far its edge is from the point."""
+    """Return candidate centres of a label around a point, and the distance of its edge from the point."""
     directions = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
     to_edge = half * directions / np.abs(directions).max(axis=1, keepdims=True)
     centres = point + to_edge + _DISTANCES[:, None, None] * directions
@@ -68,13 +65,13 @@ def _candidates(point: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _overlap(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Tell which of ``N`` boxes (left, bottom, right, top) overlap which of ``M`` others, ``N M``."""
+    """Return which of ``N`` boxes (left, bottom, right, top) overlap which of ``M`` others, ``N M``."""
     a, b = boxes[:, None], others[None]
     return np.asarray(((a[..., :2] < b[..., 2:]) & (b[..., :2] < a[..., 2:])).all(axis=-1))
 
 
 def _cross(boxes: np.ndarray, segments: np.ndarray) -> np.ndarray:
-    """Tell which of ``N`` boxes are crossed by which of ``K`` line segments, ``N K`` (Liang and Barsky 1984)."""
+    """Return which of ``N`` boxes are crossed by which of ``K`` line segments, ``N K`` (Liang and Barsky 1984)."""
     start = segments[None, :, 0]
     along = segments[None, :, 1] - start
     along = np.where(along == 0, 1e-12, along)

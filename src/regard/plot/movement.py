@@ -1,4 +1,4 @@
-"""Where each word goes: from what it is on its own to what it is in its text."""
+"""The movement of each word from its original to its contextual vector."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
-from regard.plot.existing_axes import LEAST, TITLE, Around, available_size, keep_inside, write_title
-from regard.plot.fonts import Lettering, lettering
+from regard.plot.existing_axes import MIN_SHARE, TITLE, Margins, available_size, draw_title, shrink_axes
+from regard.plot.fonts import FontFallback, find_fonts
 from regard.plot.heading import MARGIN, Heading
 from regard.plot.plane import (
     AXIS_LABEL,
@@ -20,18 +20,18 @@ from regard.plot.plane import (
     draw_labels,
     draw_legend,
     draw_words,
-    name_axes,
+    label_axes,
 )
-from regard.plot.style import Style, style_around, style_of
-from regard.plot.text_metrics import LINE, Ruler
+from regard.plot.style import Style, get_style, style_for_axes
+from regard.plot.text_metrics import LINE
 from regard.text.encoding import Encoding
 from regard.trace import Trace
-from regard.views.vectors import TextVectors, of_arrays, of_trace
+from regard.views.vectors import TextVectors, vectors_from_arrays, vectors_from_trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_PAD = 0.06  # below a title on given axes, in inches
+_PAD = 0.06  # below a title on existing axes, in inches
 
 
 def movement(
@@ -40,92 +40,90 @@ def movement(
     tokens: Encoding | Sequence[str] | None = None,
     *,
     batch: int = 0,
-    keep_special: bool = False,
-    words: bool = False,
+    show_special_tokens: bool = False,
+    merge_subwords: bool = False,
     highlight: str | None = None,
     theme: str = "light",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw an arrow for each word from its original to its contextual vector, on one plane for both.
-
-    What the plane shows and what it leaves out is told in `project`.
+    """Draw an arrow for each word from its original to its contextual vector, on the plane of `project`.
 
     Parameters
     ----------
     source : Trace, sequence of Trace, or array, ``T E``
-        What holds ``token_embeddings`` and the output of a block; several texts to compare, each with its own
+        A trace with ``token_embeddings`` and the output of a block; several traces to compare, each with its own
         colour, marker and line; or the original vectors.
     contextual : array, ``T E``, optional
         With an array: the contextual vectors.
     tokens : Encoding or sequence of str, T, optional
-        With an array: the tokens, by default their positions.
-    batch, keep_special, words
-        Which text and which tokens, as in `select`. A word of several sub-words has the mean of their vectors.
+        With an array: the tokens. Default: their positions.
+    batch, show_special_tokens, merge_subwords
+        As in `select`. The vector of a merged word is the mean over its sub-words.
     highlight : str, optional
-        Draw the movement of this word alone, wherever it occurs; of the others only faded where they end.
+        Draw only the arrows of this word; the contextual points of other words are faded.
     theme : {"light", "dark"}
     ax : Axes, optional
-        Where to draw. By default on a figure of its own, ``movement(...).figure``. On given axes everything stands
-        where the axes stood: they shrink to the plane, and around it is as much as there is room for. The note is left
-        out first, then the legend, the names of the axes, the title. Other plots are best drawn before.
+        Default: on a new figure, ``movement(...).figure``. Given axes shrink to the plane, so that its decorations stay
+        inside their space. What does not fit is left out: the note first, then the legend, the axis labels, the title.
+        Draw other plots of the figure before.
 
     Returns
     -------
     Axes
-        With the plane; both axes have one scale.
+        With equal scales.
 
     Raises
     ------
     RegardError
-        There are no vectors, or their shapes do not fit; `highlight` is not in the text; there are more than four
-        texts, or they are of different models; or there is no such theme.
+        There are no vectors, or their shapes differ; `highlight` is not in the text; there are more than four texts, or
+        they are of different models; or there is no such theme.
     """
-    style = style_of(theme)
-    texts = _texts(source, contextual, tokens, batch=batch, keep_special=keep_special, words=words)
-    letters = lettering([part for text in texts for part in (*text.labels, text.model, text.text)] + [highlight or ""])
-    ruler = Ruler(letters.families)
-    scene = Scene.of(texts, letters, ruler, highlight)
-    titles, note = _titles(texts, letters, highlight), _note(texts, letters, scene)
-    around = style if ax is None else style_around(ax, style)
+    style = get_style(theme)
+    shown = {"show_special_tokens": show_special_tokens, "merge_subwords": merge_subwords}
+    texts = _texts(source, contextual, tokens, batch, shown)
+    fonts = find_fonts([part for text in texts for part in (*text.labels, text.model, text.text)] + [highlight or ""])
+    scene = Scene.from_texts(texts, fonts, highlight)
+    titles, note = _titles(texts, fonts, highlight), _note(texts, fonts, scene)
+    outer_style = style if ax is None else style_for_axes(ax, style)
     legend = LEGEND_LINE * (2 + len(texts) * (len(texts) > 1))
-    with style.drawing():
+    with style.rc_context():
         if ax is None:
-            page = scene.page()
-            ax = _own_axes(page, Heading.fitted(titles[0], note, page[0], ruler), legend, ruler, style)
-            named = explained = True
+            size = scene.size()
+            ax = _new_axes(size, Heading.wrap(titles[0], note, size[0], fonts.metrics), legend, fonts, style)
+            has_labels = has_legend = True
         else:
-            page, named, explained = _shrunk(ax, titles, note, legend, letters, ruler, around)
+            size, has_labels, has_legend = _fit_into(ax, titles, note, legend, fonts, outer_style)
         draw_frame(ax, style)
-        if explained:
-            draw_legend(ax, texts, letters, ruler, page[0], style, around)
-        draw_words(ax, scene, page, style)
-        left_out = draw_labels(ax, scene, page, letters, style)
-        if named:
-            name_axes(ax, scene, page, left_out, ruler, around)
+        if has_legend:
+            draw_legend(ax, texts, fonts, size[0], style, outer_style)
+        draw_words(ax, scene, size, style)
+        left_out = draw_labels(ax, scene, size, fonts, style)
+        if has_labels:
+            label_axes(ax, scene, size, left_out, fonts, outer_style)
     return ax
 
 
-def _shrunk(
-    ax: Axes, titles: Sequence[str], note: str, legend: float, letters: Lettering, ruler: Ruler, around: Style
+def _fit_into(
+    ax: Axes, titles: Sequence[str], note: str, legend: float, fonts: FontFallback, style: Style
 ) -> tuple[tuple[float, float], bool, bool]:
-    """Shrink given axes by as much as leaves the plane its share of the room, and write their title.
+    """Shrink existing axes by the decorations that fit, and draw their title.
 
-    Return the size of the plane, whether its axes are named, and whether there is a legend.
+    Return the size of the plane, and whether there are axis labels and a legend.
     """
-    room = available_size(ax)
+    available = available_size(ax)
     for parts in range(4, -1, -1):
-        heading = [ruler.fitting(titles, TITLE, room[0])] if parts >= 1 else []
-        heading += ruler.wrapped(note, TITLE, room[0]) if parts == 4 else ()
-        outside = Around(
+        heading = [fonts.metrics.fit(titles, TITLE, available[0])] if parts >= 1 else []
+        heading += fonts.metrics.wrap(note, TITLE, available[0]) if parts == 4 else ()
+        margins = Margins(
             left=AXIS_LABEL if parts >= 2 else 0.0,
             above=len(heading) * TITLE * LINE + _PAD if heading else 0.0,
             below=AXIS_LABEL * (parts >= 2) + legend * (parts >= 3),
         )
-        width, height = outside.inside(room)
-        if (outside.inside(room) >= LEAST * room).all():
+        width, height = margins.shrink(available)
+        if (margins.shrink(available) >= MIN_SHARE * available).all():
             break
-    keep_inside(ax, outside)
-    write_title(ax, heading, before=outside.left, above=_PAD, families=letters.families, style=around)
+    shrink_axes(ax, margins)
+    draw_title(ax, heading, before=margins.left, above=_PAD, families=fonts.families, style=style)
     return (float(width), float(height)), parts >= 2, parts >= 3
 
 
@@ -133,54 +131,51 @@ def _texts(
     source: Trace | Sequence[Trace] | Array,
     contextual: Array | None,
     tokens: Encoding | Sequence[str] | None,
-    *,
     batch: int,
-    keep_special: bool,
-    words: bool,
+    shown: dict[str, bool],
 ) -> list[TextVectors]:
     traces = [source] if isinstance(source, Trace) else source
     if isinstance(traces, list | tuple) and traces and all(isinstance(trace, Trace) for trace in traces):
         if contextual is not None or tokens is not None:
-            raise RegardError("a trace brings its own vectors and tokens: leave out contextual and tokens")
+            raise RegardError("a trace has its own vectors and tokens: leave out contextual and tokens")
         if len(traces) > len(MARKERS):
-            raise RegardError(f"at most {len(MARKERS)} texts can be told apart, got {len(traces)}")
-        texts = [of_trace(trace, batch=batch, keep_special=keep_special, words=words) for trace in traces]
+            raise RegardError(f"at most {len(MARKERS)} texts can be compared, got {len(traces)}")
+        texts = [vectors_from_trace(trace, batch=batch, **shown) for trace in traces]
         if len(widths := {text.original.shape[1] for text in texts}) > 1:
-            raise RegardError(f"vectors of {sorted(widths)} numbers share no plane: compare runs of one model")
+            raise RegardError(f"vectors must have one size, got {sorted(widths)}: compare runs of one model")
         return texts
     if contextual is None:
         raise RegardError("movement needs a trace, several traces, or two arrays: original and contextual vectors")
     if batch != 0:
-        raise RegardError(f"arrays T E are no batch: leave out batch={batch}")
-    return [of_arrays(source, contextual, tokens, keep_special=keep_special, words=words)]
+        raise RegardError(f"arrays T E have no batch axis: leave out batch={batch}")
+    return [vectors_from_arrays(source, contextual, tokens, **shown)]
 
 
-def _titles(texts: Sequence[TextVectors], letters: Lettering, highlight: str | None) -> list[str]:
-    """Return the title, the model named only in the first, the longer one."""
-    what = "each word" if highlight is None else f"“{letters.label(highlight, 40)}”"
-    model = letters.label(texts[0].model, 60)
-    title = f"What {what} becomes"
+def _titles(texts: Sequence[TextVectors], fonts: FontFallback, highlight: str | None) -> list[str]:
+    """Return the title with the name of the model, and without."""
+    what = "each word" if highlight is None else f"“{fonts.label(highlight, 40)}”"
+    model = fonts.label(texts[0].model, 60)
+    title = f"Movement of {what}"
     return [f"{title} in {model}", title] if model else [title]
 
 
-def _note(texts: Sequence[TextVectors], letters: Lettering, scene: Scene) -> str:
-    note = f"“{letters.label(texts[0].text, TEXT_COLUMNS)}”\n" if len(texts) == 1 and texts[0].text else ""
-    if scene.alone:
-        one = "A single word has" if len(scene.labels) == 1 else "Words that do not differ have"
-        return f"{note}{one} no others to stand among: the whole movement is drawn."
+def _note(texts: Sequence[TextVectors], fonts: FontFallback, scene: Scene) -> str:
+    note = f"“{fonts.label(texts[0].text, TEXT_COLUMNS)}”\n" if len(texts) == 1 and texts[0].text else ""
+    if scene.is_degenerate:
+        return f"{note}Only one word: the raw vectors are shown, not standardized."
     return (
-        f"{note}Both kinds of vectors are centred and scaled to the same spread, so an arrow is how a word's place "
-        f"among the others changes. The plane shows {scene.explained.sum():.0%} of the variance."
+        f"{note}Both kinds of vectors are centred and scaled to one spread: an arrow is the change of a word's place "
+        f"among the others. The plane shows {scene.explained_variance_ratio.sum():.0%} of the variance."
     )
 
 
-def _own_axes(page: tuple[float, float], heading: Heading, legend: float, ruler: Ruler, style: Style) -> Axes:
-    """Return axes of the size of the page on a figure with its heading and room for a legend below."""
+def _new_axes(size: tuple[float, float], heading: Heading, legend: float, fonts: FontFallback, style: Style) -> Axes:
+    """Return axes of this size on a new figure with its heading and space for a legend below."""
     from matplotlib.figure import Figure
 
     below = AXIS_LABEL + legend
-    W = MARGIN + AXIS_LABEL + page[0] + MARGIN
-    H = MARGIN + heading.height + page[1] + below + MARGIN
+    W = MARGIN + AXIS_LABEL + size[0] + MARGIN
+    H = MARGIN + heading.height + size[1] + below + MARGIN
     figure = Figure(figsize=(W, H))
-    heading.write(figure, ruler, style)
-    return figure.add_axes(((MARGIN + AXIS_LABEL) / W, (MARGIN + below) / H, page[0] / W, page[1] / H))
+    heading.draw(figure, fonts.metrics, style)
+    return figure.add_axes(((MARGIN + AXIS_LABEL) / W, (MARGIN + below) / H, size[0] / W, size[1] / H))

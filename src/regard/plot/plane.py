@@ -1,4 +1,4 @@
-"""The plane on which words move: what is where, and how it is drawn."""
+"""The plane of a movement plot: points, labels, legend and axes."""
 
 from __future__ import annotations
 
@@ -8,212 +8,218 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.plot.fonts import Lettering
-from regard.plot.label_placement import placed
+from regard.plot.fonts import FontFallback
+from regard.plot.label_placement import place_labels
 from regard.plot.style import Style
-from regard.plot.text_metrics import Ruler
 from regard.views.axis import rows_of_word
-from regard.views.projection import project, stands_alone
+from regard.views.projection import is_degenerate, project
 from regard.views.vectors import TextVectors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Lengths are in inches, sizes of type in points.
+# Lengths are in inches, type sizes in points.
 _LABEL_TYPE, _FADED_TYPE, _AXIS_TYPE = 9.0, 7.5, 8.5
 _LABEL_COLUMNS, TEXT_COLUMNS = 28, 70
-_SMALLEST, _LARGEST = 4.8, 11.0  # the side of the plane
-_ROOM = 26.0  # the area of the plane for each unit of area of its labels
+_MIN_SIDE, _MAX_SIDE = 4.8, 11.0
+_AREA_PER_LABEL_AREA = 26.0  # of the plane
 MARKERS = "os^D"
 _LINES: tuple[tuple[float, Sequence[float]], ...] = ((0, ()), (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
-_MANY = 40  # words; above it points and arrows are finer
-_EDGE = 0.4  # between the outermost points and the frame, where labels find room
+_MANY_WORDS = 40  # more have smaller points and arrows
+_EDGE = 0.4  # between the outermost points and the frame, for labels
 AXIS_LABEL, _LEGEND_TYPE, LEGEND_LINE = 0.26, 8.5, 0.19
-_LEGEND_MARK = 0.4  # before a name
-_SHORTEST_ARROW, _SHORTEST_LEADER = 0.12, 0.14
-_SAME, _RIM = 0.02, 4.5  # points that cover each other, in inches; how much larger the lower one is, in points
+_LEGEND_MARK = 0.4  # width of the marker
+_MIN_ARROW, _MIN_LEADER = 0.12, 0.14
+_SAME_PLACE = 0.02  # maximum distance of points that cover each other
+_RING = 4.5  # by which the marker of a covered point is larger, in points
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """The words of all texts on one plane, a row for each; coordinates are those of `project`."""
+    """The words of all texts on one plane, one row each, in the coordinates of `project`."""
 
     labels: tuple[str, ...]
     sizes: np.ndarray  # N 2, of the labels in inches
-    count: int  # of texts
-    text: np.ndarray  # N, which text a word is in
+    num_texts: int
+    text: np.ndarray  # N, the index of the text
     focus: np.ndarray  # N, whether its movement is drawn
     before: np.ndarray  # N 2
     after: np.ndarray  # N 2
-    explained: np.ndarray  # 2
-    alone: bool  # whether the words have no others to stand among
+    explained_variance_ratio: np.ndarray  # 2
+    is_degenerate: bool  # see `regard.views.projection`
 
     @classmethod
-    def of(cls, texts: Sequence[TextVectors], letters: Lettering, ruler: Ruler, highlight: str | None) -> Scene:
+    def from_texts(cls, texts: Sequence[TextVectors], fonts: FontFallback, highlight: str | None) -> Scene:
         """Project the words of all texts together."""
         names = [label for text in texts for label in text.labels]
         wholes = [word for text in texts for word in text.words]
         focus = np.full(len(names), highlight is None)
         if highlight is not None:
             focus[list(rows_of_word(names, wholes, highlight))] = True
-        labels = tuple(letters.label(name, _LABEL_COLUMNS) for name in names)
+        labels = tuple(fonts.label(name, _LABEL_COLUMNS) for name in names)
         points = np.where(focus, _LABEL_TYPE, _FADED_TYPE)
-        sizes = [ruler.size(label, p) for label, p in zip(labels, points, strict=True)]
+        sizes = [fonts.metrics.size(label, p) for label, p in zip(labels, points, strict=True)]
         original = np.concatenate([text.original for text in texts])
         contextual = np.concatenate([text.contextual for text in texts])
-        before, after, explained = project(original, contextual)
+        before, after, ratio = project(original, contextual)
         return cls(
             labels=labels,
             sizes=np.array(sizes) + 0.02,
-            count=len(texts),
+            num_texts=len(texts),
             text=np.repeat(np.arange(len(texts)), [len(text.labels) for text in texts]),
             focus=focus,
             before=before,
             after=after,
-            explained=explained,
-            alone=stands_alone(original, contextual),
+            explained_variance_ratio=ratio,
+            is_degenerate=is_degenerate(original, contextual),
         )
 
     @property
     def drawn(self) -> np.ndarray:
-        """All points that are drawn, ``M 2``."""
+        """All points, ``M 2``."""
         return np.concatenate([self.after, self.before[self.focus]])
 
-    def page(self) -> tuple[float, float]:
-        """Return a width and a height, in inches, in which the labels find room."""
-        width = np.clip(np.sqrt(_ROOM * self.sizes.prod(axis=1).sum()), _SMALLEST, _LARGEST)
+    def size(self) -> tuple[float, float]:
+        """Return a width and a height that have space for the labels."""
+        width = np.clip(np.sqrt(_AREA_PER_LABEL_AREA * self.sizes.prod(axis=1).sum()), _MIN_SIDE, _MAX_SIDE)
         across, down = np.ptp(self.drawn, axis=0)
         return float(width), float(width * np.clip(down / across if across > 0 else 0.6, 0.6, 1))
 
-    def window(self, page: tuple[float, float]) -> tuple[np.ndarray, float]:
-        """Return the point in the lower left corner of the page and the inches for a unit, the same on both axes."""
+    def window(self, size: tuple[float, float]) -> tuple[np.ndarray, float]:
+        """Return the coordinates of the lower left corner of the plane, and the inches per unit, equal on both axes."""
         low, high = self.drawn.min(axis=0), self.drawn.max(axis=0)
         with np.errstate(divide="ignore"):
-            unit = float(np.min((np.array(page) - 2 * min(_EDGE, min(page) / 4)) / (high - low)))
+            unit = float(np.min((np.array(size) - 2 * min(_EDGE, min(size) / 4)) / (high - low)))
         unit = unit if np.isfinite(unit) else 1.0
-        return (low + high) / 2 - np.array(page) / 2 / unit, unit
+        return (low + high) / 2 - np.array(size) / 2 / unit, unit
 
 
 def draw_frame(ax: Axes, style: Style) -> None:
-    """Draw the frame and the cross through the middle."""
+    """Draw the frame and the axes through 0."""
     ax.set(xticks=[], yticks=[], facecolor=style.background)
     ax.spines[:].set_color(style.faint)
     ax.axhline(0, color=style.faint, linewidth=0.6, zorder=0)
     ax.axvline(0, color=style.faint, linewidth=0.6, zorder=0)
 
 
-def name_axes(ax: Axes, scene: Scene, page: tuple[float, float], left_out: int, ruler: Ruler, around: Style) -> None:
-    """Write along the axes how much of the variance each shows, and how many labels are left out."""
-    first, second = (f"{share:.0%}" for share in scene.explained)
+def label_axes(
+    ax: Axes, scene: Scene, size: tuple[float, float], left_out: int, fonts: FontFallback, style: Style
+) -> None:
+    """Label the axes with their share of the variance, and with the number of labels left out."""
+    first, second = (f"{share:.0%}" for share in scene.explained_variance_ratio)
     names = [f"first principal component: {first} of the variance", f"first component: {first}", first]
     if left_out:
         lost = f"{left_out} {'label' if left_out == 1 else 'labels'} left out"
         names = [
-            f"{names[0]}; {lost} for want of room",
+            f"{names[0]}; {lost} for lack of space",
             *(f"{name}; {lost}" for name in names),
             lost,
             f"{left_out} left out",
         ]
     upright = [f"second principal component: {second}", f"second component: {second}", second]
-    ink: dict[str, Any] = {"color": around.muted, "size": _AXIS_TYPE}
-    ax.set_xlabel(ruler.fitting(names, _AXIS_TYPE, page[0]), loc="left", **ink)
-    ax.set_ylabel(ruler.fitting(upright, _AXIS_TYPE, page[1]), loc="bottom", **ink)
+    ink: dict[str, Any] = {"color": style.muted, "size": _AXIS_TYPE}
+    ax.set_xlabel(fonts.metrics.fit(names, _AXIS_TYPE, size[0]), loc="left", **ink)
+    ax.set_ylabel(fonts.metrics.fit(upright, _AXIS_TYPE, size[1]), loc="bottom", **ink)
 
 
 def draw_legend(
-    ax: Axes, texts: Sequence[TextVectors], letters: Lettering, ruler: Ruler, width: float, style: Style, around: Style
+    ax: Axes,
+    texts: Sequence[TextVectors],
+    fonts: FontFallback,
+    width: float,
+    style: Style,
+    outer_style: Style,
 ) -> None:
-    """Say below the axes what the marks are, in `width` inches."""
+    """Draw a legend of the markers below the axes, `width` inches wide."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
-    before, after = _colours(0, len(texts), style) if len(texts) == 1 else (style.muted, style.muted)
-    became = texts[0].became
+    before, after = _colors(0, len(texts), style) if len(texts) == 1 else (style.muted, style.muted)
     entries = [
-        (Line2D([], [], marker="o", linestyle="", color=before, markerfacecolor=style.background), texts[0].was),
-        (Line2D([], [], marker="o", linestyle="", color=after), became),
+        (Line2D([], [], marker="o", linestyle="", color=before, mfc=style.background), texts[0].original_label),
+        (Line2D([], [], marker="o", linestyle="", color=after), texts[0].contextual_label),
     ]
     if len(texts) > 1:
         for i, text in enumerate(texts):
-            line = Line2D([], [], marker=MARKERS[i], linestyle=_LINES[i], color=style.several[i])
-            entries.append((line, letters.label(text.text, TEXT_COLUMNS) or f"text {i}"))
+            line = Line2D([], [], marker=MARKERS[i], linestyle=_LINES[i], color=style.texts[i])
+            entries.append((line, fonts.label(text.text, TEXT_COLUMNS) or f"text {i}"))
     assert ax.figure is not None
     legend = ax.legend(
         [mark for mark, _ in entries],
-        [ruler.fitting([name], _LEGEND_TYPE, width - _LEGEND_MARK) for _, name in entries],
+        [fonts.metrics.fit([name], _LEGEND_TYPE, width - _LEGEND_MARK) for _, name in entries],
         loc="upper left",
         bbox_to_anchor=(0, 0),
         bbox_transform=ax.transAxes + ScaledTranslation(0, -AXIS_LABEL, ax.figure.dpi_scale_trans),
         borderaxespad=0,
         borderpad=0.2,
-        prop={"family": list(letters.families), "size": _LEGEND_TYPE},
-        labelcolor=around.foreground,
+        prop={"family": list(fonts.families), "size": _LEGEND_TYPE},
+        labelcolor=outer_style.foreground,
     )
     for name in legend.get_texts():
         name.set_parse_math(False)
 
 
-def _colours(text: int, count: int, style: Style) -> tuple[str, str]:
-    """Return the colours of a text's original and contextual points."""
-    return (style.original, style.contextual) if count == 1 else (style.several[text],) * 2
+def _colors(text: int, count: int, style: Style) -> tuple[str, str]:
+    """Return the colours of the original and the contextual points of a text."""
+    return (style.original, style.contextual) if count == 1 else (style.texts[text],) * 2
 
 
 def _covered(points: np.ndarray, scene: Scene) -> np.ndarray:
-    """Return for each of `points`, in inches, how many later texts draw over it: it shows when it is larger."""
+    """Return how many later texts cover each of `points`, in inches: a larger marker stays visible."""
     apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    over = (apart < _SAME) & scene.focus & (scene.text > scene.text[:, None])
-    return np.asarray(sum(over[:, scene.text == text].any(axis=1).astype(int) for text in range(scene.count)))
+    over = (apart < _SAME_PLACE) & scene.focus & (scene.text > scene.text[:, None])
+    return np.asarray(sum(over[:, scene.text == text].any(axis=1).astype(int) for text in range(scene.num_texts)))
 
 
-def draw_words(ax: Axes, scene: Scene, page: tuple[float, float], style: Style) -> None:
+def draw_words(ax: Axes, scene: Scene, size: tuple[float, float], style: Style) -> None:
     """Draw the points, and the arrows between them."""
     from matplotlib.patches import FancyArrowPatch
 
-    corner, unit = scene.window(page)
-    far = corner + np.array(page) / unit
+    corner, unit = scene.window(size)
+    far = corner + np.array(size) / unit
     ax.set(xlim=(corner[0], far[0]), ylim=(corner[1], far[1]), autoscale_on=False)
     ax.set_aspect("equal", adjustable="box")
-    size, width = (5.0, 0.9) if len(scene.labels) <= _MANY else (3.5, 0.6)
+    marker_size, width = (5.0, 0.9) if len(scene.labels) <= _MANY_WORDS else (3.5, 0.6)
     starts, ends = (_covered(points * unit, scene) for points in (scene.before, scene.after))
-    for text in range(scene.count):
-        before_colour, after_colour = _colours(text, scene.count, style)
+    for text in range(scene.num_texts):
+        before_color, after_color = _colors(text, scene.num_texts, style)
         here, marker = scene.text == text, MARKERS[text]
         faded, focus = here & ~scene.focus, here & scene.focus
-        ax.plot(*scene.after[faded].T, marker, color=after_colour, alpha=0.3, markersize=4, zorder=2)
-        for times in range(scene.count - text):
-            larger: dict[str, Any] = {"marker": marker, "linestyle": "", "markersize": size + times * _RIM}
+        ax.plot(*scene.after[faded].T, marker, color=after_color, alpha=0.3, markersize=4, zorder=2)
+        for times in range(scene.num_texts - text):
+            larger: dict[str, Any] = {"marker": marker, "linestyle": "", "markersize": marker_size + times * _RING}
             shared = scene.before[focus & (starts == times)], scene.after[focus & (ends == times)]
-            ax.plot(*shared[0].T, color=before_colour, mfc=style.background, zorder=3, **larger)
-            ax.plot(*shared[1].T, color=after_colour, zorder=4, **larger)
+            ax.plot(*shared[0].T, color=before_color, mfc=style.background, zorder=3, **larger)
+            ax.plot(*shared[1].T, color=after_color, zorder=4, **larger)
         for start, end in zip(scene.before[focus], scene.after[focus], strict=True):
-            if unit * np.linalg.norm(end - start) > _SHORTEST_ARROW:
+            if unit * np.linalg.norm(end - start) > _MIN_ARROW:
                 arrow = FancyArrowPatch(
                     start,
                     end,
                     arrowstyle="-|>",
-                    mutation_scale=7 * size / 5,
+                    mutation_scale=7 * marker_size / 5,
                     shrinkA=3,
                     shrinkB=3,
                     linewidth=width,
                     linestyle=_LINES[text],
-                    color=style.bar if scene.count == 1 else after_colour,
+                    color=style.bar if scene.num_texts == 1 else after_color,
                     zorder=1,
                 )
                 ax.add_patch(arrow)
 
 
-def draw_labels(ax: Axes, scene: Scene, page: tuple[float, float], letters: Lettering, style: Style) -> int:
-    """Write each word beside where it ends, and return how many have no room."""
+def draw_labels(ax: Axes, scene: Scene, size: tuple[float, float], fonts: FontFallback, style: Style) -> int:
+    """Label each word at its contextual point, and return the number of labels without a free place."""
     from matplotlib.patheffects import withStroke
 
-    corner, unit = scene.window(page)
+    corner, unit = scene.window(size)
     before, after = (scene.before - corner) * unit, (scene.after - corner) * unit
-    # The words that move most are first to choose their places.
+    # Words that move most are placed first.
     order = np.lexsort((-np.linalg.norm(after - before, axis=1), ~scene.focus))
-    centres = placed(
+    centres = place_labels(
         after[order],
         scene.sizes[order],
-        page,
+        size,
         obstacles=np.concatenate([after, before[scene.focus]]),
         segments=np.stack([before, after], axis=1)[scene.focus],
     )
@@ -221,7 +227,7 @@ def draw_labels(ax: Axes, scene: Scene, page: tuple[float, float], letters: Lett
         if centre is None:
             continue
         x, y = at = corner + np.array(centre) / unit
-        if (np.abs(np.array(centre) - after[i]) - scene.sizes[i] / 2).max() > _SHORTEST_LEADER:
+        if (np.abs(np.array(centre) - after[i]) - scene.sizes[i] / 2).max() > _MIN_LEADER:
             ax.plot(*np.stack([scene.after[i], at]).T, "-", color=style.faint, linewidth=0.7, zorder=1)
         ax.text(
             x,
@@ -231,7 +237,7 @@ def draw_labels(ax: Axes, scene: Scene, page: tuple[float, float], letters: Lett
             color=style.foreground if scene.focus[i] else style.muted,
             ha="center",
             va="center",
-            family=list(letters.families),
+            family=list(fonts.families),
             parse_math=False,
             zorder=5,
             path_effects=[withStroke(linewidth=2, foreground=style.background)],

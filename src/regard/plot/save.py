@@ -1,4 +1,4 @@
-"""Writing a figure to a file: whole or not at all, and the same bytes for the same figure."""
+"""Writing a figure to a file, atomically, with equal bytes for equal figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard._utils.files import atomic_write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
-# A date would change the bytes of each run.
+# Without dates, which would change the bytes of every run.
 _METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 _DOTS_PER_INCH = 200
 
@@ -21,17 +21,17 @@ _DOTS_PER_INCH = 200
 def save(figure: Figure | SubFigure, path: str | os.PathLike[str], kind: str | None = None) -> None:
     """Write a figure as PNG (200 dots per inch), SVG or PDF.
 
-    In SVG the letters are outlines: the picture looks the same with any reader's fonts, in every script, and nothing
-    in a text can act as markup. Each label stands beside its outlines as a comment. In PDF text is text.
+    SVG text is drawn as outlines, so that the picture does not depend on installed fonts and a label cannot act as
+    markup; each label is also a comment beside its outlines. PDF text stays text.
 
     Parameters
     ----------
     figure : Figure
         Such as ``heatmap(trace).figure``.
     path : path
-        The file appears whole or not at all.
+        Written atomically.
     kind : {"png", "svg", "pdf"}, optional
-        By default what `path` ends with.
+        Default: the suffix of `path`.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def save(figure: Figure | SubFigure, path: str | os.PathLike[str], kind: str | N
 
     given = Path(path).suffix[1:] if kind is None else kind
     if given.lower() not in _METADATA:
-        raise RegardError(f"cannot tell what to write to {path}: give it the ending .{', .'.join(_METADATA)}")
+        raise RegardError(f"cannot save a figure to {path}: the suffix must be .{', .'.join(_METADATA)}")
     kind = given.lower()
     drawn = io.BytesIO()
     with matplotlib.rc_context(

@@ -1,6 +1,6 @@
-"""How figures look: colours that everyone can tell apart, on white and on black.
+"""Themes of figures: colours for every kind of colour vision, on white and on black.
 
-Everything is applied inside `Style.drawing`; matplotlib's global settings are never changed.
+A theme is applied inside `Style.rc_context`; matplotlib's global settings never change.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 class Style:
     """The colours of one theme.
 
-    `sequential` goes in steps of equal lightness (OKLab) from the background, where a weight of 0 vanishes, to its
-    opposite in one family of blues, so it reads the same in grey and for every kind of colour vision.
-    `original` and `contextual`, and the `several` colours of compared texts, are Okabe and Ito's (2008), lightened on
-    black.
+    `sequential` are blues in steps of equal lightness (OKLab), from the background, on which a weight of 0 is
+    invisible, to its opposite: the same order in grey and for every kind of colour vision. `original`, `contextual`
+    and `texts`, the colours of compared texts, are those of Okabe and Ito (2008), lightened on black.
     """
 
     background: str
@@ -36,15 +35,17 @@ class Style:
     bar: str
     original: str
     contextual: str
-    several: tuple[str, ...]
+    texts: tuple[str, ...]
     sequential: tuple[str, ...]
 
-    def weights(self) -> Colormap:
-        """Return the map for weights, from 0 up."""
-        return _blended("regard.weights", self.sequential)
+    def colormap(self) -> Colormap:
+        """Return the colormap of weights, from 0 up."""
+        from matplotlib.colors import LinearSegmentedColormap
 
-    def drawing(self) -> AbstractContextManager[None]:
-        """Return a context in which matplotlib draws in this style, whatever its settings are outside."""
+        return LinearSegmentedColormap.from_list("regard.weights", self.sequential)
+
+    def rc_context(self) -> AbstractContextManager[None]:
+        """Return a context in which matplotlib draws in this style, independent of its global settings."""
         import matplotlib
 
         return matplotlib.rc_context(
@@ -79,7 +80,7 @@ class Style:
         )
 
 
-def style_of(theme: str) -> Style:
+def get_style(theme: str) -> Style:
     """Return the style of a theme, ``"light"`` or ``"dark"``.
 
     Raises
@@ -88,34 +89,25 @@ def style_of(theme: str) -> Style:
         There is no such theme.
     """
     if theme not in _STYLES:
-        raise RegardError(f"there is no theme {theme!r}: choose from {', '.join(_STYLES)}")
+        raise RegardError(f"theme must be one of {', '.join(_STYLES)}, got {theme!r}")
     return _STYLES[theme]
 
 
-def style_around(ax: Axes, style: Style) -> Style:
-    """Return the style that can be read around given axes, on the background that their figure has.
-
-    A figure without a background of its own leaves it to `style`.
-    """
+def style_for_axes(ax: Axes, style: Style) -> Style:
+    """Return the style that is readable on the background of the figure of `ax`; `style` if that is transparent."""
     from matplotlib.colors import to_rgba
 
     figure = ax.get_figure(root=True)
     assert figure is not None
-    *colour, opacity = to_rgba(figure.get_facecolor())
-    return style if opacity < 0.5 else _STYLES["light" if luminance(colour) > 0.18 else "dark"]
+    *color, opacity = to_rgba(figure.get_facecolor())
+    return style if opacity < 0.5 else _STYLES["light" if luminance(color) > 0.18 else "dark"]
 
 
-def luminance(colour: Sequence[float]) -> float:
-    """Return the relative luminance of a colour, as the Web Content Accessibility Guidelines 2 define it."""
-    rgb = np.asarray(colour[:3])
+def luminance(color: Sequence[float]) -> float:
+    """Return the relative luminance of a color, as the Web Content Accessibility Guidelines 2 define it."""
+    rgb = np.asarray(color[:3])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return float(linear @ (0.2126, 0.7152, 0.0722))
-
-
-def _blended(name: str, colours: tuple[str, ...]) -> Colormap:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list(name, colours)
 
 
 _STYLES = {
@@ -127,7 +119,7 @@ _STYLES = {
         bar="#9aa1ad",
         original="#0072b2",
         contextual="#d55e00",
-        several=("#0072b2", "#d55e00", "#009e73", "#b3558a"),
+        texts=("#0072b2", "#d55e00", "#009e73", "#b3558a"),
         sequential=("#ffffff", "#d3e6ed", "#a8ccdf", "#7eb1d3", "#5a95c7", "#3c78b8", "#2a5aa4", "#213d8a", "#1c2468"),
     ),
     "dark": Style(
@@ -138,7 +130,7 @@ _STYLES = {
         bar="#6f7786",
         original="#56b4e9",
         contextual="#f09a3e",
-        several=("#56b4e9", "#f09a3e", "#2fc196", "#df93bf"),
+        texts=("#56b4e9", "#f09a3e", "#2fc196", "#df93bf"),
         sequential=("#15171d", "#1f2d46", "#26466f", "#2c6293", "#3580b4", "#43a1cc", "#63c1de", "#95deec", "#ccf8fa"),
     ),
 }

@@ -2,6 +2,6 @@
 
 from regard.terminal.head_metrics import heads_rows, heads_table
 from regard.terminal.tables import terminal_heatmap, terminal_table
-from regard.terminal.walkthrough import explain, follow
+from regard.terminal.walkthrough import explain, explain_row
 
-__all__ = ["terminal_table", "terminal_heatmap", "explain", "follow", "heads_table", "heads_rows"]
+__all__ = ["terminal_table", "terminal_heatmap", "explain", "explain_row", "heads_table", "heads_rows"]

@@ -1,6 +1,6 @@
-"""Attention in a terminal: a table of what each word looks at, and a heat map made of characters.
+"""A view of attention in a terminal: a table of the largest weights, and a heat map of characters.
 
-Readable without colour, in a pipe, and at any width. Knows views of attention; decides nothing about them.
+Both are readable without colour, in a pipe, and at any width.
 """
 
 from __future__ import annotations
@@ -12,66 +12,65 @@ from rich.cells import cell_len, chop_cells
 from rich.style import Style
 from rich.text import Text
 
-from regard.views.labels import readable
-from regard.views.selection import AttentionView, strongest
+from regard.views.labels import escape
+from regard.views.selection import AttentionView, top_k
 
 _SHADES = " ░▒▓█"
-_RAMP = np.array([(70, 96, 140), (63, 127, 191), (255, 176, 0)])  # blue to amber: told apart by all eyes
-_FAINT = 0.2  # of the strongest; what is below keeps the terminal's own background, dark or light
-_LONGEST_LABEL = 24
+_RAMP = np.array([(70, 96, 140), (63, 127, 191), (255, 176, 0)])  # blue to amber, for every kind of colour vision
+_FAINT = 0.2  # of the largest weight; smaller ones keep the background of the terminal
+_LABEL_WIDTH = 24
 
 
 def terminal_table(view: AttentionView, *, top: int = 3) -> Text:
-    """Return for each word the words that it looks at most, with their weights.
+    """Return for each query the keys of largest weight.
 
     Parameters
     ----------
     view : AttentionView
     top : int
-        How many words to name for each.
+        The number of keys for each query.
 
     Returns
     -------
     rich.text.Text
-        One line for each query; as wide as it needs to be, so that nothing is lost in a pipe.
+        One line for each query; as wide as its content, so that nothing is cut in a pipe.
     """
     named = min(top, len(view.keys))
     heading = ["word", *["attends most to", *["then to"] * (named - 1)][:named]]
     lines = [
         [
-            readable(query, _LONGEST_LABEL),
-            *(f"{weight:.2f} {readable(view.keys[key], _LONGEST_LABEL)}" for key, weight in found),
+            escape(query, _LABEL_WIDTH),
+            *(f"{weight:.2f} {escape(view.keys[key], _LABEL_WIDTH)}" for key, weight in found),
         ]
-        for query, found in zip(view.queries, strongest(view, top), strict=True)
+        for query, found in zip(view.queries, top_k(view, top), strict=True)
     ]
-    if view.hidden_keys:
+    if view.special_tokens:
         heading.append("special")
-        for line, hidden in zip(lines, view.hidden, strict=True):
-            line.append(f"  {hidden:.2f}")
+        for line, mass in zip(lines, view.special_mass, strict=True):
+            line.append(f"   {mass:.2f}")
     widths = [max(map(cell_len, column)) for column in zip(heading, *lines, strict=True)]
     table = Text()
     for number, line in enumerate([heading, *lines]):
         cells = [_left(cell, width) for cell, width in zip(line, widths, strict=True)]
-        cells[-1] = line[-1]  # nothing but spaces would follow
+        cells[-1] = line[-1]  # nothing but spaces would explain_row
         table.append("\n" if number else "").append(cells[0], style="bold")
         table.append("".join(f"  {cell}" for cell in cells[1:]), style="" if number else "bold")
     return table
 
 
-def terminal_heatmap(view: AttentionView, *, width: int = 80, colour: bool = False) -> Text:
-    """Return the map as lines of characters: rows look, columns are looked at.
+def terminal_heatmap(view: AttentionView, *, width: int = 80, color: bool = False) -> Text:
+    """Return the map as lines of characters: a row for each query, a column for each key.
 
-    Where the numbers fit into `width` each cell has its weight in hundredths. A longer text is drawn
-    with one character for each cell, and one too long for that with one character for each square of
-    cells, as dark as the largest weight in it.
+    Each cell is its weight in hundredths if the row fits into `width`. Otherwise a cell is one character, and in a
+    longer text a square of cells is one character, as dark as the largest weight in it.
 
     Parameters
     ----------
     view : AttentionView
     width : int
         Columns of the terminal.
-    colour : bool
-        Whether the terminal shows colours; shades of characters carry the weight otherwise.
+    color : bool
+        Whether the terminal shows colours; without them, shades of characters show the weight.
 
     Returns
     -------
@@ -79,18 +78,18 @@ def terminal_heatmap(view: AttentionView, *, width: int = 80, colour: bool = Fal
     """
     if not view.queries or not view.keys:
         return Text("nothing to draw", style="dim")
-    names = [readable(label, min(_LONGEST_LABEL, max(6, width // 4))) for label in view.queries]
+    names = [escape(label, min(_LABEL_WIDTH, max(6, width // 4))) for label in view.queries]
     margin = max(map(cell_len, names))
-    room = width - margin - 2
-    cell = min(9, room // len(view.keys))
-    if cell >= (4 if colour else 5):
-        return _numbers(view, names, margin, cell, colour)
-    return _shading(view, names, margin, max(1, room), colour)
+    columns = width - margin - 2
+    cell = min(9, columns // len(view.keys))
+    if cell >= (4 if color else 5):
+        return _numbers(view, names, margin, cell, color)
+    return _shading(view, names, margin, max(1, columns), color)
 
 
-def _numbers(view: AttentionView, names: list[str], margin: int, cell: int, colour: bool) -> Text:
-    labels = [_clipped(readable(label), cell - 1) for label in view.keys]
-    cell = max(4 if colour else 5, *(cell_len(label) + 1 for label in labels))
+def _numbers(view: AttentionView, names: list[str], margin: int, cell: int, color: bool) -> Text:
+    labels = [_clip(escape(label), cell - 1) for label in view.keys]
+    cell = max(4 if color else 5, *(cell_len(label) + 1 for label in labels))
     top = float(view.weights.max()) or 1.0
     lines = Text(" " * (margin + 1))
     for label in labels:
@@ -99,32 +98,33 @@ def _numbers(view: AttentionView, names: list[str], margin: int, cell: int, colo
         lines.append("\n").append(_right(name, margin), style="bold").append(" ")
         for weight in row:
             number = _hundredths(weight)
-            if colour:
+            if color:
                 lines.append(" ").append(_right(number, cell - 1), style=_style(weight / top))
             else:
                 lines.append(_right(f"{_shade(weight / top)}{number:>3}", cell))
-    lines.append(f"\n{' ' * margin} weights in hundredths; a row and its special tokens sum to 100", style="dim")
+    special = " with its special tokens" if view.special_tokens else ""
+    lines.append(f"\n{' ' * margin} weights in hundredths; each row sums to 100{special}", style="dim")
     return lines
 
 
-def _shading(view: AttentionView, names: list[str], margin: int, room: int, colour: bool) -> Text:
-    side = math.ceil(len(view.keys) / room)
-    pooled = _largest(view.weights, side)
-    wide = 2 if 2 * pooled.shape[1] <= room else 1
+def _shading(view: AttentionView, names: list[str], margin: int, columns: int, color: bool) -> Text:
+    side = math.ceil(len(view.keys) / columns)
+    pooled = _max_pool(view.weights, side)
+    wide = 2 if 2 * pooled.shape[1] <= columns else 1
     top = float(pooled.max()) or 1.0
     lines = Text()
     for index, row in enumerate(pooled):
         lines.append(_right(names[index * side], margin), style="bold").append(" ")
         for weight in row:
             share = weight / top
-            lines.append(" " * wide if colour else _shade(share) * wide, style=_style(share) if colour else "")
+            lines.append(" " * wide if color else _shade(share) * wide, style=_style(share) if color else "")
         lines.append("\n")
-    square = "weight" if side == 1 else f"square, the largest of {side}×{side} weights"
-    lines.append(f"{' ' * margin} a mark for each {square}; the strongest is {top:.2f}", style="dim")
+    cell = "weight" if side == 1 else f"maximum of {side}×{side} weights"
+    lines.append(f"{' ' * margin} one mark for each {cell}; the largest is {top:.2f}", style="dim")
     return lines
 
 
-def _largest(weights: np.ndarray, side: int) -> np.ndarray:
+def _max_pool(weights: np.ndarray, side: int) -> np.ndarray:
     """Return the maximum of each square of `side` by `side` cells; squares at the edge may be smaller."""
     rows = np.maximum.reduceat(weights, np.arange(0, weights.shape[0], side), axis=0)
     return np.asarray(np.maximum.reduceat(rows, np.arange(0, weights.shape[1], side), axis=1))
@@ -149,8 +149,8 @@ def _style(share: float) -> Style:
     return Style(color=ink, bgcolor=f"rgb({red},{green},{blue})")
 
 
-def _clipped(text: str, width: int) -> str:
-    """Return the beginning of a heading, which tells more of a word in so little room than its two ends do."""
+def _clip(text: str, width: int) -> str:
+    """Return the beginning of a heading: in few columns it says more than both ends would."""
     return text if cell_len(text) <= width else f"{chop_cells(text, width - 1)[0]}…"
 
 

@@ -1,7 +1,4 @@
-"""Every step from token to output with its numbers, as the lessons print it; and one row with its arithmetic.
-
-Reads a trace; computes nothing but the products that it writes out.
-"""
+"""Every step from token to output with its numbers, as the lessons print it, and the arithmetic of one row."""
 
 from __future__ import annotations
 
@@ -16,16 +13,16 @@ from rich.text import Text
 from regard._utils.errors import RegardError
 from regard.trace import Trace
 from regard.trace.steps import formula
-from regard.views.labels import pieces, readable
-from regard.views.trace_access import entry_of, layers_with, number_of
+from regard.views.labels import escape, head_label, token_labels
+from regard.views.trace_access import batch_entry, layers_with, resolve_index
 
-_FEW = 6  # numbers of a long vector that are printed
-_MOST_ROWS = 40
+_FEW = 6  # printed numbers of a long vector
+_MAX_ROWS = 40
 
 
 @dataclass(frozen=True, eq=False)
 class _Numbers:
-    """What a walk through one head of one layer needs, out of a trace; all of one text."""
+    """The steps of one head of one layer, for one text of a trace."""
 
     layer: int
     head: int
@@ -37,19 +34,19 @@ class _Numbers:
     k: np.ndarray
     v: np.ndarray
     scores: np.ndarray
-    changed: tuple[tuple[str, np.ndarray], ...]
+    later_scores: tuple[tuple[str, np.ndarray], ...]
     weights: np.ndarray
     context: np.ndarray
     output: np.ndarray
 
     @property
-    def shared_out(self) -> np.ndarray:
-        """The scores that the softmax gets: −∞ where a key is hidden."""
-        return self.changed[-1][1] if self.changed else self.scores
+    def final_scores(self) -> np.ndarray:
+        """The input of the softmax: −∞ for masked keys."""
+        return self.later_scores[-1][1] if self.later_scores else self.scores
 
     @property
     def scaling(self) -> str:
-        """What makes a score of q · k: ``÷ √D``, or the factor that the model has in its place."""
+        """The scale of q · k: ``÷ √D``, or the factor of the model."""
         products = self.q.astype(np.float64) @ self.k.astype(np.float64).T
         largest = np.unravel_index(np.argmax(np.abs(products)), products.shape)
         scale = float(self.scores[largest] / products[largest]) if products[largest] else 0.0
@@ -63,12 +60,11 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
     Parameters
     ----------
     trace : Trace
-        Of a model's run, with everything recorded.
+        Of the run of a model, with every step.
     layer : int, optional
-        From 0; a negative one counts from the last. The first by default, whose input is the embeddings
-        themselves.
+        From 0; a negative number counts from the last. Default: the first, whose input is the embeddings.
     head, batch : int
-        Which head, and which text of a batch.
+        The head, and the text of a batch.
 
     Raises
     ------
@@ -83,56 +79,53 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
         rows = n.tokens if values.shape[0] == len(n.tokens) else ("",)
         _matrix(page, name, formula(name), values, rows)
     at = f"blocks.{n.layer}.attn"
-    shared = f" of head {n.kv_head}, which it shares" if n.kv_head != n.head else ""
-    _matrix(page, f"{at}.q, head {n.head}", "x · W_q: what each token asks for", n.q, n.tokens)
-    _matrix(page, f"{at}.k{shared}", "x · W_k: what each token can be found by", n.k, n.tokens)
-    _matrix(page, f"{at}.v{shared}", "x · W_v: what each token has to give", n.v, n.tokens)
-    _matrix(page, f"{at}.scores", f"q · kᵀ {n.scaling}: how well they match", n.scores, n.tokens, n.tokens)
-    for name, values in n.changed:
+    shared = f" of kv head {n.kv_head}" if n.kv_head != n.head else ""
+    _matrix(page, f"{at}.q, head {n.head}", "x · W_q: the query of each token", n.q, n.tokens)
+    _matrix(page, f"{at}.k{shared}", "x · W_k: the key of each token", n.k, n.tokens)
+    _matrix(page, f"{at}.v{shared}", "x · W_v: the value of each token", n.v, n.tokens)
+    _matrix(page, f"{at}.scores", f"q · kᵀ {n.scaling}: how well query and key match", n.scores, n.tokens, n.tokens)
+    for name, values in n.later_scores:
         _matrix(page, f"{at}.{name}", formula(name), values, n.tokens, n.tokens)
-    last = n.changed[-1][0] if n.changed else "scores"
-    less = "" if np.allclose(n.weights.sum(-1), 1, atol=1e-3) else ", less what goes to its sink"
-    _matrix(page, f"{at}.weights", f"softmax({last}): each row sums to 1{less}", n.weights, n.tokens, n.tokens)
-    _matrix(page, f"{at}.context", "weights · v: what each token gathers", n.context, n.tokens)
-    side = (
-        f"the contexts of {n.heads} heads side by side, · W_o" if n.heads > 1 else "context, · W_o where there is one"
-    )
-    _matrix(page, f"{at}.output", side, n.output, n.tokens)
+    last = n.later_scores[-1][0] if n.later_scores else "scores"
+    minus = "" if np.allclose(n.weights.sum(-1), 1, atol=1e-3) else ", minus the weight of the sink"
+    _matrix(page, f"{at}.weights", f"softmax({last}): each row sums to 1{minus}", n.weights, n.tokens, n.tokens)
+    _matrix(page, f"{at}.context", "weights · v: the weighted sum of the values", n.context, n.tokens)
+    several = f"the contexts of {n.heads} heads, concatenated, · W_o"
+    _matrix(page, f"{at}.output", several if n.heads > 1 else "context · W_o, if there is one", n.output, n.tokens)
     page.rstrip()
     return page
 
 
-def follow(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, batch: int = 0) -> Text:
-    """Return one row followed through one head, with the arithmetic written out.
+def explain_row(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, batch: int = 0) -> Text:
+    """Return the arithmetic of one row of one head: scores with their terms, softmax, weighted sum of the values.
 
-    Each product q·k with its terms and how it is scaled, its exponential's share, and the weighted sum of the values;
-    of the keys that the token may look at.
+    Masked keys are left out.
 
     Parameters
     ----------
     trace : Trace
     row : int
-        The position of the token that looks.
+        The position of the query.
     layer, head, batch
         As in `explain`.
 
     Raises
     ------
     RegardError
-        As in `explain`; or there is no such row.
+        As in `explain`, or there is no such row.
     """
     n = _numbers(trace, layer, head, batch)
-    row = number_of("token", row, range(len(n.tokens)))
+    row = resolve_index("token", row, range(len(n.tokens)))
     width = max(map(cell_len, n.tokens))
-    q, weights, final = n.q[row], n.weights[row], n.shared_out[row].astype(np.float64)
-    seen = [(token, j) for j, token in enumerate(n.tokens) if final[j] > -math.inf]
+    q, weights, final = n.q[row], n.weights[row], n.final_scores[row].astype(np.float64)
+    allowed = [(token, j) for j, token in enumerate(n.tokens) if final[j] > -math.inf]
     page = Text()
-    page.append(f"{n.tokens[row]}, token {row}, in layer {n.layer}, head {n.head}\n\n", style="bold")
+    page.append(f"{n.tokens[row]}, token {row}, in {head_label(n.layer, n.head)}\n\n", style="bold")
     page.append(f"q({n.tokens[row]}) = {_vector(q)}\n\n")
-    which = "each key" if len(seen) == len(n.tokens) else "each key that it may look at"
-    how = "divided by √D" if n.scaling.startswith("÷") else "times what the model scales by"
-    page.append(f"How well it matches {which}: q · k, {how}\n", style="bold")
-    for token, j in seen:
+    which = "each key" if len(allowed) == len(n.tokens) else "each key that the mask allows"
+    how = "divided by √D" if n.scaling.startswith("÷") else "times the scale of the model"
+    page.append(f"Score of {which}: q · k, {how}\n", style="bold")
+    for token, j in allowed:
         dot = float(q.astype(np.float64) @ n.k[j].astype(np.float64))
         page.append(f"  {_left(token, width)}  {_products(q, n.k[j])} = {_number(dot)}")
         page.append(f"   {n.scaling} = {_number(n.scores[row, j])}")
@@ -144,14 +137,14 @@ def follow(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, b
     sink = float(1 / weights[best]) - total if weights[best] > 0 else 0.0
     if sink > 1e-3 * total:
         total += sink
-    page.append(f"\nWhat share each gets: softmax, e^(score {_minus(top)}) / {_number(total)}", style="bold")
-    page.append(f", of which {_number(sink)} is its sink's\n" if sink > 1e-3 * (total - sink) else "\n", style="bold")
-    for token, j in seen:
+    page.append(f"\nWeight of each key: softmax, e^(score {_minus(top)}) / {_number(total)}", style="bold")
+    page.append(f", of which {_number(sink)} for the sink\n" if sink > 1e-3 * (total - sink) else "\n", style="bold")
+    for token, j in allowed:
         page.append(f"  {_left(token, width)}  e^{_number(final[j] - top)} = {_number(math.exp(final[j] - top))}")
         page.append(f"   ÷ {_number(total)} = {_number(weights[j])}\n")
     page.append(f"  {_left('sum', width)}  {_number(weights.sum())}\n", style="dim")
-    page.append("\nWhat it gathers: the values, each times its weight\n", style="bold")
-    for token, j in seen:
+    page.append("\nContext: the sum of the values, each times its weight\n", style="bold")
+    for token, j in allowed:
         page.append(f"  {_left(token, width)}  {_number(weights[j])} × {_vector(n.v[j])}\n")
     page.append(f"  {_left('context', width)} = {_vector(n.context[row])}\n")
     return page
@@ -160,11 +153,11 @@ def follow(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, b
 def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers:
     layers = layers_with("attn.weights", trace)
     if not layers:
-        raise RegardError("the trace holds no blocks.N.attn.weights to explain: record a run with Trace()")
+        raise RegardError("the trace holds no blocks.N.attn.weights: record a run with Trace()")
     if not trace.encodings:
-        raise RegardError("the trace has no text to explain: record a model's run on a text")
-    chosen = layers[0] if layer is None else number_of("layer", layer, layers)
-    batch = number_of("text", batch, range(len(trace.encodings)))
+        raise RegardError("the trace has no text: record the run of a model on a text")
+    chosen = layers[0] if layer is None else resolve_index("layer", layer, layers)
+    batch = resolve_index("text", batch, range(len(trace.encodings)))
     encoding = trace.encodings[batch]
     length = len(encoding)
 
@@ -174,36 +167,36 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
 
     def rows(name: str) -> np.ndarray:
         axes = trace.axes(name)
-        return entry_of(trace[name], axes, batch if axes.startswith("B ") else 0)[0][:length]
+        return batch_entry(trace[name], axes, batch if axes.startswith("B ") else 0)[0][:length]
 
     def cells(name: str) -> np.ndarray:
         return attn(name)[head, :length, :length]
 
     heads = len(attn("weights"))
-    head = number_of("head", head, range(heads))
+    head = resolve_index("head", head, range(heads))
     kv_head = head // (heads // len(attn("k")))
     names = ("token_embeddings", "position_embeddings", "type_embeddings", "embeddings", "normed_embeddings")
     inputs = [(name, rows(name)) for name in names if name in trace]
     if chosen > 0:
         before = f"blocks.{chosen - 1}.output"
         inputs.append((before, rows(before)))
-    changed, before_it = [], cells("scores")
+    later_scores, previous = [], cells("scores")
     for name in ("capped", "biased"):
-        if f"blocks.{chosen}.attn.{name}" in trace and not np.array_equal(cells(name), before_it):
-            before_it = cells(name)
-            changed.append((name, before_it))
+        if f"blocks.{chosen}.attn.{name}" in trace and not np.array_equal(cells(name), previous):
+            previous = cells(name)
+            later_scores.append((name, previous))
     return _Numbers(
         layer=chosen,
         head=head,
         heads=heads,
         kv_head=kv_head,
-        tokens=tuple(readable(piece, 24) for piece in pieces(encoding)),
+        tokens=tuple(escape(piece, 24) for piece in token_labels(encoding)),
         inputs=tuple(inputs),
         q=attn("q")[head, :length],
         k=attn("k")[kv_head, :length],
         v=attn("v")[kv_head, :length],
         scores=cells("scores"),
-        changed=tuple(changed),
+        later_scores=tuple(later_scores),
         weights=cells("weights"),
         context=attn("context")[head, :length],
         output=attn("output")[:length],
@@ -213,13 +206,13 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
 def _matrix(
     page: Text, name: str, how: str, values: np.ndarray, rows: Sequence[str], columns: Sequence[str] = ()
 ) -> None:
-    """Write a heading and a matrix with its labels; what is too wide or too high is cut, and says so."""
+    """Append a heading and a matrix with its labels; one that is too wide or too high is cut, with its size."""
     page.append(name, style="bold").append(f"  {how}")
     page.append(f"  {' × '.join(map(str, values.shape))}\n", style="dim")
     width = max(map(cell_len, rows))
     if columns:
-        page.append("  " + " " * width + "".join(_cell(readable(label, 8)) for label in columns) + "\n", style="dim")
-    shown = len(values) if len(values) <= _MOST_ROWS else _MOST_ROWS - 1
+        page.append("  " + " " * width + "".join(_cell(escape(label, 8)) for label in columns) + "\n", style="dim")
+    shown = len(values) if len(values) <= _MAX_ROWS else _MAX_ROWS - 1
     for label, row in zip(rows[:shown], values[:shown], strict=True):
         numbers = row if columns or len(row) <= 2 * _FEW else row[:_FEW]
         more = "" if len(numbers) == len(row) else f"   … {len(row)} numbers"

@@ -1,25 +1,25 @@
-"""Views: what a trace, or plain weights, show, as plain data for `plot`, `terminal` and the explorer. No model runs here."""
+"""What a trace or plain weights show, as plain data for `plot`, `terminal` and the explorer. Runs no model."""
 
-from regard.views.ablation import Change, changed_predictions, changed_vectors
+from regard.views.ablation import ProbabilityChange, changed_predictions, token_similarities
 from regard.views.json import to_json
-from regard.views.labels import head_label, readable
+from regard.views.labels import escape, head_label
 from regard.views.projection import project
-from regard.views.selection import AttentionView, every_head, matching, select, strongest
-from regard.views.similarity import cosine, similarities
+from regard.views.selection import AttentionView, every_head, find_rows, select, top_k
+from regard.views.similarity import cosine, word_similarities
 
 __all__ = [
     "AttentionView",
     "select",
     "every_head",
-    "strongest",
-    "matching",
-    "readable",
+    "top_k",
+    "find_rows",
+    "escape",
     "head_label",
-    "similarities",
+    "word_similarities",
     "cosine",
     "project",
     "to_json",
-    "Change",
-    "changed_vectors",
+    "ProbabilityChange",
+    "token_similarities",
     "changed_predictions",
 ]

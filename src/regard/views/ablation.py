@@ -1,4 +1,4 @@
-"""What an edit changes: the vectors of tokens, or the tokens that a language model expects next."""
+"""What an edit changes: token vectors, or the next-token probabilities of a language model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from regard.views.similarity import cosine
 
 
 @dataclass(frozen=True)
-class Change:
-    """What became of one token.
+class ProbabilityChange:
+    """The probability that one token comes next, in two runs.
 
     Parameters
     ----------
     token : str
-        As the tokenizer spells it; not yet safe to print.
+        As spelled by the tokenizer; see `escape` before printing it.
     before, after : float
-        The probability that it comes next.
     """
 
     token: str
@@ -29,40 +28,37 @@ class Change:
     after: float
 
 
-def changed_vectors(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Return the cosine of each token's vector in one run and in another, ``T``, for ``T E`` and ``T E``."""
+def token_similarities(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Return the cosine similarity of each token's vectors in two runs, ``T`` from ``T E`` and ``T E``."""
     if before.shape != after.shape or before.ndim != 2:
-        raise RegardError(f"vectors of two runs need one shape T E, got {before.shape} and {after.shape}")
+        raise RegardError(f"vectors of two runs must have one shape T E, got {before.shape} and {after.shape}")
     return np.array([cosine(one, other) for one, other in zip(before, after, strict=True)])
 
 
-def changed_predictions(before: np.ndarray, after: np.ndarray, tokenizer: Any, *, top: int) -> tuple[Change, ...]:
-    """Return the tokens whose probability of coming next changes most, the largest change first.
+def changed_predictions(
+    before: np.ndarray, after: np.ndarray, tokenizer: Any, *, top: int
+) -> tuple[ProbabilityChange, ...]:
+    """Return the tokens whose next-token probability changes most, largest change first.
 
     Parameters
     ----------
     before, after : array, ``V``
         The logits of a language model in two runs.
     tokenizer
-        Names the tokens.
+        For the names of the tokens.
     top : int
-        How many.
+        The number of tokens.
     """
     if before.shape != after.shape or before.ndim != 1:
-        raise RegardError(f"logits of two runs need one shape V, got {before.shape} and {after.shape}")
-    one, other = _probabilities(before), _probabilities(after)
-    order = np.argsort(-np.abs(other - one), kind="stable")[:top]
-    return tuple(Change(_named(tokenizer, int(i)), float(one[i]), float(other[i])) for i in order)
+        raise RegardError(f"logits of two runs must have one shape V, got {before.shape} and {after.shape}")
+    before, after = softmax(before.astype(np.float64)), softmax(after.astype(np.float64))
+    order = np.argsort(-np.abs(after - before), kind="stable")[:top]
+    return tuple(ProbabilityChange(_name(tokenizer, int(i)), float(before[i]), float(after[i])) for i in order)
 
 
-def _probabilities(logits: np.ndarray) -> np.ndarray:
-    probabilities: np.ndarray = softmax(logits.astype(np.float64))
-    return probabilities
-
-
-def _named(tokenizer: Any, token: int) -> str:
+def _name(tokenizer: Any, token: int) -> str:
     try:
         spelled: str = tokenizer.decode([token], skip_special_tokens=False)
         return spelled or tokenizer.from_ids([token]).tokens[0]
     except RegardError:
-        return f"⟨{token}⟩"  # a row of the embeddings that no token has
+        return f"⟨{token}⟩"  # an embedding row without a token

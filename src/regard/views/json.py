@@ -1,27 +1,27 @@
-"""A view of attention as plain data for other programs."""
+"""A view of attention as JSON data."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from regard.views.selection import AttentionView, strongest
+from regard.views.selection import AttentionView, top_k
 
 
 def to_json(view: AttentionView, *, top: int = 3) -> dict[str, Any]:
-    """Return what a view shows as numbers, strings, lists and dicts.
+    """Return a view as numbers, strings, lists and dicts.
 
     Parameters
     ----------
     view : AttentionView
     top : int
-        How many keys to name for each query under ``strongest``.
+        The number of keys for each query under ``top_keys``.
 
     Returns
     -------
     dict
         ``model``, ``layer`` and ``head`` (None: the mean), ``layers`` and ``heads`` to choose from, ``queries``
-        (T), ``keys`` (S), ``weights`` (T rows of S), ``hidden`` (T), ``hidden_keys`` and ``strongest`` (for each
-        query a list of ``key`` (its index), ``token`` and ``weight``).
+        (T), ``keys`` (S), ``weights`` (T rows of S), ``special_mass`` (T), ``special_tokens`` and ``top_keys`` (for
+        each query a list of ``key``, its index, ``token`` and ``weight``).
     """
     return {
         "model": view.model,
@@ -32,10 +32,9 @@ def to_json(view: AttentionView, *, top: int = 3) -> dict[str, Any]:
         "queries": list(view.queries),
         "keys": list(view.keys),
         "weights": view.weights.tolist(),
-        "hidden": view.hidden.tolist(),
-        "hidden_keys": list(view.hidden_keys),
-        "strongest": [
-            [{"key": key, "token": view.keys[key], "weight": weight} for key, weight in row]
-            for row in strongest(view, top)
+        "special_mass": view.special_mass.tolist(),
+        "special_tokens": list(view.special_tokens),
+        "top_keys": [
+            [{"key": key, "token": view.keys[key], "weight": weight} for key, weight in row] for row in top_k(view, top)
         ],
     }

@@ -1,4 +1,4 @@
-"""What the words of a text were and what they became: a pair of vectors for each, from a trace or from arrays."""
+"""The original and the contextual vector of each word of a text, from a trace or from arrays."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from regard._utils.errors import RegardError
 from regard._utils.typing import Array
 from regard.text.encoding import Encoding
 from regard.trace import Trace
-from regard.views.axis import Axis, axis_of
-from regard.views.trace_access import encoding_of, entry_of, layers_with
+from regard.views.axis import Axis, make_axis
+from regard.views.trace_access import batch_encoding, batch_entry, layers_with
 
 _ORIGINAL = "token_embeddings"
 
@@ -24,12 +24,12 @@ class TextVectors:
     Parameters
     ----------
     labels : tuple of str, T
-        Not yet safe to print, see `readable`.
+        See `escape` before printing them.
     words : tuple of str, T
-        The word that each is a part of; the label itself where that is not known.
+        The word that contains each item; the label itself where words are unknown.
     original, contextual : array, ``T E``
-    was, became : str
-        What the vectors are, such as ``"token embedding"`` and ``"output of layer 5"``.
+    original_label, contextual_label : str
+        Names of the vectors, such as ``"token embedding"`` and ``"output of layer 5"``.
     model, text : str
         The name of the model and the text, or "".
     """
@@ -38,16 +38,16 @@ class TextVectors:
     words: tuple[str, ...]
     original: np.ndarray
     contextual: np.ndarray
-    was: str
-    became: str
+    original_label: str
+    contextual_label: str
     model: str
     text: str
 
 
-def of_trace(trace: Trace, *, batch: int = 0, keep_special: bool = False, words: bool = False) -> TextVectors:
-    """Take ``token_embeddings`` and the output of the last block; the keywords are those of `select`.
-
-    A word of several sub-words has the mean of their vectors.
+def vectors_from_trace(
+    trace: Trace, *, batch: int = 0, show_special_tokens: bool = False, merge_subwords: bool = False
+) -> TextVectors:
+    """Return ``token_embeddings`` and the output of the last block; the keywords are those of `select`.
 
     Raises
     ------
@@ -62,52 +62,44 @@ def of_trace(trace: Trace, *, batch: int = 0, keep_special: bool = False, words:
         )
     last = layers[-1]
     (original, entries), (contextual, _) = (
-        entry_of(trace[name], trace.axes(name), batch) for name in (_ORIGINAL, f"blocks.{last}.output")
+        batch_entry(trace[name], trace.axes(name), batch) for name in (_ORIGINAL, f"blocks.{last}.output")
     )
-    encoding = encoding_of(trace, batch, entries)
-    axis = axis_of(encoding or [str(i) for i in range(len(original))], keep_special=keep_special, words=words)
-    return _with_vectors(
-        axis,
-        original[: axis.length],
-        contextual[: axis.length],
-        was="token embedding",
-        became=f"output of layer {last}",
-        model=trace.model,
-        text=encoding.text if encoding else "",
-    )
+    encoding = batch_encoding(trace, batch, entries)
+    tokens = encoding or [str(i) for i in range(len(original))]
+    axis = make_axis(tokens, show_special_tokens=show_special_tokens, merge_subwords=merge_subwords)
+    names = "token embedding", f"output of layer {last}"
+    text = encoding.text if encoding else ""
+    return _text_vectors(axis, original[: axis.length], contextual[: axis.length], names, model=trace.model, text=text)
 
 
-def of_arrays(
+def vectors_from_arrays(
     original: Array,
     contextual: Array,
     tokens: Encoding | Sequence[str] | None,
     *,
-    keep_special: bool = False,
-    words: bool = False,
+    show_special_tokens: bool = False,
+    merge_subwords: bool = False,
 ) -> TextVectors:
-    """Take two arrays, ``T E``, and their tokens, by default their positions; the keywords are those of `select`.
+    """Return the vectors of two arrays, ``T E``, for `tokens`, by default their positions; keywords as in `select`.
 
     Raises
     ------
     RegardError
-        The arrays differ in shape, or there is not one token for each of their rows.
+        The arrays differ in shape, or the tokens do not match their rows.
     """
     before, after = np.asarray(original), np.asarray(contextual)
     if before.ndim != 2 or before.shape != after.shape:
         raise RegardError(f"original and contextual vectors need one shape T E, got {before.shape} and {after.shape}")
-    axis = axis_of(
-        [str(i) for i in range(len(before))] if tokens is None else tokens,
-        keep_special=keep_special,
-        words=words,
-    )
+    text = tokens.text if isinstance(tokens, Encoding) else ""
+    tokens = [str(i) for i in range(len(before))] if tokens is None else tokens
+    axis = make_axis(tokens, show_special_tokens=show_special_tokens, merge_subwords=merge_subwords)
     if axis.length != len(before):
         raise RegardError(f"{axis.length} tokens do not fit vectors of shape {before.shape}: give one for each row")
-    text = tokens.text if isinstance(tokens, Encoding) else ""
-    return _with_vectors(axis, before, after, was="original vector", became="contextual vector", model="", text=text)
+    return _text_vectors(axis, before, after, ("original vector", "contextual vector"), model="", text=text)
 
 
-def _with_vectors(
-    axis: Axis, original: np.ndarray, contextual: np.ndarray, *, was: str, became: str, model: str, text: str
+def _text_vectors(
+    axis: Axis, original: np.ndarray, contextual: np.ndarray, names: tuple[str, str], *, model: str, text: str
 ) -> TextVectors:
     shown = list(axis.shown)
     return TextVectors(
@@ -115,8 +107,8 @@ def _with_vectors(
         words=tuple(axis.words[i] for i in shown),
         original=axis.mean(original.astype(np.float64))[shown],
         contextual=axis.mean(contextual.astype(np.float64))[shown],
-        was=was,
-        became=became,
+        original_label=names[0],
+        contextual_label=names[1],
         model=model,
         text=text,
     )
