@@ -446,7 +446,7 @@ def test_gradients_are_those_of_the_model(pair):
 
 @pytest.mark.parametrize(
     ("kind", "implementation", "message"),
-    [("bert", "flex_attention", "does not understand: model.set_attn"), ("t5", "eager", "may be of its own kind")],
+    [("bert", "flex_attention", "does not support: call model.set_attn"), ("t5", "eager", "may bypass the attention interface")],
 )
 def test_what_cannot_be_understood_is_told(pair, kind, implementation, message):
     model, _ = pair(kind)
@@ -461,7 +461,7 @@ def test_mistakes(pair):
     import torch
 
     model, _ = pair("bert")
-    with pytest.raises(RegardError, match=r"looks into a torch\.nn\.Module, got int"), regard.capture(5):
+    with pytest.raises(RegardError, match=r"takes a torch\.nn\.Module, got int"), regard.capture(5):
         pass
     with pytest.raises(RegardError, match="Linear has no attention"), regard.capture(torch.nn.Linear(2, 2)):
         pass
@@ -476,7 +476,7 @@ def test_mistakes(pair):
     gemma.config.attention_dropout = 0.5
     for layer in gemma.model.layers:
         layer.self_attn.attention_dropout = 0.5
-    with pytest.raises(RegardError, match="without its dropout"), regard.capture(gemma):
+    with pytest.raises(RegardError, match="without dropout"), regard.capture(gemma):
         gemma(**inputs())
 
 

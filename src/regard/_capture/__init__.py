@@ -1,4 +1,4 @@
-"""Looking into a PyTorch model while it runs. Knows arrays and the steps of attention; no family of models."""
+"""Record the attention of a PyTorch model while it runs."""
 
 from regard._capture.capture import capture
 

@@ -1,4 +1,4 @@
-"""The context in which a model of PyTorch is looked at."""
+"""`capture`: the context in which the attention of a PyTorch model is recorded."""
 
 from __future__ import annotations
 
@@ -6,60 +6,58 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from regard._capture.interface import listening, uses_attention_interface
-from regard._capture.multihead import hooked, plain_attentions
-from regard._capture.names import Names
-from regard._capture.notes import Notes
-from regard._capture.texts import texts_of
+from regard._capture.interface import patched_interface, uses_attention_interface
+from regard._capture.multihead import hooked_modules, multihead_modules
+from regard._capture.scopes import ModuleScopes
+from regard._capture.session import CaptureSession
+from regard._capture.tokens import recorded_tokens
 from regard._utils.errors import RegardError
 from regard.trace import Trace
 
 
 @contextmanager
 def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) -> Iterator[Trace]:
-    """Record what every attention of a PyTorch model does while the model runs inside the context.
+    """Record every attention of a PyTorch model while the model runs inside the context.
 
-    A model of ``transformers`` is looked at through the library's own attention interface: a function of ours is
-    registered there under a name of its own, the model's configuration names it inside the context, and everything is
-    put back at the end. No module is patched. ``torch.nn.MultiheadAttention`` has no such interface; there a forward
-    pre-hook computes queries and keys once more from what the module is given.
+    For a model of ``transformers`` a function is registered in the library's attention interface and named in the
+    model's configuration; both are restored at the end. No module is patched. ``torch.nn.MultiheadAttention`` has no
+    such interface: a forward pre-hook computes queries and keys a second time from the module's arguments.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A model of ``transformers`` (5 or later) that computes attention by ``"sdpa"`` or ``"eager"``; or any module
-        with ``nn.MultiheadAttention`` in it. On any device.
+        A model of ``transformers`` (5 or later) whose attention implementation is ``"sdpa"`` or ``"eager"``; or any
+        module that contains ``nn.MultiheadAttention``. On any device.
     tokenizer : optional
-        Gives the tokens of the ids that the model is called with, as `trace.encodings`: a tokenizer of
-        ``transformers``, or one of regard.
+        A tokenizer of ``transformers`` or of regard: turns the model's ``input_ids`` into tokens, `trace.encodings`.
     trace : Trace, optional
         Where to record, and what. ``Trace(maps=True, only="*weights")`` by default: queries and keys of each attention,
-        O(n · D) numbers, from which any weight can be had. ``Trace(maps=True)`` also keeps ``q``, ``k``, ``v`` and
-        ``context`` as arrays. The edits of a trace edit the model's run; ``nn.MultiheadAttention`` takes none.
+        O(n · D) numbers, from which any weight can be computed. ``Trace(maps=True)`` also stores ``q``, ``k``, ``v``
+        and ``context`` as arrays. The edits of a trace edit the model's run; ``nn.MultiheadAttention`` takes none.
 
     Yields
     ------
     Trace
-        ``trace.map("blocks.3.attn")`` and ``trace["blocks.3.attn.weights"]`` as of a model of regard. A model with an
-        encoder and a decoder has ``encoder.blocks.3.attn``, ``decoder.blocks.3.attn`` and
-        ``decoder.blocks.3.cross_attn``; a module that stands in no numbered layer has its own path for a name. A trace
-        holds one run: the second inside a context is an error, so of ``model.generate`` too (see the examples).
+        ``trace.map("blocks.3.attn")`` and ``trace["blocks.3.attn.weights"]`` as for a model of regard. An
+        encoder–decoder has ``encoder.blocks.3.attn``, ``decoder.blocks.3.attn`` and ``decoder.blocks.3.cross_attn``; a
+        module in no numbered layer is named by its path. A trace holds one run: a second run inside a context is an
+        error, ``model.generate`` too (see the examples).
 
     Notes
     -----
     * With ``"sdpa"`` the model's own function computes the output: not a bit changes. With ``"eager"``, which holds n²
       weights, regard's attention computes it (with softcap, sinks and windows), the same but for rounding; dropout is
-      refused there, so call ``model.eval()``. ``output_attentions`` finds nothing inside the context.
-    * A mask of n² cells that the model makes is brought down to a span of keys for each query; a bias that depends on
-      the distance alone, as T5's, to a number for each distance. Others are kept as they are.
-    * The log-sum-exp is worked out of queries and keys when a map is first looked at, or saved.
-    * A row of padding, which sees nothing, has weights of 0; ``"eager"`` gives it the mean of everything.
+      an error there, so call ``model.eval()``. ``output_attentions`` returns nothing inside the context.
+    * A mask of n² cells becomes a range of keys for each query; a bias that depends on the distance only, as T5's, a
+      number for each distance. Others are stored as they are.
+    * The log-sum-exp is computed from queries and keys when a map is first read, or saved.
+    * A fully masked row, of padding, has weights of 0; ``"eager"`` gives it uniform weights.
 
     Raises
     ------
     RegardError
-        The model has no attention that can be looked at, or no attention came by while it ran; a mask, an
-        implementation or an argument is of a kind that is not known.
+        The model has no attention that can be recorded, or ran without any; a mask, an implementation or an argument
+        is not supported.
 
     Examples
     --------
@@ -68,7 +66,7 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
     >>> trace["blocks.3.attn.weights"].shape                                          # doctest: +SKIP
     (1, 12, 8, 8)
 
-    What a model looked at when it went on with a text: row i when it produced token i + 1.
+    The attention of a generation: row i is that of the step that produced token i + 1.
 
     >>> ids = model.generate(**tokenizer("The cat", return_tensors="pt"), max_new_tokens=20)  # doctest: +SKIP
     >>> with regard.capture(model, tokenizer) as trace:                               # doctest: +SKIP
@@ -78,21 +76,21 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
 
     if not isinstance(model, torch.nn.Module):
         raise RegardError(
-            f"capture looks into a torch.nn.Module, got {type(model).__name__}; load() gives a Trace itself"
+            f"capture takes a torch.nn.Module, got {type(model).__name__}; a model of regard takes trace="
         )
-    plain = plain_attentions(model)
+    multihead = multihead_modules(model)
     through_interface = uses_attention_interface(model)
-    if not plain and not through_interface:
+    if not multihead and not through_interface:
         raise RegardError(
-            f"{type(model).__name__} has no attention to look at: it is no model of transformers, and no "
-            f"nn.MultiheadAttention is in it"
+            f"{type(model).__name__} has no attention to record: it is not a model of transformers and contains no "
+            f"nn.MultiheadAttention"
         )
-    notes = Notes(Trace(maps=True, only="*weights") if trace is None else trace, Names(model))
+    session = CaptureSession(Trace(maps=True, only="*weights") if trace is None else trace, ModuleScopes(model))
     with ExitStack() as stack:
-        stack.enter_context(texts_of(model, tokenizer, notes))
-        if plain:
-            stack.enter_context(hooked(plain, notes))
+        stack.enter_context(recorded_tokens(model, tokenizer, session))
+        if multihead:
+            stack.enter_context(hooked_modules(multihead, session))
         if through_interface:
-            stack.enter_context(listening(model, notes))
-        yield notes.trace
-    notes.check()
+            stack.enter_context(patched_interface(model, session))
+        yield session.trace
+    session.check_recorded()

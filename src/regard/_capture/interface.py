@@ -1,4 +1,4 @@
-"""Listening at the attention interface of transformers."""
+"""The attention interface of transformers, patched to record."""
 
 from __future__ import annotations
 
@@ -7,126 +7,124 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from regard._capture.masks import Known, Rules, mask_of, rules_of
-from regard._capture.notes import Notes, is_edited, record_call
+from regard._capture.masks import MaskAndBias, MaskCache, mask_and_bias, mask_of
+from regard._capture.session import CaptureSession, edits_weights, record_call
 from regard._utils.errors import RegardError
 from regard.functional import Causal, Mask, Options, attention
 from regard.functional.masks import logical_and
 from regard.functional.recorder import NULL_RECORDER
 
-_UNDERSTOOD = ("sdpa", "eager")
+_SUPPORTED = ("sdpa", "eager")
 
 
 def uses_attention_interface(model: Any) -> bool:
-    """Tell whether a module is, or holds, a model of transformers."""
+    """Whether a module is, or contains, a model of transformers."""
     return bool(_models(model))
 
 
 @contextmanager
-def listening(model: Any, notes: Notes) -> Iterator[None]:
-    """Let every attention of a model of transformers go through a `Listener` inside the context.
+def patched_interface(model: Any, session: CaptureSession) -> Iterator[None]:
+    """Replace the attention implementations of a model of transformers by `AttentionWrapper` inside the context.
 
     Raises
     ------
     RegardError
-        It is set to an implementation that is not understood.
+        The model's attention implementation is not supported.
     """
     configs = _configs(model)
     before = [config._attn_implementation for config in configs]
-    listeners: dict[str, Listener] = {}
+    wrappers: dict[str, AttentionWrapper] = {}
     try:
         for original in dict.fromkeys(before):
-            listeners[original] = _registered(original, model, notes)
+            wrappers[original] = _registered(original, model, session)
         for config, original in zip(configs, before, strict=True):
-            config._attn_implementation = listeners[original].name
+            config._attn_implementation = wrappers[original].name
         yield
     finally:
-        for listener in listeners.values():
-            listener.is_over = True
+        for wrapper in wrappers.values():
+            wrapper.is_over = True
         for config, original in zip(configs, before, strict=True):
-            if original in listeners and config._attn_implementation == listeners[original].name:
-                config._attn_implementation = _still_there(original)
+            if original in wrappers and config._attn_implementation == wrappers[original].name:
+                config._attn_implementation = _skip_ended(original)
         _clear()
 
 
-class Listener:
-    """A function of the attention interface that notes what it is called with and hands it on.
+class AttentionWrapper:
+    """A function of the attention interface that records its arguments and calls the original.
 
     Parameters
     ----------
     name : str
-        What it is registered as.
+        Its registered name.
     original : str
-        The implementation that it stands in for.
-    notes : Notes
+        The name of the implementation that it replaces.
+    session : CaptureSession
     """
 
-    def __init__(self, name: str, original: str, notes: Notes) -> None:
+    def __init__(self, name: str, original: str, session: CaptureSession) -> None:
         self.name = name
         self.original = original
         self.is_over = False
-        self._notes = notes
-        self._known = Known()
+        self._session = session
+        self._masks = MaskCache()
 
     def __call__(self, module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **options: Any) -> Any:
-        """Return the output ``B T H Dv`` of an attention, and None in place of its weights.
+        """Return the output ``B T H Dv`` of an attention, and None for its weights.
 
         The arguments are those of transformers' attention functions: q ``B H T D``, k and v ``B G S D``, a mask, and
-        by name ``scaling``, ``softcap``, ``s_aux`` (sinks), ``position_bias``, ``is_causal``, ``dropout`` and others.
+        keywords: ``scaling``, ``softcap``, ``s_aux`` (sinks), ``position_bias``, ``is_causal``, ``dropout`` and others.
         """
         import torch
 
-        rules = self._rules(module, query, attention_mask, options)
-        said: Options = {"scale": options.get("scaling"), "softcap": options.get("softcap")}
-        said |= {"sinks": options.get("s_aux"), "mask": rules.mask, "bias": rules.bias}
-        with nullcontext(NULL_RECORDER) if self.is_over else self._notes.of(module) as trace:
+        mask, bias = self._mask_and_bias(module, query, attention_mask, options)
+        ours: Options = {"scale": options.get("scaling"), "softcap": options.get("softcap")}
+        ours |= {"sinks": options.get("s_aux"), "mask": mask, "bias": bias}
+        with nullcontext(NULL_RECORDER) if self.is_over else self._session.scope(module) as trace:
             query, key = trace("q", query, "B H T D"), trace("k", key, "B G S D")
             value = trace("v", value, "B G S Dv")
-            if self.original == "eager" or is_edited(trace):
+            if self.original == "eager" or edits_weights(trace):
                 if options.get("dropout"):
                     raise RegardError(
-                        "capture computes the attention of this model, without its dropout: call model.eval() first"
+                        "capture computes the attention of this model without dropout: call model.eval() first"
                     )
-                context = attention(query, key, value, **said, trace=trace)
+                context = attention(query, key, value, **ours, trace=trace)
             else:
                 with torch.no_grad():
-                    record_call(trace, query, key, value, said)
+                    record_call(trace, query, key, value, ours)
                 function = _functions()[self.original]
                 output, _ = function(module, query, key, value, attention_mask, **options)
                 context = trace("context", output.transpose(1, 2), "B H T Dv")
         return context.transpose(1, 2).contiguous(), None
 
-    def _rules(self, module: Any, query: Any, mask: Any, options: dict[str, Any]) -> Rules:
-        """Return what hides keys and what is added to scores."""
+    def _mask_and_bias(self, module: Any, query: Any, mask: Any, options: dict[str, Any]) -> MaskAndBias:
+        """Return the mask and the bias of a call."""
         import torch
 
         position_bias = options.get("position_bias")
-        added = Rules(None, None) if position_bias is None else self._known.of(position_bias, query.shape[2])
-        if isinstance(mask, Ruled):
-            return Rules(logical_and(mask.rule, added.mask), added.bias)
+        added = MaskAndBias(None, None) if position_bias is None else self._masks.of(position_bias, query.shape[2])
+        if isinstance(mask, StructuredMask):
+            return MaskAndBias(logical_and(mask.mask, added.mask), added.bias)
         if mask is None:
             is_causal = options.get("is_causal")
             is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-            hidden = (
-                Causal(0) if is_causal and query.shape[2] > 1 and _implementation(self.original) == "sdpa" else None
-            )
-            return Rules(logical_and(hidden, added.mask), added.bias)
+            is_masked = is_causal and query.shape[2] > 1 and _implementation(self.original) == "sdpa"
+            return MaskAndBias(logical_and(Causal(0) if is_masked else None, added.mask), added.bias)
         if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
-            raise RegardError(f"capture reads masks of the shape B 1 T S, got {_described(mask)}")
-        rules = self._known.of(mask, query.shape[2])
-        if rules.bias is not None and added.bias is not None:
-            return rules_of(mask + position_bias, query.shape[2])
-        return Rules(logical_and(rules.mask, added.mask), rules.bias or added.bias)
+            raise RegardError(f"capture supports masks of shape B 1 T S, got {_described(mask)}")
+        given = self._masks.of(mask, query.shape[2])
+        if given.bias is not None and added.bias is not None:
+            return mask_and_bias(mask + options["position_bias"], query.shape[2])
+        return MaskAndBias(logical_and(given.mask, added.mask), given.bias or added.bias)
 
 
-class Ruled:
-    """A mask as a rule, handed through a model in place of a tensor of n² cells."""
+class StructuredMask:
+    """A mask of regard, passed through a model instead of a tensor of n² cells."""
 
-    def __init__(self, rule: Mask | None) -> None:
-        self.rule = rule
+    def __init__(self, mask: Mask | None) -> None:
+        self.mask = mask
 
 
-def _ruled(
+def _structured_mask(
     batch_size: int,
     q_length: int,
     kv_length: int,
@@ -138,7 +136,7 @@ def _ruled(
     use_vmap: bool = False,
     **options: Any,
 ) -> Any:
-    """Return a mask of transformers as a rule; the arguments are those of its mask functions."""
+    """Return a mask of transformers as a `StructuredMask`; the arguments are those of its mask functions."""
     import torch
     from transformers.masking_utils import sdpa_mask
 
@@ -152,73 +150,73 @@ def _ruled(
     keys = torch.arange(kv_length, device=device)[None, None, None, :]
     padding = None
     if attention_mask is not None:
-        there = kv_length + kv_offset - attention_mask.shape[-1]
-        padding = torch.nn.functional.pad(attention_mask, (0, max(0, there)))[:, None, None, :]
+        missing = kv_length + kv_offset - attention_mask.shape[-1]
+        padding = torch.nn.functional.pad(attention_mask, (0, max(0, missing)))[:, None, None, :]
         padding = padding[..., kv_offset : kv_offset + kv_length].to(device, torch.bool)
 
-    def allowed(rows: slice) -> Any:
+    def mask_rows(rows: slice) -> Any:
         queries = torch.arange(rows.start, rows.stop, device=device)[None, None, :, None]
-        allowed = mask_function(batches, heads, queries + q_offset, keys + kv_offset)
-        return allowed if padding is None else allowed & padding
+        block = mask_function(batches, heads, queries + q_offset, keys + kv_offset)
+        return block if padding is None else block & padding
 
-    return Ruled(mask_of(allowed, (batch_size, 1), q_length, kv_length))
+    return StructuredMask(mask_of(mask_rows, (batch_size, 1), q_length, kv_length))
 
 
-def _registered(original: str, model: Any, notes: Notes) -> Listener:
-    """Register a listener in place of an implementation, and what makes the masks that it is to be given."""
+def _registered(original: str, model: Any, session: CaptureSession) -> AttentionWrapper:
+    """Register a wrapper of an implementation, and the function that makes its masks."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-    listener = Listener("", original, notes)
-    listener.name = f"regard-{id(listener):x}-{original}"
+    wrapper = AttentionWrapper("", original, session)
+    wrapper.name = f"regard-{id(wrapper):x}-{original}"
     kind = _implementation(original)
-    if kind not in _UNDERSTOOD:
+    if kind not in _SUPPORTED:
         raise RegardError(
-            f"{type(model).__name__} computes attention by {original!r}, which capture does not understand: "
+            f"{type(model).__name__} computes attention by {original!r}, which capture does not support: call "
             f"model.set_attn_implementation('sdpa') first"
         )
-    makes_masks = ALL_MASK_ATTENTION_FUNCTIONS[original]
+    make_mask = ALL_MASK_ATTENTION_FUNCTIONS[original]
     if kind == "eager":
         odd = [
             type(part).__name__ for part in _models(model) if not getattr(part, "_supports_attention_backend", False)
         ]
         if odd:
             raise RegardError(
-                f"the eager attention of {odd[0]} may be of its own kind, which capture cannot see: "
+                f"the eager attention of {odd[0]} may bypass the attention interface: call "
                 f"model.set_attn_implementation('sdpa') first"
             )
         if original == "eager" and all(getattr(part, "_supports_flex_attn", False) for part in _models(model)):
-            makes_masks = _ruled  # where blocks of masks can be handed through, so can rules
-    AttentionInterface.register(listener.name, listener)
-    AttentionMaskInterface.register(listener.name, makes_masks)
-    return listener
+            make_mask = _structured_mask  # models that pass on a BlockMask pass on any object
+    AttentionInterface.register(wrapper.name, wrapper)
+    AttentionMaskInterface.register(wrapper.name, make_mask)
+    return wrapper
 
 
 def _implementation(name: str) -> str:
-    """Return what computes attention in the end, where one listener stands in for another."""
-    while isinstance(listener := _functions().get(name), Listener):
-        name = listener.original
+    """Return the name of the implementation at the end of a chain of wrappers."""
+    while isinstance(wrapper := _functions().get(name), AttentionWrapper):
+        name = wrapper.original
     return name
 
 
-def _still_there(name: str) -> str:
-    """Return what `name` stood in for, as long as that is a listener whose context is over."""
-    while isinstance(listener := _functions().get(name), Listener) and listener.is_over:
-        name = listener.original
+def _skip_ended(name: str) -> str:
+    """Return the first implementation of a chain that is not a wrapper whose context has ended."""
+    while isinstance(wrapper := _functions().get(name), AttentionWrapper) and wrapper.is_over:
+        name = wrapper.original
     return name
 
 
 def _clear() -> None:
-    """Take away every listener whose context is over and that no other stands in for."""
+    """Unregister every wrapper whose context has ended and that no other wraps."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     while True:
-        there = [listener for listener in _functions().values() if isinstance(listener, Listener)]
-        needed = {listener.original for listener in there}
-        done = [listener.name for listener in there if listener.is_over and listener.name not in needed]
+        wrappers = [function for function in _functions().values() if isinstance(function, AttentionWrapper)]
+        wrapped = {wrapper.original for wrapper in wrappers}
+        done = [wrapper.name for wrapper in wrappers if wrapper.is_over and wrapper.name not in wrapped]
         if not done:
             return
-        for name in done:  # transformers has a way to register, and none back
+        for name in done:  # transformers can register, but not unregister
             for interface in (AttentionInterface, AttentionMaskInterface):
                 interface._global_mapping.pop(name, None)
 
@@ -230,7 +228,7 @@ def _functions() -> Any:
 
 
 def _models(model: Any) -> list[Any]:
-    """Return the models of transformers that a module is or holds; none where that library is not loaded."""
+    """Return the models of transformers that a module is or contains; none if that library is not loaded."""
     transformers = sys.modules.get("transformers")
     if transformers is None:
         return []
@@ -238,7 +236,7 @@ def _models(model: Any) -> list[Any]:
 
 
 def _configs(model: Any) -> list[Any]:
-    """Return the configurations that name an implementation, each once and outer ones first: they set the inner."""
+    """Return the configurations that name an implementation, each once; outer ones first, for they set the inner."""
     found: dict[int, Any] = {}
 
     def add(config: Any) -> None:

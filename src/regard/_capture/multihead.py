@@ -1,4 +1,4 @@
-"""Hooks at torch.nn.MultiheadAttention, which has no interface to listen at."""
+"""Hooks on torch.nn.MultiheadAttention, which has no attention interface."""
 
 from __future__ import annotations
 
@@ -8,55 +8,54 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from regard._capture.masks import Known
-from regard._capture.notes import Notes, is_edited, record_call
+from regard._capture.masks import MaskCache
+from regard._capture.session import CaptureSession, edits_weights, record_call
 from regard._utils.errors import RegardError
 from regard.functional import Options
 
 
-def plain_attentions(model: Any) -> list[Any]:
-    """Return the modules of `model` that are nn.MultiheadAttention."""
+def multihead_modules(model: Any) -> list[Any]:
+    """Return the modules of `model` of class nn.MultiheadAttention."""
     import torch
 
     return [module for module in model.modules() if isinstance(module, torch.nn.MultiheadAttention)]
 
 
 @contextmanager
-def hooked(modules: Sequence[Any], notes: Notes) -> Iterator[None]:
-    """Let each of the modules be noted before it runs.
+def hooked_modules(modules: Sequence[Any], session: CaptureSession) -> Iterator[None]:
+    """Record each of the modules before it runs.
 
-    nn.TransformerEncoderLayer has a fast path that goes around its modules, and nn.TransformerEncoder one that packs
-    padded texts into nested tensors; PyTorch itself leaves the first alone where there are hooks, and both are switched
-    off inside the context.
+    The fast path of nn.TransformerEncoderLayer bypasses its modules, that of nn.TransformerEncoder packs padded batches
+    into nested tensors. With hooks PyTorch itself skips only the first; both are disabled inside the context.
     """
     import torch
 
-    known = Known()
+    cache = MaskCache()
 
-    def note(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def record(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         given = inspect.signature(type(module).forward).bind(module, *args, **options)
         given.apply_defaults()
-        with torch.no_grad(), notes.of(module) as trace:
-            if is_edited(trace) or any(trace.edits(name) for name in ("q", "k", "v", "context")):
-                raise RegardError("an nn.MultiheadAttention can be looked at and not edited: leave out edit")
-            q, k, v, said = _call(module, given.arguments, known)
+        with torch.no_grad(), session.scope(module) as trace:
+            if edits_weights(trace) or any(trace.edits(name) for name in ("q", "k", "v", "context")):
+                raise RegardError("an nn.MultiheadAttention can be recorded but not edited: leave out edit")
+            q, k, v, masks = _call(module, given.arguments, cache)
             q, k = trace("q", q, "B H T D"), trace("k", k, "B H S D")
-            record_call(trace, q, k, trace("v", v, "B H S Dv"), said)
+            record_call(trace, q, k, trace("v", v, "B H S Dv"), masks)
 
     handles = []
     try:
-        with _SLOWLY:
-            handles = [module.register_forward_pre_hook(note, with_kwargs=True) for module in modules]
+        with _FAST_PATH_DISABLED:
+            handles = [module.register_forward_pre_hook(record, with_kwargs=True) for module in modules]
             yield
     finally:
         for handle in handles:
             handle.remove()
 
 
-class _Slowly:
-    """PyTorch's fast paths switched off until the last of the contexts ends, in whatever order they do.
+class FastPathDisabled:
+    """A context without PyTorch's fast paths, which may be entered several times and left in any order.
 
-    The switch is one for the whole process, so what it was before must be too.
+    The switch is one for the whole process, and so is its stored state.
     """
 
     def __init__(self) -> None:
@@ -80,11 +79,11 @@ class _Slowly:
                 torch.backends.mha.set_fastpath_enabled(self._before)
 
 
-_SLOWLY = _Slowly()
+_FAST_PATH_DISABLED = FastPathDisabled()
 
 
-def _call(module: Any, given: dict[str, Any], known: Known) -> tuple[Any, Any, Any, Options]:
-    """Return queries, keys and values, ``B H T D``, as the module makes them, and what its masks say."""
+def _call(module: Any, given: dict[str, Any], cache: MaskCache) -> tuple[Any, Any, Any, Options]:
+    """Return the module's queries, keys and values, ``B H T D``, and its masks as options of `attention`."""
     import torch
 
     query, key, value = (_batched(given[name], module) for name in ("query", "key", "value"))
@@ -110,21 +109,21 @@ def _call(module: Any, given: dict[str, Any], known: Known) -> tuple[Any, Any, A
     masks = [torch.nn.functional.pad(_added(mask, q), (0, k.shape[2] - keys)) for mask in masks]
     if not masks:
         return q, k, v, {}
-    rules = known.of(masks[0] + masks[1] if len(masks) == 2 else masks[0], queries)
-    return q, k, v, {"mask": rules.mask, "bias": rules.bias}
+    mask, bias = cache.of(masks[0] + masks[1] if len(masks) == 2 else masks[0], queries)
+    return q, k, v, {"mask": mask, "bias": bias}
 
 
 def _batched(x: Any, module: Any) -> Any:
-    """Return a tensor of any of the layouts that the module takes as ``B T E``."""
+    """Return a tensor of any layout that the module takes as ``B T E``."""
     if x.is_nested:
-        raise RegardError("nested tensors cannot be looked into: give padded ones, with a mask")
+        raise RegardError("nested tensors cannot be recorded: pad them and give a mask")
     if x.ndim == 2:
         return x[None]
     return x if module.batch_first else x.transpose(0, 1)
 
 
 def _added(mask: Any, q: Any) -> Any:
-    """Return a mask as numbers that are added to the scores; a boolean one of this module hides where it is True."""
+    """Return a mask as numbers to add to the scores; a boolean one of this module is True where it masks."""
     import torch
 
     if mask.dtype is torch.bool:

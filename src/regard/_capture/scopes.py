@@ -1,4 +1,4 @@
-"""What an attention inside somebody's model is called in a trace."""
+"""The scope in a trace of each module of a PyTorch model."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 _CROSS = ("cross", "encdec", "encoder_attn", "multihead_attn")  # crossattention, EncDecAttention, encoder_attn, …
 
 
-class Names:
-    """From a module to the scope of its steps: ``blocks.3.attn``.
+class ModuleScopes:
+    """From a module to the scope of its steps, ``blocks.3.attn``.
 
-    The number of a block is the first number on the way to the module. Where there are several stacks of blocks the
-    name begins with the stack's, ``encoder.blocks.3.attn``.
+    The block's number is the first number in the module's path. With several stacks of blocks the scope begins with the
+    name of the stack, ``encoder.blocks.3.attn``.
     """
 
     def __init__(self, model: Any) -> None:
@@ -29,7 +29,7 @@ class Names:
         self._taken: dict[str, int] = {}
 
     def of(self, module: Any) -> str:
-        """Return the scope of a module's steps; "" for the model itself."""
+        """Return the scope of a module; "" for the model itself."""
         path = self._paths.get(id(module), type(module).__name__)
         split = _split(path)
         if split is None or split[0] not in self._stacks:
@@ -37,13 +37,13 @@ class Names:
         stack, number, rest = split
         block = f"{self._stacks[stack]}blocks.{number}"
         name = f"{block}.{'cross_attn' if any(word in rest.lower() for word in _CROSS) else 'attn'}"
-        if self._taken.setdefault(name, id(module)) != id(module):  # two of a kind in one block
+        if self._taken.setdefault(name, id(module)) != id(module):  # a second one in this block
             return f"{block}.{rest}"
         return name
 
 
 def _split(path: str) -> tuple[str, int, str] | None:
-    """Return what stands before a path's first number (without the list's own name), the number, and what follows."""
+    """Split a path at its first number: the path of the stack (without its list), the number, and the rest."""
     parts = path.split(".")
     for at, part in enumerate(parts):
         if part.isdecimal():
