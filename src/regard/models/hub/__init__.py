@@ -1,1 +1,1 @@
-"""Where model files come from: the registry of named models, local folders, packages, downloads."""
+"""Model files by name: registry, search on this machine, verification, download."""

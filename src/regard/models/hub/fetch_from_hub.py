@@ -1,6 +1,6 @@
-"""Run as a script by `_download`: fetch files of a repository on the Hugging Face hub into a folder.
+"""Run as a script by `download`: fetch files of a repository on the Hugging Face hub into a folder.
 
-In a process of its own, so that the library's threads end with it and its long waits can be cut short.
+A process of its own ends with the library's threads, and its long timeouts can be cut short.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ import os
 import sys
 import threading
 
-PATIENCE = 5.0  # seconds until the hub has answered once; the library alone would try for 23
+TIMEOUT = 5.0  # seconds for the first answer of the hub; the library alone would try for 23
 
 
 def main(repository: str, folder: str, *names: str) -> None:
     """Fetch `names` of `repository` into `folder`."""
     from huggingface_hub import HfApi, hf_hub_download
 
-    alarm = threading.Timer(PATIENCE, _give_up)
-    alarm.daemon = True
-    alarm.start()
-    revision = HfApi().model_info(repository, timeout=PATIENCE).sha
-    alarm.cancel()
+    timer = threading.Timer(TIMEOUT, _give_up)
+    timer.daemon = True
+    timer.start()
+    revision = HfApi().model_info(repository, timeout=TIMEOUT).sha
+    timer.cancel()
     for name in names:
         hf_hub_download(repository, name, revision=revision, local_dir=folder)
 
 
 def _give_up() -> None:
-    sys.stderr.write(f"no answer within {PATIENCE:g} seconds\n")
+    sys.stderr.write(f"no answer within {TIMEOUT:g} seconds\n")
     sys.stderr.flush()
     os._exit(1)
 

