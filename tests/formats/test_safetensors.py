@@ -174,31 +174,31 @@ def test_booleans_that_are_neither_0_nor_1_are_refused(file) -> None:
 
 LONG = "9" * 5000
 UNSOUND = {
-    "no JSON": (laid_out(b"{nonsense"), "its header is not sound JSON"),
-    "no UTF-8": (laid_out(b'{"\xff": 1}'), "its header is not sound JSON .*utf-8"),
-    "half a surrogate pair": (laid_out(rb'{"\ud800": {}}'), "not sound JSON .*surrogates"),
-    "not a number": (laid_out(b'{"a": NaN}'), "it has NaN, which JSON does not know"),
-    "two values": (laid_out(b"{} {}"), "not sound JSON .*Extra data"),
-    "nested deeply": (laid_out(b'{"a":' + b"[" * 100_000), "not sound JSON .*recursion"),
-    "a giant number": (laid_out(b'{"a": %s}' % LONG.encode()), "not sound JSON .*4300 digits"),
+    "no JSON": (laid_out(b"{nonsense"), "its header is not valid JSON"),
+    "no UTF-8": (laid_out(b'{"\xff": 1}'), "its header is not valid JSON .*utf-8"),
+    "half a surrogate pair": (laid_out(rb'{"\ud800": {}}'), "not valid JSON .*surrogates"),
+    "not a number": (laid_out(b'{"a": NaN}'), "it has NaN, which is not valid JSON"),
+    "two values": (laid_out(b"{} {}"), "not valid JSON .*Extra data"),
+    "nested deeply": (laid_out(b'{"a":' + b"[" * 100_000), "not valid JSON .*recursion"),
+    "a giant number": (laid_out(b'{"a": %s}' % LONG.encode()), "not valid JSON .*4300 digits"),
     "a name twice": (
         laid_out(b'{"x": {"dtype":"U8","shape":[0],"data_offsets":[0,0]}, "x": {}}'),
         "it has 'x' twice",
     ),
     "a field twice": (laid_out(b'{"x": {"dtype":"U8","dtype":"I8"}}'), "it has 'dtype' twice"),
-    "metadata of numbers": (laid_out({"__metadata__": {"a": 1}}), "__metadata__ must map texts to texts"),
-    "metadata in a list": (laid_out({"__metadata__": []}), "__metadata__ must map texts to texts"),
+    "metadata of numbers": (laid_out({"__metadata__": {"a": 1}}), "__metadata__ must map strings to strings"),
+    "metadata in a list": (laid_out({"__metadata__": []}), "__metadata__ must map strings to strings"),
     "a tensor that is a number": (laid_out({"x": 5}), "tensor 'x' must have dtype, shape and data_offsets"),
     "no offsets": (laid_out({"x": {"dtype": "U8", "shape": []}}), "must have dtype, shape and data_offsets"),
     "a field too many": (laid_out({"x": tensor() | {"y": 1}}, bytes(8)), "must have dtype, shape and data_of"),
-    "dtype 5": (laid_out({"x": tensor(5)}, bytes(8)), "dtype 5, which is not a text"),  # type: ignore[arg-type]
+    "dtype 5": (laid_out({"x": tensor(5)}, bytes(8)), "dtype 5, which is not a string"),  # type: ignore[arg-type]
     "shape 5": (laid_out({"x": tensor(shape=5)}, bytes(8)), "shape 5, which is not a list"),
     "a negative size": (laid_out({"x": tensor(shape=[-1, -2])}, bytes(8)), "shape .-1, -2., which is not"),
     "a size that is true": (laid_out({"x": tensor(shape=[True, 2])}, bytes(8)), "shape .True, 2., which is"),
     "a size that is a fraction": (laid_out({"x": tensor(shape=[2.0])}, bytes(8)), "shape .2.0., which is not"),
     "too many axes": (laid_out({"x": tensor(shape=[1] * 65)}, bytes(8)), "not a list of at most 64 sizes"),
-    "overflow": (laid_out({"x": tensor(shape=[2**62, 4])}, bytes(8)), "which no memory can hold"),
-    "overflow besides zero": (laid_out({"x": tensor(shape=[0, 2**62, 4], offsets=(0, 0))}), "no memory can hold"),
+    "overflow": (laid_out({"x": tensor(shape=[2**62, 4])}, bytes(8)), "which is too large for any memory"),
+    "overflow besides zero": (laid_out({"x": tensor(shape=[0, 2**62, 4], offsets=(0, 0))}), "too large for any memory"),
     "a giant offset": (laid_out({"x": tensor(offsets=[0, 2**63])}, bytes(8)), "are not a start and an end"),
     "one offset": (laid_out({"x": tensor(offsets=[0])}, bytes(8)), "which are not a start and an end"),
     "offsets backwards": (laid_out({"x": tensor(offsets=[8, 0])}, bytes(8)), "not a start and an end"),
@@ -210,9 +210,9 @@ UNSOUND = {
     "a gap": (laid_out({"x": tensor(), "y": tensor(offsets=(9, 17))}, bytes(17)), "'y' leaves a gap"),
     "a gap at the start": (laid_out({"x": tensor(offsets=(1, 9))}, bytes(9)), "'x' leaves a gap"),
     "bytes at the end": (laid_out({"x": tensor()}, bytes(11)), "its last 3 bytes belong to no tensor"),
-    "data cut short": (laid_out({"x": tensor()}, bytes(5)), "cut short: 3 of 7. bytes are missing; fetch it again"),
-    "header cut short": ((500).to_bytes(8, "little") + b"{}", "498 of 508 bytes are missing; fetch it again"),
-    "length cut short": (b"\1\0\0", "6 of 9 bytes are missing; fetch it again"),
+    "data truncated": (laid_out({"x": tensor()}, bytes(5)), "truncated: 3 of 7. bytes are missing; fetch it again"),
+    "header truncated": ((500).to_bytes(8, "little") + b"{}", "498 of 508 bytes are missing; fetch it again"),
+    "length truncated": (b"\1\0\0", "6 of 9 bytes are missing; fetch it again"),
     "an absurd header": ((2**63).to_bytes(8, "little") + b"{}", "no header at its start"),
     "a header of over 100 MB": ((100_000_001).to_bytes(8, "little") + b"{}", "no header at its start"),
     "a list": (laid_out(b"[]"), "no header at its start"),
@@ -397,7 +397,9 @@ def test_a_name_that_is_no_valid_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_metadata_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"metadata of a safetensors file maps texts to texts, got {'layers': 6}"):
+    with pytest.raises(
+        RegardError, match=r"metadata of a safetensors file must map strings to strings, got {'layers': 6}"
+    ):
         write_safetensors(tmp_path / "a", {}, {"layers": 6})  # type: ignore[dict-item]
 
 

@@ -1,1 +1,1 @@
-"""File formats: bytes on disk to named arrays, and back. Every header is treated as hostile."""
+"""File formats: named arrays in files. Every header is treated as untrusted."""

@@ -1,4 +1,4 @@
-"""Arrays in a safetensors file: read by memory map, written whole. Knows nothing of models.
+"""Arrays in a safetensors file: memory-mapped for reading, written atomically.
 
 The format (https://huggingface.co/docs/safetensors): eight bytes with the length of the header, the header
 as JSON, then the bytes of all tensors one after the other, little-endian and in C order.
@@ -23,19 +23,19 @@ from regard._utils.files import atomic_write
 from regard._utils.validation import truncate
 from regard.formats.tensor_file import TensorFile
 
-_LONGEST_HEADER = 100_000_000  # the limit that the format sets
-_MOST_AXES = 64  # the limit that NumPy sets
+_MAX_HEADER = 100_000_000  # bytes; limit of the format
+_MAX_AXES = 64  # limit of NumPy
 _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
-# In the order of the reference implementation, which stores tensors of the last of these kinds first.
-_STORED_AS = {
+# In the order of the reference implementation, which writes tensors of the last of these dtypes first.
+_DTYPES = {
     "BOOL": np.dtype("?"),
     "U8": np.dtype("u1"),
     "I8": np.dtype("i1"),
     "I16": np.dtype("<i2"),
     "U16": np.dtype("<u2"),
     "F16": np.dtype("<f2"),
-    "BF16": np.dtype("<u2"),  # NumPy has no bfloat16: the bits, which are the upper half of a float32
+    "BF16": np.dtype("<u2"),  # no bfloat16 in NumPy: the upper 16 bits of a float32
     "I32": np.dtype("<i4"),
     "U32": np.dtype("<u4"),
     "F32": np.dtype("<f4"),
@@ -43,8 +43,8 @@ _STORED_AS = {
     "I64": np.dtype("<i8"),
     "U64": np.dtype("<u8"),
 }
-_KINDS = list(_STORED_AS)
-_KIND_OF = {(dtype.kind, dtype.itemsize): kind for kind, dtype in _STORED_AS.items() if kind != "BF16"}
+_KINDS = list(_DTYPES)
+_KIND_OF = {(dtype.kind, dtype.itemsize): kind for kind, dtype in _DTYPES.items() if kind != "BF16"}
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class _Tensor:
 
 
 class SafetensorsFile(TensorFile):
-    """The arrays of a safetensors file, by name; each is read when it is asked for.
+    """The arrays of a safetensors file by name, each read on access.
 
-    ``file[name]`` is a read-only view on the memory-mapped file, so opening costs the same for any size. A
-    BF16 tensor is widened to float32, which is exact but a copy. The whole header is checked on opening.
-    Nothing has to be closed: the map lives as long as this object or an array from it. (The file must not be
-    cut short in that time; replacing it, as `write_safetensors` does, is safe.)
+    ``file[name]`` is a read-only view of the memory-mapped file, so opening costs the same for any size. BF16 tensors
+    are converted to float32, an exact copy. The whole header is checked on opening. Nothing has to be closed: the map
+    lives as long as this object or an array from it. (The file must not be truncated in that time; replacing it, as
+    `write_safetensors` does, is safe.)
 
     Parameters
     ----------
@@ -71,8 +71,8 @@ class SafetensorsFile(TensorFile):
     Raises
     ------
     RegardError
-        The file is missing, unreadable, cut short, another format (a pickle, say) or its header is not sound.
-        On ``file[name]``: NumPy has no such dtype (the F8 family).
+        The file is missing, unreadable, truncated, in another format (such as a pickle) or malformed.
+        On ``file[name]``: NumPy lacks the dtype (the F8 family).
     """
 
     def _parse(self) -> None:
@@ -85,18 +85,18 @@ class SafetensorsFile(TensorFile):
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         tensor = self._tensors[name]
-        if tensor.kind not in _STORED_AS:
+        if tensor.kind not in _DTYPES:
             raise RegardError(
                 f"tensor {truncate(name)} of {self.path} is {truncate(tensor.kind)}, which NumPy cannot hold;"
-                f" convert it to one of {', '.join(_STORED_AS)}"
+                f" convert it to one of {', '.join(_DTYPES)}"
             )
         if tensor.start == tensor.stop:
-            flat = np.empty(0, _STORED_AS[tensor.kind])
+            flat = np.empty(0, _DTYPES[tensor.kind])
         else:
-            stored, start = _STORED_AS[tensor.kind], self._data + tensor.start
+            stored, start = _DTYPES[tensor.kind], self._data + tensor.start
             flat = np.frombuffer(self._bytes, stored, math.prod(tensor.shape), start)
         if tensor.kind == "BF16":
-            flat = np.left_shift(flat, 16, dtype=np.uint32).view(np.float32)  # widened in passing: no copy between
+            flat = np.left_shift(flat, 16, dtype=np.uint32).view(np.float32)  # one copy only
         elif tensor.kind == "BOOL" and (flat.view(np.uint8) > 1).any():
             raise RegardError(f"tensor {truncate(name)} of {self.path} is BOOL but has bytes other than 0 and 1")
         array = flat.reshape(tensor.shape)
@@ -110,11 +110,11 @@ class SafetensorsFile(TensorFile):
 
 
 def _parsed(file: mmap.mmap, suffix: str) -> tuple[int, dict[str, _Tensor], dict[str, str]]:
-    """Return where the data starts, the tensors and the metadata; ValueError says what is not sound."""
+    """Return the start of the data, the tensors and the metadata; raise ValueError for a malformed header."""
     if file[8:9] != b"{" and (other := _other_format(file[:8], suffix)):
         raise ValueError(other)
     length = int.from_bytes(file[:8], "little")
-    if length > _LONGEST_HEADER or file[8:9] not in (b"{", b""):
+    if length > _MAX_HEADER or file[8:9] not in (b"{", b""):
         raise ValueError("it is not a safetensors file: no header at its start")
     data = 8 + length
     if len(file) < max(data, 9):
@@ -122,21 +122,21 @@ def _parsed(file: mmap.mmap, suffix: str) -> tuple[int, dict[str, _Tensor], dict
     try:
         header = json.loads(file[8:data].decode(), object_pairs_hook=_distinct, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"its header is not sound JSON ({error}); fetch it again") from error
+        raise ValueError(f"its header is not valid JSON ({error}); fetch it again") from error
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError(f"its __metadata__ must map texts to texts, got {truncate(metadata)}")
+        raise ValueError(f"its __metadata__ must map strings to strings, got {truncate(metadata)}")
     tensors = {name: _tensor(name, fields) for name, fields in header.items()}
     _check_layout(tensors, data, len(file))
     return data, tensors, metadata
 
 
 def _other_format(start: bytes, suffix: str) -> str | None:
-    """Say what a file is that has no safetensors header, where its first bytes or its name tell."""
+    """Describe another format, as far as the first bytes or the suffix identify it."""
     if start.startswith(b"GGUF"):
         return "it is a GGUF file, not safetensors"
     if start == b"version ":
-        return "it is a git-lfs pointer that stands for the file; run `git lfs pull` to fetch the file itself"
+        return "it is a git-lfs pointer, not the file itself; run `git lfs pull` to fetch the file"
     pickled = start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"))
     if pickled or suffix.lower() in _PICKLE_SUFFIXES:
         return (
@@ -152,22 +152,22 @@ def _tensor(name: str, fields: object) -> _Tensor:
         raise ValueError(f"{where} must have dtype, shape and data_offsets, got {truncate(fields)}")
     kind, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(kind, str):
-        raise ValueError(f"{where} has dtype {truncate(kind)}, which is not a text")
-    if not _are_counts(shape) or len(shape) > _MOST_AXES:
+        raise ValueError(f"{where} has dtype {truncate(kind)}, which is not a string")
+    if not _are_counts(shape) or len(shape) > _MAX_AXES:
         raise ValueError(f"{where} has shape {truncate(shape)}, which is not a list of at most 64 sizes")
     if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ValueError(f"{where} has data_offsets {truncate(offsets)}, which are not a start and an end")
     start, stop = offsets
-    # The sizes besides a zero must be possible too: NumPy refuses an array of shape (0, 2**62, 2**62).
+    # Also next to a zero: NumPy refuses the shape (0, 2**62, 2**62).
     if math.prod(max(size, 1) for size in shape) >= 2**59:
-        raise ValueError(f"{where} has shape {truncate(shape)}, which no memory can hold")
-    if kind in _STORED_AS and stop - start != (needed := math.prod(shape) * _STORED_AS[kind].itemsize):
+        raise ValueError(f"{where} has shape {truncate(shape)}, which is too large for any memory")
+    if kind in _DTYPES and stop - start != (needed := math.prod(shape) * _DTYPES[kind].itemsize):
         raise ValueError(f"{where} is {kind} {truncate(shape)} and needs {needed} bytes, but has {stop - start}")
     return _Tensor(kind, tuple(shape), start, stop)
 
 
 def _check_layout(tensors: Mapping[str, _Tensor], data: int, size: int) -> None:
-    """Each tensor starts where the one before it ends, and the last ends with the file."""
+    """Check that each tensor starts where the previous one ends, and that the last ends with the file."""
     end = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)):
         if tensor.start != end:
@@ -181,7 +181,7 @@ def _check_layout(tensors: Mapping[str, _Tensor], data: int, size: int) -> None:
 
 
 def _cut_short(needed: int, size: int) -> str:
-    return f"it is cut short: {needed - size} of {needed} bytes are missing; fetch it again"
+    return f"it is truncated: {needed - size} of {needed} bytes are missing; fetch it again"
 
 
 def _are_counts(values: object) -> bool:
@@ -190,7 +190,7 @@ def _are_counts(values: object) -> bool:
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for text in (part for pair in pairs for part in pair if isinstance(part, str)):
-        text.encode()  # refuses half of a surrogate pair, which JSON can spell but no text can hold
+        text.encode()  # raises for a lone surrogate, which JSON can escape but UTF-8 cannot encode
     if len(fields := dict(pairs)) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"it has {truncate(twice)} twice")
@@ -198,7 +198,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"it has {text}, which JSON does not know")
+    raise ValueError(f"it has {text}, which is not valid JSON")
 
 
 def write_safetensors(
@@ -206,28 +206,28 @@ def write_safetensors(
     arrays: Mapping[str, ArrayLike],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write arrays to a safetensors file, which appears whole or not at all.
+    """Write arrays to a safetensors file atomically.
 
-    The same arrays give the same bytes, in whatever order they come: the widest dtype first, then by name,
-    as the reference implementation has it, so that every tensor lies aligned.
+    The same arrays give the same bytes, in any order: the widest dtype first, then by name, as in the reference
+    implementation, so that every tensor is aligned.
 
     Parameters
     ----------
     path
-        The file; one that is there is replaced.
+        The file, replaced if it exists.
     arrays
         Booleans, integers, or floats of 16, 32 or 64 bits, by name.
     metadata
-        Texts by name.
+        Strings by name.
 
     Raises
     ------
     RegardError
-        An array has another dtype, a name or the metadata is not text, or the file cannot be written.
+        An array has another dtype, a name or the metadata is not a string, or the file cannot be written.
     """
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
-        raise RegardError(f"metadata of a safetensors file maps texts to texts, got {truncate(metadata)}")
+        raise RegardError(f"metadata of a safetensors file must map strings to strings, got {truncate(metadata)}")
     stored = [(name, *_storable(name, values)) for name, values in arrays.items()]
     stored.sort(key=lambda item: (-_KINDS.index(item[1]), item[0]))
     header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
@@ -247,9 +247,9 @@ def write_safetensors(
 
 
 def _storable(name: object, values: ArrayLike) -> tuple[str, NDArray[Any]]:
-    """Return the kind of an array and the array in the byte order of the file."""
+    """Return the dtype name of an array, and the array in little-endian order."""
     if not isinstance(name, str) or name == "__metadata__":
-        raise RegardError(f"a tensor of a safetensors file cannot have the name {truncate(name)}; use another text")
+        raise RegardError(f"a tensor of a safetensors file cannot have the name {truncate(name)}; use another string")
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -260,4 +260,4 @@ def _storable(name: object, values: ArrayLike) -> tuple[str, NDArray[Any]]:
             f"array {truncate(name)} has dtype {array.dtype}, which a safetensors file cannot hold;"
             " convert it to booleans, integers or floats of at most 64 bits"
         )
-    return kind, array.astype(_STORED_AS[kind], copy=False)
+    return kind, array.astype(_DTYPES[kind], copy=False)

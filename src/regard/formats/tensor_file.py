@@ -1,4 +1,4 @@
-"""A file of named tensors that is mapped into memory: what does not depend on its format."""
+"""A memory-mapped file of named tensors: the part that does not depend on the format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard._utils.errors import RegardError
 
 
 class TensorFile(Mapping[str, NDArray[Any]]):
-    """The tensors of a file by name; a format says how its header is read, and one tensor.
+    """The tensors of a file by name; a format adds the reading of the header and of one tensor.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class TensorFile(Mapping[str, NDArray[Any]]):
     Raises
     ------
     RegardError
-        It is missing, unreadable or empty, or `_parse` finds that it is not sound.
+        The file is missing, unreadable, empty or malformed.
     """
 
     _tensors: Mapping[str, Any]  # each with its `shape`
@@ -41,7 +41,7 @@ class TensorFile(Mapping[str, NDArray[Any]]):
             raise RegardError(f"cannot read {path}: {error}") from error
 
     def _parse(self) -> None:
-        """Read the header into `_tensors`; ValueError says what is not sound."""
+        """Read the header into `_tensors`; raise ValueError if it is malformed."""
         raise NotImplementedError
 
     def _mapped(self) -> mmap.mmap:
@@ -64,11 +64,11 @@ class TensorFile(Mapping[str, NDArray[Any]]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r}, {len(self)} tensors)"
 
-    # Mapping compares values, which arrays do not answer with one truth.
+    # Mapping.__eq__ compares values, which is ambiguous for arrays.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each tensor, read without its values."""
+        """The shape of each tensor, from the header."""
         return {name: tensor.shape for name, tensor in self._tensors.items()}

@@ -113,7 +113,7 @@ def test_an_index_that_is_no_json(write_shards, content):
 def test_a_damaged_part_is_named(write_shards):
     folder = write_shards()
     (folder / PARTS[1]).write_bytes((folder / PARTS[1]).read_bytes()[:-10])
-    with pytest.raises(RegardError, match=rf"{PARTS[1]}: it is cut short: 10 of \d+ bytes are missing"):
+    with pytest.raises(RegardError, match=rf"{PARTS[1]}: it is truncated: 10 of \d+ bytes are missing"):
         regard.load(folder)
 
 
