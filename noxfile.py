@@ -203,7 +203,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Make the lesson page and the pictures anew; with ``-- --check`` only say whether they are current."""
+    """Regenerate outputs and pictures of the pages; with ``-- --check`` only say whether they are current."""
     session.install(package(session), "array-api-strict>=2")  # the page on attention shows a library that is not NumPy
     session.install("--no-deps", MINILM)
     session.run("python", "docs/make.py", *session.posargs)

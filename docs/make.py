@@ -1,14 +1,13 @@
-"""Make the pages' outputs and pictures anew, or check that they are current.
+"""Regenerate the outputs and pictures of the pages, or check that they are current.
 
-A page is its own source. Each ``python`` block of a page runs, all in one namespace, and what it prints stands in the
-``text`` block behind it; each line of a ``console`` block that begins with ``$`` is run by the shell, and what it
-prints stands below it. This script puts there what they print now. Pictures are whatever the blocks write to
-``docs/images``.
+All ``python`` blocks of a page run in one namespace; the output of each is in the ``text`` block after it. Lines of a
+``console`` block that begin with ``$`` are run by the shell; their output follows in the block. Pictures are the files
+that the blocks write to ``docs/images``.
 
     python docs/make.py            write what has changed
     python docs/make.py --check    write nothing; exit with 1 if a page or a picture is not current
 
-Blocks marked ``norun`` behind the language (```console norun) are left alone.
+Blocks marked ``norun`` after the language (```console norun) are left alone.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/lesson.md", "docs/attention.md", "docs/kernel.md", "docs/models.md")
 IMAGES = Path("docs/images")
-BY_A_BROWSER = "explorer-"  # what draw_explorer.py makes begins so
-MOST_PIXELS_OFF = 0.01  # mean difference of two renderings, 1 = black against white: fonts differ by a hair
+BROWSER_PICTURES = "explorer-"  # prefix of the pictures made by draw_explorer.py
+MAX_PIXEL_DIFFERENCE = 0.01  # mean over all pixels, 1: black against white; font versions differ slightly
 
 _BLOCK = re.compile(
     r"^```(?P<language>python|console)\n(?P<code>.*?)^```\n(?:(?P<gap>\n?)^```text\n(?P<output>.*?)^```\n)?",
@@ -41,8 +40,8 @@ _BLOCK = re.compile(
 _VOLATILE = re.compile(r"\d+\.\d\d s\b")
 
 
-def remade(page: str, name: str = "page") -> str:
-    """Return the text of a page with the outputs that its blocks have now; `name` is for tracebacks."""
+def regenerate(page: str, name: str = "page") -> str:
+    """Return the text of a page with current outputs; `name` is for tracebacks."""
     namespace: dict[str, Any] = {"__name__": "__page__"}
 
     def block(match: re.Match[str]) -> str:
@@ -55,14 +54,14 @@ def remade(page: str, name: str = "page") -> str:
         head = f"```python\n{match['code']}```\n"
         if not printed.getvalue():
             return head
-        return f"{head}{match['gap'] or ''}```text\n{_settled(printed.getvalue(), match['output'] or '')}```\n"
+        return f"{head}{match['gap'] or ''}```text\n{_unless_volatile(printed.getvalue(), match['output'] or '')}```\n"
 
-    with np.printoptions():  # what one page sets for itself does not reach the next
+    with np.printoptions():  # a page does not change those of the next
         return _BLOCK.sub(block, page)
 
 
 def _after(match: re.Match[str]) -> str:
-    """Return what follows a console block, whose output stands inside it."""
+    """Return the text block after a console block, unchanged."""
     return "" if match["output"] is None else f"{match['gap']}```text\n{match['output']}```\n"
 
 
@@ -74,23 +73,24 @@ def _console(code: str) -> str:
             command, shell=True, check=True, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"}
         )
         new = "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
-        lines.append(f"$ {command}\n{_settled(new, old)}")
+        lines.append(f"$ {command}\n{_unless_volatile(new, old)}")
     return "".join(lines)
 
 
-def _settled(new: str, old: str) -> str:
-    """Return `old` where the two differ in nothing but how long something took."""
-    return old if _VOLATILE.sub("", new) == _VOLATILE.sub("", old) else new
+def _unless_volatile(new: str, old: str) -> str:
+    """Return `new`, with the line of `old` wherever the two differ only in measured times."""
+    known = {_VOLATILE.sub("", line): line for line in old.splitlines(keepends=True)}
+    return "".join(known.get(_VOLATILE.sub("", line), line) for line in new.splitlines(keepends=True))
 
 
 def differences(folder: Path) -> list[str]:
-    """Return what is not current in the repository, as compared with the fresh copy in `folder`."""
+    """Return the differences between the repository and the regenerated copy in `folder`."""
     found: list[str] = []
     for name in PAGES:
         old, new = ((root / name).read_text(encoding="utf-8").splitlines(keepends=True) for root in (ROOT, folder))
         found += difflib.unified_diff(old, new, name, f"{name} now")
     names = {path.name for root in (ROOT, folder) for path in (root / IMAGES).glob("*")}
-    for name in sorted(name for name in names if not name.startswith(BY_A_BROWSER)):
+    for name in sorted(name for name in names if not name.startswith(BROWSER_PICTURES)):
         if problem := _picture_differs(ROOT / IMAGES / name, folder / IMAGES / name):
             found.append(f"{IMAGES / name}: {problem}\n")
     return found
@@ -100,30 +100,30 @@ def _picture_differs(old: Path, new: Path) -> str:
     from matplotlib.image import imread
 
     if not new.exists():
-        return "no page makes it"
+        return "no page writes it"
     if not old.exists():
         return "is new"
     if old.suffix != ".png":
         return "" if old.read_bytes() == new.read_bytes() else "differs"
     a, b = imread(old), imread(new)
     if a.shape != b.shape:
-        return f"was {a.shape[1]} × {a.shape[0]}, is {b.shape[1]} × {b.shape[0]} pixels"
-    off = float(np.abs(a - b).mean())
-    return f"pixels differ by {off:.3f} on the average" if off > MOST_PIXELS_OFF else ""
+        return f"was {a.shape[1]} × {a.shape[0]} pixels, is {b.shape[1]} × {b.shape[0]}"
+    difference = float(np.abs(a - b).mean())
+    return f"pixels differ by {difference:.3f} on average" if difference > MAX_PIXEL_DIFFERENCE else ""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make the pages anew, or check that they are current.")
+    parser = argparse.ArgumentParser(description="Regenerate the pages, or check that they are current.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if something is not current")
     check = parser.parse_args().check
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / IMAGES).mkdir(parents=True)
-        (folder / "tests").symlink_to(ROOT / "tests")  # whose small models the pages load
-        os.chdir(folder)  # where the blocks write
+        (folder / "tests").symlink_to(ROOT / "tests")  # the pages load its small models
+        os.chdir(folder)  # the blocks write here
         for page in PAGES:
             text = (ROOT / page).read_text(encoding="utf-8")
-            (folder / page).write_text(remade(text, page), encoding="utf-8")
+            (folder / page).write_text(regenerate(text, page), encoding="utf-8")
         os.chdir(ROOT)
         found = differences(folder)
         if found and not check:

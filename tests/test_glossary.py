@@ -60,6 +60,7 @@ RETIRED = (
     ("python", r"EVERY|FARTHEST", "ALL, MAX_POSITION"),
     ("functional", r"known\(", "is_concretely_true"),
     ("python", r"side_by_side|without_gradients", "concat, no_grad"),
+    ("functional", r"_is_short|_LONG", "is_half, COMPUTE_DTYPES"),
     ("python", r"Cover|Cover\.MIXED", "BlockKind.PARTIAL"),
     ("python", r"class (?:Both|Either)|Both\(|Either\(", "LogicalAnd, LogicalOr"),
     (
@@ -78,6 +79,7 @@ RETIRED = (
     ("python", r"infinity_as_largest|shift_of|or_one|without_hidden|with_infinities", "clamp_posinf, …"),
     ("functional", r"within\(", "saturate_cast"),
     ("functional", r"def attend", "blockwise, native_forward"),
+    ("library", r"def record|path_of|reason_against|WHOLE_MAPS", "record_call, choose_backend, unsupported_reason"),
     ("everywhere", r"regard\.merge", "merge_partials"),
     ("functional", r"Part|part_of|pull_back", "HeadSlice, slice_heads, native_backward"),
     ("python", r"Rotation", "CosSin"),
