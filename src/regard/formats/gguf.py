@@ -3,8 +3,8 @@
 The format (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): magic, version and two counts, the metadata as
 keys with typed values, a table of the tensors, then their data, aligned, most of it in quantised blocks.
 
-The `gguf` library dequantises the blocks. The header is parsed here: the library's reader trusts every length, so that a
-count of 2**60 in a file of a hundred bytes exhausts memory, and it makes an array of every token, which takes seconds
+The `gguf` library dequantises the blocks. The header is parsed here: the library's reader trusts every length, so that
+a count of 2**60 in a file of a hundred bytes exhausts memory, and it makes an array of every token, which takes seconds
 for a real vocabulary.
 """
 
@@ -59,9 +59,9 @@ class _Tensor:
 class GgufFile(TensorFile):
     """The tensors of a GGUF file by name, each read on access.
 
-    ``file[name]`` is a read-only view of the memory-mapped file for F16, F32 and F64; blocks are dequantised into float32,
-    in parts, so that memory is little more than the result. Shapes are in NumPy's order, the slowest axis first. The
-    whole header is checked on opening.
+    For F16, F32 and F64, ``file[name]`` is a read-only view of the memory-mapped file; blocks are dequantised into
+    float32, in parts, so that memory is little more than the result. Shapes are in NumPy's order, the slowest axis
+    first. The whole header is checked on opening.
 
     Parameters
     ----------
