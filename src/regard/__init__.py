@@ -4,7 +4,24 @@
 >>> regard.softmax([0.0, 0.0])
 array([0.5, 0.5])
 
-Names are imported when they are first used, so that ``import regard`` costs next to nothing.
+===========================  ========================================================================
+`regard.attention` and more  the operator: output, weights, partial results, gradients; see `__all__`
+`regard.load`                a pretrained model by name or folder
+`regard.Trace`               every step of a run by name; `regard.edits` changes steps
+`regard.explore`             a page in the browser for texts and traces
+`regard.capture`             the attention of PyTorch and transformers modules as a trace
+`regard.functional`          the mathematics: arrays in, arrays out
+`regard.nn`                  layers
+`regard.models`              model families, text generation, checkpoints
+`regard.text`                tokenizers, chat templates, word vectors
+`regard.metrics`             metrics of heads; rollout, flow, value norms
+`regard.views`               what to show, as plain data
+`regard.plot`                figures with matplotlib
+`regard.terminal`            tables, heat maps and arithmetic as text
+`regard.explorer`            the page of `regard.explore`: exploration, server, export, widget
+===========================  ========================================================================
+
+Names are imported on first use, so that ``import regard`` is fast.
 """
 
 from __future__ import annotations
@@ -71,42 +88,44 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
-    "attention": "functional",
-    "attention_weights": "functional",
-    "attention_partial": "functional",
-    "merge_partials": "functional",
-    "Partial": "functional",
-    "attention_vjp": "functional",
-    "Gradients": "functional",
-    "explain_plan": "functional",
-    "AttentionMap": "trace",
-    "KVCache": "nn.kv_cache",
-    "softmax": "functional",
-    "set_num_threads": "functional.native",
-    "num_threads": "functional.native",
-    "load": "models",
-    "Model": "models",
-    "Trace": "trace",
-    "capture": "_capture",
-    "Encoding": "text",
-    "explore": "explorer",
+_MODULE_OF = {
+    name: module
+    for module, names in {
+        "functional": (
+            "attention",
+            "attention_weights",
+            "attention_partial",
+            "merge_partials",
+            "Partial",
+            "attention_vjp",
+            "Gradients",
+            "explain_plan",
+            "softmax",
+        ),
+        "functional.native": ("set_num_threads", "num_threads"),
+        "nn.kv_cache": ("KVCache",),
+        "models": ("load", "Model"),
+        "trace": ("AttentionMap", "Trace"),
+        "text": ("Encoding",),
+        "_capture": ("capture",),
+        "explorer": ("explore",),
+    }.items()
+    for name in names
 }
 _PACKAGES = ("functional", "nn", "text", "models", "metrics", "views", "plot", "terminal", "explorer")
+_MODULES = {"edits": "trace.edits"} | {name: name for name in _PACKAGES}
 
 
 hooks.explorer_widget = lambda *traces, **options: importlib.import_module("regard.explorer").widget(*traces, **options)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        found = getattr(importlib.import_module(f"regard.{_HOMES[name]}"), name)
-        globals()[name] = found  # the next time it is an attribute like any other
-        return found
-    if name == "edits":
-        return importlib.import_module("regard.trace.edits")
-    if name in _PACKAGES:
-        return importlib.import_module(f"regard.{name}")
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(f"regard.{_MODULE_OF[name]}"), name)
+        globals()[name] = value  # so that this function runs once a name
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"regard.{_MODULES[name]}")
     raise AttributeError(f"module 'regard' has no attribute {name!r}")
 
 
