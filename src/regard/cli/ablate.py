@@ -17,12 +17,16 @@ from regard.models import Model, Output
 from regard.trace import Trace
 from regard.trace.edits import ablate
 from regard.views import changed_predictions, escape, head_label, token_similarities
+from regard.views.trace_access import resolve_index
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print how the next-token probabilities change, or the token vectors of a model without them."""
     text = read_text(arguments)
     model = load_model(arguments, [text])
+    for layer, head in arguments.head:
+        resolve_index("layer", layer, range(model.config.num_layers))
+        resolve_index("head", head, range(model.config.num_heads))
     edit = ablate(*arguments.head, by=arguments.by)
     with np.errstate(all="ignore"):
         before, after = model(text), model(text, trace=Trace(only=(), edit=edit))

@@ -151,17 +151,9 @@ def _embed(parser: ArgumentParser) -> None:
     add_output_files(parser, "embed", required=True)
 
 
-def _models(parser: ArgumentParser) -> None:
-    add_color(parser)
-
-
 def _pull(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a name from regard models")
     parser.add_argument("--force", action="store_true", help="download again what is already there")
-
-
-def _info(parser: ArgumentParser) -> None:
-    add_color(parser)
 
 
 def _completion(parser: ArgumentParser) -> None:
@@ -254,9 +246,9 @@ COMMANDS = {
   regard embed --text "The cat sat." --text "A dog ran." -o vectors.npy""",
         _embed,
     ),
-    "models": Command("list the known models and their folders", "[options]", "  regard models", _models),
+    "models": Command("list the known models and their folders", "[options]", "  regard models", add_color),
     "pull": Command("download a model", "NAME [options]", "  regard pull minilm\n  regard pull minilm --force", _pull),
-    "info": Command("print versions, threads and available models", "[options]", "  regard info", _info),
+    "info": Command("print versions, threads and available models", "[options]", "  regard info", add_color),
     "completion": Command(
         "print a completion script for a shell",
         "{bash,zsh,tcsh}",

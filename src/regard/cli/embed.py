@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Write one vector for each line of a file, or for each ``--text``."""
     texts = _texts(arguments)
     check_output_files(arguments)
-    if any(path.lower().endswith(".parquet") for path in arguments.output):
+    if any(map(_is_parquet, arguments.output)):
         _pyarrow()  # raises before anything is computed
     model = load(arguments.model)
     if not isinstance(model, TextModel):
@@ -89,8 +89,12 @@ def _progress(total: int) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, _: bar.update(task, completed=done)
 
 
-def write_parquet(path: str, embedded: Embedded) -> None:
-    """Write a table with the columns ``line``, ``text`` and ``vector``."""
+def write_vectors(path: str, embedded: Embedded) -> None:
+    """Write the vectors as NumPy file, or with the columns ``line``, ``text`` and ``vector`` as Parquet table."""
+    if not _is_parquet(path):
+        with atomic_write(path) as stream:
+            np.save(stream, embedded.vectors, allow_pickle=False)
+        return
     pyarrow = _pyarrow()
     from pyarrow import parquet
 
@@ -104,6 +108,10 @@ def write_parquet(path: str, embedded: Embedded) -> None:
     )
     with atomic_write(path) as stream:
         parquet.write_table(table, stream)
+
+
+def _is_parquet(path: str) -> bool:
+    return path.lower().endswith(".parquet")
 
 
 def _pyarrow() -> Any:

@@ -42,7 +42,7 @@ def _facts() -> Iterator[tuple[str, str]]:
     for package in _PACKAGES:
         yield package, _version(package)
     yield "attention", _attention()
-    yield "matrix products", _blas()
+    yield "BLAS", _blas()
     yield "processors", str(_processors())
     limits = ", ".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ)
     yield "threads", limits or "one per processor; OMP_NUM_THREADS sets a limit"

@@ -65,27 +65,16 @@ def _movement_of_word(path: str, traces: Any, arguments: argparse.Namespace) -> 
     save(axes.figure, path)
 
 
-def _trace(path: str, trace: Any, _: argparse.Namespace) -> None:
-    trace.save(path)
-
-
 def _page(path: str, exploration: Any, _: argparse.Namespace) -> None:
     from regard.explorer import write_page
 
     write_page(exploration, path)
 
 
-def _npy(path: str, embedded: Any, _: argparse.Namespace) -> None:
-    import numpy as np
+def _vectors(path: str, embedded: Any, _: argparse.Namespace) -> None:
+    from regard.cli.embed import write_vectors
 
-    with atomic_write(path) as stream:
-        np.save(stream, embedded.vectors, allow_pickle=False)
-
-
-def _parquet(path: str, embedded: Any, _: argparse.Namespace) -> None:
-    from regard.cli.embed import write_parquet
-
-    write_parquet(path, embedded)
+    write_vectors(path, embedded)
 
 
 def _tokens_and_theme(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -98,7 +87,7 @@ def _tokens_and_theme(arguments: argparse.Namespace) -> dict[str, Any]:
 
 _PICTURES = (".png", ".svg", ".pdf")
 _WEIGHTS, _VECTORS = ("blocks.*.attn.weights",), ("token_embeddings", "blocks.*.output")
-_RUN = OutputFile("-o", (".safetensors",), "every step of the run", _trace)
+_RUN = OutputFile("-o", (".safetensors",), "every step of the run", lambda path, trace, _: trace.save(path))
 
 OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
     "show": (
@@ -110,11 +99,8 @@ OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
     "explain": (_RUN,),
     "compare": (OutputFile("-o", _PICTURES, "how the vectors of the word move", _movement_of_word, _VECTORS),),
     "explore": (OutputFile("-o", (".html",), "the page as one file, which works offline", _page),),
-    "generate": (OutputFile("-o", (".safetensors",), "the attention of the whole text", _trace),),
-    "embed": (
-        OutputFile("-o", (".npy",), "the vectors", _npy),
-        OutputFile("-o", (".parquet",), "a table of lines, texts and vectors", _parquet),
-    ),
+    "generate": (OutputFile("-o", (".safetensors",), "the attention of the whole text", _RUN.write),),
+    "embed": (OutputFile("-o", (".npy", ".parquet"), "the vectors; Parquet: a table of line, text, vector", _vectors),),
 }
 """The files of each command, by its name."""
 
