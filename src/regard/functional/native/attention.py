@@ -343,7 +343,7 @@ def _reason_against_library(p: AttentionInputs) -> str | None:
         return "PyTorch intercepts the operations of the call"
     derived = torch.autograd.forward_ad._current_level >= 0
     if derived or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
-        return "PyTorch differentiates the call; for gradients with the kernel use attention_vjp"
+        return "PyTorch differentiates the call (attention_vjp returns the kernel's gradients)"
     try:
         for x in tensors:
             _tensor_to_numpy(x)
