@@ -540,17 +540,17 @@ def test_what_is_not_there_is_said(short, question, says):
 def test_what_cannot_be_explored_is_said(bert):
     empty = Trace(only="nothing")
     bert("the cat", trace=empty)
-    with pytest.raises(RegardError, match="the trace holds no attention of a text to itself"):
+    with pytest.raises(RegardError, match="the trace has no self-attention"):
         Exploration(empty)
     nothing = Trace(maps=True)
     regard.attention(*np.zeros((3, 1, 2, 0, 4)), trace=nothing)
-    with pytest.raises(RegardError, match=r"weights \(1, 2, 0, 0\) is of a text without tokens"):
+    with pytest.raises(RegardError, match=r"weights \(1, 2, 0, 0\) has no tokens"):
         Exploration(nothing)
     with pytest.raises(RegardError, match="what is explored here are traces"):
         Exploration("the cat")
     with pytest.raises(RegardError, match="one text or trace is explored, or two side by side; got 0"):
         Exploration()
-    with pytest.raises(RegardError, match="there is no text 1 in a batch of 1"):
+    with pytest.raises(RegardError, match="there is no sequence 1 in a batch of 1"):
         Exploration(recorded(bert, "the cat"), batch=1)
     with pytest.raises(RegardError, match="there is no layer 5"):
         Exploration(recorded(bert, "the cat"), layer=5)
@@ -565,7 +565,7 @@ def test_an_argument_that_would_do_nothing_is_refused(bert, rng, tmp_path):
     q, k, v = rng.standard_normal((3, 2, 5, 4))
     trace = Trace(maps=True)
     regard.attention(q, k, v, trace=trace)
-    with pytest.raises(RegardError, match="there is no text 3 in a batch of 1"):
+    with pytest.raises(RegardError, match="there is no sequence 3 in a batch of 1"):
         Exploration(trace, batch=3)
 
 

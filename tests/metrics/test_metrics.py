@@ -53,7 +53,7 @@ def test_rollout_is_the_product_of_the_mixed_weights(rng, maps):
         np.testing.assert_allclose(whole.sum(-1), 1)
 
 
-def least_cut(pipes, start, end):
+def min_cut(pipes, start, end):
     """Return the capacity of the narrowest cut, by trying every one: the maximum flow (Ford and Fulkerson 1956)."""
     length, floors = len(pipes[0]), len(pipes) - 1
     least = np.inf
@@ -78,7 +78,7 @@ def test_flow_is_the_narrowest_cut(layers, seed):
     rng = np.random.default_rng(seed)
     trace = recorded(rng, lengths=(size,), layers=layers, size=size, causal=seed % 2 == 1)
     pipes = [mixed(trace, layer, size) for layer in range(layers)]
-    expected = [[least_cut(pipes, i, j) for j in range(size)] for i in range(size)]
+    expected = [[min_cut(pipes, i, j) for j in range(size)] for i in range(size)]
     np.testing.assert_allclose(flow(trace), expected, rtol=0, atol=1e-11)
     np.testing.assert_allclose(flow(trace, rows=2), expected[2:3], rtol=0, atol=1e-11)
 
@@ -95,7 +95,7 @@ def test_flow_takes_back_what_was_pushed_the_wrong_way():
 
 
 def test_flow_has_a_limit(rng):
-    with pytest.raises(RegardError, match="129 tokens, and flow takes at most 128"):
+    with pytest.raises(RegardError, match="flow takes at most 128 tokens, got 129"):
         flow(recorded(rng, lengths=(129,), size=129, layers=1))
 
 
@@ -247,13 +247,13 @@ def test_products_sum_to_the_score_after_rotation(rng):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, t: rollout(Trace()), "holds no attention of a text to itself"),
-        (lambda m, t: head_metrics(Trace()), "holds no attention of a text to itself"),
-        (lambda m, t: rollout(t, batch=1), "no text 1 in a batch of 1"),
-        (lambda m, t: rollout(t, rows=5), "numbers of the 5 tokens, got 5"),
-        (lambda m, t: rollout(t, rows=0.5), "numbers of the 5 tokens, got 0.5"),
-        (lambda m, t: value_norms(m, t, 2), "no layer 2 among 2"),
-        (lambda m, t: value_norms(m, t, 0), r"no blocks\.0\.attn\.v: record it too"),
+        (lambda m, t: rollout(Trace()), "has no self-attention"),
+        (lambda m, t: head_metrics(Trace()), "has no self-attention"),
+        (lambda m, t: rollout(t, batch=1), "no sequence 1 in a batch of 1"),
+        (lambda m, t: rollout(t, rows=5), "positions of the 5 tokens, got 5"),
+        (lambda m, t: rollout(t, rows=0.5), "positions of the 5 tokens, got 0.5"),
+        (lambda m, t: value_norms(m, t, 2), "layer 2 is out of range for 2"),
+        (lambda m, t: value_norms(m, t, 0), r"no blocks\.0\.attn\.v: record it with"),
         (lambda m, t: value_norms(m, t, 0, heads="all"), "each or together, got 'all'"),
         (lambda m, t: value_norms(regard.models.toy("a"), t, 0), r"no blocks\.0\.attn\.o_proj\.weight"),
         (lambda m, t: repeated_tokens(m, length=0), "length must be a whole number of at least 1"),

@@ -83,7 +83,7 @@ def test_the_past_is_not_copied(text):
         cache = cache.append(k[..., t : t + 1, :], v[..., t : t + 1, :])
         homes.append(cache.k.base.ctypes.data)
     assert len(set(homes)) <= 3
-    assert cache._room.k.shape[-2] <= 2 * 40
+    assert cache._buffer.k.shape[-2] <= 2 * 40
 
 
 def test_a_cache_is_a_value(text):

@@ -82,13 +82,13 @@ def test_edits_of_different_steps_join(model):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda t: ablate(), "no heads are named"),
-        (lambda t: ablate(3), r"by \(layer, head\), got 3"),
+        (lambda t: ablate(), "no heads given"),
+        (lambda t: ablate(3), r"as \(layer, head\), got 3"),
         (lambda t: ablate((0, -1)), "a head must be a whole number of at least 0"),
-        (lambda t: ablate((0, 3)), "has heads 0 to 2, there is no 3"),
+        (lambda t: ablate((0, 3)), "head 3 of blocks.0.attn.context is out of range: it has 3"),
         (lambda t: ablate((7, 0)), r"'blocks\.7\.attn\.context' \(did you mean"),
-        (lambda t: ablate((0, 0), by="noise"), "by zero or mean, not 'noise'"),
-        (lambda t: force_pattern("next", (0, 0)), "one of uniform, self, previous, first, not 'next'"),
+        (lambda t: ablate((0, 0), by="noise"), "by must be zero or mean, got 'noise'"),
+        (lambda t: force_pattern("next", (0, 0)), "one of uniform, self, previous, first, got 'next'"),
         (lambda t: patch(t), "needs the names"),
         (lambda t: patch(t, "blocks.9.output"), "has no 'blocks.9.output'"),
         (lambda t: patch(t, "blocks.0.output"), r"returned shape \(1, 4, 12\) instead of \(1, 5, 12\)"),

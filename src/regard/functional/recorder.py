@@ -1,7 +1,7 @@
-"""What the equations know of recording: a tap names a value, says what its axes are, and returns it.
+"""Recorders: what functions and layers call at a tap, and the one that records nothing.
 
-``scores = trace("scores", q @ k.mT, "... H T S")`` is the whole of it. The recorder is `NULL_RECORDER` unless a person
-passes one that keeps values (`regard.Trace`).
+A tap names a value and its axes and returns it, ``scores = trace("scores", q @ k.mT, "... H T S")``. The default
+recorder is `NULL_RECORDER`; `regard.Trace` stores values.
 """
 
 from __future__ import annotations
@@ -14,41 +14,38 @@ from regard._utils.typing import Array
 
 
 class Recorder(Protocol):
-    """What functional and nn code asks of a recorder: to be called at a tap, and to nest."""
+    """The interface of a recorder."""
 
     def __call__(self, name: str, value: Array, axes: str) -> Array:
-        """Return `value`, or what is to be used in its place."""
+        """Return `value`, or the value to use instead."""
 
     def scope(self, name: str) -> AbstractContextManager[None]:
         """Return a context in which every name begins with ``name.``."""
 
     def wants(self, name: str) -> bool:
-        """Tell whether a tap called `name` in this scope would be kept or edited."""
+        """Whether a tap called `name` in this scope would be recorded or edited."""
 
     def edits(self, name: str) -> bool:
-        """Tell whether a tap called `name` in this scope would be edited, so that what comes next depends on it."""
+        """Whether a tap called `name` in this scope would be edited, so that later steps depend on it."""
 
     def can_skip(self, *names: str) -> bool:
-        """Tell whether taps of all these names may go by without their values, and if so take note of the names."""
+        """Whether none of these taps needs its value; if so, count their names as tapped."""
 
     def wants_attention(self) -> bool:
-        """Tell whether `record_attention` would take note of a call in this scope."""
+        """Whether `record_attention` would store a map in this scope."""
 
-    def record_attention(self, problem: Any, sums: Any = None) -> None:
-        """Take note of a call of attention: its queries, keys and rules, from which any weight can be had again.
-
-        `sums` are what normalises its rows, where the kernel has found them on the way.
-        """
+    def record_attention(self, inputs: Any, sums: Any = None) -> None:
+        """Store the map of a call of attention: its inputs without values, and the `sums` of its rows, if known."""
 
     def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:
-        """Take note of what is being computed: the model's name and each text of the batch."""
+        """Store the model's name, and the tokens of each batch entry."""
 
     def check_edits_used(self) -> None:
-        """Take note that a model's run is over: the place to complain of a name that was that of no step."""
+        """Raise after a model's run if an edit matched no step."""
 
 
 class NullRecorder:
-    """The recorder that records nothing."""
+    """The null object: records nothing."""
 
     __slots__ = ()
 
@@ -76,14 +73,14 @@ class NullRecorder:
         """Return False."""
         return False
 
-    def record_attention(self, problem: Any, sums: Any = None) -> None:
-        """Take no note."""
+    def record_attention(self, inputs: Any, sums: Any = None) -> None:
+        """Do nothing."""
 
     def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:
-        """Take no note."""
+        """Do nothing."""
 
     def check_edits_used(self) -> None:
-        """Take no note."""
+        """Do nothing."""
 
 
 NULL_RECORDER = NullRecorder()

@@ -1,4 +1,4 @@
-"""Head metrics: what every head does, in a few numbers. To add one, write its function here."""
+"""Head metrics: a few numbers for each head. To add one, write its function here."""
 
 from __future__ import annotations
 

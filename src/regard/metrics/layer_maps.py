@@ -1,7 +1,4 @@
-"""The weights of a trace's layers for one text, whether it holds them as maps or as arrays.
-
-Knows arrays and traces; does not know models, text or pages.
-"""
+"""The weights of a trace's self-attention layers for one sequence, stored as maps or as arrays."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ from regard.trace import Trace
 from regard.trace.attention_map import AttentionMap
 
 WEIGHTS_PER_BLOCK = 1 << 22
-"""Weights that are held together."""
+"""The number of weights of a block of rows."""
 
 CancelCheck: TypeAlias = Callable[[], None]
-"""Called now and then during long work; raises when nobody waits for the answer any more."""
+"""Called between blocks of a long computation; raises if it was cancelled."""
 
 
 @dataclass(frozen=True, eq=False)
 class LayerMap:
-    """The self-attention of one layer for one text of a batch, without its padding.
+    """The self-attention of one layer for one sequence of a batch, without its padding.
 
     Parameters
     ----------
@@ -38,7 +35,7 @@ class LayerMap:
     kv_heads : int or None
         ``G``; None where neither keys nor values were recorded.
     length : int
-        Tokens of the text: ``T``, and ``S``.
+        Tokens of the sequence: ``T`` and ``S``.
     """
 
     name: str
@@ -58,12 +55,12 @@ class LayerMap:
 
     @property
     def is_map(self) -> bool:
-        """Whether weights are computed when they are looked at, and the steps to them too."""
+        """Whether weights and earlier stages are computed when they are read."""
         return isinstance(self.source, AttentionMap)
 
     @property
     def is_padded(self) -> bool:
-        """Whether the source has more rows and columns than the text has tokens."""
+        """Whether the source has more rows and columns than the sequence has tokens."""
         return self.source.shape[-1] > self.length
 
     def step(self, name: str) -> str:
@@ -71,13 +68,13 @@ class LayerMap:
         return f"{self.name}.{name}" if self.name else name
 
     def kv_head(self, head: int) -> int | None:
-        """Return the key/value head that a query head looks with; None where that is not known."""
+        """Return the key/value head of a query head; None if the number of key/value heads is unknown."""
         return None if self.kv_heads is None else head * self.kv_heads // len(self.heads)
 
     def tile(self, head: int, rows: Any, cols: Any, stage: Stage = "weights") -> np.ndarray:
-        """Return some rows and columns of a head; slices, or arrays of numbers, or None for all.
+        """Return some rows and columns of a head: slices, integer arrays, or None for all.
 
-        Other stages than weights are those of a map.
+        Stages other than weights need a map.
         """
         return self._part(self.heads[head], rows, cols, stage)
 
@@ -89,7 +86,7 @@ class LayerMap:
     def row_blocks(
         self, rows: np.ndarray | None = None, check: CancelCheck = lambda: None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield queries, all of them or those of some rows, a few at a time, and their weights as `rows` does."""
+        """Yield blocks of query positions, of all rows or of some, with their weights, ``H R S`` in float64."""
         height = max(1, WEIGHTS_PER_BLOCK // (len(self.heads) * self.length))
         for start in range(0, self.length if rows is None else len(rows), height):
             check()
@@ -117,12 +114,12 @@ class LayerMap:
 def layers_of(trace: Trace, batch: int) -> list[LayerMap]:
     """Return the self-attention of every layer, from the first to the last.
 
-    Cross-attention, and the decoder beside an encoder, look at or from another text and are left out.
+    Cross-attention, and the decoder of an encoder–decoder, are left out.
 
     Raises
     ------
     RegardError
-        There is none, or no such text.
+        There is none, or no such sequence.
     """
     found = [_layer(trace, name, batch) for name in _names(trace)]
     layers = [layer for layer in found if isinstance(layer, LayerMap)]
@@ -132,18 +129,18 @@ def layers_of(trace: Trace, batch: int) -> list[LayerMap]:
         if isinstance(reason, str):
             raise RegardError(reason)
     raise RegardError(
-        "the trace holds no attention of a text to itself: record a run with Trace(maps=True), or "
+        "the trace has no self-attention: record a run with Trace(maps=True), or "
         "Trace(maps=True, only=['*attn.weights', '*attn.v'])"
     )
 
 
 def entries_of(trace: Trace) -> int:
-    """Return how many texts a trace is of."""
+    """Return the batch size of a trace."""
     return next((_entries(trace, name) for name in _names(trace)), 0)
 
 
 def _names(trace: Trace) -> list[str]:
-    """Return the names of the weights with which a text looks at itself."""
+    """Return the names of the weights of self-attention."""
     names = [name for name in trace.names() if name.rpartition(".")[2] == "weights" and "cross_attn" not in name]
     return [name for name in names if name.startswith("encoder.")] or names
 
@@ -153,25 +150,25 @@ def _entries(trace: Trace, weights: str) -> int:
 
 
 def _source(trace: Trace, weights: str) -> AttentionMap | np.ndarray:
-    """Return all weights of an attention, as a map where the trace holds one."""
+    """Return all weights of an attention, as a map if the trace has one."""
     name = weights.rpartition(".")[0]
     return trace.map(name) if trace.has_map(name) else trace[weights]
 
 
 def _layer(trace: Trace, weights: str, batch: int) -> LayerMap | str:
-    """Return one attention; or why it is none of a text to itself."""
+    """Return one self-attention, or the reason why it is none."""
     name, axes, source = weights.rpartition(".")[0], trace.axes(weights), _source(trace, weights)
     if axes not in ("T S", "H T S", "B H T S"):
         return f"{weights} has the axes {axes}, which are not T S, H T S or B H T S"
     entries = _entries(trace, weights)
     if not 0 <= batch < entries:
-        raise RegardError(f"there is no text {batch} in a batch of {entries}")
+        raise RegardError(f"there is no sequence {batch} in a batch of {entries}")
     *_, queries, keys = source.shape
     length = len(trace.encodings[batch]) if trace.encodings else queries
     if length == 0:
-        return f"{weights} {source.shape} is of a text without tokens"
+        return f"{weights} {source.shape} has no tokens"
     if queries != keys or length > queries:
-        return f"{weights} {source.shape} is of {queries} tokens that look at {keys}: run the text in one go"
+        return f"{weights} {source.shape} has {queries} queries and {keys} keys: run the whole sequence at once"
     kv_heads = _kv_heads(trace, name, source)
     if axes == "B H T S":
         source = source.select(batch) if isinstance(source, AttentionMap) else source[batch]
@@ -179,7 +176,7 @@ def _layer(trace: Trace, weights: str, batch: int) -> LayerMap | str:
 
 
 def _kv_heads(trace: Trace, name: str, source: AttentionMap | np.ndarray) -> int | None:
-    """Return how many key/value heads there are, from what has as many; None where nothing has."""
+    """Return the number of key/value heads, from recorded keys or values; None if there are none."""
     if isinstance(source, AttentionMap):
         shared = [source.k]
     else:
@@ -189,21 +186,21 @@ def _kv_heads(trace: Trace, name: str, source: AttentionMap | np.ndarray) -> int
 
 
 def encoding_of(trace: Trace, batch: int) -> Encoding | None:
-    """Return the tokens of a text; None where the trace has none."""
+    """Return the tokens of a sequence; None if the trace has none."""
     return trace.encodings[batch] if trace.encodings else None
 
 
 def chosen_rows(rows: int | Sequence[int] | None, length: int) -> np.ndarray:
-    """Return which of a text's tokens are asked for, all of them by default.
+    """Return the positions of the selected tokens, all by default.
 
     Raises
     ------
     RegardError
-        One of them is not there.
+        One is out of range.
     """
     if rows is None:
         return np.arange(length)
     index = np.atleast_1d(np.asarray(rows))
     if index.ndim != 1 or index.dtype.kind not in "iu" or not all(-length <= i < length for i in index):
-        raise RegardError(f"rows are numbers of the {length} tokens, got {rows!r}")
+        raise RegardError(f"rows must be positions of the {length} tokens, got {rows!r}")
     return index % length

@@ -1,4 +1,4 @@
-"""Attention through all layers at once: rollout."""
+"""Attention rollout: the product of the attention of all layers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from regard.trace import Trace
 
 
 def rollout(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int = 0) -> np.ndarray:
-    """Return how much of each token's last vector comes from each token of the text, if vectors only mixed.
+    """Return how much each token's last vector takes from each input token, if layers only averaged vectors.
 
-    In every layer the heads' weights are averaged, A, and the residual connection counts as much as the attention:
-    Â = (A + I) / 2, rows brought back to a sum of 1. Rollout is Â of the last layer · … · Â of the first.
+    A is the mean of a layer's heads, and Â = (A + I) / 2 adds the residual connection, rows normalized to sum to 1.
+    Rollout is Â of the last layer · … · Â of the first.
 
     Parameters
     ----------
     trace : Trace
         Of a run, with the weights of every layer.
     rows : int or sequence of int, optional
-        Only for these tokens; memory then grows with ``R T`` and not with the square of the text.
+        Of these tokens only; memory then grows with ``R T``, not with ``T²``.
     batch : int
-        Which text of the batch.
+        Which sequence of the batch.
 
     Returns
     -------
@@ -33,7 +33,7 @@ def rollout(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int
     Raises
     ------
     RegardError
-        The trace has no such weights, or no such text or token.
+        The trace has no such weights, sequence or token.
 
     References
     ----------
@@ -42,22 +42,21 @@ def rollout(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int
     """
     layers = layers_of(trace, batch)
     index = chosen_rows(rows, layers[0].length)
-    reached = np.zeros((len(index), layers[0].length))
-    reached[np.arange(len(index)), index] = 1
+    product = np.zeros((len(index), layers[0].length))
+    product[np.arange(len(index)), index] = 1  # rows of the identity
     for layer in reversed(layers):
-        before = np.zeros_like(reached)
-        for at, mixed in residual_attention_blocks(layer):
-            before += reached[:, at] @ mixed
-        reached = before
-    return reached
+        above, product = product, np.zeros_like(product)
+        for at, block in residual_attention_blocks(layer):
+            product += above[:, at] @ block
+    return product
 
 
-def residual_attention_blocks(layer: LayerMap, off: Sequence[int] = ()) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def residual_attention_blocks(layer: LayerMap, ablated: Sequence[int] = ()) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield some rows, and of Â, the mean of the heads and the residual connection in equal parts, ``R T``.
 
-    Heads that are `off` mix nothing in, as a head's own sink does not: rows are brought back to a sum of 1.
+    Ablated heads add nothing, as a sink adds nothing; rows are normalized to sum to 1.
     """
     for at, weights in layer.row_blocks():
-        mixed = np.delete(weights, off, axis=0).sum(0) / len(weights)
-        mixed[np.arange(len(mixed)), at] += 1
-        yield at, mixed / mixed.sum(-1, keepdims=True)
+        block = np.delete(weights, ablated, axis=0).sum(0) / len(weights)
+        block[np.arange(len(block)), at] += 1
+        yield at, block / block.sum(-1, keepdims=True)

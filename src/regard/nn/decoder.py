@@ -1,4 +1,4 @@
-"""The decoder block: each token looks at itself and at what stands before it, then thinks it over."""
+"""The decoder block: causal self-attention with a KV cache, and feed-forward."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.nn.layer import REQUIRED, Layer
 from regard.nn.layers import LayerNorm, RMSNorm
 
 CosSin: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Cosine and sine of the angle of each pair of features at each position, ``... T D/2``."""
+"""Cosines and sines of rotary embeddings at each position, ``... T D/2``."""
 
 
 class _FeedForward(Protocol):
@@ -26,12 +26,12 @@ class _FeedForward(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CausalAttention(MultiHeadAttention):
-    """Every token looks at itself and at those before it, also those of earlier calls.
+    """Every token attends to itself and to the tokens before it, those in the cache included.
 
     Parameters
     ----------
     q_norm, k_norm : RMSNorm, optional
-        Of the ``D`` features of each query and key, before they are turned by their position.
+        Of the ``D`` features of each query and key, before the rotary embedding.
     window, scale, softcap, sinks
         As `regard.attention` takes them.
     """
@@ -57,18 +57,18 @@ class CausalAttention(MultiHeadAttention):
         Parameters
         ----------
         x : array, ``... T E``
-            Tokens that stand behind those of the cache.
+            Tokens at the positions after those of the cache.
         rotation : pair of arrays, optional
-            How queries and keys of x turn.
+            Cosines and sines of the rotary embedding of x.
         cache : KVCache, optional
-            Keys and values of the tokens before x; without one there are none, and none is returned. What a window
-            leaves behind is dropped.
+            Keys and values of the tokens before x; without one there are none, and none is returned. Keys that leave
+            the window are dropped.
         mask : boolean array that broadcasts to ``... H T S``, optional
-            True where a token may look, besides the causal order; ``S`` are all positions from the first on, also
-            those that the cache no longer holds.
+            True: the query attends to the key, if the causal order allows it too. ``S`` counts all positions, those
+            that were dropped from the cache included.
         trace : Recorder
-            Gets ``q``, ``k`` (both as they enter the scores: behind norm and rotation), ``v``, what
-            `regard.attention` taps, and ``output``.
+            Records ``q``, ``k`` (both after norm and rotary embedding), ``v``, the taps of `regard.attention`, and
+            ``output``.
         """
         q, k, v = self._project_qkv(x)
         if self.q_norm is not None:
@@ -87,7 +87,7 @@ class CausalAttention(MultiHeadAttention):
             sinks=self.sinks, trace=trace,
         )  # fmt: skip
         if cache is not None and self.window is not None and self.window[0] is not None:
-            cache = cache.slide(self.window[0])  # no token to come looks further back
+            cache = cache.slide(self.window[0])  # no later token attends further back
         return output, cache
 
     forward = __call__
@@ -102,13 +102,13 @@ class DecoderBlock(Layer):
     attn_norm : LayerNorm or RMSNorm
     attn : CausalAttention
     mlp_norm : LayerNorm or RMSNorm
-    mlp : FeedForward, GatedFeedForward, or a layer that is called as they are
+    mlp : FeedForward, GatedFeedForward, or a layer with the same call
     attn_post_norm, mlp_post_norm : RMSNorm, optional
-        Of what attention and feed-forward return, before it is added.
+        Of the outputs of attention and feed-forward, before they are added.
 
     References
     ----------
-    Radford et al. (2019), "Language models are unsupervised multitask learners", section 2.3; for the norms behind,
+    Radford et al. (2019), "Language models are unsupervised multitask learners", section 2.3; for the post-norms,
     Gemma Team (2024), https://arxiv.org/abs/2408.00118.
     """
 

@@ -1,4 +1,4 @@
-"""The keys and values of the tokens so far, so that a text can be continued without computing them again."""
+"""The KV cache: keys and values of the tokens so far, for decoding without computing them again."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ _FIRST_CAPACITY = 16
 class KVCache:
     """Keys and values of consecutive positions.
 
-    A cache is a value: `append`, `crop` and `slide` return another one, and the old one stays what it was. The two
-    share their memory: a key that is appended is written behind the others, and the past is copied only when room runs
-    out, which is then doubled, and where a second cache grows from the same one. (Arrays that cannot be written to, as
-    those of JAX, and those that a gradient is taken through are copied each time.)
+    A cache is immutable: `append`, `crop` and `slide` return another one, which shares its buffer. New keys are written
+    after the others; the past is copied only when the buffer is full, which doubles its capacity, or when a second
+    cache grows from the same one. (Read-only arrays, as those of JAX, and arrays with gradients are copied each time.)
 
     Parameters
     ----------
     start : int
-        The position of the first key that is kept; more than 0 after `slide`.
+        The position of the first key in the cache; more than 0 after `slide`.
 
     Examples
     --------
@@ -47,7 +46,7 @@ class KVCache:
     """
 
     start: int = 0
-    _room: _Room | None = field(default=None, kw_only=True)
+    _buffer: _Buffer | None = field(default=None, kw_only=True)
     _low: int = field(default=0, kw_only=True)
     _high: int = field(default=0, kw_only=True)
 
@@ -56,17 +55,17 @@ class KVCache:
 
     @property
     def k(self) -> Array:
-        """The keys, ``... G S D``, not to be written to."""
-        return self._kept().k[..., self._low : self._high, :]
+        """The keys, ``... G S D``; do not write to them."""
+        return self._filled_buffer().k[..., self._low : self._high, :]
 
     @property
     def v(self) -> Array:
-        """The values, ``... G S Dv``, not to be written to."""
-        return self._kept().v[..., self._low : self._high, :]
+        """The values, ``... G S Dv``; do not write to them."""
+        return self._filled_buffer().v[..., self._low : self._high, :]
 
     @property
     def end(self) -> int:
-        """The position that the next key will have: what positions of queries and keys to come count from."""
+        """The position of the next key."""
         return self.start + len(self)
 
     def __len__(self) -> int:
@@ -81,38 +80,38 @@ class KVCache:
         namespace(k, v)
         if k.ndim < 2 or k.shape[:-1] != v.shape[:-1]:
             raise RegardError(f"k {tuple(k.shape)} and v {tuple(v.shape)} must have the same heads and positions")
-        count, room = int(k.shape[-2]), self._room
-        if room is None:
-            room = _Room.around(k[..., :0, :], v[..., :0, :], count)
-            return KVCache(self.start, _room=room).append(k, v)
-        room.check(k, v)
-        if not room.claim(self._high, count):
-            room = _Room.around(self.k, self.v, count)
-            return KVCache(self.start, _room=room, _high=len(self)).append(k, v)
-        room.write(self._high, k, v)
-        return KVCache(self.start, _room=room, _low=self._low, _high=self._high + count)
+        count, buffer = int(k.shape[-2]), self._buffer
+        if buffer is None:
+            buffer = _Buffer.copy_of(k[..., :0, :], v[..., :0, :], count)
+            return KVCache(self.start, _buffer=buffer).append(k, v)
+        buffer.check(k, v)
+        if not buffer.claim(self._high, count):
+            buffer = _Buffer.copy_of(self.k, self.v, count)
+            return KVCache(self.start, _buffer=buffer, _high=len(self)).append(k, v)
+        buffer.write(self._high, k, v)
+        return KVCache(self.start, _buffer=buffer, _low=self._low, _high=self._high + count)
 
     def crop(self, end: int) -> KVCache:
         """Return the cache without the positions from `end` on."""
         end = whole_number("the end of a cache", end, 0)
         if not self.start <= end <= self.end:
             raise RegardError(f"the cache holds positions {self.start} to {self.end}; it cannot end at {end}")
-        return KVCache(self.start, _room=self._room, _low=self._low, _high=self._high - (self.end - end))
+        return KVCache(self.start, _buffer=self._buffer, _low=self._low, _high=self._high - (self.end - end))
 
     def slide(self, size: int) -> KVCache:
-        """Return the cache with its last `size` positions alone; `start` tells the first of them."""
+        """Return the cache with its last `size` positions only; `start` is the first of them."""
         size = whole_number("the size of a cache", size, 0)
-        gone = max(0, len(self) - size)
-        return KVCache(self.start + gone, _room=self._room, _low=self._low + gone, _high=self._high)
+        dropped = max(0, len(self) - size)
+        return KVCache(self.start + dropped, _buffer=self._buffer, _low=self._low + dropped, _high=self._high)
 
-    def _kept(self) -> _Room:
-        if self._room is None:
-            raise RegardError("the cache is empty, and its shape not known; append keys and values first")
-        return self._room
+    def _filled_buffer(self) -> _Buffer:
+        if self._buffer is None:
+            raise RegardError("the cache is empty and has no shape yet; append keys and values first")
+        return self._buffer
 
 
-class _Room:
-    """Memory for keys and values, written from the front; what is written never changes."""
+class _Buffer:
+    """Memory for keys and values, filled from the front; written positions never change."""
 
     def __init__(self, k: Array, v: Array, filled: int) -> None:
         self.k, self.v = k, v
@@ -120,14 +119,14 @@ class _Room:
         self._lock = threading.Lock()
 
     @classmethod
-    def around(cls, k: Array, v: Array, count: int) -> _Room:
-        """Return a copy of `k` and `v` with room for `count` more positions and as many again."""
+    def copy_of(cls, k: Array, v: Array, count: int) -> _Buffer:
+        """Return a copy of `k` and `v` with capacity for `count` more positions, doubled."""
         filled = int(k.shape[-2])
         capacity = max(_FIRST_CAPACITY, 2 * (filled + count))
         return cls(_enlarged(k, capacity), _enlarged(v, capacity), filled)
 
     def check(self, k: Array, v: Array) -> None:
-        """Raise RegardError unless `k` and `v` can stand behind what is there."""
+        """Raise RegardError unless `k` and `v` can be appended."""
         for name, new, old in (("k", k, self.k), ("v", v, self.v)):
             namespace(old, new)
             fits = new.ndim == old.ndim and new.shape[:-2] == old.shape[:-2] and new.shape[-1] == old.shape[-1]
@@ -139,7 +138,7 @@ class _Room:
                 )
 
     def claim(self, position: int, count: int) -> bool:
-        """Tell whether the next `count` places from `position` on are free, and take them if so."""
+        """Claim `count` positions from `position` on; False if they are not the next free ones."""
         with self._lock:
             if position != self._filled or position + count > self.k.shape[-2]:
                 return False
@@ -147,7 +146,7 @@ class _Room:
             return True
 
     def write(self, position: int, k: Array, v: Array) -> None:
-        """Put `k` and `v` into places that have been claimed."""
+        """Write `k` and `v` to claimed positions."""
         self.k, self.v = (_written(old, position, new) for old, new in ((self.k, k), (self.v, v)))
 
 
@@ -160,7 +159,7 @@ def _enlarged(x: Array, capacity: int) -> Array:
 def _written(x: Array, position: int, new: Array) -> Array:
     end = position + new.shape[-2]
     if _is_writeable(x) and not getattr(new, "requires_grad", False):
-        # PyTorch counts writes to what a gradient may need; nobody reads what is being written here.
+        # .data: autograd counts writes to a tensor as changes, but nothing has read these positions
         (x.data if hasattr(x, "requires_grad") else x)[..., position:end, :] = new
         return x
     return namespace(x).concat([x[..., :position, :], new, x[..., end:, :]], axis=-2)
@@ -171,7 +170,7 @@ def _is_writeable(x: Any) -> bool:
         return True
     from array_api_compat import is_writeable_array
 
-    if hasattr(x, "is_inference") and x.is_inference():  # PyTorch allows no writing to such outside of its mode
+    if hasattr(x, "is_inference") and x.is_inference():  # PyTorch: writable only in inference mode
         import torch
 
         return bool(torch.is_inference_mode_enabled())

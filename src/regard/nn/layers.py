@@ -1,4 +1,4 @@
-"""Layers of one input: linear map, norms, embedding table, feed-forward."""
+"""Linear maps, norms, embedding tables and feed-forward networks."""
 
 from __future__ import annotations
 
@@ -59,11 +59,9 @@ class Linear(Layer):
         """Draw the weight uniformly from ±√(6 / (in_dim + out_dim)); the bias is 0.
 
         This is the initialisation of Glorot and Bengio (2010), also called Xavier's: its variance,
-        2 / (in_dim + out_dim), keeps signals about as large behind the map as before it. The lessons draw
-        from the standard normal instead. With E inputs of about unit size each entry of q and k is then a sum of E
-        terms, so it has a standard deviation of √E, a score q·k/√D one of about E, and the softmax of
-        numbers that far apart puts all weight on a single key: at E = 128 the rows are one-hot, differences
-        between scores no longer matter, and gradients vanish.
+        2 / (in_dim + out_dim), keeps the scale of signals. The lessons draw from the standard normal instead: each
+        entry of q and k is then a sum of E terms with a standard deviation of √E, a score q·k/√D has one of about E,
+        and the softmax saturates. At E = 128 its rows are one-hot, and gradients vanish.
         """
         in_dim, out_dim = whole_number("in_dim", in_dim, 1), whole_number("out_dim", out_dim, 1)
         limit = math.sqrt(6 / (in_dim + out_dim))
@@ -80,7 +78,7 @@ class Linear(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerNorm(Layer):
-    """Each token's vector brought to mean 0 and variance 1, then scaled and shifted by learned amounts.
+    """Layer normalization: each vector to mean 0 and variance 1, then scaled and shifted by learned parameters.
 
     Parameters
     ----------
@@ -108,12 +106,12 @@ class LayerNorm(Layer):
 
     @classmethod
     def init(cls, embed_dim: int, *, eps: float = 1e-5, dtype: Any = np.float32) -> LayerNorm:
-        """Start as the plain normalisation: weight 1, bias 0."""
+        """Make the plain normalization: weight 1, bias 0."""
         embed_dim, dtype = whole_number("embed_dim", embed_dim, 1), float_dtype(dtype)
         return cls(np.ones(embed_dim, dtype), np.zeros(embed_dim, dtype), eps)
 
     def __call__(self, x: np.ndarray, *, residual: np.ndarray | None = None) -> np.ndarray:
-        """Return ``... E`` for x ``... E``; of x + residual, where there is one."""
+        """Return ``... E`` for x ``... E``, or for x + residual."""
         y: np.ndarray = F.layer_norm(x, self.weight, self.bias, eps=self.eps, residual=residual)
         return y
 
@@ -122,7 +120,7 @@ class LayerNorm(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RMSNorm(Layer):
-    """Each token's vector brought to a mean square of 1, then scaled by learned amounts.
+    """Root mean square normalization: each vector to a mean square of 1, then scaled by learned parameters.
 
     Parameters
     ----------
@@ -144,7 +142,7 @@ class RMSNorm(Layer):
 
     @classmethod
     def init(cls, embed_dim: int, *, eps: float = 1e-6, dtype: Any = np.float32) -> RMSNorm:
-        """Start as the plain normalisation: weight 1."""
+        """Make the plain normalization: weight 1."""
         return cls(np.ones(whole_number("embed_dim", embed_dim, 1), float_dtype(dtype)), eps)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -157,7 +155,7 @@ class RMSNorm(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Embedding(Layer):
-    """A table with one vector for each entry of a vocabulary.
+    """A table of one vector for each token id.
 
     Parameters
     ----------
@@ -175,7 +173,7 @@ class Embedding(Layer):
 
     @classmethod
     def init(cls, rng: np.random.Generator, size: int, embed_dim: int, *, dtype: Any = np.float32) -> Embedding:
-        """Draw every entry from the standard normal, so that two words are nearly orthogonal."""
+        """Draw every entry from the standard normal, so that two vectors are nearly orthogonal."""
         shape = whole_number("size", size, 0), whole_number("embed_dim", embed_dim, 1)
         return cls(generator(rng).standard_normal(shape).astype(float_dtype(dtype)))
 
@@ -185,7 +183,7 @@ class Embedding(Layer):
         Raises
         ------
         RegardError
-            An id is not an integer from 0 to V − 1. (A negative one would silently count from the end.)
+            An id is not an integer from 0 to V − 1. (NumPy would count a negative one from the end.)
         """
         ids = np.asarray(as_array(ids, "ids"))
         if ids.size == 0:
@@ -204,7 +202,7 @@ class Embedding(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeedForward(Layer):
-    """Two linear maps with a bend between: each token thinks for itself about what attention brought.
+    """Position-wise feed-forward network: linear, activation, linear.
 
     Parameters
     ----------
@@ -261,14 +259,14 @@ class FeedForward(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GatedFeedForward(Layer):
-    """Two linear maps of the input side by side, of which one says how much of the other goes on, and a third.
+    """Gated feed-forward network: activation(gate_proj(x)) × up_proj(x), then down_proj.
 
     Parameters
     ----------
     gate_proj, up_proj : Linear, ``E F``
     down_proj : Linear, ``F E``
     activation : str
-        The bend of the gate, as `FeedForward` takes it.
+        Of the gate; names as in `FeedForward`.
 
     References
     ----------

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def parameters(layer: Any) -> dict[str, np.ndarray]:
-    """Return every array that `layer` holds, named by the way to it: ``blocks.3.attn.q_proj.weight``.
+    """Return every array of `layer` by its path: ``blocks.3.attn.q_proj.weight``.
 
     Parameters
     ----------

@@ -114,9 +114,7 @@ def _before_block(name: str, scope: str, recorded: Collection[str] | None) -> st
         return f"{blocks}.{int(number) - 1}.output"
     names = [f"{blocks.removesuffix('blocks')}{step}" for step in _EMBEDDINGS]
     if recorded is None:
-        raise RegardError(
-            f"{name} is not one step: name a block, or one of {', '.join(names)}"
-        )
+        raise RegardError(f"{name} is not one step: name a block, or one of {', '.join(names)}")
     return next((step for step in names if step in recorded), name)
 
 
