@@ -12,7 +12,8 @@ from regard.functional import native
 from regard.functional.blocks import block_kind, block_sizes, spans
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.masks import BlockKind
-from regard.functional.native.attention import kernel_call, kernel_mask_args, unsupported_reason
+from regard.functional.native.attention import kernel_call, unsupported_reason
+from regard.functional.native.mask_args import kernel_mask_args
 from regard.functional.recorder import NULL_RECORDER, Recorder
 
 _REFERENCE_SCORES = 2**22  # a map of at most this many scores is held whole
@@ -118,10 +119,10 @@ def choose_implementation(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -
 
 def _native_plan(p: AttentionInputs, reason: str) -> Plan:
     """Return the plan of the kernel, whose blocks begin at the first key that a query attends to."""
-    kernel, rules = native.kernel(), kernel_mask_args(p)
-    call = kernel_call(p, rules, rules.spans(slice(0, p.layout.queries))[0])
+    kernel, mask_args = native.kernel(), kernel_mask_args(p)
+    call = kernel_call(p, mask_args, mask_args.row_spans(slice(0, p.layout.queries))[0])
     few = kernel.uses_splitkv(call)
     rows, cols = (p.layout.queries, kernel.SPLITKV_KEYS) if few else (kernel.BLOCK_QUERIES, kernel.BLOCK_KEYS)
     rows, cols = (max(1, min(size, n)) for size, n in zip((rows, cols), p.layout.shape[-2:], strict=True))
-    memory = kernel.forward_memory(call) + rules.memory
-    return Plan("native", reason, rows, cols, rules.blocks(rows, cols), memory, kernel.instruction_set())
+    memory = kernel.forward_memory(call) + mask_args.memory
+    return Plan("native", reason, rows, cols, mask_args.count_blocks(rows, cols), memory, kernel.instruction_set())

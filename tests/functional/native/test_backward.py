@@ -203,7 +203,7 @@ def test_a_custom_bias():
 
 
 def test_rules_evaluated_in_strips_of_queries(monkeypatch):
-    monkeypatch.setattr("regard.functional.native.attention._STRIP_CELLS", 4 * 64 * 97)
+    monkeypatch.setattr("regard.functional.native.mask_args._STRIP_SCORES", 4 * 64 * 97)
     q, k, v = draw(4, 201, 3), draw(2, 97, 3), draw(2, 97, 2)
     mask = SegmentMask(np.arange(201) // 30, np.arange(97) // 14) | Causal()
     for bias in (None, draw(201, 97), ALiBi(np.ones(4)), draw(97), draw(201, 1)):

@@ -16,7 +16,8 @@ from regard.functional import native
 from regard.functional.biases import Bias, DenseBias, sum_to_shape
 from regard.functional.grouped_heads import sum_over_query_groups
 from regard.functional.inputs import AttentionInputs
-from regard.functional.native.attention import kernel_calls, to_kernel
+from regard.functional.native.attention import kernel_calls
+from regard.functional.native.convert import to_kernel
 from regard.functional.online_softmax import SoftmaxStats
 
 _STRIP = 1024  # distances of a rule's gradient at a time

@@ -17,12 +17,14 @@ from regard.functional.arrays import is_finite, widest_float
 from regard.functional.blocks import spans
 from regard.functional.dispatch import choose_implementation
 from regard.functional.inputs import AttentionInputs
-from regard.functional.native.attention import kernel_call, kernel_mask_args
+from regard.functional.native.attention import kernel_call
+from regard.functional.native.convert import compute_type
+from regard.functional.native.mask_args import kernel_mask_args
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index
+from regard.functional.scores import STAGES, Stage
 
-STAGES = ("scores", "capped", "biased", "weights")
 Cells = list[tuple[int, int]]
 
 
@@ -76,7 +78,7 @@ def native_softmax_stats(p: AttentionInputs) -> SoftmaxStats:
     return found
 
 
-def map_tile(p: AttentionInputs, rows: Index, cols: Index, stage: str, stats: SoftmaxStats | None = None) -> Array:
+def map_tile(p: AttentionInputs, rows: Index, cols: Index, stage: Stage, stats: SoftmaxStats | None = None) -> Array:
     """Return a stage of some rows and columns, ``... H R C``; `stats`, if known, are those of all rows."""
     columns = np.arange(cols.start, cols.stop) if isinstance(cols, slice) else np.asarray(cols)
     columns = np.ascontiguousarray(columns, np.int32)
@@ -148,11 +150,11 @@ def pooled_map(
 
 def _calls(p: AttentionInputs, rows: Index) -> Iterator[tuple[Index, slice, Any]]:
     """Yield parts of `rows`, their place in `rows`, and the kernel's call for each."""
-    rules = kernel_mask_args(p)
+    mask_args = kernel_mask_args(p)
     rows = rows if isinstance(rows, slice) else np.asarray(rows)
-    for at in spans(_length(rows), rules.rows_at_once(rows)):
+    for at in spans(_length(rows), mask_args.max_rows(rows)):
         these = slice(rows.start + at.start, rows.start + at.stop) if isinstance(rows, slice) else rows[at]
-        yield these, at, kernel_call(p, rules, these)
+        yield these, at, kernel_call(p, mask_args, these)
 
 
 def _length(rows: Index) -> int:
@@ -160,8 +162,7 @@ def _length(rows: Index) -> int:
 
 
 def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
-    compute_type = np.float64 if "float64" in str(p.dtype) else np.float32
-    return native.empty((*p.layout.shape[:-2], *shape), np.dtype(compute_type if dtype is None else dtype))
+    return native.empty((*p.layout.shape[:-2], *shape), np.dtype(dtype or compute_type(p.dtype)))
 
 
 def _empty_stats(p: AttentionInputs, rows: int) -> SoftmaxStats:

@@ -1,0 +1,48 @@
+"""Arrays as the compiled kernel reads them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from regard._utils.typing import Array
+
+
+def to_kernel(x: Array) -> np.ndarray:
+    """Return an array that the kernel can read, copied only if necessary; half precision as 16-bit integers."""
+    array = aligned(x if isinstance(x, np.ndarray) else tensor_to_numpy(x))
+    return array.view(np.uint16) if array.dtype.itemsize == 2 else array
+
+
+def aligned(x: np.ndarray) -> np.ndarray:
+    """Return an array in native byte order whose elements and strides are aligned, copied only if necessary."""
+    dtype = x.dtype
+    if x.flags.aligned and dtype.isnative and dtype.alignment == dtype.itemsize:  # then its strides are aligned too
+        return x
+    return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
+
+
+def tensor_to_numpy(x: Any) -> np.ndarray:
+    """Return a PyTorch tensor on the CPU as an array that shares its memory; bfloat16 as 16-bit integers."""
+    import torch
+
+    x = x.detach()
+    array: np.ndarray = (x.view(torch.int16) if x.dtype == torch.bfloat16 else x).numpy()
+    return array
+
+
+def compute_type(dtype: Any) -> Any:
+    """Return NumPy's type of the numbers that the kernel computes with for `dtype`."""
+    return np.float64 if dtype_name(dtype) == "float64" else np.float32
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype of any library and byte order."""
+    return _numpy_name(dtype) if isinstance(dtype, np.dtype | type) else str(dtype).split(".")[-1]
+
+
+@functools.lru_cache  # slow to compute
+def _numpy_name(dtype: Any) -> str:
+    return str(np.dtype(dtype).name)

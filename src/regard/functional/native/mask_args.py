@@ -1,0 +1,188 @@
+"""Masks and biases as the compiled kernel takes them.
+
+The kernel takes key ranges, arrays, or a bias for each distance. Other masks and biases are evaluated for a strip of
+queries at a time, so that n² numbers are never stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from regard._utils.typing import Array
+from regard.functional import native
+from regard.functional.arrays import compute_dtype
+from regard.functional.biases import Bias, DenseBias
+from regard.functional.inputs import AttentionInputs
+from regard.functional.masks import DenseMask, KeyRanges, LogicalAnd, Mask
+from regard.functional.native.convert import aligned, compute_type, to_kernel
+from regard.functional.nonfinite import saturate_cast
+from regard.functional.score_layout import ALL, Index, take_broadcast
+
+_STRIP_SCORES = 2**22  # that a mask or a bias is evaluated for at a time
+
+
+@dataclass(frozen=True)
+class KernelMaskArgs:
+    """Masks and biases in the kernel's form.
+
+    Parameters
+    ----------
+    p : AttentionInputs
+    key_ranges : KeyRanges or None
+        The keys that each query attends to, if `masks` and `strip_masks` allow it.
+    masks : list of boolean arrays, broadcasting to ``... H T S``
+    bias : floating array, broadcasting to ``... H T S``, or None
+    distance_bias : floating array ``... H N``, or None
+        An element for each distance, row − column, from −(S − 1) on.
+    strip_masks : list of Mask
+        To evaluate for a strip of queries at a time.
+    strip_bias : Bias or None
+        The same.
+    """
+
+    p: AttentionInputs
+    key_ranges: KeyRanges | None
+    masks: list[np.ndarray]
+    strip_masks: list[Mask]
+    bias: np.ndarray | None
+    distance_bias: np.ndarray | None
+    strip_bias: Bias | None
+
+    def row_spans(self, rows: slice) -> list[slice]:
+        """Split the queries, so that a strip has a bounded number of scores."""
+        size = self.max_rows(rows)
+        return [slice(a, min(a + size, rows.stop)) for a in range(rows.start, max(rows.stop, rows.start + 1), size)]
+
+    def max_rows(self, rows: Index) -> int:
+        """Return how many of these queries one call takes."""
+        count = rows.stop - rows.start if isinstance(rows, slice) else int(rows.shape[0])
+        by_distance = self.distance_bias is not None and not isinstance(rows, slice)
+        if self._in_strips or by_distance:
+            scores_per_row = math.prod(self.p.layout.shape) // max(1, self.p.layout.queries)
+            return max(1, _STRIP_SCORES // max(1, scores_per_row) // 64 * 64 or 64)
+        return max(1, count)
+
+    @property
+    def _in_strips(self) -> bool:
+        """Whether masks or biases are evaluated for a strip of queries at a time."""
+        return bool(self.strip_masks) or self.strip_bias is not None or len(self.masks) > 1
+
+    def count_blocks(self, rows: int, cols: int) -> dict[str, int]:
+        """Return the number of full, partial and empty blocks of `rows` queries and `cols` keys."""
+        queries, keys = self.p.layout.shape[-2:]
+        every = -(-queries // rows) * -(-keys // cols)
+        dense = bool(self.masks or self.strip_masks or (self.p.bias is not None and self.p.bias.can_mask))
+        if self.key_ranges is None:
+            return {"full": 0 if dense else every, "partial": every if dense else 0, "empty": 0}
+        first, last = (np.broadcast_to(x, np.broadcast_shapes(x.shape, (queries,))) for x in self.key_ranges)
+        first, last = np.broadcast_arrays(first, last)
+        starts = np.arange(0, queries, rows)
+        begin, from_all = (how.reduceat(first, starts, axis=-1) for how in (np.minimum, np.maximum))
+        end, to_all = (how.reduceat(last, starts, axis=-1) for how in (np.maximum, np.minimum))
+        read = -(-np.maximum(end - begin, 0) // cols)
+        whole = np.maximum(to_all - begin, 0) // cols - -(-np.maximum(from_all - begin, 0) // cols)
+        heads = math.prod(first.shape[:-1])
+        mean_read, mean_whole = round(read.sum() / heads), round(np.clip(whole, 0, read).sum() / heads)
+        full = 0 if dense else mean_whole
+        return {"full": full, "partial": mean_read - full, "empty": max(0, every - mean_read)}
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the arrays made for the kernel."""
+        strip = _STRIP_SCORES if self._in_strips else 0
+        itemsize = 1 if self.strip_bias is None else 1 + np.dtype(compute_type(self.p.dtype)).itemsize
+        made = [*(self.key_ranges or ()), *([] if self.distance_bias is None else [self.distance_bias])]
+        return sum(int(x.nbytes) for x in made) + strip * itemsize
+
+    def arguments(self, rows: Index) -> dict[str, np.ndarray | None]:
+        """Return the kernel's keyword arguments for some queries."""
+        found: dict[str, np.ndarray | None] = {}
+        if self.key_ranges is not None:
+            found["key_begin"], found["key_end"] = (_of_rows(x, rows, self.p.layout.queries) for x in self.key_ranges)
+        mask = _all_of([take_broadcast(mask, rows, ALL) for mask in self.masks])
+        layout = self.p.layout
+        at = rows if isinstance(rows, slice) else layout.xp.asarray(rows, device=layout.device)
+        for strip_mask in self.strip_masks:
+            mask = _all_of([*([] if mask is None else [mask]), np.asarray(strip_mask.allows(layout, at, ALL))])
+        if mask is not None:
+            found["mask"] = aligned(np.atleast_2d(mask)).view(np.uint8)
+        bias = None if self.bias is None else take_broadcast(self.bias, rows, ALL)
+        strip_bias = self.strip_bias if self.distance_bias is None or isinstance(rows, slice) else self.p.bias
+        if strip_bias is not None:
+            bias = _compute_bias(self.p, strip_bias.values(layout, at, ALL))
+        if bias is not None:
+            found["bias"] = bias
+        if self.distance_bias is not None and isinstance(rows, slice):
+            found["distance_bias"] = self.distance_bias[
+                ..., rows.start : rows.stop + layout.keys - 1 + _block_queries()
+            ]
+        return found
+
+
+def kernel_mask_args(p: AttentionInputs) -> KernelMaskArgs:
+    """Return the mask and the bias of a call in the kernel's form."""
+    key_ranges, masks, strip_masks = None, [], []
+    for mask in _conjuncts(p.mask):
+        ranges = mask.key_ranges(p.layout)
+        if ranges is not None:
+            key_ranges = ranges if key_ranges is None else key_ranges.intersect(ranges)
+        elif isinstance(mask, DenseMask):
+            masks.append(np.atleast_2d(np.asarray(mask.array)))
+        else:
+            strip_masks.append(mask)
+    if key_ranges is not None:
+        key_ranges = KeyRanges(*(np.clip(x, 0, p.layout.keys).astype(np.int32) for x in key_ranges))
+    bias = distance_bias = strip_bias = None
+    if isinstance(p.bias, DenseBias):
+        bias = _compute_bias(p, p.bias.parameter)
+    elif p.bias is not None and p.bias.by_distance:
+        distance_bias = _distance_bias(p, p.bias)
+    else:
+        strip_bias = p.bias
+    return KernelMaskArgs(p, key_ranges, masks, strip_masks, bias, distance_bias, strip_bias)
+
+
+def _conjuncts(mask: Mask | None) -> Iterator[Mask]:
+    if isinstance(mask, LogicalAnd):
+        yield from _conjuncts(mask.one)
+        yield from _conjuncts(mask.other)
+    elif mask is not None:
+        yield mask
+
+
+def _all_of(masks: list[np.ndarray]) -> np.ndarray | None:
+    found = None
+    for mask in masks:
+        found = mask if found is None else found & mask
+    return found
+
+
+def _of_rows(x: np.ndarray, rows: Index, count: int) -> np.ndarray:
+    return x[..., rows] if x.shape[-1] == count and count > 1 else x
+
+
+def _compute_bias(p: AttentionInputs, bias: Array) -> np.ndarray:
+    """Return a bias in the compute dtype, saturated."""
+    xp = p.layout.xp
+    computed = xp.astype(bias, compute_dtype(xp, bias.dtype), copy=False)
+    return np.atleast_2d(to_kernel(saturate_cast(computed, p.compute_dtype)))
+
+
+def _distance_bias(p: AttentionInputs, bias: Bias) -> np.ndarray:
+    """Return the bias of each distance, ``... H N``, from the last key and the first query on."""
+    layout = p.layout
+    if not layout.queries or not layout.keys:
+        return np.zeros(max(0, layout.queries + layout.keys - 1 + _block_queries()), compute_type(p.dtype))
+    row, column = (_compute_bias(p, bias.values(layout, *at)) for at in ((slice(0, 1), ALL), (ALL, slice(0, 1))))
+    row = np.broadcast_to(row, (*row.shape[:-2], 1, layout.keys))[..., 0, ::-1]
+    column = np.broadcast_to(column, (*column.shape[:-2], layout.queries, 1))[..., 1:, 0]
+    beyond = np.zeros((*row.shape[:-1], _block_queries()), row.dtype)
+    return np.concatenate([row, column, beyond], axis=-1)
+
+
+def _block_queries() -> int:
+    return int(native.kernel().BLOCK_QUERIES)
