@@ -268,7 +268,7 @@ def test_a_trace_edits_every_step(tiny):
         assert token == logits.argmax()
         ids.append(token)
     assert edited.ids != tiny.generate("The cat", max_new_tokens=12).ids
-    with pytest.raises(RegardError, match=r"'blocks\.9\.output' \(near it"):
+    with pytest.raises(RegardError, match=r"'blocks\.9\.output' \(did you mean"):
         tiny.generate("The cat", max_new_tokens=1, trace=Trace(edit={"blocks.9.output": silence}))
 
 
