@@ -76,7 +76,7 @@ def test_attention(name):
 
 
 @ATTENTION
-@pytest.mark.parametrize("path", [*PATHS, "blocked 3 2", "blocked 1 1"])
+@pytest.mark.parametrize("path", [*PATHS, "blockwise 3 2", "blockwise 1 1"])
 def test_attention_on_each_path(name, path, monkeypatch):
     implementation, *blocks = path.split()
     if blocks:
