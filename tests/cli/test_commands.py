@@ -35,7 +35,7 @@ def _plain_terminal(monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("REGARD_OFFLINE", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("regard.models.hub.resolve._elsewhere", lambda model: ())
+    monkeypatch.setattr("regard.models.hub.resolve._other_places", lambda model: ())
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def _nowhere(monkeypatch, tmp_path):
     monkeypatch.setenv("REGARD_OFFLINE", "1")
     monkeypatch.setenv("REGARD_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr("regard.models.hub.resolve._elsewhere", lambda model: ())
+    monkeypatch.setattr("regard.models.hub.resolve._other_places", lambda model: ())
 
 
 @pytest.mark.parametrize(("argv", "message"), MISTAKES.values(), ids=MISTAKES)
