@@ -76,10 +76,12 @@ RETIRED = (
     ("functional", r"nearest", "min_distance"),
     ("python", r"GradientSum", "BiasGradAccumulator"),
     ("functional", r"seen|seen_blocks", "allowed, nonempty_blocks"),
+    ("functional", r"def shares|_shares", "probabilities"),
     ("python", r"infinity_as_largest|shift_of|or_one|without_hidden|with_infinities", "clamp_posinf, …"),
     ("functional", r"within\(", "saturate_cast"),
     ("functional", r"def attend", "blockwise, native_forward"),
-    ("library", r"def record|path_of|reason_against|WHOLE_MAPS", "record_call, choose_backend, unsupported_reason"),
+    ("functional", r"def record|path_of|reason_against|WHOLE_MAPS", "record_call, choose_backend, unsupported_reason"),
+    ("library", r"class Rules|Rules\(|-> Rules|Ruled", "KernelMaskArgs, MaskAndBias"),
     ("everywhere", r"regard\.merge", "merge_partials"),
     ("functional", r"Part|part_of|pull_back", "HeadSlice, slice_heads, native_backward"),
     ("python", r"Rotation", "CosSin"),
@@ -123,6 +125,18 @@ RETIRED = (
     # Metrics, capture, views, command line
     ("metrics", r"previous|duplicate", "previous_token, duplicate_token"),
     ("metrics", r"Cases|mixed_strips|strips?|_handed_over|Check", "RepeatMasks, row blocks, CancelCheck"),
+    (
+        "capture",
+        r"class Notes|Notes\(|take_note|Listener|listening|speaks_to_the_interface|Known|_Slowly",
+        "CaptureSession, AttentionWrapper, …",
+    ),
+    ("views", r"Around|room_of|Ruler|Lettering", "Margins, available_size, TextMetrics, FontFallback"),
+    (
+        "views",
+        r"def (?:strongest|matching|follow|readable)|\.hidden",
+        "top_k, find_rows, explain_row, escape, special_mass",
+    ),
+    ("views", r"\.(?:was|became|explained)", "original_label, contextual_label, explained_variance_ratio"),
     ("cli", r"--keep-special|--random|--other-model|--words|MISTAKE|introduce", "--show-special-tokens, --toy, …"),
     ("pages", r"--keep-special|--other-model|--words", "--show-special-tokens, --compare-model, --merge-subwords"),
     # Kernel
