@@ -170,7 +170,7 @@ UNSOUND = {
         header(value("general.alignment", 4, struct.pack("<I", 48)), num_values=1),
         "not a power of two",
     ),
-    "an alignment that is a text": (header(value("general.alignment", 8, text("32")), num_values=1), "is '32', which"),
+    "an alignment that is a text": (header(value("general.alignment", 8, text("32")), num_values=1), "is '32', not"),
 }  # fmt: skip
 
 
