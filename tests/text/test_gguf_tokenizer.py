@@ -109,20 +109,20 @@ COUNT = len(TOKENS)
 @pytest.mark.parametrize(
     ("base", "changes", "message"),
     [
-        (TOKENIZER, {"model": "t5"}, "its tokenizer is of kind 't5'; regard builds from GGUF: 'gpt2', 'llama'"),
-        (TOKENIZER, {"model": None}, "its tokenizer is of kind None"),
-        (TOKENIZER, {"model": 5}, r"tokenizer\.ggml\.model must be a str, not 5"),
-        (TOKENIZER, {"pre": "chameleon"}, r"its pre-tokenizer \(tokenizer\.ggml\.pre\) is 'chameleon'; regard knows: "),
-        (TOKENIZER, {"tokens": None}, r"tokenizer\.ggml\.tokens must be a list of texts, but is missing"),
-        (TOKENIZER, {"tokens": 5}, r"tokenizer\.ggml\.tokens must be a list of texts$"),
-        (TOKENIZER, {"merges": None}, r"tokenizer\.ggml\.merges must be a list of texts, but is missing"),
-        (TOKENIZER, {"merges": ["ab"]}, "'ab' of its merges is not two pieces"),
+        (TOKENIZER, {"model": "t5"}, "its tokenizer has kind 't5'; supported: 'gpt2', 'llama'"),
+        (TOKENIZER, {"model": None}, "its tokenizer has kind None"),
+        (TOKENIZER, {"model": 5}, r"tokenizer\.ggml\.model must be a str, got 5"),
+        (TOKENIZER, {"pre": "chameleon"}, r"its pre-tokenizer \(tokenizer\.ggml\.pre\) is 'chameleon'; supported: "),
+        (TOKENIZER, {"tokens": None}, r"tokenizer\.ggml\.tokens must be a list of strings, but is missing"),
+        (TOKENIZER, {"tokens": 5}, r"tokenizer\.ggml\.tokens must be a list of strings$"),
+        (TOKENIZER, {"merges": None}, r"tokenizer\.ggml\.merges must be a list of strings, but is missing"),
+        (TOKENIZER, {"merges": ["ab"]}, "'ab' of its merges is not a pair of pieces"),
         (TOKENIZER, {"merges": ["q zz"]}, "zz"),
         (TOKENIZER, {"token_type": [1]}, f"token_type must have a number for each of the {COUNT} tokens"),
         (TOKENIZER, {"bos_token_id": COUNT}, f"bos_token_id is {COUNT}, but there are {COUNT} tokens"),
         (TOKENIZER, {"bos_token_id": -1}, "bos_token_id is -1"),
-        (TOKENIZER, {"bos_token_id": None, "add_bos_token": True}, "it is to add the bos token .* but names none"),
-        (TOKENIZER, {"add_bos_token": 1}, "add_bos_token must be a bool, not 1"),
+        (TOKENIZER, {"bos_token_id": None, "add_bos_token": True}, "add_bos_token is true, but there is no bos token"),
+        (TOKENIZER, {"add_bos_token": 1}, "add_bos_token must be a bool, got 1"),
         (SENTENCEPIECE, {"scores": None}, r"scores must have a number for each of the \d+ tokens"),
         (SENTENCEPIECE, {"scores": [float("nan")] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])}, "scores must have"),
     ],
@@ -135,10 +135,10 @@ def test_what_is_not_sound_is_named(base, changes, message):
 def test_a_piece_longer_than_any_is_refused():
     tokens = [*SENTENCEPIECE["tokenizer.ggml.tokens"], "a" * 10_000]
     longer = {key: [*SENTENCEPIECE[f"tokenizer.ggml.{key}"], 1] for key in ("scores", "token_type")}
-    with pytest.raises(RegardError, match="it has a piece of 10000 characters; the longest that are read have 128"):
+    with pytest.raises(RegardError, match="it has a piece of 10000 characters; the limit is 128"):
         built(SENTENCEPIECE, tokens=tokens, **longer)
 
 
 def test_a_template_that_is_no_text():
-    with pytest.raises(RegardError, match=r"tokenizer\.chat_template must be a text"):
+    with pytest.raises(RegardError, match=r"tokenizer\.chat_template must be a string"):
         SubwordTokenizer.from_gguf(as_read({**TOKENIZER, "tokenizer.chat_template": 5}))

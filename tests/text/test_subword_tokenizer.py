@@ -222,13 +222,13 @@ def _message(function, *arguments):
 def test_a_vocab_txt_without_special_tokens_names_those_that_it_lacks(tmp_path):
     path = write_vocab(tmp_path, ("the", "[CLS]", "cat"))
     message = _message(SubwordTokenizer.from_wordpiece, path)
-    assert message.startswith(f"{path} is no WordPiece vocabulary: its 3 lines lack [UNK], [SEP]")
+    assert message.startswith(f"{path} is not a WordPiece vocabulary: its 3 lines lack [UNK], [SEP]")
 
 
 def test_a_vocab_txt_must_be_utf8(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"[UNK]\n\xff\n")
-    assert f"{path} is no WordPiece vocabulary: 'utf-8'" in _message(SubwordTokenizer.from_wordpiece, path)
+    assert f"{path} is not a WordPiece vocabulary: 'utf-8'" in _message(SubwordTokenizer.from_wordpiece, path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{", b"\xff", b"[PAD]\n[UNK]\n", b"[" * 9973])
@@ -236,7 +236,7 @@ def test_what_is_no_tokenizer_json_is_refused(tmp_path, content):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     message = _message(SubwordTokenizer.from_file, path)
-    assert message.startswith(f"{path} is no tokenizer.json (a vocab.txt is read by from_wordpiece): ")
+    assert message.startswith(f"{path} is not a tokenizer.json (use from_wordpiece for a vocab.txt): ")
 
 
 def test_a_panic_in_the_library_is_an_error_too(json_file):
@@ -245,7 +245,7 @@ def test_a_panic_in_the_library_is_an_error_too(json_file):
     fields["post_processor"]["pair"][0] = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
     fields["post_processor"]["single"] = [{"SpecialToken": {"id": "[GONE]", "type_id": 0}}]
     json_file.write_text(json.dumps(fields))
-    assert "is no tokenizer.json" in _message(SubwordTokenizer.from_file, json_file)
+    assert "is not a tokenizer.json" in _message(SubwordTokenizer.from_file, json_file)
 
 
 @pytest.mark.parametrize("read", [SubwordTokenizer.from_file, SubwordTokenizer.from_wordpiece])
@@ -368,11 +368,11 @@ def test_a_space_before_the_text_if_the_settings_ask_for_it(write_merges, bytes_
         ("vocab.json", b'{"<s>": 0, "</s>": true}', "must map each token to its id"),
         ("vocab.json", b'{"<s>": 0, "</s>": 4294967296}', "must map each token to its id"),
         ("vocab.json", b'{"a": 0}', r"neither <s> and </s>.*nor <\|endoftext\|>"),
-        ("vocab.json", b'{"<s>": 0, "</s>": 1}', "is no byte-level vocabulary"),
-        ("vocab.json", b"\xff", "is no byte-level vocabulary"),
+        ("vocab.json", b'{"<s>": 0, "</s>": 1}', "is not a byte-level vocabulary"),
+        ("vocab.json", b"\xff", "is not a byte-level vocabulary"),
         ("merges.txt", b"a b c", "line 1 of merges.txt is not two pieces: 'a b c'"),
         ("merges.txt", b"#version\nab", "line 2 of merges.txt"),
-        ("merges.txt", b"\xff", "is no byte-level vocabulary"),
+        ("merges.txt", b"\xff", "is not a byte-level vocabulary"),
         ("merges.txt", None, r"cannot read .*merges\.txt"),
         ("tokenizer_config.json", b'{"add_prefix_space": 1, "cls_token": 2}', "add_prefix_space must.*cls_token must"),
     ],

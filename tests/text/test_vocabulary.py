@@ -42,8 +42,8 @@ def test_every_problem_of_a_mapping_is_in_the_message():
     message = str(caught.value)
     for problem in (
         "'the', 'cat' share index 0",
-        "'sat' has the index 2.5, which is no integer",
-        "'dog' has the index True, which is no integer",
+        "'sat' has the index 2.5, which is not an integer",
+        "'dog' has the index True, which is not an integer",
         "'on': index 11 is outside 0 to 5",
         "'mat': index -1 is outside 0 to 5",
         "no word has index 1, 2, 3, 4, 5",
@@ -52,7 +52,7 @@ def test_every_problem_of_a_mapping_is_in_the_message():
 
 
 def test_repeated_words_are_all_named():
-    with pytest.raises(RegardError, match=r"got more of 'a', 'b'$"):
+    with pytest.raises(RegardError, match=r"got several of 'a', 'b'$"):
         Vocabulary(("a", "b", "a", "c", "b"))
 
 

@@ -74,14 +74,16 @@ def test_unknown_words_become_unk_but_keep_their_place():
 
 
 def test_all_unknown_words_are_named_once_with_what_to_do():
-    with pytest.raises(RegardError, match="lower-cased: 'dog', 'ran'; add them to it, or choose unknown='unk' or"):
+    with pytest.raises(
+        RegardError, match="after lower-casing: 'dog', 'ran'; add them to it, or choose unknown='unk' or"
+    ):
         WordTokenizer(lesson)("The dog sat, dog ran".replace(",", ""))
 
 
 def test_a_vocabulary_in_capitals_is_met_only_without_lowercasing():
     vocabulary = Vocabulary(("The",))
     assert WordTokenizer(vocabulary, lowercase=False)("The").ids == (0,)
-    with pytest.raises(RegardError, match="once lower-cased: 'the'"):
+    with pytest.raises(RegardError, match="after lower-casing: 'the'"):
         WordTokenizer(vocabulary)("The")
 
 

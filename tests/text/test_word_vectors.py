@@ -189,25 +189,25 @@ def test_numbers_of_other_words_are_counted_but_not_read(read):
         (b"cat 1 2 3\ndog 1 2\n", "line 2 ('dog') has 2 numbers, the rows have 3"),
         (b"cat 1 2 3\n\ndog 1 2 3 4\n", "line 3 ('dog 1') has 4 numbers, the rows have 3"),
         (b"cat 1 2 3\n1 2 3\n", "line 2 ('1') has 2 numbers, the rows have 3"),
-        (b"cat 1 2 3\ndog 1 x 3\n", "line 2 ('dog') has 'x', which is no number"),
+        (b"cat 1 2 3\ndog 1 x 3\n", "line 2 ('dog') has 'x', which is not a number"),
         (b"cat 1 x 3\n", "line 1 ('cat 1 x') has 2 numbers, the rows have 1"),
-        (b"cat 1 2 3\ndog 1 nan 3\n", "line 2 ('dog') has 'nan', which is no finite float32"),
-        (b"cat nan 2 3\n", "line 1 ('cat') has 'nan', which is no finite float32"),
-        (b"cat 1 2 3\ndog 1 -inf 3\n", "line 2 ('dog') has '-inf', which is no finite float32"),
-        (b"cat 1 2 3\ndog 1 2 1e39\n", "line 2 ('dog') has '1e39', which is no finite float32"),
-        (b"cat 1 2 3\ndog \xff 2 3\n", "line 2 ('dog') has '�', which is no number"),
+        (b"cat 1 2 3\ndog 1 nan 3\n", "line 2 ('dog') has 'nan', which is not a finite float32"),
+        (b"cat nan 2 3\n", "line 1 ('cat') has 'nan', which is not a finite float32"),
+        (b"cat 1 2 3\ndog 1 -inf 3\n", "line 2 ('dog') has '-inf', which is not a finite float32"),
+        (b"cat 1 2 3\ndog 1 2 1e39\n", "line 2 ('dog') has '1e39', which is not a finite float32"),
+        (b"cat 1 2 3\ndog \xff 2 3\n", "line 2 ('dog') has '�', which is not a number"),
         (b"cat dog\n", "line 1 ('cat dog\\n') has 0 numbers after its word; 1 to 65536 can be read"),
         (b"\n", "line 1 ('\\n') has 0 numbers after its word; 1 to 65536 can be read"),
         (b"cat" + b" 1" * 65537, "has 65537 numbers after its word; 1 to 65536 can be read"),
         (b"2 3\ncat 1 2 3\ndog 1 2\n", "line 3 ('dog') has 2 numbers, the rows have 3"),
         (b"2 3\ncat 1 2\ndog 1 2 3\n", "line 2 ('cat') has 2 numbers, the rows have 3"),
-        (b"2 3\n\ncat 1 2 3\ndog 1 y 3\n", "line 4 ('dog') has 'y', which is no number"),
-        (b"3 2\ncat 1 2\ndog 1 2\n", "its header promises 3 words, but it holds 2"),
-        (b"1 2\ncat 1 2\ndog 1 2\n", "its header promises 1 words, but it holds 2"),
-        (b"3 2\n", "its header promises 3 words, but it holds 0"),
+        (b"2 3\n\ncat 1 2 3\ndog 1 y 3\n", "line 4 ('dog') has 'y', which is not a number"),
+        (b"3 2\ncat 1 2\ndog 1 2\n", "its header announces 3 words, but it has 2"),
+        (b"1 2\ncat 1 2\ndog 1 2\n", "its header announces 1 words, but it has 2"),
+        (b"3 2\n", "its header announces 3 words, but it has 0"),
         (b"9" * 4999 + b" 2\ncat 1 2\n", "line 2 ('cat 1') has 2 numbers, the rows have 1"),
-        (b"0 2\n", "its header promises 0 words of 2 numbers; at least 1 word and 1 to 65536 numbers can be read"),
-        (b"2 0\n", "its header promises 2 words of 0 numbers"),
+        (b"0 2\n", "its header announces 0 words of 2 numbers; at least 1 word and 1 to 65536 numbers can be read"),
+        (b"2 0\n", "its header announces 2 words of 0 numbers"),
         (b"", "it is empty"),
         (b"\xef\xbb\xbf", "it is empty"),
         (b"PK\x03\x04\x14\x00", "it is a zip archive; unpack it and give the file inside"),
@@ -236,14 +236,14 @@ def test_a_binary_file_is_refused_wherever_it_is_cut(refusal, write):
 
 def test_a_cut_binary_file_tells_which_word(refusal):
     content = word2vec_binary(some_rows(7))
-    assert refusal(content[:-4]) == "word 7 of 7 ('word6') is cut off: 17 of its 20 bytes are there"
+    assert refusal(content[:-4]) == "word 7 of 7 ('word6') is truncated: 17 of 20 bytes"
     assert refusal(content[:-24]) == "it ends before word 7 of 7 is complete"
 
 
 @pytest.mark.parametrize("write", BINARY)
 def test_a_binary_header_that_promises_too_few_words_is_refused(refusal, write):
     content = write(some_rows(11)).replace(b"11 5", b"10 5")
-    assert refusal(content).startswith("its header promises 10 words, but more follows them: 'word10 ")
+    assert refusal(content).startswith("its header announces 10 words, but has more: 'word10 ")
 
 
 @pytest.mark.parametrize("write", BINARY)
@@ -265,7 +265,7 @@ def test_a_binary_word_without_end_is_refused(refusal):
 
 
 def test_a_line_without_end_is_refused(refusal):
-    assert refusal(b"x" * (1 << 23)) == "line 1 is longer than 4194304 bytes, so these are no word vectors"
+    assert refusal(b"x" * (1 << 23)) == "line 1 is longer than 4194304 bytes: not a file of word vectors"
 
 
 @pytest.mark.parametrize("cut", [5, 40, -9, -1])
@@ -330,7 +330,7 @@ def test_vectors_for_repeats_rows_in_the_order_of_the_tokens():
 
 def test_vectors_for_names_all_missing_words_and_takes_no_other_case_for_them():
     vectors = WordVectors(Vocabulary(("cat", "sat")), np.ones((2, 3), np.float32))
-    with pytest.raises(RegardError, match=r"^no vector for 'Cat', 'dog'; words are looked up exactly"):
+    with pytest.raises(RegardError, match=r"^no vector for 'Cat', 'dog'; lookup is case-sensitive"):
         vectors.vectors_for(["Cat", "sat", "dog", "Cat"])
 
 

@@ -34,7 +34,7 @@ def test_the_file_holds_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"cannot write '.*a\\x00b': no file can have this name"):
+    with pytest.raises(RegardError, match=r"cannot write '.*a\\x00b': not a valid file name"):
         write(f"{tmp_path}/a\0b")
 
 
@@ -126,7 +126,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=f"there is no folder {tmp_path / 'no'}; make it first"):
+    with pytest.raises(RegardError, match=f"there is no folder {tmp_path / 'no'}; create it first"):
         write(tmp_path / "no" / "a")
 
 

@@ -1,1 +1,1 @@
-"""What every layer needs: errors, types, validation of arguments, whole files."""
+"""Shared by every layer: errors, types, validation of arguments, atomic files."""

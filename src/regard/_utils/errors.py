@@ -1,9 +1,9 @@
-"""The one exception that regard raises for a caller's mistake."""
+"""The one exception of regard."""
 
 
 class RegardError(Exception):
-    """A mistake that the caller can mend.
+    """An error the caller can fix.
 
-    The message says what was wrong, with the shapes or values at hand, and what to do about it. The
-    command line prints it on one line and exits with status 2.
+    The message says what is wrong, with the shapes or values, and what to do. The command line prints it on one line
+    and exits with status 2.
     """

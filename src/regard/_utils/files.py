@@ -1,4 +1,4 @@
-"""Writing files so that they appear whole or not at all. Knows nothing of what is in them."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from regard._utils.errors import RegardError
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a binary file for writing that takes its name only once it is complete.
+    """Open a binary file for writing that appears under its name only once it is complete.
 
-    The bytes go to a hidden temporary file beside `path`, which is renamed over it at the end. When anything
-    goes wrong on the way, interrupts included, the temporary file is removed and a file that was there before
-    is untouched. A symbolic link keeps pointing where it points, and a file that is replaced hands its
-    permissions on. A device or a pipe (``/dev/stdout``) cannot be renamed over and is written to directly.
+    The bytes go to a hidden temporary file beside `path`, which is renamed over it at the end. After an error or an
+    interrupt, the temporary file is removed and an existing file is unchanged. A symbolic link is followed, and a
+    replaced file keeps its permissions. A device or a pipe (``/dev/stdout``) is written directly.
 
     Raises
     ------
     RegardError
         The file cannot be written: no such folder, no permission, no space left.
     BrokenPipeError
-        The reader of a pipe went away, which is no mistake of the caller.
+        The reader of a pipe has closed it.
     """
     try:
-        target = Path(os.path.realpath(path))  # a link is followed: what it points to is what is replaced
+        target = Path(os.path.realpath(path))  # follow links
     except ValueError as error:
-        raise RegardError(f"cannot write {str(path)!r}: no file can have this name ({error})") from error
-    # Its own short name: one made from the target's could pass the limit of 255 bytes.
+        raise RegardError(f"cannot write {str(path)!r}: not a valid file name ({error})") from error
+    # A short name: one made from the target's could exceed 255 bytes.
     part = target.parent / f".regard-{secrets.token_hex(8)}.part"
     try:
-        # Asked of the path: the real path of a pipe behind /dev/stdout names nothing that exists.
+        # Of `path`, because the real path of a pipe at /dev/stdout does not exist.
         mode = Path(path).stat().st_mode if Path(path).exists() else None
         if mode is not None and stat.S_ISDIR(mode):
             raise RegardError(f"cannot write {path}: it is a folder; give a file name")
@@ -45,7 +44,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 yield stream
             return
         if not target.parent.is_dir():
-            raise RegardError(f"cannot write {path}: there is no folder {target.parent}; make it first")
+            raise RegardError(f"cannot write {path}: there is no folder {target.parent}; create it first")
         try:
             with part.open("xb") as stream:
                 if mode is not None:
@@ -62,5 +61,5 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise
     except OSError as error:
         if error.filename not in (None, str(part), str(Path(path)), str(target.parent)):
-            raise  # about another file, which the caller meant to read
+            raise  # about another file, which the caller reads
         raise RegardError(f"cannot write {path}: {error.strerror or error}") from error

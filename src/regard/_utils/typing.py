@@ -1,4 +1,4 @@
-"""Names for the types that many modules share."""
+"""Types that many modules share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arguments of many functions have in common: whole numbers, float types, generators; said in one way."""
+"""Validation of common arguments: whole numbers, dtypes, generators; and names and values in messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard._utils.errors import RegardError
 
 
 def whole_number(name: str, value: object, least: int) -> int:
-    """Return `value` as an int; complain unless it is a whole number of at least `least`."""
+    """Return `value` as an int; an error unless it is a whole number of at least `least`."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -23,7 +23,7 @@ def whole_number(name: str, value: object, least: int) -> int:
 
 
 def float_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return `dtype` as NumPy has it; complain unless it is floating (bfloat16 of ml_dtypes is)."""
+    """Return `dtype` as a NumPy dtype; an error unless it is floating (bfloat16 of ml_dtypes is)."""
     try:
         known: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
@@ -34,20 +34,20 @@ def float_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def generator(rng: object) -> np.random.Generator:
-    """Return `rng`; complain unless it is a generator, which numbers in its place are not."""
+    """Return `rng`; an error unless it is a generator."""
     if not isinstance(rng, np.random.Generator):
-        raise RegardError(f"rng comes first and must be a generator, numpy.random.default_rng(seed), got {rng!r}")
+        raise RegardError(f"rng, the first argument, must be a generator, numpy.random.default_rng(seed), got {rng!r}")
     return rng
 
 
 def truncate(value: object) -> str:
-    """Spell a value that a file holds on one line, however long and whatever signs it has."""
+    """Return an untrusted value as ASCII of at most 80 characters."""
     text = ascii(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def escape(name: str) -> str:
-    """Spell a name that a file holds on one line: as it is, unless it has signs that a screen would not show."""
+    """Return an untrusted name, its characters escaped if any is not printable."""
     return name if name.isprintable() else ascii(name)[1:-1]
 
 

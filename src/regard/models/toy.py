@@ -19,7 +19,7 @@ from regard.models.base import Output
 from regard.models.batch import Text, make_batch
 from regard.nn import Embedding, Layer, SelfAttention
 from regard.text import Vocabulary, WordTokenizer
-from regard.text.embedding_matrix import as_table
+from regard.text.embedding_matrix import as_embedding_matrix
 from regard.text.words import check_texts
 
 Positions: TypeAlias = Literal["sinusoidal", "table", "none"]
@@ -126,7 +126,7 @@ def toy(
     length = min(_MAX_TOKENS, max((len(text.split()) for text in texts), default=0))
     if length == 0:
         raise RegardError("the text is empty; give at least one word")
-    given = None if embeddings is None else as_table(embeddings, len(vocabulary))
+    given = None if embeddings is None else as_embedding_matrix(embeddings, len(vocabulary))
     if given is not None and embed_dim not in (None, given.shape[1]):
         raise RegardError(f"embeddings have {given.shape[1]} features, but embed_dim is {embed_dim}")
     width = whole_number("embed_dim", 8 if embed_dim is None else embed_dim, 1) if given is None else given.shape[1]

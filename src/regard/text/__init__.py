@@ -1,4 +1,4 @@
-"""From text to ids and vectors: tokenizers, vocabularies and word vectors. Knows nothing of models."""
+"""From text to ids and vectors: tokenizers, vocabularies, word vectors, chat templates."""
 
 from regard.text.encoding import Encoding
 from regard.text.random_embeddings import random_embeddings

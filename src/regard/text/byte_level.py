@@ -1,4 +1,4 @@
-"""The byte-level BPE of RoBERTa, BART and GPT-2, built from ``vocab.json`` and ``merges.txt``. Knows no files."""
+"""The byte-level BPE of RoBERTa, BART and GPT-2, built from ``vocab.json`` and ``merges.txt``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ _END_OF_TEXT = "<|endoftext|>"
 
 @dataclass(frozen=True)
 class ByteLevelSettings:
-    """What the two files do not say. The defaults are those of RoBERTa and BART.
+    """The settings that the two files do not contain. The defaults are those of RoBERTa and BART.
 
     Parameters
     ----------
     add_prefix_space
-        Whether a space is put before the text, so that its first word is a word like any other.
+        Whether a space is put before the text, so that its first word is tokenized like any other.
     cls_token, sep_token
         The tokens for the start and for the end.
     unk_token, pad_token, mask_token
-        Further tokens that are found whole in a text, if the vocabulary has them; of the last one the spaces before it
-        are a part.
+        Tokens that are never split, if the vocabulary has them; `mask_token` includes the spaces before it.
     """
 
     add_prefix_space: bool = False
@@ -38,15 +37,15 @@ class ByteLevelSettings:
 
 
 def build_byte_level(vocabulary: str, merges: str, settings: ByteLevelSettings) -> Tokenizer:
-    """Return the tokenizer of the text of a ``vocab.json`` and of a ``merges.txt``.
+    """Return the tokenizer of the contents of a ``vocab.json`` and a ``merges.txt``.
 
-    A vocabulary with tokens for start and end is RoBERTa's, which stand around every text; one with ``<|endoftext|>``
-    instead is GPT-2's, which puts nothing around it.
+    A vocabulary with start and end tokens is RoBERTa's, which adds them to every text; one with ``<|endoftext|>`` is
+    GPT-2's, which adds none.
 
     Raises
     ------
     RegardError
-        A text is malformed, or the vocabulary is of neither kind: other models cut texts in other ways.
+        A file is malformed, or the vocabulary is of neither kind: other models split text differently.
 
     Notes
     -----
@@ -64,8 +63,8 @@ def build_byte_level(vocabulary: str, merges: str, settings: ByteLevelSettings) 
     is_roberta = cls in ids and sep in ids
     if not is_roberta and _END_OF_TEXT not in ids:
         raise RegardError(
-            f"its {len(ids)} tokens have neither {cls} and {sep}, as RoBERTa's and BART's do, nor {_END_OF_TEXT}, as "
-            f"GPT-2's do; other models bring a tokenizer.json"
+            f"its {len(ids)} tokens include neither {cls} and {sep} (RoBERTa, BART) nor {_END_OF_TEXT} (GPT-2); "
+            f"for other models use tokenizer.json"
         )
     tokenizer = Tokenizer(BPE(ids, _merges(merges)))
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=settings.add_prefix_space)

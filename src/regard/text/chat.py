@@ -1,4 +1,4 @@
-"""From the messages of a chat to the text that a model was trained on, as its own template writes it."""
+"""Chat templates: from messages to the text that a model was trained on."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 
-_PATIENCE = 10.0  # seconds for a template, which takes a tenth of one
+_TIMEOUT = 10.0  # seconds; a template takes 0.1
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """The Jinja template of a model's chats.
+    """The Jinja chat template of a model.
 
     Parameters
     ----------
     source
         The template.
     tokens
-        What it knows as ``bos_token``, ``eos_token`` and so on.
+        Its variables ``bos_token``, ``eos_token`` and so on.
     """
 
     source: str = field(repr=False)
@@ -34,34 +34,34 @@ class ChatTemplate:
     def render(self, messages: Iterable[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
         """Return the messages as one text.
 
-        A template is a program, and comes with files that anybody may have written: it runs in Jinja's sandbox, in a
-        process of its own with little memory and little time.
+        A template is untrusted code: it runs in Jinja's sandbox, in a process of its own with limited memory and
+        time.
 
         Raises
         ------
         RegardError
-            Jinja is not installed, the messages are not what JSON can hold, or the template is not sound, refuses the
-            messages, or asks for more than it may have.
+            Jinja is not installed, the messages cannot be JSON, or the template is invalid, rejects the messages or
+            exceeds its limits.
         """
         if find_spec("jinja2") is None:
             raise RegardError('a chat template needs Jinja: pip install "regard[chat]"')
         messages = list(messages) if isinstance(messages, Iterable) else messages
         if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
-            raise RegardError('messages are a list of mappings: [{"role": "user", "content": "Hello"}]')
+            raise RegardError('messages must be a list of mappings: [{"role": "user", "content": "Hello"}]')
         given = {"template": self.source, "variables": {**self.tokens, **variables, "messages": messages}}
         try:
             request = json.dumps(given, default=dict).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise RegardError(f"messages and variables of a chat must be what JSON can hold: {error}") from error
+            raise RegardError(f"messages and variables of a chat must be JSON-serialisable: {error}") from error
         command = [sys.executable, "-P", str(Path(__file__).with_name("render_chat.py"))]
         try:
-            done = subprocess.run(command, input=request, capture_output=True, timeout=_PATIENCE, check=False)
+            done = subprocess.run(command, input=request, capture_output=True, timeout=_TIMEOUT, check=False)
         except subprocess.TimeoutExpired:
-            raise RegardError(f"the chat template does not end within {_PATIENCE:g} seconds") from None
+            raise RegardError(f"the chat template did not end within {_TIMEOUT:g} seconds") from None
         try:
             answer = json.loads(done.stdout)
         except ValueError:
-            raise RegardError("the chat template ended in the middle: it needs more than it may have") from None
+            raise RegardError("the chat template was stopped: it exceeds the limits on memory or time") from None
         if "text" not in answer:
             raise RegardError(f"the chat template cannot be used: {answer['error']}")
         text: str = answer["text"]

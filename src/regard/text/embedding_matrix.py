@@ -1,4 +1,4 @@
-"""What may be called a table with a vector for each word."""
+"""Validation of an embedding matrix, one row for each word."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from numpy.typing import ArrayLike, NDArray
 from regard._utils.errors import RegardError
 
 
-def as_table(vectors: ArrayLike, count: int) -> NDArray[Any]:
-    """Return `vectors` as an array of floating-point numbers, ``V E`` with V = `count`; integers become float64.
+def as_embedding_matrix(vectors: ArrayLike, count: int) -> NDArray[Any]:
+    """Return `vectors` as a floating-point array, ``V E`` with V = `count`; integers become float64.
 
     Raises
     ------
     RegardError
-        They are no finite real numbers, have not two axes, or not one row for each of `count` words.
+        They are not finite real numbers, or not of shape ``V E``.
     """
     try:
-        table = np.asarray(vectors)
+        matrix = np.asarray(vectors)
     except ValueError as error:
-        raise RegardError(f"vectors need rows of one length: {error}") from error
-    if table.ndim != 2 or len(table) != count or table.shape[1] == 0:
-        raise RegardError(f"{count} words need vectors of shape ({count}, embed_dim), got {table.shape}")
-    if table.dtype.kind in "iu":
-        table = table.astype(np.float64)
-    if table.dtype.kind != "f" or not np.isfinite(table).all():
-        raise RegardError(f"vectors are finite real numbers, these ({table.dtype}) are not; leave the others out")
-    return table
+        raise RegardError(f"vectors must have rows of one length: {error}") from error
+    if matrix.ndim != 2 or len(matrix) != count or matrix.shape[1] == 0:
+        raise RegardError(f"{count} words need vectors of shape ({count}, embed_dim), got {matrix.shape}")
+    if matrix.dtype.kind in "iu":
+        matrix = matrix.astype(np.float64)
+    if matrix.dtype.kind != "f" or not np.isfinite(matrix).all():
+        raise RegardError(f"vectors must be finite real numbers, these ({matrix.dtype}) are not; leave out the others")
+    return matrix

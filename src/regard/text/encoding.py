@@ -1,4 +1,4 @@
-"""What a tokenizer makes of a text: the value that travels from `text` through a trace to the views."""
+"""A text as tokens: the result of a tokenizer, kept by traces and shown by views."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Encoding:
     ids
         Vocabulary indices.
     tokens
-        The pieces as the vocabulary spells them (``"##ing"``).
+        The tokens as in the vocabulary (``"##ing"``).
     special_tokens_mask
-        True for a token that the tokenizer added (``[CLS]``) rather than found in the text.
+        True for a token that the tokenizer added (``[CLS]``), False for a token of the text.
     word_ids
-        The index of the word that a token is a part of; None for a special token. Never decreases.
+        The index of the token's word, in non-decreasing order; None for a special token.
     offsets
         Start and end of the token in `text`, in characters; ``(0, 0)`` for a special token.
     """
@@ -41,7 +41,7 @@ class Encoding:
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in _PER_TOKEN}
         if len(set(lengths.values())) > 1:
-            raise RegardError(f"an encoding needs one entry for each token everywhere, got {lengths}")
+            raise RegardError(f"an encoding must have one entry for each token in every field, got {lengths}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -53,9 +53,9 @@ class Encoding:
     def word_groups(self) -> list[tuple[str, list[int]]]:
         """Return the words in order, each as its text and the positions of its tokens.
 
-        A special token is a word of its own. The text of a word is the slice of `text` that its tokens
-        span, so it keeps the case and accents that a tokenizer may have dropped. (A byte-level tokenizer counts
-        the space before a word as part of it; the text of the word is without.)
+        A special token is a word of its own. The text of a word is the slice of `text` that its tokens cover, with the
+        case and accents that a tokenizer may drop, and without surrounding spaces, which a byte-level tokenizer counts
+        as a part of it.
         """
         groups: list[tuple[str, list[int]]] = []
         previous: int | None = None
@@ -72,17 +72,17 @@ class Encoding:
         return self.text[start:end].strip() or self.tokens[positions[0]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain data that JSON can hold."""
+        """Return the fields as plain data for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Encoding:
-        """Make an encoding from what `to_dict` returned, also after a trip through JSON.
+        """Make an encoding from the result of `to_dict`, also after a round trip through JSON.
 
         Raises
         ------
         RegardError
-            A field is missing or of another kind, an id is negative, or a span lies outside the text.
+            A field is missing or has a wrong type, an id is negative, or an offset lies outside the text.
         """
         try:
             text, offsets = fields["text"], tuple((start, end) for start, end in fields["offsets"])

@@ -1,4 +1,4 @@
-"""Encodings of ids that come without a text."""
+"""Encodings of ids without a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.text.encoding import Encoding
 
 
 def check_ids(ids: Iterable[int], is_known: Callable[[int], bool], size: int) -> list[int]:
-    """Return `ids` as plain integers; raise `RegardError` for one that is none, or for those that are not known."""
+    """Return `ids` as plain integers; raise `RegardError` for a value of another type, or for unknown ids."""
     try:
         checked = [index(i) for i in ids]
     except TypeError as error:
@@ -20,19 +20,20 @@ def check_ids(ids: Iterable[int], is_known: Callable[[int], bool], size: int) ->
     return checked
 
 
-def encode_tokens(ids: Sequence[int], tokens: Sequence[str], special: Sequence[bool]) -> Encoding:
-    """Return an encoding whose text is the tokens themselves, separated by spaces; each is a word of its own."""
-    spans = []
-    words: list[int | None] = []
-    text: list[str] = []
+def encode_tokens(ids: Sequence[int], tokens: Sequence[str], special_tokens_mask: Sequence[bool]) -> Encoding:
+    """Return an encoding whose text is the tokens joined by spaces; each token is a word, unless it is special."""
+    offsets = []
+    word_ids: list[int | None] = []
+    words: list[str] = []
     end = -1
-    for token, is_special in zip(tokens, special, strict=True):
-        if is_special:
-            spans.append((0, 0))
-            words.append(None)
+    for token, special in zip(tokens, special_tokens_mask, strict=True):
+        if special:
+            offsets.append((0, 0))
+            word_ids.append(None)
         else:
             start, end = end + 1, end + 1 + len(token)
-            spans.append((start, end))
-            words.append(len(text))
-            text.append(token)
-    return Encoding(" ".join(text), tuple(ids), tuple(tokens), tuple(special), tuple(words), tuple(spans))
+            offsets.append((start, end))
+            word_ids.append(len(words))
+            words.append(token)
+    mask = tuple(special_tokens_mask)
+    return Encoding(" ".join(words), tuple(ids), tuple(tokens), mask, tuple(word_ids), tuple(offsets))

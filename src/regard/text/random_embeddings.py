@@ -1,4 +1,4 @@
-"""Word vectors drawn at random, as the lessons do before anything is learned."""
+"""Random embeddings, as in the lessons."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from regard._utils.validation import float_dtype, whole_number
 def random_embeddings(
     size: int, embed_dim: int, *, rng: np.random.Generator | int | None = None, dtype: DTypeLike = np.float32
 ) -> NDArray[Any]:
-    """Draw a table of embeddings from the standard normal distribution.
+    """Draw an embedding matrix from the standard normal distribution.
 
-    It is the table alone, for whoever follows the lessons by hand and needs no layer, so a seed will do in place of
-    a generator. `regard.nn.Embedding.init` draws the same numbers for a layer among others, which share a generator.
+    `regard.nn.Embedding.init` draws the same numbers for a layer, from a generator that layers share; here a seed is
+    enough.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ def random_embeddings(
     embed_dim
         Numbers in a row.
     rng
-        A generator, or a seed for one; None draws differently every time. The same seed gives the same
-        numbers in every `dtype`, up to rounding.
+        A generator or a seed; None draws differently each time. The same seed gives the same numbers in every `dtype`,
+        up to rounding.
     dtype
         The floating type of the result.
 
@@ -38,7 +38,7 @@ def random_embeddings(
     Raises
     ------
     RegardError
-        A size is negative or no whole number, `embed_dim` is 0, or `rng` is neither a generator nor a seed.
+        A size is negative or not a whole number, `embed_dim` is 0, or `rng` is neither a generator nor a seed.
     """
     shape = whole_number("size", size, 0), whole_number("embed_dim", embed_dim, 1)
     dtype = float_dtype(dtype)

@@ -1,4 +1,4 @@
-"""Run as a script by `_chat`: render a chat template, in a process of its own so that it can be held in bounds."""
+"""Run as a script by `chat`: render a chat template in a process with limited memory and time."""
 
 from __future__ import annotations
 
@@ -8,35 +8,39 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-_MEMORY = 1 << 29  # bytes, of which Python and Jinja take a tenth
-_SECONDS = 10
-_LONGEST = 10_000_000  # characters
+_MAX_MEMORY = 1 << 29  # bytes; Python and Jinja take a tenth
+_MAX_SECONDS = 10
+_MAX_CHARACTERS = 10_000_000  # characters
 
 
 def main() -> None:
-    """Read the template and its variables as JSON from the standard input; write the text, or what is wrong."""
+    """Read the template and its variables as JSON from standard input; write the text, or the error, as JSON."""
     request = json.load(sys.stdin)
     _limit()
     try:
         text = render(request["template"], request["variables"])
-        answer = {"text": text} if len(text) <= _LONGEST else {"error": f"it writes more than {_LONGEST:,} characters"}
+        answer = (
+            {"text": text}
+            if len(text) <= _MAX_CHARACTERS
+            else {"error": f"it writes more than {_MAX_CHARACTERS:,} characters"}
+        )
     except MemoryError:
-        answer = {"error": "it needs more memory than it may have"}
-    except Exception as error:  # a template can raise anything: it is somebody's program
+        answer = {"error": "it exceeds the limit on memory"}
+    except Exception as error:  # a template can raise anything
         answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
     json.dump(answer, sys.stdout)
 
 
 def render(template: str, variables: dict[str, Any]) -> str:
-    """Return the text that a template writes, in Jinja's sandbox and with what templates of chats rely on."""
+    """Render a template in Jinja's sandbox, with the extensions and functions that chat templates use."""
     import jinja2
     from jinja2.ext import Extension
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """``{% generation %}`` marks what the model said, which is of use in training only."""
+        """``{% generation %}`` marks the model's answers for training; it has no effect here."""
 
-        tags = {"generation"}  # noqa: RUF012 (so the library declares it)
+        tags = {"generation"}  # noqa: RUF012 (as the library declares it)
 
         def parse(self, parser: Any) -> Any:
             next(parser.stream)
@@ -55,16 +59,16 @@ def render(template: str, variables: dict[str, Any]) -> str:
 
 
 def _as_json(value: Any, indent: int | None = None, ensure_ascii: bool = False, **options: Any) -> str:
-    """Write JSON as it is: Jinja's own filter would escape it for a page."""
+    """Write plain JSON; Jinja's own filter escapes it for HTML."""
     return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, **options)
 
 
 def _limit() -> None:
-    """Take no more memory and time than any template needs, where the system can hold us to it."""
+    """Limit memory and time, if the system supports it."""
     with suppress(ImportError):
         import resource
 
-        for what, most in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CPU, _SECONDS)):
+        for what, most in ((resource.RLIMIT_AS, _MAX_MEMORY), (resource.RLIMIT_CPU, _MAX_SECONDS)):
             with suppress(ValueError, OSError):
                 resource.setrlimit(what, (most, most))
 

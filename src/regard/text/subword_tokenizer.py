@@ -1,4 +1,4 @@
-"""The tokenizers of pretrained models, which cut rare words into pieces."""
+"""The tokenizers of pretrained models, which split rare words into pieces."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SubwordTokenizer:
-    """Splits a text into the pieces that a pretrained model knows, by the ``tokenizers`` library.
+    """Splits a text into the tokens of a pretrained model, by the ``tokenizers`` library.
 
     Parameters
     ----------
     backend
-        The library's tokenizer. Truncation and padding that are stored in it are switched off: every text is
-        encoded whole, and nothing but it.
+        The library's tokenizer. Its truncation and padding are switched off.
     pad_id
-        The id that fills the shorter texts of a batch; None if the vocabulary has none.
+        The id that pads the shorter texts of a batch; None if the vocabulary has none.
     chat_template
-        How the messages of a chat become a text; None if the model brings none.
+        How the messages of a chat become a text; None if the model has none.
 
     Examples
     --------
@@ -58,9 +57,9 @@ class SubwordTokenizer:
     def from_folder(cls, folder: str | os.PathLike[str]) -> SubwordTokenizer:
         """Read the tokenizer of a model's folder: ``tokenizer.json``, ``vocab.txt``, or ``vocab.json``.
 
-        The first of them that is there counts; with ``vocab.json`` goes ``merges.txt``. ``tokenizer_config.json``, if
-        it is there, names the padding token and has the settings of the latter two; the template for chats is there or
-        in ``chat_template.jinja``.
+        The first of them is read; ``vocab.json`` comes with ``merges.txt``. ``tokenizer_config.json``, if present,
+        names the padding token and has the settings of the latter two; the chat template is in it or in
+        ``chat_template.jinja``.
 
         Raises
         ------
@@ -82,8 +81,8 @@ class SubwordTokenizer:
         if (content := read_file(path)) is not None:
             return cls._from_merges(path, content, ByteLevelSettings(**read_settings(folder, ByteLevelSettings)))
         raise RegardError(
-            f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; one that "
-            f"transformers reads from other files is written as tokenizer.json by its save_pretrained(NEW_FOLDER)"
+            f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; transformers "
+            f"writes tokenizer.json from other files with save_pretrained(NEW_FOLDER)"
         )
 
     @classmethod
@@ -115,33 +114,33 @@ class SubwordTokenizer:
         lowercase
             Whether the text is lower-cased: True for an "uncased" model.
         strip_accents
-            Whether accents are removed; None: if the text is lower-cased.
+            Whether accents are removed; None: as `lowercase`.
         split_chinese
             Whether every Chinese character is a word of its own.
 
         Raises
         ------
         RegardError
-            The file cannot be read, is not UTF-8 or lacks a piece that it must have.
+            The file cannot be read, is not UTF-8 or lacks a required token.
         """
         settings = WordPieceSettings(lowercase, strip_accents, split_chinese)
         return cls._from_pieces(Path(path), _content(path), settings)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], path: str | os.PathLike[str] = "") -> SubwordTokenizer:
-        """Build the tokenizer that the metadata of a GGUF file describe.
+        """Build the tokenizer that the metadata of a GGUF file describes.
 
         Parameters
         ----------
         metadata
-            The values by key, of which ``tokenizer.ggml.*`` and ``tokenizer.chat_template`` count.
+            The values by key; ``tokenizer.ggml.*`` and ``tokenizer.chat_template`` are read.
         path
             The file, for messages.
 
         Raises
         ------
         RegardError
-            Its kind or the way it cuts texts is not known here, or its vocabulary is not sound.
+            Its kind or its pre-tokenizer is not supported, or its vocabulary is malformed.
         """
         with _library_errors(f"the tokenizer of {path} cannot be built"):
             backend = build_from_gguf(metadata)
@@ -149,7 +148,7 @@ class SubwordTokenizer:
             special = {short: special_token(metadata, name) for name, short in names.items()}
             template = metadata.get("tokenizer.chat_template")
             if template is not None and not isinstance(template, str):
-                raise RegardError("tokenizer.chat_template must be a text")
+                raise RegardError("tokenizer.chat_template must be a string")
         tokens = {f"{short}_token": token[1] for short, token in special.items() if token}
         pad_id = special["pad"][0] if special["pad"] else None
         return cls(backend, pad_id, ChatTemplate(template, tokens) if template else None)
@@ -158,9 +157,9 @@ class SubwordTokenizer:
     def _from_json(cls, path: Path, content: bytes, pad_token: str | None) -> SubwordTokenizer:
         from tokenizers import Tokenizer
 
-        with _library_errors(f"{path} is no tokenizer.json (a vocab.txt is read by from_wordpiece)"):
+        with _library_errors(f"{path} is not a tokenizer.json (use from_wordpiece for a vocab.txt)"):
             backend = Tokenizer.from_buffer(content)
-            backend.encode("")  # some faults show only now
+            backend.encode("")  # some errors appear only now
         return cls(backend, _pad_id(backend, pad_token))
 
     @classmethod
@@ -169,60 +168,59 @@ class SubwordTokenizer:
             lines = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
             backend = build_wordpiece(lines, settings)
         except (UnicodeDecodeError, RegardError) as error:
-            raise RegardError(f"{path} is no WordPiece vocabulary: {error}") from error
+            raise RegardError(f"{path} is not a WordPiece vocabulary: {error}") from error
         return cls(backend, _pad_id(backend, settings.pad_token))
 
     @classmethod
     def _from_merges(cls, path: Path, content: bytes, settings: ByteLevelSettings) -> SubwordTokenizer:
         merges = _content(path.with_name("merges.txt"))
-        with _library_errors(f"{path} is no byte-level vocabulary"):
+        with _library_errors(f"{path} is not a byte-level vocabulary"):
             backend = build_byte_level(content.decode(), merges.decode(), settings)
         return cls(backend, _pad_id(backend, settings.pad_token))
 
     def __call__(self, text: str) -> Encoding:
-        """Return `text` as tokens, between the special tokens that the model expects.
+        """Return `text` as tokens, with the special tokens that the model expects around it.
 
-        A special token that is spelled out in `text` becomes that token too, but is not marked as special.
+        A special token in the text of `text` becomes that token too, but is not marked as special.
 
         Raises
         ------
         RegardError
-            `text` is no str, has a lone surrogate, or cannot be spelled with the vocabulary.
+            `text` is not a str, has a lone surrogate, or cannot be encoded with the vocabulary.
         """
-        return self._encoding(text, whole=False)
+        return self._encode(text, add_special_tokens=True)
 
     def apply_chat_template(
         self, messages: Iterable[Mapping[str, Any]], *, add_generation_prompt: bool = True, **variables: Any
     ) -> Encoding:
         """Return the messages of a chat as the tokens that the model was trained on.
 
-        The special tokens are those that the template writes, and no others are put around them; a special token that
-        is spelled out in a message becomes that token too.
+        The special tokens are those of the template, with no others around them; a special token in the text of a
+        message becomes that token too.
 
         Parameters
         ----------
         messages
             Mappings with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``.
         add_generation_prompt
-            Whether the text ends where the model is to answer.
+            Whether the text ends with the beginning of the model's answer.
         **variables
-            Whatever else the template knows: ``tools``, say.
+            Further variables of the template, such as ``tools``.
 
         Raises
         ------
         RegardError
-            The model brings no template, or it cannot be used on these messages.
+            The model has no template, or the template fails on these messages.
         """
         if self.chat_template is None:
-            raise RegardError("this tokenizer has no template for chats: give the whole text yourself")
+            raise RegardError("this tokenizer has no chat template; give the whole text")
         variables["add_generation_prompt"] = add_generation_prompt
-        return self._encoding(self.chat_template.render(messages, variables), whole=True)
+        return self._encode(self.chat_template.render(messages, variables), add_special_tokens=False)
 
-    def _encoding(self, text: str, *, whole: bool) -> Encoding:
-        """Return `text` as tokens, between special ones unless it is whole already."""
+    def _encode(self, text: str, *, add_special_tokens: bool) -> Encoding:
         check_text(text)
         with _library_errors("the tokenizer cannot encode the text"):
-            encoded = self.backend.encode(text, add_special_tokens=not whole)
+            encoded = self.backend.encode(text, add_special_tokens=add_special_tokens)
         return Encoding(
             text=text,
             ids=tuple(encoded.ids),
@@ -233,10 +231,9 @@ class SubwordTokenizer:
         )
 
     def from_ids(self, ids: Iterable[int]) -> Encoding:
-        """Return the encoding of `ids` that come without a text.
+        """Return the encoding of `ids` without a text.
 
-        Ids do not say where words begin: the text is the tokens separated by spaces, and each is a word of its
-        own unless it is special.
+        Ids have no word boundaries: the text is the tokens joined by spaces, and each is a word unless it is special.
 
         Raises
         ------
@@ -262,7 +259,7 @@ class SubwordTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many pieces have an id, special ones included."""
+        """The number of tokens, special ones included."""
         return self.backend.get_vocab_size()
 
     @property
@@ -271,7 +268,7 @@ class SubwordTokenizer:
         return frozenset(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
 
     def token_to_id(self, token: str) -> int | None:
-        """Return the id of a piece as the vocabulary spells it (``"##ing"``), None if there is no such piece."""
+        """Return the id of a token as in the vocabulary (``"##ing"``), None if there is no such token."""
         return self.backend.token_to_id(check_text(token))
 
     def _has(self, token_id: int) -> bool:
@@ -279,7 +276,7 @@ class SubwordTokenizer:
 
 
 def _pad_id(backend: Tokenizer, pad_token: str | None) -> int | None:
-    """Return the id of the token that is named for padding; failing a name, what the file itself gives away."""
+    """Return the id of the named padding token, else that of the backend's padding, ``[PAD]`` or ``<pad>``."""
     if pad_token is not None:
         return backend.token_to_id(pad_token)
     if backend.padding is not None:
@@ -297,7 +294,7 @@ def _content(path: str | os.PathLike[str]) -> bytes:
 
 @contextmanager
 def _library_errors(problem: str) -> Iterator[None]:
-    """Turn what the library raises into one line: bare exceptions, and Rust panics, which are no `Exception`."""
+    """Turn exceptions of the library into a `RegardError`; its Rust panics derive from BaseException."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""The ``tokenizer_config.json`` that may lie beside a tokenizer's own file."""
+"""Settings and chat template in ``tokenizer_config.json``."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from regard.text.chat import ChatTemplate
 from regard.text.files import read_file, read_json_object
 from regard.text.wordpiece import WordPieceSettings
 
-_HALF = re.compile("[\ud800-\udfff]")  # of a character, which JSON can spell but no token can have
+_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape one, UTF-8 cannot encode it
 
 
 def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
-    """Return what the file sets of the dataclass `of`, under our names; nothing if there is no file.
+    """Return the fields of the dataclass `of` that the file sets.
 
     Raises
     ------
     RegardError
-        The file cannot be read, is no JSON object, or sets something to a wrong type (all such are named).
+        The file cannot be read, is not a JSON object, or has values of a wrong type (all are named).
     """
     path = folder / "tokenizer_config.json"
     config = read_json_object(path) or {}
-    keys = {"lowercase": "do_lower_case", "split_chinese": "tokenize_chinese_chars"}  # the others are alike
+    keys = {"lowercase": "do_lower_case", "split_chinese": "tokenize_chinese_chars"}  # other names are equal
     settings: dict[str, Any] = {}
     problems = []
     for name in (field.name for field in fields(of)):
@@ -35,7 +35,7 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
         if name.endswith("_token"):
             kind = str
             value = _content(value)
-        if isinstance(value, kind) and not (isinstance(value, str) and _HALF.search(value)):
+        if isinstance(value, kind) and not (isinstance(value, str) and _SURROGATE.search(value)):
             settings[name] = value
         elif value is not None:
             problems.append(f"{key} must be a {kind.__name__}, got {value!r}")
@@ -45,17 +45,17 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
 
 
 def read_chat_template(folder: Path) -> ChatTemplate | None:
-    """Return the template for chats: ``chat_template.jinja``, or what ``tokenizer_config.json`` has; None without.
+    """Return the chat template of ``chat_template.jinja`` or ``tokenizer_config.json``, None if there is none.
 
     Raises
     ------
     RegardError
-        A file cannot be read, or what it has is no template.
+        A file cannot be read, or the template is not a str.
     """
     path = folder / "tokenizer_config.json"
     config = read_json_object(path) or {}
     template = config.get("chat_template")
-    if isinstance(template, list):  # several, by name
+    if isinstance(template, list):  # several named templates
         named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
         template = named[0].get("template") if named else None
     if (content := read_file(folder / "chat_template.jinja")) is not None:
@@ -72,5 +72,5 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
 
 
 def _content(token: Any) -> Any:
-    """Return a token that is given bare, or with its properties."""
+    """Return a token that is given as a string or as an object with properties."""
     return token.get("content") if isinstance(token, dict) else token

@@ -1,4 +1,4 @@
-"""Words and their indices."""
+"""A vocabulary of words."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from regard.text.words import check_texts, check_words, split_words
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The ``V`` words that have an index, in the order of their indices.
+    """The ``V`` words, in the order of their indices.
 
     Parameters
     ----------
     words
-        Each word once; ``words[i]`` has index i.
+        Distinct words; ``words[i]`` has index i.
 
     Raises
     ------
     RegardError
-        A word comes more than once (all such are named) or is no str.
+        A word is repeated (all such are named) or not a str.
     """
 
     words: tuple[str, ...]
@@ -32,7 +32,7 @@ class Vocabulary:
         object.__setattr__(self, "words", check_words(self.words))
         if len(self._index) < len(self.words):
             repeated = [word for word, count in Counter(self.words).items() if count > 1]
-            raise RegardError(f"a vocabulary has each word once, got more of {', '.join(map(repr, repeated))}")
+            raise RegardError(f"a vocabulary must have each word once, got several of {', '.join(map(repr, repeated))}")
 
     @classmethod
     def from_text(cls, texts: str | Iterable[str], *, lowercase: bool = True) -> Vocabulary:
@@ -55,7 +55,7 @@ class Vocabulary:
             if hasattr(index, "__index__") and not isinstance(index, bool):
                 words_at.setdefault(int(index), []).append(word)
             else:
-                problems.append(f"{word!r} has the index {index!r}, which is no integer")
+                problems.append(f"{word!r} has the index {index!r}, which is not an integer")
         for index, words in words_at.items():
             if not 0 <= index < len(indices):
                 problems.append(f"{', '.join(map(repr, words))}: index {index} is outside 0 to {len(indices) - 1}")
@@ -64,7 +64,7 @@ class Vocabulary:
         if unused := [index for index in range(len(indices)) if index not in words_at]:
             problems.append(f"no word has index {', '.join(map(str, unused))}")
         if problems:
-            raise RegardError(f"{len(indices)} words need each index from 0 once: {'; '.join(problems)}")
+            raise RegardError(f"{len(indices)} words must have each index from 0 once: {'; '.join(problems)}")
         return cls(tuple(words_at[index][0] for index in range(len(indices))))
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class Vocabulary:
         return {word: index for index, word in enumerate(self.words)}
 
     def missing(self, words: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `words` that have no index, each once, in order."""
+        """Return those of `words` that are not in the vocabulary, each once, in order."""
         return tuple(word for word in dict.fromkeys(check_words(words)) if word not in self)
 
     def ids(self, words: Iterable[str]) -> tuple[int, ...]:

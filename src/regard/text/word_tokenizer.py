@@ -1,4 +1,4 @@
-"""One word, one token: the tokenizer of the lessons."""
+"""The tokenizer of the lessons: one token for each word."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ UNK = "<unk>"
 
 @dataclass(frozen=True)
 class WordTokenizer:
-    """Splits a text at whitespace and looks every word up.
+    """Splits a text at whitespace and looks up every word.
 
     Parameters
     ----------
     vocabulary
-        The words that have an index.
+        The known words.
     lowercase
         Whether words are lower-cased before they are looked up. Offsets refer to the text as given.
     unknown
-        What becomes of a word that `vocabulary` lacks: ``"error"`` raises and names all such words;
-        ``"unk"`` puts the vocabulary's ``"<unk>"`` in its place; ``"drop"`` leaves it out of the encoding
-        altogether, so that there are as many tokens as ids.
+        What to do with a word that is not in `vocabulary`: ``"error"`` raises and names all such words; ``"unk"``
+        replaces it by the vocabulary's ``"<unk>"``; ``"drop"`` leaves it out of the encoding.
 
     Raises
     ------
     RegardError
-        `unknown` is none of the three, or is ``"unk"`` and the vocabulary has no ``"<unk>"``.
+        `unknown` has another value, or is ``"unk"`` and the vocabulary has no ``"<unk>"``.
 
     Examples
     --------
@@ -55,7 +54,7 @@ class WordTokenizer:
 
     @classmethod
     def from_text(cls, text: str, *, lowercase: bool = True) -> WordTokenizer:
-        """Make a tokenizer that knows the words of `text`."""
+        """Make a tokenizer for the words of `text`."""
         return cls(Vocabulary.from_text(text, lowercase=lowercase), lowercase)
 
     def __call__(self, text: str) -> Encoding:
@@ -64,7 +63,7 @@ class WordTokenizer:
         Raises
         ------
         RegardError
-            `text` is no str or has a lone surrogate; or it has unknown words and `unknown` is ``"error"``.
+            `text` is not a str or has a lone surrogate, or it has unknown words and `unknown` is ``"error"``.
         """
         words = split_words(text, lowercase=self.lowercase)
         missing = set(self.vocabulary.missing(word for word, _ in words))
@@ -83,7 +82,7 @@ class WordTokenizer:
         )
 
     def from_ids(self, ids: Iterable[int]) -> Encoding:
-        """Return the encoding of `ids` that come without a text, which is then their words separated by spaces.
+        """Return the encoding of `ids`, whose text is their words joined by spaces.
 
         Raises
         ------
@@ -96,11 +95,11 @@ class WordTokenizer:
 
     @property
     def pad_id(self) -> None:
-        """None: no word is set aside to fill the shorter texts of a batch."""
+        """None: there is no padding token."""
 
     def _unknown_message(self, words: list[str]) -> str:
         names = ", ".join(map(repr, dict.fromkeys(words)))
         return (
-            f"not among the {len(self.vocabulary)} words of the vocabulary{' once lower-cased' * self.lowercase}: "
+            f"not among the {len(self.vocabulary)} words of the vocabulary{' after lower-casing' * self.lowercase}: "
             f"{names}; add them to it, or choose unknown='unk' or unknown='drop'"
         )

@@ -1,4 +1,4 @@
-"""The rows of a file of word vectors, one at a time. Knows bytes and formats, nothing of what is kept."""
+"""Iterate over the rows of a file of word vectors, in any of its formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from regard._utils.errors import RegardError
 
-# What a header may promise and how far a line or a word may run is bounded: no file takes all the memory.
+# Limits on a header, a line and a word, so that no file exhausts memory.
 MAX_EMBED_DIM = 1 << 16
 MAX_LINE_BYTES = 1 << 22
 MAX_WORD_BYTES = 1 << 16
@@ -22,12 +22,12 @@ Words = frozenset[bytes] | None
 
 
 def read_rows(stream: io.BufferedReader, wanted: Words) -> tuple[int, Iterator[Row]]:
-    """Recognise the format; return the dimension and the rows of the `wanted` words (None: of all words).
+    """Detect the format; return the dimension and the rows of the `wanted` words (None: of all words).
 
     Raises
     ------
     RegardError
-        Here, or once a row is asked for: the file is malformed.
+        The file is malformed; raised here or when a row is read.
     """
     if stream.read(3) != codecs.BOM_UTF8:
         stream.seek(0)
@@ -45,7 +45,7 @@ def read_rows(stream: io.BufferedReader, wanted: Words) -> tuple[int, Iterator[R
     count, embed_dim = int(header[1]), int(header[2])
     if count < 1 or not 1 <= embed_dim <= MAX_EMBED_DIM:
         raise RegardError(
-            f"its header promises {count} words of {embed_dim} numbers; "
+            f"its header announces {count} words of {embed_dim} numbers; "
             f"at least 1 word and 1 to {MAX_EMBED_DIM} numbers can be read"
         )
     rows = _text_rows if _is_text(stream, embed_dim) else _binary_rows
@@ -53,7 +53,7 @@ def read_rows(stream: io.BufferedReader, wanted: Words) -> tuple[int, Iterator[R
 
 
 def _is_text(stream: io.BufferedReader, embed_dim: int) -> bool:
-    """Tell word2vec text from binary by what follows the header: a row of text, or at least characters only."""
+    """Tell word2vec text from binary: after the header follows a row of text, or at least printable text."""
     start = stream.tell()
     line = stream.readline(MAX_LINE_BYTES)
     sample = line + stream.read(MAX_WORD_BYTES)
@@ -67,15 +67,15 @@ def _is_text(stream: io.BufferedReader, embed_dim: int) -> bool:
 
 def _is_characters(sample: bytes) -> bool:
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(sample)  # the last character may be cut
+        codecs.getincrementaldecoder("utf-8")().decode(sample)  # the last character may be incomplete
     except UnicodeDecodeError:
         return False
     return not re.search(rb"[\x00-\x08\x0e-\x1f]", sample)
 
 
 def _text_rows(stream: io.BufferedReader, embed_dim: int, count: int | None, wanted: Words) -> Iterator[Row]:
-    """Read a word and its numbers from each line that is not blank. `count` is what a header promised."""
-    # Most lines are not wanted; to look at the start of their word is much cheaper than to split them.
+    """Read a word and its numbers from each line that is not blank; `count` is that of the header."""
+    # Most lines are not wanted, and comparing the start of a word is much faster than splitting the line.
     starts = None if wanted is None else {start for word in wanted for start in word.split(maxsplit=1)[:1]}
     line_number = 1 if count is None else 2
     found = 0
@@ -87,10 +87,10 @@ def _text_rows(stream: io.BufferedReader, embed_dim: int, count: int | None, wan
                 if wanted is None or word in wanted:
                     yield word, _parse(word, fields, f"line {line_number}")
             elif line.strip().count(b" ") != embed_dim:
-                _split_row(line, embed_dim, f"line {line_number}")  # to say so if it has too few or too many numbers
+                _split_row(line, embed_dim, f"line {line_number}")  # raises if it has too few or too many numbers
         line_number += 1
     if count not in (None, found):
-        raise RegardError(f"its header promises {count} words, but it holds {found}")
+        raise RegardError(f"its header announces {count} words, but it has {found}")
 
 
 def _binary_rows(stream: io.BufferedReader, embed_dim: int, count: int, wanted: Words) -> Iterator[Row]:
@@ -101,25 +101,25 @@ def _binary_rows(stream: io.BufferedReader, embed_dim: int, count: int, wanted: 
         word = _read_word(stream, where)
         packed = stream.read(size)
         if len(packed) < size:
-            raise RegardError(f"{where} ({_shown(word)}) is cut off: {len(packed)} of its {size} bytes are there")
+            raise RegardError(f"{where} ({_shown(word)}) is truncated: {len(packed)} of {size} bytes")
         if wanted is None or word in wanted:
             vector = np.frombuffer(packed, dtype="<f4").astype(np.float32)
             if not np.isfinite(vector).all():
                 raise RegardError(f"{where} ({_shown(word)}) has a number that is not finite")
             yield word, vector
     if rest := stream.read(MAX_WORD_BYTES).strip():
-        raise RegardError(f"its header promises {count} words, but more follows them: {_shown(rest)}")
+        raise RegardError(f"its header announces {count} words, but has more: {_shown(rest)}")
 
 
 def _read_line(stream: io.BufferedReader, line_number: int) -> bytes:
     line = stream.readline(MAX_LINE_BYTES + 1)
     if len(line) > MAX_LINE_BYTES:
-        raise RegardError(f"line {line_number} is longer than {MAX_LINE_BYTES} bytes, so these are no word vectors")
+        raise RegardError(f"line {line_number} is longer than {MAX_LINE_BYTES} bytes: not a file of word vectors")
     return line
 
 
 def _read_word(stream: io.BufferedReader, where: str) -> bytes:
-    """Read up to and with the next space; the line break of the row before is not part of the word."""
+    """Read up to the next space; the line break of the previous row is not a part of the word."""
     word = b""
     while not word.endswith(b" "):
         ahead = stream.peek(1)
@@ -132,7 +132,7 @@ def _read_word(stream: io.BufferedReader, where: str) -> bytes:
 
 
 def _count_numbers(line: bytes) -> int:
-    """Return how many numbers end the first line; its first field is a word, whatever it looks like."""
+    """Return how many numbers end the first line, whose first field is a word even if it looks like a number."""
     count = 0
     for field in reversed(line.split()[1:]):
         if not _is_number(field):
@@ -146,7 +146,7 @@ def _count_numbers(line: bytes) -> int:
 
 
 def _split_row(line: bytes, embed_dim: int, where: str) -> tuple[bytes, list[bytes]]:
-    """Split a line from the right, for the word itself may hold spaces."""
+    """Split a line from the right, because the word may contain spaces."""
     word, *fields = line.rsplit(maxsplit=embed_dim) or [b""]
     spare = [piece for piece in word.split()[1:] if _is_number(piece)]
     if spare or len(fields) < embed_dim:
@@ -159,11 +159,11 @@ def _parse(word: bytes, fields: list[bytes], where: str) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):
             vector = np.array(fields, dtype=np.float32)
     except ValueError:
-        strange = next(field for field in fields if not _is_number(field))
-        raise RegardError(f"{where} ({_shown(word)}) has {_shown(strange)}, which is no number") from None
+        invalid = next(field for field in fields if not _is_number(field))
+        raise RegardError(f"{where} ({_shown(word)}) has {_shown(invalid)}, which is not a number") from None
     if not np.isfinite(vector).all():
-        strange = fields[int(np.argmin(np.isfinite(vector)))]
-        raise RegardError(f"{where} ({_shown(word)}) has {_shown(strange)}, which is no finite float32")
+        invalid = fields[int(np.argmin(np.isfinite(vector)))]
+        raise RegardError(f"{where} ({_shown(word)}) has {_shown(invalid)}, which is not a finite float32")
     return vector
 
 

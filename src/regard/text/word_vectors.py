@@ -1,4 +1,4 @@
-"""Learned vectors of words, read from the files in which they are published."""
+"""Pretrained word vectors, read from GloVe and word2vec files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard._utils.errors import RegardError
-from regard.text.embedding_matrix import as_table
+from regard.text.embedding_matrix import as_embedding_matrix
 from regard.text.vocabulary import Vocabulary
 from regard.text.word_vector_formats import read_rows
 from regard.text.words import check_words, join_names
@@ -29,21 +29,21 @@ class WordVectors:
     Parameters
     ----------
     vocabulary
-        The words, in the order of the rows; a `WordTokenizer` can be made of it.
+        The words, in the order of the rows, as a `WordTokenizer` takes it.
     vectors
         One row for each word, ``V E``.
 
     Raises
     ------
     RegardError
-        `vectors` has not two axes, not one row for each word, or numbers that are not finite.
+        `vectors` is not of shape ``V E``, or has numbers that are not finite.
     """
 
     vocabulary: Vocabulary
     vectors: NDArray[np.float32]  # V E
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "vectors", as_table(self.vectors, len(self.vocabulary)))
+        object.__setattr__(self, "vectors", as_embedding_matrix(self.vectors, len(self.vocabulary)))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class WordVectors:
 
     @property
     def embed_dim(self) -> int:
-        """How many numbers a vector has, ``E``."""
+        """The number of features, ``E``."""
         return int(self.vectors.shape[1])
 
     def vectors_for(self, tokens: Iterable[str]) -> NDArray[np.float32]:
@@ -61,13 +61,13 @@ class WordVectors:
         Raises
         ------
         RegardError
-            Some tokens have no vector; the message names the first ten. Case counts: ``"The"`` is not ``"the"``.
+            Some tokens have no vector; the first ten are named. Case matters: ``"The"`` is not ``"the"``.
         """
         tokens = check_words(tokens)
         if missing := self.vocabulary.missing(tokens):
             raise RegardError(
-                f"no vector for {join_names(map(repr, missing))}; words are looked up exactly as they are spelled, "
-                "case included: lower-case them if the vectors are, or leave them out"
+                f"no vector for {join_names(map(repr, missing))}; lookup is case-sensitive: lower-case the words "
+                "if the vectors are lower-case, or leave them out"
             )
         rows = np.array(self.vocabulary.ids(tokens), dtype=np.intp)
         return self.vectors[rows]
@@ -76,33 +76,33 @@ class WordVectors:
 def read_word_vectors(path: str | os.PathLike[str], words: Iterable[str] | None = None) -> WordVectors:
     r"""Read word vectors: GloVe text, word2vec text or word2vec binary, plain or compressed with gzip.
 
-    The format is recognised from the content. The file is streamed and only what is asked for is kept;
-    reading ends as soon as every word of `words` has been found.
+    The format is detected from the content. The file is streamed, only the requested words are kept, and reading ends
+    once all of them are found.
 
     Parameters
     ----------
     path
         The file.
     words
-        The words to keep; those that the file lacks are left out (`WordVectors.vectors_for` names them when
-        they are needed). None keeps every word. Of other words' rows the numbers are counted, not read.
+        The words to keep; those that the file lacks are left out (`WordVectors.vectors_for` names them). None keeps
+        every word. In the rows of other words the numbers are counted, not parsed.
 
     Returns
     -------
-    The words and float32 vectors in the order of the file. The first row counts when a word has several.
-    A word that is not valid UTF-8 is kept with its stray bytes spelled out (``"caf\xc3"``).
+    The words and float32 vectors in the order of the file; of several rows of a word the first.
+    A word that is not valid UTF-8 is kept with its invalid bytes escaped (``"caf\xc3"``).
 
     Raises
     ------
     RegardError
-        The file cannot be read, is none of these formats, or is malformed: the message gives the line, or
-        for word2vec binary the number of the word.
+        The file cannot be read, has another format, or is malformed: the message gives the line, or for word2vec
+        binary the number of the word.
 
     Notes
     -----
-    GloVe text has a word and its numbers on each line, separated by spaces; the word may itself hold
+    GloVe text has a word and its numbers on each line, separated by spaces; the word may contain
     spaces. word2vec puts "count dimension" on a line before the rows; its binary form has a word, a
-    space and little-endian float32 numbers. A first line of two whole numbers is taken for that header.
+    space and little-endian float32 numbers. A first line of two integers is read as that header.
 
     References
     ----------
@@ -125,7 +125,7 @@ def read_word_vectors(path: str | os.PathLike[str], words: Iterable[str] | None 
 
 @contextmanager
 def _stream(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader[Any]]:
-    """Open a file for reading, unpacked where it is compressed; put its name before what goes wrong inside."""
+    """Open a file, decompressed if necessary; errors inside the context name the file."""
     try:
         with Path(path).open("rb") as file:
             magic = file.read(2)
@@ -135,7 +135,7 @@ def _stream(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader[Any]]:
                     yield stream
             else:
                 yield file
-    except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: what cannot be a path
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: an invalid path
         raise RegardError(
             f"cannot read word vectors from {path}: {getattr(error, 'strerror', None) or error}"
         ) from error

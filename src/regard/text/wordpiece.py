@@ -1,4 +1,4 @@
-"""BERT's WordPiece tokenizer, built from the pieces in a ``vocab.txt``. Knows no files."""
+"""BERT's WordPiece tokenizer, built from the pieces of a ``vocab.txt``."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WordPieceSettings:
-    """What a ``vocab.txt`` does not say. The defaults are those of BERT.
+    """The settings that a ``vocab.txt`` does not contain. The defaults are those of BERT.
 
     Parameters
     ----------
     lowercase
         Whether the text is lower-cased.
     strip_accents
-        Whether accents are removed; None: if the text is lower-cased.
+        Whether accents are removed; None: as `lowercase`.
     split_chinese
         Whether every Chinese character is a word of its own.
     unk_token, cls_token, sep_token
-        The pieces for a word that cannot be spelled, for the start and for the end.
+        The tokens for an unknown word, the start and the end.
     pad_token, mask_token
-        Further pieces that are found whole in a text, if the vocabulary has them.
+        Tokens that are never split, if the vocabulary has them.
     """
 
     lowercase: bool = True
@@ -41,12 +41,12 @@ class WordPieceSettings:
 
 
 def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings) -> Tokenizer:
-    """Return a tokenizer that gives a piece its position in `pieces` as id; of equal pieces the last counts.
+    """Return a tokenizer in which the id of a piece is its index in `pieces`; of equal pieces the last counts.
 
     Raises
     ------
     RegardError
-        `pieces` lacks the unknown, the start or the end piece; all that are missing are named.
+        `pieces` lacks the token for unknown words, start or end; all missing ones are named.
 
     Notes
     -----
