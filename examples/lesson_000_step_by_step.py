@@ -1,9 +1,9 @@
-"""Lesson 000: self-attention step by step, for three words of four whole numbers each.
+"""Lesson 000: self-attention step by step, for three words of four integers each.
 
-The lesson multiplies by random matrices. These are chosen for pen and paper: the keys are the unit vectors, so that a
-word's query is its row of scores, and with √3 · ln 2 in the queries every exponential is a power of two.
+The lesson multiplies by random matrices. These are chosen for pen and paper: the keys are unit vectors, so that the
+query of a word is its row of scores, and with √3 · ln 2 in the queries every exponential is a power of two.
 
-What regard adds: each step has a name in a trace, and no score is too large for the softmax.
+New in regard: each step has a name in a trace, and no score overflows the softmax.
 """
 
 from __future__ import annotations

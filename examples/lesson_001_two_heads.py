@@ -1,9 +1,9 @@
 """Lesson 001: nine words with positions, two heads and an output projection, to the last printed digit.
 
-The weights are those that the notebook draws after ``np.random.seed(42)``, one matrix for each head.
+The weights are those of the notebook after ``np.random.seed(42)``, one matrix for each head.
 
-What regard adds: both heads are computed at once, and the softmax shifts each row by its own maximum, so that no row
-is lost when it lies far below the others.
+New in regard: both heads are computed at once, and the softmax shifts each row by its own maximum, so that a row far
+below the others does not underflow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from regard.text import WordTokenizer
 SENTENCE = "The quick brown fox jumps over the lazy dog"
 WORD_EMBEDDINGS = np.array(
     [
-        [1.0, 0.5, 0.2, 0.8],  # the: without capitals the sentence has eight different words
+        [1.0, 0.5, 0.2, 0.8],  # the: in lower case the sentence has eight different words
         [0.3, 1.0, 0.7, 0.1],
         [0.6, 0.2, 1.0, 0.4],
         [0.9, 0.8, 0.3, 1.0],
@@ -45,10 +45,10 @@ def main() -> None:
     trace = Trace()
     output = attention(embeddings, trace=trace)
 
-    print("\nEvery step, with the heads in front:")
+    print("\nEvery step, with the heads as the first axis:")
     for name in trace.names():
         print(f"  {name:8} {trace.axes(name):7} = {trace[name].shape}")
-    print(f"  the heads' contexts side by side: {merge_heads(trace['context']).shape}")
+    print(f"  the contexts of the heads, concatenated: {merge_heads(trace['context']).shape}")
     print("\nFinal output after the output projection:")
     print(output)
 

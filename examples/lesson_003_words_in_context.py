@@ -1,11 +1,11 @@
-"""Lesson 003: from a text to embeddings to contextual vectors, a picture of the way, and the two senses of "bank".
+"""Lesson 003: text, embeddings, contextual vectors, a picture of their movement, and the two senses of "bank".
 
-The first part has random weights, as in the lesson. The second is the lesson's own example with a model that has
-learned, MiniLM, which `regard.load` finds on this machine or downloads once: the word starts from one vector
-and becomes another in each sentence, nearer to those of its own sense.
+The first part has random weights, as in the lesson. The second is the lesson's example with a pretrained model, MiniLM,
+which `regard.load` finds on this machine or downloads once: "bank" has one embedding, and a contextual vector in each
+sentence that is nearer to those of the same sense.
 
-What regard adds: tokens and rows always agree, weights small enough that no row is all or nothing from the start, one
-plane for both clouds of vectors, and real models. Pictures go to the folder in the argument, or to a temporary one.
+New in regard: tokens and rows always agree, initial weights small enough that no softmax row saturates, one plane for
+original and contextual vectors, and real models. Pictures go to the folder in the argument, or to a temporary one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MONEY = (
 
 
 def random_weights(pictures: Path) -> None:
-    """Turn the lesson's sentence into contextual vectors, and draw where each word goes."""
+    """Compute the contextual vectors of the lesson's sentence, and draw the movement of each word."""
     rng = np.random.default_rng(3)
     encoding = WordTokenizer(VOCABULARY)("The cat sat on the mat")
     table = nn.Embedding.init(rng, len(VOCABULARY), 128)
@@ -50,7 +50,7 @@ def random_weights(pictures: Path) -> None:
 
 
 def learned_weights(pictures: Path) -> None:
-    """Compare the vectors of "bank" in every sentence with those in every other."""
+    """Compare the vectors of "bank" in all pairs of sentences."""
     model = regard.load("minilm")
     traces = []
     for sentence in RIVER + MONEY:
@@ -60,10 +60,10 @@ def learned_weights(pictures: Path) -> None:
     (_, original), *_, (_, contextual) = word_similarities(traces[0], traces[-1], "bank")
     print(f"\nTwo banks: cosine similarity {original:.3f} before the model and {contextual:.3f} after it")
 
-    alike = np.array([[word_similarities(one, other, "bank")[-1][1] for other in traces] for one in traces])
-    np.fill_diagonal(alike, np.nan)  # every bank is like itself
+    similarity = np.array([[word_similarities(one, other, "bank")[-1][1] for other in traces] for one in traces])
+    np.fill_diagonal(similarity, np.nan)  # of a sentence with itself
     print("\nriver  money  mean similarity of the contextual bank to the others by the river and in town")
-    for sentence, row in zip(RIVER + MONEY, alike, strict=True):
+    for sentence, row in zip(RIVER + MONEY, similarity, strict=True):
         print(f"{np.nanmean(row[:3]):.3f}  {np.nanmean(row[3:]):.3f}  {sentence}")
     save(movement([traces[0], traces[-1]], merge_subwords=True, highlight="bank").figure, pictures / "bank.svg")
 

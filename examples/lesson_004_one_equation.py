@@ -1,7 +1,7 @@
 """Lesson 004: softmax(Q Kᵀ / √d) V on four tokens of eight numbers, seed 42.
 
-What regard adds: the two extensions that the lesson offers at its end. Several heads are a number, a batch is one more
-axis in front, and both together change nothing else.
+New in regard: the two extensions at the end of the lesson. Several heads are one argument, a batch is one more leading
+axis.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def main() -> None:
     print("Attention output:\n", one_head(x, trace=trace))
     print("Attention weights:\n", trace["weights"][0])
 
-    for what, layer, texts in (
+    for label, layer, texts in (
         ("Two heads", two_heads, x),
         ("The text and its reverse", one_head, batch),
-        ("LogicalAnd, with two heads", two_heads, batch),
+        ("Both, with two heads", two_heads, batch),
     ):
         trace = Trace()
         output = layer(texts, trace=trace)
-        print(f"\n{what}: output {output.shape}, weights {trace.axes('weights')} = {trace['weights'].shape}")
+        print(f"\n{label}: output {output.shape}, weights {trace.axes('weights')} = {trace['weights'].shape}")
         print("last row of the output:", output.reshape(-1, 8)[-1])
     print("\nThe last row of the reverse is the first row of the text: without positions, order makes no difference.")
 
