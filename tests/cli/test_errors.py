@@ -134,7 +134,7 @@ BROKEN = {
     "unknown family": ("config.json", b'{"model_type": "mamba"}', "'mamba'; regard can run: bart, bert, "),
     "corrupt header": ("model.safetensors", b"\xff" * 100, "model.safetensors"),
     "truncated weights": ("model.safetensors", None, "are missing; fetch it again"),
-    "corrupt tokenizer": ("tokenizer.json", b"{}", "is no tokenizer.json"),
+    "corrupt tokenizer": ("tokenizer.json", b"{}", "is not a tokenizer.json"),
 }
 
 

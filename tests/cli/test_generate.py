@@ -58,7 +58,7 @@ def test_a_question_is_written_as_the_chats_of_the_model(run, tiny):
     Path(tiny, "chat_template.jinja").unlink()
     status, _, err = run(*PROMPT, "--model", tiny, "--chat")
     assert (status, err.count("\n")) == (2, 1)
-    assert "has no template for chats" in err
+    assert "has no chat template" in err
 
 
 def test_each_piece_is_printed_when_it_is_there(tiny, monkeypatch):

@@ -105,7 +105,7 @@ def test_weights_are_read_from_the_map_and_cannot_be_written(write_bert):
         ({"hidden_act": "mish"}, r"hidden_act='mish' is not supported \(supported: 'gelu'"),
         ({"position_embedding_type": "relative_key"}, r"position_embedding_type='relative_key' is not supported"),
         ({"is_decoder": True}, r"is_decoder=True is not supported"),
-        ({"hidden_size": "12"}, r"hidden_size must be a whole number of at least 1, not '12'"),
+        ({"hidden_size": "12"}, r"hidden_size must be a whole number of at least 1, got '12'"),
         ({"layer_norm_eps": 0}, r"layer_norm_eps must be a number above 0"),
         ({"model_type": ["bert"]}, r"model of type \['bert'\]; regard can run: .*bert"),
         ({"model_type": {}}, r"model of type {}; regard can run: .*bert"),

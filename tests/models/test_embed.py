@@ -137,7 +137,7 @@ def test_a_model_that_returns_the_vectors_of_another_text(sentence_model, monkey
         ({"pooling_mode_mean_tokens": True, "include_prompt": False}, None, "include_prompt=False is not supported"),
         (None, [*PLAIN, ("DenseMask", "2_Dense")], "lists the modules Transformer, Pooling, DenseMask"),
         (None, [("Transformer", "0_Transformer"), ("Pooling", "1_Pooling")], "a Transformer in the folder itself"),
-        (None, [("Transformer", ""), ("Pooling", "../other")], "none beside it"),
+        (None, [("Transformer", ""), ("Pooling", "../other")], "it must be a folder beside it"),
         (None, [("Transformer", ""), ("Pooling", "2_Pooling")], r"there is no config\.json"),
     ],
 )

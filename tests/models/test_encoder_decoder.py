@@ -275,7 +275,7 @@ def test_writing_ends_at_the_end_or_where_no_more_can_be_looked_at(changed):
         (
             "t5/relu",
             {"relative_attention_num_buckets": None},
-            "num_buckets must be a whole number of at least 1, not None",
+            "num_buckets must be a whole number of at least 1, got None",
         ),
         ("t5/relu", {"tie_word_embeddings": None}, "tie_word_embeddings must be true or false"),
         ("t5/relu", {"decoder_start_token_id": 23}, "decoder_start_token_id must be a whole number from 0 to 22"),

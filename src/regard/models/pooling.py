@@ -1,4 +1,4 @@
-"""From the vectors of tokens to one vector of a text, as a sentence model's own configuration says."""
+"""Pooling: from the vectors of tokens to one vector of a text, as a sentence model configures it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _mean_sqrt(hidden: np.ndarray) -> np.ndarray:
 
 
 def _weighted_mean(hidden: np.ndarray) -> np.ndarray:
-    places = np.arange(1, len(hidden) + 1, dtype=hidden.dtype)
-    return np.asarray(places @ hidden / places.sum())
+    weights = np.arange(1, len(hidden) + 1, dtype=hidden.dtype)
+    return np.asarray(weights @ hidden / weights.sum())
 
 
 def _last(hidden: np.ndarray) -> np.ndarray:
@@ -51,8 +51,8 @@ MODES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
         "lasttoken": _last,
     }
 )
-"""What makes one vector of ``T E``, by the names of sentence-transformers; several are put one behind the other in this
-order. ``mean_sqrt_len`` divides by the root of the length, ``weightedmean`` lets later tokens count more."""
+"""Functions from ``T E`` to ``E``, by their names in sentence-transformers. Results of several are concatenated in this
+order. ``mean_sqrt_len`` divides the sum by the root of the length; ``weightedmean`` gives token i the weight i + 1."""
 
 _FIELDS = {
     "pooling_mode_cls_token": "cls",
@@ -72,9 +72,9 @@ class Pooling:
     Parameters
     ----------
     modes : tuple of str
-        Of `MODES`.
+        Names in `MODES`.
     normalize : bool
-        Whether vectors are brought to length 1.
+        Whether vectors are scaled to length 1.
     """
 
     modes: tuple[str, ...]
@@ -83,10 +83,10 @@ class Pooling:
     def __post_init__(self) -> None:
         unknown = [mode for mode in self.modes if mode not in MODES]
         if unknown or not self.modes:
-            raise RegardError(f"pooling is one or more of {', '.join(MODES)}, got {', '.join(unknown) or 'none'}")
+            raise RegardError(f"pooling must be one or more of {', '.join(MODES)}, got {', '.join(unknown) or 'none'}")
 
     def __call__(self, hidden: np.ndarray) -> np.ndarray:
-        """Return the vector of a text for ``T E``, without padding: ``E`` numbers for each of the modes."""
+        """Return the vector of a text from ``T E`` without padding: ``E`` features for each mode."""
         vector = np.concatenate([pool(hidden) for mode, pool in MODES.items() if mode in self.modes])
         if not self.normalize:
             return vector
@@ -95,18 +95,18 @@ class Pooling:
 
 
 def read_pooling(folder: Path) -> Pooling | None:
-    """Return the pooling of the sentence model in `folder`; None where it is no sentence model.
+    """Return the pooling of the sentence model in `folder`, None for another model.
 
-    ``modules.json`` lists the steps: the Transformer, a Pooling, and a Normalize where vectors are brought to length 1.
-    Where only ``1_Pooling/config.json`` is there, as in packages that carry a part of the files, vectors are brought to
-    length 1: most sentence models end so, all-MiniLM-L6-v2 among them, and the cosine of two is the same either way.
+    ``modules.json`` lists the steps: Transformer, Pooling, and Normalize if vectors are scaled to length 1. With
+    ``1_Pooling/config.json`` alone, as in packages with a part of the files, vectors are scaled to length 1, as most
+    sentence models do, all-MiniLM-L6-v2 among them; cosine similarities are the same either way.
 
     Raises
     ------
     RegardError
-        A file is malformed, or asks for a step that is not known.
+        A file is malformed, or lists an unsupported step.
     """
-    if not folder.is_dir():  # a single file has no others beside it
+    if not folder.is_dir():  # a GGUF file
         return None
     path = folder / "modules.json"
     content = read_file(path)
@@ -117,16 +117,18 @@ def read_pooling(folder: Path) -> Pooling | None:
         modules = json.loads(content.decode())
         steps = [(str(module["type"]).rpartition(".")[2], module["path"]) for module in modules]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise RegardError(f"{path} is no list of modules: {error!r}; fetch the file again") from error
+        raise RegardError(f"{path} is not a list of modules: {error!r}; fetch the file again") from error
     kinds = [kind for kind, _ in steps]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or steps[0][1] != "":
         raise RegardError(
-            f"{path} lists the modules {', '.join(kinds) or 'none'}; regard knows a Transformer in the folder itself, "
-            f"a Pooling behind it, and a Normalize behind that"
+            f"{path} lists the modules {', '.join(kinds) or 'none'}; supported: a Transformer in the folder itself, "
+            f"a Pooling after it, and optionally a Normalize"
         )
     name = steps[1][1]
-    if not isinstance(name, str) or Path(name).name != name:  # a folder beside it, and not one somewhere else
-        raise RegardError(f"{path} has {ascii(name)[:80]} for the folder of its Pooling, which is none beside it")
+    if not isinstance(name, str) or Path(name).name != name:  # a folder of the model, not a path
+        raise RegardError(
+            f"{path} gives {ascii(name)[:80]} as the folder of its Pooling; it must be a folder beside it"
+        )
     return _read_config(folder / name / "config.json", normalize="Normalize" in kinds)
 
 
@@ -134,7 +136,7 @@ def _read_config(path: Path, *, normalize: bool) -> Pooling:
     reader = ConfigReader.open(path)
     for name in ("word_embedding_dimension", "embedding_dimension"):
         if reader.peek(name) is not None:
-            reader.count(name)  # the model's own width says it
+            reader.count(name)  # the width of the model is used
     reader.choice("include_prompt", True, [True])
     modes = tuple(mode for name, mode in _FIELDS.items() if reader.choice(name, False, [False, True]))
     if reader.peek("pooling_mode") is not None:

@@ -123,7 +123,7 @@ def test_other_scalings_are_named_as_in_a_config(checkpoint):
     del linear["rope.scaling.type"]
     assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
     stored = {**llama_tensors(), "rope_freqs.weight": np.ones(4, np.float32)}
-    with pytest.raises(RegardError, match=r"scales rotations twice: by rope_freqs\.weight and as 'linear'"):
+    with pytest.raises(RegardError, match=r"scales rotary frequencies twice: by rope_freqs\.weight and as 'linear'"):
         checkpoint(fields=linear, tensors=stored).config()
     yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 19}
     assert fields_of(checkpoint(fields=yarn))["rope_scaling"] == {
@@ -136,7 +136,7 @@ def test_other_scalings_are_named_as_in_a_config(checkpoint):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architecture": "mamba"}, r"holds a model of architecture 'mamba'; regard reads from GGUF: gemma2, gpt-oss"),
+        ({"architecture": "mamba"}, r"holds a model of architecture 'mamba'; supported in GGUF: gemma2, gpt-oss"),
         ({"metadata": {**TOKENIZER, "split.count": 3}}, r"is one part of several; join them with .*--merge"),
         ({"fields": {"expert_count": 8}}, r"unknown field llama\.expert_count=8"),
         ({"fields": {"odd.key": "x", "block_count": None}}, r"num_hidden_layers.*unknown field llama\.odd\.key='x'"),
@@ -146,7 +146,7 @@ def test_other_scalings_are_named_as_in_a_config(checkpoint):
         ({"fields": {"rope.scaling.type": "longrope"}}, r"longrope"),
         ({"tensors": {**llama_tensors(), "blk.0.odd.weight": np.zeros(3)}}, r"unexpected blk\.0\.odd\.weight"),
         ({"tensors": {**llama_tensors(), "blk.00.attn_q.weight": np.zeros(3)}}, r"unexpected blk\.00\.attn_q"),
-        ({"tensors": {**llama_tensors(), "model.norm.weight": np.zeros(32)}}, r"under its name here and under that of"),
+        ({"tensors": {**llama_tensors(), "model.norm.weight": np.zeros(32)}}, r"under both its GGUF name and its Hugging Face name"),
         ({"fields": {"block_count": 1}}, r"unexpected model\.layers\.1\.input_layernorm\.weight"),
         ({"fields": {"block_count": 3}}, r"missing model\.layers\.2\."),
         ({"fields": {"embedding_length": 64, "rope.dimension_count": 16}}, r"\(268, 32\), .* requires \(268, 64\)"),

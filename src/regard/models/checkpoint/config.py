@@ -1,4 +1,4 @@
-"""Reading a checkpoint's config.json strictly: nothing unknown passes in silence."""
+"""Read a checkpoint's config.json strictly: every unknown field or value is an error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from regard._utils.validation import escape, truncate
 from regard.functional.activation import ACTIVATIONS
 from regard.text.files import read_json_object
 
-# What transformers writes beside the architecture and what has no part in computing hidden states: where the
-# weights came from, how they were trained, how text is to be generated, what classes are called, the pooler.
+# Fields that do not affect the hidden states: origin of the weights, training, generation, labels of classes, pooler.
 IGNORED_FIELDS = frozenset(
     """
     _attn_implementation_autoset _attn_implementation_internal _commit_hash _name_or_path _num_labels architectures
@@ -33,14 +32,14 @@ IGNORED_FIELDS = frozenset(
 
 
 class ConfigReader:
-    """Takes the fields of one configuration one by one and complains of everything wrong at once.
+    """Reads the fields of a configuration one by one, and reports all problems at once.
 
     Parameters
     ----------
     fields
         The content of config.json.
     path
-        Where it was read, for messages.
+        The file, for messages.
     """
 
     def __init__(self, fields: dict[str, Any], path: str | Path) -> None:
@@ -57,65 +56,65 @@ class ConfigReader:
         return cls(fields, path)
 
     def peek(self, name: str) -> Any:
-        """Return the value of a field, None where there is none, and leave it to be taken."""
+        """Return the value of a field, or None, without reading it."""
         return self._fields.get(name)
 
     def put(self, name: str, value: Any) -> None:
-        """Set a field that another file says too, and which is to be believed there."""
+        """Set a field, when another file overrides it."""
         self._fields[name] = value
 
     def count(self, name: str, default: int | None = None) -> int:
-        """Take a whole number of at least 1."""
+        """Read a whole number of at least 1."""
         value = self._fields.pop(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self._problems.append(f"{name} must be a whole number of at least 1, not {value!r}")
+            self._problems.append(f"{name} must be a whole number of at least 1, got {value!r}")
             return 1
         return value
 
     def index(self, name: str, default: int | None, size: int) -> int:
-        """Take a whole number from 0 to `size` − 1, the place of something among `size` others."""
+        """Read a whole number from 0 to `size` − 1."""
         value = self._fields.pop(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
-            self._problems.append(f"{name} must be a whole number from 0 to {size - 1}, not {value!r}")
+            self._problems.append(f"{name} must be a whole number from 0 to {size - 1}, got {value!r}")
             return 0
         return value
 
     def optional_count(self, name: str, default: int | None = None) -> int | None:
-        """Take a whole number of at least 1, or None where there is none."""
+        """Read a whole number of at least 1, or None."""
         if self._fields.get(name, default) is None:
             self._fields.pop(name, None)
             return None
         return self.count(name) if name in self._fields else default
 
     def flag(self, name: str, default: bool) -> bool:
-        """Take True or False."""
+        """Read True or False."""
         value = self._fields.pop(name, default)
         if not isinstance(value, bool):
-            self._problems.append(f"{name} must be true or false, not {value!r}")
+            self._problems.append(f"{name} must be true or false, got {value!r}")
             return default
         return value
 
     def optional_positive(self, name: str, default: float | None = None) -> float | None:
-        """Take a number above 0, or None where there is none."""
+        """Read a number above 0, or None."""
         if self._fields.get(name, default) is None:
             self._fields.pop(name, None)
             return None
         return self.positive(name, 1.0) if name in self._fields else default
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Take a value as it is; what it may be is for the caller to `require`."""
+        """Read a value without validation, which is left to `require`."""
         return self._fields.pop(name, default)
 
     def positive(self, name: str, default: float) -> float:
-        """Take a number above 0."""
+        """Read a number above 0."""
         value = self._fields.pop(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-            self._problems.append(f"{name} must be a number above 0, not {value!r}")
+            self._problems.append(f"{name} must be a number above 0, got {value!r}")
             return default
         return float(value)
 
     def choice(self, name: str, default: Any, allowed: Collection[Any]) -> Any:
-        """Take one of the values that are supported."""
+        """Read one of the supported values."""
         value = self._fields.pop(name, default)
         if not any(value == known and type(value) is type(known) for known in allowed):
             known = ", ".join(repr(a) for a in allowed)
@@ -124,31 +123,31 @@ class ConfigReader:
         return value
 
     def activation(self, name: str, default: str) -> str:
-        """Take the name of an activation that `regard.functional.activation` knows."""
+        """Read the name of an activation of `regard.functional.activation`."""
         taken: str = self.choice(name, default, ACTIVATIONS)
         return taken
 
     def ignore(self, *names: str) -> None:
-        """Take fields that have no part in computing hidden states and that other families do not have."""
+        """Read fields of this family that do not affect the hidden states."""
         for name in names:
             self._fields.pop(name, None)
 
     def splits(self, name: str, width: int, num_heads: int) -> None:
-        """Note a problem unless `width`, the value of the field `name`, splits into heads."""
+        """Report a problem unless `width`, the value of the field `name`, splits into heads."""
         self.require(width % num_heads == 0, f"{name} {width} does not split into {num_heads} attention heads")
 
     def require(self, fits: bool, problem: str) -> None:
-        """Note `problem` unless `fits`."""
+        """Report `problem` unless `fits`."""
         if not fits:
             self._problems.append(problem)
 
     def finish(self) -> None:
-        """Complain of what was found wrong, and of every field that nobody took.
+        """Raise an error that names all problems and every field that was not read.
 
         Raises
         ------
         RegardError
-            Names all problems.
+            There is a problem or an unread field.
         """
         unknown = sorted(self._fields.keys() - IGNORED_FIELDS)
         problems = self._problems + [f"unknown field {name}={truncate(self._fields[name])}" for name in unknown]
