@@ -175,7 +175,7 @@ def test_maps_that_are_to_be_compared_can_share_one_scale(rng):
 
 @pytest.mark.parametrize("vmax", [0, -1, float("nan"), float("inf"), True, "1"])
 def test_a_scale_without_an_end_is_an_error(vmax):
-    with pytest.raises(RegardError, match="vmax must be a finite number above 0"):
+    with pytest.raises(RegardError, match="vmax must be a finite positive number"):
         heatmap(np.eye(2), vmax=vmax)
 
 

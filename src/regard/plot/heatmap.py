@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from regard._utils.errors import RegardError
 from regard._utils.typing import Array
+from regard._utils.validation import finite_number
 from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, color_bar, max_pool
 from regard.plot.existing_axes import MIN_SHARE, TITLE, Margins, available_size, draw_title, shrink_axes
 from regard.plot.fonts import FontFallback, find_fonts
@@ -85,8 +85,7 @@ def heatmap(
         As in `select`; or there is no such theme, or `vmax` is not positive and finite.
     """
     style = get_style(theme)
-    if vmax is not None and not (_is_number(vmax) and 0 < vmax < math.inf):
-        raise RegardError(f"vmax must be a finite number above 0, got {vmax!r}")
+    end = None if vmax is None else finite_number("vmax", vmax, positive=True)
     view = select(
         source,
         tokens,
@@ -100,13 +99,8 @@ def heatmap(
     fonts = find_fonts([*view.queries, *view.keys, *view.special_tokens, view.model])
     with style.rc_context():
         outer_style = style if ax is None else style_for_axes(ax, style)
-        end = float(vmax or view.weights.max() or 1)
-        plot = _Heatmap(view, fonts, style, outer_style, end)
+        plot = _Heatmap(view, fonts, style, outer_style, end or float(view.weights.max()) or 1.0)
         return plot.draw_figure(annotate) if ax is None else plot.draw_into(ax, annotate)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, eq=False)
