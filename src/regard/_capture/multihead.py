@@ -32,7 +32,7 @@ def hooked_modules(modules: Sequence[Any], session: CaptureSession) -> Iterator[
 
     cache = MaskCache()
 
-    def record(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def before_forward(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         given = inspect.signature(type(module).forward).bind(module, *args, **options)
         given.apply_defaults()
         with torch.no_grad(), session.scope(module) as trace:
@@ -45,7 +45,7 @@ def hooked_modules(modules: Sequence[Any], session: CaptureSession) -> Iterator[
     handles = []
     try:
         with _FAST_PATH_DISABLED:
-            handles = [module.register_forward_pre_hook(record, with_kwargs=True) for module in modules]
+            handles = [module.register_forward_pre_hook(before_forward, with_kwargs=True) for module in modules]
             yield
     finally:
         for handle in handles:

@@ -19,7 +19,7 @@ def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iter
     """Record the model's name and, with a tokenizer, the tokens of its ``input_ids`` at each run."""
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
 
-    def record(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def before_forward(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         session.start_run()
         ids = options.get("input_ids", args[0] if args else None)
         encodings: tuple[Encoding, ...] = ()
@@ -27,7 +27,7 @@ def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iter
             encodings = _encodings(ids, options.get("attention_mask"), tokenizer)
         session.trace.set_metadata(name, encodings)
 
-    handle = model.register_forward_pre_hook(record, with_kwargs=True)
+    handle = model.register_forward_pre_hook(before_forward, with_kwargs=True)
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from regard.functional import native
 from regard.functional.grouped_heads import count_heads
 from regard.functional.head_slice import slice_heads
 from regard.functional.inputs import AttentionInputs, Options, prepare_inputs
+from regard.functional.native.map import Pooling
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index
 from regard.functional.scores import Stage
@@ -273,7 +274,7 @@ class AttentionMap:
     def pooled(
         self,
         size: tuple[int, int],
-        how: Literal["max", "mean"] = "max",
+        how: Pooling = "max",
         *,
         check: Callable[[], None] = lambda: None,
     ) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 import numpy as np
 
@@ -13,10 +13,10 @@ from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import softmax_stats
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native import map as kernel_map
+from regard.functional.native.map import Cells, Pooling
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.scores import BlockScores, block_scores
 
-Pooling: TypeAlias = Literal["max", "mean"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 """The ways in which the weights of a cell of an overview become one number."""
 
@@ -24,9 +24,6 @@ MAX_KERNEL_TOP = 256
 """The largest k of `top` in the kernel, which inserts weights one by one."""
 
 _CELLS_PER_CHECK = 128  # rows of an overview between two cancel checks
-
-Cells: TypeAlias = list[tuple[int, int]]
-"""Begin and end of each cell along an axis."""
 
 
 def statistics_of(p: AttentionInputs, sums: SoftmaxStats | None = None) -> MapStatistics:

@@ -7,7 +7,7 @@ agree with softmax statistics to the last digit of a score. Sums over many cells
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from regard.functional.score_layout import Index
 from regard.functional.scores import STAGES, Stage
 
 Cells = list[tuple[int, int]]
+Pooling: TypeAlias = Literal["max", "mean"]
+"""How the weights of a cell of an overview become one number; the mean is divided by the caller."""
 
 
 class RowStatistics(NamedTuple):
@@ -121,7 +123,7 @@ def column_sums(p: AttentionInputs, stats: SoftmaxStats) -> Array:
 
 
 def pooled_map(
-    p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Literal["max", "mean"]
+    p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Pooling
 ) -> tuple[Array, SoftmaxStats]:
     """Return the maximum or sum of the weights of each cell, ``... H P Q`` in float64, and the rows' softmax stats.
 
