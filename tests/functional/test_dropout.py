@@ -85,7 +85,7 @@ def test_calls_draw_anew_from_the_generator():
 @pytest.mark.parametrize("rate", [-0.1, 1, 1.5, np.nan, "0.5", True])
 def test_a_rate_that_cannot_be_is_told(rate):
     q = np.zeros((2, 2))
-    with pytest.raises(RegardError, match="dropout must be a share from 0 up to but not 1"):
+    with pytest.raises(RegardError, match="dropout must be a number with 0 ≤ dropout < 1"):
         attention(q, q, q, dropout=rate, rng=np.random.default_rng(0))
     with pytest.raises(RegardError, match="give rng="):
         attention(q, q, q, dropout=0.5)

@@ -124,9 +124,9 @@ def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
         ),
         (
             {"bias": DistanceBias(np.zeros(7), -4)},
-            r"those from -4 to 2, but scores \(4, 5\) have distances from -4 to 3",
+            r"the distances from -4 to 2, but scores \(4, 5\) have distances from -4 to 3",
         ),
-        ({"bias": DistanceBias(np.zeros((3, 8)), -4)}, r"of shape \(3, 8\) are not those of scores"),
+        ({"bias": DistanceBias(np.zeros((3, 8)), -4)}, r"of shape \(3, 8\) does not fit scores"),
     ],
 )
 def test_spans_and_numbers_of_distances_fit_the_scores(options, message):

@@ -149,7 +149,7 @@ def test_both_spellings_of_the_kind_are_known(kind):
         (lambda x: rotary(x[..., :5]), r"even and at least 2, got 5"),
         (lambda x: rotary(x, rotary_dim=3), r"even and at least 2, got 3"),
         (lambda x: rotary(x, rotary_dim=0), r"even and at least 2, got 0"),
-        (lambda x: rotary(x, rotary_dim=8), r"x \(4, 6\) cannot be turned by cos \(4, 4\)"),
+        (lambda x: rotary(x, rotary_dim=8), r"x \(4, 6\) cannot be rotated by cos \(4, 4\)"),
         (lambda x: rotary(x[0]), r"x \(6,\) needs at least two axes"),
         (lambda x: rotary_pairs(5), "even"),
         (lambda x: rotary(x, scaling={"rope_type": "spiral"}), "unknown rope scaling 'spiral'; known are default, lin"),
@@ -157,19 +157,19 @@ def test_both_spellings_of_the_kind_are_known(kind):
         (lambda x: rotary(x, scaling={"rope_type": "linear"}), "'linear' lacks factor"),
         (
             lambda x: rotary(x, scaling={"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0, "betas": 1}),
-            "'llama3' lacks low_freq_factor, original_max_position_embeddings and knows no betas",
+            "'llama3' lacks low_freq_factor, original_max_position_embeddings and has unknown betas",
         ),
         (lambda x: rotary(x, scaling={"type": "yarn", "factor": 2.0}), "lacks original_max_position_embeddings"),
         (
             lambda x: rotary_frequencies(
                 6, scaling={"type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
             ),
-            "depends on the length of the text; give length",
+            "depends on the length of the sequence; give length",
         ),
         (lambda x: rotary(x, np.arange(5)), r"positions \(5,\) do not broadcast to those of x \(4, 6\)"),
         (lambda x: rotary(x[:1], np.arange(4)[:, None]), "do not broadcast"),
         (lambda x: rotary(x, base=-1.0), "above 1"),
-        (lambda x: rotary(x, scaling="linear"), "scaling is a mapping"),
+        (lambda x: rotary(x, scaling="linear"), "scaling must be a mapping"),
         (lambda x: rotary(x, scaling={"rope_type": ["linear"]}), "unknown rope scaling"),
         (lambda x: rotary(x, base=1.0), "above 1"),
         (lambda x: rotary(x, rotary_dim="4"), "even and at least 2, got '4'"),
@@ -190,7 +190,7 @@ def test_both_spellings_of_the_kind_are_known(kind):
             ),
             "must be above low_freq_factor",
         ),
-        (lambda x: apply_rotary(x, 1.0, 0.0), "pairs of them"),
+        (lambda x: apply_rotary(x, 1.0, 0.0), "last axis of pairs"),
         (
             lambda x: rotary(x, scaling={"type": "linear", "factor": "2"}),
             "rope scaling's factor must be",
@@ -200,9 +200,9 @@ def test_both_spellings_of_the_kind_are_known(kind):
             "rope scaling's factor must be",
         ),
         (lambda x: rotary_pairs(4, rotary_dim=8), "rotary_dim 8 is larger than the head dimension 4"),
-        (lambda x: apply_rotary(x, np.ones((3, 3)), np.ones((3, 3))), "cannot be turned by cos"),
-        (lambda x: apply_rotary(x, np.ones((4, 3)), np.ones((4, 2))), "cannot be turned by cos"),
-        (lambda x: apply_rotary(x, np.ones((4, 4)), np.ones((4, 4))), "cannot be turned by cos"),
+        (lambda x: apply_rotary(x, np.ones((3, 3)), np.ones((3, 3))), "cannot be rotated by cos"),
+        (lambda x: apply_rotary(x, np.ones((4, 3)), np.ones((4, 2))), "cannot be rotated by cos"),
+        (lambda x: apply_rotary(x, np.ones((4, 4)), np.ones((4, 4))), "cannot be rotated by cos"),
     ],
 )
 def test_what_cannot_be_is_told(call, message):

@@ -446,7 +446,10 @@ def test_gradients_are_those_of_the_model(pair):
 
 @pytest.mark.parametrize(
     ("kind", "implementation", "message"),
-    [("bert", "flex_attention", "does not support: call model.set_attn"), ("t5", "eager", "may bypass the attention interface")],
+    [
+        ("bert", "flex_attention", "does not support: call model.set_attn"),
+        ("t5", "eager", "may bypass the attention interface"),
+    ],
 )
 def test_what_cannot_be_understood_is_told(pair, kind, implementation, message):
     model, _ = pair(kind)

@@ -1,4 +1,4 @@
-"""Dropout of attention weights, from an explicit generator and the same for every cell however it is computed."""
+"""Dropout of attention weights: explicit generator, and the same weights dropped by every implementation."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from regard.functional.score_layout import Index, ScoreLayout
 
 @dataclass(frozen=True)
 class Dropout:
-    """Which weights are set to zero, so that the others can be made larger by as much.
+    """Which weights are set to zero.
 
-    Whether a cell is dropped depends on the seed and the number of the cell alone, so that the direct path, any
-    blocks of the blockwise path and the gradients drop the same ones, and n² draws are never held.
+    Whether a weight is dropped depends on the seed and its index alone: every implementation, any block and the
+    gradients drop the same ones, and n² random numbers are never stored.
 
     Parameters
     ----------
     rate : float
-        The share of weights that are dropped, 0 ≤ rate < 1.
+        The probability of dropping a weight, 0 ≤ rate < 1.
     seed : int
         64 bits.
 
     References
     ----------
     Srivastava et al. (2014), "Dropout"; Steele, Lea and Flood (2014), "Fast splittable pseudorandom number
-    generators" (the mixing of the bits).
+    generators" (SplitMix64).
     """
 
     rate: float
     seed: int
 
     def factors(self, layout: ScoreLayout, rows: Index, cols: Index, dtype: Any) -> Array:
-        """Return what to multiply the weights of a block with: 0, or 1 / (1 − rate); ``... H R C``."""
-        lead = np.arange(math.prod(layout.shape[:-2]), dtype=np.uint64).reshape(*layout.shape[:-2], 1, 1)
-        row, col = _numbers(rows, layout.queries), _numbers(cols, layout.keys)
-        cell = (lead * np.uint64(layout.queries) + row[:, None]) * np.uint64(layout.keys) + col
-        uniform = splitmix64(cell * np.uint64(0x9E3779B97F4A7C15) + np.uint64(self.seed)) >> np.uint64(11)
-        kept = uniform >= np.uint64(self.rate * 2**53)
-        return layout.xp.asarray(kept / (1 - self.rate), dtype=dtype, device=layout.device)
+        """Return the factors of the weights of a block, ``... H R C``: 0 or 1 / (1 − rate)."""
+        head = np.arange(math.prod(layout.shape[:-2]), dtype=np.uint64).reshape(*layout.shape[:-2], 1, 1)
+        row, col = _indices(rows, layout.queries), _indices(cols, layout.keys)
+        index = (head * np.uint64(layout.queries) + row[:, None]) * np.uint64(layout.keys) + col
+        uniform = splitmix64(index * np.uint64(0x9E3779B97F4A7C15) + np.uint64(self.seed)) >> np.uint64(11)
+        keep = uniform >= np.uint64(self.rate * 2**53)
+        return layout.xp.asarray(keep / (1 - self.rate), dtype=dtype, device=layout.device)
 
 
 def make_dropout(rate: float, rng: np.random.Generator | None) -> Dropout | None:
-    """Return the dropout for one call, with a seed drawn from `rng`; None for a rate of 0."""
+    """Return the dropout of one call, with a seed drawn from `rng`; None for a rate of 0."""
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.floating) or not 0 <= rate < 1:
-        raise RegardError(f"dropout must be a share from 0 up to but not 1, got {rate!r}")
+        raise RegardError(f"dropout must be a number with 0 ≤ dropout < 1, got {rate!r}")
     if rate == 0:
         return None
     if not isinstance(rng, np.random.Generator):
-        raise RegardError("dropout draws from an explicit generator; give rng=numpy.random.default_rng(seed)")
+        raise RegardError("dropout needs an explicit generator; give rng=numpy.random.default_rng(seed)")
     return Dropout(float(rate), int(rng.integers(2**64, dtype=np.uint64)))
 
 
-def _numbers(index: Index, length: int) -> np.ndarray:
-    """Return the numbers of some queries or keys, wherever `index` lives, in NumPy, which mixes 64 bits."""
+def _indices(index: Index, length: int) -> np.ndarray:
+    """Return the indices of some queries or keys in NumPy, which has unsigned 64-bit integers."""
     if isinstance(index, slice):
         return np.arange(*index.indices(length), dtype=np.uint64)
     return np.asarray([int(index[i]) for i in range(index.shape[0])], dtype=np.uint64)
 
 
 def splitmix64(bits: np.ndarray) -> np.ndarray:
-    """Return 64 bits each of which depends on every bit given: the finaliser of SplitMix64."""
+    """Return the finaliser of SplitMix64: each bit of the result depends on every bit given."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: np.ndarray = bits ^ (bits >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""From one wide vector for each token to one narrow vector for each head, and back."""
+"""Split features into heads, and merge heads."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def split_heads(x: Array, num_heads: int) -> Array:
     *lead, length, width = x.shape
     if width % whole_number("num_heads", num_heads, 1):
         raise RegardError(f"{width} features do not split into {num_heads} heads of equal size")
-    return _swapped(_reshaped(x, (*lead, length, num_heads, width // num_heads)))
+    return _swap_heads(_reshape(x, (*lead, length, num_heads, width // num_heads)))
 
 
 def merge_heads(x: Array) -> Array:
-    """Return ``... H T D`` as ``... T (H D)``: the heads' vectors side by side, the inverse of `split_heads`."""
+    """Return ``... H T D`` as ``... T (H D)``: concatenated heads, the inverse of `split_heads`."""
     x = _with_axes(x, "H T D", 3)
     *lead, num_heads, length, head_dim = x.shape
-    return _reshaped(_swapped(x), (*lead, length, num_heads * head_dim))
+    return _reshape(_swap_heads(x), (*lead, length, num_heads * head_dim))
 
 
-def _reshaped(x: Array, shape: tuple[int, ...]) -> Array:
-    return x.reshape(shape) if type(x) is np.ndarray else namespace(x).reshape(x, shape)  # the method is quicker
+def _reshape(x: Array, shape: tuple[int, ...]) -> Array:
+    return x.reshape(shape) if type(x) is np.ndarray else namespace(x).reshape(x, shape)  # the method is faster
 
 
-def _swapped(x: Array) -> Array:
+def _swap_heads(x: Array) -> Array:
     """Return ``... A B D`` as ``... B A D``."""
     if type(x) is np.ndarray:
         return x.swapaxes(-2, -3)
@@ -47,6 +47,6 @@ def _with_axes(x: Array, axes: str, least: int) -> Array:
     x = as_array(x, "x")
     if x.ndim < least:
         raise RegardError(
-            f"x {tuple(x.shape)} needs at least {least} axes, {axes}; a single token is a text of length 1"
+            f"x {tuple(x.shape)} needs at least {least} axes, {axes}; a single token is a sequence of length 1"
         )
     return x

@@ -1,4 +1,4 @@
-"""Attention over a part of the keys, and parts put together: what caches and machines that share a text need."""
+"""Attention over a subset of the keys, and the merge of such partial results."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from regard.functional.score_layout import broadcasts
 
 
 class Partial(NamedTuple):
-    """What some of the keys say, and how much that counts beside other keys.
+    """Attention over a subset of the keys, with the log-sum-exp needed to merge it.
 
     Parameters
     ----------
     output : array, ``... H T Dv``
         Attention over these keys alone, in float32 at least.
     lse : array, ``... H T``
-        log Σ exp(score) over these keys (and the sink, where there is one), in float64 where the library has it;
-        −inf where a query sees none of them.
+        log Σ exp(score) over these keys (and the sink, if there is one), in float64 where the library has it;
+        −inf where a query attends to none of them.
     """
 
     output: Array
@@ -35,11 +35,11 @@ class Partial(NamedTuple):
 
 
 def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) -> Partial:
-    """Return attention over one part of the keys, to be merged with others.
+    """Return attention over a subset of the keys, for `merge_partials`.
 
-    Takes the arguments of `attention`, which says what they mean, for this part: positions count from the first of
-    these keys. If they are keys a to b of a text, query i stands at i + query_offset − a. Sinks are given to one
-    part only; so is what is wanted of `dropout`, whose cells are numbered from this part's first.
+    The arguments are those of `attention`, with positions counted from the first of these keys: of keys a to b of a
+    sequence, query i stands at i + query_offset − a. Give sinks to one part only. `dropout` numbers the weights of each
+    part from its first key.
 
     Examples
     --------
@@ -52,23 +52,23 @@ def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) 
     True
     """
     p = validate_inputs(q, k, v, **options)
-    context, normaliser = (
+    context, stats = (
         native_forward_with_stats(p, p.compute_dtype)
         if choose_implementation(p)[0] == "native"
         else blockwise(p.to_compute_dtype())
     )
-    return Partial(context, normaliser.lse(p.layout.xp, p.layout.device))
+    return Partial(context, stats.lse(p.layout.xp, p.layout.device))
 
 
 def merge_partials(*partials: Partial) -> Partial:
     """Return attention over the keys of all parts together, whatever their order and grouping.
 
-    A part that sees nothing (output 0, lse −inf) changes nothing.
+    A part with no key to attend to (output 0, lse −inf) changes nothing.
 
     Raises
     ------
     RegardError
-        No part is given, or their shapes differ.
+        No part is given, or the shapes differ.
 
     References
     ----------
@@ -76,7 +76,7 @@ def merge_partials(*partials: Partial) -> Partial:
     """
     if not partials or not all(isinstance(part, Partial) for part in partials):
         raise RegardError(
-            "merge_partials takes parts, merge_partials(one, other): what attention_partial returns, at least one"
+            "merge_partials takes parts, merge_partials(one, other): results of attention_partial, at least one"
         )
     if len(partials) == 1:
         return partials[0]
@@ -91,19 +91,19 @@ def merge_partials(*partials: Partial) -> Partial:
 
     xp = namespace(*(array for part in partials for array in part))
     row_max = functools.reduce(xp.maximum, (part.lse for part in partials))
-    shares = [xp.exp(part.lse - zero_neginf(row_max)) for part in partials]
-    total = functools.reduce(xp.add, shares)
-    with np.errstate(invalid="ignore"):  # +inf of one part and −inf of another are NaN, as in the whole
+    exponentials = [xp.exp(part.lse - zero_neginf(row_max)) for part in partials]
+    row_sum = functools.reduce(xp.add, exponentials)
+    with np.errstate(invalid="ignore"):  # +inf of one part plus −inf of another is NaN, as in attention over all keys
         output = functools.reduce(
-            xp.add, [_share_of(part, share / nonzero(total)) for share, part in zip(shares, partials, strict=True)]
+            xp.add, [_scaled(part, x / nonzero(row_sum)) for x, part in zip(exponentials, partials, strict=True)]
         )
-    return Partial(output, xp.where(total == 0, -xp.inf, zero_neginf(row_max) + xp.log(nonzero(total))))
+    return Partial(output, xp.where(row_sum == 0, -xp.inf, zero_neginf(row_max) + xp.log(nonzero(row_sum))))
 
 
-def _share_of(part: Partial, share: Array) -> Array:
-    """Return what a part gives to the sum: an infinity that it saw whole, however small its share."""
+def _scaled(part: Partial, weight: Array) -> Array:
+    """Return weight × output, where NaN and infinities of the output stay however small the weight."""
     xp = namespace(*part)
-    share = xp.astype(share, part.output.dtype)[..., None]
+    weight = xp.astype(weight, part.output.dtype)[..., None]
     if is_finite(part.output):
-        return share * part.output
-    return xp.where(xp.isfinite(part.output), share * part.output, part.output)
+        return weight * part.output
+    return xp.where(xp.isfinite(part.output), weight * part.output, part.output)

@@ -1,4 +1,4 @@
-"""Where a token stands: vectors to add to its embedding, and what a distance does to a score."""
+"""Positional encodings and relative-position helpers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from regard.functional.arrays import as_array, namespace, widest_float
 def sinusoidal_positions(length: int, embed_dim: int, *, base: float = 10_000.0) -> Array:
     """Return the fixed position embeddings of the Transformer paper.
 
-    Position p has sin(p / base^(2i/E)) at feature 2i and the cosine of the same angle at feature 2i + 1:
-    waves from fast to slow, so that near positions look alike and every shift is a rotation.
+    Position p has sin(p / base^(2i/E)) at feature 2i and the cosine of the same angle at feature 2i + 1, from high
+    frequencies to low: near positions have similar vectors, and every shift is a rotation.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def sinusoidal_positions(length: int, embed_dim: int, *, base: float = 10_000.0)
     embed_dim : int
         Number of features ``E``; an odd number ends with a sine.
     base : float
-        The slowest wave is about 2π · base positions long.
+        The longest wavelength is about 2π · base positions.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def sinusoidal_positions(length: int, embed_dim: int, *, base: float = 10_000.0)
 
 
 def learned_positions(table: Array, length: int, *, offset: int = 0) -> Array:
-    """Return rows `offset` to `offset + length` of a table of position embeddings, learned or given.
+    """Return rows `offset` to `offset + length` of a table of position embeddings.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def learned_positions(table: Array, length: int, *, offset: int = 0) -> Array:
     Raises
     ------
     RegardError
-        The table has too few rows: what a model learned for P positions says nothing about the next one.
+        The table has too few rows: a model has no embedding for positions beyond those it learned.
     """
     table = as_array(table, "table")
     length, offset = whole_number("length", length, 0), whole_number("offset", offset, 0)
@@ -75,17 +75,17 @@ def learned_positions(table: Array, length: int, *, offset: int = 0) -> Array:
         raise RegardError(f"the position table needs two axes, P E, got {tuple(table.shape)}")
     if offset + length > table.shape[0]:
         raise RegardError(
-            f"the position table has {table.shape[0]} rows, but positions {offset} to {offset + length - 1} "
-            f"were asked for; shorten the text to {table.shape[0]} tokens or give a longer table"
+            f"the position table has {table.shape[0]} rows, too few for positions {offset} to {offset + length - 1}; "
+            f"shorten the sequence to {table.shape[0]} tokens or give a longer table"
         )
     return table[offset : offset + length]
 
 
 def alibi_slopes(num_heads: int) -> Array:
-    """Return how much less each head looks at a key for each token that it is farther away.
+    """Return the slope of each head: by how much its scores fall for each token of distance.
 
-    For a power of two the slopes are 2^(−8/H), 2^(−16/H), … 2^−8. For another number of heads they are those of the
-    power of two below it, and then every second one of the power of two above.
+    For a power of two the slopes are 2^(−8/H), 2^(−16/H), … 2^−8. For other numbers of heads they are those of the
+    power of two below, then every second one of the power of two above.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def alibi_slopes(num_heads: int) -> Array:
     References
     ----------
     Press, Smith and Lewis (2022), "Train short, test long", https://arxiv.org/abs/2108.12409, and its code for
-    numbers of heads that are no power of two.
+    other numbers of heads than powers of two.
 
     Examples
     --------
@@ -116,17 +116,17 @@ def alibi_slopes(num_heads: int) -> Array:
 def relative_position_buckets(
     relative: Array, *, bidirectional: bool = True, num_buckets: int = 32, max_distance: int = 128
 ) -> Array:
-    """Return the bucket of each distance, as T5 counts them: one each near by, ever wider ones far away.
+    """Return the T5 bucket of each distance: one for each near distance, logarithmically wider ones far away.
 
     Parameters
     ----------
     relative : integer array, any shape
-        Position of the key − position of the query.
+        Key position − query position.
     bidirectional : bool
-        Half of the buckets are for keys behind the query. Otherwise all of those are in bucket 0.
+        Half of the buckets are for keys after the query; otherwise those keys are all in bucket 0.
     num_buckets : int
     max_distance : int
-        From here on all distances are in the last bucket.
+        All distances from here on are in the last bucket.
 
     Returns
     -------
@@ -148,12 +148,12 @@ def relative_position_buckets(
     max_distance = whole_number("max_distance", max_distance, 1)
     if bidirectional:
         num_buckets //= 2
-    exact = num_buckets // 2  # so many near distances have a bucket of their own
+    exact = num_buckets // 2  # the number of near distances with a bucket each
     if exact < 1 or max_distance <= exact:
-        raise RegardError(f"max_distance {max_distance} must be beyond the {exact} exact buckets, at least one")
+        raise RegardError(f"max_distance {max_distance} must exceed the {exact} exact buckets, of which one is needed")
     distance = xp.abs(relative) if bidirectional else xp.where(relative < 0, -relative, 0)
     wide = xp.astype(xp.where(distance < exact, exact, distance), widest_float(xp, getattr(relative, "device", None)))
-    # Doubles decide exactly where a bucket ends; the single precision of the original code rounds some ends up.
+    # In float64 bucket ends are exact; the float32 of the original code rounds some of them up.
     far = exact + xp.astype(
         xp.log(wide / exact) / math.log(max_distance / exact) * (num_buckets - exact), relative.dtype
     )

@@ -1,4 +1,4 @@
-"""Where a token stands, as a rotation of its queries and keys (RoPE)."""
+"""Rotary position embeddings (RoPE): queries and keys rotated by their positions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def rotary(
     interleaved: bool = False,
     scaling: Mapping[str, Any] | None = None,
 ) -> Array:
-    """Return queries or keys turned by their positions, so that a score depends on the distance of two tokens.
+    """Return queries or keys rotated by their positions, so that scores depend on relative positions.
 
-    Pair i of the features is turned by the angle position · base^(−2i/R): fast for the first pairs, slow for the last.
-    Since both are turned, q · k holds the difference of the two angles and so of the two positions.
+    Pair i of the features is rotated by the angle position · base^(−2i/R). q · k then depends on the difference of the
+    two positions only.
 
     Parameters
     ----------
@@ -37,18 +37,18 @@ def rotary(
     positions : integer array that broadcasts to ``... T``, optional
         0 to T − 1 by default. With heads and batch, ``B H T D``, positions of each entry are ``B 1 T``.
     base : float
-        The slowest pair turns once in about 2π · base positions.
+        The longest wavelength is about 2π · base positions.
     rotary_dim : int, optional
-        ``R``: only the first R of the D features turn; all by default.
+        ``R``: only the first R of the D features are rotated; all by default.
     interleaved : bool
         The pairs are features (0, 1), (2, 3), …; otherwise the first half pairs with the second, (0, R/2), ….
     scaling : mapping, optional
-        How the model was stretched to longer texts, as `rotary_frequencies` takes it.
+        Context extension, as `rotary_frequencies` takes it.
 
     Returns
     -------
     array, shape and dtype of `x`
-        Computed in float32 at least, with angles in float64 where there is one, and rounded once.
+        Computed in float32 at least, with angles in float64 where available, and rounded once.
 
     References
     ----------
@@ -74,69 +74,71 @@ def rotary(
         if not broadcasts(positions.shape, x.shape[:-1]):
             raise RegardError(
                 f"positions {tuple(positions.shape)} do not broadcast to those of x {tuple(x.shape)}, "
-                f"{tuple(x.shape[:-1])}; those of batch entries are B 1 T beside B H T D"
+                f"{tuple(x.shape[:-1])}; for x of shape B H T D give B 1 T"
             )
         bounds = bounds_of(positions) if _kind(scaling) == "dynamic" else None
         length = None if bounds is None else bounds[1] + 1
-    turned = int(x.shape[-1]) if rotary_dim is None else rotary_dim
-    frequencies, magnitude = rotary_frequencies(turned, base=base, scaling=scaling, length=length)
+    rotated_dim = int(x.shape[-1]) if rotary_dim is None else rotary_dim
+    frequencies, magnitude = rotary_frequencies(rotated_dim, base=base, scaling=scaling, length=length)
     angles = xp.astype(positions, wide)[..., None] * xp.asarray(frequencies, dtype=wide, device=device(x))
     return apply_rotary(x, xp.cos(angles) * magnitude, xp.sin(angles) * magnitude, interleaved=interleaved)
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Array:
-    """Return `x` with each pair (a, b) of features turned to (a cos − b sin, a sin + b cos).
+    """Return `x` with each pair (a, b) of features rotated to (a cos − b sin, a sin + b cos).
 
     Parameters
     ----------
     x : array, ``... T D``
     cos, sin : array that broadcasts to ``... T R/2``
-        Of the angle of each pair. The features from R on stay as they are.
+        Of the angle of each pair. Features from R on are unchanged.
     interleaved : bool
         The pairs are features (0, 1), (2, 3), …; otherwise the first half pairs with the second, (0, R/2), ….
     """
     x, cos, sin = as_array(x, "x"), as_array(cos, "cos"), as_array(sin, "sin")
     xp, dtype = namespace(x, cos, sin), result_dtype(x)
     if x.ndim < 2 or cos.ndim < 1:
-        raise RegardError(f"x {tuple(x.shape)} needs positions and features, and cos {tuple(cos.shape)} pairs of them")
+        raise RegardError(
+            f"x {tuple(x.shape)} needs positions and features, and cos {tuple(cos.shape)} a last axis of pairs"
+        )
     half, features = int(cos.shape[-1]), int(x.shape[-1])
     if 2 * half > features or cos.shape != sin.shape or not broadcasts(cos.shape[:-1], x.shape[:-1]):
-        raise RegardError(f"x {tuple(x.shape)} cannot be turned by cos {tuple(cos.shape)} and sin {tuple(sin.shape)}")
+        raise RegardError(f"x {tuple(x.shape)} cannot be rotated by cos {tuple(cos.shape)} and sin {tuple(sin.shape)}")
     work = compute_dtype(xp, dtype)
     x, cos, sin = xp.astype(x, dtype, copy=False), *(xp.astype(array, work, copy=False) for array in (cos, sin))
-    asked = ops.apply_rotary(x, cos, sin, interleaved)
-    if asked is not None:
-        return asked
-    wide = xp.astype(x, work, copy=False)
-    turned, rest = wide[..., : 2 * half], wide[..., 2 * half :]
+    y = ops.apply_rotary(x, cos, sin, interleaved)
+    if y is not None:
+        return y
+    x = xp.astype(x, work, copy=False)
+    y, rest = x[..., : 2 * half], x[..., 2 * half :]
     if interleaved:
-        a, b = turned[..., 0::2], turned[..., 1::2]
+        a, b = y[..., 0::2], y[..., 1::2]
         pairs = xp.stack([a * cos - b * sin, a * sin + b * cos], axis=-1)  # ... T R/2 2
-        turned = xp.reshape(pairs, (*pairs.shape[:-2], 2 * half))
+        y = xp.reshape(pairs, (*pairs.shape[:-2], 2 * half))
     else:
-        a, b = turned[..., :half], turned[..., half:]
-        turned = xp.concat([a * cos - b * sin, a * sin + b * cos], axis=-1)
+        a, b = y[..., :half], y[..., half:]
+        y = xp.concat([a * cos - b * sin, a * sin + b * cos], axis=-1)
     if features > 2 * half:
-        rest = xp.broadcast_to(rest, (*turned.shape[:-1], rest.shape[-1]))
-        turned = xp.concat([turned, rest], axis=-1)
-    return xp.astype(turned, dtype, copy=False)
+        rest = xp.broadcast_to(rest, (*y.shape[:-1], rest.shape[-1]))
+        y = xp.concat([y, rest], axis=-1)
+    return xp.astype(y, dtype, copy=False)
 
 
 def rotary_pairs(head_dim: int, *, rotary_dim: int | None = None, interleaved: bool = False) -> list[tuple[int, ...]]:
-    """Return which features turn together: pairs, then the features from `rotary_dim` on, which do not turn.
+    """Return the features that are rotated together: pairs, then the single features from `rotary_dim` on.
 
     Examples
     --------
     >>> rotary_pairs(6, rotary_dim=4)
     [(0, 2), (1, 3), (4,), (5,)]
     """
-    turned = head_dim if rotary_dim is None else rotary_dim
-    _check_even(turned)
-    if turned > head_dim:
-        raise RegardError(f"rotary_dim {turned} is larger than the head dimension {head_dim}")
-    half = turned // 2
+    rotated_dim = head_dim if rotary_dim is None else rotary_dim
+    _check_even(rotated_dim)
+    if rotated_dim > head_dim:
+        raise RegardError(f"rotary_dim {rotated_dim} is larger than the head dimension {head_dim}")
+    half = rotated_dim // 2
     pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
-    return [*pairs, *((i,) for i in range(turned, head_dim))]
+    return [*pairs, *((i,) for i in range(rotated_dim, head_dim))]
 
 
 def rotary_frequencies(
@@ -146,7 +148,7 @@ def rotary_frequencies(
     scaling: Mapping[str, Any] | None = None,
     length: int | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Return the angle of each pair for one position, and the factor by which cosine and sine are multiplied.
+    """Return the angle of each pair for one position, and the factor of cosine and sine.
 
     Parameters
     ----------
@@ -154,16 +156,16 @@ def rotary_frequencies(
         ``R``, even.
     base : float
     scaling : mapping, optional
-        As the field ``rope_scaling`` of a model's configuration has it: ``rope_type`` and its numbers.
+        The field ``rope_scaling`` of a model's configuration: ``rope_type`` and its parameters.
 
         * ``default``: none.
         * ``linear``: all angles divided by ``factor``.
-        * ``dynamic``: the base grows with a text longer than ``original_max_position_embeddings`` (needs `length`).
-        * ``yarn``: slow pairs are divided by ``factor``, fast ones stay, with a ramp between ``beta_fast`` and
-          ``beta_slow`` turns; cosine and sine grow by ``attention_factor``.
-        * ``llama3``: as yarn, with the ramp between ``low_freq_factor`` and ``high_freq_factor`` of the wavelength.
+        * ``dynamic``: the base grows with sequences longer than ``original_max_position_embeddings`` (needs `length`).
+        * ``yarn``: low frequencies are divided by ``factor``, high ones kept, with a ramp between ``beta_fast`` and
+          ``beta_slow`` rotations over the original length; cosine and sine are multiplied by ``attention_factor``.
+        * ``llama3``: as yarn, with the ramp between ``low_freq_factor`` and ``high_freq_factor`` rotations.
     length : int, optional
-        Positions of the whole text, for ``dynamic``.
+        Positions of the whole sequence, for ``dynamic``.
 
     Returns
     -------
@@ -173,7 +175,7 @@ def rotary_frequencies(
     Raises
     ------
     RegardError
-        The scaling is of an unknown type, lacks a number or has one that its type does not know.
+        The scaling has an unknown type, lacks a parameter or has an unknown one.
 
     References
     ----------
@@ -189,20 +191,20 @@ def rotary_frequencies(
     kind = _kind(scaling)
     if not isinstance(kind, str) or kind not in _SCALINGS:
         raise RegardError(f"unknown rope scaling {kind!r}; known are {', '.join(_SCALINGS)}")
-    numbers = {name: value for name, value in scaling.items() if name not in ("rope_type", "type", "rope_theta")}
+    parameters = {name: value for name, value in scaling.items() if name not in ("rope_type", "type", "rope_theta")}
     needed, optional, function = _SCALINGS[kind]
-    missing, unknown = sorted(needed - numbers.keys()), sorted(numbers.keys() - needed - optional)
+    missing, unknown = sorted(needed - parameters.keys()), sorted(parameters.keys() - needed - optional)
     if missing or unknown:
         raise RegardError(
             f"rope scaling {kind!r} "
             + " and ".join(
-                f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("knows no", unknown)) if names
+                f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("has unknown", unknown)) if names
             )
         )
-    for name, value in numbers.items():
+    for name, value in parameters.items():
         if name != "truncate" and (value is not None or name in needed):
             finite_number(f"rope scaling's {name}", value, positive=True)
-    frequencies, magnitude = function(plain, base, length, **numbers)
+    frequencies, magnitude = function(plain, base, length, **parameters)
     return frequencies, magnitude
 
 
@@ -210,7 +212,7 @@ def _kind(scaling: Mapping[str, Any] | None) -> Any:
     if scaling is None:
         return None
     if not isinstance(scaling, Mapping):
-        raise RegardError(f"scaling is a mapping, {{'rope_type': 'linear', 'factor': 2.0}}, got {scaling!r}")
+        raise RegardError(f"scaling must be a mapping, {{'rope_type': 'linear', 'factor': 2.0}}, got {scaling!r}")
     return scaling.get("rope_type", scaling.get("type"))
 
 
@@ -226,10 +228,10 @@ def _dynamic(
     plain: np.ndarray, base: float, length: int | None, *, factor: float, original_max_position_embeddings: int
 ) -> tuple[np.ndarray, float]:
     if length is None:
-        raise RegardError("dynamic rope scaling depends on the length of the text; give length")
+        raise RegardError("dynamic rope scaling depends on the length of the sequence; give length")
     dim, original = 2 * len(plain), original_max_position_embeddings
     if dim == 2:
-        return plain, 1.0  # the first pair turns by one radian whatever the base
+        return plain, 1.0  # the first pair rotates by one radian per position for any base
     stretch = factor * max(length, original) / original - (factor - 1)
     return (base * stretch ** (dim / (dim - 2))) ** -(np.arange(0, dim, 2) / dim), 1.0
 
@@ -250,13 +252,13 @@ def _yarn(
 ) -> tuple[np.ndarray, float]:
     dim = 2 * len(plain)
 
-    def pair_that_turns(times: float) -> float:
-        return dim * math.log(original_max_position_embeddings / (times * 2 * math.pi)) / (2 * math.log(base))
+    def pair_index(rotations: float) -> float:
+        return dim * math.log(original_max_position_embeddings / (rotations * 2 * math.pi)) / (2 * math.log(base))
 
     def magnitude(weight: float = 1.0) -> float:
         return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
-    low, high = pair_that_turns(beta_fast), pair_that_turns(beta_slow)
+    low, high = pair_index(beta_fast), pair_index(beta_slow)
     if truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dim - 1)
@@ -279,25 +281,25 @@ def _llama3(
 ) -> tuple[np.ndarray, float]:
     if high_freq_factor <= low_freq_factor:
         raise RegardError(f"high_freq_factor {high_freq_factor} must be above low_freq_factor {low_freq_factor}")
-    turns = original_max_position_embeddings * plain / (2 * math.pi)  # of each pair over the original length
-    kept = np.clip((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
-    return plain / factor * (1 - kept) + plain * kept, 1.0
+    rotations = original_max_position_embeddings * plain / (2 * math.pi)  # of each pair over the original length
+    ramp = np.clip((rotations - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
+    return plain / factor * (1 - ramp) + plain * ramp, 1.0
 
 
-_STRETCHED = frozenset({"factor", "original_max_position_embeddings"})
+_EXTENDED = frozenset({"factor", "original_max_position_embeddings"})
 _SCALINGS: dict[Any, tuple[frozenset[str], frozenset[str], Any]] = {
     "default": (frozenset(), frozenset(), _default),
     "linear": (frozenset({"factor"}), frozenset(), _linear),
-    "dynamic": (_STRETCHED, frozenset(), _dynamic),
+    "dynamic": (_EXTENDED, frozenset(), _dynamic),
     "yarn": (
-        _STRETCHED,
+        _EXTENDED,
         frozenset({"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"}),
         _yarn,
     ),
-    "llama3": (_STRETCHED | {"low_freq_factor", "high_freq_factor"}, frozenset(), _llama3),
+    "llama3": (_EXTENDED | {"low_freq_factor", "high_freq_factor"}, frozenset(), _llama3),
 }
 
 
 def _check_even(rotary_dim: int) -> None:
     if not isinstance(rotary_dim, int | np.integer) or rotary_dim < 2 or rotary_dim % 2:
-        raise RegardError(f"features turn in pairs: rotary_dim must be even and at least 2, got {rotary_dim!r}")
+        raise RegardError(f"features rotate in pairs: rotary_dim must be even and at least 2, got {rotary_dim!r}")

@@ -237,7 +237,7 @@ class AttentionMap:
         look = AttentionMap.of(selected)
         if look._statistics.by_kernel == self._statistics.by_kernel:
             for name in vars(self._statistics).keys() & {"sums", "exact_sums"}:  # computed already
-                vars(look._statistics)[name] = SoftmaxStats(*map(part.of, vars(self._statistics)[name]))
+                vars(look._statistics)[name] = SoftmaxStats(*map(part.take, vars(self._statistics)[name]))
         return look
 
     def score_terms(self, *cell: int, dims: Sequence[tuple[int, ...]] | None = None) -> ScoreTerms:
