@@ -27,8 +27,8 @@ from _measure import machine, markdown, versions
 
 import regard
 from regard.explorer import Exploration
-from regard.explorer.api import answer
-from regard.explorer.export_html import whole_page
+from regard.explorer.api import dispatch
+from regard.explorer.export_html import render_page
 from regard.text.encoding import Encoding
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "browser"))
@@ -69,9 +69,9 @@ def tiles(exploration: Exploration, tokens: int, factor: int, count: int) -> lis
     for _ in range(count):
         side = CELLS * factor
         row, col = (int(x) for x in rng.integers(0, tokens - side + 1, 2))
-        asked = {"run": 0, "layer": 0, "head": int(rng.integers(HEADS)), "by": factor}
+        asked = {"run": 0, "layer": 0, "head": int(rng.integers(HEADS)), "bin_size": factor}
         asked |= {"row0": row, "row1": row + side, "col0": col, "col1": col + side}
-        times.append(seconds(partial(answer, exploration, "tile", asked))[0])
+        times.append(seconds(partial(dispatch, exploration, "tile", asked))[0])
     return times
 
 
@@ -81,7 +81,7 @@ def spread(times: list[float]) -> str:
 
 def long_text(trace: regard.Trace, tokens: int, rounds: int) -> tuple[list[list[str]], str]:
     """Return how long Python takes for a long text: rows of a table, and a sentence on memory."""
-    whole = {"row0": 0, "row1": tokens, "col0": 0, "col1": tokens, "by": -(-tokens // 512)}
+    whole = {"row0": 0, "row1": tokens, "col0": 0, "col1": tokens, "bin_size": -(-tokens // 512)}
     first: dict[str, list[float]] = {}
     for _ in range(rounds):
         exploration = Exploration(trace)
@@ -90,9 +90,9 @@ def long_text(trace: regard.Trace, tokens: int, rounds: int) -> tuple[list[list[
             ("overview of one head", "tile", {"run": 0, "layer": 0, "head": 0, **whole}),
             (f"overview of the mean of {HEADS} heads", "tile", {"run": 0, "layer": 0, "head": "mean", **whole}),
             ("thumbnails", "thumbnails", {"run": 0}),
-            ("measures", "heads", {"run": 0}),
+            ("metrics", "heads", {"run": 0}),
         ):
-            took, _ = seconds(partial(answer, exploration, method, asked))
+            took, _ = seconds(partial(dispatch, exploration, method, asked))
             first.setdefault(name, []).append(took)
     rows = [[f"{name}, first asked", spread(times)] for name, times in first.items()]
     factor = 1
@@ -102,10 +102,10 @@ def long_text(trace: regard.Trace, tokens: int, rounds: int) -> tuple[list[list[
         factor *= 2
     for name, asked in (("row", {"i": tokens // 2}), ("column", {"j": tokens // 3}), ("cell", {"i": 99, "j": 7})):
         asked = {"run": 0, "layer": 0, "head": 1, **asked}
-        times = [seconds(partial(answer, exploration, name, asked))[0] for _ in range(rounds)]
+        times = [seconds(partial(dispatch, exploration, name, asked))[0] for _ in range(rounds)]
         rows.append([name, spread(times)])
     held = exploration.memory()
-    runs, overviews, bound = ((held[name] or 0) / 1e6 for name in ("runs", "overviews", "overviews_at_most"))
+    runs, overviews, bound = ((held[name] or 0) / 1e6 for name in ("runs", "overviews", "overviews_limit"))
     sentence = (
         f"It holds {runs:,.0f} MB of queries, keys and sums of rows, and {overviews:,.0f} MB of overviews, of which "
         f"there are never more than {bound:,.0f} MB."
@@ -146,7 +146,7 @@ def pages(browser: Any, sizes: tuple[int, ...], rounds: int) -> list[list[str]]:
     rows = []
     for tokens in sizes:
         exploration = Exploration(recorded(tokens, 12, 12, causal=False))
-        took, page = seconds(partial(whole_page, exploration))
+        took, page = seconds(partial(render_page, exploration))
         digits = page[page.index(b'"digits":') + 9 :][:1].decode()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "page.html"

@@ -28,7 +28,7 @@ ONE = (
     ("head", f"v=head&{HEAD}&special=0&arcs=1", "light", 1440, 900),
     ("head-dark", f"v=head&{HEAD}&special=0&arcs=1", "dark", 1440, 900),
     ("heads", f"v=heads&{HEAD}", "light", 1440, 1000),
-    ("heads-dark", f"v=heads&{HEAD}&o=measure&m=previous", "dark", 1440, 900),
+    ("heads-dark", f"v=heads&{HEAD}&o=metric&m=previous_token", "dark", 1440, 900),
     ("cell", f"v=cell&{HEAD}&special=0", "light", 1440, 1000),
     ("cell-dark", f"v=cell&{HEAD}&special=0", "dark", 1440, 1000),
     ("movement", "v=movement&l=3&h=1&i=9&special=0", "light", 1440, 900),

@@ -10,7 +10,7 @@ from pages import settled
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = (
     "v=heads&l=2&h=3",
-    "v=heads&l=2&h=3&o=measure",
+    "v=heads&l=2&h=3&o=metric",
     "v=head&l=2&h=3&i=8&j=2&pins=3.8&special=0",
     "v=cell&l=2&h=3&i=8&j=2",
     "v=movement&l=2&h=3&i=8",
@@ -33,7 +33,7 @@ def serious(page):
 def test_axe_finds_nothing_serious(open_page, address, view, scheme):
     page = open_page(f"{address}#{view}", color_scheme=scheme)
     page.wait_for_timeout(300)
-    page.get_by_text("Reading", exact=True).click()
+    page.get_by_text("Display", exact=True).click()
     assert serious(page) == []
 
 
@@ -52,7 +52,7 @@ def test_what_is_pointed_at_is_also_said(open_page, address):
     settled(page)
     live = page.locator("#rg-live")
     assert live.get_attribute("aria-live") == "polite"
-    assert "looks at" in live.inner_text()
+    assert "attends to" in live.inner_text()
 
 
 def test_nothing_jumps_while_it_loads(browser, address):

@@ -63,12 +63,12 @@ def test_every_head_of_both_models_is_reached(open_page, two_models):
     address, exploration = two_models
     page = open_page(f"{address}#v=heads&l=0&h=1")
     side(page, "B")
-    assert page.locator(".rg-sides:visible").inner_text().endswith("minilm")
+    assert page.locator(".rg-side-switch:visible").inner_text().endswith("minilm")
     assert page.locator(".rg-head").count() == 72
     page.get_by_role("gridcell", name=re.compile("layer 5, head 11")).dblclick()
     settled(page)
     assert page.locator("h2").first.inner_text() == "Layer 5 · Head 11"
-    page.locator(".rg-reading .rg-word").nth(3).click()
+    page.locator(".rg-text-panel .rg-word").nth(3).click()
     settled(page)
     assert page.locator(".rg-top .rg-number").first.inner_text() == f"{exploration.row(1, 5, 11, 3).max():.4f}"
     assert choices(page, "Layer") == [str(n) for n in range(6)]
@@ -88,8 +88,8 @@ def test_every_token_of_the_longer_text_is_reached(open_page, unequal):
     address, exploration = unequal
     last = exploration.runs[1].length - 2
     page = open_page(f"{address}#v=head&l=2&h=3&s=B")
-    page.locator(".rg-reading .rg-word").nth(last).click()
-    page.locator(".rg-reading .rg-word").nth(last - 1).click(modifiers=["Shift"])
+    page.locator(".rg-text-panel .rg-word").nth(last).click()
+    page.locator(".rg-text-panel .rg-word").nth(last - 1).click(modifiers=["Shift"])
     page.keyboard.press("]")
     settled(page)
     both = np.sum([exploration.row(1, 2, 4, token) for token in (last, last - 1)], axis=0)
@@ -102,16 +102,18 @@ def test_every_token_of_the_longer_text_is_reached(open_page, unequal):
     assert number(readout(page)) == pytest.approx(float(exploration.row(1, 2, 4, last)[2]), abs=5e-7)
     assert f"to={last + 1}" in page.url
     side(page, "A")
-    assert page.locator(".rg-reading .rg-word").count() == exploration.runs[0].length - 2
+    assert page.locator(".rg-text-panel .rg-word").count() == exploration.runs[0].length - 2
     page.goto(f"{address}#v=head&l=2&h=4&s=A&from={last - 1}&to={last + 1}")  # where A has nothing
     settled(page)
-    assert page.locator(".rg-reading .rg-word").count() == exploration.runs[0].length
+    assert page.locator(".rg-text-panel .rg-word").count() == exploration.runs[0].length
 
 
 def test_why_there_is_no_difference_can_be_read(open_page, unequal):
     address, exploration = unequal
     page = open_page(f"{address}#v=head&l=2&h=3&i=2&j=2&s=diff")
-    assert exploration.manifest()["unavailable_reason"] in page.locator(".rg-one .rg-sides").inner_text()
+    assert (
+        exploration.manifest()["difference_blocked_by"] in page.locator(".rg-head-panel .rg-side-switch").inner_text()
+    )
     assert number(readout(page)) == pytest.approx(float(exploration.row(0, 2, 3, 2)[2]), abs=5e-7)
     assert "A − B" not in readout(page)
 
@@ -123,7 +125,7 @@ def test_words_without_a_partner_have_no_difference(open_page, minilm):
         assert "A − B" in readout(page)
         page.keyboard.press("w")
         settled(page)
-        assert "joined to words, A has 4 rows and B 5" in page.locator(".rg-one .rg-sides").inner_text()
+        assert "merged into words, A has 4 rows and B 5" in page.locator(".rg-head-panel .rg-side-switch").inner_text()
         assert page.get_by_role("button", name="A − B").is_disabled()
         assert number(readout(page)) == pytest.approx(in_words(exploration, 0, 3, 1)[1, 1], abs=2e-6)
         assert "A − B" not in readout(page)
@@ -138,7 +140,9 @@ def test_words_of_each_text_are_its_own(open_page, split_differently, direction)
     page = open_page(f"{address}#v=head&l=3&h=1&i=1&j=1&s=diff&words=1&d={direction}")
     difference = in_words(exploration, 0, 3, 1) - in_words(exploration, 1, 3, 1)
     assert number(readout(page)) == pytest.approx(difference[1, 1], abs=2e-6)
-    shares = np.array([number(word.get_attribute("aria-label")) for word in page.locator(".rg-reading .rg-word").all()])
+    shares = np.array(
+        [number(word.get_attribute("aria-label")) for word in page.locator(".rg-text-panel .rg-word").all()]
+    )
     assert shares == pytest.approx(difference[1] if direction == "out" else difference[:, 1], abs=6e-4)
 
 
@@ -162,7 +166,7 @@ def test_of_two_heads_the_one_that_is_seen_is_chosen(open_page, address):
 def test_two_texts_move_on_one_plane_and_are_told_apart(open_page, address_of_two, two):
     page = open_page(f"{address_of_two}#v=movement&l=2&h=3", selector=".rg-dots circle")
     assert [run.split(" · ")[0] for run in page.locator(".rg-runs li").all_inner_texts()] == ["A", "B"]
-    assert page.locator(".rg-movement .rg-sides").is_hidden()
+    assert page.locator(".rg-movement .rg-side-switch").is_hidden()
     places = "(dots) => dots.map((dot) => [+dot.getAttribute('cx'), -dot.getAttribute('cy')])"
     shown = np.array(page.eval_on_selector_all(".rg-dots [data-token]", places))
     known = np.concatenate([points[-1] for points in two.movement([0, 1])["points"]])

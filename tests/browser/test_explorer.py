@@ -12,8 +12,8 @@ import regard
 from regard.explorer import Exploration, write_page
 
 
-def weight(exploration, layer, head, row, col, way="raw", run=0):
-    return float(exploration.row(run, layer, head, row, way=way)[col])
+def weight(exploration, layer, head, row, col, mode="raw", run=0):
+    return float(exploration.row(run, layer, head, row, mode=mode)[col])
 
 
 def test_from_the_grid_to_a_head_to_a_cell(open_page, address, one):
@@ -36,7 +36,7 @@ def test_from_the_grid_to_a_head_to_a_cell(open_page, address, one):
     shown = page.locator("[data-value=weight]").inner_text()
     assert float(shown) == pytest.approx(cell["weight"], rel=1e-3)
     score = page.locator("[data-value=score]").inner_text().replace("−", "-")
-    assert float(score) == pytest.approx(sum(cell["products"]), rel=1e-3)
+    assert float(score) == pytest.approx(np.dot(cell["q"], cell["k"]), rel=1e-3)
     assert page.locator("[data-step=score] rect").count() == 32
     formulas = [page.locator(f"[data-step={name}] .rg-formula").inner_text() for name in ("embedding", "qk")]
     assert [formulas[0], formulas[1][:6]] == ["ei", "qi = x"]  # in higher layers these are two vectors
@@ -44,28 +44,28 @@ def test_from_the_grid_to_a_head_to_a_cell(open_page, address, one):
 
 def test_heads_are_ordered_filtered_and_folded(open_page, address, one):
     page = open_page(f"{address}#v=heads&l=2&h=3")
-    page.get_by_role("button", name="By measure").click()
-    page.get_by_label("Measure of heads").select_option("previous_token")
+    page.get_by_role("button", name="By metric").click()
+    page.get_by_label("Metric of heads").select_option("previous_token")
     settled(page)
-    values = np.array(one.heads(0)["measures"]["previous_token"], dtype=float)
+    values = np.array(one.heads(0)["metrics"]["previous_token"], dtype=float)
     layer, head = np.unravel_index(values.argmax(), values.shape)
     assert page.locator(".rg-caption").first.inner_text().startswith(f"L{layer} H{head} ·")
-    page.get_by_label("Least of the measure").fill("0.5")
+    page.get_by_label("Threshold of the metric").fill("0.5")
     least = values.min() + 0.5 * (values.max() - values.min())
-    assert page.locator(".rg-back").count() == int((values < least).sum())
+    assert page.locator(".rg-dimmed").count() == int((values < least).sum())
     page.get_by_role("button", name="Mean of layers").click()
     assert page.locator(".rg-head").count() == 6
     page.get_by_role("button", name="Mean of columns").click()
     assert page.locator(".rg-head").count() == 12
     page.get_by_role("button", name="Each head").click()
-    page.get_by_role("button", name="Fold layer 3").click()
+    page.get_by_role("button", name="Collapse layer 3").click()
     assert page.locator(".rg-head").count() == 72 - 12 + 1
     assert page.get_by_text(f"{int((values >= least).sum())} of 72 heads").count() == 1
 
 
 def test_a_word_shades_those_it_looks_at_and_pins_are_summed(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3")
-    words = page.locator(".rg-reading .rg-word")
+    words = page.locator(".rg-text-panel .rg-word")
     words.nth(8).click()
     settled(page)
     row = one.row(0, 2, 3, 8)
@@ -76,7 +76,7 @@ def test_a_word_shades_those_it_looks_at_and_pins_are_summed(open_page, address,
     assert page.locator(".rg-top .rg-number").first.inner_text() == f"{both.max():.4f}"
     assert page.locator(".rg-pinned").count() == 2
     page.get_by_role("button", name="Unpin all").click()
-    page.get_by_role("button", name="Is looked at by").click()
+    page.get_by_role("button", name="Attended by").click()
     words.nth(5).click()
     settled(page)
     column = one.column(0, 2, 3, 5)
@@ -87,7 +87,7 @@ def test_a_word_shades_those_it_looks_at_and_pins_are_summed(open_page, address,
 
 def test_special_tokens_are_hidden_with_the_hidden_mass_as_a_number(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    page.get_by_text("Reading", exact=True).click()
+    page.get_by_text("Display", exact=True).click()
     page.get_by_label("Special tokens").uncheck()
     settled(page)
     row = one.row(0, 2, 3, 8)
@@ -97,16 +97,16 @@ def test_special_tokens_are_hidden_with_the_hidden_mass_as_a_number(open_page, a
 def test_pieces_join_to_words_and_part_again(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3")
     tokens = one.manifest()["runs"][0]["tokens"]
-    assert page.locator(".rg-reading .rg-word").count() == len(tokens)
+    assert page.locator(".rg-text-panel .rg-word").count() == len(tokens)
     page.keyboard.press("w")
     settled(page)
     words = len({token["word"] for token in tokens if token["word"] is not None}) + 2
     assert words < len(tokens)
-    assert page.locator(".rg-reading .rg-word").count() == words
+    assert page.locator(".rg-text-panel .rg-word").count() == words
     assert "unbelievably" in page.locator(".rg-words").first.inner_text()
     page.keyboard.press("w")
     settled(page)
-    assert page.locator(".rg-reading .rg-word").count() == len(tokens)
+    assert page.locator(".rg-text-panel .rg-word").count() == len(tokens)
 
 
 def test_a_word_is_unpinned_by_whichever_of_its_pieces_was_pinned(open_page, address, one):
@@ -130,8 +130,8 @@ def test_a_word_is_unpinned_by_whichever_of_its_pieces_was_pinned(open_page, add
 def test_each_way_shows_the_numbers_of_the_api_and_what_they_mean(open_page, address, one, way):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&w={way}")
     assert number(readout(page)) == pytest.approx(weight(one, 2, 3, 8, 2, way), abs=5e-7)
-    entry = next(entry for entry in one.manifest()["ways"] if entry["key"] == way)
-    assert page.locator(".rg-way").inner_text() == f"{entry['says']} {entry['not']}"
+    entry = next(entry for entry in one.manifest()["modes"] if entry["key"] == way)
+    assert page.locator(".rg-mode-description").inner_text() == f"{entry['description']} {entry['caveat']}"
 
 
 def test_rows_by_themselves_keep_their_numbers(open_page, address, one):
@@ -156,7 +156,7 @@ def test_a_window_of_tokens_shows_their_weights(open_page, address, one):
 
 def test_what_is_hidden_of_lengths_is_a_share_of_them(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&special=0&w=norms")
-    row = one.row(0, 2, 3, 8, way="norms")
+    row = one.row(0, 2, 3, 8, mode="norms")
     assert f"{(row[0] + row[-1]) / row.sum():.3f} of the lengths in this row is hidden" in readout(page)
 
 
@@ -165,8 +165,8 @@ def test_words_are_found_as_they_stand_in_the_text(open_page, address, query, to
     page = open_page(f"{address}#v=head&l=2&h=3")
     page.get_by_label("Find a word").fill(query)
     settled(page)
-    assert page.locator(".rg-found-count").inner_text() == f"{2 if query == 'it' else 1} found"
-    assert page.locator(".rg-found").count() == tokens
+    assert page.locator(".rg-match-count").inner_text() == f"{2 if query == 'it' else 1} found"
+    assert page.locator(".rg-match").count() == tokens
 
 
 def test_the_steps_beside_a_difference_say_whose_they_are(open_page, address_of_two):
@@ -180,12 +180,12 @@ def test_the_steps_beside_a_difference_say_whose_they_are(open_page, address_of_
 
 def test_the_list_says_what_a_word_does(open_page, address_of_two):
     page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&w=rollout&s=diff")
-    heading = page.locator(".rg-reading h3")
-    assert heading.inner_text() == "it holds of, A − B"
+    heading = page.locator(".rg-text-panel h3")
+    assert heading.inner_text() == "it consists of, A − B"
     page.get_by_role("button", name="A", exact=True).click()
-    page.get_by_role("button", name="Is looked at by").click()
+    page.get_by_role("button", name="Attended by").click()
     settled(page)
-    assert heading.inner_text() == "cat is held most by"
+    assert heading.inner_text() == "cat is contained most in"
 
 
 def test_two_texts_as_a_b_and_their_difference(open_page, address_of_two, two):
@@ -217,14 +217,14 @@ def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page):
         page = open_page(f"{address}#v=heads&l=0&h=0")
         assert page.locator("h2").first.inner_text() == "Layer 1 · Head 0"
         assert page.get_by_role("gridcell", name=re.compile("layer 1, head 3")).count() == 1
-        assert page.get_by_label("Fold layer 1").count() == 1
+        assert page.get_by_label("Collapse layer 1").count() == 1
         page.goto(f"{address}#v=head&l=0&h=1&i=4&j=2")
         assert page.get_by_label("Layer", exact=True).locator("option").all_inner_texts() == ["1"]
-        page.get_by_role("button", name="Switch this head off").click()
+        page.get_by_role("button", name="Ablate this head").click()
         page.wait_for_selector(".rg-changes h3")
         settled(page)
         assert page.locator(".rg-changes h3").inner_text() == "Without layer 1 head 1"
-        assert page.locator(".rg-one .rg-side-name").inner_text() == "as it was − without layer 1 head 1"
+        assert page.locator(".rg-head-panel .rg-side-name").inner_text() == "original − without layer 1 head 1"
         page.get_by_label("Head", exact=True).select_option("2")
         settled(page)
         assert number(readout(page)) == 0
@@ -232,7 +232,7 @@ def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page):
 
 def test_movement_of_an_edit_shares_a_plane_with_what_was_before(open_page, address, one):
     page = open_page(f"{address}#v=head&l=0&h=3")
-    page.get_by_role("button", name="Switch this head off").click()
+    page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector(".rg-changes h3")
     page.keyboard.press("4")
     page.wait_for_selector(".rg-run-b circle")
@@ -260,7 +260,7 @@ def test_movement_stands_where_the_api_says_at_each_stage(open_page, address, on
         shown, known = places(), points[stage]
         scale = np.ptp(shown[:, 0]) / np.ptp(known[:, 0])
         assert np.abs((shown - shown.mean(0)) / scale - (known - known.mean(0))).max() < 0.005 * np.ptp(known)
-    assert "share one plane" in page.locator(".rg-movement > .rg-says").inner_text()
+    assert "share one plane" in page.locator(".rg-movement > .rg-description").inner_text()
 
 
 def test_the_address_brings_a_view_back(open_page, address, browser):
@@ -340,7 +340,7 @@ def test_hostile_tokens_are_inert_and_readable(open_page, tmp_path, where):
 
 
 def check_hostile(page):
-    words = page.locator(".rg-reading .rg-word")
+    words = page.locator(".rg-text-panel .rg-word")
     assert words.count() == len(HOSTILE)
     assert words.nth(0).inner_text().startswith("<script>")
     assert page.locator("img, .rg-words script").count() == 0
@@ -381,11 +381,11 @@ def test_a_text_that_runs_from_right_to_left_does(open_page, minilm, text):
     last = exploration.runs[0].length - 1
     with served(exploration) as address:
         page = open_page(address)
-        words = page.locator(".rg-reading .rg-word")
+        words = page.locator(".rg-text-panel .rg-word")
         assert [words.nth(n).inner_text() for n in (0, last)] == ["[CLS]", "[SEP]"]
         places = [words.nth(n).bounding_box()["x"] for n in range(3)]
         assert places == sorted(places, reverse=True)
-        page.get_by_role("button", name="Switch this head off").click()
+        page.get_by_role("button", name="Ablate this head").click()
         page.wait_for_selector(".rg-changes .rg-word")
         assert page.locator(".rg-changes .rg-words").get_attribute("dir") == "rtl"
 
@@ -397,15 +397,15 @@ def test_a_causal_model_that_shares_keys_and_turns_them(open_page):
     with served(exploration) as address:
         page = open_page(f"{address}#v=cell&l=0&h=1&i={last}&j=1", selector="[data-step=output]")
         said = page.locator("[data-step=qk] p").inner_text()
-        assert "after rotation" in said
-        assert f"Key and value head 0 serves query heads 0 to {layer['heads'] // layer['kv_heads'] - 1}" in said
+        assert "after the rotary embedding" in said
+        assert f"Key/value head 0 serves query heads 0 to {layer['heads'] // layer['kv_heads'] - 1}" in said
         page.goto(f"{address}#v=cell&l=0&h=1&i=1&j={last}")
-        page.wait_for_selector("text=The score counts as −∞")
+        page.wait_for_selector("text=The masked score is −∞")
         assert page.locator("[data-value=weight]").inner_text() == "0"
         page.goto(f"{address}#v=head&l=0&h=1")
-        page.get_by_role("button", name="Switch this head off").click()
-        page.wait_for_selector(".rg-next")
-        assert page.locator(".rg-next tbody tr").count() > 0
+        page.get_by_role("button", name="Ablate this head").click()
+        page.wait_for_selector(".rg-next-tokens")
+        assert page.locator(".rg-next-tokens tbody tr").count() > 0
 
 
 @pytest.mark.parametrize("where", ["server", "file"])
@@ -453,10 +453,13 @@ def test_single_cells_of_a_long_text_are_coloured_by_weights_though_means_are_se
     exploration = Exploration(traced([f"w{i}" for i in range(3000)], causal=True))
     with served(exploration) as address:
         page = open_page(f"{address}#v=head&l=0&h=0&pool=mean&i=6&j=2")
-        ends = page.locator(".rg-legend-marks span").last
+        ends = page.locator(".rg-legend-ticks span").last
         most_of_means = float(ends.inner_text())
         assert most_of_means < 0.2
-        assert re.search(r"the mean of \d+ × \d+, at its end that or more", page.locator(".rg-legend").inner_text())
+        assert re.search(
+            r"the mean of \d+ × \d+, the end of the scale includes larger values",
+            page.locator(".rg-legend").inner_text(),
+        )
         page.keyboard.press("z")
         page.wait_for_url(re.compile("&z="))
         settled(page)
@@ -466,7 +469,7 @@ def test_single_cells_of_a_long_text_are_coloured_by_weights_though_means_are_se
 
 def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
     page = notebook(open_page, one, tmp_path)
-    page.locator(".rg-reading .rg-word").nth(8).click()
+    page.locator(".rg-text-panel .rg-word").nth(8).click()
     settled(page)
     assert page.locator(".rg-top .rg-number").first.inner_text() == f"{one.row(0, 2, 3, 8).max():.4f}"
     assert "#" not in page.url

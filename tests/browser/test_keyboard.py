@@ -32,7 +32,7 @@ def test_each_key_does_what_the_list_says(open_page, address, key, part):
 
 def test_keys_act_beside_a_slider_and_arrows_move_it(open_page, address):
     page = open_page(f"{address}#v=heads&l=2&h=3")
-    slider = page.get_by_label("Least of the measure")
+    slider = page.get_by_label("Threshold of the metric")
     slider.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("]")
@@ -59,7 +59,7 @@ def test_what_is_looked_for_is_found_and_left_in_every_view(open_page, address):
     page.keyboard.press("Enter")
     settled(page)
     assert "i=2" in page.url
-    assert page.locator(".rg-found").count() == 1
+    assert page.locator(".rg-match").count() == 1
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.className") == "rg-stage"
     for view in ("1", "4"):
@@ -76,8 +76,8 @@ def test_tab_reaches_every_part(open_page, address):
     for _ in range(60):
         page.keyboard.press("Tab")
         reached.add(focused(page))
-    parts = ["All heads", "Find a word in the text", "Reading", "Save", "Layer", "Head", "Weights", "Zoom in (+)"]
-    parts += ["Map of attention", "Measure of heads", "Looks at", "Switch this head off", "Compare with another head"]
+    parts = ["All heads", "Find a word in the text", "Display", "Save", "Layer", "Head", "Weights", "Zoom in (+)"]
+    parts += ["Attention map", "Metric of heads", "Attends to", "Ablate this head", "Compare with another head"]
     for part in parts:
         assert any(part in name for name in reached), part
 
@@ -88,7 +88,7 @@ def test_focus_stays_where_it_was(open_page, address):
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     page.keyboard.press("Escape")
-    assert focused(page) == "Reading"
+    assert focused(page) == "Display"
     page.locator("summary").nth(1).focus()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
@@ -113,22 +113,22 @@ def test_focus_goes_on_where_its_place_went_with_the_view(open_page, address):
     page.locator(".rg-dots circle[tabindex='0']").focus()
     page.keyboard.press("2")
     settled(page)
-    assert focused(page).startswith("Map of attention")
+    assert focused(page).startswith("Attention map")
 
 
 def test_arrows_reach_what_folds_rows_and_columns(open_page, address):
     page = open_page(f"{address}#v=heads&l=0&h=0")
     page.locator(".rg-head[tabindex='0']").focus()
     page.keyboard.press("ArrowLeft")
-    assert focused(page) == "Fold layer 0"
+    assert focused(page) == "Collapse layer 0"
     page.keyboard.press("Enter")
     settled(page)
     assert "sl=0" in page.url
-    assert focused(page) == "Fold layer 0"
+    assert focused(page) == "Collapse layer 0"
     page.keyboard.press("Enter")
     settled(page)
     page.keyboard.press("ArrowUp")
-    assert focused(page) == "Fold column 0"
+    assert focused(page) == "Collapse column 0"
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
@@ -220,4 +220,4 @@ def test_a_wheel_over_the_whole_map_scrolls_the_page(open_page, address):
     page.locator(".rg-stage").hover()
     page.mouse.wheel(0, -300)
     page.wait_for_url(re.compile("&z="))
-    assert readout(page).startswith("it looks at cat")
+    assert readout(page).startswith("it attends to cat")

@@ -27,7 +27,13 @@ def test_a_notebook_shows_a_map_that_can_be_read_whatever_its_width(open_page, o
     page = notebook(open_page, one, tmp_path, f"{width}px")
     stage, frame = box(page, ".rg-stage"), box(page, "#out")
     assert min(stage["width"], stage["height"]) >= 330
-    for part in (".rg-one h2", ".rg-one-head .rg-segmented", ".rg-readout", ".rg-legend", ".rg-reading"):
+    for part in (
+        ".rg-head-panel h2",
+        ".rg-head-panel-header .rg-segmented",
+        ".rg-readout",
+        ".rg-legend",
+        ".rg-text-panel",
+    ):
         assert is_inside(box(page, part), frame), part
     page.evaluate("endWidget()")
 
@@ -37,18 +43,18 @@ def test_what_a_map_says_is_seen_in_a_low_window(open_page, address_of_two, widt
     page = open_page(f"{address_of_two}#{HEAD}&s=diff")
     page.set_viewport_size({"width": width, "height": height})
     settled(page)
-    panel = box(page, ".rg-one")
-    for part in (".rg-readout", ".rg-legend", ".rg-way"):
+    panel = box(page, ".rg-head-panel")
+    for part in (".rg-readout", ".rg-legend", ".rg-mode-description"):
         assert is_inside(box(page, part), panel), part
     assert box(page, ".rg-stage")["height"] >= 200
     if height >= 600:  # nothing is below the window
         assert is_inside(panel, {"x": 0, "y": 0, "width": width, "height": height})
-        assert page.locator(".rg-one").evaluate("(node) => node.scrollHeight - node.clientHeight") <= 1
+        assert page.locator(".rg-head-panel").evaluate("(node) => node.scrollHeight - node.clientHeight") <= 1
 
 
 def test_heads_in_the_order_of_a_measure_are_as_wide_as_their_columns(open_page, address):
     for view in ("heads", "head"):
-        page = open_page(f"{address}#v={view}&l=2&h=3&o=measure")
+        page = open_page(f"{address}#v={view}&l=2&h=3&o=metric")
         assert box(page, ".rg-thumb")["width"] >= 76
         caption = page.locator(".rg-caption").first
         assert caption.evaluate("(node) => node.scrollWidth <= node.clientWidth")
@@ -63,7 +69,7 @@ def test_one_layer_of_many_heads_is_seen(open_page):
 def test_a_long_text_leaves_room_for_what_a_word_looks_at(open_page):
     with served(Exploration(traced([f"word{i}" for i in range(600)]))) as address:
         page = open_page(f"{address}#v=head&l=0&h=1&i=300")
-        assert is_inside(box(page, ".rg-chosen"), box(page, ".rg-text"))
+        assert is_inside(box(page, ".rg-selected"), box(page, ".rg-text"))
         for width, height in ((1440, 900), (900, 1000)):
             page.set_viewport_size({"width": width, "height": height})
             settled(page)
@@ -105,7 +111,7 @@ def test_forced_colours_keep_what_is_shaded_and_what_is_chosen(open_page, addres
     ("view", "selector", "said"),
     [
         ("heads", ".rg-head", ["How widely a token spreads"]),
-        ("head", ".rg-map", ["Layer 2 · Head 3", "looks most at", "weight"]),
+        ("head", ".rg-map", ["Layer 2 · Head 3", "attends most to", "weight"]),
         ("cell", "[data-step=output]", ["Layer 2 · Head 3", "Softmax", "Output of the head"]),
         ("movement", ".rg-dots circle", ["after layer 5", "All stages share one plane"]),
     ],
@@ -118,7 +124,7 @@ def test_each_view_prints_what_it_shows_on_white(open_page, address, view, selec
     shown = page.locator(".regard").inner_text()
     for words in said:
         assert words in shown
-    for control in (".rg-tools", ".rg-tabs", ".rg-segmented", ".rg-primary", ".rg-slider", ".rg-zoom", ".rg-quiet"):
+    for control in (".rg-tools", ".rg-tabs", ".rg-segmented", ".rg-primary", ".rg-slider", ".rg-zoom", ".rg-button"):
         assert not any(each.is_visible() for each in page.locator(control).all()), control
     assert page.evaluate("getComputedStyle(document.querySelector('.regard')).backgroundColor") == "rgb(255, 255, 255)"
     if view in ("head", "cell"):

@@ -103,10 +103,10 @@ def test_jupyterlab(open_page, known, tmp_path):
 
         # What was shown by a kernel that is gone says so, and is there again when its cell is run.
         in_lab(page, "await kernel.restart()")
-        views.first.locator(".rg-reading .rg-word").nth(2).click()
-        page.get_by_text("The kernel that showed this is gone: run the cell again.").wait_for()
+        views.first.locator(".rg-text-panel .rg-word").nth(2).click()
+        page.get_by_text("The kernel of this view is gone: run the cell again.").wait_for()
         run_all(page, views=2)
-        views.first.locator(".rg-reading .rg-word").nth(3).click()
+        views.first.locator(".rg-text-panel .rg-word").nth(3).click()
         assert most(views.first) == weight(known, 3)
 
         # A saved notebook says what to do where there is no kernel; a closed widget is gone.
@@ -128,7 +128,7 @@ def test_marimo(open_page, known, tmp_path):
         for view in (views.nth(0), views.nth(1)):
             view.locator(".rg-map[data-drawn]").wait_for(timeout=60_000)
             assert view.locator(".regard").get_attribute("data-theme") == "dark"
-            view.locator(".rg-reading .rg-word").nth(4).click()
+            view.locator(".rg-text-panel .rg-word").nth(4).click()
             assert most(view) == weight(known, 4)
 
         # It stands in a shadow, where a press comes from and what has the focus is not known outside.

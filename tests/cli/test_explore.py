@@ -22,7 +22,7 @@ def test_a_file_is_written_and_said(tmp_path, capsys):
     assert capsys.readouterr().out == f"{target}: open it in a browser; it needs no network\n"
     found = manifest(target)
     assert [run["text"] for run in found["runs"]] == ["a b a", "b a b"]
-    assert found["comparable"]
+    assert found["difference_blocked_by"] is None
 
 
 def test_a_saved_run_is_explored(tmp_path, capsys):
@@ -71,7 +71,7 @@ def test_options_reach_the_server(monkeypatch):
     asked = {}
     monkeypatch.setattr(server, "serve", lambda exploration, **options: asked.update(options, x=exploration))
     assert main(["explore", "a b", "--toy", "--num-heads", "2", "--head", "1", "--port", "0", "--no-browser"]) == 0
-    assert (asked["port"], asked["browser"], asked["x"].opening) == (0, False, (0, 1))
+    assert (asked["port"], asked["browser"], asked["x"].initial_head) == (0, False, (0, 1))
 
 
 @pytest.mark.parametrize(

@@ -28,5 +28,5 @@ def long_exploration(tokens, heads=2, *, causal=True):
     return Exploration(trace)
 
 
-def whole(exploration, run, layer, head, way="raw"):
-    return exploration.whole(run, layer, head, way)
+def whole(exploration, run, layer, head, mode="raw"):
+    return exploration.whole(run, layer, head, mode)

@@ -10,7 +10,7 @@ import pytest
 
 from regard import RegardError
 from regard.explorer import bundle
-from regard.explorer.bundle import bundled, static, static_names
+from regard.explorer.bundle import bundle_module, frontend_file, frontend_files
 
 MODULES = {
     "app/main.js": """
@@ -47,19 +47,19 @@ export { Thing };
 
 @pytest.fixture
 def modules(monkeypatch):
-    monkeypatch.setattr(bundle, "static", MODULES.__getitem__)
+    monkeypatch.setattr(bundle, "frontend_file", MODULES.__getitem__)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
 @pytest.mark.usefixtures("modules")
 def test_the_script_does_what_the_modules_do():
-    done = subprocess.run(["node", "-e", bundled("app/main.js")], capture_output=True, text=True, check=True)
+    done = subprocess.run(["node", "-e", bundle_module("app/main.js")], capture_output=True, text=True, check=True)
     assert done.stdout == "8 5 hello 1 19\n"
 
 
 @pytest.mark.usefixtures("modules")
 def test_each_module_is_there_once_and_before_what_imports_it():
-    code = bundled("app/main.js")
+    code = bundle_module("app/main.js")
     places = [code.index(f"const ${name} = ") for name in ("data_words", "data_numbers", "app_main", "entry")]
     assert places == sorted(places)
     assert code.count("const $data_words = ") == 1
@@ -72,7 +72,7 @@ def test_each_module_is_there_once_and_before_what_imports_it():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("circle.js", "in a circle: circle.js → data/around.js → circle.js"),
+        ("circle.js", "circular import: circle.js → data/around.js → circle.js"),
         ("default.js", "export default 3"),
         ("changing.js", "export let count"),
         ("foreign.js", "https://example.org"),
@@ -80,14 +80,14 @@ def test_each_module_is_there_once_and_before_what_imports_it():
 )
 def test_what_cannot_be_a_part_of_one_script_is_said(name, says):
     with pytest.raises(RegardError, match=says):
-        bundled(name)
+        bundle_module(name)
 
 
 def _entry():
-    return re.search(r'<script type="module" src="static/([\w./-]+)">', static("index.html"))[1]
+    return re.search(r'<script type="module" src="static/([\w./-]+)">', frontend_file("index.html"))[1]
 
 
 @pytest.mark.parametrize("entry", [_entry(), "app/widget.js"])
 def test_the_page_s_own_modules_are_of_that_kind(entry):
-    assert entry in static_names()
-    assert "</script" not in bundled(entry).lower()
+    assert entry in frontend_files()
+    assert "</script" not in bundle_module(entry).lower()

@@ -10,8 +10,7 @@ from explorations import explored, long_exploration, recorded, whole
 
 import regard
 from regard import RegardError, Trace
-from regard.explorer import Exploration, launch
-from regard.explorer import exploration as exploration_module
+from regard.explorer import Exploration, launch, map_reader
 from regard.explorer import run as run_module
 from regard.explorer.display_modes import rollouts
 
@@ -40,7 +39,7 @@ def test_layers_and_tokens_are_those_of_the_model(short):
     tokens = run["tokens"]
     assert [token["special"] for token in tokens] == [True, False, False, False, True]
     assert [run["text"][token["start"] : token["end"]] for token in tokens[1:-1]] == ["the", "cat", "sat"]
-    assert short.manifest()["computed"].startswith("float32 · ")
+    assert short.manifest()["provenance"].startswith("float32 · ")
 
 
 def test_places_in_the_text_count_as_javascript_does():
@@ -59,7 +58,7 @@ def test_a_tile_of_single_cells_is_exact(bert, short, layer, head):
     bert("the cat sat", trace=trace)
     weights = trace[f"blocks.{layer}.attn.weights"][0, head]
     np.testing.assert_allclose(whole(short, 0, layer, head), weights, atol=2e-7)
-    part = short.tile(0, layer, head, row0=1, row1=4, col0=2, col1=5, by=1)
+    part = short.tile(0, layer, head, row0=1, row1=4, col0=2, col1=5, bin_size=1)
     np.testing.assert_allclose(part, weights[1:4, 2:5], atol=2e-7)
     assert part.dtype == np.float32
 
@@ -75,7 +74,7 @@ def test_the_mean_of_heads_is_their_mean(short):
 @pytest.mark.parametrize("by", [1, 2, 3, 4, 5, 7])
 def test_cells_hold_the_largest_or_the_mean_of_what_they_cover(short, pool, join, by):
     weights = whole(short, 0, 0, 1)[1:]
-    found = short.tile(0, 0, 1, row0=1, row1=5, col0=0, col1=5, by=by, pool=pool)
+    found = short.tile(0, 0, 1, row0=1, row1=5, col0=0, col1=5, bin_size=by, pool=pool)
     assert found.shape == (-(-4 // by), -(-5 // by))
     for i, j in np.ndindex(found.shape):
         covered = weights[i * by : (i + 1) * by, j * by : (j + 1) * by]
@@ -84,20 +83,22 @@ def test_cells_hold_the_largest_or_the_mean_of_what_they_cover(short, pool, join
 
 def test_rows_and_columns_are_those_of_the_map(short):
     for way in ("raw", "rollout", "norms"):
-        weights = whole(short, 0, 1, 2, way=way)
-        np.testing.assert_allclose(short.row(0, 1, 2, 3, way=way), weights[3], atol=1e-6)
-        np.testing.assert_allclose(short.column(0, 1, 2, 1, way=way), weights[:, 1], atol=1e-6)
+        weights = whole(short, 0, 1, 2, mode=way)
+        np.testing.assert_allclose(short.row(0, 1, 2, 3, mode=way), weights[3], atol=1e-6)
+        np.testing.assert_allclose(short.column(0, 1, 2, 1, mode=way), weights[:, 1], atol=1e-6)
+
+
+def weighted_value(cell):
+    return cell["weight"] * np.array(cell["v"])
 
 
 def test_a_cell_is_its_own_arithmetic(short):
     cell = short.cell(0, 1, 2, 3, 1)
-    assert sum(cell["products"]) == pytest.approx(cell["score_raw"])
-    assert cell["score_raw"] * cell["scale"] == pytest.approx(cell["scaled"], rel=1e-5)
+    assert np.dot(cell["q"], cell["k"]) * cell["scale"] == pytest.approx(cell["scaled"], rel=1e-5)
     assert np.exp(cell["biased"] - cell["lse"]) == pytest.approx(cell["weight"], rel=1e-5)
     assert cell["weight"] == pytest.approx(float(whole(short, 0, 1, 2)[3, 1]), abs=1e-7)
-    np.testing.assert_allclose(np.array(cell["v"]) * cell["weight"], cell["share"])
-    shares = [short.cell(0, 1, 2, 3, j)["share"] for j in range(5)]
-    np.testing.assert_allclose(np.sum(shares, axis=0), cell["output"], atol=1e-5)
+    row = [short.cell(0, 1, 2, 3, j) for j in range(5)]
+    np.testing.assert_allclose(sum(weighted_value(each) for each in row), cell["output"], atol=1e-5)
     assert (cell["kv_head"], cell["masked"], cell["rotated"], len(cell["embedding"])) == (2, False, False, 8)
 
 
@@ -110,7 +111,7 @@ def test_a_causal_model_masks_rotates_and_shares_keys(causal):
     seen, hidden = exploration.cell(0, 0, last, 2, 1), exploration.cell(0, 0, last, 1, 2)
     assert seen["rotated"]
     assert seen["kv_head"] == layer["kv_heads"] - 1
-    assert sum(seen["products"]) * seen["scale"] == pytest.approx(seen["biased"], rel=1e-4)
+    assert np.dot(seen["q"], seen["k"]) * seen["scale"] == pytest.approx(seen["biased"], rel=1e-4)
     assert (hidden["masked"], hidden["biased"], hidden["bias"], hidden["weight"]) == (True, None, None, 0)
     json.dumps(hidden, allow_nan=False)
 
@@ -144,9 +145,9 @@ def with_sinks(*sinks):
 
 
 def test_what_a_sink_takes_is_no_word_s():
-    assert with_sinks(-9.0, -9.0).opening == (0, 0)
-    assert with_sinks(99.0, -9.0).opening == (0, 1)  # all that the first gives goes to its sink
-    sink = with_sinks(np.log(4.0), -99.0).heads(0)["measures"]["sink"][0]
+    assert with_sinks(-9.0, -9.0).initial_head == (0, 0)
+    assert with_sinks(99.0, -9.0).initial_head == (0, 1)  # all that the first gives goes to its sink
+    sink = with_sinks(np.log(4.0), -99.0).heads(0)["metrics"]["sink"][0]
     first = with_sinks(np.log(4.0), -99.0).row(0, 0, 0, 1)
     assert sink[0] == pytest.approx(first[0] + 1 - first.sum(), abs=1e-6)
     assert sink[1] == pytest.approx(0.25, abs=1e-6)
@@ -156,7 +157,7 @@ def test_a_row_that_sees_nothing_gives_nothing_to_a_sink():
     trace = Trace()
     with trace.scope("blocks.0.attn"):
         trace("weights", np.zeros((1, 1, 3, 3)), "B H T S")
-    assert Exploration(trace).heads(0)["measures"]["sink"] == [[0.0]]
+    assert Exploration(trace).heads(0)["metrics"]["sink"] == [[0.0]]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -165,12 +166,12 @@ def test_the_proof_line_has_the_precision_of_the_weights(rng, dtype):
     look, arrays = Trace(maps=True), Trace()
     for trace in (look, arrays):
         regard.attention(q, k, k, trace=trace)
-    computed = Exploration(look).manifest()["computed"]
+    computed = Exploration(look).manifest()["provenance"]
     assert computed.startswith(f"{dtype} · from recorded q and k by ")
     assert computed.endswith(f" · regard {regard.__version__}")
     kept = f"{arrays['weights'].dtype} · as recorded"  # by whom, only who recorded it knows
-    assert Exploration(arrays).manifest()["computed"] == kept
-    assert Exploration(look, arrays).manifest()["computed"] == "; ".join(sorted([computed, kept]))
+    assert Exploration(arrays).manifest()["provenance"] == kept
+    assert Exploration(look, arrays).manifest()["provenance"] == "; ".join(sorted([computed, kept]))
     error = Exploration(look).manifest()["runs"][0]["layers"][0]["row_sum_error"]
     assert 0 < error < 20 * np.finfo(dtype).eps
 
@@ -183,7 +184,7 @@ def test_rows_that_are_wrong_are_not_passed_over():
         trace = Trace()
         trace("weights", weights, "B H T S")
         layer = json.loads(json.dumps(Exploration(trace).manifest(), allow_nan=False))["runs"][0]["layers"][0]
-        assert (layer["row_sum_error"], layer["not_numbers"]) == told
+        assert (layer["row_sum_error"], layer["num_nonfinite_rows"]) == told
 
 
 def test_measures_are_those_that_are_worked_out_by_hand():
@@ -194,7 +195,7 @@ def test_measures_are_those_that_are_worked_out_by_hand():
     trace = Trace()
     with trace.scope("blocks.0.attn"):
         trace("weights", weights, "B H T S")
-    found = Exploration(trace).heads(0)["measures"]
+    found = Exploration(trace).heads(0)["metrics"]
     assert found["previous_token"] == [[1.0, 0.25]]
     assert found["entropy"][0] == pytest.approx([0, np.log(4)], abs=1e-6)
     assert found["distance"][0] == pytest.approx([0.75, 1.25])
@@ -214,7 +215,7 @@ def test_rollout_mixes_what_every_layer_gives(short):
     for layer in range(2):
         mixed = whole(short, 0, layer, "mean") + np.eye(5)
         expected = mixed / mixed.sum(-1, keepdims=True) @ expected
-        np.testing.assert_allclose(whole(short, 0, layer, 0, way="rollout"), expected, atol=1e-6)
+        np.testing.assert_allclose(whole(short, 0, layer, 0, mode="rollout"), expected, atol=1e-6)
 
 
 def test_weights_times_values_are_the_lengths_of_what_is_handed_over(bert, short):
@@ -223,7 +224,7 @@ def test_weights_times_values_are_the_lengths_of_what_is_handed_over(bert, short
     projection = bert.blocks[1].attn.o_proj.weight.astype(np.float64)[2 * size : 3 * size]
     weights = whole(short, 0, 1, 2)
     handed = np.linalg.norm(weights[:, :, None] * (v @ projection), axis=-1)
-    np.testing.assert_allclose(whole(short, 0, 1, 2, way="norms"), handed, rtol=1e-5)
+    np.testing.assert_allclose(whole(short, 0, 1, 2, mode="norms"), handed, rtol=1e-5)
 
 
 def test_movement_is_on_one_plane_for_both_runs(bert):
@@ -238,8 +239,8 @@ def test_movement_is_on_one_plane_for_both_runs(bert):
 
 
 def test_a_run_and_its_edit_stand_on_one_plane(short):
-    edited = short.edit([[0, 0], [0, 1], [0, 2]])
-    assert edited["entry"]["plane"] == short.manifest()["runs"][0]["plane"]
+    edited = short.ablate([[0, 0], [0, 1], [0, 2]])
+    assert edited["metadata"]["projection_key"] == short.manifest()["runs"][0]["projection_key"]
     before, after = np.array(short.movement([0, edited["run"]])["points"])
     joined = np.concatenate([before, after], axis=1)
     np.testing.assert_allclose(joined.mean(axis=1), 0, atol=1e-3)
@@ -249,7 +250,7 @@ def test_a_run_and_its_edit_stand_on_one_plane(short):
 
 def test_runs_that_share_no_plane_are_not_drawn_on_one(bert, bart):
     exploration = launch.exploration_of(["the cat"], [bert, bart])
-    planes = [run["plane"] for run in exploration.manifest()["runs"]]
+    planes = [run["projection_key"] for run in exploration.manifest()["runs"]]
     assert None not in planes
     assert planes[0] != planes[1]
     with pytest.raises(RegardError, match="share no plane"):
@@ -267,55 +268,54 @@ def test_movement_keeps_distances_as_far_as_it_says(short):
         centred = cloud - cloud.mean(0)
         clouds.append(centred / np.sqrt((centred**2).sum(-1).mean()))
     singular = np.linalg.svd(np.concatenate(clouds), compute_uv=False) ** 2
-    assert short.movement([0])["explained"] == pytest.approx(singular[:2] / singular.sum())
+    assert short.movement([0])["explained_variance_ratio"] == pytest.approx(singular[:2] / singular.sum())
     points = np.array(short.movement([0])["points"][0])
     assert (points**2).sum() == pytest.approx(singular[:2].sum(), rel=1e-3)
 
 
 def test_two_texts_are_comparable_when_they_have_as_many_tokens(bert):
-    assert explored(bert, "the cat sat", "the cat on").manifest()["comparable"]
+    assert explored(bert, "the cat sat", "the cat on").manifest()["difference_blocked_by"] is None
     longer = explored(bert, "the cat", "the cat on").manifest()
-    assert not longer["comparable"]
-    assert longer["unavailable_reason"] == "A has 4 tokens and B 5: cells of one have no partner in the other"
+    assert longer["difference_blocked_by"] == "A has 4 tokens and B 5: A and B cannot be compared cell by cell"
 
 
 def test_a_head_that_is_switched_off_hands_nothing_on(bert, short):
-    edited = short.edit([[1, 0], [1, 2]])
-    context = short._run(edited["run"]).trace["blocks.1.attn.context"]
+    edited = short.ablate([[1, 0], [1, 2]])
+    context = short._runs[edited["run"]].trace["blocks.1.attn.context"]
     assert not context[0, [0, 2]].any()
     assert context[0, 1].any()
     before = bert("the cat sat").hidden[0]
     after = bert("the cat sat", edit={"blocks.1.attn.context": _without_0_and_2}).hidden[0]
     cosines = (before * after).sum(-1) / np.linalg.norm(before, axis=-1) / np.linalg.norm(after, axis=-1)
     assert edited["changes"]["cosines"] == pytest.approx(cosines.tolist(), abs=1e-5)
-    assert edited["changes"]["next"] is None
-    assert edited["entry"]["title"] == "without layer 1 head 0, layer 1 head 2"
+    assert edited["changes"]["next_tokens"] is None
+    assert edited["metadata"]["title"] == "without layer 1 head 0, layer 1 head 2"
 
 
 def test_a_head_that_is_switched_off_has_no_share_in_what_is_handed_over(short):
-    run = short.edit([[1, 0], [1, 2]])["run"]
-    before, after = (short.values_of(each, 1) for each in (0, run))
+    run = short.ablate([[1, 0], [1, 2]])["run"]
+    before, after = (short.value_norms(each, 1) for each in (0, run))
     np.testing.assert_array_equal(after[[0, 2]], 0)
     np.testing.assert_allclose(after[1], before[1], rtol=1e-6)
-    whole_before, whole_after = (whole(short, each, 1, 1, way="norms") for each in (0, run))
+    whole_before, whole_after = (whole(short, each, 1, 1, mode="norms") for each in (0, run))
     np.testing.assert_allclose(whole_after, whole_before, rtol=1e-6)
-    np.testing.assert_allclose(whole(short, run, 1, "mean", way="norms"), whole_after / 3, rtol=1e-6)
-    below = np.array(whole(short, 0, 0, 0, way="rollout"))
+    np.testing.assert_allclose(whole(short, run, 1, "mean", mode="norms"), whole_after / 3, rtol=1e-6)
+    below = np.array(whole(short, 0, 0, 0, mode="rollout"))
     mixed = whole(short, run, 1, 1) / 3 + np.eye(5)  # the heads that are off mix nothing in
     rolled = mixed / mixed.sum(-1, keepdims=True) @ below
-    np.testing.assert_allclose(whole(short, run, 1, 0, way="rollout"), rolled, rtol=1e-5)
-    np.testing.assert_array_equal(whole(short, run, 0, 0, way="rollout"), below)
+    np.testing.assert_allclose(whole(short, run, 1, 0, mode="rollout"), rolled, rtol=1e-5)
+    np.testing.assert_array_equal(whole(short, run, 0, 0, mode="rollout"), below)
 
 
 def test_the_steps_of_a_head_tell_whether_it_is_off(short):
-    run = short.edit([[1, 0]])["run"]
+    run = short.ablate([[1, 0]])["run"]
     off, on = (short.cell(run, 1, head, 3, 2) for head in (0, 1))
-    assert off["off"] is True
-    assert not any(off["share"] + off["output"])
+    assert off["ablated"] is True
+    assert not any(off["output"])
     assert off["weight"] == pytest.approx(short.cell(0, 1, 0, 3, 2)["weight"])
-    assert [on["off"], short.cell(0, 1, 0, 3, 2)["off"]] == [False, False]
-    shares = np.sum([short.cell(run, 1, 1, 3, j)["share"] for j in range(5)], axis=0)
-    np.testing.assert_allclose(shares, on["output"], atol=1e-6)
+    assert [on["ablated"], short.cell(0, 1, 0, 3, 2)["ablated"]] == [False, False]
+    row = [short.cell(run, 1, 1, 3, j) for j in range(5)]
+    np.testing.assert_allclose(sum(weighted_value(each) for each in row), on["output"], atol=1e-6)
 
 
 def _without_0_and_2(context):
@@ -325,7 +325,7 @@ def _without_0_and_2(context):
 
 def test_an_edit_tells_where_weights_change_and_that_none_do_before_it(causal):
     exploration = explored(causal, "some text that is not short")
-    edited = exploration.edit([[0, 1]])
+    edited = exploration.ablate([[0, 1]])
     changed = edited["changes"]["heads"]
     assert set(changed[0]) == {0.0}
     for layer, heads in list(enumerate(changed))[1:]:
@@ -337,15 +337,15 @@ def test_an_edit_tells_where_weights_change_and_that_none_do_before_it(causal):
 
 def test_either_of_two_texts_is_edited(bert):
     exploration = explored(bert, "the cat sat", "the cat on")
-    answer = exploration.edit([[0, 1]], run=1)
-    assert answer["entry"]["text"] == "the cat on"
-    assert answer["entry"]["of"] == 1
-    with pytest.raises(RegardError, match="there is no run to be edited 2"):
-        exploration.edit([[0, 1]], run=answer["run"])
+    answer = exploration.ablate([[0, 1]], run=1)
+    assert answer["metadata"]["text"] == "the cat on"
+    assert answer["metadata"]["base_run"] == 1
+    with pytest.raises(RegardError, match="there is no run to ablate 2"):
+        exploration.ablate([[0, 1]], run=answer["run"])
 
 
 def test_an_edit_tells_what_a_language_model_expects_next(causal):
-    changes = explored(causal, "some text").edit([[0, 0]])["changes"]["next"]
+    changes = explored(causal, "some text").ablate([[0, 0]])["changes"]["next_tokens"]
     assert len(changes) == 10
     differences = [abs(change["after"] - change["before"]) for change in changes]
     assert differences == sorted(differences, reverse=True)
@@ -361,10 +361,10 @@ def test_of_an_encoder_decoder_the_encoder_is_explored(bart):
         1 + len(run["layers"])
     )
     assert exploration.cell(0, 0, 0, 1, 1)["embedding"] is not None
-    changes = exploration.edit([[0, 0]])["changes"]
+    changes = exploration.ablate([[0, 0]])["changes"]
     assert len(changes["cosines"]) == len(run["tokens"])
     assert min(changes["cosines"]) < 1 - 1e-6
-    assert len(changes["next"]) == 10
+    assert len(changes["next_tokens"]) == 10
 
 
 def test_a_decoder_is_explored_as_a_part_of_its_trace(bart):
@@ -378,15 +378,15 @@ def test_a_decoder_is_explored_as_a_part_of_its_trace(bart):
 
 
 def test_of_many_edits_the_last_stay_and_another_is_run_again(short):
-    first = short.edit([[0, 1]])["run"]
+    first = short.ablate([[0, 1]])["run"]
     maps, thumbnails = (whole(short, first, 1, 2), short.thumbnails(first))
-    numbers = [short.edit([[0, n % 3]])["run"] for n in range(9)]
+    numbers = [short.ablate([[0, n % 3]])["run"] for n in range(9)]
     assert [first, *numbers] == list(range(1, 11))
-    assert len(short._runs) == 1 + 8
+    assert len(list(short._runs)) == 1 + 8
     np.testing.assert_array_equal(whole(short, first, 1, 2), maps)
     assert short.thumbnails(first) == thumbnails
     assert short.memory()["runs"] > 0
-    assert len(short._runs) == 1 + 8
+    assert len(list(short._runs)) == 1 + 8
     with pytest.raises(RegardError, match="there is no run 11: choose from 0 to 10"):
         short.thumbnails(11)
 
@@ -399,9 +399,9 @@ def test_a_saved_trace_answers_as_the_run_did(bert, short, tmp_path):
         loaded = Exploration(Trace.load(tmp_path / "run.safetensors"))
         np.testing.assert_allclose(whole(loaded, 0, 1, 2), whole(short, 0, 1, 2), atol=2e-7)
         cell, known = loaded.cell(0, 1, 2, 3, 1), short.cell(0, 1, 2, 3, 1)
-        for name in ("score_raw", "scale", "scaled", "biased", "lse", "weight"):
+        for name in ("q", "k", "scale", "scaled", "biased", "lse", "weight"):
             assert cell[name] == pytest.approx(known[name], rel=1e-4), name
-        assert not loaded.manifest()["can"]["edit"]
+        assert not loaded.manifest()["can"]["ablate"]
 
 
 def test_arrays_tell_as_much_as_was_recorded(causal):
@@ -419,7 +419,8 @@ def test_arrays_tell_as_much_as_was_recorded(causal):
     ]
     assert [cell["scale"] for cell in cells] == pytest.approx([size**-0.5] * len(cells), abs=1e-6)
     assert (some.cell(0, 0, 5, 2, 1)["kv_head"], few.cell(0, 0, 5, 2, 1)["kv_head"]) == (kv_heads - 1, None)
-    assert some.cell(0, 0, 5, 2, 1)["share"] == pytest.approx(known.cell(0, 0, 5, 2, 1)["share"])
+    for name in ("v", "weight"):
+        assert some.cell(0, 0, 5, 2, 1)[name] == pytest.approx(known.cell(0, 0, 5, 2, 1)[name])
     for exploration in (some, few):  # where no scores are known, a weight of 0 may be masked or small
         assert [exploration.cell(0, 0, 0, i, j)["masked"] for i, j in ((2, 1), (1, 2))] == [False, None]
     assert [known.cell(0, 0, 0, i, j)["masked"] for i, j in ((2, 1), (1, 2))] == [False, True]
@@ -451,8 +452,7 @@ def test_what_is_no_number_is_told_as_nothing(rng, maps):
         trace(name, value, axes)
     regard.attention(q, k, v, causal=True, trace=trace)
     cell = json.loads(json.dumps(Exploration(trace).cell(0, 0, 0, 1, 4), allow_nan=False))
-    assert (cell["masked"], cell["weight"], cell["v"], cell["share"]) == (True, 0, [None] * 4, [0] * 4)
-    assert cell["products"] == [None] * 4
+    assert (cell["masked"], cell["weight"], cell["v"], cell["k"]) == (True, 0, [None] * 4, [None] * 4)
     last = Exploration(trace).cell(0, 0, 0, 4, 4)
     assert json.dumps(last, allow_nan=False)
     assert last["weight"] is None
@@ -469,7 +469,7 @@ def test_a_model_that_is_not_the_trace_s_own_is_not_used(bert, causal):
     trace = recorded(bert, "the cat sat")
     assert launch.exploration_of([trace], bert).runs[0].model is bert
     assert launch.exploration_of([trace], None).runs[0].model is None
-    with pytest.raises(RegardError, match=r"the trace is of .*tiny, not of .*plain: give its own model"):
+    with pytest.raises(RegardError, match=r"the trace is of .*tiny, not of .*plain: give its model"):
         launch.exploration_of([trace], causal)
 
 
@@ -482,7 +482,7 @@ def test_the_model_of_a_trace_may_be_given_by_name(causal, tmp_path):
     trace = recorded(causal, "some text")
     for sources in ([trace], [trace, "some text"]):
         exploration = launch.exploration_of(sources, causal.name)
-        assert exploration.manifest()["can"]["edit"]
+        assert exploration.manifest()["can"]["ablate"]
         assert [run.model.name for run in exploration.runs] == [causal.name] * len(sources)
     with pytest.raises(RegardError, match="no-such-model"):
         launch.exploration_of([trace], tmp_path / "no-such-model")
@@ -491,9 +491,9 @@ def test_the_model_of_a_trace_may_be_given_by_name(causal, tmp_path):
 def test_one_text_is_read_by_two_models(bert, causal):
     exploration = launch.exploration_of(["the cat"], [bert, causal])
     assert [run.trace.model for run in exploration.runs] == [bert.name, causal.name]
-    assert not exploration.manifest()["comparable"]
+    assert exploration.manifest()["difference_blocked_by"] is not None
     assert all(exploration.movement([run])["points"] for run in range(2))
-    with pytest.raises(RegardError, match="2 models do not fit 1 texts and traces"):
+    with pytest.raises(RegardError, match="got 2 models for 1 texts or traces"):
         launch.exploration_of([recorded(bert, "the cat")], [bert, causal])
 
 
@@ -506,7 +506,7 @@ def test_padding_of_a_batch_does_not_show(bert, short):
     cell, known = padded.cell(0, 1, 2, 3, 1), short.cell(0, 1, 2, 3, 1)
     for name in ("scale", "scaled", "capped", "biased", "lse", "weight", "row_sum"):
         assert cell[name] == pytest.approx(known[name], rel=1e-4), name
-    assert len(padded.vectors(0, 1, 2)[0]) == len(short.vectors(0, 1, 2)[0])
+    assert len(padded.cell_inputs(0, 1, 2)[0]) == len(short.cell_inputs(0, 1, 2)[0])
     _, thumbnails = padded.thumbnails(0)
     assert np.abs(np.subtract(list(thumbnails), list(short.thumbnails(0)[1]))).max() <= 1
 
@@ -519,17 +519,17 @@ def test_padding_of_a_batch_does_not_show(bert, short):
         (lambda x: x.row(0, 0, 3, 0), "there is no head 3"),
         (lambda x: x.row(0, 0, 0, 5), "there is no token 5"),
         (lambda x: x.row(0, 0, 0, -1), "there is no token -1"),
-        (lambda x: x.row(0, 0, 0, 0, way="deep"), "there is no way 'deep'"),
-        (lambda x: x.cell(0, 0, "mean", 0, 0), "ask for one head"),
-        (lambda x: x.edit([]), "no head is named"),
-        (lambda x: x.edit([[0]]), "by \\(layer, head\\)"),
-        (lambda x: x.edit([[0, 0.5]]), "by \\(layer, head\\)"),
-        (lambda x: x.edit("ab"), "by \\(layer, head\\)"),
-        (lambda x: x.edit([[7, 0]]), "there is no layer 7"),
-        (lambda x: x.tile(0, 0, 0, row0=0, row1=6, col0=0, col1=5, by=1), "rows 0 to 6 are no part of the 5"),
-        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=3, col1=3, by=1), "columns 3 to 3"),
-        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, by=0), "cells of 1 token or more, not of 0"),
-        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, by=1, pool="min"), "not 'min'"),
+        (lambda x: x.row(0, 0, 0, 0, mode="deep"), "no display mode 'deep'"),
+        (lambda x: x.cell(0, 0, "mean", 0, 0), "choose one head"),
+        (lambda x: x.ablate([]), "no head to ablate"),
+        (lambda x: x.ablate([[0]]), "pairs \\(layer, head\\)"),
+        (lambda x: x.ablate([[0, 0.5]]), "pairs \\(layer, head\\)"),
+        (lambda x: x.ablate("ab"), "pairs \\(layer, head\\)"),
+        (lambda x: x.ablate([[7, 0]]), "there is no layer 7"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=6, col0=0, col1=5, bin_size=1), "rows 0–6 out of range \\(5 tokens\\)"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=3, col1=3, bin_size=1), "columns 3–3"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, bin_size=0), "bin_size 1 or more, got 0"),
+        (lambda x: x.tile(0, 0, 0, row0=0, row1=5, col0=0, col1=5, bin_size=1, pool="min"), "not 'min'"),
     ],
 )
 def test_what_is_not_there_is_said(short, question, says):
@@ -546,21 +546,21 @@ def test_what_cannot_be_explored_is_said(bert):
     regard.attention(*np.zeros((3, 1, 2, 0, 4)), trace=nothing)
     with pytest.raises(RegardError, match=r"weights \(1, 2, 0, 0\) has no tokens"):
         Exploration(nothing)
-    with pytest.raises(RegardError, match="what is explored here are traces"):
+    with pytest.raises(RegardError, match="an Exploration is of traces"):
         Exploration("the cat")
-    with pytest.raises(RegardError, match="one text or trace is explored, or two side by side; got 0"):
+    with pytest.raises(RegardError, match="give one text or trace, or two to compare; got 0"):
         Exploration()
     with pytest.raises(RegardError, match="there is no sequence 1 in a batch of 1"):
         Exploration(recorded(bert, "the cat"), batch=1)
     with pytest.raises(RegardError, match="there is no layer 5"):
         Exploration(recorded(bert, "the cat"), layer=5)
     with pytest.raises(RegardError, match="explore a text with a model"):
-        Exploration(recorded(bert, "the cat")).edit([[0, 0]])
+        Exploration(recorded(bert, "the cat")).ablate([[0, 0]])
 
 
 def test_an_argument_that_would_do_nothing_is_refused(bert, rng, tmp_path):
     for more in ({"port": 80}, {"browser": False}):
-        with pytest.raises(RegardError, match="port and browser are for a server"):
+        with pytest.raises(RegardError, match="port and browser are for the server"):
             regard.explore("the cat", model=bert, html=tmp_path / "page.html", **more)
     q, k, v = rng.standard_normal((3, 2, 5, 4))
     trace = Trace(maps=True)
@@ -573,14 +573,14 @@ def test_an_empty_text_has_its_special_tokens(bert):
     exploration = explored(bert, "")
     assert [token["special"] for token in exploration.manifest()["runs"][0]["tokens"]] == [True, True]
     assert whole(exploration, 0, 0, 0).shape == (2, 2)
-    assert exploration.heads(0)["measures"]["sink"] == [[None] * 3] * 2
+    assert exploration.heads(0)["metrics"]["sink"] == [[None] * 3] * 2
 
 
 def test_a_long_map_is_pooled_from_its_overview():
     exploration = long_exploration(6000)
     layer = exploration.runs[0].layers[0]
     weights = layer.tile(1, None, None)
-    off = exploration.tile(0, 0, 1, row0=5, row1=5997, col0=0, col1=6000, by=24)
+    off = exploration.tile(0, 0, 1, row0=5, row1=5997, col0=0, col1=6000, bin_size=24)
     assert exploration.memory()["overviews"] == 4 * 2048**2
     assert off.shape == (250, 250)
     for i, j in ((0, 0), (100, 40), (249, 249)):
@@ -593,19 +593,19 @@ def test_a_long_map_is_pooled_from_its_overview():
 def test_a_long_text_is_measured_from_some_of_its_rows():
     exploration = long_exploration(3000)
     entry = exploration.manifest()["runs"][0]
-    assert entry["sampled"] == 512
+    assert entry["num_sampled_rows"] == 512
     rows = np.arange(512) * 3000 // 512
     weights = exploration.runs[0].layers[0].tile(1, rows, None).astype(np.float64)
     entropy = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1).mean()
-    assert exploration.heads(0)["measures"]["entropy"][0][1] == pytest.approx(entropy, rel=1e-5)
-    assert [way["key"] for way in exploration.manifest()["ways"]] == ["raw"]
+    assert exploration.heads(0)["metrics"]["entropy"][0][1] == pytest.approx(entropy, rel=1e-5)
+    assert [way["key"] for way in exploration.manifest()["modes"]] == ["raw"]
 
 
 def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causal):
-    monkeypatch.setattr(run_module, "MOST_TOKENS", 3)
+    monkeypatch.setattr(run_module, "MAX_MOVEMENT_TOKENS", 3)
     trace = launch.recorded(causal, "some text that is long", layer=1)
     assert {name.rpartition(".")[0] for name in trace.names()} == {"blocks.1.attn"}
-    assert Exploration(trace, layer=1).opening[0] == Exploration(trace, layer=-1).opening[0] == 0
+    assert Exploration(trace, layer=1).initial_head[0] == Exploration(trace, layer=-1).initial_head[0] == 0
     for layer in (1, -1):
         exploration = launch.exploration_of(["some text that is long"], causal, layer=layer)
         assert [each["number"] for each in exploration.manifest()["runs"][0]["layers"]] == [1]
@@ -627,17 +627,17 @@ def second_layer(causal):
 
 
 def test_an_edit_has_the_layers_that_were_recorded(causal, second_layer):
-    edited = second_layer.edit([[0, 1]])
-    assert [layer["name"] for layer in edited["entry"]["layers"]] == ["blocks.1.attn"]
+    edited = second_layer.ablate([[0, 1]])
+    assert [layer["name"] for layer in edited["metadata"]["layers"]] == ["blocks.1.attn"]
     before, after = (second_layer.row(run, 0, 0, 3) for run in (0, edited["run"]))
     np.testing.assert_array_equal(before, after)  # heads of one layer know nothing of each other
-    assert second_layer._run(edited["run"]).trace.names() == second_layer.runs[0].trace.names()
+    assert second_layer._runs[edited["run"]].trace.names() == second_layer.runs[0].trace.names()
     assert edited["changes"]["cosines"] != [1.0] * len(edited["changes"]["cosines"])
 
 
 def test_a_layer_has_the_number_that_it_has_in_its_model(bert, causal, second_layer):
     assert [layer["number"] for layer in second_layer.manifest()["runs"][0]["layers"]] == [1]
-    assert second_layer.edit([[0, 1]])["entry"]["title"] == "without layer 1 head 1"
+    assert second_layer.ablate([[0, 1]])["metadata"]["title"] == "without layer 1 head 1"
     assert [layer["number"] for layer in explored(bert, "the cat").manifest()["runs"][0]["layers"]] == [0, 1]
     assert long_exploration(5).manifest()["runs"][0]["layers"][0]["number"] == 0
     with pytest.raises(RegardError, match="there is no layer 0: choose from 1"):
@@ -646,7 +646,7 @@ def test_a_layer_has_the_number_that_it_has_in_its_model(bert, causal, second_la
 
 def test_layers_of_different_numbers_have_no_difference(causal):
     one, other = (recorded(causal, "some text", only=f"blocks.{n}.attn.weights") for n in range(2))
-    assert Exploration(one, other).manifest()["unavailable_reason"] == "A and B have different layers and heads"
+    assert Exploration(one, other).manifest()["difference_blocked_by"] == "A and B have different layers and heads"
 
 
 def test_an_edit_is_held_against_one_run_of_the_model(short, monkeypatch):
@@ -654,7 +654,7 @@ def test_an_edit_is_held_against_one_run_of_the_model(short, monkeypatch):
     run = type(model).forward
     monkeypatch.setattr(type(model), "forward", lambda self, *x, **kw: runs.append(1) or run(self, *x, **kw))
     for head in range(3):
-        short.edit([[0, head]])
+        short.ablate([[0, head]])
     assert len(runs) == 4
 
 
@@ -670,9 +670,9 @@ def test_memory_stays_below_its_bound():
     exploration._cache.limit = 40_000_000
     for head in range(3):
         for pool in ("max", "mean"):
-            exploration.tile(0, 0, head, row0=0, row1=6000, col0=0, col1=6000, by=600, pool=pool)
+            exploration.tile(0, 0, head, row0=0, row1=6000, col0=0, col1=6000, bin_size=600, pool=pool)
     memory = exploration.memory()
-    assert 16_000_000 < memory["overviews"] <= memory["overviews_at_most"] == 40_000_000
+    assert 16_000_000 < memory["overviews"] <= memory["overviews_limit"] == 40_000_000
 
 
 def test_work_is_left_off_when_nobody_waits():
@@ -697,7 +697,7 @@ def test_an_overview_is_left_off_too():
         if len(calls) > 4:
             raise InterruptedError
 
-    asked = {"row0": 0, "row1": 9000, "col0": 0, "col1": 9000, "by": 36}
+    asked = {"row0": 0, "row1": 9000, "col0": 0, "col1": 9000, "bin_size": 36}
     with pytest.raises(InterruptedError):
         exploration.tile(0, 0, 1, **asked, check=check)
     assert exploration.memory()["overviews"] == 0
@@ -713,26 +713,26 @@ def test_a_row_and_a_column_are_left_off_too(bert, way):
     exploration = explored(bert, "the cat sat")
     for ask in (exploration.row, exploration.column):
         with pytest.raises(InterruptedError):
-            ask(0, 1, 0, 2, way=way, check=check)
+            ask(0, 1, 0, 2, mode=way, check=check)
 
 
 def test_the_rollouts_of_two_runs_stay_beside_each_other(monkeypatch, bert):
     made = []
-    monkeypatch.setattr(exploration_module, "rollouts", lambda *of: made.append(1) or rollouts(*of))
+    monkeypatch.setattr(map_reader, "rollouts", lambda *of: made.append(1) or rollouts(*of))
     exploration = explored(bert, "the cat sat", "the cat on")
-    assert all(run.rolled <= run_module._ROLLED for run in exploration.runs)
-    exploration._cache.limit = 3 * exploration.runs[0].rolled
+    assert all(run.rollout_nbytes <= run_module._MAX_ROLLOUT_BYTES for run in exploration.runs)
+    exploration._cache.limit = 3 * exploration.runs[0].rollout_nbytes
     exploration.thumbnails(0)
     for _ in range(4):
         for run in (0, 1):
-            exploration.row(run, 1, 0, 2, way="rollout")
+            exploration.row(run, 1, 0, 2, mode="rollout")
     assert len(made) == 2
 
 
 def test_a_tile_of_large_cells_is_that_of_the_overview_where_it_is_as_fine():
     exploration = long_exploration(8192)
     layer = exploration.runs[0].layers[0]
-    asked = {"row0": 4096, "row1": 8192, "col0": 0, "col1": 4096, "by": 16}
+    asked = {"row0": 4096, "row1": 8192, "col0": 0, "col1": 4096, "bin_size": 16}
     found = exploration.tile(0, 0, 1, **asked)
     assert exploration.memory()["overviews"] == 4 * 2048**2
     weights = layer.tile(1, slice(4096, 8192), slice(0, 4096))
@@ -742,15 +742,15 @@ def test_a_tile_of_large_cells_is_that_of_the_overview_where_it_is_as_fine():
 @pytest.mark.minilm
 def test_the_page_opens_with_a_head_that_looks_at_words(minilm):
     exploration = explored(minilm, "The animal did not cross the street because it was too tired")
-    layer, head = exploration.opening
-    assert exploration.heads(0)["measures"]["sink"][layer][head] < 0.3
+    layer, head = exploration.initial_head
+    assert exploration.heads(0)["metrics"]["sink"][layer][head] < 0.3
 
 
 def test_what_a_page_asks_for_first_is_worked_out_ahead(monkeypatch):
     exploration = long_exploration(8192)
     exploration.prepare()
-    monkeypatch.setattr(exploration_module, "overview", None)
-    assert exploration.tile(0, 0, 0, row0=0, row1=8192, col0=0, col1=8192, by=32).shape == (256, 256)
+    monkeypatch.setattr(map_reader, "overview", None)
+    assert exploration.tile(0, 0, 0, row0=0, row1=8192, col0=0, col1=8192, bin_size=32).shape == (256, 256)
 
 
 def test_work_ahead_is_left_off_when_told():

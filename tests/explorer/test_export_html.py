@@ -13,14 +13,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from decode_page import from_text, unpacked
+from decode_page import decode_blob, unpack_weights
 from explorations import explored, long_exploration, recorded, whole
 
 import regard
 from regard import RegardError
 from regard._utils.files import atomic_write
 from regard.explorer import Exploration, export_html, write_page
-from regard.explorer.export_html import whole_page
+from regard.explorer.export_html import render_page
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -70,31 +70,29 @@ def parts(page):
 
 
 def blob(manifest, data, name):
-    at, length, size = manifest["data"][name]
-    content = from_text(data[at : at + length].encode("ascii"))
-    assert len(content) == size
-    return content
+    start, length = manifest["blobs"][name]
+    return decode_blob(data[start : start + length])
 
 
 @pytest.fixture
 def page(bert):
     exploration = explored(bert, "the cat sat", "the cat on")
-    return exploration, *parts(whole_page(exploration))
+    return exploration, *parts(render_page(exploration))
 
 
 def test_the_file_has_the_numbers_of_the_exploration(page):
     exploration, _, manifest, data = page
-    assert manifest["digits"] == 4
+    assert manifest["decimals"] == 4
     for run in range(2):
         for layer in range(2):
             for head in range(3):
-                found = unpacked(blob(manifest, data, f"weights/{run}/{layer}/{head}"), (5, 5), 4)
+                found = unpack_weights(blob(manifest, data, f"weights/{run}/{layer}/{head}"), (5, 5), 4)
                 np.testing.assert_allclose(found, whole(exploration, run, layer, head), atol=0.5001e-4)
-            rolled = unpacked(blob(manifest, data, f"rollout/{run}/{layer}"), (5, 5), 4)
-            np.testing.assert_allclose(rolled, whole(exploration, run, layer, 0, way="rollout"), atol=0.5001e-4)
+            rolled = unpack_weights(blob(manifest, data, f"rollout/{run}/{layer}"), (5, 5), 4)
+            np.testing.assert_allclose(rolled, whole(exploration, run, layer, 0, mode="rollout"), atol=0.5001e-4)
             norms = np.frombuffer(blob(manifest, data, f"norms/{run}/{layer}"), "<f4").reshape(3, 5)
             found = whole(exploration, run, layer, 2) * norms[2]
-            np.testing.assert_allclose(found, whole(exploration, run, layer, 2, way="norms"), rtol=1e-6)
+            np.testing.assert_allclose(found, whole(exploration, run, layer, 2, mode="norms"), rtol=1e-6)
         assert json.loads(blob(manifest, data, f"heads/{run}")) == exploration.heads(run)
         moved = exploration.movement([0, 1])
         moved["points"] = moved["points"][run : run + 1]
@@ -104,8 +102,8 @@ def test_the_file_has_the_numbers_of_the_exploration(page):
 
 def steps(manifest, data, name, length):
     """Return weights and contexts as the page computes them."""
-    fields = manifest["steps"][name]
-    d, dv = fields["sizes"]
+    fields = manifest["cell_inputs"][name]
+    d, dv = fields["head_dim"], fields["value_dim"]
     numbers = np.frombuffer(blob(manifest, data, name), "<f4").astype(np.float64)
     q, k, v, lse, first, behind = np.split(numbers, np.cumsum([length * d, length * d, length * dv, length, length]))
     scores = q.reshape(length, d) @ k.reshape(length, d).T * fields["scale"]
@@ -117,18 +115,18 @@ def steps(manifest, data, name, length):
 
 def test_a_cell_can_be_computed_from_the_file(page):
     exploration, _, manifest, data = page
-    weights, context = steps(manifest, data, "vectors/1/1/2", 5)
+    weights, context = steps(manifest, data, "cell_inputs/1/1/2", 5)
     np.testing.assert_allclose(weights, whole(exploration, 1, 1, 2), atol=1e-6)
     np.testing.assert_allclose(context[3], exploration.cell(1, 1, 2, 3, 0)["output"], atol=1e-5)
 
 
 def test_a_causal_head_is_computed_with_its_mask(causal):
     exploration = explored(causal, "some text that is not short")
-    _, manifest, data = parts(whole_page(exploration))
+    _, manifest, data = parts(render_page(exploration))
     length = exploration.runs[0].length
-    weights, _ = steps(manifest, data, "vectors/0/1/2", length)
+    weights, _ = steps(manifest, data, "cell_inputs/0/1/2", length)
     np.testing.assert_allclose(weights, whole(exploration, 0, 1, 2), atol=1e-6)
-    assert manifest["steps"]["vectors/0/1/2"]["rotated"]
+    assert manifest["cell_inputs"]["cell_inputs/0/1/2"]["rotated"]
 
 
 def test_a_head_with_a_window_is_computed_with_it(rng):
@@ -137,8 +135,8 @@ def test_a_head_with_a_window_is_computed_with_it(rng):
     trace("v", v, "... G S Dv")
     regard.attention(q, k, v, causal=True, window=(2, 0), trace=trace)
     exploration = Exploration(trace)
-    _, manifest, data = parts(whole_page(exploration))
-    weights, _ = steps(manifest, data, "vectors/0/0/1", 7)
+    _, manifest, data = parts(render_page(exploration))
+    weights, _ = steps(manifest, data, "cell_inputs/0/0/1", 7)
     np.testing.assert_allclose(weights, whole(exploration, 0, 0, 1), atol=1e-6)
     assert weights[5, 2] == 0
 
@@ -148,7 +146,7 @@ def test_a_mask_with_holes_cannot_be_computed_from_vectors_alone(rng):
     trace = regard.Trace(maps=True)
     trace("v", v, "... G S Dv")
     regard.attention(q, k, v, mask=np.arange(5) != 2, trace=trace)
-    assert Exploration(trace).vectors(0, 0, 0) is None
+    assert Exploration(trace).cell_inputs(0, 0, 0) is None
 
 
 def test_a_bias_cannot_be_computed_from_vectors_alone(rng):
@@ -156,7 +154,7 @@ def test_a_bias_cannot_be_computed_from_vectors_alone(rng):
     trace = regard.Trace(maps=True)
     trace("v", v, "... G S Dv")
     regard.attention(q, k, v, bias=rng.standard_normal((5, 5)), trace=trace)
-    assert Exploration(trace).vectors(0, 0, 0) is None
+    assert Exploration(trace).cell_inputs(0, 0, 0) is None
 
 
 def test_nothing_is_asked_of_anyone_and_only_what_was_written_runs(page):
@@ -176,10 +174,10 @@ def test_nothing_is_asked_of_anyone_and_only_what_was_written_runs(page):
 def test_a_hostile_text_is_data_and_nothing_else(text):
     model = regard.models.toy([text])
     exploration = explored(model, text)
-    page = whole_page(exploration)
+    page = render_page(exploration)
     found, manifest, _ = parts(page)
     assert manifest["runs"][0]["text"] == text
-    plain, _, _ = parts(whole_page(explored(regard.models.toy(["a b"]), "a b")))
+    plain, _, _ = parts(render_page(explored(regard.models.toy(["a b"]), "a b")))
     assert [attrs for attrs, _ in found.scripts] == [attrs for attrs, _ in plain.scripts]
     code = [text for attrs, text in found.scripts if attrs.get("type") == "module"]
     assert code == [text for attrs, text in plain.scripts if attrs.get("type") == "module"]
@@ -190,7 +188,7 @@ def test_the_file_is_there_whole_or_not_at_all(bert, tmp_path):
     target = tmp_path / "page.html"
     target.write_text("before")
     write_page(exploration, target)
-    assert target.read_bytes() == whole_page(exploration)
+    assert target.read_bytes() == render_page(exploration)
     assert [path.name for path in tmp_path.iterdir() if path.suffix in (".html", ".part")] == ["page.html"]
     with pytest.raises(RegardError, match="there is no folder"):
         write_page(exploration, tmp_path / "no" / "page.html")
@@ -223,7 +221,7 @@ def test_a_page_that_is_interrupted_leaves_what_was_there(bert, tmp_path, monkey
 
 def test_a_text_that_no_file_holds_is_refused():
     with pytest.raises(RegardError, match="a file holds texts of at most 2,048 tokens, this one has 3,000: explore"):
-        whole_page(long_exploration(3000))
+        render_page(long_exploration(3000))
 
 
 def test_long_words_are_no_weights(bert):
@@ -233,23 +231,23 @@ def test_long_words_are_no_weights(bert):
         # Of a text, its tokens are written once more.
         trace.encodings = (replace(encoding, text="x" * size, tokens=("x" * size, *encoding.tokens[1:])),)
         if fits:
-            assert 2_000_000 < len(whole_page(Exploration(trace))) < 16_000_000
+            assert 2_000_000 < len(render_page(Exploration(trace))) < 16_000_000
         else:
-            with pytest.raises(RegardError, match="4 tokens and its weights do not fit into one file of 16 MB"):
-                whole_page(Exploration(trace))
+            with pytest.raises(RegardError, match="4 tokens and its weights exceed a file of 16 MB"):
+                render_page(Exploration(trace))
 
 
 @pytest.mark.minilm
 def test_a_file_has_the_steps_of_as_many_heads_as_fit(minilm, monkeypatch):
     exploration = Exploration(recorded(minilm, "The cat sat on the mat " * 6), models=[minilm], layer=3, head=1)
-    assert len(parts(whole_page(exploration))[1]["steps"]) == 72
+    assert len(parts(render_page(exploration))[1]["cell_inputs"]) == 72
     monkeypatch.setattr(export_html, "_LIMITS", (1_000_000, 1_000_000))
-    page = whole_page(exploration)
-    known = list(parts(page)[1]["steps"])
+    page = render_page(exploration)
+    known = list(parts(page)[1]["cell_inputs"])
     assert 950_000 < len(page) <= 1_000_000
-    assert known[0] == "vectors/0/3/1"
+    assert known[0] == "cell_inputs/0/3/1"
     assert 12 < len(known) < 72
-    assert {f"vectors/0/3/{head}" for head in range(12)} < set(known)
+    assert {f"cell_inputs/0/3/{head}" for head in range(12)} < set(known)
 
 
 @pytest.mark.minilm
@@ -258,15 +256,15 @@ def test_the_steps_of_the_opening_head_come_before_a_fourth_digit_and_after_a_th
 
     def kept(room):
         monkeypatch.setattr(export_html, "_LIMITS", (room, room))
-        _, manifest, _ = parts(whole_page(exploration))
-        return manifest["digits"], bool(manifest["steps"])
+        _, manifest, _ = parts(render_page(exploration))
+        return manifest["decimals"], bool(manifest["cell_inputs"])
 
     sizes = {}
     with monkeypatch.context() as without:
-        without.setattr(exploration, "vectors", lambda run, layer, head: None)
+        without.setattr(exploration, "cell_inputs", lambda run, layer, head: None)
         for digits in (3, 4):
-            without.setattr(export_html, "MOST_DIGITS", digits)
-            sizes[digits] = len(whole_page(exploration))
+            without.setattr(export_html, "MAX_DECIMALS", digits)
+            sizes[digits] = len(render_page(exploration))
     assert kept(sizes[4] + 5_000) == (3, True)
     assert kept(sizes[3] + 5_000) == (3, False)
     assert kept(sizes[3] - 5_000) == (2, True)
@@ -286,16 +284,18 @@ def large(tokens, layers=12, heads=12, sharpness=1.0):
 
 def test_a_page_of_144_heads_and_128_tokens_has_at_most_2_mb():
     exploration = large(128)
-    page = whole_page(exploration)
+    page = render_page(exploration)
     assert len(page) <= 2_000_000
     _, manifest, data = parts(page)
-    assert manifest["digits"] >= 2  # a text's are easier to pack: it keeps three, as is tested below
-    found = unpacked(blob(manifest, data, "weights/0/11/11"), (128, 128), manifest["digits"])
-    np.testing.assert_array_equal(found, np.round(whole(exploration, 0, 11, 11).astype(np.float64), manifest["digits"]))
+    assert manifest["decimals"] >= 2  # a text's are easier to pack: it keeps three, as is tested below
+    found = unpack_weights(blob(manifest, data, "weights/0/11/11"), (128, 128), manifest["decimals"])
+    np.testing.assert_array_equal(
+        found, np.round(whole(exploration, 0, 11, 11).astype(np.float64), manifest["decimals"])
+    )
 
 
 def test_a_page_of_144_heads_and_512_tokens_has_at_most_16_mb():
-    assert len(whole_page(large(512))) <= 16_000_000
+    assert len(render_page(large(512))) <= 16_000_000
 
 
 @pytest.mark.minilm
@@ -303,9 +303,9 @@ def test_a_page_of_144_heads_and_512_tokens_has_at_most_16_mb():
 def test_a_text_keeps_three_digits_of_144_heads(minilm, tokens, limit):
     encoding = minilm.tokenizer((Path(__file__).parents[2] / "docs" / "lesson.md").read_text(encoding="utf-8")[:6000])
     trace = recorded(minilm, np.array([*encoding.ids[: tokens - 1], encoding.ids[-1]]))
-    page = whole_page(Exploration(trace, trace, models=[minilm, minilm]))  # 2 × 72 heads are as many as 12 × 12
+    page = render_page(Exploration(trace, trace, models=[minilm, minilm]))  # 2 × 72 heads are as many as 12 × 12
     assert len(page) <= limit
     _, manifest, _ = parts(page)
-    assert manifest["digits"] >= 3
+    assert manifest["decimals"] >= 3
     assert len(manifest["runs"][0]["tokens"]) == tokens
-    assert manifest["steps"]
+    assert manifest["cell_inputs"]

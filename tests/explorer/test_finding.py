@@ -31,7 +31,7 @@ def test_both_texts_are_in_the_page_and_comparable(both, page):
     assert TIRED in page
     assert WIDE in page
     manifest = both.manifest()
-    assert manifest["comparable"]
+    assert manifest["difference_blocked_by"] is None
     tokens = [token["text"] for token in manifest["runs"][0]["tokens"]]
     assert [tokens[i] for i in (IT, ANIMAL, STREET, LAST)] == ["it", "animal", "street", "[SEP]"]
 
@@ -61,7 +61,7 @@ def test_where_attention_rests(both, page):
     given = np.array([[both.column(0, layer, head, 0)[words].mean() for head in range(12)] for layer in range(6)])
     assert f"head 7 of layer 2 gives it **{given[2, 7]:.2f}**" in page
     assert f"only **{(given > given[2, 7]).sum()}** of the 72 heads give it more" in page
-    lengths = both.values_of(0, 2)[7]
+    lengths = both.value_norms(0, 2)[7]
     assert f"**{lengths[0]:.1f}** long, those of the words **{lengths[words].mean():.1f}**" in page
 
 
@@ -71,5 +71,5 @@ def test_with_values_the_column_of_cls_is_gone(both):
 
 
 def test_without_that_head_the_last_vectors_hardly_change(both, page):
-    cosines = both.edit([[3, 1]])["changes"]["cosines"]
+    cosines = both.ablate([[3, 1]])["changes"]["cosines"]
     assert f"a cosine of **{cosines[IT]:.3f}**" in page

@@ -28,23 +28,23 @@ def ask(exploration, method, **params):
 
 def test_an_answer_has_the_number_of_its_question(exploration):
     assert ask(exploration, "heads", run=0) == ({"id": 7, "result": exploration.heads(0)}, [])
-    answer, (content,) = ask(exploration, "row", run=0, layer=1, head="mean", i=2, way="raw")
+    answer, (content,) = ask(exploration, "row", run=0, layer=1, head="mean", i=2, mode="raw")
     assert answer == {"id": 7, "result": None}
     np.testing.assert_allclose(np.frombuffer(content, "<f4"), whole(exploration, 0, 1, "mean")[2], rtol=1e-6)
-    assert ask(exploration, "edit", ablate=[[0, 0]])[0]["result"]["run"] == 1
+    assert ask(exploration, "ablate", heads=[[0, 0]])[0]["result"]["run"] == 1
 
 
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        ({"id": 1, "method": "none"}, "there is no question 'none'"),
-        ({"id": 1}, "there is no question 'None'"),
-        ({"id": 1, "method": "heads", "params": [0]}, "params is an object"),
+        ({"id": 1, "method": "none"}, "there is no method 'none'"),
+        ({"id": 1}, "there is no method 'None'"),
+        ({"id": 1, "method": "heads", "params": [0]}, "params must be an object"),
         ({"id": 1, "method": "heads", "params": {"run": 0.5}}, "run is a whole number"),
         ({"id": 1, "method": "heads", "params": {"run": True}}, "run is a whole number"),
         ({"id": 1, "method": "movement", "params": {"runs": 0.5}}, "runs is a whole number"),
         ({"id": 1, "method": "movement", "params": {"runs": [0, [0]]}}, "runs is a whole number"),
-        ("hello", "a message is an object"),
+        ("hello", "a message must be an object"),
     ],
 )
 def test_a_mistake_is_a_sentence(exploration, message, says):
@@ -62,7 +62,7 @@ def test_a_fault_of_our_own_is_a_sentence_too(exploration, monkeypatch, caplog):
 
 
 def test_movement_of_some_runs_is_asked_for_at_once(exploration):
-    edited = ask(exploration, "edit", ablate=[[0, 0]])[0]["result"]["run"]
+    edited = ask(exploration, "ablate", heads=[[0, 0]])[0]["result"]["run"]
     assert ask(exploration, "movement", runs=[0, edited])[0]["result"] == exploration.movement([0, edited])
 
 
@@ -76,7 +76,7 @@ def test_a_trace_is_explored_as_a_widget(bert):
     assert "import" not in widget._esm  # VS Code and others load it from a blob, beside which there is nothing
     assert "run this cell" in widget._repr_mimebundle_()[0]["text/plain"]
     ((answer, buffers),) = sent
-    assert [run["opening"] for run in answer["result"]["runs"]] == [{"layer": 1, "head": 2}] * 2
+    assert [run["initial"] for run in answer["result"]["runs"]] == [{"layer": 1, "head": 2}] * 2
     assert not buffers
     widget.close()
 
@@ -90,10 +90,10 @@ def test_a_page_is_told_when_the_kernel_cannot_answer(bert, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.explorer.notebook_widget.answer", interrupted)
+    monkeypatch.setattr("regard.explorer.notebook_widget.dispatch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         widget._handle_custom_msg({"id": "a.3", "method": "heads", "params": {"run": 0}}, [])
-    assert sent == [{"id": "a.3", "error": "the kernel did not answer: KeyboardInterrupt"}]
+    assert sent == [{"id": "a.3", "error": "the kernel did not respond: KeyboardInterrupt"}]
     widget.close()
 
 
@@ -120,14 +120,14 @@ def test_without_anywidget_it_says_what_to_install(bert, monkeypatch):
 def test_a_file_is_written_by_explore(bert, tmp_path):
     assert regard.explore("the cat", "the mat", model=bert, html=tmp_path / "page.html") is None
     assert (tmp_path / "page.html").read_bytes().startswith(b"<!doctype html>")
-    with pytest.raises(RegardError, match="a text or a trace is explored, not int"):
+    with pytest.raises(RegardError, match="give texts or traces, not int"):
         regard.explore(3, html=tmp_path / "none.html")
     for wrong in (3, len):
-        with pytest.raises(RegardError, match="a text is run by a model of regard"):
+        with pytest.raises(RegardError, match="model is a model of regard"):
             regard.explore("the cat", model=wrong, html=tmp_path / "none.html")
-    with pytest.raises(RegardError, match="a text is run by a model of regard"):
+    with pytest.raises(RegardError, match="model is a model of regard"):
         regard.explore(recorded(bert, "the cat"), model=3, html=tmp_path / "none.html")
-    with pytest.raises(RegardError, match="or two side by side; got 3"):
+    with pytest.raises(RegardError, match="or two to compare; got 3"):
         regard.explore("a", "b", "c", model=bert)
     assert [path.name for path in tmp_path.glob("*.html")] == ["page.html"]
 

@@ -100,28 +100,28 @@ def test_answers_are_those_of_the_exploration(client, exploration):
 
     manifest = js("manifest")
     memory = js("memory")
-    assert memory.keys() == {"runs", "overviews", "overviews_at_most", "process_at_most"}
-    assert memory["process_at_most"] > memory["runs"] + memory["overviews"]
+    assert memory.keys() == {"runs", "overviews", "overviews_limit", "process_peak"}
+    assert memory["process_peak"] > memory["runs"] + memory["overviews"]
     assert manifest["runs"] == exploration.manifest()["runs"]
     assert js("heads?run=1") == exploration.heads(1)
     assert js("movement?runs=0") == exploration.movement([0])
     assert js("cell?run=1&layer=0&head=2&i=3&j=1") == exploration.cell(1, 0, 2, 3, 1)
     assert client.api("thumbnails?run=0")[2] == exploration.thumbnails(0)[1]
-    part = "row0=1&row1=5&col0=0&col1=4&by=2"
-    asked = client.api(f"tile?run=0&layer=1&head=mean&way=raw&{part}&pool=mean")
+    part = "row0=1&row1=5&col0=0&col1=4&bin_size=2"
+    asked = client.api(f"tile?run=0&layer=1&head=mean&mode=raw&{part}&pool=mean")
     assert asked[1]["Content-Type"] == "application/octet-stream"
-    expected = exploration.tile(0, 1, "mean", row0=1, row1=5, col0=0, col1=4, by=2, pool="mean")
+    expected = exploration.tile(0, 1, "mean", row0=1, row1=5, col0=0, col1=4, bin_size=2, pool="mean")
     np.testing.assert_array_equal(np.frombuffer(asked[2], "<f4").reshape(2, 2), expected)
     for name, index in (("row?i=2", (2,)), ("column?j=2", (slice(None), 2))):
-        found = np.frombuffer(client.api(f"{name}&run=0&layer=1&head=0&way=rollout")[2], "<f4")
+        found = np.frombuffer(client.api(f"{name}&run=0&layer=1&head=0&mode=rollout")[2], "<f4")
         np.testing.assert_array_equal(found, whole(exploration, 0, 1, 0, "rollout")[index])
 
 
 def test_an_edit_is_a_new_run(client):
-    status, _, content = client.api("edit", method="POST", body=json.dumps({"ablate": [[0, 1]]}))
+    status, _, content = client.api("ablate", method="POST", body=json.dumps({"heads": [[0, 1]]}))
     edited = json.loads(content)
     assert (status, edited["run"]) == (200, 2)
-    assert edited["entry"]["title"] == "without layer 0 head 1"
+    assert edited["metadata"]["title"] == "without layer 0 head 1"
     assert client.api("thumbnails?run=2")[0] == 200
 
 
@@ -167,7 +167,7 @@ def test_this_machine_s_own_names_are_answered(client, host):
 
 
 def test_another_page_may_not_ask(client):
-    assert client.api("edit", method="POST", body='{"ablate": [[0, 0]]}', Origin="http://evil.example")[0] == 403
+    assert client.api("ablate", method="POST", body='{"heads": [[0, 0]]}', Origin="http://evil.example")[0] == 403
     assert client.api("manifest", Origin="null")[0] == 403
     own = f"http://127.0.0.1:{client.port}"
     assert client.api("manifest", Origin=own)[0] == 200
@@ -177,12 +177,12 @@ def test_another_page_may_not_ask(client):
     ("method", "path", "allow"),
     [
         ("POST", "api/manifest", "GET"),
-        ("GET", "api/edit", "POST"),
+        ("GET", "api/ablate", "POST"),
         ("DELETE", "api/manifest", None),
         ("HEAD", "api/manifest", "GET"),
         ("PUT", "", None),
         ("TRACE", "", None),
-        ("OPTIONS", "api/edit", None),
+        ("OPTIONS", "api/ablate", None),
     ],
 )
 def test_other_methods_are_refused(client, method, path, allow):
@@ -194,20 +194,20 @@ def test_other_methods_are_refused(client, method, path, allow):
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("none", "there is no question 'none'"),
-        ("heads", "run is missing"),
+        ("none", "there is no method 'none'"),
+        ("heads", "heads needs run"),
         ("heads?run=x", "run is a whole number, not 'x'"),
         ("heads?run=-1", "run is a whole number"),
         ("heads?run=9999999999999999999", "run is a whole number"),
         ("heads?run=%D9%A3", "run is a whole number"),
         ("heads?run=0&x=1", "heads takes run; not x"),
         ("row?run=0&layer=0&head=0&i=99", "there is no token 99"),
-        ("tile?run=0&layer=0&head=0&row0=0&row1=5&col0=0&col1=5&by=1&pool=min", "not 'min'"),
-        ("row?run=0&layer=0&head=0&i=0&way=%3Cb%3E", "there is no way"),
-        ("heads?" + "&".join(f"x{n}=1" for n in range(40)), "a question has at most 32 parameters"),
+        ("tile?run=0&layer=0&head=0&row0=0&row1=5&col0=0&col1=5&bin_size=1&pool=min", "not 'min'"),
+        ("row?run=0&layer=0&head=0&i=0&mode=%3Cb%3E", "no display mode"),
+        ("heads?" + "&".join(f"x{n}=1" for n in range(40)), "too many parameters: at most 32"),
         ("movement?runs=", "runs is a whole number, not ''"),
         ("movement?runs=0,x", "runs is a whole number, not 'x'"),
-        ("movement?runs=0,0", "each run is asked for once"),
+        ("movement?runs=0,0", "runs holds a number twice"),
     ],
 )
 def test_a_mistake_is_a_sentence(client, path, says):
@@ -216,9 +216,9 @@ def test_a_mistake_is_a_sentence(client, path, says):
     assert says in json.loads(content)["error"]
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{", '{"ablate": 3}', '{"ablate": [[0, 99]]}', "[" * 50_000, "x" * 200_000])
+@pytest.mark.parametrize("body", ["", "[]", "{", '{"heads": 3}', '{"heads": [[0, 99]]}', "[" * 50_000, "x" * 200_000])
 def test_a_bad_edit_is_a_sentence(client, body):
-    status, _, content = client.api("edit", method="POST", body=body)
+    status, _, content = client.api("ablate", method="POST", body=body)
     assert status == 400
     assert json.loads(content)["error"]
 
@@ -243,7 +243,7 @@ def test_a_fault_of_our_own_is_a_sentence_and_keeps_the_policy(client, explorati
     monkeypatch.setattr(exploration, "cell", lambda **_: 1 / 0)
     status, headers, content = client.api("cell?run=0&layer=0&head=0&i=0&j=0")
     assert (status, headers["Content-Type"]) == (500, "application/json; charset=utf-8")
-    assert json.loads(content)["error"].endswith("a fault of its own: ZeroDivisionError: division by zero")
+    assert json.loads(content)["error"].endswith("internal error of regard: ZeroDivisionError: division by zero")
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert headers["X-Content-Type-Options"] == "nosniff"
 
@@ -253,8 +253,8 @@ def test_several_pages_at_once_get_their_answers(client, exploration):
 
     def ask(layer, head):
         for i in range(5):
-            found = client.api(f"row?run=0&layer={layer}&head={head}&i={i}&way=norms")[2]
-            if found != exploration.row(0, layer, head, i, way="norms").tobytes():
+            found = client.api(f"row?run=0&layer={layer}&head={head}&i={i}&mode=norms")[2]
+            if found != exploration.row(0, layer, head, i, mode="norms").tobytes():
                 wrong.append((layer, head, i))
 
     threads = [threading.Thread(target=ask, args=(layer, head)) for layer in range(2) for head in range(3)]
@@ -319,12 +319,12 @@ def test_the_next_free_port_is_taken():
 
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_port_that_is_none_is_refused(port):
-    with pytest.raises(RegardError, match="a port is a number from 0 to 65535"):
+    with pytest.raises(RegardError, match="port is a number from 0 to 65535"):
         listen(port)
 
 
 def test_no_free_port_is_said(monkeypatch):
-    monkeypatch.setattr(server, "_PORTS", 1)
+    monkeypatch.setattr(server, "_MAX_PORTS", 1)
     with listen(0) as taken, pytest.raises(RegardError, match="give another, --port N, or 0 for any"):
         listen(taken.getsockname()[1])
 
@@ -343,7 +343,7 @@ def test_without_a_browser_the_address_is_told(monkeypatch, browser):
     monkeypatch.setattr(webbrowser, "get", get)
     told = []
     server._show("http://127.0.0.1:1/x/", told.append)
-    assert told == ["no browser was found here: open the address above in one on this machine"]
+    assert told == ["no browser found: open the address above in a browser on this machine"]
 
 
 def test_a_browser_is_opened_at_the_address(monkeypatch, exploration):

@@ -1,4 +1,4 @@
-"""The explorer: a page where attention can be walked through, served, written to a file, or shown in a notebook."""
+"""The explorer: a page with the attention of a text, served, exported as one HTML file, or shown in a notebook."""
 
 from regard.explorer.exploration import Exploration
 from regard.explorer.export_html import write_page

@@ -1,9 +1,9 @@
-"""The questions of a page as names with parameters, whichever way they come: by HTTP or by a notebook's messages."""
+"""Requests of the page by method and parameters, over HTTP or a notebook's messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -11,42 +11,66 @@ from regard._utils.errors import RegardError
 from regard.explorer.exploration import Exploration
 from regard.metrics.layer_maps import CancelCheck
 
-Answer: TypeAlias = "dict[str, Any] | bytes"
+Response: TypeAlias = "dict[str, Any] | bytes"
 
 
-_WORDS = ("way", "pool")
-
-
-def answer(
-    exploration: Exploration, method: str, given: Mapping[str, Any], check: CancelCheck = lambda: None
-) -> Answer:
-    """Return the answer to one question: plain data, or bytes (little-endian float32; of thumbnails, bytes).
+def dispatch(
+    exploration: Exploration, method: str, params: Mapping[str, Any], check: CancelCheck = lambda: None
+) -> Response:
+    """Return the response to one request: plain data, or bytes (little-endian float32; thumbnails as uint8).
 
     Raises
     ------
     RegardError
-        There is no such question, or its parameters are none that it takes.
+        There is no such method, or its parameters are invalid.
     """
-    if method not in _QUESTIONS:
-        raise RegardError(f"there is no question {method!r}; there are {', '.join(_QUESTIONS)}")
-    ask, names = _QUESTIONS[method]
-    unknown = sorted(set(given) - set(names))
-    if unknown:
-        raise RegardError(f"{method} takes {', '.join(names) or 'nothing'}; not {', '.join(unknown)}")
-    found = ask(exploration, {name: _value(name, value) for name, value in given.items()}, check)
-    return found.astype("<f4", copy=False).tobytes() if isinstance(found, np.ndarray) else found
+    if method not in _METHODS:
+        raise RegardError(f"there is no method {method!r}: choose from {', '.join(_METHODS)}")
+    called = _METHODS[method]
+    allowed = (*called.required, *called.optional)
+    if unknown := sorted(set(params) - set(allowed)):
+        raise RegardError(f"{method} takes {', '.join(allowed) or 'no parameters'}; not {', '.join(unknown)}")
+    if missing := [name for name in called.required if name not in params]:
+        raise RegardError(f"{method} needs {', '.join(missing)}")
+    response = called.call(exploration, {name: _parse(name, value) for name, value in params.items()}, check)
+    return response.astype("<f4", copy=False).tobytes() if isinstance(response, np.ndarray) else response
 
 
-def fault(error: Exception) -> str:
-    """Return what the page is told of a question that was answered with an error which nobody foresaw."""
-    return f"regard failed to answer, which is a fault of its own: {type(error).__name__}: {error}"
+def internal_error(error: Exception) -> str:
+    """Return the message to the page about an exception that is a bug of regard."""
+    return f"internal error of regard: {type(error).__name__}: {error}"
 
 
-def _value(name: str, value: Any) -> Any:
-    """Return a parameter as what it is, also where it came as text in an address."""
-    if name == "ablate":
+class _Method(NamedTuple):
+    call: Callable[[Exploration, dict[str, Any], CancelCheck], Any]
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+_HEAD = ("run", "layer", "head")
+_METHODS = {
+    "manifest": _Method(lambda x, _, __: x.manifest()),
+    "memory": _Method(lambda x, _, __: x.memory()),
+    "heads": _Method(lambda x, params, check: x.heads(**params, check=check), ("run",)),
+    "thumbnails": _Method(lambda x, params, check: x.thumbnails(**params, check=check)[1], ("run",)),
+    "tile": _Method(
+        lambda x, params, check: x.tile(**params, check=check),
+        (*_HEAD, "row0", "row1", "col0", "col1", "bin_size"),
+        ("mode", "pool"),
+    ),
+    "row": _Method(lambda x, params, check: x.row(**params, check=check), (*_HEAD, "i"), ("mode",)),
+    "column": _Method(lambda x, params, check: x.column(**params, check=check), (*_HEAD, "j"), ("mode",)),
+    "cell": _Method(lambda x, params, _: x.cell(**params), (*_HEAD, "i", "j")),
+    "movement": _Method(lambda x, params, _: x.movement(**params), ("runs",)),
+    "ablate": _Method(lambda x, params, _: x.ablate(**params), ("heads",), ("run",)),
+}
+
+
+def _parse(name: str, value: Any) -> Any:
+    """Return a parameter in its own type; in a URL it is a string."""
+    if name == "heads":
         return value
-    if name in _WORDS:
+    if name in ("mode", "pool"):
         return str(value)
     if name == "runs":
         parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
@@ -60,32 +84,3 @@ def _whole_number(name: str, value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise RegardError(f"{name} is a whole number, not {str(value)[:40]!r}")
-
-
-def _thumbnails(exploration: Exploration, given: dict[str, Any], check: CancelCheck) -> bytes:
-    return exploration.thumbnails(**_of(given, "run"), check=check)[1]
-
-
-def _of(given: dict[str, Any], *needed: str) -> dict[str, Any]:
-    if missing := [name for name in needed if name not in given]:
-        raise RegardError(f"{', '.join(missing)} is missing")
-    return given
-
-
-_MAP = ("run", "layer", "head")
-_PART = ("row0", "row1", "col0", "col1", "by")
-_QUESTIONS: dict[str, tuple[Callable[[Exploration, dict[str, Any], CancelCheck], Any], tuple[str, ...]]] = {
-    "manifest": (lambda x, _, __: x.manifest(), ()),
-    "memory": (lambda x, _, __: x.memory(), ()),
-    "heads": (lambda x, given, check: x.heads(**_of(given, "run"), check=check), ("run",)),
-    "thumbnails": (_thumbnails, ("run",)),
-    "tile": (
-        lambda x, given, check: x.tile(**_of(given, *_MAP, *_PART), check=check),
-        (*_MAP, *_PART, "way", "pool"),
-    ),
-    "row": (lambda x, given, check: x.row(**_of(given, *_MAP, "i"), check=check), (*_MAP, "i", "way")),
-    "column": (lambda x, given, check: x.column(**_of(given, *_MAP, "j"), check=check), (*_MAP, "j", "way")),
-    "cell": (lambda x, given, _: x.cell(**_of(given, *_MAP, "i", "j")), (*_MAP, "i", "j")),
-    "movement": (lambda x, given, _: x.movement(**_of(given, "runs")), ("runs",)),
-    "edit": (lambda x, given, _: x.edit(**_of(given, "ablate")), ("ablate", "run")),
-}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -27,13 +26,13 @@ _STYLE_IMPORT = re.compile(r'^@import "\./([\w./-]+)";$', re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
 
 
-def static(name: str) -> str:
-    """Return the text of one of the page's own files."""
+def frontend_file(name: str) -> str:
+    """Return the text of one of the page's files."""
     return (files("regard.explorer") / "frontend" / name).read_text(encoding="utf-8")
 
 
-def static_names() -> tuple[str, ...]:
-    """Return the paths of the page's own files, relative to their folder."""
+def frontend_files() -> tuple[str, ...]:
+    """Return the paths of the page's files, relative to ``frontend``."""
 
     def names(folder: Traversable, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir():
@@ -45,49 +44,49 @@ def static_names() -> tuple[str, ...]:
     return tuple(sorted(names(files("regard.explorer") / "frontend", "")))
 
 
-def stylesheet() -> str:
+def bundle_styles() -> str:
     """Return the page's style sheets as one, without comments and indents."""
-    return _STYLE_BLANKS.sub("", _STYLE_IMPORT.sub(lambda found: static(found[1]), static("style.css")))
+    return _STYLE_BLANKS.sub("", _STYLE_IMPORT.sub(lambda found: frontend_file(found[1]), frontend_file("style.css")))
 
 
-def bundled(entry: str) -> str:
-    """Return a module with all that it imports as one script, whose last value has the name ``$entry``."""
-    order: list[str] = []
-    parts: dict[str, str] = {}
-    _collect(entry, (), order, parts)
-    return "\n".join([*(parts[name] for name in order), f"const $entry = {_variable(entry)};\n"])
+def bundle_module(entry: str) -> str:
+    """Return a module and everything it imports as one script; its exports are in ``$entry``."""
+    scripts: dict[str, str] = {}
+    _collect(entry, (), scripts)
+    return "\n".join([*scripts.values(), f"const $entry = {_variable(entry)};\n"])
 
 
-def _collect(name: str, above: tuple[str, ...], order: list[str], parts: dict[str, str]) -> None:
-    if name in parts:
+def _collect(name: str, importers: tuple[str, ...], scripts: dict[str, str]) -> None:
+    """Add a module to the scripts, after those that it imports."""
+    if name in scripts:
         return
-    if name in above:
-        raise RegardError(f"modules import each other in a circle: {' → '.join([*above, name])}")
-    code = _BLANKS.sub("", static(name))
+    if name in importers:
+        raise RegardError(f"circular import: {' → '.join([*importers, name])}")
+    code = _BLANKS.sub("", frontend_file(name))
     for _, _, path in _IMPORT.findall(code):
-        _collect(_resolve(path, name), (*above, name), order, parts)
+        _collect(_resolve(path, name), (*importers, name), scripts)
     exports = [word for _, word in _EXPORT.findall(code)]
-    exports += [part.strip().replace(" as ", ": ") for found in _LIST.findall(code) for part in found.split(",")]
-    pairs = []
-    for export in filter(None, exports):
-        inner, _, outer = export.partition(": ")
-        pairs.append(f"{outer}: {inner}" if outer else inner)
-    code = _IMPORT.sub(partial(_as_constant, importer=name), code)
-    code = _LIST.sub("", _EXPORT.sub(r"\1 \2", code))
+    exports += [_property(outer, inner) for listed in _LIST.findall(code) for inner, outer in _renamings(listed)]
+
+    def to_constant(found: re.Match[str]) -> str:
+        names, namespace, path = found.groups()
+        target = namespace or "{ " + ", ".join(_property(*each) for each in _renamings(names)) + " }"
+        return f"const {target} = {_variable(_resolve(path, name))};"
+
+    code = _LIST.sub("", _EXPORT.sub(r"\1 \2", _IMPORT.sub(to_constant, code)))
     if other := _OTHER.search(code):
-        raise RegardError(f"{name} has a line that cannot be made a part of one script: {other[0]}")
-    parts[name] = f"const {_variable(name)} = (() => {{\n{code}\nreturn {{ {', '.join(pairs)} }};\n}})();"
-    order.append(name)
+        raise RegardError(f"{name} has an unsupported import or export: {other[0]}")
+    scripts[name] = f"const {_variable(name)} = (() => {{\n{code}\nreturn {{ {', '.join(exports)} }};\n}})();"
 
 
-def _as_constant(found: re.Match[str], importer: str) -> str:
-    names, star, path = found.groups()
-    what = (
-        star
-        if star
-        else "{ " + ", ".join(part.strip().replace(" as ", ": ") for part in names.split(",") if part.strip()) + " }"
-    )
-    return f"const {what} = {_variable(_resolve(path, importer))};"
+def _renamings(listed: str) -> list[tuple[str, str]]:
+    """Return (name, other name) of ``a, b as c``: a is its own other name."""
+    parts = [part.split(" as ") for part in map(str.strip, listed.split(",")) if part]
+    return [(part[0].strip(), part[-1].strip()) for part in parts]
+
+
+def _property(key: str, value: str) -> str:
+    return key if key == value else f"{key}: {value}"
 
 
 def _resolve(path: str, importer: str) -> str:

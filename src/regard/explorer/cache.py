@@ -1,4 +1,4 @@
-"""Arrays that are dear to make and asked for again: kept up to a bound, those that were asked for last."""
+"""A cache of computed arrays, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 LIMIT = 256 << 20
-"""Bytes that are kept of an exploration."""
+"""Bytes cached for an exploration."""
 
 
 class Cache:
-    """At most `limit` bytes of arrays; many threads may ask."""
+    """Least recently used arrays, at most `limit` bytes; safe to use from several threads."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
-        self._kept: OrderedDict[Hashable, np.ndarray] = OrderedDict()
-        self._making: dict[Hashable, threading.Lock] = {}
+        self._arrays: OrderedDict[Hashable, np.ndarray] = OrderedDict()
+        self._key_locks: dict[Hashable, threading.Lock] = {}
         self._lock = threading.Lock()
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept now."""
+        """Bytes held now."""
         with self._lock:
-            return sum(array.nbytes for array in self._kept.values())
+            return sum(array.nbytes for array in self._arrays.values())
 
-    def get(self, key: Hashable, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return what `make` returned for `key`; two that ask for the same at once wait for one making."""
+    def get(self, key: Hashable, compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return the array of `key`; concurrent calls for one key compute it once."""
         with self._lock:
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
+            key_lock = self._key_locks.setdefault(key, threading.Lock())
+        with key_lock:
             with self._lock:
-                if key in self._kept:
-                    self._kept.move_to_end(key)
-                    return self._kept[key]
-            made = make()
-            made.setflags(write=False)
+                if key in self._arrays:
+                    self._arrays.move_to_end(key)
+                    return self._arrays[key]
+            array = compute()
+            array.setflags(write=False)
             with self._lock:
-                self._kept[key] = made
-                while len(self._kept) > 1 and sum(array.nbytes for array in self._kept.values()) > self.limit:
-                    self._making.pop(self._kept.popitem(last=False)[0], None)
-            return made
+                self._arrays[key] = array
+                while len(self._arrays) > 1 and sum(each.nbytes for each in self._arrays.values()) > self.limit:
+                    self._key_locks.pop(self._arrays.popitem(last=False)[0], None)
+            return array

@@ -1,4 +1,8 @@
-"""One weight, step by step with its numbers: the products of query and key, the score, the share of the value."""
+"""The numbers behind one weight: query, key, the steps from score to weight, and the value.
+
+The page derives the rest from these (`frontend/data/cell.js`): the products of query and key, their sum, and the
+weighted value.
+"""
 
 from __future__ import annotations
 
@@ -11,66 +15,57 @@ from regard.metrics.layer_maps import LayerMap
 from regard.trace import Trace
 from regard.trace.attention_map import AttentionMap
 
-_FITTED = 64  # rows and columns that tell what recorded scores were scaled by
-_SHOWN = 8  # numbers of an embedding, of which there are hundreds
+_FIT_SIZE = 64  # rows and columns that the scale of recorded scores is fitted to
+_EMBEDDING_SHOWN = 8  # numbers of an embedding, of which there are hundreds
 
 
 def cell(
-    trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, rotated: bool | None, off: bool
+    trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, rotated: bool | None, ablated: bool
 ) -> dict[str, Any]:
-    """Return how token i comes to look at token j in a head, as plain data; what was not recorded is None.
+    """Return the steps by which token i attends to token j in a head, as plain data; None for what was not recorded.
 
-    ``products`` sum to ``score_raw``, times ``scale`` that is ``scaled``; after ``softcap`` it is ``capped``, with
-    ``bias`` it is ``biased``, and the weight is exp(biased − lse). The weights of the row sum to ``row_sum``; a head's
-    own ``sink`` has exp(sink − lse) of 1. ``share`` is weight · v, a part of ``output``; both
-    are 0 of a head that is ``off``.
+    q · k, times ``scale``, is ``scaled``; after ``softcap`` it is ``capped``, with ``bias`` it is ``biased``, and the
+    weight is exp(biased − lse). The weights of the row sum to ``row_sum``; a head's own ``sink`` has exp(sink − lse)
+    of 1. ``output`` is Σ weight · v over the row, 0 for an ``ablated`` head.
     """
-    kv_head = layer.kv_head(head)
-    v, context = (_of_head(trace, layer, name, batch, head) for name in ("v", "context"))
-    steps = _from_map(layer, head, i, j) if layer.is_map else _from_arrays(trace, layer, batch, head, i, j)
-    q, k, row = steps.q, steps.k, steps.biased
-    with np.errstate(all="ignore"):
-        products = None if q is None or k is None else q * k
-        raw = None if products is None else float(products.sum())
+    v, context = (_head_step(trace, layer, name, batch, head) for name in ("v", "context"))
+    scores = _scores_of_map(layer, head, i, j) if layer.is_map else _scores_of_arrays(trace, layer, batch, head, i, j)
+    row = scores.biased
     weights = layer.tile(head, [i], None)[0].astype(np.float64)
-    weight, best = float(weights[j]), int(weights.argmax())
+    weight, largest = float(weights[j]), int(weights.argmax())
     biased = None if row is None else float(row[j])
-    # From the largest weight of the row, for that knows what a sink takes.
-    lse = None if row is None or not weights[best] > 0 else float(row[best] - np.log(weights[best]))
+    # From the largest weight of the row, which includes what a sink takes.
+    lse = None if row is None or not weights[largest] > 0 else float(row[largest] - np.log(weights[largest]))
     masked = biased == -np.inf if biased is not None else None if weight == 0 else False
-    bias = None if biased is None or steps.capped is None or masked else biased - steps.capped
-    handed = 0 if off else weight
-    share = None if v is None else handed * (v[j].astype(np.float64) if handed else np.zeros(v.shape[-1]))
-    named = embeddings_of(trace)
+    bias = None if biased is None or scores.capped is None or masked else biased - scores.capped
+    name = embeddings_of(trace)
+    embedding = None if name is None else _text_step(trace, name, batch)[i, :_EMBEDDING_SHOWN]
     return {
-        "q": _plain(q),
-        "k": _plain(k),
-        "products": _plain(products),
-        "kv_head": kv_head,
-        "score_raw": _finite(raw),
-        "scale": steps.scale,
-        "scaled": _finite(steps.scaled),
-        "softcap": steps.softcap,
-        "capped": _finite(steps.capped),
+        "q": _vector(scores.q),
+        "k": _vector(scores.k),
+        "kv_head": layer.kv_head(head),
+        "scale": scores.scale,
+        "scaled": _finite(scores.scaled),
+        "softcap": scores.softcap,
+        "capped": _finite(scores.capped),
         "bias": _finite(bias or None),
         "masked": masked,
         "biased": _finite(biased),
-        "sink": steps.sink,
+        "sink": scores.sink,
         "lse": _finite(lse),
         "row_sum": _finite(float(weights.sum())),
         "weight": _finite(weight),
-        "v": None if v is None else _plain(v[j]),
-        "share": _plain(share),
-        "output": None if context is None else _plain(context[i]),
-        "off": off,
+        "v": None if v is None else _vector(v[j]),
+        "output": None if context is None else _vector(context[i]),
+        "ablated": ablated,
         "rotated": rotated,
-        "embedding": None if named is None else _plain(_of_text(trace, named, batch)[i, :_SHOWN]),
-        "source": steps.source,
+        "embedding": _vector(embedding),
+        "source": scores.source,
     }
 
 
-class _Steps(NamedTuple):
-    """What is known of how a score comes to be; of arrays, as far as they were recorded."""
+class _Scores(NamedTuple):
+    """The steps of one score, as far as they are known."""
 
     q: np.ndarray | None  # D, of token i
     k: np.ndarray | None  # D, of token j
@@ -83,75 +78,83 @@ class _Steps(NamedTuple):
     source: str
 
 
-def _from_map(layer: LayerMap, head: int, i: int, j: int) -> _Steps:
-    look = layer.heads[head]
-    assert isinstance(look, AttentionMap)
-    q, k = _vectors_of(look)
+def _scores_of_map(layer: LayerMap, head: int, i: int, j: int) -> _Scores:
+    attention_map = layer.heads[head]
+    assert isinstance(attention_map, AttentionMap)
+    q, k = _queries_and_keys(attention_map)
     scaled, capped = (float(layer.tile(head, [i], [j], stage)[0, 0]) for stage in ("scores", "capped"))
     biased = layer.tile(head, [i], None, "biased")[0].astype(np.float64)
     source = f"{layer.name or 'the layer'}: q, k and the log-sum-exp"
     q, k = q[i].astype(np.float64), k[j].astype(np.float64)
-    return _Steps(q, k, look.scale, scaled, look.softcap, capped, biased, _sink_of(look), source)
+    sink = _sink_of(attention_map)
+    return _Scores(q, k, attention_map.scale, scaled, attention_map.softcap, capped, biased, sink, source)
 
 
-def _from_arrays(trace: Trace, layer: LayerMap, batch: int, head: int, i: int, j: int) -> _Steps:
+def _scores_of_arrays(trace: Trace, layer: LayerMap, batch: int, head: int, i: int, j: int) -> _Scores:
     q, k, scores, capped, biased = (
-        _of_head(trace, layer, name, batch, head) for name in ("q", "k", "scores", "capped", "biased")
+        _head_step(trace, layer, name, batch, head) for name in ("q", "k", "scores", "capped", "biased")
     )
-    scale = None if q is None or k is None or scores is None else _scale_of(q, k, scores)
+    scale = None if q is None or k is None or scores is None else _fit_scale(q, k, scores)
     capped = scores if capped is None else capped
     last = capped if biased is None else biased
     row = None if last is None else last[i, : layer.length].astype(np.float64)
     q_i, k_j = (None if x is None else x[at].astype(np.float64) for x, at in ((q, i), (k, j)))
     scaled_ij, capped_ij = (None if x is None else float(x[i, j]) for x in (scores, capped))
-    source = f"{layer.step('weights')}, as it was recorded"
-    return _Steps(q_i, k_j, scale, scaled_ij, None, capped_ij, row, None, source)
+    source = f"{layer.step('weights')}, as recorded"
+    return _Scores(q_i, k_j, scale, scaled_ij, None, capped_ij, row, None, source)
 
 
-def _scale_of(q: np.ndarray, k: np.ndarray, scores: np.ndarray) -> float | None:
-    """Return what the products of queries and keys were multiplied by; None where that is no one number."""
-    q, k, scores = (x[:_FITTED].astype(np.float64) for x in (q, k, scores))
-    with np.errstate(all="ignore"):  # keys that nobody sees may hold anything
-        products, scores = q @ k.T, scores[:, :_FITTED]
-    known = np.isfinite(products) & np.isfinite(scores)
-    products, scores = products[known], scores[known]
+def _fit_scale(q: np.ndarray, k: np.ndarray, scores: np.ndarray) -> float | None:
+    """Return the factor from q · k to the scores; None where they are not proportional."""
+    q, k, scores = (x[:_FIT_SIZE].astype(np.float64) for x in (q, k, scores))
+    with np.errstate(all="ignore"):  # masked keys may hold anything
+        products, scores = q @ k.T, scores[:, :_FIT_SIZE]
+    finite = np.isfinite(products) & np.isfinite(scores)
+    products, scores = products[finite], scores[finite]
     if not products.any():
         return None
     scale = float(products @ scores / (products @ products))
-    off = np.abs(scores - scale * products).max()
-    return scale if off <= 0.004 * np.abs(scores).max() else None  # as exact as eight bits are
+    error = np.abs(scores - scale * products).max()
+    return scale if error <= 0.004 * np.abs(scores).max() else None  # 2^-8: the precision of bfloat16
 
 
-def vectors(
+def cell_inputs(
     trace: Trace, layer: LayerMap, head: int, *, batch: int, rotated: bool | None
 ) -> tuple[bytes, dict[str, Any]] | None:
-    """Return what all cells of a head can be computed from, as `Exploration.vectors` says."""
-    look = layer.heads[head]
-    v = _of_head(trace, layer, "v", batch, head)
-    if not isinstance(look, AttentionMap) or v is None:
+    """Return what all cells of a head can be computed from; see `Exploration.cell_inputs`."""
+    attention_map = layer.heads[head]
+    v = _head_step(trace, layer, "v", batch, head)
+    if not isinstance(attention_map, AttentionMap) or v is None:
         return None
-    q, k = (x[: layer.length] for x in _vectors_of(look))
+    q, k = (x[: layer.length] for x in _queries_and_keys(attention_map))
     capped, biased, weights = (layer.tile(head, None, None, stage) for stage in ("capped", "biased", "weights"))
-    seen = ~np.isneginf(biased)
-    first, behind = seen.argmax(axis=-1), layer.length - seen[:, ::-1].argmax(axis=-1)
-    first, behind = (np.where(seen.any(axis=-1), x, 0)[:, None] for x in (first, behind))
+    allowed = ~np.isneginf(biased)
+    begin, end = allowed.argmax(axis=-1), layer.length - allowed[:, ::-1].argmax(axis=-1)
+    begin, end = (np.where(allowed.any(axis=-1), x, 0)[:, None] for x in (begin, end))
     at = np.arange(layer.length)
-    if not np.array_equal(seen, (first <= at) & (at < behind)) or not np.array_equal(biased[seen], capped[seen]):
+    if not np.array_equal(allowed, (begin <= at) & (at < end)) or not np.array_equal(biased[allowed], capped[allowed]):
         return None
-    best = biased.argmax(axis=-1)[:, None]
-    score, largest = (np.take_along_axis(x, best, axis=-1)[:, 0].astype(np.float64) for x in (biased, weights))
-    lse = score - np.log(largest)
-    content = b"".join(np.ascontiguousarray(x, "<f4").tobytes() for x in (q, k, v[: layer.length], lse, first, behind))
-    fields = {"sizes": [q.shape[-1], v.shape[-1]], "scale": look.scale, "softcap": look.softcap, "sink": _sink_of(look)}
-    return content, {**fields, "kv_head": layer.kv_head(head), "rotated": rotated}
+    largest = biased.argmax(axis=-1)[:, None]
+    score, weight = (np.take_along_axis(x, largest, axis=-1)[:, 0].astype(np.float64) for x in (biased, weights))
+    lse = score - np.log(weight)
+    content = b"".join(np.ascontiguousarray(x, "<f4").tobytes() for x in (q, k, v[: layer.length], lse, begin, end))
+    return content, {
+        "head_dim": q.shape[-1],
+        "value_dim": v.shape[-1],
+        "scale": attention_map.scale,
+        "softcap": attention_map.softcap,
+        "sink": _sink_of(attention_map),
+        "kv_head": layer.kv_head(head),
+        "rotated": rotated,
+    }
 
 
-def _of_text(trace: Trace, name: str, batch: int) -> np.ndarray:
+def _text_step(trace: Trace, name: str, batch: int) -> np.ndarray:
     """Return recorded vectors of one text, ``T E``."""
     return np.asarray(trace[name][batch] if trace.axes(name).startswith("B ") else trace[name])
 
 
-def _of_head(trace: Trace, layer: LayerMap, step: str, batch: int, head: int) -> np.ndarray | None:
+def _head_step(trace: Trace, layer: LayerMap, step: str, batch: int, head: int) -> np.ndarray | None:
     """Return a recorded step of one head of one text, ``T …``; None where it was not recorded."""
     name = layer.step(step)
     if name not in trace:
@@ -163,17 +166,17 @@ def _of_head(trace: Trace, layer: LayerMap, step: str, batch: int, head: int) ->
     return np.asarray(value if at is None else value[at])
 
 
-def _vectors_of(look: AttentionMap) -> tuple[np.ndarray, np.ndarray]:
+def _queries_and_keys(attention_map: AttentionMap) -> tuple[np.ndarray, np.ndarray]:
     """Return the queries and keys of a map of one head, ``T D`` and ``S D``."""
-    q, k = (np.asarray(x).reshape(x.shape[-2:]) for x in (look.q, look.k))
+    q, k = (np.asarray(x).reshape(x.shape[-2:]) for x in (attention_map.q, attention_map.k))
     return q, k
 
 
-def _sink_of(look: AttentionMap) -> float | None:
-    return None if look.sinks is None else float(np.asarray(look.sinks).item())
+def _sink_of(attention_map: AttentionMap) -> float | None:
+    return None if attention_map.sinks is None else float(np.asarray(attention_map.sinks).item())
 
 
-def _plain(vector: np.ndarray | None) -> list[float | None] | None:
+def _vector(vector: np.ndarray | None) -> list[float | None] | None:
     return None if vector is None else [_finite(float(x)) for x in vector]
 
 

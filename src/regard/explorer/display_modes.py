@@ -1,4 +1,4 @@
-"""What a map may show beside the weights of a head: where vectors come from, and what is handed on."""
+"""The display modes of a map: raw weights, rollout, and weights scaled by the norms of their values."""
 
 from __future__ import annotations
 
@@ -13,72 +13,75 @@ from regard.metrics.value_norms import value_lengths
 from regard.nn import parameters
 from regard.trace import Trace
 
-LONGEST = 2048
-"""Of longer texts no map is held whole: they are looked at raw, and measured from some of their rows."""
+MAX_WHOLE_TOKENS = 2048
+"""Of longer texts no map is held whole: only raw weights are shown, and metrics are sampled from some rows."""
 
-WAYS = (
+DISPLAY_MODES = (
     {
         "key": "raw",
         "title": "Weights",
-        "says": "How the token of a row shares out its attention among the columns: each row sums to 1, or to what a "
-        "sink of the model's own leaves of it.",
-        "not": "A weight does not say how much is handed over: a token that gets much may have little to give.",
+        "description": "The attention that the token of a row gives to each column: a row sums to 1, less what the "
+        "model's own attention sink takes of it.",
+        "caveat": "A weight does not tell how much is passed on: the value of a column with a large weight may be "
+        "short.",
         "source": "Vaswani et al. 2017, arXiv:1706.03762",
     },
     {
         "key": "rollout",
         "title": "Rollout",
-        "says": "How much of a token's vector after this layer comes from each token of the text, if every layer only "
-        "mixed vectors: the mean of its heads and what stays, in equal parts.",
-        "not": "It knows no values, no feed-forward layers and no signs, and is the same for all heads of a layer.",
+        "description": "The share of each input token in a token's vector after this layer, if every layer only mixed "
+        "vectors: the mean of its heads and the residual, in equal parts.",
+        "caveat": "Rollout ignores values, feed-forward layers and signs, and is the same for all heads of a layer.",
         "source": "Abnar and Zuidema 2020, arXiv:2005.00928",
     },
     {
         "key": "norms",
         "title": "Weights × values",
-        "says": "How long the vector is that a column hands to a row: ‖weight · v · W_O‖.",
-        "not": "Long vectors of several heads may cancel, and a row does not sum to 1.",
+        "description": "The length of the vector that a column adds to a row: ‖weight · v · W_O‖.",
+        "caveat": "Long vectors of several heads may cancel, and a row does not sum to 1.",
         "source": "Kobayashi et al. 2020, arXiv:2004.10102",
     },
 )
 
 
-def rollouts(layers: Sequence[LayerMap], check: CancelCheck, off: Sequence[tuple[int, int]] = ()) -> np.ndarray:
+def rollouts(layers: Sequence[LayerMap], check: CancelCheck, ablated: Sequence[tuple[int, int]] = ()) -> np.ndarray:
     """Return rollout up to each layer, ``L T T``: Â of that layer · … · Â of the first, with Â = (mean + I) / 2.
 
-    Heads that are `off`, (layer, head), mix nothing in.
+    Ablated heads, (layer, head), mix nothing in.
     """
-    reached = np.eye(layers[0].length)
-    found = np.empty((len(layers), *reached.shape), np.float32)
+    product = np.eye(layers[0].length)
+    found = np.empty((len(layers), *product.shape), np.float32)
     for number, layer in enumerate(layers):
         check()
-        its = [head for at, head in off if at == number]
-        reached = np.concatenate([mixed for _, mixed in residual_attention_blocks(layer, its)]) @ reached
-        found[number] = reached
+        without = [head for at, head in ablated if at == number]
+        product = np.concatenate([mixed for _, mixed in residual_attention_blocks(layer, without)]) @ product
+        found[number] = product
     return found
 
 
-def hands_over(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
-    """Tell whether `norms` has an answer for every layer."""
-    known = parameters(model)
-    return all(layer.step("o_proj.weight") in known and layer.step("v") in trace for layer in layers)
+def has_value_norms(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
+    """Tell whether `value_norms_of` can be computed for every layer."""
+    weights = parameters(model)
+    return all(layer.step("o_proj.weight") in weights and layer.step("v") in trace for layer in layers)
 
 
-def norms(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
+def value_norms_of(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
     """Return ‖v W_O‖ of each token in each head, ``H S``."""
     return value_lengths(parameters(model)[layer.step("o_proj.weight")], trace, layer, batch)
 
 
 def heads_of(layer: LayerMap, head: int | Literal["mean"]) -> Sequence[int]:
-    """Return the heads that are seen: one, or for their mean all."""
+    """Return the heads that are shown: one, or all for their mean."""
     return range(len(layer.heads)) if head == "mean" else [head]
 
 
-def heads_together(layer: LayerMap, head: int | Literal["mean"], lengths: np.ndarray, check: CancelCheck) -> np.ndarray:
-    """Return a head's weights, each times the length of what its column hands on; "mean" is over heads."""
+def weights_times_norms(
+    layer: LayerMap, head: int | Literal["mean"], norms: np.ndarray, check: CancelCheck
+) -> np.ndarray:
+    """Return the weights of a head, ``T S``, each times the value norm of its column; "mean" averages over heads."""
     heads = heads_of(layer, head)
     total = np.zeros((layer.length, layer.length))
     for each in heads:
         check()
-        total += layer.tile(each, None, None) * lengths[each]
+        total += layer.tile(each, None, None) * norms[each]
     return np.asarray(total / len(heads), dtype=np.float32)

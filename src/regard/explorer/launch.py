@@ -1,4 +1,4 @@
-"""From texts and traces to the page."""
+"""Open the explorer on texts and traces."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from regard._utils.errors import RegardError
 from regard.explorer.exploration import Exploration
 from regard.explorer.export_html import write_page
-from regard.explorer.run import steps_shown
-from regard.explorer.validation import check_sides
+from regard.explorer.run import shown_steps
+from regard.explorer.validation import check_num_runs
 from regard.models import load
 from regard.models.base import run_traced
 from regard.trace import Trace
@@ -28,40 +28,40 @@ def explore(
     layer: int | None = None,
     head: int | None = None,
 ) -> Any:
-    """Open a page where the attention of a text can be walked through, from all heads to the steps of one weight.
+    """Open the explorer: a page with the attention of a text, from all heads to the arithmetic of one weight.
 
     Parameters
     ----------
     *sources : Trace or str
-        One run or text, or two side by side. Record a run with ``Trace(maps=True)``.
+        One run or text, or two to compare. Record a run with ``Trace(maps=True)``.
     model : Model or str, or two of them
-        What runs a text, by default "minilm"; or what ran a trace, without which it is shown and cannot be edited. A
-        name is loaded. Two models are for the two sources, one after the other, or both for the one text that there is.
+        What runs a text, by default "minilm"; or what ran a trace, which ablations need. A name is loaded. Two models
+        are for the two sources in turn, or both for a single text.
     html : path, optional
         Write one file that works offline, and return.
     port : int, optional
-        From which on a free one is looked for, for the server that is there without `html` and outside of notebooks.
+        The first port to try, for the server that runs without `html` and outside of notebooks.
     browser : bool
-        Whether to open the browser; likewise.
+        Whether to open the browser, with the server.
     batch : int
         Which text of a batch.
     layer, head : int, optional
-        What the page opens with; by default a head that gives little to special tokens. Of a text of more than 4,096
-        tokens the layer that is given is recorded alone.
+        What the page opens with; by default a head with little attention to special tokens. Of a text of more than
+        4,096 tokens only a given layer is recorded.
 
     Returns
     -------
     widget or None
-        In a notebook, the widget to be shown; else None, after Ctrl-C.
+        In a notebook, the widget; else None, after Ctrl-C.
 
     Raises
     ------
     RegardError
-        There is nothing to explore; or the page is too large for a file.
+        The sources are invalid, or the page is too large for a file.
     """
     serves = html is None and not _in_notebook()
     if not serves and (port is not None or not browser):
-        raise RegardError("port and browser are for a server: leave them out with html, and in a notebook")
+        raise RegardError("port and browser are for the server: leave them out with html=, and in a notebook")
     exploration = exploration_of(sources, model, batch=batch, layer=layer, head=head)
     if html is not None:
         write_page(exploration, html)
@@ -76,68 +76,70 @@ def explore(
     return None
 
 
-def widget(*traces: Trace, model: Any = None, batch: int = 0, layer: int | None = None, head: int | None = None) -> Any:
-    """Return the page as a widget for a notebook; the parameters are those of `explore`."""
+def widget(
+    *sources: Trace | str, model: Any = None, batch: int = 0, layer: int | None = None, head: int | None = None
+) -> Any:
+    """Return the explorer as a widget for a notebook; the parameters are those of `explore`."""
     from regard.explorer.notebook_widget import make_widget
 
-    return make_widget(exploration_of(traces, model, batch=batch, layer=layer, head=head))
+    return make_widget(exploration_of(sources, model, batch=batch, layer=layer, head=head))
 
 
 def exploration_of(
     sources: Sequence[Trace | str], model: Any, *, batch: int = 0, layer: int | None = None, head: int | None = None
 ) -> Exploration:
-    """Return the exploration of texts, which `model` runs, and of traces; the parameters are those of `explore`."""
+    """Return the exploration of texts, run by `model`, and of traces; the parameters are those of `explore`."""
     pair = list(model) if isinstance(model, list | tuple) else [model] * max(1, len(sources))
     if len(sources) == 1 and len(pair) == 2 and isinstance(sources[0], str):
         sources = [sources[0]] * 2
-    check_sides(len(sources), len(pair))
+    check_num_runs(len(sources), len(pair))
     loaded: dict[str, Any] = {}
     traces: list[Trace] = []
     models = []
-    for source, its in zip(sources, pair, strict=True):
-        if isinstance(source, str) and its is None:
-            its = "minilm"
-        if isinstance(source, str | Trace) and isinstance(its, str | os.PathLike):
-            name = os.fspath(its)
-            its = loaded[name] = loaded.get(name) or load(name)
+    for source, source_model in zip(sources, pair, strict=True):
+        if isinstance(source, str) and source_model is None:
+            source_model = "minilm"
+        if isinstance(source, str | Trace) and isinstance(source_model, str | os.PathLike):
+            name = os.fspath(source_model)
+            source_model = loaded[name] = loaded.get(name) or load(name)
         if isinstance(source, str):
-            _check_model(its)
-            if layer is not None and (layer < 0 or not traces):  # said before anything is run
-                layer = resolve_index("layer", layer, range(its.config.num_layers))
-            traces.append(recorded(its, source, layer))
-            models.append(its)
+            _check_model(source_model)
+            if layer is not None and (layer < 0 or not traces):  # before anything is run
+                layer = resolve_index("layer", layer, range(source_model.config.num_layers))
+            traces.append(recorded(source_model, source, layer))
+            models.append(source_model)
         elif isinstance(source, Trace):
             traces.append(source)
-            if its is not None:
-                _check_model(its)
-                if its.name != source.model:
-                    its_own = source.model or "no model"
-                    raise RegardError(f"the trace is of {its_own}, not of {its.name}: give its own model")
-            models.append(its)
+            if source_model is not None:
+                _check_model(source_model)
+                if source_model.name != source.model:
+                    recorded_model = source.model or "no model"
+                    raise RegardError(f"the trace is of {recorded_model}, not of {source_model.name}: give its model")
+            models.append(source_model)
         else:
-            raise RegardError(f"a text or a trace is explored, not {type(source).__name__}")
+            raise RegardError(f"give texts or traces, not {type(source).__name__}")
     return Exploration(*traces, models=models, batch=batch, layer=layer, head=head)
 
 
 def _check_model(model: Any) -> None:
     if not (callable(model) and all(hasattr(model, part) for part in ("name", "config", "tokenizer"))):
-        raise RegardError(f"a text is run by a model of regard, or the name of one; got {model!r}")
+        raise RegardError(f"model is a model of regard or the name of one, got {model!r}")
 
 
 def recorded(model: Any, text: str, layer: int | None = None) -> Trace:
-    """Return what a model computes of a text, as far as the page shows it; of a long text of one layer, if it is given.
+    """Return the trace of a model on a text, with the steps that the page shows; of a long text, `layer` alone.
 
     Raises
     ------
     RegardError
-        The text is none that the model reads, or its vectors leave the range of numbers.
+        The model cannot read the text, or its vectors overflow.
     """
     encoding = model.tokenizer(text)
-    return run_traced(model, encoding, Trace(maps=True, only=steps_shown(len(encoding), layer)))
+    return run_traced(model, encoding, Trace(maps=True, only=shown_steps(len(encoding), layer)))
 
 
 def _in_notebook() -> bool:
-    """Tell whether a notebook runs this: Jupyter, VS Code or marimo."""
+    """Tell whether this runs in a notebook: Jupyter, VS Code or marimo."""
     shell = sys.modules.get("IPython")
     if shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell":
         return True

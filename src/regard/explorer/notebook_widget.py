@@ -1,7 +1,7 @@
-"""The page in a notebook: the same questions and answers as messages between Python and the browser.
+"""The page in a notebook: requests and responses as messages between Python and the browser.
 
-The page sends ``{id, method, params}``; the answer is ``{id, result}``, with the bytes of a binary one as its buffer
-and null in ``result``, or ``{id, error}``.
+The page sends ``{id, method, params}``. The response is ``{id, result}``, or ``{id, error}``; a binary result is null,
+with the bytes as the buffer of the message.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import logging
 from typing import Any
 
 from regard._utils.errors import RegardError
-from regard.explorer.api import answer, fault
-from regard.explorer.bundle import bundled, stylesheet
+from regard.explorer.api import dispatch, internal_error
+from regard.explorer.bundle import bundle_module, bundle_styles
 from regard.explorer.exploration import Exploration
 
-# What a notebook shows of a widget where it is read without a kernel.
-_UNSEEN = "<regard's explorer: run this cell to see it; regard.explore(trace, html=PATH) is a page without a kernel>"
+# Shown where a notebook is read without a kernel.
+_TEXT = (
+    "<regard's explorer: run this cell to see it; regard.explore(trace, html=PATH) writes a page that needs no kernel>"
+)
 
 
 def make_widget(exploration: Exploration) -> Any:
@@ -33,41 +35,41 @@ def make_widget(exploration: Exploration) -> Any:
             "a notebook needs anywidget: pip install 'regard[notebook]'; in a script regard.explore opens the browser"
         ) from None
     page = {
-        "_esm": f"{bundled('app/widget.js')}export default {{ render: $entry.render }};\n",
-        "_css": stylesheet(),
-        "__repr__": lambda _: _UNSEEN,
+        "_esm": f"{bundle_module('app/widget.js')}export default {{ render: $entry.render }};\n",
+        "_css": bundle_styles(),
+        "__repr__": lambda _: _TEXT,
     }
     shown = type("Explorer", (AnyWidget,), page)()
 
-    def heard(_: Any, message: Any, __: Any) -> None:
+    def on_message(_: Any, message: Any, __: Any) -> None:
         try:
             shown.send(*reply(exploration, message))
-        except BaseException as error:  # an interrupt of the kernel too: the page waits for an answer
+        except BaseException as error:  # an interrupt of the kernel too: the page waits for a response
             number = message.get("id") if isinstance(message, dict) else None
-            shown.send({"id": number, "error": f"the kernel did not answer: {type(error).__name__} {error}".strip()})
+            shown.send({"id": number, "error": f"the kernel did not respond: {type(error).__name__} {error}".strip()})
             raise
 
-    shown.on_msg(heard)
+    shown.on_msg(on_message)
     return shown
 
 
 def reply(exploration: Exploration, message: Any) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the answer to a message of the page, and its buffers."""
+    """Return the response to a message of the page, and its buffers."""
     if not isinstance(message, dict):
-        return {"id": None, "error": "a message is an object with id, method and params"}, []
+        return {"id": None, "error": "a message must be an object with id, method and params"}, []
     number = message.get("id")
     try:
         params = message.get("params") or {}
         if not isinstance(params, dict):
-            raise RegardError("params is an object")
-        found = answer(exploration, str(message.get("method")), params)
+            raise RegardError("params must be an object")
+        result = dispatch(exploration, str(message.get("method")), params)
     except RegardError as error:
         return {"id": number, "error": str(error)}, []
     except MemoryError:
         return {"id": number, "error": "not enough memory for that"}, []
     except Exception as error:
-        logging.getLogger(__name__).exception("a question of the page failed")
-        return {"id": number, "error": fault(error)}, []
-    return (
-        ({"id": number, "result": None}, [found]) if isinstance(found, bytes) else ({"id": number, "result": found}, [])
-    )
+        logging.getLogger(__name__).exception("a request of the page failed")
+        return {"id": number, "error": internal_error(error)}, []
+    if isinstance(result, bytes):
+        return {"id": number, "result": None}, [result]
+    return {"id": number, "result": result}, []

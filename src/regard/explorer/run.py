@@ -1,4 +1,4 @@
-"""One run that is explored: its trace as the page is told of it."""
+"""One explored run: a trace, and its description for the page."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer.cache import LIMIT
-from regard.explorer.display_modes import LONGEST, hands_over
-from regard.explorer.movement import MOST_TOKENS, stages_of
+from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
+from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
 from regard.metrics.layer_maps import LayerMap, layers_of
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -21,12 +21,12 @@ from regard.trace.attention_map import AttentionMap
 from regard.views.labels import token_labels
 
 STEPS = ("*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
-"""What the page shows; the rest of a run need not be recorded."""
+"""Name patterns of the steps that the page shows."""
 
-SAMPLED = 512
-"""Rows of a text that is too long to go through all of them."""
+NUM_SAMPLED_ROWS = 512
+"""Rows of a long text from which its metrics and thumbnails are computed."""
 
-_ROLLED = LIMIT // 3  # bytes of the maps of rollout of one run, so that those of two are kept, beside what else is seen
+_MAX_ROLLOUT_BYTES = LIMIT // 3  # of one run: the cache holds those of two and other maps beside them
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,11 @@ class Run:
         Which text of the trace.
     encoding : Encoding or None
     model : optional
-        What ran; with it the run can be edited.
+        What ran; needed for ablations.
     title : str
-        What the page calls it beside its letter: "" or what was edited.
-    off : tuple of (layer, head)
-        The heads that are switched off: they look, and hand nothing on.
+        "", or the ablated heads in words.
+    ablated : tuple of (layer, head)
+        Heads whose output is set to 0.
     """
 
     trace: Trace
@@ -54,7 +54,7 @@ class Run:
     encoding: Encoding | None
     model: Any
     title: str = ""
-    off: tuple[tuple[int, int], ...] = ()
+    ablated: tuple[tuple[int, int], ...] = ()
 
     @property
     def length(self) -> int:
@@ -62,76 +62,88 @@ class Run:
         return self.layers[0].length
 
     @property
-    def rolled(self) -> int:
-        """The bytes of the maps of rollout."""
+    def rollout_nbytes(self) -> int:
+        """Bytes of the rollout maps of all layers."""
         return 4 * len(self.layers) * self.length**2
 
     @cached_property
-    def ways(self) -> tuple[str, ...]:
-        """The ways in which the maps can be looked at."""
-        ways = ["raw"]
-        if self.length <= LONGEST and len(self.layers) > 1 and self.rolled <= _ROLLED:
-            ways.append("rollout")
-        if self.length <= LONGEST and self.model is not None and hands_over(self.model, self.trace, self.layers):
-            ways.append("norms")
-        return tuple(ways)
+    def modes(self) -> tuple[str, ...]:
+        """Keys of the display modes that this run has."""
+        modes = ["raw"]
+        if self.is_long:
+            return tuple(modes)
+        if len(self.layers) > 1 and self.rollout_nbytes <= _MAX_ROLLOUT_BYTES:
+            modes.append("rollout")
+        if self.model is not None and has_value_norms(self.model, self.trace, self.layers):
+            modes.append("norms")
+        return tuple(modes)
 
     @cached_property
-    def plane(self) -> str | None:
-        """What a run must have in common with another so that the tokens of both move on one plane: stages and sizes.
+    def projection_key(self) -> str | None:
+        """Stages and vector sizes: runs of one key are projected onto one plane.
 
-        None where the vectors of the stages are not there, or are too many.
+        None where the vectors of the stages were not recorded, or are too many.
         """
         stages = stages_of(self.trace)
-        if len(stages) < 2 or self.length > MOST_TOKENS:
+        if len(stages) < 2 or self.length > MAX_MOVEMENT_TOKENS:
             return None
         return " ".join(f"{name}:{self.trace[name].shape[-1]}" for name in stages)
 
     @property
     def rotates(self) -> bool | None:
-        """Whether the model turns queries and keys by their positions; None where no model tells."""
+        """Whether the model applies rotary embeddings to queries and keys; None without a model."""
         return None if self.model is None else getattr(self.model.config, "rope", None) is not None
+
+    @property
+    def can_ablate(self) -> bool:
+        """Whether the run can be repeated without some heads."""
+        return self.model is not None and self.encoding is not None
 
     @cached_property
     def unedited(self) -> Any:
-        """What the model returns for the text, which every edit is held against."""
+        """The output of the model for the text, with which every ablation is compared."""
         with np.errstate(all="ignore"):
             return self.model(self.encoding)
 
     def number(self, layer: int) -> int:
-        """Return the number of a layer in its model, of which a trace may hold some layers alone."""
+        """Return the number of a layer in its model; a trace may hold only some layers."""
         named = re.search(r"(?:^|\.)blocks\.(\d+)\.", self.layers[layer].name)
         return int(named[1]) if named else layer
 
     @cached_property
-    def described_layers(self) -> list[dict[str, Any]]:
-        """What the page is told of each layer."""
-        return [{"number": self.number(n), **_layer_entry(layer)} for n, layer in enumerate(self.layers)]
+    def layer_descriptions(self) -> list[dict[str, Any]]:
+        """Each layer as plain data for the page."""
+        return [{"number": self.number(n), **_describe_layer(layer)} for n, layer in enumerate(self.layers)]
 
     @cached_property
-    def described_tokens(self) -> list[dict[str, Any]]:
-        """What the page is told of each token."""
-        return _tokens(self)
+    def token_descriptions(self) -> list[dict[str, Any]]:
+        """Each token as plain data for the page."""
+        return _describe_tokens(self)
 
-    def sampled(self) -> np.ndarray:
-        """Return all rows, of a long text some: those that small pictures and measures are worked out from."""
-        return np.arange(self.length) if self.length <= LONGEST else _spread(self.length, SAMPLED)
+    @property
+    def is_long(self) -> bool:
+        """Whether the text is too long for whole maps."""
+        return self.length > MAX_WHOLE_TOKENS
+
+    def sampled_rows(self) -> np.ndarray:
+        """Return the rows from which thumbnails and metrics are computed: all, for a long text some."""
+        return _spread(self.length, NUM_SAMPLED_ROWS) if self.is_long else np.arange(self.length)
 
 
-def steps_shown(length: int, layer: int | None = None) -> tuple[str, ...]:
-    """Return the names to record of a text of so many tokens; of a long one the maps, or those of one layer, alone."""
-    if length <= MOST_TOKENS:
+def shown_steps(length: int, layer: int | None = None) -> tuple[str, ...]:
+    """Return the names to record of a text of this length; of a long one only the maps, or those of one layer."""
+    if length <= MAX_MOVEMENT_TOKENS:
         return STEPS
     here = "*" if layer is None else f"*blocks.{layer}."
     return f"{here}attn.weights", f"{here}attn.v"
 
 
-def steps_shown_of(trace: Trace) -> tuple[str, ...]:
-    """Return the names in a trace of what the page shows: another run that records these has the same layers."""
+def shown_steps_of(trace: Trace) -> tuple[str, ...]:
+    """Return the names in a trace that the page shows: a second run that records these has the same layers."""
     return tuple(name for name in trace.names() if any(fnmatchcase(name, step) for step in STEPS))
 
 
-def run_of(trace: Trace, model: Any, batch: int) -> Run:
+def make_run(trace: Trace, model: Any, batch: int) -> Run:
     """Return the run of one text of a trace.
 
     Raises
@@ -146,8 +158,8 @@ def run_of(trace: Trace, model: Any, batch: int) -> Run:
     return Run(trace, layers, batch, encoding, model)
 
 
-def worth_seeing(run: Run) -> tuple[int, int]:
-    """Return the layer and head that gives most to words, and least to the first token, special ones and a sink."""
+def default_head(run: Run) -> tuple[int, int]:
+    """Return the layer and head with most attention to words: least to the first token, special tokens and a sink."""
     special = np.zeros(run.length, dtype=bool)
     special[0] = True
     if run.encoding is not None:
@@ -155,7 +167,7 @@ def worth_seeing(run: Run) -> tuple[int, int]:
     if special.all():
         return len(run.layers) - 1, 0
     rows = np.flatnonzero(~special)[:64]
-    upper = len(run.layers) // 2  # below that, heads look at places more than at words
+    upper = len(run.layers) // 2  # lower heads attend to positions more than to words
     given = [
         (-float(layer.tile(head, rows, np.flatnonzero(~special)).sum(axis=-1).mean()), number, head)
         for number, layer in enumerate(run.layers)
@@ -165,7 +177,7 @@ def worth_seeing(run: Run) -> tuple[int, int]:
     return min(given)[1:]
 
 
-def _tokens(run: Run) -> list[dict[str, Any]]:
+def _describe_tokens(run: Run) -> list[dict[str, Any]]:
     """Return each token of a run; start and end count UTF-16 code units, as JavaScript does."""
     encoding = run.encoding
     if encoding is None:
@@ -180,16 +192,16 @@ def _tokens(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _layer_entry(layer: LayerMap) -> dict[str, Any]:
+def _describe_layer(layer: LayerMap) -> dict[str, Any]:
     rows = _spread(layer.length, max(8, min(64, (1 << 20) // layer.length)))
     heads = range(len(layer.heads))
     sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])
-    numbers = np.isfinite(sums)
-    seen = numbers & (sums != 0)  # a row with nothing to look at sums to 0
-    sinks = any(isinstance(look, AttentionMap) and look.sinks is not None for look in layer.heads)
-    ahead = [0, layer.length // 2]
+    finite = np.isfinite(sums)
+    nonempty = finite & (sums != 0)  # a fully masked row sums to 0
+    has_sinks = any(isinstance(source, AttentionMap) and source.sinks is not None for source in layer.heads)
+    probed = [0, layer.length // 2]
     causal = layer.length > 1 and all(
-        not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in ahead
+        not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in probed
     )
     return {
         "name": layer.name,
@@ -198,10 +210,9 @@ def _layer_entry(layer: LayerMap) -> dict[str, Any]:
         "rows": layer.length,
         "cols": layer.length,
         "causal": causal,
-        # A sink takes its share, which is none of the row.
-        "row_sum_error": None if sinks or not seen.any() else float(np.abs(sums[seen] - 1).max()),
-        "rows_summed": len(rows),
-        "not_numbers": int(np.count_nonzero(~numbers)),
+        # With a sink a row sums to less than 1.
+        "row_sum_error": None if has_sinks or not nonempty.any() else float(np.abs(sums[nonempty] - 1).max()),
+        "num_nonfinite_rows": int(np.count_nonzero(~finite)),
     }
 
 

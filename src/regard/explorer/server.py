@@ -1,7 +1,7 @@
-"""The page and its questions over HTTP, for one person on one machine.
+"""The page and its API over HTTP, for one person on one machine.
 
-It listens on loopback alone. Nothing is answered without the token in the path, nor to a browser that came here by
-another name than that of this machine (DNS rebinding); what is answered may be shown in no other page.
+The server listens on loopback only. It rejects requests without the token in the path, with a host name other than this
+machine's (DNS rebinding), and from other origins; no other page may embed its responses.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regard._utils.errors import RegardError
-from regard.explorer.api import answer, fault
-from regard.explorer.bundle import bundled, static, static_names, stylesheet
+from regard.explorer.api import dispatch, internal_error
+from regard.explorer.bundle import bundle_module, bundle_styles, frontend_file, frontend_files
 from regard.explorer.codec import json_bytes
 from regard.explorer.exploration import Exploration
 
 PORT = 8765
-_PORTS = 100  # how many are tried
-# Questions that are worked on at the same time; the others wait, and may be given up meanwhile. Those that take long
-# have a place of their own, so that what is looked at never waits for them.
-_AT_ONCE = 2
-_LONG = ("thumbnails", "heads", "movement", "edit")
-_LARGEST_EDIT = 100_000  # bytes of a request
-_MOST_PARAMETERS = 32
-_ENTRY = "app/main.js"  # comes with all that it imports: forty answers, one after the other, take a third of a second
-_STYLE = "style.css"  # likewise
+_MAX_PORTS = 100  # tried
+# Requests computed at the same time; the others wait, and may be cancelled meanwhile. Slow methods have their own
+# limit, so that tiles never wait for them.
+_MAX_CONCURRENT = 2
+_SLOW_METHODS = ("thumbnails", "heads", "movement", "ablate")
+_MAX_BODY_BYTES = 100_000
+_MAX_PARAMETERS = 32
+# Bundled: forty files, one after the other, take a third of a second.
+_ENTRY = "app/main.js"
+_STYLE = "style.css"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
@@ -60,17 +61,17 @@ _HEADERS = {
 }
 
 
-class GivenUp(Exception):
-    """Nobody waits for the answer any more."""
+class Cancelled(Exception):
+    """The page that sent the request is gone, or the server shuts down."""
 
 
 def application(exploration: Exploration, token: str, closing: threading.Event | None = None) -> Starlette:
-    """Return the page and its questions as an ASGI application, everything under ``/TOKEN/``.
+    """Return the page and its API as an ASGI application, everything under ``/TOKEN/``.
 
-    Once `closing` is set, work is left off and no more is begun.
+    Once `closing` is set, running requests are cancelled and new ones refused.
     """
     closing = closing or threading.Event()
-    short, long = anyio.CapacityLimiter(_AT_ONCE), anyio.CapacityLimiter(1)
+    fast, slow = anyio.CapacityLimiter(_MAX_CONCURRENT), anyio.CapacityLimiter(1)
 
     async def page(request: Request) -> Response:
         return _checked(request, token) or _file("index.html")
@@ -82,23 +83,23 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
         method = request.path_params["method"]
         if refused := _checked(request, token):
             return refused
-        allowed = "POST" if method == "edit" else "GET"
+        allowed = "POST" if method == "ablate" else "GET"
         if request.method != allowed:
             return _response(405, b"", "text/plain", {"Allow": allowed})
         try:
-            given = await _parameters(request)
-            limiter = long if method in _LONG else short
-            work = partial(answer, exploration, method, given)
-            found = await _worked_out(request, limiter, closing, work)
+            params = await _parameters(request)
+            limiter = slow if method in _SLOW_METHODS else fast
+            work = partial(dispatch, exploration, method, params)
+            result = await _run_cancellable(request, limiter, closing, work)
         except RegardError as error:
             return _response(400, json_bytes({"error": str(error)}), "application/json")
         except MemoryError:
-            return _response(400, json_bytes({"error": "not enough memory for that"}), "application/json")
-        except GivenUp:
+            return _response(400, json_bytes({"error": "not enough memory for this request"}), "application/json")
+        except Cancelled:
             return _response(499, b"", "text/plain")
-        if isinstance(found, bytes):
-            return _response(200, found, "application/octet-stream")
-        return _response(200, json_bytes(found), "application/json")
+        if isinstance(result, bytes):
+            return _response(200, result, "application/octet-stream")
+        return _response(200, json_bytes(result), "application/json")
 
     app = Starlette(
         routes=[
@@ -106,9 +107,9 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
             Route("/{token}/static/{name:path}", file, methods=["GET"]),
             Route("/{token}/api/{method}", api, methods=["GET", "POST"]),
         ],
-        exception_handlers={404: _no_page, 405: _no_method, Exception: _faulty},
+        exception_handlers={404: _not_found, 405: _method_not_allowed, Exception: _internal_error},
     )
-    app.router.redirect_slashes = False  # it would tell whether there is such a page
+    app.router.redirect_slashes = False  # a redirect would reveal whether a token is right
     return app
 
 
@@ -124,10 +125,10 @@ def serve(
     Parameters
     ----------
     port : int, optional
-        From which on a free one is looked for; 8765 by default, 0 takes any.
+        The first port to try, 8765 by default; 0 takes any free one.
     browser : bool
     tell : function
-        Is told the address, and where there is no browser, that.
+        Called with the address, and with a message if no browser opens.
     """
     import uvicorn
 
@@ -138,10 +139,10 @@ def serve(
 
     def check() -> None:
         if closing.is_set():
-            raise GivenUp
+            raise Cancelled
 
     def prepare() -> None:
-        with suppress(GivenUp, RegardError):  # what is wrong is said to the page that asks
+        with suppress(Cancelled, RegardError):  # the page will get the error with its own request
             exploration.prepare(check)
 
     class Server(uvicorn.Server):
@@ -171,17 +172,17 @@ def serve(
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket that listens on loopback, on `port` or the next that is free.
+    """Return a socket that listens on loopback, on `port` or the next free one.
 
     Raises
     ------
     RegardError
-        There is no such port, or none is free.
+        The port is invalid, or none is free.
     """
     if not 0 <= port <= 65535:
-        raise RegardError(f"a port is a number from 0 to 65535, not {port}")
-    for candidate in range(port, min(port + _PORTS, 65536)):
-        # asyncio sends small pieces without delay where the protocol is named.
+        raise RegardError(f"port is a number from 0 to 65535, not {port}")
+    for candidate in range(port, min(port + _MAX_PORTS, 65536)):
+        # asyncio sends small packets without delay only if the protocol is named.
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listening.bind(("127.0.0.1", candidate))
@@ -190,63 +191,63 @@ def listen(port: int) -> socket.socket:
             listening.close()
         else:
             return listening
-    raise RegardError(f"none of the ports from {port} on is free: give another, --port N, or 0 for any")
+    raise RegardError(f"no free port from {port} on: give another, --port N, or 0 for any")
 
 
 def _show(address: str, tell: Callable[[str], None]) -> None:
     try:
         found = webbrowser.get()
-        in_terminal = type(found) is webbrowser.GenericBrowser  # lynx and the like, which knows no modules
+        in_terminal = type(found) is webbrowser.GenericBrowser  # lynx and the like have no JavaScript modules
         shown = not in_terminal and found.open(address)
     except (webbrowser.Error, OSError):
         shown = False
     if not shown:
-        with suppress(OSError):  # nobody can be told
-            tell("no browser was found here: open the address above in one on this machine")
+        with suppress(OSError):  # no terminal
+            tell("no browser found: open the address above in a browser on this machine")
 
 
 def _checked(request: Request, token: str) -> Response | None:
-    """Return the refusal of a request that may not ask; None for one that may."""
+    """Return the response that refuses a request; None if it is allowed."""
     if re.sub(r":\d+$", "", request.headers.get("host", "")) not in _HOSTS:
-        return _response(421, b"this page is at 127.0.0.1", "text/plain")
+        return _response(421, b"wrong host: use 127.0.0.1", "text/plain")
     given = request.path_params["token"].encode("utf-8", "surrogatepass")
     if not secrets.compare_digest(given, token.encode("ascii")):
-        return _response(404, b"there is no such page: use the address that regard printed", "text/plain")
+        return _response(404, b"no such page: use the address that regard printed", "text/plain")
     origin = request.headers.get("origin")
     if origin is not None and origin != f"http://{request.headers['host']}":
-        return _response(403, b"another page may not ask", "text/plain")
+        return _response(403, b"cross-origin request refused", "text/plain")
     return None
 
 
 async def _parameters(request: Request) -> dict[str, Any]:
     if request.method == "GET":
         try:
-            return dict(parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS))
+            return dict(parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS))
         except ValueError:
-            raise RegardError(f"a question has at most {_MOST_PARAMETERS} parameters") from None
+            raise RegardError(f"too many parameters: at most {_MAX_PARAMETERS}") from None
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > _LARGEST_EDIT:
-            raise RegardError("the request is too large")
+        if len(body) > _MAX_BODY_BYTES:
+            raise RegardError(f"the request is too large: at most {_MAX_BODY_BYTES:,} bytes")
     try:
-        given = json.loads(body)
+        params = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise RegardError(f"the request is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise RegardError("the request is an object with parameters")
-    return given
+    if not isinstance(params, dict):
+        raise RegardError("the request must be a JSON object of parameters")
+    return params
 
 
-async def _worked_out(
+async def _run_cancellable(
     request: Request, limiter: anyio.CapacityLimiter, closing: threading.Event, work: Callable[..., Any]
 ) -> Any:
-    """Return what `work` returns, in a thread; it is told to leave off when the page that asked goes away."""
+    """Run `work` in a thread; its `check` raises when the client disconnects or the server shuts down."""
     gone = threading.Event()
 
     def check() -> None:
         if gone.is_set() or closing.is_set():
-            raise GivenUp
+            raise Cancelled
 
     def start() -> Any:
         check()
@@ -257,7 +258,7 @@ async def _worked_out(
             await anyio.sleep(0.05)
         gone.set()
 
-    watching = asyncio.create_task(watch()) if request.method == "GET" else None  # else the request has been read
+    watching = asyncio.create_task(watch()) if request.method == "GET" else None  # a body has been read
     try:
         return await anyio.to_thread.run_sync(start, limiter=limiter, abandon_on_cancel=True)
     finally:
@@ -267,9 +268,10 @@ async def _worked_out(
 
 
 def _file(name: str) -> Response:
-    if name not in static_names():
-        return _response(404, b"there is no such file", "text/plain")
-    text = bundled(name) if name == _ENTRY else stylesheet() if name == _STYLE else static(name)
+    if name not in frontend_files():
+        return _response(404, b"no such file", "text/plain")
+    bundles = {_ENTRY: lambda: bundle_module(_ENTRY), _STYLE: bundle_styles}
+    text = bundles[name]() if name in bundles else frontend_file(name)
     return _response(200, text.encode("utf-8"), _TYPES.get(name[name.rfind(".") :], "text/plain"))
 
 
@@ -278,13 +280,15 @@ def _response(status: int, body: bytes, media: str, headers: dict[str, str] | No
     return Response(body, status, {**_HEADERS, **(headers or {}), "Content-Type": kind})
 
 
-async def _no_page(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return _response(404, b"there is no such page: use the address that regard printed", "text/plain")
+async def _not_found(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return _response(404, b"no such page: use the address that regard printed", "text/plain")
 
 
-async def _no_method(request: Request, error: Exception) -> Response:  # noqa: ARG001
+async def _method_not_allowed(request: Request, error: Exception) -> Response:  # noqa: ARG001
     return _response(405, b"", "text/plain")
 
 
-async def _faulty(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return _response(500, json_bytes({"error": fault(error)}), "application/json")  # and the server writes what it was
+async def _internal_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return _response(
+        500, json_bytes({"error": internal_error(error)}), "application/json"
+    )  # uvicorn logs the traceback

@@ -4,719 +4,774 @@ import { test } from "node:test";
 
 const at = (name) => import(new URL(`../../../src/regard/explorer/frontend/${name}.js`, import.meta.url));
 const modules = {
-  text: "data/tokens",
-  scale: "render/scale",
-  format: "render/format",
-  colour: "render/colormap",
-  view: "render/viewport",
-  matrix: "data/matrix",
-  state: "state/state",
-  sides: "state/sides",
-  url: "state/url",
-  codec: "data/codec",
-  save: "export/file-export",
-  keys: "app/keybindings",
-  grid: "views/head-grid",
-  movement: "views/movement-view",
-  tiles: "data/tile-source",
-  field: "data/map-data",
-  paint: "render/map-renderer",
-  reading: "views/text-panel",
-  embedded: "data/embedded-source",
-  numbers: "data/aggregate",
-  sentences: "views/messages",
-  compare: "views/side-switch",
-  ablation: "views/ablation-panel",
-  memory: "views/memory-panel",
-  cell: "views/cell-view",
-  loading: "app/queries",
+    text: "data/tokens",
+    scale: "render/scale",
+    format: "render/format",
+    colormap: "render/colormap",
+    viewport: "render/viewport",
+    matrix: "data/matrix",
+    state: "state/state",
+    sides: "state/sides",
+    url: "state/url",
+    codec: "data/codec",
+    files: "export/file-export",
+    keys: "app/keybindings",
+    grid: "views/head-grid",
+    movement: "views/movement-view",
+    plane: "render/plane",
+    tiles: "data/tile-source",
+    maps: "data/map-data",
+    annotations: "render/map-annotations",
+    panel: "views/text-panel",
+    cells: "data/cell",
+    aggregate: "data/aggregate",
+    messages: "views/messages",
+    compare: "views/side-switch",
+    ablation: "views/ablation-panel",
+    memory: "views/memory-panel",
+    cellView: "views/cell-view",
+    queries: "app/queries",
 };
 const {
-  text,
-  scale,
-  format,
-  colour,
-  view,
-  matrix,
-  state,
-  sides,
-  url,
-  codec,
-  save,
-  keys,
-  grid,
-  movement,
-  tiles,
-  field,
-  paint,
-  reading,
-  embedded,
-  numbers,
-  sentences,
-  compare,
-  ablation,
-  memory,
-  cell,
-  loading,
+    text,
+    scale,
+    format,
+    colormap,
+    viewport,
+    matrix,
+    state,
+    sides,
+    url,
+    codec,
+    files,
+    keys,
+    grid,
+    movement,
+    plane,
+    tiles,
+    maps,
+    annotations,
+    panel,
+    cells,
+    aggregate,
+    messages,
+    compare,
+    ablation,
+    memory,
+    cellView,
+    queries,
 } = Object.fromEntries(await Promise.all(Object.entries(modules).map(async ([name, path]) => [name, await at(path)])));
 const token = (t, word, start = 0, special = false) => ({
-  text: t,
-  special,
-  word,
-  start,
-  end: start + t.replace("##", "").length,
+    text: t,
+    special,
+    word,
+    start,
+    end: start + t.replace("##", "").length,
 });
 
 test("what does not show has a stand-in", () => {
-  assert.equal(text.visible("a\u0000b\u202ec\u007f"), "a␀b⟨U+202E⟩c␡");
-  assert.equal(text.visible("\ud800"), "⟨U+D800⟩");
-  assert.equal(text.visible("👩‍🔬"), "👩‍🔬");
-  assert.equal(text.visible("a\u200db"), "a⟨U+200D⟩b");
+    assert.equal(text.escapeInvisible("a\u0000b\u202ec\u007f"), "a␀b⟨U+202E⟩c␡");
+    assert.equal(text.escapeInvisible("\ud800"), "⟨U+D800⟩");
+    assert.equal(text.escapeInvisible("👩‍🔬"), "👩‍🔬");
+    assert.equal(text.escapeInvisible("a\u200db"), "a⟨U+200D⟩b");
 });
 test("labels are short and never empty", () => {
-  assert.equal(text.label(""), "∅");
-  assert.equal(text.label("  "), "␣␣");
-  assert.equal(text.label(" the"), "the");
-  assert.equal(Array.from(text.label("🙂".repeat(10_000))).length, 18);
+    assert.equal(text.label(""), "∅");
+    assert.equal(text.label("  "), "␣␣");
+    assert.equal(text.label(" the"), "the");
+    assert.equal(Array.from(text.label("🙂".repeat(10_000))).length, 18);
 });
 test("pieces join to the word that they are of", () => {
-  const tokens = [token("[CLS]", null, 0, true), token("un", 0, 0), token("##kind", 0, 2), token("ly", 1, 6)];
-  const wanted = { words: true, special: false, from: 0, to: 9 };
-  assert.deepEqual(
-    text.axisOf(tokens, "unkindly", wanted).map((g) => [g.full, g.members]),
-    [
-      ["unkind", [1, 2]],
-      ["ly", [3]],
-    ],
-  );
-  assert.deepEqual(Array.from(text.placesOf(text.axisOf(tokens, "unkindly", wanted), 4)), [-1, 0, 0, 1]);
+    const tokens = [token("[CLS]", null, 0, true), token("un", 0, 0), token("##kind", 0, 2), token("ly", 1, 6)];
+    const wanted = { words: true, special: false, from: 0, to: 9 };
+    assert.deepEqual(
+        text.groupTokens(tokens, "unkindly", wanted).map((g) => [g.full, g.members]),
+        [
+            ["unkind", [1, 2]],
+            ["ly", [3]],
+        ],
+    );
+    assert.deepEqual(Array.from(text.groupIndices(text.groupTokens(tokens, "unkindly", wanted), 4)), [-1, 0, 0, 1]);
 });
 test("two long texts are named by where they part", () => {
-  const begin = "The animal did not cross the street because it was too";
-  assert.deepEqual(text.apart(`${begin} tired`, `${begin} wide`), ["…it was too tired", "…it was too wide"]);
-  assert.deepEqual(text.apart("a cat", "a dog"), ["a cat", "a dog"]);
+    const begin = "The animal did not cross the street because it was too";
+    assert.deepEqual(text.distinguish(`${begin} tired`, `${begin} wide`), ["…it was too tired", "…it was too wide"]);
+    assert.deepEqual(text.distinguish("a cat", "a dog"), ["a cat", "a dog"]);
 });
 test("no picture holds what XML cannot", () => {
-  assert.equal(save.forXml("a\u0000\u001b\ufffe\ud800\n\t漢🙂"), "a\ufffd\ufffd\ufffd\ufffd\n\t漢🙂");
+    assert.equal(files.toXmlText("a\u0000\u001b\ufffe\ud800\n\t漢🙂"), "a\ufffd\ufffd\ufffd\ufffd\n\t漢🙂");
 });
 test("a text runs as its first letter does", () => {
-  assert.deepEqual(["1. שלום world", "hello مرحبا", "漢字", ""].map(text.directionOf), ["rtl", "ltr", "ltr", "ltr"]);
+    assert.deepEqual(["1. שלום world", "hello مرحبا", "漢字", ""].map(text.textDirection), [
+        "rtl",
+        "ltr",
+        "ltr",
+        "ltr",
+    ]);
 });
 test("the largest come first, whatever their sign", () => {
-  const many = Float32Array.from({ length: 5000 }, (_, n) => ((n * 7919) % 5000) / 5000 - 0.5);
-  const sorted = Array.from(many.keys()).sort((a, b) => Math.abs(many[b]) - Math.abs(many[a]) || a - b);
-  assert.deepEqual(matrix.topOf(many, 9), sorted.slice(0, 9));
+    const many = Float32Array.from({ length: 5000 }, (_, n) => ((n * 7919) % 5000) / 5000 - 0.5);
+    const sorted = Array.from(many.keys()).sort((a, b) => Math.abs(many[b]) - Math.abs(many[a]) || a - b);
+    assert.deepEqual(matrix.topK(many, 9), sorted.slice(0, 9));
 });
 test("what is rounded shows fewer digits once it is summed", () => {
-  assert.deepEqual(
-    [1, 2, 10, 11].map((terms) => format.decimalsAfter(4, terms)),
-    [4, 3, 3, 2],
-  );
+    assert.deepEqual(
+        [1, 2, 10, 11].map((terms) => format.decimalsOfSum(4, terms)),
+        [4, 3, 3, 2],
+    );
 });
 test("an edit that is taken back leaves nothing to compare with", () => {
-  const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3] };
-  const manifest = { runs: [run, run], given: 1 };
-  assert.equal(sides.sidesOf({ ...state.FIRST, edited: 1 }, manifest).length, 2);
-  assert.equal(sides.sidesOf(state.FIRST, manifest).length, 1);
+    const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3] };
+    const manifest = { runs: [run, run], numGivenRuns: 1 };
+    assert.equal(sides.sidesOf({ ...state.INITIAL_STATE, editedRun: 1 }, manifest).length, 2);
+    assert.equal(sides.sidesOf(state.INITIAL_STATE, manifest).length, 1);
 });
 test("runs move together where they share a plane", () => {
-  const runs = ["p", "p", null, "q"].map((plane) => ({ plane }));
-  const moved = (here, ...others) =>
-    sides.movedRuns(
-      [here, ...others].map((run) => ({ run })),
-      { run: here },
-      { runs },
-    );
-  assert.deepEqual(moved(1, 0), [0, 1]);
-  assert.deepEqual(moved(0, 0), [0]);
-  assert.deepEqual([moved(3, 0), moved(0, 3)], [[3], [0]]);
-  assert.deepEqual([moved(2, 0), moved(2)], [[0], []]);
-  runs[1].model = "another";
-  assert.deepEqual(moved(1, 0), [1]);
+    const runs = ["p", "p", null, "q"].map((projection_key) => ({ projection_key }));
+    const moved = (here, ...selectionBs) =>
+        sides.runsOnPlane(
+            [here, ...selectionBs].map((run) => ({ run })),
+            { run: here },
+            { runs },
+        );
+    assert.deepEqual(moved(1, 0), [0, 1]);
+    assert.deepEqual(moved(0, 0), [0]);
+    assert.deepEqual([moved(3, 0), moved(0, 3)], [[3], [0]]);
+    assert.deepEqual([moved(2, 0), moved(2)], [[0], []]);
+    runs[1].model = "another";
+    assert.deepEqual(moved(1, 0), [1]);
 });
 test("a scale is even, or in powers of ten, or has two signs", () => {
-  assert.equal(scale.placeOn({ kind: "linear", max: 0.5, signed: false }, 0.25), 0.5);
-  assert.equal(scale.placeOn({ kind: "log", max: 1, signed: false }, 0.01), 0.5);
-  assert.equal(scale.placeOn({ kind: "linear", max: 2, signed: true }, -1), -0.5);
-  assert.equal(scale.placeOn({ kind: "linear", max: 2, signed: false }, -1), 0);
-  assert.equal(scale.placeOn({ kind: "log", max: 1, signed: false }, 0), 0);
-  assert.deepEqual(scale.ticks({ kind: "linear", max: 1, signed: true }), [-1, -0.5, 0, 0.5, 1]);
-  assert.deepEqual(scale.ticks({ kind: "log", max: 0.5, signed: true }), [-0.5, -0.005, 0, 0.005, 0.5]);
-  assert.deepEqual(scale.ticks({ kind: "log", max: 1, signed: false }), [1e-4, 0.001, 0.01, 0.1, 1]);
+    assert.equal(scale.scalePosition({ kind: "linear", max: 0.5, signed: false }, 0.25), 0.5);
+    assert.equal(scale.scalePosition({ kind: "log", max: 1, signed: false }, 0.01), 0.5);
+    assert.equal(scale.scalePosition({ kind: "linear", max: 2, signed: true }, -1), -0.5);
+    assert.equal(scale.scalePosition({ kind: "linear", max: 2, signed: false }, -1), 0);
+    assert.equal(scale.scalePosition({ kind: "log", max: 1, signed: false }, 0), 0);
+    assert.deepEqual(scale.ticks({ kind: "linear", max: 1, signed: true }), [-1, -0.5, 0, 0.5, 1]);
+    assert.deepEqual(scale.ticks({ kind: "log", max: 0.5, signed: true }), [-0.5, -0.005, 0, 0.005, 0.5]);
+    assert.deepEqual(scale.ticks({ kind: "log", max: 1, signed: false }), [1e-4, 0.001, 0.01, 0.1, 1]);
 });
 test("digits are those asked for", () => {
-  assert.equal(format.digits(-0.00001, 3), "0.000");
-  assert.equal(format.digits(-Infinity), "−∞");
-  assert.equal(format.brief(0.314, 2), ".31");
-  assert.equal(format.brief(-0.314, 2), "−.31");
-  assert.equal(format.significant(0.029834), "0.02983");
-  assert.equal(format.significant(3.35e-7), "3.35·10⁻⁷");
+    assert.equal(format.formatFixed(-0.00001, 3), "0.000");
+    assert.equal(format.formatFixed(-Infinity), "−∞");
+    assert.equal(format.formatCompact(0.314, 2), ".31");
+    assert.equal(format.formatCompact(-0.314, 2), "−.31");
+    assert.equal(format.formatSignificant(0.029834), "0.02983");
+    assert.equal(format.formatSignificant(3.35e-7), "3.35·10⁻⁷");
 });
 
-test("lightness goes one way along both families, in light and dark", () => {
-  for (const theme of ["light", "dark"])
-    for (const sign of [1, -1]) {
-      const steps = Array.from({ length: 21 }, (_, n) => colour.luminance(colour.colourAt(theme, (sign * n) / 20)));
-      steps
-        .slice(1)
-        .forEach((y, n) => assert.ok(theme === "light" ? y < steps[n] : y > steps[n], `${theme} ${sign} ${n}`));
-    }
+test("lightness goes one mode along both families, in light and dark", () => {
+    for (const theme of ["light", "dark"])
+        for (const sign of [1, -1]) {
+            const steps = Array.from({ length: 21 }, (_, n) =>
+                colormap.luminance(colormap.colorAt(theme, (sign * n) / 20)),
+            );
+            steps
+                .slice(1)
+                .forEach((y, n) => assert.ok(theme === "light" ? y < steps[n] : y > steps[n], `${theme} ${sign} ${n}`));
+        }
 });
 test("ink is read on every colour", () => {
-  for (const theme of ["light", "dark"])
-    for (let n = -20; n <= 20; n++) {
-      const ground = colour.colourAt(theme, n / 20);
-      assert.ok(colour.contrast(ground, colour.rgbOf(colour.inkOn(ground))) >= 4.5, `${theme} ${n}`);
-    }
+    for (const theme of ["light", "dark"])
+        for (let n = -20; n <= 20; n++) {
+            const ground = colormap.colorAt(theme, n / 20);
+            assert.ok(
+                colormap.contrast(ground, colormap.parseHex(colormap.textColorOn(ground))) >= 4.5,
+                `${theme} ${n}`,
+            );
+        }
 });
 test("the table of colours has 0 in the middle", () => {
-  const bytes = new Uint8Array(colour.tableOf("light").buffer);
-  assert.deepEqual(Array.from(bytes.slice(4 * colour.stepOf(0), 4 * colour.stepOf(0) + 4)), [255, 255, 255, 255]);
+    const bytes = new Uint8Array(colormap.colorTable("light").buffer);
+    assert.deepEqual(
+        Array.from(bytes.slice(4 * colormap.tableIndex(0), 4 * colormap.tableIndex(0) + 4)),
+        [255, 255, 255, 255],
+    );
 });
 
 test("zoom keeps the cell under the pointer", () => {
-  const [extent, size] = [
-    { rows: 1000, cols: 1000 },
-    { width: 500, height: 500 },
-  ];
-  const before = view.whole(extent, size);
-  const after = view.zoomed(before, 8, 200, 100, extent, size);
-  assert.equal(before.x + 200 / before.k, after.x + 200 / after.k);
-  assert.equal(before.y + 100 / before.k, after.y + 100 / after.k);
+    const [extent, size] = [
+        { rows: 1000, cols: 1000 },
+        { width: 500, height: 500 },
+    ];
+    const before = viewport.fitWhole(extent, size);
+    const after = viewport.zoomAt(before, 8, 200, 100, extent, size);
+    assert.equal(before.x + 200 / before.k, after.x + 200 / after.k);
+    assert.equal(before.y + 100 / before.k, after.y + 100 / after.k);
 });
 test("a cell that is zoomed about stays all the way", () => {
-  const [extent, size] = [
-    { rows: 1000, cols: 1000 },
-    { width: 500, height: 500 },
-  ];
-  const from = view.whole(extent, size);
-  const to = view.zoomed(from, 16, 120, 40, extent, size);
-  for (const share of [0, 0.3, 0.9, 1]) {
-    const { x, k } = view.between(from, to, share);
-    assert.ok(Math.abs(x + 120 / k - (from.x + 120 / from.k)) < 1e-9);
-  }
-  assert.deepEqual(view.between({ x: 0, y: 0, k: 2 }, { x: 4, y: 8, k: 2 }, 0.25), { x: 1, y: 2, k: 2 });
+    const [extent, size] = [
+        { rows: 1000, cols: 1000 },
+        { width: 500, height: 500 },
+    ];
+    const from = viewport.fitWhole(extent, size);
+    const to = viewport.zoomAt(from, 16, 120, 40, extent, size);
+    for (const share of [0, 0.3, 0.9, 1]) {
+        const { x, k } = viewport.interpolate(from, to, share);
+        assert.ok(Math.abs(x + 120 / k - (from.x + 120 / from.k)) < 1e-9);
+    }
+    assert.deepEqual(viewport.interpolate({ x: 0, y: 0, k: 2 }, { x: 4, y: 8, k: 2 }, 0.25), { x: 1, y: 2, k: 2 });
 });
 test("a view stays on its map", () => {
-  const [extent, size] = [
-    { rows: 10, cols: 2000 },
-    { width: 500, height: 500 },
-  ];
-  assert.deepEqual(view.kept({ x: -5, y: 99, k: 1 }, extent, size), { x: 0, y: 0, k: 1 });
-  assert.equal(view.kept({ x: 9e9, y: 0, k: 10 }, extent, size).x, 1950);
-  assert.equal(view.kept({ x: 0, y: 0, k: 1e9 }, extent, size).k, view.LARGEST_CELL);
+    const [extent, size] = [
+        { rows: 10, cols: 2000 },
+        { width: 500, height: 500 },
+    ];
+    assert.deepEqual(viewport.clampViewport({ x: -5, y: 99, k: 1 }, extent, size), { x: 0, y: 0, k: 1 });
+    assert.equal(viewport.clampViewport({ x: 9e9, y: 0, k: 10 }, extent, size).x, 1950);
+    assert.equal(viewport.clampViewport({ x: 0, y: 0, k: 1e9 }, extent, size).k, viewport.MAX_CELL_SIZE);
 });
 test("levels and tiles cover what is seen", () => {
-  const extent = { rows: 32768, cols: 32768 };
-  assert.equal(view.levelsOf(extent), 8);
-  assert.equal(view.levelFor(0.25, 8), 2);
-  assert.equal(view.levelFor(30, 8), 0);
-  assert.deepEqual(view.tilesIn({ x: 0, y: 0, k: 1 / 128 }, { width: 256, height: 256 }, extent, 7), [{ i: 0, j: 0 }]);
-  assert.equal(view.tilesIn({ x: 250, y: 0, k: 10 }, { width: 100, height: 100 }, extent, 0).length, 2);
+    const extent = { rows: 32768, cols: 32768 };
+    assert.equal(viewport.numLevels(extent), 8);
+    assert.equal(viewport.levelFor(0.25, 8), 2);
+    assert.equal(viewport.levelFor(30, 8), 0);
+    assert.deepEqual(viewport.visibleTiles({ x: 0, y: 0, k: 1 / 128 }, { width: 256, height: 256 }, extent, 7), [
+        { i: 0, j: 0 },
+    ]);
+    assert.equal(viewport.visibleTiles({ x: 250, y: 0, k: 10 }, { width: 100, height: 100 }, extent, 0).length, 2);
 });
 
 const groups = (...members) => members.map((m) => ({ members: m, label: "", full: "", special: false }));
 test("a word is looked at by the sum and looks by the mean; the rest is hidden", () => {
-  const values = Float32Array.of(0.5, 0.25, 0.25, 0, 1, 0, 0.25, 0.25, 0.5);
-  const { matrix: found, hidden } = matrix.gathered(values, 3, groups([0], [1, 2]), groups([0], [1]));
-  assert.deepEqual(Array.from(found.values), [0.5, 0.25, 0.125, 0.625]);
-  assert.deepEqual(Array.from(hidden), [0.25, 0.25]);
+    const values = Float32Array.of(0.5, 0.25, 0.25, 0, 1, 0, 0.25, 0.25, 0.5);
+    const { matrix: found, hidden } = matrix.mergeTokens(values, 3, groups([0], [1, 2]), groups([0], [1]));
+    assert.deepEqual(Array.from(found.values), [0.5, 0.25, 0.125, 0.625]);
+    assert.deepEqual(Array.from(hidden), [0.25, 0.25]);
 });
 test("halves keep what is farthest from 0, or the mean", () => {
-  const odd = { values: Float32Array.of(1, 2, 3, 4, -9, 6, 7, 8, 9), rows: 3, cols: 3 };
-  assert.deepEqual(Array.from(matrix.halved(odd, "max").values), [-9, 6, 8, 9]);
-  assert.deepEqual(Array.from(matrix.halved(odd, "mean").values), [-0.5, 4.5, 7.5, 9]);
+    const odd = { values: Float32Array.of(1, 2, 3, 4, -9, 6, 7, 8, 9), rows: 3, cols: 3 };
+    assert.deepEqual(Array.from(matrix.downsample(odd, "max").values), [-9, 6, 8, 9]);
+    assert.deepEqual(Array.from(matrix.downsample(odd, "mean").values), [-0.5, 4.5, 7.5, 9]);
 });
 test("a part in as many cells as it has is exact", () => {
-  const all = { values: Float32Array.of(1, 2, 3, 4, 5, 6), rows: 2, cols: 3 };
-  assert.deepEqual(
-    Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 1, col1: 3, by: 1, pool: "max" })),
-    [2, 3, 5, 6],
-  );
-  assert.deepEqual(Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 0, col1: 3, by: 2, pool: "max" })), [5, 6]);
-  assert.deepEqual(Array.from(matrix.pooled(all, { row0: 0, row1: 2, col0: 0, col1: 3, by: 4, pool: "mean" })), [3.5]);
+    const all = { values: Float32Array.of(1, 2, 3, 4, 5, 6), rows: 2, cols: 3 };
+    assert.deepEqual(
+        Array.from(matrix.poolRegion(all, { row0: 0, row1: 2, col0: 1, col1: 3, bin_size: 1, pool: "max" })),
+        [2, 3, 5, 6],
+    );
+    assert.deepEqual(
+        Array.from(matrix.poolRegion(all, { row0: 0, row1: 2, col0: 0, col1: 3, bin_size: 2, pool: "max" })),
+        [5, 6],
+    );
+    assert.deepEqual(
+        Array.from(matrix.poolRegion(all, { row0: 0, row1: 2, col0: 0, col1: 3, bin_size: 4, pool: "mean" })),
+        [3.5],
+    );
 });
 
 test("a state comes back from its address", () => {
-  const one = {
-    ...state.FIRST,
-    view: "cell",
-    layer: 3,
-    head: "mean",
-    row: 4,
-    pins: [1, 2],
-    log: true,
-    other: { layer: 1, head: 2 },
-    zoom: { x: 1.5, y: 2, k: 8 },
-    query: "a&b=c #",
-  };
-  assert.deepEqual({ ...state.FIRST, ...url.decode(`#${url.encode(one)}`) }, one);
+    const one = {
+        ...state.INITIAL_STATE,
+        view: "cell",
+        layer: 3,
+        head: "mean",
+        row: 4,
+        pins: [1, 2],
+        log: true,
+        selectionB: { layer: 1, head: 2 },
+        zoom: { x: 1.5, y: 2, k: 8 },
+        query: "a&b=c #",
+    };
+    assert.deepEqual({ ...state.INITIAL_STATE, ...url.decode(`#${url.encode(one)}`) }, one);
 });
 const runOf = (layers, heads, length, more = {}) => ({
-  model: "m",
-  text: "t",
-  tokens: Array.from({ length }, (_, n) => token(`${n}`, n)),
-  layers: Array.from({ length: layers }, () => ({ heads, rows: length, cols: length })),
-  ...more,
+    model: "m",
+    text: "t",
+    tokens: Array.from({ length }, (_, n) => token(`${n}`, n)),
+    layers: Array.from({ length: layers }, () => ({ heads, rows: length, cols: length })),
+    ...more,
 });
-const manifestOf = (...runs) => ({ runs, given: runs.length, ways: [{ key: "raw" }], measures: [{ key: "entropy" }] });
+const manifestOf = (...runs) => ({
+    runs,
+    numGivenRuns: runs.length,
+    modes: [{ key: "raw" }],
+    metrics: [{ key: "entropy" }],
+    can: { ablate: true },
+});
 test("what is folded is there, on the side that is seen", () => {
-  const manifest = manifestOf(runOf(2, 3, 4), runOf(9, 5, 4));
-  const folds = (side) => {
-    const { shutLayers, shutHeads } = state.fitted(
-      { ...state.FIRST, side, shutLayers: [1, 7, 7, 20], shutHeads: [4, 5] },
-      manifest,
+    const manifest = manifestOf(runOf(2, 3, 4), runOf(9, 5, 4));
+    const folds = (side) => {
+        const { collapsedLayers, collapsedHeads } = state.normalize(
+            { ...state.INITIAL_STATE, side, collapsedLayers: [1, 7, 7, 20], collapsedHeads: [4, 5] },
+            manifest,
+        );
+        return [collapsedLayers, collapsedHeads];
+    };
+    assert.deepEqual(
+        [folds("A"), folds("B")],
+        [
+            [[1], []],
+            [[1, 7], [4]],
+        ],
     );
-    return [shutLayers, shutHeads];
-  };
-  assert.deepEqual(
-    [folds("A"), folds("B")],
-    [
-      [[1], []],
-      [[1, 7], [4]],
-    ],
-  );
 });
 test("texts that join to as many words have a difference, others none", () => {
-  const wordsOf = (...words) => runOf(1, 1, 4, { text: "", tokens: words.map((word) => token("x", word)) });
-  const whyNot = (more, ...runs) =>
-    sides.whyNoDifference({ ...state.FIRST, words: true, ...more }, manifestOf(...runs));
-  assert.equal(whyNot({}, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 2)), null);
-  assert.match(whyNot({}, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 3)), /joined to words, A has 3 rows and B 4/);
-  assert.equal(whyNot({ to: 1 }, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 3)), null);
-  assert.equal(whyNot({ words: false }, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 3)), null);
+    const wordsOf = (...words) => runOf(1, 1, 4, { text: "", tokens: words.map((word) => token("x", word)) });
+    const whyNot = (more, ...runs) =>
+        sides.differenceBlockedBy({ ...state.INITIAL_STATE, words: true, ...more }, manifestOf(...runs));
+    assert.equal(whyNot({}, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 2)), null);
+    assert.match(whyNot({}, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 3)), /merged into words, A has 3 rows and B 4/);
+    assert.equal(whyNot({ to: 1 }, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 3)), null);
+    assert.equal(whyNot({ words: false }, wordsOf(0, 0, 1, 2), wordsOf(0, 1, 2, 3)), null);
 });
 test("each side keeps its own layers and heads where models differ", () => {
-  const manifest = manifestOf(runOf(6, 12, 9), runOf(30, 9, 12));
-  const one = state.fitted({ ...state.FIRST, layer: 4, head: 11, side: "B" }, manifest);
-  assert.deepEqual([one.layer, one.head, one.other], [4, 11, { layer: 4, head: 8 }]);
-  const there = state.fitted({ ...one, ...sides.placed(one, { layer: 20, head: 7 }), row: 11, col: 12 }, manifest);
-  assert.deepEqual(sides.sidesOf(there, manifest), [
-    { run: 0, layer: 4, head: 11 },
-    { run: 1, layer: 20, head: 7 },
-  ]);
-  assert.deepEqual([there.row, there.col], [11, null]);
-  assert.deepEqual(sides.placed({ ...there, side: "A" }, { head: 2 }), { layer: 4, head: 2 });
-  assert.equal(state.fitted({ ...there, side: "diff" }, { ...manifest, comparable: false }).side, "A");
+    const manifest = manifestOf(runOf(6, 12, 9), runOf(30, 9, 12));
+    const one = state.normalize({ ...state.INITIAL_STATE, layer: 4, head: 11, side: "B" }, manifest);
+    assert.deepEqual([one.layer, one.head, one.selectionB], [4, 11, { layer: 4, head: 8 }]);
+    const there = state.normalize(
+        { ...one, ...sides.withSelection(one, { layer: 20, head: 7 }), row: 11, col: 12 },
+        manifest,
+    );
+    assert.deepEqual(sides.sidesOf(there, manifest), [
+        { run: 0, layer: 4, head: 11 },
+        { run: 1, layer: 20, head: 7 },
+    ]);
+    assert.deepEqual([there.row, there.col], [11, null]);
+    assert.deepEqual(sides.withSelection({ ...there, side: "A" }, { head: 2 }), { layer: 4, head: 2 });
+    assert.equal(
+        state.normalize({ ...there, side: "diff" }, { ...manifest, difference_blocked_by: "they differ" }).side,
+        "A",
+    );
 });
 test("two texts share a layer and head; an edit is compared with the text that it is of", () => {
-  const manifest = manifestOf(runOf(2, 2, 3), runOf(2, 2, 5));
-  assert.equal(state.fitted({ ...state.FIRST, other: { layer: 1, head: 1 } }, manifest).other, null);
-  manifest.runs[2] = runOf(2, 2, 5, { of: 1 });
-  assert.deepEqual(
-    sides.sidesOf({ ...state.FIRST, edited: 2 }, manifest).map(({ run }) => run),
-    [1, 2],
-  );
-  assert.match(sides.whyNoDifference(state.FIRST, manifest), /A has 3 tokens and B 5/);
-  assert.equal(sides.whyNoDifference({ ...state.FIRST, edited: 2 }, manifest), null);
+    const manifest = manifestOf(runOf(2, 2, 3), runOf(2, 2, 5));
+    assert.equal(
+        state.normalize({ ...state.INITIAL_STATE, selectionB: { layer: 1, head: 1 } }, manifest).selectionB,
+        null,
+    );
+    manifest.runs[2] = runOf(2, 2, 5, { base_run: 1 });
+    assert.deepEqual(
+        sides.sidesOf({ ...state.INITIAL_STATE, editedRun: 2 }, manifest).map(({ run }) => run),
+        [1, 2],
+    );
+    assert.match(sides.differenceBlockedBy(state.INITIAL_STATE, manifest), /A has 3 tokens and B 5/);
+    assert.equal(sides.differenceBlockedBy({ ...state.INITIAL_STATE, editedRun: 2 }, manifest), null);
 });
 test("any stretch of tokens becomes one that there is", () => {
-  const all = [
-    [null, null],
-    [-3, 6],
-    [2.5, 4],
-    [6, 4],
-    [99, 100],
-    [0, 10],
-  ].map(([from, to]) => state.stretchIn({ from, to }, 10));
-  assert.deepEqual(
-    all.map(({ from, to }) => [from, to]),
-    [
-      [null, null],
-      [null, 6],
-      [2, 4],
-      [3, 7],
-      [9, null],
-      [null, null],
-    ],
-  );
-  assert.deepEqual(field.stretchOf({ from: 3, to: 7 }, 5), { from: 3, to: 5 });
-  assert.deepEqual(field.stretchOf({ from: 5, to: 7 }, 5), { from: 0, to: 5 });
+    const all = [
+        [null, null],
+        [-3, 6],
+        [2.5, 4],
+        [6, 4],
+        [99, 100],
+        [0, 10],
+    ].map(([from, to]) => state.clampRange({ from, to }, 10));
+    assert.deepEqual(
+        all.map(({ from, to }) => [from, to]),
+        [
+            [null, null],
+            [null, 6],
+            [2, 4],
+            [3, 7],
+            [9, null],
+            [null, null],
+        ],
+    );
+    assert.deepEqual(maps.tokenRange({ from: 3, to: 7 }, 5), { from: 3, to: 5 });
+    assert.deepEqual(maps.tokenRange({ from: 5, to: 7 }, 5), { from: 0, to: 5 });
 });
 test("an address keeps a zoom, however far out", () => {
-  for (const zoom of [
-    { x: 12345.678, y: 0.5, k: 0.0183105 },
-    { x: 0, y: 0, k: 0.000412345 },
-    { x: 1, y: 2, k: 3e-8 },
-  ])
-    assert.deepEqual(url.decode(url.encode({ ...state.FIRST, zoom })).zoom, zoom);
+    for (const zoom of [
+        { x: 12345.678, y: 0.5, k: 0.0183105 },
+        { x: 0, y: 0, k: 0.000412345 },
+        { x: 1, y: 2, k: 3e-8 },
+    ])
+        assert.deepEqual(url.decode(url.encode({ ...state.INITIAL_STATE, zoom })).zoom, zoom);
 });
 test("an address that says nonsense says nothing", () => {
-  assert.deepEqual(url.decode("#v=x&l=-1&h=1e3&z=1_2_0&b=a.b&n=7&s=<"), {});
+    assert.deepEqual(url.decode("#v=x&l=-1&h=1e3&z=1_2_0&b=a.b&n=7&s=<"), {});
 });
 
 test("weights are unpacked row by row", () => {
-  const blob = Uint8Array.of(1, 1, 255, 3, 4, 16, 39); // columns (1, 10000), (3, 4)
-  assert.deepEqual(
-    Array.from(codec.unpackedWeights(blob, 2, 2, 4)).map((x) => Number(x.toFixed(4))),
-    [0.0001, 0.0003, 1, 0.0004],
-  );
+    const blob = Uint8Array.of(1, 1, 255, 3, 4, 16, 39); // columns (1, 10000), (3, 4)
+    assert.deepEqual(
+        Array.from(codec.unpackWeights(blob, 2, 2, 4)).map((x) => Number(x.toFixed(4))),
+        [0.0001, 0.0003, 1, 0.0004],
+    );
 });
 test("two small weights stand in a byte", () => {
-  const blob = Uint8Array.of(2, 0x12, 0xe0, 0xf0, 44, 1); // one column, and half a byte that is over
-  assert.deepEqual(
-    Array.from(codec.unpackedWeights(blob, 5, 1, 3)).map((x) => Number(x.toFixed(3))),
-    [0.001, 0.002, 0.014, 0, 0.3],
-  );
+    const blob = Uint8Array.of(2, 0x12, 0xe0, 0xf0, 44, 1); // one column, and half a byte that is over
+    assert.deepEqual(
+        Array.from(codec.unpackWeights(blob, 5, 1, 3)).map((x) => Number(x.toFixed(3))),
+        [0.001, 0.002, 0.014, 0, 0.3],
+    );
 });
 test("memory is told in words, of Python where there is one", () => {
-  const held = { bytes: 2_500_000, most: 84_000_000 };
-  const python = { runs: 103e6, overviews: 67e6, overviews_at_most: 268e6, process_at_most: 358e6 };
-  assert.equal(
-    memory.memoryInWords(null, held, null),
-    "What is shown holds 2.5 MB of weights and their pictures, never more than 84 MB.",
-  );
-  assert.ok(
-    memory
-      .memoryInWords(python, held, 1e7)
-      .startsWith(
-        "Python holds 103 MB of runs and 67 MB of overviews, never more than 268 MB; its process had 358 MB at its largest. ",
-      ),
-  );
+    const held = { bytes: 2_500_000, limit: 84_000_000 };
+    const python = { runs: 103e6, overviews: 67e6, overviews_limit: 268e6, process_peak: 358e6 };
+    assert.equal(
+        memory.describeMemory(null, held, null),
+        "The maps on the page hold 2.5 MB of weights and pixels, at most 84 MB.",
+    );
+    assert.ok(
+        memory
+            .describeMemory(python, held, 1e7)
+            .startsWith(
+                "Python holds 103 MB of runs and 67 MB of overviews, at most 268 MB; the peak of its process is 358 MB. ",
+            ),
+    );
 });
-test("base 85 is Python's but for one sign", () =>
-  assert.deepEqual(Array.from(codec.fromBase85("Xk~0{")), [104, 101, 108, 108]));
+test("a blob is zlib in base 85, as Python writes it but for one character", async () => {
+    assert.deepEqual(Array.from(codec.fromBase85("Xk~0{")), [104, 101, 108, 108]);
+    assert.equal(new TextDecoder().decode(await codec.decodeBlob("c$~{f&B@6J00t}q6#")), "hello");
+});
 
 test("what a spreadsheet would run is inert", () => {
-  assert.equal(save.csvField("=1+1"), "'=1+1");
-  assert.equal(save.csvField('a,"b"'), '"a,""b"""');
-  assert.equal(
-    save.csvOf("", ["r"], ["a", "b"], (_, c) => (c ? null : 0.12345), 3),
-    ",a,b\nr,0.123,\n",
-  );
-  assert.equal(save.fileName("Ünï <b>/.."), "uni-b");
+    assert.equal(files.csvField("=1+1"), "'=1+1");
+    assert.equal(files.csvField('a,"b"'), '"a,""b"""');
+    assert.equal(
+        files.toCsv("", ["r"], ["a", "b"], (_, c) => (c ? null : 0.12345), 3),
+        ",a,b\nr,0.123,\n",
+    );
+    assert.equal(files.fileName("Ünï <b>/.."), "uni-b");
 });
 test("what is typed into a field is left alone", () => {
-  const bindings = [
-    { keys: ["s"], says: "", act() {} },
-    { keys: ["Escape"], says: "", act() {} },
-  ];
-  const event = (key, matches) => ({ key, target: { matches: (q) => q.startsWith(matches) } });
-  assert.equal(keys.bindingOf(bindings, event("s", "input")), undefined);
-  assert.equal(keys.bindingOf(bindings, event("Escape", "input")), bindings[1]);
-  assert.equal(keys.bindingOf(bindings, event("s", "nothing")), bindings[0]);
-  assert.equal(keys.bindingOf(bindings, event("S", "nothing")), bindings[0]);
-  assert.equal(keys.bindingOf([{ ...bindings[0], idle: true }], event("s", "nothing")), undefined);
+    const bindings = [
+        { keys: ["s"], description: "", action() {} },
+        { keys: ["Escape"], description: "", action() {} },
+    ];
+    const event = (key, matches) => ({ key, target: { matches: (q) => q.startsWith(matches) } });
+    assert.equal(keys.findBinding(bindings, event("s", "input")), undefined);
+    assert.equal(keys.findBinding(bindings, event("Escape", "input")), bindings[1]);
+    assert.equal(keys.findBinding(bindings, event("s", "nothing")), bindings[0]);
+    assert.equal(keys.findBinding(bindings, event("S", "nothing")), bindings[0]);
+    assert.equal(keys.findBinding([{ ...bindings[0], disabled: true }], event("s", "nothing")), undefined);
 });
 test("heads are ranked, those without a number last", () => {
-  assert.deepEqual(
-    grid
-      .ranked([
-        [1, null],
-        [3, 2],
-      ])
-      .map(({ layer, head }) => `${layer}.${head}`),
-    ["1.0", "1.1", "0.0", "0.1"],
-  );
+    assert.deepEqual(
+        grid
+            .rankHeads([
+                [1, null],
+                [3, 2],
+            ])
+            .map(({ layer, head }) => `${layer}.${head}`),
+        ["1.0", "1.1", "0.0", "0.1"],
+    );
 });
 test("a thumbnail of several is their mean", () =>
-  assert.equal(grid.meanPicture([Uint8Array.of(255), Uint8Array.of(0)])[0], 180));
+    assert.equal(grid.meanThumbnail([Uint8Array.of(255), Uint8Array.of(0)])[0], 180));
 test("tokens stand between two stages", () => {
-  assert.deepEqual(movement.placesAt([[[0, 0]], [[2, 4]]], 0.5), [[1, 2]]);
-  assert.equal(movement.stageName("blocks.3.output"), "after layer 3");
+    assert.deepEqual(plane.interpolateStage([[[0, 0]], [[2, 4]]], 0.5), [[1, 2]]);
+    assert.equal(movement.stageName("blocks.3.output"), "after layer 3");
 });
 test("no name covers another", () => {
-  const placed = movement.placedNames(
-    Array.from({ length: 30 }, () => ({ x: 400, y: 300, width: 40 })),
-    { width: 900, height: 560 },
-  );
-  assert.ok(placed.filter(Boolean).length < 5);
+    const placed = plane.placeLabels(
+        Array.from({ length: 30 }, () => ({ x: 400, y: 300, width: 40 })),
+        { width: 900, height: 560 },
+    );
+    assert.ok(placed.filter(Boolean).length < 5);
 });
 test("tiles that are no longer seen are given up", async () => {
-  const signals = [];
-  const never = (part, signal) =>
-    new Promise((_, reject) => {
-      signals.push(signal);
-      signal.addEventListener("abort", () => reject(signal.reason));
-    });
-  const map = new tiles.FetchedMap(never, { rows: 4096, cols: 4096 }, () => {}, assert.fail);
-  for (let j = 0; j < 9; j++) assert.equal(map.tile(0, 0, j), null);
-  assert.equal(signals.length, 6);
-  map.forget(new Set([tiles.tileKey(0, 0, 0)]));
-  assert.equal(signals.filter((s) => s.aborted).length, 5);
+    const signals = [];
+    const never = (part, signal) =>
+        new Promise((_, reject) => {
+            signals.push(signal);
+            signal.addEventListener("abort", () => reject(signal.reason));
+        });
+    const map = new tiles.RemoteTiles(never, { rows: 4096, cols: 4096 }, () => {}, assert.fail);
+    for (let j = 0; j < 9; j++) assert.equal(map.tile(0, 0, j), null);
+    assert.equal(signals.length, 6);
+    map.cancelExcept(new Set([tiles.tileKey(0, 0, 0)]));
+    assert.equal(signals.filter((s) => s.aborted).length, 5);
 });
 test("labels keep a distance, and the chosen one is there", () => {
-  assert.deepEqual(paint.labelled(0, 10, 4, 5, new Set()), [0, 5]);
+    assert.deepEqual(annotations.labelPositions(0, 10, 4, 5, new Set()), [0, 5]);
 });
 test("of a long text a part stands on the page", () => {
-  assert.deepEqual(reading.pageOf(10, 3), { from: 0, to: 10 });
-  const { from, to } = reading.pageOf(32768, 20000);
-  assert.ok(to - from === 600 && from <= 20000 && 20000 < to);
+    assert.deepEqual(panel.visibleRange(10, 3), { start: 0, end: 10 });
+    const { start, end } = panel.visibleRange(32768, 20000);
+    assert.ok(end - start === 600 && start <= 20000 && 20000 < end);
 });
 test("the steps of a cell sum to its score and its weight", () => {
-  const q = [1, 2, 3, 4],
-    k = [1, 0, 0, 1],
-    v = [1, 2];
-  const scores = [
-    [1, 2],
-    [3, 4],
-  ];
-  const lse = scores.map((row) => Math.log(row.reduce((sum, s) => sum + Math.exp(0.5 * s), 0)));
-  const fields = { sizes: [2, 1], scale: 0.5, softcap: null, sink: null, kv_head: 0, rotated: false };
-  const stretch = [0, 0, 2, 2];
-  const vectors = [...q, ...k, ...v, ...lse];
-  const cell = embedded.stepsFrom(Float32Array.of(...vectors, ...stretch), fields, { rows: 2, cols: 2 }, 1, 0);
-  assert.deepEqual(cell.products, [3, 0]);
-  assert.equal(cell.score_raw, 3);
-  assert.ok(Math.abs(cell.weight - Math.exp(1.5) / (Math.exp(1.5) + Math.exp(2))) < 1e-6);
-  assert.ok(Math.abs(cell.output[0] - (cell.weight + 2 * (1 - cell.weight))) < 1e-6);
-  assert.ok(Math.abs(cell.row_sum - 1) < 1e-6);
-  const half = lse.map((x) => x + Math.log(2)); // a sink that takes as much as all tokens together
-  const halved = embedded.stepsFrom(
-    Float32Array.of(...q, ...k, ...v, ...half, ...stretch),
-    { ...fields, sink: lse[1] },
-    { rows: 2, cols: 2 },
-    1,
-    0,
-  );
-  assert.ok(Math.abs(halved.row_sum - 0.5) < 1e-6);
-  assert.ok(Math.abs(Math.exp(halved.sink - halved.lse) - 0.5) < 1e-6);
-  const hidden = embedded.stepsFrom(Float32Array.of(...vectors, 0, 1, 2, 2), fields, { rows: 2, cols: 2 }, 1, 0);
-  assert.deepEqual([hidden.masked, hidden.weight, hidden.biased], [true, 0, null]);
+    const q = [1, 2, 3, 4],
+        k = [1, 0, 0, 1],
+        v = [1, 2];
+    const scores = [
+        [1, 2],
+        [3, 4],
+    ];
+    const lse = scores.map((row) => Math.log(row.reduce((sum, s) => sum + Math.exp(0.5 * s), 0)));
+    const fields = { head_dim: 2, value_dim: 1, scale: 0.5, softcap: null, sink: null, kv_head: 0, rotated: false };
+    const stretch = [0, 0, 2, 2];
+    const vectors = [...q, ...k, ...v, ...lse];
+    const cell = cells.cellFrom(Float32Array.of(...vectors, ...stretch), fields, { rows: 2, cols: 2 }, 1, 0);
+    assert.deepEqual(cell.products, [3, 0]);
+    assert.equal(cell.score_raw, 3);
+    assert.ok(Math.abs(cell.weight - Math.exp(1.5) / (Math.exp(1.5) + Math.exp(2))) < 1e-6);
+    assert.ok(Math.abs(cell.output[0] - (cell.weight + 2 * (1 - cell.weight))) < 1e-6);
+    assert.ok(Math.abs(cell.row_sum - 1) < 1e-6);
+    const half = lse.map((x) => x + Math.log(2)); // a sink that takes as much as all tokens together
+    const halved = cells.cellFrom(
+        Float32Array.of(...q, ...k, ...v, ...half, ...stretch),
+        { ...fields, sink: lse[1] },
+        { rows: 2, cols: 2 },
+        1,
+        0,
+    );
+    assert.ok(Math.abs(halved.row_sum - 0.5) < 1e-6);
+    assert.ok(Math.abs(Math.exp(halved.sink - halved.lse) - 0.5) < 1e-6);
+    const hidden = cells.cellFrom(Float32Array.of(...vectors, 0, 1, 2, 2), fields, { rows: 2, cols: 2 }, 1, 0);
+    assert.deepEqual([hidden.masked, hidden.weight, hidden.biased], [true, 0, null]);
+});
+test("a masked or ablated value is 0, and what is no number has no product", () => {
+    const recorded = { q: [1, 2], k: [null, 3], v: [null, 4], weight: 0, ablated: false };
+    const masked = cells.withProducts(recorded);
+    assert.deepEqual([masked.products, masked.score_raw, masked.weighted_value], [[null, 6], null, [0, 0]]);
+    const ablated = cells.withProducts({ ...recorded, k: [1, 3], weight: 0.5, ablated: true });
+    assert.deepEqual([ablated.products, ablated.score_raw, ablated.weighted_value], [[1, 6], 7, [0, 0]]);
+    assert.deepEqual(cells.withProducts({ ...recorded, q: null, v: [2, 4], weight: 0.5 }).weighted_value, [1, 2]);
 });
 test("shares join to words as a map does", () => {
-  assert.deepEqual(Array.from(numbers.joined(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "out")), [3, 3]);
-  assert.deepEqual(Array.from(numbers.joined(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "in")), [1.5, 3]);
+    assert.deepEqual(Array.from(aggregate.mergeByGroup(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "out")), [3, 3]);
+    assert.deepEqual(Array.from(aggregate.mergeByGroup(Float32Array.of(1, 2, 3), groups([0, 1], [2]), "in")), [1.5, 3]);
 });
 
 test("words are found where they stand in the text, whole or across tokens", () => {
-  const tokens = [
-    token("[CLS]", null, 0, true),
-    token("un", 0, 0),
-    token("##kind", 0, 2),
-    token("the", 1, 7),
-    token("mat", 2, 11),
-  ];
-  tokens[0].end = 0;
-  const found = (wanted) => text.search(tokens, "unkind the mat", wanted);
-  assert.deepEqual(["UNKIND", "nk", "the  mat", "t", "[cls]", "cat", " ", "un|the"].map(found), [
-    [[1, 2]],
-    [[1, 2]],
-    [[3, 4]],
-    [[3], [4]],
-    [[0]],
-    [],
-    [],
-    [],
-  ]);
-  assert.deepEqual(text.search([token("a-b", 0)], "a-b", "a-b"), [[0]]);
+    const tokens = [
+        token("[CLS]", null, 0, true),
+        token("un", 0, 0),
+        token("##kind", 0, 2),
+        token("the", 1, 7),
+        token("mat", 2, 11),
+    ];
+    tokens[0].end = 0;
+    const found = (wanted) => text.search(tokens, "unkind the mat", wanted);
+    assert.deepEqual(["UNKIND", "nk", "the  mat", "t", "[cls]", "cat", " ", "un|the"].map(found), [
+        [[1, 2]],
+        [[1, 2]],
+        [[3, 4]],
+        [[3], [4]],
+        [[0]],
+        [],
+        [],
+        [],
+    ]);
+    assert.deepEqual(text.search([token("a-b", 0)], "a-b", "a-b"), [[0]]);
 });
 test("headings name one head, or what is taken from it", () => {
-  assert.equal(sentences.headingOf({ layer: 2, head: "mean" }), "Layer 2 · mean of heads");
-  assert.equal(sentences.headingOf({ layer: 2, head: 3 }, { layer: 2, head: 5 }), "Layer 2 · Head 3 − Head 5");
-  assert.equal(
-    sentences.headingOf({ layer: 2, head: 3 }, { layer: 4, head: 3 }),
-    "Layer 2 · Head 3 − Layer 4 · Head 3",
-  );
-});
-test("each way has its own verb, in the cell and over the list", () => {
-  const axis = groups([0], [1]);
-  const said = (way, isDifference = false) =>
-    sentences.cellOf(
-      { ...state.FIRST, way },
-      { rows: axis, cols: axis, hidden: Float32Array.of(0.25, 0) },
-      isDifference,
-      0,
-      1,
-      0.5,
-      2,
+    assert.equal(messages.headingMessage({ layer: 2, head: "mean" }), "Layer 2 · mean of heads");
+    assert.equal(messages.headingMessage({ layer: 2, head: 3 }, { layer: 2, head: 5 }), "Layer 2 · Head 3 − Head 5");
+    assert.equal(
+        messages.headingMessage({ layer: 2, head: 3 }, { layer: 4, head: 3 }),
+        "Layer 2 · Head 3 − Layer 4 · Head 3",
     );
-  assert.match(said("raw"), /looks at .*: 0.50; 0.250 of this row is hidden/);
-  assert.match(said("norms"), /takes from .*; 0.250 of the lengths in this row is hidden/);
-  assert.match(said("rollout", true), /holds of .*, A − B: 0.50/);
-  const most = (way, direction, isDifference, many) =>
-    sentences.mostOf({ ...state.FIRST, way, direction }, isDifference, many);
-  assert.equal(most("raw", "out", false, 2), "look most at");
-  assert.equal(most("rollout", "in", false, 1), "is held most by");
-  assert.equal(most("norms", "in", true, 1), "gives to, A − B");
+});
+test("each mode has its own verb, in the cell and over the list", () => {
+    const axis = groups([0], [1]);
+    const said = (mode, isDifference = false) =>
+        messages.cellMessage(
+            { ...state.INITIAL_STATE, mode },
+            { rows: axis, cols: axis, hiddenMass: Float32Array.of(0.25, 0) },
+            isDifference,
+            0,
+            1,
+            0.5,
+            2,
+        );
+    assert.match(said("raw"), /attends to .*: 0.50; 0.250 of this row is hidden/);
+    assert.match(said("norms"), /receives from .*; 0.250 of the lengths in this row is hidden/);
+    assert.match(said("rollout", true), /consists of .*, A − B: 0.50/);
+    const most = (mode, direction, isDifference, many) =>
+        messages.topWordsMessage({ ...state.INITIAL_STATE, mode, direction }, isDifference, many);
+    assert.equal(most("raw", "out", false, 2), "attend most to");
+    assert.equal(most("rollout", "in", false, 1), "is contained most in");
+    assert.equal(most("norms", "in", true, 1), "gives to, A − B");
 });
 test("the legend says what the colours are of", () => {
-  const says = (more, isDifference, max = 1, pooled = { by: 1, clipped: false, whole: true }) =>
-    sentences.legendOf({ ...state.FIRST, ...more }, isDifference, max, pooled);
-  assert.equal(
-    says({ byRow: true, log: true }, false),
-    "weight, as a share of the largest in its row, in powers of ten",
-  );
-  assert.match(says({}, true), /blue where A has more, brown where B has/);
-  assert.match(says({}, true, 0), /the same here/);
-  assert.equal(
-    says({ pool: "mean" }, false, 1, { by: 4, clipped: true, whole: false }),
-    "weight, the mean of 4 × 4, at its end that or more",
-  );
-  const far = (pool, whole) => says({ pool }, true, 1, { by: 4, clipped: false, whole });
-  assert.equal(
-    far("max", false),
-    "weight, the largest of 4 × 4, in A minus the largest in B: blue where A has more, brown where B has",
-  );
-  assert.match(far("max", true), /^weight in A minus weight in B: .*, the largest of 4 × 4$/);
-  assert.match(far("mean", false), /^weight in A minus weight in B: .*, the mean of 4 × 4$/);
+    const says = (more, isDifference, max = 1, pooled = { binSize: 1, clipped: false, inMemory: true }) =>
+        messages.legendMessage({ ...state.INITIAL_STATE, ...more }, isDifference, max, pooled);
+    assert.equal(
+        says({ byRow: true, log: true }, false),
+        "weight, divided by the largest of its row, in powers of ten",
+    );
+    assert.match(says({}, true), /blue where A is larger, brown where B is/);
+    assert.match(says({}, true, 0), /they are equal/);
+    assert.equal(
+        says({ pool: "mean" }, false, 1, { binSize: 4, clipped: true, inMemory: false }),
+        "weight, the mean of 4 × 4, the end of the scale includes larger values",
+    );
+    const far = (pool, inMemory) => says({ pool }, true, 1, { binSize: 4, clipped: false, inMemory });
+    assert.equal(
+        far("max", false),
+        "weight, the largest of 4 × 4, in A minus the largest in B: blue where A is larger, brown where B is",
+    );
+    assert.match(far("max", true), /^weight in A minus weight in B: .*, the largest of 4 × 4$/);
+    assert.match(far("mean", false), /^weight in A minus weight in B: .*, the mean of 4 × 4$/);
 });
 test("as many decimals are shown as are known", () => {
-  const known = (more, max = 1, terms = 1) =>
-    sentences.decimalsOf(
-      4,
-      { ...state.FIRST, ...more },
-      [[0], [1, 2, 3]].map((one) => ({ cols: groups(one) })),
-      max,
-      terms,
+    const known = (more, max = 1, terms = 1) =>
+        messages.knownDecimals(
+            4,
+            { ...state.INITIAL_STATE, ...more },
+            [[0], [1, 2, 3]].map((one) => ({ cols: groups(one) })),
+            max,
+            terms,
+        );
+    assert.deepEqual(
+        [
+            known({}),
+            known({ side: "diff" }),
+            known({ mode: "norms" }, 6.4),
+            known({}, 1, 5),
+            known({ byRow: true }),
+            known({ words: true }),
+        ],
+        [4, 3, 2, 3, 4, 3],
     );
-  assert.deepEqual(
-    [
-      known({}),
-      known({ side: "diff" }),
-      known({ way: "norms" }, 6.4),
-      known({}, 1, 5),
-      known({ byRow: true }),
-      known({ words: true }),
-    ],
-    [4, 3, 2, 3, 4, 3],
-  );
-  assert.equal(sentences.decimalsOf(null, state.FIRST, [], 1), 6);
+    assert.equal(messages.knownDecimals(null, state.INITIAL_STATE, [], 1), 6);
 });
 test("what is hidden is a share, of weights and of lengths", () => {
-  const lengths = { values: Float32Array.of(1, 2, 0, 0), rows: 2, cols: 2 };
-  assert.deepEqual(Array.from(field.hiddenShares(lengths, Float32Array.of(3, 0))), [0.5, 0]);
-  assert.deepEqual(
-    Array.from(field.hiddenShares({ values: Float32Array.of(0.5, 0.25), rows: 1, cols: 2 }, null)),
-    [0.25],
-  );
+    const lengths = { values: Float32Array.of(1, 2, 0, 0), rows: 2, cols: 2 };
+    assert.deepEqual(Array.from(maps.hiddenMassOf(lengths, Float32Array.of(3, 0))), [0.5, 0]);
+    assert.deepEqual(
+        Array.from(maps.hiddenMassOf({ values: Float32Array.of(0.5, 0.25), rows: 1, cols: 2 }, null)),
+        [0.25],
+    );
 });
 const whole = (rows, cols, at) =>
-  new tiles.WholeMap(
-    { values: Float32Array.from({ length: rows * cols }, (_, n) => at(Math.floor(n / cols), n % cols)), rows, cols },
-    "max",
-  );
+    new tiles.InMemoryTiles(
+        {
+            values: Float32Array.from({ length: rows * cols }, (_, n) => at(Math.floor(n / cols), n % cols)),
+            rows,
+            cols,
+        },
+        "max",
+    );
 test("a map that is held is cut into tiles, level by level", () => {
-  const map = whole(300, 500, (r, c) => (r === 299 && c === 499 ? 9 : 1));
-  assert.deepEqual([map.levels, map.max], [2, 9]);
-  const { rows, cols, values } = map.tile(0, 1, 1);
-  assert.deepEqual([rows, cols, values[values.length - 1]], [44, 244, 9]);
-  const top = map.tile(1, 0, 0);
-  assert.deepEqual([top.rows, top.cols, Math.max(...top.values)], [150, 250, 9]);
+    const map = whole(300, 500, (r, c) => (r === 299 && c === 499 ? 9 : 1));
+    assert.deepEqual([map.levels, map.pooledMax], [2, 9]);
+    const { rows, cols, values } = map.tile(0, 1, 1);
+    assert.deepEqual([rows, cols, values[values.length - 1]], [44, 244, 9]);
+    const top = map.tile(1, 0, 0);
+    assert.deepEqual([top.rows, top.cols, Math.max(...top.values)], [150, 250, 9]);
 });
 test("a difference is taken tile by tile, and waits for both", () => {
-  const [a, b] = [whole(2, 2, () => 3), whole(2, 2, (r) => r)];
-  const difference = new tiles.Difference(a, b);
-  assert.deepEqual(Array.from(difference.tile(0, 0, 0).values), [3, 3, 2, 2]);
-  assert.equal(difference.tile(0, 0, 0), difference.tile(0, 0, 0));
-  b.tile = () => null;
-  assert.equal(difference.tile(0, 0, 0), null);
+    const [a, b] = [whole(2, 2, () => 3), whole(2, 2, (r) => r)];
+    const difference = new tiles.DifferenceTiles(a, b);
+    assert.deepEqual(Array.from(difference.tile(0, 0, 0).values), [3, 3, 2, 2]);
+    assert.equal(difference.tile(0, 0, 0), difference.tile(0, 0, 0));
+    b.tile = () => null;
+    assert.equal(difference.tile(0, 0, 0), null);
 });
 test("rows are coloured by themselves and keep their numbers", () => {
-  const one = (at) => ({
-    rows: groups([0], [1]),
-    cols: groups([0], [1]),
-    pyramid: whole(2, 2, at),
-    hidden: null,
-    whole: true,
-  });
-  const { pyramid, colours } = field.differenceOf(
-    one((r, c) => r + c),
-    one(() => 0),
-    { byRow: true, pool: "max" },
-  );
-  assert.deepEqual(Array.from(pyramid.matrices[0].values), [0, 1, 1, 2]);
-  assert.deepEqual(Array.from(colours.matrices[0].values), [0, 1, 0.5, 1]);
+    const one = (at) => ({
+        rows: groups([0], [1]),
+        cols: groups([0], [1]),
+        pyramid: whole(2, 2, at),
+        hidden: null,
+        inMemory: true,
+    });
+    const { pyramid, colorPyramid } = maps.differenceOf(
+        one((r, c) => r + c),
+        one(() => 0),
+        { byRow: true, pool: "max" },
+    );
+    assert.deepEqual(Array.from(pyramid.matrices[0].values), [0, 1, 1, 2]);
+    assert.deepEqual(Array.from(colorPyramid.matrices[0].values), [0, 1, 0.5, 1]);
 });
 test("sides are named by what sets them apart", () => {
-  const runs = [
-    { model: "one", text: "a cat" },
-    { model: "two", text: "a cat" },
-    { model: "one", text: "a dog" },
-    { model: "one", text: "a cat", title: "without layer 1 head 2" },
-  ].map((run) => ({ ...run, layers: [{ number: 4 }, { number: 7 }] }));
-  const named = (more, ...at) =>
-    compare.sideNames(
-      { ...state.FIRST, ...more },
-      { runs },
-      at.map((run, n) => ({ run, layer: 1, head: n })),
-    );
-  assert.deepEqual(named({}, 0, 1), ["one", "two"]);
-  assert.deepEqual(named({}, 0, 2), ["a cat", "a dog"]);
-  assert.deepEqual(named({ edited: 3 }, 0, 3), ["as it was", "without layer 1 head 2"]);
-  assert.deepEqual(named({}, 0, 0), ["layer 7 head 0", "layer 7 head 1"]);
+    const runs = [
+        { model: "one", text: "a cat" },
+        { model: "two", text: "a cat" },
+        { model: "one", text: "a dog" },
+        { model: "one", text: "a cat", title: "without layer 1 head 2" },
+    ].map((run) => ({ ...run, layers: [{ number: 4 }, { number: 7 }] }));
+    const named = (more, ...at) =>
+        compare.sideNames(
+            { ...state.INITIAL_STATE, ...more },
+            { runs },
+            at.map((run, n) => ({ run, layer: 1, head: n })),
+        );
+    assert.deepEqual(named({}, 0, 1), ["one", "two"]);
+    assert.deepEqual(named({}, 0, 2), ["a cat", "a dog"]);
+    assert.deepEqual(named({ editedRun: 3 }, 0, 3), ["original", "without layer 1 head 2"]);
+    assert.deepEqual(named({}, 0, 0), ["layer 7 head 0", "layer 7 head 1"]);
 });
 test("brackets count however a keyboard makes them", () => {
-  const bindings = [{ keys: ["[", "]"], says: "", act() {} }];
-  const pressed = (more) =>
-    keys.bindingOf(bindings, {
-      key: "]",
-      target: null,
-      ctrlKey: false,
-      altKey: false,
-      metaKey: false,
-      getModifierState: () => false,
-      ...more,
-    });
-  assert.equal(pressed({ ctrlKey: true, altKey: true, getModifierState: (name) => name === "AltGraph" }), bindings[0]);
-  assert.equal(pressed({ altKey: true }), bindings[0]); // Option
-  assert.deepEqual([pressed({ ctrlKey: true }), pressed({ metaKey: true })], [undefined, undefined]);
+    const bindings = [{ keys: ["[", "]"], description: "", action() {} }];
+    const pressed = (more) =>
+        keys.findBinding(bindings, {
+            key: "]",
+            target: null,
+            ctrlKey: false,
+            altKey: false,
+            metaKey: false,
+            getModifierState: () => false,
+            ...more,
+        });
+    assert.equal(
+        pressed({ ctrlKey: true, altKey: true, getModifierState: (name) => name === "AltGraph" }),
+        bindings[0],
+    );
+    assert.equal(pressed({ altKey: true }), bindings[0]); // Option
+    assert.deepEqual([pressed({ ctrlKey: true }), pressed({ metaKey: true })], [undefined, undefined]);
 });
 test("all points fit into a picture, one scale for both axes", () => {
-  const fit = movement.fitOf(
-    [
-      [0, 0],
-      [10, 2],
-    ],
-    { width: 900, height: 560 },
-  );
-  const [[x0, y0], [x1, y1]] = [
-    [0, 0],
-    [10, 2],
-  ].map(fit);
-  assert.ok(Math.abs((x1 - x0) / 10 - (y0 - y1) / 2) < 1e-9 && x0 >= 0 && x1 <= 900 && y1 >= 0 && y0 <= 560);
-  assert.deepEqual(movement.fitOf([[5, 5]], { width: 900, height: 560 })([5, 5]), [450, 280]);
+    const fit = plane.fitTransform(
+        [
+            [0, 0],
+            [10, 2],
+        ],
+        { width: 900, height: 560 },
+    );
+    const [[x0, y0], [x1, y1]] = [
+        [0, 0],
+        [10, 2],
+    ].map(fit);
+    assert.ok(Math.abs((x1 - x0) / 10 - (y0 - y1) / 2) < 1e-9 && x0 >= 0 && x1 <= 900 && y1 >= 0 && y0 <= 560);
+    assert.deepEqual(plane.fitTransform([[5, 5]], { width: 900, height: 560 })([5, 5]), [450, 280]);
 });
 test("means have a scale, and single cells another", async () => {
-  const map = new tiles.FetchedMap(
-    async ({ row1, col1, by }, _, pool = "mean") =>
-      new Float32Array((row1 / by) * (col1 / by)).fill(pool === "max" ? 1 : 0.125),
-    { rows: 512, cols: 512 },
-    () => {},
-    assert.fail,
-  );
-  await map.overview(new AbortController().signal, "mean");
-  assert.deepEqual([map.max, map.most], [0.125, 1]);
+    const map = new tiles.RemoteTiles(
+        async ({ row1, col1, bin_size }, _, pool = "mean") =>
+            new Float32Array((row1 / bin_size) * (col1 / bin_size)).fill(pool === "max" ? 1 : 0.125),
+        { rows: 512, cols: 512 },
+        () => {},
+        assert.fail,
+    );
+    await map.overview(new AbortController().signal, "mean");
+    assert.deepEqual([map.pooledMax, map.cellMax], [0.125, 1]);
 });
 test("bars go up and down from the middle, the longest to the edge", () => {
-  const bars = cell.placesOfBars([2, -1, null, NaN], 64);
-  assert.deepEqual(
-    bars.map(({ y, height, isUp }) => [y, height, isUp]),
-    [
-      [2, 30, true],
-      [32, 15, false],
-      [32, 0.4, true],
-      [32, 0.4, true],
-    ],
-  );
+    const bars = cellView.barLayout([2, -1, null, NaN], 64);
+    assert.deepEqual(
+        bars.map(({ y, height, isUp }) => [y, height, isUp]),
+        [
+            [2, 30, true],
+            [32, 15, false],
+            [32, 0.4, true],
+            [32, 0.4, true],
+        ],
+    );
 });
 test("heads that an edit does not change are not named", () => {
-  assert.deepEqual(
-    ablation.changedMost([
-      [0, 0],
-      [0.1, 0.3],
-    ]),
-    [
-      { layer: 1, head: 1, by: 0.3 },
-      { layer: 1, head: 0, by: 0.1 },
-    ],
-  );
+    assert.deepEqual(
+        ablation.mostChangedHeads([
+            [0, 0],
+            [0.1, 0.3],
+        ]),
+        [
+            { layer: 1, head: 1, change: 0.3 },
+            { layer: 1, head: 0, change: 0.1 },
+        ],
+    );
 });
 test("a page that is closed gives up the tiles that are on their way", () => {
-  const signals = [];
-  const tile = (part, signal) => new Promise(() => signals.push(signal));
-  const pyramid = new tiles.FetchedMap(
-    tile,
-    { rows: 600, cols: 600 },
-    () => {},
-    () => {},
-  );
-  const closing = new loading.Loading({ waits() {}, fail() {} });
-  closing.maps.answer = { fields: [{ pyramid }], difference: null, max: 1, most: 1 };
-  pyramid.tile(0, 1, 1);
-  closing.close();
-  assert.deepEqual(
-    signals.map(({ aborted }) => aborted),
-    [true],
-  );
+    const signals = [];
+    const tile = (part, signal) => new Promise(() => signals.push(signal));
+    const pyramid = new tiles.RemoteTiles(
+        tile,
+        { rows: 600, cols: 600 },
+        () => {},
+        () => {},
+    );
+    const closing = new queries.Queries({ setBusy() {}, showErrors() {} });
+    closing.maps.data = { sides: [{ pyramid }], difference: null, pooledMax: 1, cellMax: 1 };
+    pyramid.tile(0, 1, 1);
+    closing.close();
+    assert.deepEqual(
+        signals.map(({ aborted }) => aborted),
+        [true],
+    );
 });

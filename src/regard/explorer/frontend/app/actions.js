@@ -1,76 +1,74 @@
-// What a person does to the page, by whichever key or button.
+// Actions: what a person does to the page, by key or by button.
 
 import { search } from "../data/tokens.js";
-import { focusedBeside } from "../platform/dom.js";
-import { placed, placeOf } from "../state/sides.js";
+import { activeElementOf } from "../platform/dom.js";
+import { selectionOf, withSelection } from "../state/sides.js";
 
 /**
  * @typedef {import("./app.js").App} App
  * @typedef {import("../data/tokens.js").Group} Group
  */
 
-/** @param {App} app @param {number} row @param {number} col of the field */
-export function pickCell(app, row, col) {
-  if (!app.field) return;
-  app.set({ row: app.field.rows[row].members[0], col: app.field.cols[col].members[0] });
+/** @param {App} app @param {number} row @param {number} col of the map */
+export function selectCell(app, row, col) {
+  const { mapData } = app;
+  if (mapData) app.set({ row: mapData.rows[row].members[0], col: mapData.cols[col].members[0] });
 }
 
 /** @param {App} app @param {number[]} step rows, columns */
-export function walkCells(app, [down, right]) {
-  if (!app.field) return;
+export function moveCell(app, [down, right]) {
+  if (!app.mapData) return;
   const { row, col } = app.cursor();
-  const to = (/** @type {number | null} */ from, /** @type {number} */ by, /** @type {number} */ length) =>
-    Math.max(0, Math.min(length - 1, from === null ? 0 : from + by));
-  const next = [
-    to(row, row === null || col === null ? 0 : down, app.field.rows.length),
-    to(col, row === null || col === null ? 0 : right, app.field.cols.length),
-  ];
-  pickCell(app, next[0], next[1]);
-  app.parts.map.reveal(next[0], next[1]);
+  const { rows, cols } = app.mapData;
+  const isSelected = row !== null && col !== null; // else the first step selects a cell
+  const move = (/** @type {number | null} */ from, /** @type {number} */ by, /** @type {number} */ length) =>
+    Math.max(0, Math.min(length - 1, from === null ? 0 : from + (isSelected ? by : 0)));
+  const [nextRow, nextCol] = [move(row, down, rows.length), move(col, right, cols.length)];
+  selectCell(app, nextRow, nextCol);
+  app.parts.map.reveal(nextRow, nextCol);
 }
 
 /** @param {App} app */
 export function zoomToCell(app) {
   const { row, col } = app.cursor();
-  if (row !== null && col !== null) app.parts.map.goTo(row, col);
+  if (row !== null && col !== null) app.parts.map.zoomToCell(row, col);
 }
 
-/** @param {App} app @param {Group} group @param {boolean} add */
-export function chooseWord(app, { members }, add) {
+/** @param {App} app @param {Group} group @param {boolean} add  to the pinned words */
+export function selectWord(app, { members }, add) {
   const name = app.state.direction === "out" ? "row" : "col";
-  const here = app.state[name];
+  const token = app.state[name];
   if (!add) return app.set({ [name]: members[0], pins: [] });
-  if (app.state.pins.length === 0 && here !== null && !members.includes(here)) app.set({ pins: [here] });
-  pinTokens(app, members);
+  if (app.state.pins.length === 0 && token !== null && !members.includes(token)) app.set({ pins: [token] });
+  togglePin(app, members);
 }
 
-/** Pin a word, or unpin it by whichever of its pieces was pinned. @param {App} app @param {number[]} members */
-export function pinTokens(app, members) {
+/** Pin a word, or unpin it, whichever of its tokens was pinned. @param {App} app @param {number[]} members */
+export function togglePin(app, members) {
   const { pins } = app.state;
   const others = pins.filter((i) => !members.includes(i));
   app.set({ pins: others.length < pins.length ? others : [...pins, members[0]] });
 }
 
 /** @param {App} app */
-export function pinHere(app) {
+export function pinSelected(app) {
   const { row, col } = app.cursor();
-  const group = app.state.direction === "out" ? app.field?.rows[row ?? -1] : app.field?.cols[col ?? -1];
-  if (group) pinTokens(app, group.members);
+  const group = app.state.direction === "out" ? app.mapData?.rows[row ?? -1] : app.mapData?.cols[col ?? -1];
+  if (group) togglePin(app, group.members);
 }
 
-/** Close what is open, leave the field, unpin; who works with keys goes on from what is there. @param {App} app */
-export function leave(app) {
+/** Close an open menu, else leave the search, else unpin all. @param {App} app */
+export function dismiss(app) {
   const menu = /** @type {HTMLDetailsElement | null} */ (app.root.querySelector("details[open]"));
   if (menu) closeMenu(menu);
-  else if (focusedBeside(app.root) === app.parts.query) standBy(app);
+  else if (activeElementOf(app.root) === app.parts.searchInput) focusMainView(app);
   else app.set({ pins: [] });
 }
 
-/** Let keys go on from the map, or from the view's name where none is seen. @param {App} app */
-export function standBy({ parts: { map, tabs } }) {
-  /** @type {HTMLElement | null} */ (
-    map.stage.offsetParent ? map.stage : tabs.node.querySelector('[aria-pressed="true"]')
-  )?.focus();
+/** Focus the map, or the tab of the view if no map is shown. @param {App} app */
+export function focusMainView({ parts: { map, tabs } }) {
+  const target = map.stage.offsetParent ? map.stage : tabs.node.querySelector('[aria-pressed="true"]');
+  /** @type {HTMLElement | null} */ (target)?.focus();
 }
 
 /** @param {HTMLDetailsElement} menu */
@@ -79,54 +77,61 @@ export function closeMenu(menu) {
   menu.querySelector("summary")?.focus();
 }
 
-/** Go to a layer or a head, on the side that is seen. @param {App} app @param {Partial<import("../state/state.js").Place>} choice */
-export function goTo(app, choice) {
-  app.set(placed(app.state, choice));
+/** Select a layer or a head on the visible side. @param {App} app @param {Partial<import("../state/state.js").Selection>} choice */
+export function selectHead(app, choice) {
+  app.set(withSelection(app.state, choice));
 }
 
 /** @param {App} app @param {number} heads @param {number} layers */
-export function otherHead(app, heads, layers) {
-  const { layer, head } = placeOf(app.state);
-  const all = app.chosenRun().layers;
+export function stepHead(app, heads, layers) {
+  const { layer, head } = selectionOf(app.state);
+  const all = app.selectedRun().layers;
   const next = (layer + layers + all.length) % all.length;
   const count = all[next].heads;
-  goTo(app, { layer: next, head: heads === 0 ? head : head === "mean" ? 0 : (head + heads + count) % count });
+  selectHead(app, { layer: next, head: heads === 0 ? head : head === "mean" ? 0 : (head + heads + count) % count });
 }
 
 /** @param {App} app */
-export function otherWay(app) {
-  const keys = app.manifest.ways.map(({ key }) => key);
-  app.set({ way: keys[(keys.indexOf(app.state.way) + 1) % keys.length] });
+export function nextMode(app) {
+  const keys = app.manifest.modes.map(({ key }) => key);
+  app.set({ mode: keys[(keys.indexOf(app.state.mode) + 1) % keys.length] });
 }
 
 /** @param {App} app */
-export function keepHead(app) {
-  const { layer, head, other } = app.state;
-  app.set(other ? { ...placeOf(app.state), other: null, side: "A" } : { other: { layer, head }, side: "B" });
+export function nextSide(app) {
+  const { side } = app.state;
+  if (app.sides().length > 1) app.set({ side: side === "A" ? "B" : side === "B" ? "diff" : "A" }); // diff may become A
 }
 
-/** Run without some heads the text that is seen, or on without others that of an edit. @param {App} app @param {[number, number][]} off */
-export function switchOff(app, off) {
+/** @param {App} app */
+export function toggleHeadComparison(app) {
+  const { layer, head, selectionB } = app.state;
+  if (selectionB) app.set({ ...selectionOf(app.state), selectionB: null, side: "A" });
+  else app.set({ selectionB: { layer, head }, side: "B" });
+}
+
+/** Ablate heads of the visible text, or change the heads of an ablation. @param {App} app @param {[number, number][]} ablated */
+export function ablateHeads(app, ablated) {
   const { state } = app;
-  const offRun = state.off.length ? state.offRun : app.here().run;
-  app.follows = true;
-  app.set({ off, offRun, other: null, ...placeOf(state), ...(off.length ? {} : { side: offRun === 1 ? "B" : "A" }) });
+  const ablatedRun = state.ablated.length ? state.ablatedRun : app.shownHead().run;
+  const backTo = /** @type {const} */ ({ side: ablatedRun === 1 ? "B" : "A" });
+  app.followsAblation = true;
+  app.set({ ablated, ablatedRun, selectionB: null, ...selectionOf(state), ...(ablated.length ? {} : backTo) });
 }
 
-/** Light where it is dark, or dark; what the system has is its own choice again. @param {App} app */
-export function turnTheme(app) {
+/** Light or dark; "auto" when that is the theme of the system. @param {App} app */
+export function toggleTheme(app) {
   const theme = app.theme === "dark" ? "light" : "dark";
-  app.set({ theme: (theme === "dark") === app.dark.matches ? "auto" : theme });
+  app.set({ theme: (theme === "dark") === app.colorScheme.matches ? "auto" : theme });
 }
 
-/** @param {App} app @param {number} step */
-export function nextFound(app, step) {
-  const found = search(app.run().tokens, app.run().text, app.state.query).map(([first]) => first);
-  const here = app.state.row ?? -1;
-  const next =
-    step > 0
-      ? (found.find((i) => i > here) ?? found[0])
-      : ([...found].reverse().find((i) => i < here) ?? found[found.length - 1]);
+/** Select the next match of the search, or the previous one. @param {App} app @param {1 | -1} step */
+export function goToMatch(app, step) {
+  const { tokens, text } = app.shownRun();
+  const found = search(tokens, text, app.state.query).map(([first]) => first);
+  if (step < 0) found.reverse();
+  const token = app.state.row ?? -1;
+  const next = found.find((i) => (i - token) * step > 0) ?? found[0];
   if (next === undefined) return;
   app.set({ row: next, col: app.state.col ?? next });
   const { row, col } = app.cursor();

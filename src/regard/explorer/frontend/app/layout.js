@@ -1,30 +1,30 @@
-// The parts of the page and where they stand.
+// The parts of the page, and their arrangement.
 
-import { saveView } from "../export/export-view.js";
-import { chooser, el, focusedBeside, iconButton, segmented, setText } from "../platform/dom.js";
-import { placed } from "../state/sides.js";
-import { Edits } from "../views/ablation-panel.js";
-import { CellSteps } from "../views/cell-view.js";
-import { Aids } from "../views/display-options.js";
+import { exportView } from "../export/export-view.js";
+import { activeElementOf, el, iconButton, segmented, select, setText } from "../platform/dom.js";
+import { withSelection } from "../state/sides.js";
+import { AblationPanel } from "../views/ablation-panel.js";
+import { CellView } from "../views/cell-view.js";
+import { DisplayOptions } from "../views/display-options.js";
 import { HeadGrid } from "../views/head-grid.js";
 import { Legend } from "../views/legend.js";
 import { MapView } from "../views/map-view.js";
-import { MemoryTold } from "../views/memory-panel.js";
+import { MemoryPanel } from "../views/memory-panel.js";
 import { MovementView } from "../views/movement-view.js";
-import { Sides } from "../views/side-switch.js";
-import { Reading } from "../views/text-panel.js";
+import { SideSwitch } from "../views/side-switch.js";
+import { TextPanel } from "../views/text-panel.js";
 import {
-  chooseWord,
+  ablateHeads,
   closeMenu,
-  goTo,
-  keepHead,
-  nextFound,
-  pickCell,
-  pinTokens,
-  switchOff,
-  turnTheme,
+  goToMatch,
+  selectCell,
+  selectHead,
+  selectWord,
+  toggleHeadComparison,
+  togglePin,
+  toggleTheme,
 } from "./actions.js";
-import { bindingsOf, helpDialog, VIEWS } from "./keybindings.js";
+import { helpDialog, keybindingsOf, VIEWS } from "./keybindings.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -33,205 +33,192 @@ import { bindingsOf, helpDialog, VIEWS } from "./keybindings.js";
  * @typedef {object} Parts
  * @property {HeadGrid} grid
  * @property {MapView} map
- * @property {Reading} reading
- * @property {CellSteps} steps
+ * @property {TextPanel} textPanel
+ * @property {CellView} cellView
  * @property {MovementView} movement
- * @property {Aids} aids
+ * @property {DisplayOptions} displayOptions
  * @property {Legend} legend
- * @property {Sides[]} compare  over all heads, over one, over movement
- * @property {Edits} edits
+ * @property {SideSwitch[]} sideSwitches  of the views heads, head and movement
+ * @property {AblationPanel} ablation
  * @property {Segmented} tabs
- * @property {Segmented} ways
- * @property {HTMLElement} waySays
- * @property {HTMLElement} keep
+ * @property {Segmented} modes
+ * @property {HTMLElement} modeDescription
+ * @property {HTMLElement} compareButton
  * @property {HTMLElement} title
  * @property {HTMLSelectElement} layer
  * @property {HTMLSelectElement} head
  * @property {HTMLElement} text
  * @property {HTMLElement} readout
- * @property {HTMLElement} live
- * @property {HTMLElement} proof
- * @property {MemoryTold} memory
- * @property {HTMLElement} problem
- * @property {HTMLElement} problemSays
- * @property {HTMLInputElement} query
- * @property {HTMLElement} found
+ * @property {HTMLElement} liveRegion
+ * @property {HTMLElement} provenance
+ * @property {MemoryPanel} memory
+ * @property {HTMLElement} errorBar
+ * @property {HTMLElement} errorText
+ * @property {HTMLInputElement} searchInput
+ * @property {HTMLElement} matchCount
  * @property {HTMLDialogElement} help
  * @property {HTMLElement} main
  */
 
-/** Make the parts and put them into the root. @param {App} app @returns {Parts} */
-export function laidOut(app) {
+/** Create the parts and put them into the root. @param {App} app @returns {Parts} */
+export function createLayout(app) {
   const { root, manifest } = app;
   const set = (/** @type {Partial<State>} */ change) => app.set(change);
-  const liveId = app.address ? "rg-live" : `rg-live-${Math.random().toString(36).slice(2)}`;
-  const problemSays = el("span", {});
-  const problem = el(
+  const liveId = app.syncUrl ? "rg-live" : `rg-live-${Math.random().toString(36).slice(2)}`;
+  const errorText = el("span", {});
+  const retry = () => app.presenter.refresh(app.state);
+  const errorBar = el(
     "p",
-    { class: "rg-error rg-problem", role: "alert", hidden: true },
-    problemSays,
+    { class: "rg-error rg-error-bar", role: "alert", hidden: true },
+    errorText,
     " ",
-    el("button", { type: "button", class: "rg-quiet", on: { click: () => app.refresh(app.state) } }, "Try again"),
+    el("button", { type: "button", class: "rg-button", on: { click: retry } }, "Try again"),
   );
   /** @type {HTMLInputElement} */
-  const query = el("input", {
+  const searchInput = el("input", {
     type: "search",
     placeholder: "Find a word",
     "aria-label": "Find a word in the text",
     class: "rg-search",
     on: {
-      input: () => set({ query: query.value }),
-      keydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && nextFound(app, event.shiftKey ? -1 : 1),
+      input: () => set({ query: searchInput.value }),
+      keydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && goToMatch(app, event.shiftKey ? -1 : 1),
     },
   });
   /** @type {Parts} */
   const parts = {
     grid: new HeadGrid(manifest, {
       set,
-      choose: (at, open) => set({ ...placed(app.state, at), ...(open ? { view: "head" } : {}) }),
+      select: (selection, open) => set({ ...withSelection(app.state, selection), ...(open ? { view: "head" } : {}) }),
     }),
     map: new MapView(
       {
-        pick: (row, col) => pickCell(app, row, col),
-        open: () => set({ view: "cell" }),
-        look: (zoom) => set({ zoom }),
-        tell: (row, col, value) => app.sentence(row, col, value),
-        wheels: () => app.address || focusedBeside(root) === app.parts.map.stage, // a notebook is scrolled, until the map is chosen
+        selectCell: (row, col) => selectCell(app, row, col),
+        openCell: () => set({ view: "cell" }),
+        saveViewport: (zoom) => set({ zoom }),
+        message: (row, col, value) => app.presenter.cellMessage(row, col, value),
+        // The wheel scrolls a notebook, until the map is focused.
+        usesWheel: () => app.syncUrl || activeElementOf(root) === app.parts.map.stage,
       },
       liveId,
     ),
-    reading: new Reading({
+    textPanel: new TextPanel({
       set,
-      choose: (group, add) => chooseWord(app, group, add),
-      pin: (group) => pinTokens(app, group.members),
+      select: (group, add) => selectWord(app, group, add),
+      pin: (group) => togglePin(app, group.members),
     }),
-    steps: new CellSteps(),
-    movement: new MovementView({ stage: (stage) => set({ stage }), choose: (token) => set({ row: token }) }),
-    aids: new Aids(set),
+    cellView: new CellView(),
+    movement: new MovementView({ setStage: (stage) => set({ stage }), select: (token) => set({ row: token }) }),
+    displayOptions: new DisplayOptions(set),
     legend: new Legend(),
-    compare: [false, true, false].map((difference) => new Sides((side) => set({ side }), { difference })),
-    edits: new Edits({ turn: (off) => switchOff(app, off), choose: (at) => goTo(app, at) }),
+    sideSwitches: [false, true, false].map((hasDifference) => new SideSwitch((side) => set({ side }), hasDifference)),
+    ablation: new AblationPanel({
+      ablate: (heads) => ablateHeads(app, heads),
+      select: (selection) => selectHead(app, selection),
+    }),
     tabs: segmented("View", VIEWS, (view) => set({ view: /** @type {any} */ (view) })),
-    ways: segmented("What the map shows", manifest.ways, (way) => set({ way })),
-    waySays: el("p", { class: "rg-says rg-way" }),
-    keep: el("button", { type: "button", class: "rg-quiet", on: { click: () => keepHead(app) } }),
+    modes: segmented("Map mode", manifest.modes, (mode) => set({ mode })),
+    modeDescription: el("p", { class: "rg-description rg-mode-description" }),
+    compareButton: el("button", { type: "button", class: "rg-button", on: { click: () => toggleHeadComparison(app) } }),
     title: el("h2", {}),
-    layer: chooser("Layer", [], () => goTo(app, { layer: parts.layer.selectedIndex })),
-    head: chooser("Head", [], (head) => goTo(app, { head: head === "mean" ? "mean" : Number(head) })),
+    layer: select("Layer", [], () => selectHead(app, { layer: parts.layer.selectedIndex })),
+    head: select("Head", [], (head) => selectHead(app, { head: head === "mean" ? "mean" : Number(head) })),
     text: el("p", { class: "rg-title" }),
     readout: el("p", { class: "rg-readout" }),
-    live: el("p", { id: liveId, class: "rg-unseen", "aria-live": "polite" }),
-    proof: el("p", { class: "rg-proof" }),
-    memory: new MemoryTold({ ask: () => app.source.memory(app.end.signal), held: () => app.loading.held() }),
-    problem,
-    problemSays,
-    query,
-    found: el("span", { class: "rg-muted rg-found-count", role: "status" }),
-    help: helpDialog(bindingsOf(app)),
+    liveRegion: el("p", { id: liveId, class: "rg-visually-hidden", "aria-live": "polite" }),
+    provenance: el("p", { class: "rg-provenance" }),
+    memory: new MemoryPanel({
+      fetchMemory: () => app.source.memory(app.controller.signal),
+      pageMemory: () => app.queries.memory(),
+    }),
+    errorBar,
+    errorText,
+    searchInput,
+    matchCount: el("span", { class: "rg-muted rg-match-count", role: "status" }),
+    help: helpDialog(keybindingsOf(app)),
     main: el("main", { class: "rg-main" }),
   };
   parts.tabs.node.classList.add("rg-tabs");
-  parts.grid.node.prepend(parts.compare[0].node);
-  parts.movement.node.prepend(parts.compare[2].node);
+  parts.grid.node.prepend(parts.sideSwitches[0].node);
+  parts.movement.node.prepend(parts.sideSwitches[2].node);
   parts.main.append(
     parts.grid.node,
-    headPanel(parts, manifest.can.edit),
-    el("div", { class: "rg-side" }, parts.reading.node, parts.edits.panel),
-    parts.steps.node,
+    headPanel(parts, manifest.can.ablate),
+    el("div", { class: "rg-side" }, parts.textPanel.node, parts.ablation.panel),
+    parts.cellView.node,
     parts.movement.node,
   );
-  root.replaceChildren(
-    header(app, parts),
-    parts.main,
-    el("footer", { class: "rg-footer" }, parts.proof, parts.memory.node),
-    problem,
-    parts.live,
-    parts.help,
-  );
+  const footer = el("footer", { class: "rg-footer" }, parts.provenance, parts.memory.node);
+  root.replaceChildren(header(app, parts), parts.main, footer, errorBar, parts.liveRegion, parts.help);
   return parts;
 }
 
-/** @param {Parts} parts @param {boolean} canEdit */
-function headPanel({ title, layer, head, ways, compare, keep, edits, map, readout, legend, waySays }, canEdit) {
+/** @param {Parts} parts @param {boolean} canAblate */
+function headPanel(parts, canAblate) {
+  const { title, layer, head, modes, sideSwitches, compareButton, ablation, map, readout, legend } = parts;
   const field = (/** @type {string} */ name, /** @type {HTMLElement} */ list) =>
     el("label", { class: "rg-field" }, el("span", {}, name), list);
+  const ablationButtons = canAblate ? [ablation.toggleButton, ablation.resetButton, ablation.status] : [];
   return el(
     "section",
-    { class: "rg-one", "aria-label": "One head" },
-    el("div", { class: "rg-one-head" }, title, field("Layer", layer), field("Head", head), ways.node),
-    el(
-      "div",
-      { class: "rg-bar rg-compare" },
-      compare[1].node,
-      keep,
-      ...(canEdit ? [edits.turn, edits.reset, edits.says] : []),
-    ),
+    { class: "rg-head-panel", "aria-label": "One head" },
+    el("div", { class: "rg-head-panel-header" }, title, field("Layer", layer), field("Head", head), modes.node),
+    el("div", { class: "rg-bar rg-compare" }, sideSwitches[1].node, compareButton, ...ablationButtons),
     map.node,
-    el("div", { class: "rg-under" }, readout, legend.node),
-    waySays,
+    el("div", { class: "rg-below-map" }, readout, legend.node),
+    parts.modeDescription,
   );
 }
 
 /** @param {App} app @param {Parts} parts */
-function header(app, { text, tabs, query, found, aids, help }) {
-  const save = (/** @type {string} */ title, /** @type {"svg" | "png" | "csv"} */ kind) =>
-    el(
-      "button",
-      {
-        type: "button",
-        class: "rg-item",
-        on: {
-          click: () => {
-            setText(saveSays, "");
-            saveView(app, kind).then(
-              () => saving.open && closeMenu(saving),
-              ({ message }) => setText(saveSays, message),
-            );
-          },
-        },
-      },
-      title,
-    );
-  const saveSays = el("p", { class: "rg-says", role: "status" });
-  const saving = el(
-    "details",
-    { class: "rg-menu" },
-    el("summary", {}, "Save"),
-    el(
-      "div",
-      { class: "rg-panel rg-panel-narrow" },
-      save("As SVG", "svg"),
-      save("As PNG", "png"),
-      save("As CSV", "csv"),
-      saveSays,
-    ),
-  );
-  const menus = [aids.node, saving];
-  for (const menu of menus)
-    menu.addEventListener(
-      "toggle",
-      () => menu.open && menus.forEach((other) => other !== menu && (other.open = false)),
-    );
+function header(app, { text, tabs, searchInput, matchCount, displayOptions, help }) {
+  const saveMenu = createSaveMenu(app);
+  const menus = [displayOptions.node, saveMenu];
+  const closeOthers = (/** @type {HTMLDetailsElement} */ menu) =>
+    menus.forEach((other) => other !== menu && (other.open = false));
+  for (const menu of menus) menu.addEventListener("toggle", () => menu.open && closeOthers(menu));
   document.addEventListener(
     "pointerdown",
     (event) => menus.forEach((menu) => event.composedPath().includes(menu) || (menu.open = false)),
-    { signal: app.end.signal },
+    { signal: app.controller.signal },
   );
   return el(
     "header",
     { class: "rg-header" },
-    el("h1", { class: "rg-mark" }, "regard"),
+    el("h1", { class: "rg-logo" }, "regard"),
     text,
     tabs.node,
     el(
       "div",
       { class: "rg-tools" },
-      query,
-      found,
-      aids.node,
-      saving,
-      iconButton("Light or dark (D)", "◐", () => turnTheme(app)),
+      searchInput,
+      matchCount,
+      displayOptions.node,
+      saveMenu,
+      iconButton("Light or dark (D)", "◐", () => toggleTheme(app)),
       iconButton("Keys (?)", "?", () => help.showModal()),
     ),
   );
+}
+
+/** @param {App} app */
+function createSaveMenu(app) {
+  const status = el("p", { class: "rg-description", role: "status" });
+  const save = (/** @type {"svg" | "png" | "csv"} */ kind) => {
+    setText(status, "");
+    exportView(app, kind).then(
+      () => menu.open && closeMenu(menu),
+      ({ message }) => setText(status, message),
+    );
+  };
+  const items = /** @type {const} */ (["svg", "png", "csv"]).map((kind) =>
+    el("button", { type: "button", class: "rg-item", on: { click: () => save(kind) } }, `As ${kind.toUpperCase()}`),
+  );
+  const menu = el(
+    "details",
+    { class: "rg-menu" },
+    el("summary", {}, "Save"),
+    el("div", { class: "rg-panel rg-panel-narrow" }, ...items, status),
+  );
+  return menu;
 }

@@ -1,184 +1,171 @@
-// What a view needs to know, asked for as the state changes: maps, shares of words, a cell's steps, movement, heads.
+// The queries of the page: maps, weights of words, the steps of a cell, movement, heads, ablations.
 
-import { sharesOf } from "../data/aggregate.js";
-import { differenceOf, fieldOf } from "../data/map-data.js";
-import { minus } from "../data/matrix.js";
-import { Asking, Wanted } from "../data/query.js";
-import { whyNoDifference } from "../state/sides.js";
+import { wordWeightsOf } from "../data/aggregate.js";
+import { differenceOf, loadMap } from "../data/map-data.js";
+import { subtract } from "../data/matrix.js";
+import { Query, QueryClient } from "../data/query.js";
+import { differenceBlockedBy } from "../state/sides.js";
 
 /**
  * @typedef {import("./app.js").App} App
- * @typedef {import("../data/tile-source.js").Field} Field
- * @typedef {import("../data/tile-source.js").Which} Which
- * @typedef {import("../data/source.js").Source} Source
+ * @typedef {import("../data/tile-source.js").MapData} MapData
+ * @typedef {import("../data/tile-source.js").HeadRef} HeadRef
  * @typedef {import("../data/source.js").Movement} Movement
  * @typedef {import("../data/tokens.js").Group} Group
  * @typedef {import("../state/state.js").State} State
- * @typedef {import("../data/source.js").Edited & Pick<State, "off" | "offRun">} Edit
- * @typedef {{ fields: Field[], difference: Field | null, max: number, most: number }} Maps
- *   of all sides, and the largest number in them, from afar and of single cells
+ * @typedef {import("../data/source.js").Ablation & Pick<State, "ablated" | "ablatedRun">} AblationResult
+ * @typedef {{ sides: MapData[], difference: MapData | null, pooledMax: number, cellMax: number }} Maps
  */
 
-export class Loading {
+export class Queries {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    this.asking = new Asking(
-      (busy) => app.waits(busy),
-      (errors) => app.fail(errors),
+    this.client = new QueryClient(
+      (busy) => app.setBusy(busy),
+      (errors) => app.showErrors(errors),
     );
-    /** @type {Wanted<Maps>} */
-    this.maps = new Wanted(this.asking, () => {
-      app.showMap();
-      app.showHeads();
+    /** @type {Query<Maps>} */
+    this.maps = new Query(this.client, () => {
+      app.presenter.showMap();
+      app.presenter.showHeads();
     });
-    /** @type {Wanted<number>} */
-    this.number = new Wanted(this.asking, () => app.showCell());
-    /** @type {Wanted<Float32Array>} */
-    this.shares = new Wanted(this.asking, () => app.showReading());
-    /** @type {Wanted<import("../data/source.js").Cell>} */
-    this.cell = new Wanted(this.asking, () => app.showSteps(), { inPlace: true });
-    /** @type {Wanted<Map<number, Movement>>} */
-    this.movement = new Wanted(this.asking, () => app.showMovement());
-    /** @type {Wanted<import("../data/source.js").Heads>} */
-    this.heads = new Wanted(this.asking, () => app.showHeads());
-    /** @type {Wanted<Uint8Array>} */
-    this.thumbnails = new Wanted(this.asking, () => app.showHeads());
-    /** @type {Wanted<Edit>} */
-    this.edit = new Wanted(this.asking, () => app.showEdit(), { inPlace: true });
+    /** @type {Query<number>} */
+    this.cellValue = new Query(this.client, () => app.presenter.showCell());
+    /** @type {Query<Float32Array>} */
+    this.wordWeights = new Query(this.client, () => app.presenter.showText());
+    /** @type {Query<import("../data/source.js").Cell>} */
+    this.cell = new Query(this.client, () => app.presenter.showCellSteps(), { handlesError: true });
+    /** @type {Query<Map<number, Movement>>} */
+    this.movement = new Query(this.client, () => app.presenter.showMovement());
+    /** @type {Query<import("../data/source.js").HeadMetrics>} */
+    this.heads = new Query(this.client, () => app.presenter.showHeads());
+    /** @type {Query<Uint8Array>} */
+    this.thumbnails = new Query(this.client, () => app.presenter.showHeads());
+    /** @type {Query<AblationResult>} */
+    this.ablation = new Query(this.client, () => app.presenter.showAblation(), { handlesError: true });
     /** @type {Map<string, Promise<any>>} */
-    this.kept = new Map(); // of each run, for a page goes from one to the other
+    this.cache = new Map(); // of each run, since the page switches between runs
   }
 
   close() {
-    this.leaveTiles();
-    this.asking.close();
+    this.cancelTiles();
+    this.client.close();
   }
 
-  /** Give up the tiles that are on their way. */
-  leaveTiles() {
-    for (const { pyramid } of this.maps.answer?.fields ?? []) pyramid.forget(new Set());
+  cancelTiles() {
+    for (const { pyramid } of this.maps.data?.sides ?? []) pyramid.cancelExcept(new Set());
   }
 
-  /** What the maps that are shown hold: bytes, and how many they may become. */
-  held() {
-    const { fields, difference } = this.maps.answer ?? { fields: [], difference: null };
-    const all = (difference ? [...fields, difference] : fields).map(({ pyramid }) => pyramid.memory);
-    return all.reduce((sum, { bytes, most }) => ({ bytes: sum.bytes + bytes, most: sum.most + most }), {
-      bytes: 0,
-      most: 0,
-    });
+  /** Bytes of the maps that are shown, and their limit. */
+  memory() {
+    const { sides, difference } = this.maps.data ?? { sides: [], difference: null };
+    const all = (difference ? [...sides, difference] : sides).map(({ pyramid }) => pyramid.memory);
+    const sumOf = (/** @type {"bytes" | "limit"} */ key) => all.reduce((sum, memory) => sum + memory[key], 0);
+    return { bytes: sumOf("bytes"), limit: sumOf("limit") };
   }
 
-  /** @param {State} state @param {Which[]} sides */
-  wantMaps(state, sides) {
-    const { source, manifest } = this.app;
-    const { way, words, special, byRow, pool, from, to } = state;
-    this.maps.want(JSON.stringify([sides, way, words, special, byRow, pool, from, to]), async (signal) => {
-      const arrived = () => {
-        this.maps.wrong(null);
-        this.app.parts.map.draw();
+  /** @param {State} state @param {HeadRef[]} headRefs of A and B */
+  fetchMaps(state, headRefs) {
+    const { source, manifest, parts } = this.app;
+    const { mode, words, special, byRow, pool, from, to } = state;
+    this.maps.fetch(JSON.stringify([headRefs, mode, words, special, byRow, pool, from, to]), async (signal) => {
+      const onTile = () => {
+        this.maps.setError(null);
+        parts.map.draw();
       };
-      const around = { signal, arrived, failed: (/** @type {Error} */ error) => this.maps.wrong(error) };
-      const fields = await Promise.all(sides.map((side) => fieldOf(source, manifest, state, side, around)));
+      const options = { signal, onTile, onError: (/** @type {Error} */ error) => this.maps.setError(error) };
+      const sides = await Promise.all(headRefs.map((ref) => loadMap(source, manifest, state, ref, options)));
       signal.throwIfAborted();
-      this.leaveTiles();
-      const [a, b] = fields;
-      const matches = b && whyNoDifference(state, manifest) === null;
+      this.cancelTiles();
+      const [a, b] = sides;
+      const hasDifference = b && differenceBlockedBy(state, manifest) === null;
       return {
-        fields,
-        difference: matches ? differenceOf(a, b, state) : null,
-        max: Math.max(...fields.map(({ pyramid }) => pyramid.max)) || 1,
-        most: Math.max(...fields.map(({ pyramid }) => pyramid.most)) || 1,
+        sides,
+        difference: hasDifference ? differenceOf(a, b, state) : null,
+        pooledMax: Math.max(...sides.map(({ pyramid }) => pyramid.pooledMax)) || 1,
+        cellMax: Math.max(...sides.map(({ pyramid }) => pyramid.cellMax)) || 1,
       };
     });
   }
 
-  /** A number where only an overview is there. @param {State} state @param {Which[]} sides one, or those of a difference */
-  wantNumber({ way, row, col }, sides) {
+  /** The value of the cell, while only an overview is loaded. @param {State} state @param {HeadRef[]} headRefs one, or A and B of a difference */
+  fetchCellValue({ mode, row, col }, headRefs) {
     if (row === null || col === null) return;
-    const part = { way, row0: row, row1: row + 1, col0: col, col1: col + 1, by: 1, pool: /** @type {"max"} */ ("max") };
-    this.number.want(JSON.stringify([sides, part]), async (signal) => {
+    const pool = /** @type {const} */ ("max");
+    const region = { mode, row0: row, row1: row + 1, col0: col, col1: col + 1, bin_size: 1, pool };
+    this.cellValue.fetch(JSON.stringify([headRefs, region]), async (signal) => {
       const [[a], [b] = [0]] = await Promise.all(
-        sides.map(({ run, layer, head }) => this.app.source.tile(run, layer, head, part, signal)),
+        headRefs.map(({ run, layer, head }) => this.app.source.tile(run, layer, head, region, signal)),
       );
       return a - b;
     });
   }
 
   /**
-   * How much chosen words look at the others, or are looked at by them.
-   * @param {State} state @param {Which[]} sides one, or those of a difference @param {{ own: Group[], axis: Group[] }[]} axes
-   *   of each side, that of the chosen words and that of the others @param {number[]} chosen  their places
+   * The weights between selected words and all words.
+   * @param {State} state @param {HeadRef[]} headRefs one, or A and B of a difference
+   * @param {{ own: Group[], axis: Group[] }[]} axes of each: that of the selected words, and the other
+   * @param {number[]} selected  indices on the first
    */
-  wantShares({ direction, way, words, special, from, to }, sides, axes, chosen) {
-    if (chosen.length === 0) return this.shares.forget();
-    const groups = axes.map(({ own }) => chosen.map((place) => own[place]));
-    const key = JSON.stringify([
-      sides,
-      way,
-      words,
-      special,
-      from,
-      to,
-      direction,
-      groups.map((all) => all.map(({ members }) => members)),
-      axes.map(({ axis }) => axis.length),
-    ]);
-    this.shares.want(key, async (signal) => {
+  fetchWordWeights({ direction, mode, words, special, from, to }, headRefs, axes, selected) {
+    if (selected.length === 0) return this.wordWeights.reset();
+    const groups = axes.map(({ own }) => selected.map((index) => own[index]));
+    const members = groups.map((all) => all.map((group) => group.members));
+    const lengths = axes.map(({ axis }) => axis.length);
+    const key = JSON.stringify([headRefs, mode, words, special, from, to, direction, members, lengths]);
+    this.wordWeights.fetch(key, async (signal) => {
       const [a, b] = await Promise.all(
-        sides.map((side, n) => sharesOf(this.app.source, side, groups[n], axes[n].axis, direction, way, signal)),
+        headRefs.map((ref, n) => wordWeightsOf(this.app.source, ref, groups[n], axes[n].axis, direction, mode, signal)),
       );
-      return b ? minus(a, b) : a;
+      return b ? subtract(a, b) : a;
     });
   }
 
-  /** @param {Which} which @param {number} head @param {number} row @param {number} col */
-  wantCell({ run, layer }, head, row, col) {
-    this.cell.want(JSON.stringify([run, layer, head, row, col]), (signal) =>
+  /** @param {HeadRef} headRef @param {number} head @param {number} row @param {number} col */
+  fetchCell({ run, layer }, head, row, col) {
+    this.cell.fetch(JSON.stringify([run, layer, head, row, col]), (signal) =>
       this.app.source.cell(run, layer, head, row, col, signal),
     );
   }
 
   /** @param {number[]} runs */
-  wantMovement(runs) {
-    this.movement.want(JSON.stringify(runs), async (signal) => {
+  fetchMovement(runs) {
+    this.movement.fetch(JSON.stringify(runs), async (signal) => {
       const { points, ...plane } = await this.app.source.movement(runs, signal);
       return new Map(runs.map((run, n) => [run, { ...plane, points: points[n] }]));
     });
   }
 
   /** @param {number} run */
-  wantHeads(run) {
-    const {
-      source,
-      end: { signal },
-    } = this.app;
-    this.heads.want(`heads ${run}`, () => this.once(`heads ${run}`, () => source.heads(run, signal)));
-    this.thumbnails.want(`thumbnails ${run}`, () =>
-      this.once(`thumbnails ${run}`, () => source.thumbnails(run, signal)),
+  fetchHeads(run) {
+    const { source, controller } = this.app;
+    const { signal } = controller;
+    this.heads.fetch(`heads ${run}`, () => this.cached(`heads ${run}`, () => source.heads(run, signal)));
+    this.thumbnails.fetch(`thumbnails ${run}`, () =>
+      this.cached(`thumbnails ${run}`, () => source.thumbnails(run, signal)),
     );
   }
 
-  /** Run the model again, without some heads. @param {State} state */
-  wantEdit({ off, offRun }) {
-    if (off.length === 0) return this.edit.forget();
-    this.edit.want(JSON.stringify([off, offRun]), async (signal) => ({
-      ...(await this.app.source.edit(off, offRun, signal)),
-      off,
-      offRun,
+  /** Run the model again without the ablated heads. @param {State} state */
+  fetchAblation({ ablated, ablatedRun }) {
+    if (ablated.length === 0) return this.ablation.reset();
+    this.ablation.fetch(JSON.stringify([ablated, ablatedRun]), async (signal) => ({
+      ...(await this.app.source.ablate(ablated, ablatedRun, signal)),
+      ablated,
+      ablatedRun,
     }));
   }
 
-  /** Ask once, and again where it failed. @template T @param {string} key @param {() => Promise<T>} ask @returns {Promise<T>} */
-  once(key, ask) {
-    const asked =
-      this.kept.get(key) ??
-      ask().catch((error) => {
-        this.kept.delete(key);
+  /** The result of one fetch; a failed one is repeated. @template T @param {string} key @param {() => Promise<T>} queryFn @returns {Promise<T>} */
+  cached(key, queryFn) {
+    const promise =
+      this.cache.get(key) ??
+      queryFn().catch((error) => {
+        this.cache.delete(key);
         throw error;
       });
-    this.kept.set(key, asked);
-    return asked;
+    this.cache.set(key, promise);
+    return promise;
   }
 }

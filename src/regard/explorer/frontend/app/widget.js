@@ -1,42 +1,41 @@
-// Where a notebook begins: the same page in an output, with its questions as messages.
+// Entry point of the widget of a notebook: the same page, with requests as messages to the kernel.
 
-import { Answers } from "../data/source.js";
-import { Kernel } from "../data/transports.js";
-import { NotebookDark } from "../platform/color-scheme.js";
+import { ApiSource } from "../data/source.js";
+import { KernelTransport } from "../data/transports.js";
+import { NotebookColorScheme } from "../platform/color-scheme.js";
 import { el } from "../platform/dom.js";
 import { App } from "./app.js";
 
-const SILENT =
-  "The kernel does not answer. If it is busy, this goes on when it is done; if it was stopped, or the notebook was opened anew, run the cell again.";
+const UNRESPONSIVE =
+  "The kernel does not respond. If it is busy, this view continues when it is done; if it was stopped, or the notebook was reopened, run the cell again.";
 
-/** @param {{ model: any, el: HTMLElement }} given by anywidget */
-export function render({ model, el: place }) {
+/** @param {{ model: any, el: HTMLElement }} context of anywidget */
+export function render({ model, el: container }) {
   const root = el("div", { class: "regard rg-widget" });
-  const silent = el("p", { class: "rg-silent", role: "status", hidden: true }, SILENT);
-  const frame = el("div", { class: "rg-frame", "data-lm-suppress-shortcuts": "true" }, silent, root); // JupyterLab leaves its keys alone
-  // So do others, with what is no shortcut of a browser's or of theirs.
+  const notice = el("p", { class: "rg-unresponsive", role: "status", hidden: true }, UNRESPONSIVE);
+  // Of JupyterLab, the attribute suppresses its shortcuts; elsewhere, keys without a modifier do not leave the widget.
+  const frame = el("div", { class: "rg-frame", "data-lm-suppress-shortcuts": "true" }, notice, root);
   frame.addEventListener(
     "keydown",
     (event) => event.ctrlKey || event.metaKey || event.altKey || event.stopPropagation(),
   );
-  place.append(frame);
-  const kernel = new Kernel(model, (is) => {
-    silent.hidden = !is;
-    root.hidden = is && !root.hasChildNodes();
+  container.append(frame);
+  const transport = new KernelTransport(model, (isUnresponsive) => {
+    notice.hidden = !isUnresponsive;
+    root.hidden = isUnresponsive && !root.hasChildNodes();
   });
-  const source = new Answers(kernel.ask.bind(kernel));
-  const app = source
-    .manifest()
-    .then((manifest) => new App(root, source, manifest, { address: false, dark: new NotebookDark(place) }));
-  app.catch((error) =>
-    root.replaceChildren(el("p", { class: "rg-error", role: "alert" }, `This view could not begin: ${error.message}`)),
+  const source = new ApiSource(transport.request.bind(transport));
+  const colorScheme = new NotebookColorScheme(container);
+  const app = source.manifest().then((manifest) => new App(root, source, manifest, { syncUrl: false, colorScheme }));
+  app.catch(({ message }) =>
+    root.replaceChildren(el("p", { class: "rg-error", role: "alert" }, `This view could not start: ${message}`)),
   );
   return () => {
     app.then(
-      (begun) => begun.close(),
+      (started) => started.close(),
       () => {},
     );
-    kernel.close();
+    transport.close();
     frame.remove();
   };
 }

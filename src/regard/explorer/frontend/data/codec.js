@@ -1,62 +1,48 @@
-// Bytes and weights out of the text that a page holds: base 85, deflated, rounded to the digits that are shown. The
-// other half is `regard.web._codec`, which says how they are written.
+// Blobs of an exported page: zlib in base 85, and packed weights. `regard.explorer.codec` writes them.
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
-const DIGIT = new Uint8Array(128);
-Array.from(ALPHABET).forEach((sign, n) => (DIGIT[sign.charCodeAt(0)] = n));
+const DIGITS = new Uint8Array(128);
+Array.from(ALPHABET).forEach((char, digit) => (DIGITS[char.charCodeAt(0)] = digit));
 
-/** @param {string} text five signs for four bytes */
+/** @param {string} text in base 85, five characters for four bytes */
 export function fromBase85(text) {
-  const out = new DataView(new ArrayBuffer((text.length / 5) * 4));
-  for (let at = 0, to = 0; at < text.length; at += 5, to += 4) {
+  const padding = (5 - (text.length % 5)) % 5;
+  const padded = text + "~".repeat(padding);
+  const out = new DataView(new ArrayBuffer((padded.length / 5) * 4));
+  for (let from = 0, to = 0; from < padded.length; from += 5, to += 4) {
     let number = 0;
-    for (let i = at; i < at + 5; i++) number = number * 85 + DIGIT[text.charCodeAt(i)];
+    for (let i = from; i < from + 5; i++) number = number * 85 + DIGITS[padded.charCodeAt(i)];
     out.setUint32(to, number);
   }
-  return new Uint8Array(out.buffer);
+  return new Uint8Array(out.buffer, 0, out.byteLength - padding);
+}
+
+/** @param {string} text @returns {Promise<Uint8Array<ArrayBuffer>>} */
+export async function decodeBlob(text) {
+  const stream = new Blob([fromBase85(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 /**
- * @param {Uint8Array<ArrayBuffer>} bytes of zlib's format, with anything behind them @param {number} size of what they hold
- * @returns {Promise<Uint8Array<ArrayBuffer>>}
- */
-export async function inflated(bytes, size) {
-  const out = new Uint8Array(size);
-  const stream = new DecompressionStream("deflate");
-  const [writer, reader] = [stream.writable.getWriter(), stream.readable.getReader()];
-  // The last four are of the checksum or behind it, where a byte too many would be an error.
-  writer.write(bytes.subarray(0, bytes.length - 4)).catch(() => {});
-  for (let at = 0; at < size;) {
-    const { done, value } = await reader.read();
-    if (done) throw new Error("the data of this page is cut short");
-    out.set(value.subarray(0, size - at), at);
-    at += value.length;
-  }
-  reader.cancel().catch(() => {});
-  writer.abort().catch(() => {});
-  return out;
-}
-
-/**
- * Weights row by row, of a blob that has them column after column.
+ * Weights in row-major order, from a blob in column-major order.
  * @param {Uint8Array} blob @param {number} rows @param {number} cols @param {number} decimals
  */
-export function unpackedWeights(blob, rows, cols, decimals) {
+export function unpackWeights(blob, rows, cols, decimals) {
   const count = rows * cols;
   const out = new Float32Array(count);
   const unit = 10 ** decimals;
-  const halves = blob[0] === 2; // two numbers in a byte
-  const escape = halves ? 15 : 255;
-  let large = 1 + Math.ceil(count / blob[0]);
-  const higher = (blob.length - large) / 2; // bytes from the lower to the higher
+  const isNibbles = blob[0] === 2; // two values in a byte
+  const escape = isNibbles ? 15 : 255;
+  let large = 1 + Math.ceil(count / blob[0]); // the low byte of the next large value
+  const highOffset = (blob.length - large) / 2; // from its low to its high byte
   for (let col = 0, i = 0; col < cols; col++) {
     for (let row = 0; row < rows; row++, i++) {
-      let number = halves ? (i % 2 ? blob[1 + (i >> 1)] & 15 : blob[1 + (i >> 1)] >> 4) : blob[1 + i];
-      if (number === escape) {
-        number = blob[large] + 256 * blob[large + higher];
+      let value = isNibbles ? (i % 2 ? blob[1 + (i >> 1)] & 15 : blob[1 + (i >> 1)] >> 4) : blob[1 + i];
+      if (value === escape) {
+        value = blob[large] + 256 * blob[large + highOffset];
         large++;
       }
-      out[row * cols + col] = number / unit;
+      out[row * cols + col] = value / unit;
     }
   }
   return out;

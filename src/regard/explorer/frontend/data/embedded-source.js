@@ -1,38 +1,37 @@
-// A page that holds its own data: every answer is computed from blobs that are unpacked when they are first asked for.
-// `regard.web._page` says which blobs there are.
+// The data of an exported page, which holds it in blobs: `regard.explorer.export_html` lists them.
 
-import { fromBase85, inflated, unpackedWeights } from "./codec.js";
-import { pooled } from "./matrix.js";
+import { cellFrom } from "./cell.js";
+import { decodeBlob, unpackWeights } from "./codec.js";
+import { poolRegion } from "./matrix.js";
 
 /**
  * @typedef {import("./source.js").Manifest} Manifest
+ * @typedef {import("./source.js").Source} Source
  * @typedef {import("../state/state.js").Head} Head
  */
 
-const MOST_KEPT = 1 << 24; // weights that are unpacked at a time
-
-/** @typedef {import("./source.js").Source} Source */
+const MAX_CACHED_WEIGHTS = 1 << 24;
 
 /** @implements {Source} */
 export class EmbeddedSource {
   /** @param {Manifest} manifest @param {string} text of all blobs */
   constructor(manifest, text) {
-    this.its = manifest;
+    this.contents = manifest;
     this.text = text;
     /** @type {Map<string, Promise<Float32Array>>} */
     this.maps = new Map();
   }
 
   async manifest() {
-    return this.its;
+    return this.contents;
   }
 
   /** @param {string} name */
   async blob(name) {
-    const place = this.its.data?.[name];
-    if (!place) throw new Error(`this page does not hold ${name}`);
-    const [at, length, size] = place;
-    return inflated(fromBase85(this.text.slice(at, at + length)), size);
+    const entry = this.contents.blobs?.[name];
+    if (!entry) throw new Error(`this page has no ${name}`);
+    const [start, length] = entry;
+    return decodeBlob(this.text.slice(start, start + length));
   }
 
   /** @param {string} name */
@@ -61,141 +60,84 @@ export class EmbeddedSource {
   }
 
   /** @returns {Promise<never>} */
-  edit() {
-    return Promise.reject(new Error("a page in a file has no model to run again: use regard explore without -o"));
+  ablate() {
+    return Promise.reject(new Error("A page in a file has no model to run again: use regard explore without -o."));
   }
 
-  /** The whole map of a head, T S. @param {number} run @param {number} layer @param {Head} head @param {string} way */
-  map(run, layer, head, way) {
-    const key = [run, layer, head, way].join("/");
+  /** The whole map of a head, T S. @param {number} run @param {number} layer @param {Head} head @param {string} mode */
+  map(run, layer, head, mode) {
+    const key = [run, layer, head, mode].join("/");
     let found = this.maps.get(key);
     if (!found) {
-      found = this.made(run, layer, head, way);
+      found = this.unpackMap(run, layer, head, mode);
       this.maps.set(key, found);
-      const { rows, cols } = this.its.runs[run].layers[layer];
-      const most = Math.max(1, Math.floor(MOST_KEPT / (rows * cols)));
-      for (const old of [...this.maps.keys()].slice(0, -most)) this.maps.delete(old);
+      const { rows, cols } = this.contents.runs[run].layers[layer];
+      const maxMaps = Math.max(1, Math.floor(MAX_CACHED_WEIGHTS / (rows * cols)));
+      for (const old of [...this.maps.keys()].slice(0, -maxMaps)) this.maps.delete(old);
     }
     return found;
   }
 
-  /** @param {number} run @param {number} layer @param {Head} head @param {string} way @returns {Promise<Float32Array>} */
-  async made(run, layer, head, way) {
-    const { rows, cols, heads } = this.its.runs[run].layers[layer];
-    const decimals = this.its.digits ?? 4;
-    if (way === "rollout") return unpackedWeights(await this.blob(`rollout/${run}/${layer}`), rows, cols, decimals);
+  /** @param {number} run @param {number} layer @param {Head} head @param {string} mode @returns {Promise<Float32Array>} */
+  async unpackMap(run, layer, head, mode) {
+    const { rows, cols, heads } = this.contents.runs[run].layers[layer];
+    const decimals = this.contents.decimals ?? 4;
+    if (mode === "rollout") return unpackWeights(await this.blob(`rollout/${run}/${layer}`), rows, cols, decimals);
     if (head === "mean") {
-      const all = await Promise.all(Array.from({ length: heads }, (_, h) => this.made(run, layer, h, way)));
+      const all = await Promise.all(Array.from({ length: heads }, (_, h) => this.unpackMap(run, layer, h, mode)));
       return all[0].map((_, n) => all.reduce((sum, map) => sum + map[n], 0) / heads);
     }
-    const weights = unpackedWeights(await this.blob(`weights/${run}/${layer}/${head}`), rows, cols, decimals);
-    if (way !== "norms") return weights;
-    const lengths = new Float32Array((await this.blob(`norms/${run}/${layer}`)).buffer).subarray(
-      head * cols,
-      (head + 1) * cols,
-    );
-    return weights.map((weight, n) => weight * lengths[n % cols]);
+    const weights = unpackWeights(await this.blob(`weights/${run}/${layer}/${head}`), rows, cols, decimals);
+    if (mode !== "norms") return weights;
+    const norms = new Float32Array((await this.blob(`norms/${run}/${layer}`)).buffer);
+    return weights.map((weight, n) => weight * norms[head * cols + (n % cols)]);
   }
 
-  /** @param {number} run @param {number} layer @param {Head} head @param {import("./source.js").Part} part */
-  async tile(run, layer, head, part) {
-    const { rows, cols } = this.its.runs[run].layers[layer];
-    return pooled({ values: await this.map(run, layer, head, part.way), rows, cols }, part);
+  /** @param {number} run @param {number} layer @param {Head} head @param {import("./source.js").Region} region */
+  async tile(run, layer, head, region) {
+    const { rows, cols } = this.contents.runs[run].layers[layer];
+    return poolRegion({ values: await this.map(run, layer, head, region.mode), rows, cols }, region);
   }
 
-  /** @param {number} run @param {number} layer @param {Head} head @param {number} i @param {string} way */
-  async row(run, layer, head, i, way) {
-    const { cols } = this.its.runs[run].layers[layer];
-    return (await this.map(run, layer, head, way)).slice(i * cols, (i + 1) * cols);
+  /** @param {number} run @param {number} layer @param {Head} head @param {number} i @param {string} mode */
+  async row(run, layer, head, i, mode) {
+    const { cols } = this.contents.runs[run].layers[layer];
+    return (await this.map(run, layer, head, mode)).slice(i * cols, (i + 1) * cols);
   }
 
-  /** @param {number} run @param {number} layer @param {Head} head @param {number} j @param {string} way */
-  async column(run, layer, head, j, way) {
-    const { rows, cols } = this.its.runs[run].layers[layer];
-    const map = await this.map(run, layer, head, way);
+  /** @param {number} run @param {number} layer @param {Head} head @param {number} j @param {string} mode */
+  async column(run, layer, head, j, mode) {
+    const { rows, cols } = this.contents.runs[run].layers[layer];
+    const map = await this.map(run, layer, head, mode);
     return Float32Array.from({ length: rows }, (_, i) => map[i * cols + j]);
   }
 
   /** @param {number} run @param {number} layer @param {Head} head @param {number} i @param {number} j */
   async cell(run, layer, head, i, j) {
-    const name = `vectors/${run}/${layer}/${head}`;
-    const fields = this.its.steps?.[name];
+    const name = `cell_inputs/${run}/${layer}/${head}`;
+    const fields = this.contents.cell_inputs?.[name];
     if (head === "mean") throw new Error("The mean of heads has no steps of its own: choose one head.");
-    if (!fields)
-      throw new Error(`This file holds the steps of ${this.stepsOf(run)}; regard explore without -o has all.`);
-    const { rows, cols } = this.its.runs[run].layers[layer];
-    return stepsFrom(new Float32Array((await this.blob(name)).buffer), fields, { rows, cols }, i, j);
+    if (!fields) {
+      const held = this.headsWithSteps(run);
+      throw new Error(`This file holds the steps of ${held}; regard explore without -o has all.`);
+    }
+    return cellFrom(
+      new Float32Array((await this.blob(name)).buffer),
+      fields,
+      this.contents.runs[run].layers[layer],
+      i,
+      j,
+    );
   }
 
   /** @param {number} run */
-  stepsOf(run) {
-    const known = Object.keys(this.its.steps ?? {})
-      .map((name) => name.split("/").map(Number))
-      .filter((at) => at[1] === run);
-    if (known.length === 0) return "no head";
-    const layers = [...new Set(known.map((at) => at[2]))].map((layer) => this.its.runs[run].layers[layer].number);
-    return layers.length > 1
-      ? "other heads"
-      : known.length > 1
-        ? `layer ${layers} alone`
-        : `layer ${layers}, head ${known[0][3]} alone`;
+  headsWithSteps(run) {
+    const held = Object.keys(this.contents.cell_inputs ?? {})
+      .map((name) => name.split("/").slice(1).map(Number))
+      .filter(([heldRun]) => heldRun === run);
+    if (held.length === 0) return "no head";
+    const layers = [...new Set(held.map(([, layer]) => this.contents.runs[run].layers[layer].number))];
+    if (layers.length > 1) return "other heads";
+    return held.length > 1 ? `layer ${layers} alone` : `layer ${layers}, head ${held[0][2]} alone`;
   }
-}
-
-/**
- * The steps of one weight, from a head's queries, keys, values, log-sum-exp and the stretch of columns that a row sees.
- * @param {Float32Array} numbers @param {{ sizes: [number, number], scale: number, softcap: number | null, sink: number | null,
- * kv_head: number, rotated: boolean | null }} fields
- * @param {{ rows: number, cols: number }} extent @param {number} i @param {number} j
- * @returns {import("./source.js").Cell}
- */
-export function stepsFrom(numbers, { sizes: [d, dv], scale, softcap, sink, kv_head, rotated }, { rows, cols }, i, j) {
-  const ends = [rows * d, (rows + cols) * d, (rows + cols) * d + cols * dv];
-  const q = Array.from(numbers.subarray(i * d, (i + 1) * d));
-  const keys = numbers.subarray(ends[0], ends[1]);
-  const values = numbers.subarray(ends[1], ends[2]);
-  const [lse, first, behind] = [0, 1, 2].map((n) => numbers[ends[2] + n * rows + i]);
-  const score = (/** @type {number} */ at) => q.reduce((sum, x, n) => sum + x * keys[at * d + n], 0);
-  const capped = (/** @type {number} */ x) => (softcap ? softcap * Math.tanh(x / softcap) : x);
-  const seen = (/** @type {number} */ at) => first <= at && at < behind;
-  const weightOf = (/** @type {number} */ at) =>
-    seen(at) && Number.isFinite(lse) ? Math.exp(capped(score(at) * scale) - lse) : 0;
-  const k = Array.from(keys.subarray(j * d, (j + 1) * d));
-  const v = Array.from(values.subarray(j * dv, (j + 1) * dv));
-  const products = q.map((x, n) => x * k[n]);
-  const raw = score(j);
-  const weight = weightOf(j);
-  const output = new Array(dv).fill(0);
-  let rowSum = 0;
-  for (let at = 0; at < cols; at++) {
-    const share = weightOf(at);
-    rowSum += share;
-    if (share > 0) for (let n = 0; n < dv; n++) output[n] += share * values[at * dv + n];
-  }
-  const last = capped(raw * scale);
-  return {
-    q,
-    k,
-    products,
-    kv_head,
-    score_raw: raw,
-    scale,
-    scaled: raw * scale,
-    softcap,
-    capped: last,
-    bias: null,
-    masked: !seen(j),
-    biased: seen(j) ? last : null,
-    sink,
-    lse: Number.isFinite(lse) ? lse : null,
-    row_sum: rowSum,
-    weight,
-    v,
-    share: v.map((x) => (weight === 0 ? 0 : weight * x)),
-    output,
-    off: false,
-    rotated,
-    embedding: null,
-    source: "q, k, v and the log-sum-exp of this file, which holds no embeddings",
-  };
 }

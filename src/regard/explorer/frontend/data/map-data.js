@@ -1,124 +1,114 @@
-// The map of one head as the page shows it: groups for rows and columns, tiles of numbers, and the difference of two maps.
+// The map of one head as the page shows it: tokens or words as rows and columns, tiles of values, and A − B of two maps.
 
-import { byRow, gathered, minus } from "./matrix.js";
-import { Difference, FetchedMap, MOST_WHOLE, WholeMap } from "./tile-source.js";
-import { axisOf, membersOf } from "./tokens.js";
+import { mergeTokens, normalizeRows, subtract } from "./matrix.js";
+import { DifferenceTiles, InMemoryTiles, MAX_IN_MEMORY_SIDE, RemoteTiles } from "./tile-source.js";
+import { groupMembers, groupTokens } from "./tokens.js";
 
 /**
  * @typedef {import("./matrix.js").Matrix} Matrix
  * @typedef {import("./tokens.js").Group} Group
  * @typedef {import("./source.js").Source} Source
- * @typedef {import("./tile-source.js").Which} Which
- * @typedef {import("./tile-source.js").Part} Part
- * @typedef {import("./tile-source.js").Field} Field
+ * @typedef {import("./tile-source.js").HeadRef} HeadRef
+ * @typedef {import("./tile-source.js").TileRegion} TileRegion
+ * @typedef {import("./tile-source.js").MapData} MapData
+ * @typedef {import("../state/state.js").State} State
+ * @typedef {{ rows: number, cols: number }} Extent
  */
 
 /**
- * The stretch of tokens that a map shows: all of them where a text is so short that it has none of the stretch.
+ * The range of tokens that a map shows: all of them if the text ends before it.
  * @param {{ from: number | null, to: number | null }} state @param {number} length
  */
-export function stretchOf({ from, to }, length) {
+export function tokenRange({ from, to }, length) {
   return from !== null && from >= length
     ? { from: 0, to: length }
     : { from: from ?? 0, to: Math.min(to ?? length, length) };
 }
 
-/** Whether a map is held whole. @param {import("../state/state.js").State} state @param {{ rows: number, cols: number }} layer */
-export function isWhole(state, { rows, cols }) {
-  const [r, c] = [stretchOf(state, rows), stretchOf(state, cols)];
-  return Math.max(r.to - r.from, c.to - c.from) <= MOST_WHOLE;
+/** @param {State} state @param {Extent} layer */
+export function fitsInMemory(state, { rows, cols }) {
+  const [r, c] = [tokenRange(state, rows), tokenRange(state, cols)];
+  return Math.max(r.to - r.from, c.to - c.from) <= MAX_IN_MEMORY_SIDE;
+}
+
+/** Which tokens a map shows; those of a long text are neither merged nor left out. @param {State} state @param {Extent} layer */
+function tokenSelection(state, layer) {
+  const inMemory = fitsInMemory(state, layer);
+  return { words: inMemory && state.words, special: !inMemory || state.special, ...tokenRange(state, layer.rows) };
+}
+
+/** @param {State} state @param {import("./source.js").Run} run @param {number} layer */
+export function numRowsShown(state, { tokens, layers }, layer) {
+  return groupMembers(tokens, tokenSelection(state, layers[layer])).length;
 }
 
 /**
- * What of a text's tokens a map shows: those of a long text as they are.
- * @param {import("../state/state.js").State} state @param {{ rows: number, cols: number }} layer
+ * @param {Source} source @param {import("./source.js").Manifest} manifest @param {State} state @param {HeadRef} headRef
+ * @param {{ signal: AbortSignal, onTile: () => void, onError: (error: Error) => void }} options
+ * @returns {Promise<MapData>}
  */
-function shownOf(state, layer) {
-  const whole = isWhole(state, layer);
-  return { words: whole && state.words, special: !whole || state.special, ...stretchOf(state, layer.rows) };
-}
-
-/** How many rows a map shows. @param {import("../state/state.js").State} state @param {import("./source.js").Run} run @param {number} layer */
-export function rowsShown(state, { tokens, layers }, layer) {
-  return membersOf(tokens, shownOf(state, layers[layer])).length;
-}
-
-/**
- * The map of one head as a person wants to read it.
- * @param {Source} source @param {import("./source.js").Manifest} manifest @param {import("../state/state.js").State} state
- * @param {Which} which @param {{ signal: AbortSignal, arrived: () => void, failed: (error: Error) => void }} around
- * @returns {Promise<Field>}
- */
-export async function fieldOf(source, manifest, state, { run, layer, head }, { signal, arrived, failed }) {
-  const its = manifest.runs[run];
-  const { rows, cols } = its.layers[layer];
-  const [r, c] = [stretchOf(state, rows), stretchOf(state, cols)];
-  const whole = isWhole(state, { rows, cols });
-  const shown = shownOf(state, { rows, cols });
-  const rowAxis = axisOf(its.tokens, its.text, shown);
-  const colAxis = axisOf(its.tokens, its.text, { ...shown, ...c });
-  const part = (/** @type {any} */ span) => ({ way: state.way, pool: state.pool, ...span });
-  if (!whole) {
-    const fetchTile = (/** @type {Part} */ at, /** @type {AbortSignal} */ stop, pool = state.pool) =>
-      source.tile(
-        run,
-        layer,
-        head,
-        part({
-          ...at,
-          pool,
-          row0: at.row0 + r.from,
-          row1: at.row1 + r.from,
-          col0: at.col0 + c.from,
-          col1: at.col1 + c.from,
-        }),
-        stop,
-      );
-    const pyramid = new FetchedMap(fetchTile, { rows: rowAxis.length, cols: colAxis.length }, arrived, failed);
+export async function loadMap(source, manifest, state, { run, layer, head }, { signal, onTile, onError }) {
+  const { tokens, text, layers } = manifest.runs[run];
+  const { rows: numRows, cols: numCols } = layers[layer];
+  const [rowRange, colRange] = [tokenRange(state, numRows), tokenRange(state, numCols)];
+  const selection = tokenSelection(state, layers[layer]);
+  const rows = groupTokens(tokens, text, selection);
+  const cols = groupTokens(tokens, text, { ...selection, ...colRange });
+  const { mode } = state;
+  if (!fitsInMemory(state, layers[layer])) {
+    const [dy, dx] = [rowRange.from, colRange.from];
+    const fetchTile = (/** @type {TileRegion} */ at, /** @type {AbortSignal} */ tileSignal, pool = state.pool) => {
+      const { row0, row1, col0, col1, bin_size } = at;
+      const region = { mode, row0: row0 + dy, row1: row1 + dy, col0: col0 + dx, col1: col1 + dx, bin_size, pool };
+      return source.tile(run, layer, head, region, tileSignal);
+    };
+    const pyramid = new RemoteTiles(fetchTile, { rows: rows.length, cols: cols.length }, onTile, onError);
     await pyramid.overview(signal, state.pool);
-    return { rows: rowAxis, cols: colAxis, pyramid, colours: pyramid, hidden: null, whole };
+    return { rows, cols, pyramid, colorPyramid: pyramid, hiddenMass: null, inMemory: false };
   }
-  const all = cols <= MOST_WHOLE; // then what is hidden can be summed, else it is what is missing to 1
-  const [col0, col1] = all ? [0, cols] : [c.from, c.to];
-  const span = { row0: r.from, row1: r.to, col0, col1, by: 1 };
-  const values = await source.tile(run, layer, head, part(span), signal);
-  const { matrix, hidden } = gathered(values, col1 - col0, rowAxis, colAxis, span.row0, span.col0);
-  const isHiding = colAxis.reduce((sum, group) => sum + group.members.length, 0) < cols;
-  const rest = !isHiding || (!all && state.way === "norms") ? null : hiddenShares(matrix, all ? hidden : null);
-  return { rows: rowAxis, cols: colAxis, ...held(matrix, state), hidden: rest, whole };
+  // With all columns, hidden ones are summed; otherwise they are what a row lacks to 1, which norms do not sum to.
+  const hasAllColumns = numCols <= MAX_IN_MEMORY_SIDE;
+  const [col0, col1] = hasAllColumns ? [0, numCols] : [colRange.from, colRange.to];
+  const region = { mode, row0: rowRange.from, row1: rowRange.to, col0, col1, bin_size: 1, pool: state.pool };
+  const values = await source.tile(run, layer, head, region, signal);
+  const { matrix, hidden } = mergeTokens(values, col1 - col0, rows, cols, rowRange.from, col0);
+  const hidesColumns = cols.reduce((sum, group) => sum + group.members.length, 0) < numCols;
+  const isKnown = hidesColumns && (hasAllColumns || mode !== "norms");
+  const hiddenMass = isKnown ? hiddenMassOf(matrix, hasAllColumns ? hidden : null) : null;
+  return { rows, cols, ...pyramidsOf(matrix, state), hiddenMass, inMemory: true };
 }
 
 /**
- * The share of each row that is not in a map.
- * @param {Matrix} matrix @param {Float32Array | null} hidden  the sum of what is not; without it, what is missing to 1
+ * The share of each row that the map does not show.
+ * @param {Matrix} matrix @param {Float32Array | null} hidden  the sum of the hidden columns; null: what a row lacks to 1
  */
-export function hiddenShares({ values, rows, cols }, hidden) {
+export function hiddenMassOf({ values, rows, cols }, hidden) {
   return Float32Array.from({ length: rows }, (_, r) => {
-    const seen = values.subarray(r * cols, (r + 1) * cols).reduce((a, b) => a + b, 0);
-    return hidden ? hidden[r] / (seen + hidden[r] || 1) : Math.max(0, 1 - seen);
+    const shown = values.subarray(r * cols, (r + 1) * cols).reduce((a, b) => a + b, 0);
+    return hidden ? hidden[r] / (shown + hidden[r] || 1) : Math.max(0, 1 - shown);
   });
 }
 
-/** The numbers of a map that is held whole, and what their colours are of. @param {Matrix} matrix @param {{ byRow: boolean, pool: "max" | "mean" }} state */
-function held(matrix, state) {
-  const pyramid = new WholeMap(matrix, state.pool);
-  return { pyramid, colours: state.byRow ? new WholeMap(byRow(matrix), state.pool) : pyramid };
+/** @param {Matrix} matrix @param {{ byRow: boolean, pool: "max" | "mean" }} state */
+function pyramidsOf(matrix, state) {
+  const pyramid = new InMemoryTiles(matrix, state.pool);
+  return { pyramid, colorPyramid: state.byRow ? new InMemoryTiles(normalizeRows(matrix), state.pool) : pyramid };
 }
 
-/** A − B of two maps of the same rows and columns. @param {Field} a @param {Field} b @param {{ byRow: boolean, pool: "max" | "mean" }} state @returns {Field} */
+/** A − B of two maps of the same rows and columns. @param {MapData} a @param {MapData} b @param {{ byRow: boolean, pool: "max" | "mean" }} state @returns {MapData} */
 export function differenceOf(a, b, state) {
   const [one, other] = [a.pyramid, b.pyramid];
-  const axes = { rows: both(a.rows, b.rows), cols: both(a.cols, b.cols), hidden: null };
-  if (!(one instanceof WholeMap && other instanceof WholeMap)) {
-    const pyramid = new Difference(one, other);
-    return { ...axes, pyramid, colours: pyramid, whole: false };
+  const axes = { rows: pairLabels(a.rows, b.rows), cols: pairLabels(a.cols, b.cols), hiddenMass: null };
+  if (!(one instanceof InMemoryTiles && other instanceof InMemoryTiles)) {
+    const pyramid = new DifferenceTiles(one, other);
+    return { ...axes, pyramid, colorPyramid: pyramid, inMemory: false };
   }
-  const matrix = { ...one.matrices[0], values: minus(one.matrices[0].values, other.matrices[0].values) };
-  return { ...axes, ...held(matrix, state), whole: true };
+  const matrix = { ...one.matrices[0], values: subtract(one.matrices[0].values, other.matrices[0].values) };
+  return { ...axes, ...pyramidsOf(matrix, state), inMemory: true };
 }
 
-/** Groups of A and of B under both their names. @param {Group[]} a @param {Group[]} b @returns {Group[]} */
-function both(a, b) {
+/** Groups with the labels of A and B where they differ. @param {Group[]} a @param {Group[]} b @returns {Group[]} */
+function pairLabels(a, b) {
   return a.map((group, n) => {
     const other = b[n];
     if (group.full === other.full) return group;

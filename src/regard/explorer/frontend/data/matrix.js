@@ -1,4 +1,4 @@
-// Arithmetic on the numbers of a map: rows and columns joined, left out, scaled, pooled. Knows no page.
+// Matrix arithmetic of maps: merging, normalizing, subtracting and pooling. Pure functions.
 
 /**
  * @typedef {import("./tokens.js").Group} Group
@@ -6,102 +6,102 @@
  */
 
 /**
- * A map with its groups for rows and columns: a word is looked at as much as its tokens together, and looks as they do
- * on average.
+ * A map with groups of tokens as rows and columns: a word is attended to as much as its tokens together, and attends as
+ * their mean.
  * @param {Float32Array} values of all tokens, row by row @param {number} width columns of `values`
  * @param {Group[]} rows @param {Group[]} cols @param {number} [row0] @param {number} [col0] first token in `values`
- * @returns {{ matrix: Matrix, hidden: Float32Array }} the share of each row that no column shows
+ * @returns {{ matrix: Matrix, hidden: Float32Array }} `hidden`: the sum of each row over tokens without a column
  */
-export function gathered(values, width, rows, cols, row0 = 0, col0 = 0) {
+export function mergeTokens(values, width, rows, cols, row0 = 0, col0 = 0) {
   const out = new Float32Array(rows.length * cols.length);
   const hidden = new Float32Array(rows.length);
-  const place = new Int32Array(width).fill(-1);
-  cols.forEach((group, c) => group.members.forEach((j) => (place[j - col0] = c)));
+  const column = new Int32Array(width).fill(-1);
+  cols.forEach((group, c) => group.members.forEach((j) => (column[j - col0] = c)));
   rows.forEach((group, r) => {
-    const share = 1 / group.members.length;
+    const factor = 1 / group.members.length;
     for (const i of group.members) {
       const start = (i - row0) * width;
       for (let j = 0; j < width; j++) {
-        const weight = values[start + j] * share;
-        if (place[j] < 0) hidden[r] += weight;
-        else out[r * cols.length + place[j]] += weight;
+        const weight = values[start + j] * factor;
+        if (column[j] < 0) hidden[r] += weight;
+        else out[r * cols.length + column[j]] += weight;
       }
     }
   });
   return { matrix: { values: out, rows: rows.length, cols: cols.length }, hidden };
 }
 
-/** Each row divided by its largest number. @param {Matrix} matrix @returns {Matrix} */
-export function byRow({ values, rows, cols }) {
+/** Each row divided by its largest absolute value. @param {Matrix} matrix @returns {Matrix} */
+export function normalizeRows({ values, rows, cols }) {
   const out = new Float32Array(values.length);
   for (let r = 0; r < rows; r++) {
     const row = values.subarray(r * cols, (r + 1) * cols);
-    const most = row.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
-    if (most > 0) row.forEach((value, c) => (out[r * cols + c] = value / most));
+    const max = row.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+    if (max > 0) row.forEach((value, c) => (out[r * cols + c] = value / max));
   }
   return { values: out, rows, cols };
 }
 
 /** @param {Float32Array} a @param {Float32Array} b */
-export function minus(a, b) {
+export function subtract(a, b) {
   return a.map((value, i) => value - b[i]);
 }
 
-/** The number that is farthest from 0, without its sign. @param {Float32Array} values */
-export function largest(values) {
-  let most = 0;
-  for (const value of values) if (Math.abs(value) > most) most = Math.abs(value);
-  return most;
+/** The largest absolute value. @param {Float32Array} values */
+export function maxAbs(values) {
+  let max = 0;
+  for (const value of values) if (Math.abs(value) > max) max = Math.abs(value);
+  return max;
 }
 
 /**
- * Half as many rows and columns, each of two by two: the one farthest from 0, or their mean.
+ * Half as many rows and columns: of two by two values the one of largest absolute value, or their mean.
  * @param {Matrix} matrix @param {"max" | "mean"} pool @returns {Matrix}
  */
-export function halved({ values, rows, cols }, pool) {
-  const [high, wide] = [Math.ceil(rows / 2), Math.ceil(cols / 2)];
-  const out = new Float32Array(high * wide);
-  for (let r = 0; r < high; r++)
-    for (let c = 0; c < wide; c++) {
-      let [most, sum, count] = [0, 0, 0];
+export function downsample({ values, rows, cols }, pool) {
+  const [height, width] = [Math.ceil(rows / 2), Math.ceil(cols / 2)];
+  const out = new Float32Array(height * width);
+  for (let r = 0; r < height; r++)
+    for (let c = 0; c < width; c++) {
+      let [max, sum, count] = [0, 0, 0];
       for (let i = 2 * r; i < Math.min(rows, 2 * r + 2); i++)
         for (let j = 2 * c; j < Math.min(cols, 2 * c + 2); j++) {
           const value = values[i * cols + j];
-          if (Math.abs(value) > Math.abs(most)) most = value;
+          if (Math.abs(value) > Math.abs(max)) max = value;
           sum += value;
           count += 1;
         }
-      out[r * wide + c] = pool === "max" ? most : sum / count;
+      out[r * width + c] = pool === "max" ? max : sum / count;
     }
-  return { values: out, rows: high, cols: wide };
+  return { values: out, rows: height, cols: width };
 }
 
 /**
- * A part of a map, each number of `by` cells by `by`, the last in its row and column of what is left.
- * @param {Matrix} matrix @param {{ row0: number, row1: number, col0: number, col1: number, by: number, pool: "max" | "mean" }} part
+ * A region of a map, pooled in bins of `bin_size` × `bin_size`, the last of what is left.
+ * @param {Matrix} matrix @param {{ row0: number, row1: number, col0: number, col1: number, bin_size: number, pool: "max" | "mean" }} region
  */
-export function pooled({ values, cols: width }, { row0, row1, col0, col1, by, pool }) {
-  const [rows, cols] = [Math.ceil((row1 - row0) / by), Math.ceil((col1 - col0) / by)];
+export function poolRegion({ values, cols: width }, { row0, row1, col0, col1, bin_size, pool }) {
+  const [rows, cols] = [Math.ceil((row1 - row0) / bin_size), Math.ceil((col1 - col0) / bin_size)];
   const out = new Float32Array(rows * cols);
   for (let r = 0; r < rows; r++) {
-    const [i0, i1] = [row0 + r * by, Math.min(row1, row0 + (r + 1) * by)];
+    const [i0, i1] = [row0 + r * bin_size, Math.min(row1, row0 + (r + 1) * bin_size)];
     for (let c = 0; c < cols; c++) {
-      const [j0, j1] = [col0 + c * by, Math.min(col1, col0 + (c + 1) * by)];
-      let [most, sum] = [-Infinity, 0];
+      const [j0, j1] = [col0 + c * bin_size, Math.min(col1, col0 + (c + 1) * bin_size)];
+      let [max, sum] = [-Infinity, 0];
       for (let i = i0; i < i1; i++)
         for (let j = j0; j < j1; j++) {
           const value = values[i * width + j];
-          if (value > most) most = value;
+          if (value > max) max = value;
           sum += value;
         }
-      out[r * cols + c] = pool === "max" ? most : sum / ((i1 - i0) * (j1 - j0));
+      out[r * cols + c] = pool === "max" ? max : sum / ((i1 - i0) * (j1 - j0));
     }
   }
   return out;
 }
 
-/** The places of the numbers farthest from 0, the farthest first. @param {Float32Array} values @param {number} count */
-export function topOf(values, count) {
+/** Indices of the largest absolute values, the largest first. @param {Float32Array} values @param {number} count */
+export function topK(values, count) {
   /** @type {number[]} */
   const top = [];
   for (let n = 0; n < values.length; n++) {

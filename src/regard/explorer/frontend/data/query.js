@@ -1,108 +1,108 @@
-// What is wanted and what is known of it. Each kind is asked for once, given up when something else of its kind takes its
-// place, and what went wrong with it stays said until it comes after all.
+// Asynchronous data by key, after TanStack Query: a query fetches once for each key, cancels a fetch that a new key
+// supersedes, and keeps the last data and error until the next ones arrive.
 
-const LATE = 100; // milliseconds after which a page says that it waits
+const BUSY_DELAY_MS = 100; // shorter fetches do not show as busy
 
-export class Asking {
-  /** @param {(busy: boolean) => void} busy @param {(errors: Error[]) => void} failed  is told all that is wrong now */
-  constructor(busy, failed) {
-    this.busy = busy;
-    this.failed = failed;
-    /** @type {Wanted<any>[]} */
-    this.all = [];
-    this.running = 0;
+export class QueryClient {
+  /** @param {(busy: boolean) => void} onBusy @param {(errors: Error[]) => void} onErrors  all current errors */
+  constructor(onBusy, onErrors) {
+    this.onBusy = onBusy;
+    this.onErrors = onErrors;
+    /** @type {Query<any>[]} */
+    this.queries = [];
+    this.numFetching = 0;
   }
 
-  /** @template T @param {Promise<T>} answer */
-  async wait(answer) {
-    const late = setTimeout(() => this.busy(true), LATE);
-    this.running += 1;
+  /** @template T @param {Promise<T>} fetching */
+  async track(fetching) {
+    const timer = setTimeout(() => this.onBusy(true), BUSY_DELAY_MS);
+    this.numFetching += 1;
     try {
-      return await answer;
+      return await fetching;
     } finally {
-      clearTimeout(late);
-      this.running -= 1;
-      if (this.running === 0) this.busy(false);
+      clearTimeout(timer);
+      this.numFetching -= 1;
+      if (this.numFetching === 0) this.onBusy(false);
     }
   }
 
-  tell() {
-    this.failed(this.all.flatMap(({ error, inPlace }) => (error && !inPlace ? [error] : [])));
+  reportErrors() {
+    this.onErrors(this.queries.flatMap(({ error, handlesError }) => (error && !handlesError ? [error] : [])));
   }
 
   close() {
-    for (const wanted of this.all) wanted.forget();
+    for (const query of this.queries) query.reset();
   }
 }
 
 /** @template T */
-export class Wanted {
+export class Query {
   /**
-   * @param {Asking} asking @param {() => void} settled  the answer came, or it failed
-   * @param {{ inPlace?: boolean }} [options]  whether who shows it also says what went wrong
+   * @param {QueryClient} client @param {() => void} onSettled  data or an error arrived
+   * @param {{ handlesError?: boolean }} [options]  whether the view of the data shows its errors too
    */
-  constructor(asking, settled, { inPlace = false } = {}) {
-    this.asking = asking;
-    this.settled = settled;
-    this.inPlace = inPlace;
+  constructor(client, onSettled, { handlesError = false } = {}) {
+    this.client = client;
+    this.onSettled = onSettled;
+    this.handlesError = handlesError;
     /** @type {T | null} */
-    this.answer = null; // the last that came
+    this.data = null; // the last that arrived
     /** @type {Error | null} */
     this.error = null;
-    this.key = ""; // what is wanted
-    this.asked = ""; // what was asked for, and has come or is on its way
-    this.known = ""; // what the answer is to
+    this.key = ""; // of the data that is needed now
+    this.inFlightKey = ""; // of the last fetch, which may have arrived
+    this.dataKey = "";
     /** @type {AbortController | null} */
-    this.control = null;
-    asking.all.push(this);
+    this.controller = null;
+    client.queries.push(this);
   }
 
-  /** Whether the answer is to what is wanted. */
+  /** Whether the data is that of the current key. */
   get isCurrent() {
-    return this.known === this.key && this.answer !== null;
+    return this.dataKey === this.key && this.data !== null;
   }
 
-  /** The answer, where it is to what is wanted. */
+  /** The data, if it is that of the current key. */
   get current() {
-    return this.isCurrent ? this.answer : null;
+    return this.isCurrent ? this.data : null;
   }
 
-  /** @param {string} key @param {(signal: AbortSignal) => Promise<T>} ask */
-  want(key, ask) {
+  /** @param {string} key @param {(signal: AbortSignal) => Promise<T>} queryFn */
+  fetch(key, queryFn) {
     this.key = key;
-    if (this.asked === key) return;
-    this.control?.abort();
-    this.asked = key;
-    if (this.isCurrent) return this.wrong(null);
-    const control = (this.control = new AbortController());
-    this.asking.wait(ask(control.signal)).then(
-      (answer) => {
-        if (control.signal.aborted) return;
-        this.answer = answer;
-        this.known = key;
-        this.wrong(null);
-        this.settled();
+    if (this.inFlightKey === key) return;
+    this.controller?.abort();
+    this.inFlightKey = key;
+    if (this.isCurrent) return this.setError(null);
+    const controller = (this.controller = new AbortController());
+    this.client.track(queryFn(controller.signal)).then(
+      (data) => {
+        if (controller.signal.aborted) return;
+        this.data = data;
+        this.dataKey = key;
+        this.setError(null);
+        this.onSettled();
       },
       (error) => {
-        if (control.signal.aborted) return;
-        this.wrong(error);
-        this.settled(); // which may want it, and is not to ask at once and for ever
-        if (this.asked === key) this.asked = ""; // so that it is asked for again
+        if (controller.signal.aborted) return;
+        this.setError(error);
+        this.onSettled(); // before the key is cleared: it may fetch the same key, and must not retry endlessly
+        if (this.inFlightKey === key) this.inFlightKey = ""; // a later fetch retries
       },
     );
   }
 
   /** @param {Error | null} error */
-  wrong(error) {
+  setError(error) {
     if (this.error === error) return;
     this.error = error;
-    this.asking.tell();
+    this.client.reportErrors();
   }
 
-  forget() {
-    this.control?.abort();
-    this.key = this.asked = this.known = "";
-    this.answer = null;
-    this.wrong(null);
+  reset() {
+    this.controller?.abort();
+    this.key = this.inFlightKey = this.dataKey = "";
+    this.data = null;
+    this.setError(null);
   }
 }

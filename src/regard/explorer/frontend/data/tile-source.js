@@ -1,49 +1,49 @@
-// The numbers of a map at every size: exact cells, and levels of half as many until one tile holds the whole. Short
-// texts are held whole, so that words can be joined and tokens left out; of long ones tiles are fetched as they are seen.
+// Tile sources: a map as a pyramid of tiles, from exact cells to one tile for all of it. Maps of short texts are in
+// memory, so that tokens can be merged and left out; of long texts, tiles are fetched as they become visible.
 
-import { levelsOf, TILE } from "../render/viewport.js";
-import { halved, largest, minus } from "./matrix.js";
+import { numLevels, TILE } from "../render/viewport.js";
+import { downsample, maxAbs, subtract } from "./matrix.js";
 
 /**
  * @typedef {import("./matrix.js").Matrix} Matrix
  * @typedef {import("./tokens.js").Group} Group
  * @typedef {import("./source.js").Source} Source
- * @typedef {{ run: number, layer: number, head: import("../state/state.js").Head }} Which
- * @typedef {{ row0: number, row1: number, col0: number, col1: number, by: number }} Part
- * @typedef {object} Pyramid
+ * @typedef {{ run: number, layer: number, head: import("../state/state.js").Head }} HeadRef
+ * @typedef {{ row0: number, row1: number, col0: number, col1: number, bin_size: number }} TileRegion
+ * @typedef {object} TileSource
  * @property {number} rows
  * @property {number} cols
  * @property {number} levels
- * @property {number} max            the number farthest from 0 of those that are seen from afar, without its sign
- * @property {number} most           the same of single cells, where they are on a scale of their own
- * @property {(level: number, i: number, j: number) => Matrix | null} tile   null while it is on its way
- * @property {(seen: Set<string>) => void} forget   what is asked for and no longer seen
- * @property {number} waiting        tiles that are on their way
- * @property {{ bytes: number, most: number }} memory  of numbers, each with its pixel, now and at most
- * @typedef {object} Field
+ * @property {number} pooledMax   the largest absolute value of the overview
+ * @property {number} cellMax     the largest absolute value of a single cell
+ * @property {(level: number, i: number, j: number) => Matrix | null} tile   null until it is fetched
+ * @property {(visible: Set<string>) => void} cancelExcept   cancel the fetches of all other tiles
+ * @property {number} numPending
+ * @property {{ bytes: number, limit: number }} memory  of values and their pixels
+ * @typedef {object} MapData
  * @property {Group[]} rows
  * @property {Group[]} cols
- * @property {Pyramid} pyramid
- * @property {Pyramid} colours       the same numbers, or each as a share of the largest in its row: what is coloured
- * @property {Float32Array | null} hidden   of each row, the share that no column shows
- * @property {boolean} whole                held whole: words can be joined, tokens left out
+ * @property {TileSource} pyramid
+ * @property {TileSource} colorPyramid       what is coloured: the same values, or normalized by row
+ * @property {Float32Array | null} hiddenMass   of each row, the attention to tokens without a column
+ * @property {boolean} inMemory                tokens can be merged and left out
  */
 
-export const MOST_WHOLE = 1024; // tokens on a side of what is held whole
-const MOST_TILES = 160; // of 256 KB each, and as much for its picture
-const AT_ONCE = 6;
-const MOST_IN_ALL = 3 * 4 * MOST_WHOLE ** 2 * (4 / 3); // of a map that is held whole: each level has a quarter of the one below
+export const MAX_IN_MEMORY_SIDE = 1024; // tokens
+const MAX_TILES = 160; // of 256 KB each, and as much for its pixels
+const MAX_CONCURRENT = 6;
+const MAX_IN_MEMORY_BYTES = 3 * 4 * MAX_IN_MEMORY_SIDE ** 2 * (4 / 3); // each level is a quarter of the one below
 
-/** A map that is held whole. @implements {Pyramid} */
-export class WholeMap {
+/** Tiles of a map in memory. @implements {TileSource} */
+export class InMemoryTiles {
   /** @param {Matrix} matrix @param {"max" | "mean"} pool */
   constructor(matrix, pool) {
     this.matrices = [matrix];
     this.pool = pool;
     this.rows = matrix.rows;
     this.cols = matrix.cols;
-    this.levels = levelsOf(matrix);
-    this.max = this.most = largest(matrix.values);
+    this.levels = numLevels(matrix);
+    this.pooledMax = this.cellMax = maxAbs(matrix.values);
     /** @type {Map<string, Matrix>} */
     this.tiles = new Map();
   }
@@ -54,27 +54,27 @@ export class WholeMap {
     let found = this.tiles.get(key);
     if (!found) {
       while (this.matrices.length <= level)
-        this.matrices.push(halved(this.matrices[this.matrices.length - 1], this.pool));
-      found = cut(this.matrices[level], i * TILE, j * TILE);
+        this.matrices.push(downsample(this.matrices[this.matrices.length - 1], this.pool));
+      found = cutTile(this.matrices[level], i * TILE, j * TILE);
       this.tiles.set(key, found);
     }
     return found;
   }
 
-  forget() {}
+  cancelExcept() {}
 
-  get waiting() {
+  get numPending() {
     return 0;
   }
 
   get memory() {
-    const bytes = this.matrices.reduce((sum, { values }) => sum + 3 * values.byteLength, 0); // whole, in tiles, and their pixels
-    return { bytes, most: MOST_IN_ALL };
+    const bytes = this.matrices.reduce((sum, { values }) => sum + 3 * values.byteLength, 0); // whole, in tiles, as pixels
+    return { bytes, limit: MAX_IN_MEMORY_BYTES };
   }
 }
 
 /** @param {Matrix} matrix @param {number} row @param {number} col @returns {Matrix} */
-function cut({ values, rows, cols }, row, col) {
+function cutTile({ values, rows, cols }, row, col) {
   if (row === 0 && col === 0 && rows <= TILE && cols <= TILE) return { values, rows, cols };
   const [high, wide] = [Math.min(TILE, rows - row), Math.min(TILE, cols - col)];
   const out = new Float32Array(high * wide);
@@ -88,35 +88,37 @@ export function tileKey(level, i, j) {
   return `${level}/${i}/${j}`;
 }
 
-/** A map of which tiles are fetched. @implements {Pyramid} */
-export class FetchedMap {
+/** Tiles that are fetched, a few at a time. @implements {TileSource} */
+export class RemoteTiles {
   /**
-   * @param {(part: Part, signal: AbortSignal, pool?: "max" | "mean") => Promise<Float32Array>} fetchTile
-   * @param {{ rows: number, cols: number }} extent @param {() => void} arrived @param {(error: Error) => void} failed
+   * @param {(region: TileRegion, signal: AbortSignal, pool?: "max" | "mean") => Promise<Float32Array>} fetchTile
+   * @param {{ rows: number, cols: number }} extent @param {() => void} onTile @param {(error: Error) => void} onError
    */
-  constructor(fetchTile, extent, arrived, failed) {
+  constructor(fetchTile, extent, onTile, onError) {
     this.fetchTile = fetchTile;
     this.rows = extent.rows;
     this.cols = extent.cols;
-    this.levels = levelsOf(extent);
-    this.max = this.most = 0;
-    this.arrived = arrived;
-    this.failed = failed;
+    this.levels = numLevels(extent);
+    this.pooledMax = this.cellMax = 0;
+    this.onTile = onTile;
+    this.onError = onError;
     /** @type {Map<string, Matrix>} */
     this.tiles = new Map();
-    /** @type {Map<string, { level: number, i: number, j: number, control: AbortController | null }>} */
-    this.wanted = new Map();
+    /** @type {Map<string, { level: number, i: number, j: number, controller: AbortController | null }>} */
+    this.pending = new Map();
   }
 
   /**
-   * The whole in one tile, which every view begins with. A mean is less than the largest that it is of.
+   * Fetch the overview, one tile of all. Its means are smaller than the largest cell.
    * @param {AbortSignal} signal @param {"max" | "mean"} pool
    */
   async overview(signal, pool) {
     const { values } = await this.load(this.levels - 1, 0, 0, signal);
-    this.max = largest(values);
-    this.most =
-      pool === "max" ? this.max : largest(await this.fetchTile(this.partOf(this.levels - 1, 0, 0), signal, "max"));
+    this.pooledMax = maxAbs(values);
+    this.cellMax =
+      pool === "max"
+        ? this.pooledMax
+        : maxAbs(await this.fetchTile(this.regionOf(this.levels - 1, 0, 0), signal, "max"));
   }
 
   /** @param {number} level @param {number} i @param {number} j */
@@ -124,67 +126,77 @@ export class FetchedMap {
     const key = tileKey(level, i, j);
     const found = this.tiles.get(key);
     if (found) {
-      this.tiles.delete(key); // the last used stays longest
+      this.tiles.delete(key); // least recently used first
       this.tiles.set(key, found);
       return found;
     }
-    if (!this.wanted.has(key)) {
-      this.wanted.set(key, { level, i, j, control: null });
-      this.next();
+    if (!this.pending.has(key)) {
+      this.pending.set(key, { level, i, j, controller: null });
+      this.startFetches();
     }
     return null;
   }
 
-  /** @param {Set<string>} seen */
-  forget(seen) {
-    for (const [key, { control }] of this.wanted) {
-      if (seen.has(key)) continue;
-      this.wanted.delete(key);
-      control?.abort();
+  /** @param {Set<string>} visible */
+  cancelExcept(visible) {
+    for (const [key, { controller }] of this.pending) {
+      if (visible.has(key)) continue;
+      this.pending.delete(key);
+      controller?.abort();
     }
   }
 
-  get waiting() {
-    return this.wanted.size;
+  get numPending() {
+    return this.pending.size;
   }
 
   get memory() {
-    return { bytes: 2 * bytesOf(this.tiles.values()), most: MOST_TILES * 2 * 4 * TILE ** 2 };
+    return { bytes: 2 * bytesOf(this.tiles.values()), limit: MAX_TILES * 2 * 4 * TILE ** 2 };
   }
 
-  next() {
-    const running = [...this.wanted.values()].filter((tile) => tile.control).length;
-    for (const [key, tile] of [...this.wanted].filter(([, tile]) => !tile.control).slice(0, AT_ONCE - running)) {
-      tile.control = new AbortController();
-      this.load(tile.level, tile.i, tile.j, tile.control.signal)
+  startFetches() {
+    const running = [...this.pending.values()].filter((tile) => tile.controller).length;
+    for (const [key, tile] of [...this.pending]
+      .filter(([, tile]) => !tile.controller)
+      .slice(0, MAX_CONCURRENT - running)) {
+      tile.controller = new AbortController();
+      this.load(tile.level, tile.i, tile.j, tile.controller.signal)
         .then(
-          () => this.arrived(),
-          (error) => error?.name === "AbortError" || this.failed(error),
+          () => this.onTile(),
+          (error) => error?.name === "AbortError" || this.onError(error),
         )
         .finally(() => {
-          if (this.wanted.get(key) === tile) this.wanted.delete(key);
-          this.next();
+          if (this.pending.get(key) === tile) this.pending.delete(key);
+          this.startFetches();
         });
     }
   }
 
-  /** @param {number} level @param {number} i @param {number} j @returns {Part} */
-  partOf(level, i, j) {
-    const by = 2 ** level;
-    const [row0, col0] = [i * TILE * by, j * TILE * by];
-    return { row0, row1: Math.min(this.rows, row0 + TILE * by), col0, col1: Math.min(this.cols, col0 + TILE * by), by };
+  /** @param {number} level @param {number} i @param {number} j @returns {TileRegion} */
+  regionOf(level, i, j) {
+    const bin_size = 2 ** level;
+    const [row0, col0] = [i * TILE * bin_size, j * TILE * bin_size];
+    return {
+      row0,
+      row1: Math.min(this.rows, row0 + TILE * bin_size),
+      col0,
+      col1: Math.min(this.cols, col0 + TILE * bin_size),
+      bin_size,
+    };
   }
 
   /** @param {number} level @param {number} i @param {number} j @param {AbortSignal} signal @returns {Promise<Matrix>} */
   async load(level, i, j, signal) {
-    const part = this.partOf(level, i, j);
-    const [rows, cols] = [Math.ceil((part.row1 - part.row0) / part.by), Math.ceil((part.col1 - part.col0) / part.by)];
-    const values = await this.fetchTile(part, signal);
-    if (values.length !== rows * cols)
-      throw new Error(`a tile of ${values.length} weights came where ${rows * cols} were asked for`);
+    const region = this.regionOf(level, i, j);
+    const [rows, cols] = [
+      Math.ceil((region.row1 - region.row0) / region.bin_size),
+      Math.ceil((region.col1 - region.col0) / region.bin_size),
+    ];
+    const values = await this.fetchTile(region, signal);
+    if (values.length !== rows * cols) throw new Error(`tile has ${values.length} values, expected ${rows * cols}`);
     const tile = { values, rows, cols };
     this.tiles.set(tileKey(level, i, j), tile);
-    for (const old of [...this.tiles.keys()].slice(0, -MOST_TILES)) this.tiles.delete(old);
+    for (const old of [...this.tiles.keys()].slice(0, -MAX_TILES)) this.tiles.delete(old);
     return tile;
   }
 }
@@ -194,25 +206,25 @@ function bytesOf(tiles) {
   return [...tiles].reduce((sum, { values }) => sum + values.byteLength, 0);
 }
 
-/** A − B of two maps of which tiles are fetched. @implements {Pyramid} */
-export class Difference {
-  /** @param {Pyramid} a @param {Pyramid} b */
+/** A − B of two maps whose tiles are fetched. @implements {TileSource} */
+export class DifferenceTiles {
+  /** @param {TileSource} a @param {TileSource} b */
   constructor(a, b) {
     this.a = a;
     this.b = b;
     this.rows = a.rows;
     this.cols = a.cols;
     this.levels = a.levels;
-    /** @type {Map<string, { from: Matrix, tile: Matrix }>} */
+    /** @type {Map<string, { source: Matrix, tile: Matrix }>} */
     this.tiles = new Map();
   }
 
-  get max() {
-    return Math.max(this.a.max, this.b.max);
+  get pooledMax() {
+    return Math.max(this.a.pooledMax, this.b.pooledMax);
   }
 
-  get most() {
-    return Math.max(this.a.most, this.b.most);
+  get cellMax() {
+    return Math.max(this.a.cellMax, this.b.cellMax);
   }
 
   /** @param {number} level @param {number} i @param {number} j */
@@ -220,29 +232,29 @@ export class Difference {
     const [a, b] = [this.a.tile(level, i, j), this.b.tile(level, i, j)];
     if (!a || !b) return null;
     const key = tileKey(level, i, j);
-    let known = this.tiles.get(key);
-    if (!known || known.from !== a) {
-      known = { from: a, tile: { values: minus(a.values, b.values), rows: a.rows, cols: a.cols } };
-      this.tiles.set(key, known);
-      for (const old of [...this.tiles.keys()].slice(0, -MOST_TILES)) this.tiles.delete(old);
+    let cached = this.tiles.get(key);
+    if (!cached || cached.source !== a) {
+      cached = { source: a, tile: { values: subtract(a.values, b.values), rows: a.rows, cols: a.cols } };
+      this.tiles.set(key, cached);
+      for (const old of [...this.tiles.keys()].slice(0, -MAX_TILES)) this.tiles.delete(old);
     }
-    return known.tile;
+    return cached.tile;
   }
 
-  /** @param {Set<string>} seen */
-  forget(seen) {
-    this.a.forget(seen);
-    this.b.forget(seen);
+  /** @param {Set<string>} visible */
+  cancelExcept(visible) {
+    this.a.cancelExcept(visible);
+    this.b.cancelExcept(visible);
   }
 
-  get waiting() {
-    return this.a.waiting + this.b.waiting;
+  get numPending() {
+    return this.a.numPending + this.b.numPending;
   }
 
   get memory() {
     return {
       bytes: 2 * bytesOf([...this.tiles.values()].map(({ tile }) => tile)),
-      most: MOST_TILES * 2 * 4 * TILE ** 2,
+      limit: MAX_TILES * 2 * 4 * TILE ** 2,
     };
   }
 }

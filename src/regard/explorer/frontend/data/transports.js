@@ -1,100 +1,97 @@
 // How the page reaches Python: HTTP requests to the local server, or messages to the kernel of a notebook.
 
-/** @typedef {import("./source.js").Ask} Ask */
+/** @typedef {import("./source.js").Transport} Transport */
 
-/** Ask the local server. @param {string} base address of the page, which ends with "/" @returns {Ask} */
-export function overHttp(base) {
-  return async (name, parameters, signal) => {
-    const isEdit = name === "edit";
-    const query = isEdit
+/** Send requests to the local server. @param {string} base URL of the page, which ends with "/" @returns {Transport} */
+export function httpTransport(base) {
+  return async (method, params, signal) => {
+    const isPost = method === "ablate";
+    const query = isPost
       ? ""
-      : `?${new URLSearchParams(Object.entries(parameters).map(([key, value]) => [key, String(value)]))}`;
-    const posted = isEdit
-      ? { method: "POST", body: JSON.stringify(parameters), headers: { "content-type": "application/json" } }
-      : {};
-    const answer = await fetch(`${base}api/${name}${query}`, { ...posted, signal, credentials: "omit" }).catch(
-      (error) => {
-        throw error.name === "AbortError"
-          ? error
-          : new Error("The server does not answer: is regard explore still running?");
-      },
-    );
-    if (!answer.ok) throw new Error(refusal(answer.status, await answer.text()));
-    const isJson = answer.headers.get("content-type")?.startsWith("application/json");
-    return isJson ? answer.json() : new Uint8Array(await answer.arrayBuffer());
+      : `?${new URLSearchParams(Object.entries(params).map(([name, value]) => [name, String(value)]))}`;
+    const post = { method: "POST", body: JSON.stringify(params), headers: { "content-type": "application/json" } };
+    const options = { ...(isPost ? post : {}), signal, credentials: /** @type {const} */ ("omit") };
+    const response = await fetch(`${base}api/${method}${query}`, options).catch((error) => {
+      throw error.name === "AbortError"
+        ? error
+        : new Error("The server does not respond: is regard explore still running?");
+    });
+    if (!response.ok) throw new Error(errorMessage(response.status, await response.text()));
+    const isJson = response.headers.get("content-type")?.startsWith("application/json");
+    return isJson ? response.json() : new Uint8Array(await response.arrayBuffer());
   };
 }
 
-/** Why a server did not answer, in its words. @param {number} status @param {string} text */
-function refusal(status, text) {
+/** @param {number} status @param {string} text */
+function errorMessage(status, text) {
   try {
     return JSON.parse(text).error ?? text;
   } catch {
-    return text || `the server answered ${status}`;
+    return text || `HTTP status ${status}`;
   }
 }
 
-const SILENT = 5_000; // milliseconds without an answer after which a kernel may be gone
+const UNRESPONSIVE_MS = 5_000; // without a response for so long, a kernel may be gone
 
-/** Asks the kernel of a notebook, by messages. */
-export class Kernel {
-  /** @param {any} model of anywidget @param {(is: boolean) => void} silent told when the kernel does not answer, and when it does again */
-  constructor(model, silent) {
+/** Sends requests to the kernel of a notebook. */
+export class KernelTransport {
+  /** @param {any} model of anywidget @param {(unresponsive: boolean) => void} onUnresponsive  called at each change */
+  constructor(model, onUnresponsive) {
     this.model = model;
-    this.silent = silent;
-    this.view = Math.random().toString(36).slice(2); // every view of a widget hears the answers to all of them
-    this.last = 0;
-    /** @type {Map<string, { resolve: (answer: any) => void, reject: (reason: any) => void }>} */
-    this.waiting = new Map();
-    this.hear = (/** @type {any} */ message, /** @type {(DataView | ArrayBuffer)[]} */ buffers) =>
-      this.answered(message, buffers);
-    model.on("msg:custom", this.hear);
+    this.onUnresponsive = onUnresponsive;
+    this.viewId = Math.random().toString(36).slice(2); // all views of a widget receive the responses to each
+    this.lastId = 0;
+    /** @type {Map<string, { resolve: (result: any) => void, reject: (reason: any) => void }>} */
+    this.pending = new Map();
+    this.onMessage = (/** @type {any} */ message, /** @type {(DataView | ArrayBuffer)[]} */ buffers) =>
+      this.receive(message, buffers);
+    model.on("msg:custom", this.onMessage);
   }
 
   close() {
-    this.model.off("msg:custom", this.hear);
-    clearTimeout(this.patience);
+    this.model.off("msg:custom", this.onMessage);
+    clearTimeout(this.timer);
   }
 
-  /** Wait anew for an answer, if there is one to come. */
-  wait() {
-    clearTimeout(this.patience);
-    if (this.waiting.size) this.patience = setTimeout(() => this.waiting.size && this.silent(true), SILENT);
+  restartTimer() {
+    clearTimeout(this.timer);
+    if (this.pending.size)
+      this.timer = setTimeout(() => this.pending.size && this.onUnresponsive(true), UNRESPONSIVE_MS);
   }
 
   /** @param {any} message @param {(DataView | ArrayBuffer)[]} [buffers] */
-  answered(message, buffers = []) {
-    this.silent(false);
-    const asked = this.waiting.get(message?.id);
-    this.waiting.delete(message?.id);
-    this.wait();
-    if (!asked) return;
-    if (message.error) asked.reject(new Error(message.error));
-    else asked.resolve(buffers.length ? bytesOf(buffers[0]) : message.result);
+  receive(message, buffers = []) {
+    this.onUnresponsive(false);
+    const request = this.pending.get(message?.id);
+    this.pending.delete(message?.id);
+    this.restartTimer();
+    if (!request) return;
+    if (message.error) request.reject(new Error(message.error));
+    else request.resolve(buffers.length ? copyBytes(buffers[0]) : message.result);
   }
 
-  /** @type {Ask} */
-  ask(method, params, signal) {
-    const id = `${this.view}.${++this.last}`;
+  /** @type {Transport} */
+  request(method, params, signal) {
+    const id = `${this.viewId}.${++this.lastId}`;
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
       signal?.addEventListener("abort", () => {
-        this.waiting.delete(id);
+        this.pending.delete(id);
         reject(signal.reason);
       });
       try {
         this.model.send({ id, method, params });
       } catch {
-        return reject(new Error("The kernel that showed this is gone: run the cell again."));
+        return reject(new Error("The kernel of this view is gone: run the cell again."));
       }
-      this.waiting.set(id, { resolve, reject });
-      if (this.waiting.size === 1) this.wait();
+      this.pending.set(id, { resolve, reject });
+      if (this.pending.size === 1) this.restartTimer();
     });
   }
 }
 
-/** Bytes of their own, so that they begin where numbers may. @param {DataView | ArrayBuffer} buffer */
-function bytesOf(buffer) {
+/** A copy, aligned for a Float32Array. @param {DataView | ArrayBuffer} buffer */
+function copyBytes(buffer) {
   return buffer instanceof ArrayBuffer
     ? new Uint8Array(buffer.slice(0))
     : new Uint8Array(buffer.buffer.slice(buffer.byteOffset, buffer.byteOffset + buffer.byteLength));

@@ -1,147 +1,115 @@
-// What is seen, whichever view it is, as a file to keep.
+// Export of the current view: a picture as SVG or PNG, or its values as CSV.
 
-import { handOver } from "../platform/dom.js";
-import { inkOf, levelOf, numberAt, spanOf } from "../render/map-renderer.js";
-import { legendOf } from "../views/messages.js";
-import { csvField, csvOf, fileName, linesCsv, pngOf } from "./file-export.js";
-import { sheetOf } from "./svg-snapshot.js";
+import { downloadFile } from "../platform/dom.js";
+import { levelOf, themeColors, valueAt, visibleCells } from "../render/scene.js";
+import { legendMessage } from "../views/messages.js";
+import { csvField, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
+import { composeSheet } from "./svg-snapshot.js";
 
-/** @typedef {import("../app/app.js").App} App */
+/**
+ * @typedef {import("../app/app.js").App} App
+ * @typedef {import("../data/tile-source.js").MapData} MapData
+ * @typedef {import("../data/tokens.js").Group} Group
+ */
 
-/** Hand over what is seen as a file, or say why not. @param {App} app @param {"svg" | "png" | "csv"} kind */
-export async function saveView(app, kind) {
-  const {
-    field,
-    state,
-    manifest,
-    parts: { title },
-  } = app;
-  if (!field) return;
-  const name = `${fileName(manifest.title, title.textContent ?? "", state.view === "head" ? "" : state.view)}.${kind}`;
-  if (kind === "csv") return handOver(name, new Blob([numbersOf(app, field)], { type: "text/csv" }));
-  const drawing = drawingOf(app);
-  if (kind === "svg") return handOver(name, new Blob([drawing], { type: "image/svg+xml" }));
-  const blob = await pngOf(drawing, 2).catch(() => null);
-  if (!blob) throw new Error("The browser cannot make this PNG: save the picture as SVG.");
-  handOver(name, blob);
+/** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
+export async function exportView(app, kind) {
+  const { mapData, state, manifest, parts } = app;
+  if (!mapData) return;
+  const view = state.view === "head" ? "" : state.view;
+  const name = `${fileName(manifest.title, parts.title.textContent ?? "", view)}.${kind}`;
+  if (kind === "csv") return downloadFile(name, new Blob([composeCsv(app, mapData)], { type: "text/csv" }));
+  const drawing = composeDrawing(app);
+  if (kind === "svg") return downloadFile(name, new Blob([drawing], { type: "image/svg+xml" }));
+  const blob = await rasterize(drawing, 2).catch(() => null);
+  if (!blob) throw new Error("The browser cannot create this PNG: save the picture as SVG.");
+  downloadFile(name, blob);
 }
 
 /** @param {App} app */
-function drawingOf(app) {
-  const {
-    state,
-    manifest,
-    parts: { main, title: heading, compare, map, readout, legend, waySays, steps, grid, movement },
-  } = app;
+function composeDrawing(app) {
+  const { state, manifest, parts } = app;
+  const { grid, map, movement } = parts;
   const titleOf = (/** @type {{ key: string, title: string }[]} */ list, /** @type {string} */ key) =>
     list.find((one) => one.key === key)?.title.toLowerCase();
-  const measure = titleOf(manifest.measures, state.measure);
-  const one = `${heading.textContent} · ${titleOf(manifest.ways, state.way)}`;
+  const metric = titleOf(manifest.metrics, state.metric);
+  const headTitle = `${parts.title.textContent} · ${titleOf(manifest.modes, state.mode)}`;
+  const gridTitle = `All heads: a row for each layer, below each head its ${metric}`;
   const title = {
-    heads:
-      state.order === "measure"
-        ? `All heads by ${measure}`
-        : `All heads: a row for each layer, below each head its ${measure}`,
-    head: one,
-    cell: one,
+    heads: state.order === "metric" ? `All heads by ${metric}` : gridTitle,
+    head: headTitle,
+    cell: headTitle,
     movement: "Movement",
   }[state.view];
-  const [overHeads, overHead, overMovement] = compare.map(({ text }) => text);
-  const head = [overHead, map.node, readout, legend.node, waySays];
+  const [headsSides, headSides, movementSides] = parts.sideSwitches.map(({ names }) => names);
+  const head = [headSides, map.node, parts.readout, parts.legend.node, parts.modeDescription];
   const columns = {
-    heads: [[overHeads, grid.says, grid.count, grid.body]],
+    heads: [[headsSides, grid.description, grid.count, grid.body]],
     head: [head],
-    cell: [head, [steps.node]],
-    movement: [[overMovement, movement.runs, movement.stageText, movement.picture, movement.explained]],
+    cell: [head, [parts.cellView.node]],
+    movement: [[movementSides, movement.legend, movement.stageText, movement.plane, movement.explanation]],
   }[state.view];
-  const { model, text } = app.run();
-  return sheetOf(
-    title,
-    [model, text.replace(/\s+/g, " ")].filter(Boolean).join("  ·  "),
-    columns,
-    inkOf(main),
-    (canvas) => (canvas === map.canvas ? map.drawing() : null),
-  );
+  const { model, text } = app.shownRun();
+  const subtitle = [model, text.replace(/\s+/g, " ")].filter(Boolean).join("  ·  ");
+  const drawCanvas = (/** @type {HTMLCanvasElement} */ canvas) => (canvas === map.canvas ? map.toSvg() : null);
+  return composeSheet(title, subtitle, columns, themeColors(parts.main), drawCanvas);
 }
 
-/** What is seen, as CSV. @param {App} app @param {import("../data/tile-source.js").Field} field */
-function numbersOf(app, field) {
-  const {
-    state,
-    manifest,
-    loading,
-    parts: { grid },
-  } = app;
-  if (state.view === "heads" && grid.known.heads) {
-    const values = grid.known.heads.measures[state.measure];
-    return csvOf(
-      state.measure,
-      values.map((_, layer) => `layer ${grid.layers()[layer].number}`),
-      values[0].map((_, head) => `head ${head}`),
-      (layer, head) => values[layer][head],
-      6,
-    );
+/** @param {App} app @param {MapData} mapData */
+function composeCsv(app, mapData) {
+  const { state, queries, parts } = app;
+  const { metrics } = parts.grid.data;
+  if (state.view === "heads" && metrics) {
+    const values = metrics[state.metric];
+    const layers = values.map((_, layer) => `layer ${parts.grid.layers()[layer].number}`);
+    const heads = values[0].map((_, head) => `head ${head}`);
+    return toCsv(state.metric, layers, heads, (layer, head) => values[layer][head], 6);
   }
-  if (state.view === "movement" && loading.movement.current) {
-    const sides = app.sides();
-    const lines = [...loading.movement.current].flatMap(([run, { points, stages }]) =>
-      points.flatMap((places, stage) =>
-        places.map(([x, y], t) => {
-          const names = [
-            "AB"[sides.findIndex((at) => at.run === run)],
-            stages[stage],
-            manifest.runs[run].tokens[t].text,
-          ];
-          return [...names.map((part) => csvField(part)), String(x), String(y)].join(",");
-        }),
+  if (state.view === "movement" && queries.movement.current) return movementCsv(app, queries.movement.current);
+  const cell = queries.cell.current;
+  if (state.view === "cell" && cell && state.row !== null && state.col !== null) {
+    const { layer, head } = app.shownHead();
+    const { model, tokens, layers } = app.shownRun();
+    const { row, col } = state;
+    const [query, key] = [tokens[row].text, tokens[col].text];
+    return toRecordCsv({ model, layer: layers[layer].number, head, row, query, column: col, key, ...cell });
+  }
+  return mapCsv(app, mapData);
+}
+
+/** @param {App} app @param {Map<number, import("../data/source.js").Movement>} movements by run */
+function movementCsv(app, movements) {
+  const sides = app.sides();
+  const lines = [...movements].flatMap(([run, { points, stages }]) => {
+    const side = "AB"[sides.findIndex((ref) => ref.run === run)];
+    const { tokens } = app.manifest.runs[run];
+    return points.flatMap((ofStage, stage) =>
+      ofStage.map(([x, y], t) =>
+        [...[side, stages[stage], tokens[t].text].map((text) => csvField(text)), x, y].join(","),
       ),
     );
-    return `${["run,stage,token,x,y", ...lines].join("\n")}\n`;
-  }
-  const { current } = loading.cell;
-  if (state.view === "cell" && current && state.row !== null && state.col !== null) {
-    const { layer, head } = app.here();
-    const { model, tokens, layers } = app.run();
-    return linesCsv({
-      model,
-      layer: layers[layer].number,
-      head,
-      "looks, number": state.row,
-      looks: tokens[state.row].text,
-      "is looked at, number": state.col,
-      "is looked at": tokens[state.col].text,
-      ...current,
-    });
-  }
-  return mapCsv(app, field);
+  });
+  return `${["run,stage,token,x,y", ...lines].join("\n")}\n`;
 }
 
-/** The cells of the map that are seen; from afar, those that stand for several. @param {App} app @param {import("../data/tile-source.js").Field} field */
+/** The visible cells of the map, of the level that is drawn. @param {App} app @param {MapData} mapData */
 function mapCsv(app, { rows, cols, pyramid }) {
   const scene = app.parts.map.scene();
-  const [span, level] = [spanOf(scene), levelOf(scene)];
-  const by = 2 ** level;
-  const [row0, col0] = [Math.floor(span.row0 / by), Math.floor(span.col0 / by)];
-  const named = (
-    /** @type {import("../data/tokens.js").Group[]} */ axis,
-    /** @type {number} */ from,
-    /** @type {number} */ to,
-  ) =>
-    Array.from({ length: Math.ceil(to / by) - from }, (_, n) => {
-      const [first, last] = [axis[(from + n) * by], axis[Math.min(axis.length, (from + n + 1) * by) - 1]];
+  const [cells, level] = [visibleCells(scene), levelOf(scene)];
+  const binSize = 2 ** level;
+  const [row0, col0] = [Math.floor(cells.row0 / binSize), Math.floor(cells.col0 / binSize)];
+  const labelsOf = (/** @type {Group[]} */ axis, /** @type {number} */ from, /** @type {number} */ to) =>
+    Array.from({ length: Math.ceil(to / binSize) - from }, (_, n) => {
+      const [first, last] = [axis[(from + n) * binSize], axis[Math.min(axis.length, (from + n + 1) * binSize) - 1]];
       return first === last ? first.full : `${first.members[0]} ${first.full} … ${last.members[0]} ${last.full}`;
     });
-  const corner = legendOf(
-    { ...app.state, log: false, byRow: false },
-    app.isDifference,
-    Infinity,
-    app.parts.map.pooled(),
-  );
-  return csvOf(
+  const state = { ...app.state, log: false, byRow: false }; // of the values, not of the colors
+  const corner = legendMessage(state, app.showsDifference, Infinity, app.parts.map.pooling());
+  return toCsv(
     corner,
-    named(rows, row0, span.row1),
-    named(cols, col0, span.col1),
-    (row, col) => numberAt(pyramid, row + row0, col + col0, level),
-    app.decimals(),
+    labelsOf(rows, row0, cells.row1),
+    labelsOf(cols, col0, cells.col1),
+    (row, col) => valueAt(pyramid, row + row0, col + col0, level),
+    app.presenter.decimals(),
   );
 }

@@ -1,21 +1,21 @@
-// A view as a file to keep: numbers as CSV, a picture as pixels, a name for the file.
+// Export formats: values as CSV, SVG as PNG, and names of files.
 
-/** One field of a CSV file; what a spreadsheet would run begins with an apostrophe. @param {string} text @param {boolean} [isNumber] */
-export function csvField(text, isNumber = false) {
-  const inert = !isNumber && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\n\r]/.test(inert) ? `"${inert.replace(/"/g, '""')}"` : inert;
+/** A field of a CSV file; formulas are escaped with an apostrophe, so that no spreadsheet runs them. @param {string} text @param {boolean} [isNumeric] */
+export function csvField(text, isNumeric = false) {
+  const escaped = !isNumeric && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\n\r]/.test(escaped) ? `"${escaped.replace(/"/g, '""')}"` : escaped;
 }
 
 /**
- * Rows of numbers between their names.
- * @param {string} corner @param {string[]} rows @param {string[]} cols @param {(row: number, col: number) => number | null} at
+ * A table with row and column names.
+ * @param {string} corner @param {string[]} rows @param {string[]} cols @param {(row: number, col: number) => number | null} valueAt
  * @param {number} decimals
  */
-export function csvOf(corner, rows, cols, at, decimals) {
+export function toCsv(corner, rows, cols, valueAt, decimals) {
   const lines = [[corner, ...cols].map((name) => csvField(name)).join(",")];
   rows.forEach((name, row) => {
     const numbers = cols.map((_, col) => {
-      const value = at(row, col);
+      const value = valueAt(row, col);
       return value === null ? "" : String(Number(value.toFixed(decimals)));
     });
     lines.push([csvField(name), ...numbers].join(","));
@@ -23,39 +23,39 @@ export function csvOf(corner, rows, cols, at, decimals) {
   return `${lines.join("\n")}\n`;
 }
 
-/** A text with a stand-in for each sign that XML cannot hold. @param {string} text */
-export function forXml(text) {
+/** Text with U+FFFD for each character that XML does not allow. @param {string} text */
+export function toXmlText(text) {
   return text.replace(/[^\t\n\r\u{20}-\u{d7ff}\u{e000}-\u{fffd}\u{10000}-\u{10ffff}]/gu, "\ufffd");
 }
 
-/** An SVG as pixels. @param {string} source @param {number} ratio @returns {Promise<Blob | null>} */
-export async function pngOf(source, ratio) {
-  const address = URL.createObjectURL(new Blob([source], { type: "image/svg+xml" }));
+/** SVG as PNG. @param {string} source @param {number} ratio @returns {Promise<Blob | null>} */
+export async function rasterize(source, ratio) {
+  const url = URL.createObjectURL(new Blob([source], { type: "image/svg+xml" }));
   try {
     const image = new Image();
-    image.src = address;
+    image.src = url;
     await image.decode();
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [image.width * ratio, image.height * ratio];
     canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
     return await new Promise((resolve) => canvas.toBlob(resolve));
   } finally {
-    URL.revokeObjectURL(address);
+    URL.revokeObjectURL(url);
   }
 }
 
-/** Names and numbers, a line for each. @param {Record<string, unknown>} named */
-export function linesCsv(named) {
+/** A record, one line for each field. @param {Record<string, unknown>} record */
+export function toRecordCsv(record) {
   const field = (/** @type {unknown} */ x) =>
     typeof x === "number" ? csvField(String(x), true) : csvField(String(x ?? ""));
-  return `${Object.entries(named)
+  return `${Object.entries(record)
     .map(([name, value]) => [name, ...(Array.isArray(value) ? value : [value])].map(field).join(","))
     .join("\n")}\n`;
 }
 
-/** The name of a file from what it is of; a long part leaves room for the others. @param {string[]} parts */
+/** A file name from parts, each shortened. @param {string[]} parts */
 export function fileName(...parts) {
-  const plain = parts.map((part) =>
+  const slugs = parts.map((part) =>
     part
       .normalize("NFKD")
       .replace(/\p{M}/gu, "")
@@ -64,5 +64,5 @@ export function fileName(...parts) {
       .slice(0, 40)
       .replace(/^-+|-+$/g, ""),
   );
-  return plain.filter(Boolean).join("-") || "attention";
+  return slugs.filter(Boolean).join("-") || "attention";
 }

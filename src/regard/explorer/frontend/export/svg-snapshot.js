@@ -1,88 +1,88 @@
-// Parts of the page as one picture: lines of text, bars, maps and drawings where they stand, what is pressed left out.
+// Parts of the page as one SVG: text, bars, maps and drawings in their places, without controls.
 
 import { label } from "../data/tokens.js";
 import { svg } from "../platform/dom.js";
-import { FONT } from "../render/map-renderer.js";
-import { forXml } from "./file-export.js";
+import { FONT } from "../render/scene.js";
+import { toXmlText } from "./file-export.js";
 
-const LEFT_OUT =
-  "button:not(.rg-head, .rg-heading button), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-unseen";
-const LOOK = ["fill", "stroke", "stroke-width", "opacity", "font-size", "font-weight", "font-family"];
-const [EDGE, GAP, BETWEEN] = [20, 12, 36];
+const EXCLUDED =
+  "button:not(.rg-head, .rg-heading button), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
+const STYLE_PROPERTIES = ["fill", "stroke", "stroke-width", "opacity", "font-size", "font-weight", "font-family"];
+const [MARGIN, GAP, COLUMN_GAP] = [20, 12, 36];
 
 /**
  * A part of the page as SVG.
- * @param {Element} part @param {(canvas: HTMLCanvasElement) => SVGElement | null} drawn  what a canvas shows, where it is known by more than its pixels
+ * @param {Element} root @param {(canvas: HTMLCanvasElement) => SVGElement | null} drawCanvas  the drawing of a canvas, if there is one; else its pixels are copied
  */
-export function pictureOf(part, drawn) {
-  const box = part.getBoundingClientRect();
-  const [x0, y0] = [box.left - part.scrollLeft, box.top - part.scrollTop];
-  const [width, height] = [Math.max(box.width, part.scrollWidth), Math.max(box.height, part.scrollHeight)];
+export function snapshot(root, drawCanvas) {
+  const box = root.getBoundingClientRect();
+  const [x0, y0] = [box.left - root.scrollLeft, box.top - root.scrollTop];
+  const [width, height] = [Math.max(box.width, root.scrollWidth), Math.max(box.height, root.scrollHeight)];
   const out = svg("svg", { width, height, overflow: "visible" });
-  /** @param {Element} node @param {SVGElement} into */
-  const copy = (node, into) => {
-    const at = node.getBoundingClientRect();
-    if (node.matches(LEFT_OUT) || (at.width === 0 && at.height === 0)) return;
-    const where = { x: at.left - x0, y: at.top - y0, width: at.width, height: at.height };
+  /** @param {Element} node @param {SVGElement} parent */
+  const copyNode = (node, parent) => {
+    const box = node.getBoundingClientRect();
+    if (node.matches(EXCLUDED) || (box.width === 0 && box.height === 0)) return;
+    const frame = { x: box.left - x0, y: box.top - y0, width: box.width, height: box.height };
     const style = getComputedStyle(node);
-    if (node instanceof SVGSVGElement) return into.append(settled(node, where));
-    if (style.opacity !== "1") into.append((into = svg("g", { opacity: style.opacity })));
-    if (node instanceof HTMLCanvasElement) return into.append(...canvasOf(node, where, drawn(node)));
+    if (node instanceof SVGSVGElement) return parent.append(inlineStyles(node, frame));
+    if (style.opacity !== "1") parent.append((parent = svg("g", { opacity: style.opacity })));
+    if (node instanceof HTMLCanvasElement) return parent.append(...snapshotCanvas(node, frame, drawCanvas(node)));
     if (!/^rgba\(.*, 0\)$/.test(style.backgroundColor))
-      into.append(
-        svg("rect", { ...where, rx: Number.parseFloat(style.borderRadius) || 0, fill: style.backgroundColor }),
+      parent.append(
+        svg("rect", { ...frame, rx: Number.parseFloat(style.borderRadius) || 0, fill: style.backgroundColor }),
       );
     for (const child of node.childNodes) {
-      if (child instanceof Text) into.append(...linesOf(child, style, x0, y0));
-      else if (child instanceof Element) copy(child, into);
+      if (child instanceof Text) parent.append(...textLines(child, style, x0, y0));
+      else if (child instanceof Element) copyNode(child, parent);
     }
   };
-  copy(part, out);
+  copyNode(root, out);
   return { node: out, width, height };
 }
 
-/** @param {HTMLCanvasElement} canvas @param {Record<string, number>} where @param {SVGElement | null} drawn */
-function canvasOf(canvas, where, drawn) {
-  if (drawn) {
-    drawn.setAttribute("x", String(where.x));
-    drawn.setAttribute("y", String(where.y));
-    return [drawn];
+/** @param {HTMLCanvasElement} canvas @param {Record<string, number>} frame @param {SVGElement | null} drawing */
+function snapshotCanvas(canvas, frame, drawing) {
+  if (drawing) {
+    drawing.setAttribute("x", String(frame.x));
+    drawing.setAttribute("y", String(frame.y));
+    return [drawing];
   }
-  const chosen = canvas.closest('[aria-selected="true"]');
+  const selected = canvas.closest('[aria-selected="true"]');
   const image = svg("image", {
-    ...where,
+    ...frame,
     href: canvas.toDataURL("image/png"),
     preserveAspectRatio: "none",
     "image-rendering": "pixelated",
   });
-  return chosen
+  return selected
     ? [
         image,
         svg("rect", {
-          ...where,
+          ...frame,
           rx: 4,
           fill: "none",
-          stroke: getComputedStyle(chosen).getPropertyValue("--mark"),
+          stroke: getComputedStyle(selected).getPropertyValue("--mark"),
           "stroke-width": 2,
         }),
       ]
     : [image];
 }
 
-/** A drawing as it looks on the page, with nothing left to a style sheet. @param {SVGElement} shown @param {Record<string, number>} where */
-function settled(shown, where) {
-  const copy = /** @type {SVGElement} */ (shown.cloneNode(true));
-  const from = [shown, ...shown.querySelectorAll("*")];
+/** A copy of a drawing with its computed styles. @param {SVGElement} original @param {Record<string, number>} frame */
+function inlineStyles(original, frame) {
+  const copy = /** @type {SVGElement} */ (original.cloneNode(true));
+  const originals = [original, ...original.querySelectorAll("*")];
   [copy, ...copy.querySelectorAll("*")].forEach((node, n) => {
-    const style = getComputedStyle(from[n]);
-    for (const name of LOOK) node.setAttribute(name, style.getPropertyValue(name));
+    const style = getComputedStyle(originals[n]);
+    for (const name of STYLE_PROPERTIES) node.setAttribute(name, style.getPropertyValue(name));
   });
-  for (const [name, value] of Object.entries(where)) copy.setAttribute(name, String(value));
+  for (const [name, value] of Object.entries(frame)) copy.setAttribute(name, String(value));
   return copy;
 }
 
-/** A text line by line. @param {Text} text @param {CSSStyleDeclaration} style @param {number} x0 @param {number} y0 */
-function linesOf(text, style, x0, y0) {
+/** The lines of a text. @param {Text} text @param {CSSStyleDeclaration} style @param {number} x0 @param {number} y0 */
+function textLines(text, style, x0, y0) {
   /** @type {{ words: string[], left: number, top: number, height: number }[]} */
   const lines = [];
   const range = document.createRange();
@@ -95,7 +95,7 @@ function linesOf(text, style, x0, y0) {
       Object.assign(last, { words: [...last.words, found[0]], left: Math.min(last.left, left) });
     else if (height > 0) lines.push({ words: [found[0]], left, top, height });
   }
-  const look = {
+  const fontStyle = {
     fill: style.color,
     "font-size": style.fontSize,
     "font-weight": style.fontWeight,
@@ -103,55 +103,55 @@ function linesOf(text, style, x0, y0) {
     "font-family": style.fontFamily,
   };
   return lines.map(({ words, left, top, height }) =>
-    svg("text", { x: left - x0, y: top - y0 + 0.79 * height, ...look }, words.join(" ")),
+    svg("text", { x: left - x0, y: top - y0 + 0.79 * height, ...fontStyle }, words.join(" ")),
   );
 }
 
 /**
- * Parts of the page one below the other, in columns, under a title.
- * @param {string} title @param {string} says @param {Element[][]} columns @param {import("../render/map-renderer.js").Ink} ink
- * @param {(canvas: HTMLCanvasElement) => SVGElement | null} drawn
+ * Parts of the page in columns, below a title.
+ * @param {string} title @param {string} subtitle @param {Element[][]} columns @param {import("../render/scene.js").ThemeColors} colors
+ * @param {(canvas: HTMLCanvasElement) => SVGElement | null} drawCanvas
  */
-export function sheetOf(title, says, columns, ink, drawn) {
-  const made = columns.map((column) =>
-    column.filter((part) => part.getClientRects().length).map((part) => pictureOf(part, drawn)),
+export function composeSheet(title, subtitle, columns, colors, drawCanvas) {
+  const snapshots = columns.map((column) =>
+    column.filter((root) => root.getClientRects().length).map((root) => snapshot(root, drawCanvas)),
   );
-  const widths = made.map((column) => Math.max(0, ...column.map(({ width }) => width)));
-  const heights = made.map((column) => column.reduce((sum, { height }) => sum + height + GAP, 0));
-  const wide =
+  const widths = snapshots.map((column) => Math.max(0, ...column.map(({ width }) => width)));
+  const heights = snapshots.map((column) => column.reduce((sum, { height }) => sum + height + GAP, 0));
+  const sheetWidth =
     Math.max(
       320,
-      widths.reduce((sum, width) => sum + width + BETWEEN, -BETWEEN),
+      widths.reduce((sum, width) => sum + width + COLUMN_GAP, -COLUMN_GAP),
     ) +
-    2 * EDGE;
-  const high = Math.max(...heights) + 48 + 2 * EDGE;
+    2 * MARGIN;
+  const sheetHeight = Math.max(...heights) + 48 + 2 * MARGIN;
   const out = svg("svg", {
     xmlns: "http://www.w3.org/2000/svg",
-    viewBox: `0 0 ${wide} ${high}`,
-    width: wide,
-    height: high,
+    viewBox: `0 0 ${sheetWidth} ${sheetHeight}`,
+    width: sheetWidth,
+    height: sheetHeight,
     "font-family": FONT,
   });
   out.append(
-    svg("title", {}, `${title}. ${label(says, 1000)}`),
-    svg("rect", { width: wide, height: high, fill: ink.ground }),
-    svg("text", { x: EDGE, y: EDGE + 14, fill: ink.text, "font-size": 16, "font-weight": 600 }, title),
+    svg("title", {}, `${title}. ${label(subtitle, 1000)}`),
+    svg("rect", { width: sheetWidth, height: sheetHeight, fill: colors.ground }),
+    svg("text", { x: MARGIN, y: MARGIN + 14, fill: colors.text, "font-size": 16, "font-weight": 600 }, title),
     svg(
       "text",
-      { x: EDGE, y: EDGE + 33, fill: ink.muted, "font-size": 12.5 },
-      label(says, Math.floor((wide - 2 * EDGE) / 7)),
+      { x: MARGIN, y: MARGIN + 33, fill: colors.muted, "font-size": 12.5 },
+      label(subtitle, Math.floor((sheetWidth - 2 * MARGIN) / 7)),
     ),
   );
-  let x = EDGE;
-  made.forEach((column, n) => {
-    let y = EDGE + 48;
+  let x = MARGIN;
+  snapshots.forEach((column, n) => {
+    let y = MARGIN + 48;
     for (const { node, height } of column) {
       node.setAttribute("x", String(x));
       node.setAttribute("y", String(y));
       out.append(node);
       y += height + GAP;
     }
-    x += widths[n] + BETWEEN;
+    x += widths[n] + COLUMN_GAP;
   });
-  return forXml(new XMLSerializer().serializeToString(out));
+  return toXmlText(new XMLSerializer().serializeToString(out));
 }

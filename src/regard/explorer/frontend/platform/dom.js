@@ -1,8 +1,8 @@
-// Elements of a page. Text enters by textContent alone, styles by the style object, so that nothing in a token can act.
+// DOM elements. Text is only set by textContent, and styles by the style object, so that no token is interpreted as HTML.
 
 /**
  * @typedef {Record<string, any>} Props
- *   `on` maps events to functions, `style` properties to values, `data` to data attributes; a function or null is left out.
+ *   `on` maps events to listeners, `style` properties to values, `data` names to data attributes; null and false are omitted.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -48,70 +48,76 @@ export function svg(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** A piece of a token: text on its own, whichever way it runs. @param {string} text @param {Props} [props] */
-export function piece(text, props = {}) {
+/** Text with its own direction. @param {string} text @param {Props} [props] */
+export function bidi(text, props = {}) {
   return el("bdi", { dir: "auto", ...props }, text);
 }
 
 /**
- * Buttons of which one is chosen.
- * @param {string} name what is chosen, for who cannot see it
- * @param {{ key: string, title: string, says?: string }[]} choices @param {(key: string) => void} choose
+ * A segmented control: buttons of which one is selected.
+ * @param {string} name for screen readers
+ * @param {{ key: string, title: string, description?: string }[]} choices @param {(key: string) => void} onSelect
  */
-export function segmented(name, choices, choose) {
-  const buttons = choices.map(({ key, title, says }) =>
+export function segmented(name, choices, onSelect) {
+  const buttons = choices.map(({ key, title, description }) =>
     el(
       "button",
-      { type: "button", class: "rg-segment", title: says ?? null, data: { key }, on: { click: () => choose(key) } },
+      {
+        type: "button",
+        class: "rg-segment",
+        title: description ?? null,
+        data: { key },
+        on: { click: () => onSelect(key) },
+      },
       title,
     ),
   );
   const node = el("div", { class: "rg-segmented", role: "group", "aria-label": name }, ...buttons);
   return {
     node,
-    /** @param {string} chosen @param {(key: string) => boolean} [allowed] */
-    show(chosen, allowed = () => true) {
+    /** @param {string} selected @param {(key: string) => boolean} [allowed] */
+    show(selected, allowed = () => true) {
       for (const button of buttons) {
         const key = button.dataset.key ?? "";
-        setAttribute(button, "aria-pressed", String(key === chosen));
+        setAttribute(button, "aria-pressed", String(key === selected));
         button.disabled = !allowed(key);
       }
     },
   };
 }
 
-/** A box to tick. @param {string} title @param {string} hint @param {(on: boolean) => void} turn */
-export function toggle(title, hint, turn) {
-  const box = el("input", { type: "checkbox", on: { change: () => turn(box.checked) } });
+/** A checkbox. @param {string} title @param {string} hint @param {(on: boolean) => void} onChange */
+export function toggle(title, hint, onChange) {
+  const box = el("input", { type: "checkbox", on: { change: () => onChange(box.checked) } });
   const node = el("label", { class: "rg-toggle", title: hint || null }, box, el("span", {}, title));
   return { node, box };
 }
 
-/** @param {string} title @param {{ key: string, title: string }[]} choices @param {(key: string) => void} choose */
-export function chooser(title, choices, choose) {
+/** @param {string} title @param {{ key: string, title: string }[]} choices @param {(key: string) => void} onSelect */
+export function select(title, choices, onSelect) {
   const list = el(
     "select",
-    { "aria-label": title, on: { change: () => choose(list.value) } },
+    { "aria-label": title, on: { change: () => onSelect(list.value) } },
     ...choices.map(({ key, title: name }) => el("option", { value: key }, name)),
   );
   return list;
 }
 
-/** @param {string} title @param {string} sign @param {() => void} act @param {Props} [props] */
-export function iconButton(title, sign, act, props = {}) {
+/** @param {string} title @param {string} symbol @param {() => void} action @param {Props} [props] */
+export function iconButton(title, symbol, action, props = {}) {
   return el(
     "button",
-    { type: "button", class: "rg-icon", title, "aria-label": title, on: { click: act }, ...props },
-    sign,
+    { type: "button", class: "rg-icon", title, "aria-label": title, on: { click: action }, ...props },
+    symbol,
   );
 }
 
-/** What has the focus among the elements that a node is with, which a notebook may keep in a shadow. @param {Node} node */
-export function focusedBeside(node) {
+/** The focused element of the document or shadow root of a node. @param {Node} node */
+export function activeElementOf(node) {
   return /** @type {Document | ShadowRoot} */ (node.getRootNode()).activeElement ?? null;
 }
 
-/** Set an attribute only where it differs. @param {Element} node @param {string} name @param {string} value */
+/** Set an attribute, if it differs. @param {Element} node @param {string} name @param {string} value */
 export function setAttribute(node, name, value) {
   if (node.getAttribute(name) !== value) node.setAttribute(name, value);
 }
@@ -122,23 +128,23 @@ export function setText(node, text) {
 }
 
 /**
- * Run after the events of this frame, once.
- * @param {() => void} act
+ * Run an action once in the next animation frame.
+ * @param {() => void} action
  */
-export function nextFrame(act) {
-  let waiting = false;
+export function oncePerFrame(action) {
+  let isScheduled = false;
   return () => {
-    if (waiting) return;
-    waiting = true;
+    if (isScheduled) return;
+    isScheduled = true;
     requestAnimationFrame(() => {
-      waiting = false;
-      act();
+      isScheduled = false;
+      action();
     });
   };
 }
 
-/** Give the browser a file to keep. @param {string} name @param {Blob} blob */
-export function handOver(name, blob) {
+/** Download a file. @param {string} name @param {Blob} blob */
+export function downloadFile(name, blob) {
   const link = el("a", { href: URL.createObjectURL(blob), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);

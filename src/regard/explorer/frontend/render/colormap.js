@@ -1,59 +1,59 @@
-// Colours of maps. Both families go in steps of equal lightness from the background, where 0 vanishes, so that they
-// read the same in grey and for every kind of colour vision. Knows no page.
+// Colormaps, one for each sign. Both start at the background, for 0, and change lightness in equal steps, so that they
+// are readable in greyscale and with any colour vision. Pure functions.
 
 /**
  * @typedef {"light" | "dark"} Theme
  * @typedef {[number, number, number]} Rgb
  */
 
-const WEIGHTS = {
+const POSITIVE = {
   light: ["#ffffff", "#d3e6ed", "#a8ccdf", "#7eb1d3", "#5a95c7", "#3c78b8", "#2a5aa4", "#213d8a", "#1c2468"],
   dark: ["#15171d", "#1f2d46", "#26466f", "#2c6293", "#3580b4", "#43a1cc", "#63c1de", "#95deec", "#ccf8fa"],
 };
-const BELOW = {
+const NEGATIVE = {
   light: ["#ffffff", "#fbe3d0", "#f6c59f", "#eda56e", "#de8544", "#c66a27", "#a55219", "#813d12", "#5e2b0d"],
   dark: ["#15171d", "#33251c", "#573723", "#7d4a27", "#a4602a", "#c87a35", "#e39a54", "#f4be86", "#fde4c6"],
 };
 const STEPS = 256;
 
 /** @param {string} hex @returns {Rgb} */
-export function rgbOf(hex) {
+export function parseHex(hex) {
   const n = parseInt(hex.slice(1), 16);
   return [n >> 16, (n >> 8) & 255, n & 255];
 }
 
 /**
- * The colour at a place between 0 and 1, or between -1 and 1 where below 0 is the other family.
- * @param {Theme} theme @param {number} place
+ * The color at a position from -1 to 1.
+ * @param {Theme} theme @param {number} position
  * @returns {Rgb}
  */
-export function colourAt(theme, place) {
-  const stops = (place < 0 ? BELOW : WEIGHTS)[theme];
-  const x = Math.min(1, Math.abs(place)) * (stops.length - 1);
+export function colorAt(theme, position) {
+  const stops = (position < 0 ? NEGATIVE : POSITIVE)[theme];
+  const x = Math.min(1, Math.abs(position)) * (stops.length - 1);
   const i = Math.min(stops.length - 2, Math.floor(x));
-  const [a, b] = [rgbOf(stops[i]), rgbOf(stops[i + 1])];
+  const [a, b] = [parseHex(stops[i]), parseHex(stops[i + 1])];
   return /** @type {Rgb} */ (a.map((low, c) => Math.round(low + (b[c] - low) * (x - i))));
 }
 
 /** @param {Rgb} rgb */
-export function css([r, g, b]) {
+export function toCss([r, g, b]) {
   return `rgb(${r} ${g} ${b})`;
 }
 
 /**
- * Every colour from -1 to 1 in equal steps, as red, green, blue, opacity; 0 is in the middle.
+ * All colors from -1 to 1 in equal steps, as RGBA; 0 is in the middle.
  * @param {Theme} theme
- * @returns {Uint32Array} 2·STEPS + 1 colours, as the bytes of a picture lie
+ * @returns {Uint32Array} 2·STEPS + 1 colors, in the byte order of ImageData
  */
-export function tableOf(theme) {
+export function colorTable(theme) {
   const bytes = new Uint8Array(4 * (2 * STEPS + 1));
-  for (let n = -STEPS; n <= STEPS; n++) bytes.set([...colourAt(theme, n / STEPS), 255], 4 * (n + STEPS));
+  for (let n = -STEPS; n <= STEPS; n++) bytes.set([...colorAt(theme, n / STEPS), 255], 4 * (n + STEPS));
   return new Uint32Array(bytes.buffer);
 }
 
-/** @param {number} place of -1 to 1 @returns {number} its number in the table */
-export function stepOf(place) {
-  return Math.round(place * STEPS) + STEPS;
+/** @param {number} position from -1 to 1 @returns {number} its index in the table */
+export function tableIndex(position) {
+  return Math.round(position * STEPS) + STEPS;
 }
 
 /** Relative luminance, as the Web Content Accessibility Guidelines 2 define it. @param {Rgb} rgb */
@@ -68,7 +68,7 @@ export function contrast(a, b) {
   return (high + 0.05) / (low + 0.05);
 }
 
-/** Black or white, whichever is read better on a colour. @param {Rgb} rgb */
-export function inkOn(rgb) {
+/** Black or white, whichever has more contrast with a color. @param {Rgb} rgb */
+export function textColorOn(rgb) {
   return contrast(rgb, [255, 255, 255]) > contrast(rgb, [0, 0, 0]) ? "#ffffff" : "#000000";
 }

@@ -3,33 +3,34 @@
 /**
  * @typedef {"linear" | "log"} ScaleKind
  * @typedef {{ kind: ScaleKind, max: number, signed: boolean }} Scale
- *   `max` is the number at the end of the colours; a signed scale goes from -max over 0 to max.
+ *   `max` is the value at the end; a signed scale goes from -max to max.
  */
 
-export const LOG_DECADES = 4; // what a logarithmic scale covers below its largest number
+export const LOG_DECADES = 4; // below the maximum
 
-/** Numbers to write beside the colours, from the least to the largest. @param {Scale} scale */
+/** Values to label, in ascending order. @param {Scale} scale */
 export function ticks({ kind, max, signed }) {
   const shares = kind === "linear" ? [0.5, 1] : signed ? [0.01, 1] : [0.001, 0.01, 0.1, 1];
-  const above = [kind === "linear" || signed ? 0 : 1e-4, ...shares].map((share) => share * max);
+  const positive = [kind === "linear" || signed ? 0 : 1e-4, ...shares].map((share) => share * max);
   return signed
     ? [
-        ...above
+        ...positive
           .slice(1)
           .reverse()
           .map((x) => -x),
-        ...above,
+        ...positive,
       ]
-    : above;
+    : positive;
 }
 
 /**
- * Where a number stands: 0 to 1, or -1 to 1 on a signed scale.
+ * The position of a value: 0 to 1, or -1 to 1 on a signed scale.
  * @param {Scale} scale @param {number} value
  */
-export function placeOn({ kind, max, signed }, value) {
+export function scalePosition({ kind, max, signed }, value) {
   if (!(max > 0) || Number.isNaN(value)) return 0;
-  const size = Math.min(1, Math.abs(value) / max);
-  const place = kind === "log" ? (size > 0 ? Math.max(0, 1 + Math.log10(size) / LOG_DECADES) : 0) : size;
-  return value < 0 ? (signed ? -place : 0) : place;
+  const magnitude = Math.min(1, Math.abs(value) / max);
+  const position =
+    kind === "log" ? (magnitude > 0 ? Math.max(0, 1 + Math.log10(magnitude) / LOG_DECADES) : 0) : magnitude;
+  return value < 0 ? (signed ? -position : 0) : position;
 }

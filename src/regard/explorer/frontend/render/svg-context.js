@@ -1,12 +1,11 @@
-// A pen that leaves SVG where a canvas' context leaves pixels: as much of a context as the drawings of paint.js use, so
-// that what is saved is drawn by the lines that draw the page.
+// A canvas context that records SVG, after canvas2svg: the methods that the map renderer uses.
 
 import { svg } from "../platform/dom.js";
 
-/** @typedef {import("./map-renderer.js").Pen} Pen */
+/** @typedef {import("./map-renderer.js").Context2D} Context2D */
 
-const ANCHOR = /** @type {Record<string, string>} */ ({ right: "end", center: "middle" });
-const LOOK = [
+const TEXT_ANCHORS = /** @type {Record<string, string>} */ ({ right: "end", center: "middle" });
+const STATE = [
   "fillStyle",
   "strokeStyle",
   "lineWidth",
@@ -18,18 +17,18 @@ const LOOK = [
   "imageSmoothingEnabled",
 ];
 
-/** @implements {Pen} */
-export class SvgPen {
-  /** @param {number} width @param {number} height @param {CanvasRenderingContext2D} ruler  measures text */
-  constructor(width, height, ruler) {
+/** @implements {Context2D} */
+export class SvgContext {
+  /** @param {number} width @param {number} height @param {CanvasRenderingContext2D} measuring  for the width of text */
+  constructor(width, height, measuring) {
     this.root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
-    this.ruler = ruler;
-    this.into = this.root;
+    this.measuring = measuring;
+    this.parent = this.root;
     /** @type {any[]} */
-    this.saved = [];
-    this.d = "";
+    this.stack = [];
+    this.path = "";
     /** @type {{ x: number, y: number, width: number, height: number, rx: number } | null} */
-    this.box = null;
+    this.rectangle = null;
     this.fillStyle = this.strokeStyle = "#000000";
     this.lineWidth = this.globalAlpha = 1;
     this.font = "12px sans-serif";
@@ -44,51 +43,51 @@ export class SvgPen {
 
   save() {
     const now = /** @type {any} */ (this);
-    this.saved.push({ into: this.into, ...Object.fromEntries(LOOK.map((name) => [name, now[name]])) });
+    this.stack.push({ parent: this.parent, ...Object.fromEntries(STATE.map((name) => [name, now[name]])) });
   }
 
   restore() {
-    Object.assign(this, this.saved.pop());
+    Object.assign(this, this.stack.pop());
   }
 
   /** @param {string} tag @param {Record<string, string | number>} attributes @param {...string} text */
-  put(tag, attributes, ...text) {
-    const settled = Object.entries(attributes).map(([name, value]) => [
+  append(tag, attributes, ...text) {
+    const rounded = Object.entries(attributes).map(([name, value]) => [
       name,
       typeof value === "number" ? Number(value.toFixed(2)) : value,
     ]);
     const node = svg(
       tag,
-      Object.fromEntries(this.globalAlpha < 1 ? [...settled, ["opacity", this.globalAlpha]] : settled),
+      Object.fromEntries(this.globalAlpha < 1 ? [...rounded, ["opacity", this.globalAlpha]] : rounded),
       ...text,
     );
-    this.into.append(node);
+    this.parent.append(node);
     return node;
   }
 
   /** @param {number} x @param {number} y */
   translate(x, y) {
-    this.into = this.put("g", { transform: `translate(${x.toFixed(2)} ${y.toFixed(2)})` });
+    this.parent = this.append("g", { transform: `translate(${x.toFixed(2)} ${y.toFixed(2)})` });
   }
 
   /** @param {number} angle */
   rotate(angle) {
-    this.into = this.put("g", { transform: `rotate(${((180 * angle) / Math.PI).toFixed(2)})` });
+    this.parent = this.append("g", { transform: `rotate(${((180 * angle) / Math.PI).toFixed(2)})` });
   }
 
   beginPath() {
-    this.d = "";
-    this.box = null;
+    this.path = "";
+    this.rectangle = null;
   }
 
   /** @param {number} x @param {number} y */
   moveTo(x, y) {
-    this.d += `M${x.toFixed(2)} ${y.toFixed(2)}`;
+    this.path += `M${x.toFixed(2)} ${y.toFixed(2)}`;
   }
 
   /** @param {number} x @param {number} y */
   lineTo(x, y) {
-    this.d += `L${x.toFixed(2)} ${y.toFixed(2)}`;
+    this.path += `L${x.toFixed(2)} ${y.toFixed(2)}`;
   }
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
@@ -98,27 +97,27 @@ export class SvgPen {
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height @param {number} rx */
   roundRect(x, y, width, height, rx) {
-    this.box = { x, y, width: Math.max(0, width), height: Math.max(0, height), rx };
+    this.rectangle = { x, y, width: Math.max(0, width), height: Math.max(0, height), rx };
   }
 
   fill() {
-    this.trace({ fill: this.fillStyle });
+    this.paint({ fill: this.fillStyle });
   }
 
   stroke() {
-    this.trace({ fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth });
+    this.paint({ fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth });
   }
 
-  /** @param {Record<string, string | number>} look */
-  trace(look) {
-    if (this.box) this.put("rect", { ...this.box, ...look });
-    else this.put("path", { d: this.d, ...look });
+  /** @param {Record<string, string | number>} style */
+  paint(style) {
+    if (this.rectangle) this.append("rect", { ...this.rectangle, ...style });
+    else this.append("path", { d: this.path, ...style });
   }
 
-  /** What follows stays within the rectangle of the path. */
+  /** Clip what follows to the rectangle of the path. */
   clip() {
-    const { x, y, width, height } = this.box ?? { x: 0, y: 0, width: 0, height: 0 };
-    this.into = this.put("svg", {
+    const { x, y, width, height } = this.rectangle ?? { x: 0, y: 0, width: 0, height: 0 };
+    this.parent = this.append("svg", {
       x,
       y,
       width,
@@ -129,24 +128,32 @@ export class SvgPen {
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
   fillRect(x, y, width, height) {
-    this.put("rect", { x, y, width, height, fill: this.fillStyle });
+    this.append("rect", { x, y, width, height, fill: this.fillStyle });
   }
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
   strokeRect(x, y, width, height) {
-    this.put("rect", { x, y, width, height, fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth });
+    this.append("rect", {
+      x,
+      y,
+      width,
+      height,
+      fill: "none",
+      stroke: this.strokeStyle,
+      "stroke-width": this.lineWidth,
+    });
   }
 
-  /** @param {HTMLCanvasElement} picture @param {number} x @param {number} y @param {number} width @param {number} height */
-  drawImage(picture, x, y, width, height) {
-    const look = { preserveAspectRatio: "none", "image-rendering": this.imageSmoothingEnabled ? "auto" : "pixelated" };
-    this.put("image", { href: picture.toDataURL("image/png"), x, y, width, height, ...look });
+  /** @param {HTMLCanvasElement} canvas @param {number} x @param {number} y @param {number} width @param {number} height */
+  drawImage(canvas, x, y, width, height) {
+    const style = { preserveAspectRatio: "none", "image-rendering": this.imageSmoothingEnabled ? "auto" : "pixelated" };
+    this.append("image", { href: canvas.toDataURL("image/png"), x, y, width, height, ...style });
   }
 
   /** @param {string} text @param {number} x @param {number} y */
   fillText(text, x, y) {
     const [, weight, style, size] = /^(\d+ )?(italic )?([\d.]+)px/.exec(this.font) ?? [];
-    this.put(
+    this.append(
       "text",
       {
         x,
@@ -155,7 +162,7 @@ export class SvgPen {
         "font-size": Number(size),
         ...(weight && { "font-weight": weight.trim() }),
         ...(style && { "font-style": "italic" }),
-        ...(this.textAlign in ANCHOR && { "text-anchor": ANCHOR[this.textAlign] }),
+        ...(this.textAlign in TEXT_ANCHORS && { "text-anchor": TEXT_ANCHORS[this.textAlign] }),
         ...(this.textBaseline === "middle" && { dy: "0.35em" }),
       },
       text,
@@ -164,7 +171,7 @@ export class SvgPen {
 
   /** @param {string} text */
   measureText(text) {
-    this.ruler.font = this.font;
-    return this.ruler.measureText(text);
+    this.measuring.font = this.font;
+    return this.measuring.measureText(text);
   }
 }

@@ -1,61 +1,62 @@
-// What a view is: every choice that a person made, as one value that fits into the address of the page.
+// The state of the page: every choice of a person, as one value that fits into the URL.
 
-import { runsOf, whyNoDifference } from "./sides.js";
+import { differenceBlockedBy, runsOf } from "./sides.js";
 
 /**
  * @typedef {import("../data/source.js").Run} Run
+ * @typedef {import("../data/source.js").Manifest} Manifest
  * @typedef {"heads" | "head" | "cell" | "movement"} ViewName
  * @typedef {"A" | "B" | "diff"} Side
  * @typedef {number | "mean"} Head
- * @typedef {{ layer: number, head: Head }} Place
+ * @typedef {{ layer: number, head: Head }} Selection
  * @typedef {object} State
  * @property {ViewName} view
- * @property {number} layer         of A, and of B where that has no place of its own
+ * @property {number} layer         of A, and of B without a selection of its own
  * @property {Head} head
- * @property {Place | null} other   where B is, if it is another head, or that of a model of other layers
- * @property {number | null} row    the token that looks
- * @property {number | null} col    the token that is looked at
- * @property {Side} side            of what is compared
- * @property {string} way
- * @property {string} measure
- * @property {"place" | "measure"} order
- * @property {number} least         heads whose measure is in the lowest part of its range step back, this share of it
- * @property {number[]} shutLayers  rows of the grid shown as their mean
- * @property {number[]} shutHeads   columns of the grid shown as their mean
- * @property {boolean} words
+ * @property {Selection | null} selectionB  if B is another head, or of a model with other layers
+ * @property {number | null} row    the query token of the cell
+ * @property {number | null} col    its key token
+ * @property {Side} side
+ * @property {string} mode
+ * @property {string} metric
+ * @property {"layer" | "metric"} order
+ * @property {number} threshold     heads below it are dimmed: a share of the range of the metric
+ * @property {number[]} collapsedLayers  rows of the grid shown as their mean
+ * @property {number[]} collapsedHeads   columns of the grid shown as their mean
+ * @property {boolean} words        merge the tokens of a word
  * @property {boolean} special      show special tokens
  * @property {boolean} log
- * @property {boolean} byRow        each row on a scale of its own
+ * @property {boolean} byRow        normalize the colours of each row
  * @property {"max" | "mean"} pool
- * @property {number | null} from   first token of the stretch that is shown
- * @property {number | null} to     first token behind it
+ * @property {number | null} from   the first token shown
+ * @property {number | null} to     the token after the last
  * @property {number[]} pins
- * @property {"out" | "in"} direction  of the text view: whom a word looks at, or who looks at it
+ * @property {"out" | "in"} direction  of the text panel: what a word attends to, or what attends to it
  * @property {boolean} arcs
  * @property {string} query
  * @property {number} stage         of the movement
  * @property {"auto" | "light" | "dark"} theme
- * @property {import("../render/viewport.js").View | null} zoom   the whole map where null
- * @property {[number, number][]} off  heads that are switched off, (layer, head)
- * @property {number} offRun        the text that they are switched off in: 0 or 1
- * @property {number | null} edited  the run of that edit, which is then B; lives as long as the server
+ * @property {import("../render/viewport.js").Viewport | null} zoom   null: the whole map
+ * @property {[number, number][]} ablated  (layer, head)
+ * @property {number} ablatedRun    the run that they are ablated in: 0 or 1
+ * @property {number | null} editedRun  the run of that ablation, which is then B; valid until the server ends
  */
 
 /** @type {Readonly<State>} */
-export const FIRST = Object.freeze({
+export const INITIAL_STATE = Object.freeze({
   view: "head",
   layer: 0,
   head: 0,
   row: null,
   col: null,
   side: "A",
-  other: null,
-  way: "raw",
-  measure: "entropy",
-  order: "place",
-  least: 0,
-  shutLayers: [],
-  shutHeads: [],
+  selectionB: null,
+  mode: "raw",
+  metric: "entropy",
+  order: "layer",
+  threshold: 0,
+  collapsedLayers: [],
+  collapsedHeads: [],
   words: false,
   special: true,
   log: false,
@@ -70,75 +71,77 @@ export const FIRST = Object.freeze({
   stage: -1,
   theme: "auto",
   zoom: null,
-  off: [],
-  offRun: 0,
-  edited: null,
+  ablated: [],
+  ablatedRun: 0,
+  editedRun: null,
 });
 
 /**
- * A state that fits what there is: no layer or head, chosen or folded, that its side does not have, no token beyond the
- * longest text.
- * @param {State} wanted @param {import("../data/source.js").Manifest} manifest @returns {State}
+ * The nearest valid state: no layer or head that its side does not have, no token beyond the longest text.
+ * @param {State} wanted @param {Manifest} manifest @returns {State}
  */
-export function fitted(wanted, manifest) {
-  const offRun = Math.min(wanted.offRun, (manifest.given ?? manifest.runs.length) - 1);
-  const { layers } = manifest.runs[offRun];
-  const off = wanted.off.filter(([layer, head]) => manifest.can.edit && head < (layers[layer]?.heads ?? 0));
-  const state = { ...wanted, off, offRun, edited: off.length ? wanted.edited : null };
+export function normalize(wanted, manifest) {
+  const ablatedRun = Math.min(wanted.ablatedRun, (manifest.numGivenRuns ?? manifest.runs.length) - 1);
+  const { layers } = manifest.runs[ablatedRun];
+  const ablated = wanted.ablated.filter(([layer, head]) => manifest.can.ablate && head < (layers[layer]?.heads ?? 0));
+  const state = { ...wanted, ablated, ablatedRun, editedRun: ablated.length ? wanted.editedRun : null };
   const numbers = runsOf(state, manifest);
   const [a, b = a] = numbers.map((run) => manifest.runs[run]);
-  const place = placeIn(a, state);
-  const another = !alike(a, b) ? (state.other ?? state) : numbers.length > 1 ? null : state.other;
-  const other = another && placeIn(b, another);
-  const longest = (/** @type {"rows" | "cols"} */ side) =>
-    Math.max(a.layers[place.layer][side], b.layers[(other ?? place).layer][side]);
+  const selection = clampSelection(a, state);
+  const another = !sameHeads(a, b) ? (state.selectionB ?? state) : numbers.length > 1 ? null : state.selectionB;
+  const selectionB = another && clampSelection(b, another);
+  const maxOf = (/** @type {"rows" | "cols"} */ axis) =>
+    Math.max(a.layers[selection.layer][axis], b.layers[(selectionB ?? selection).layer][axis]);
   const length = Math.max(a.tokens.length, b.tokens.length);
   const token = (/** @type {number | null} */ i, /** @type {number} */ end) => (i === null || i >= end ? null : i);
-  const seen = (state.side === "B" ? b : a).layers;
-  const folded = (/** @type {number[]} */ list, /** @type {number} */ end) => [...new Set(list)].filter((n) => n < end);
-  const known = (/** @type {{key: string}[]} */ list, /** @type {string} */ key) =>
+  const shownLayers = (state.side === "B" ? b : a).layers;
+  const collapsed = (/** @type {number[]} */ list, /** @type {number} */ end) =>
+    [...new Set(list)].filter((n) => n < end);
+  const validKey = (/** @type {{key: string}[]} */ list, /** @type {string} */ key) =>
     list.some((x) => x.key === key) ? key : (list[0]?.key ?? key);
   const next = {
     ...state,
-    ...place,
-    other,
-    row: token(state.row, longest("rows")),
-    col: token(state.col, longest("cols")),
-    side: numbers.length > 1 || other || off.length ? state.side : "A",
-    shutLayers: folded(state.shutLayers, seen.length),
-    shutHeads: folded(state.shutHeads, Math.max(...seen.map(({ heads }) => heads))),
-    way: known(manifest.ways, state.way),
-    measure: known(manifest.measures, state.measure),
-    ...stretchIn(state, length),
+    ...selection,
+    selectionB,
+    row: token(state.row, maxOf("rows")),
+    col: token(state.col, maxOf("cols")),
+    side: numbers.length > 1 || selectionB || ablated.length ? state.side : "A",
+    collapsedLayers: collapsed(state.collapsedLayers, shownLayers.length),
+    collapsedHeads: collapsed(state.collapsedHeads, Math.max(...shownLayers.map(({ heads }) => heads))),
+    mode: validKey(manifest.modes, state.mode),
+    metric: validKey(manifest.metrics, state.metric),
+    ...clampRange(state, length),
     pins: state.pins.filter((i) => i < length),
   };
-  const waits = off.length > 0 && next.edited === null; // for what it is to be compared with
-  return next.side === "diff" && !waits && whyNoDifference(next, manifest) !== null ? { ...next, side: "A" } : next;
+  const awaitsAblation = ablated.length > 0 && next.editedRun === null;
+  return next.side === "diff" && !awaitsAblation && differenceBlockedBy(next, manifest) !== null
+    ? { ...next, side: "A" }
+    : next;
 }
 
-/** The layer and head of a run that are nearest to those wanted. @param {Run} run @param {Place} wanted @returns {Place} */
-function placeIn({ layers }, { layer, head }) {
-  const its = within(layer, layers.length);
-  return { layer: its, head: head === "mean" ? head : within(head, layers[its].heads) };
+/** The nearest layer and head of a run. @param {Run} run @param {Selection} wanted @returns {Selection} */
+function clampSelection({ layers }, { layer, head }) {
+  const index = clampIndex(layer, layers.length);
+  return { layer: index, head: head === "mean" ? head : clampIndex(head, layers[index].heads) };
 }
 
 /**
- * A stretch of tokens that there are, the first of them and the one behind the last; null is the end of the text.
+ * The nearest range of tokens; null stands for an end of the text.
  * @param {{ from: number | null, to: number | null }} wanted @param {number} length
  */
-export function stretchIn({ from, to }, length) {
-  const token = (/** @type {number | null} */ i) => (i === null ? null : within(Math.trunc(i), length));
+export function clampRange({ from, to }, length) {
+  const token = (/** @type {number | null} */ i) => (i === null ? null : clampIndex(Math.trunc(i), length));
   const [first, last] = [token(from), token(to === null ? null : to - 1)];
-  const [least, most] = first !== null && last !== null && last < first ? [last, first] : [first, last];
-  return { from: least === 0 ? null : least, to: most === null || most === length - 1 ? null : most + 1 };
+  const [low, high] = first !== null && last !== null && last < first ? [last, first] : [first, last];
+  return { from: low === 0 ? null : low, to: high === null || high === length - 1 ? null : high + 1 };
 }
 
 /** @param {number} n @param {number} length */
-function within(n, length) {
+function clampIndex(n, length) {
   return Math.max(0, Math.min(n, length - 1));
 }
 
 /** Whether two runs have the same layers and heads. @param {Run} a @param {Run} b */
-function alike(a, b) {
+function sameHeads(a, b) {
   return a.layers.length === b.layers.length && a.layers.every(({ heads }, n) => heads === b.layers[n].heads);
 }

@@ -1,23 +1,23 @@
 // The state as the fragment of a URL, and back.
 
-import { FIRST } from "./state.js";
+import { INITIAL_STATE } from "./state.js";
 
 /** @typedef {import("./state.js").State} State */
 
-const SHORT = /** @type {const} */ ({
+const URL_KEYS = /** @type {const} */ ({
   view: "v",
   layer: "l",
   head: "h",
-  other: "b",
+  selectionB: "b",
   row: "i",
   col: "j",
   side: "s",
-  way: "w",
-  measure: "m",
+  mode: "w",
+  metric: "m",
   order: "o",
-  least: "n",
-  shutLayers: "sl",
-  shutHeads: "sh",
+  threshold: "n",
+  collapsedLayers: "sl",
+  collapsedHeads: "sh",
   words: "words",
   special: "special",
   log: "log",
@@ -32,82 +32,79 @@ const SHORT = /** @type {const} */ ({
   stage: "t",
   theme: "theme",
   zoom: "z",
-  off: "x",
-  offRun: "xr",
+  ablated: "x",
+  ablatedRun: "xr",
 });
-const CHOICES = /** @type {Record<string, string[]>} */ ({
+const ENUMS = /** @type {Record<string, string[]>} */ ({
   view: ["heads", "head", "cell", "movement"],
   side: ["A", "B", "diff"],
-  order: ["place", "measure"],
+  order: ["layer", "metric"],
   pool: ["max", "mean"],
   direction: ["out", "in"],
   theme: ["auto", "light", "dark"],
 });
 
-/** @param {State} state @returns {string} what differs from a first view, as the part of an address behind "#" */
+/** What differs from the initial state. @param {State} state @returns {string} */
 export function encode(state) {
-  const parameters = new URLSearchParams();
-  for (const [name, short] of Object.entries(SHORT)) {
-    const [value, first] = [/** @type {any} */ (state)[name], /** @type {any} */ (FIRST)[name]];
-    const needed = ["layer", "head", "view"].includes(name);
-    if (JSON.stringify(value) !== JSON.stringify(first) || needed) parameters.set(short, written(name, value));
+  const params = new URLSearchParams();
+  for (const [name, key] of Object.entries(URL_KEYS)) {
+    const [value, initial] = [/** @type {any} */ (state)[name], /** @type {any} */ (INITIAL_STATE)[name]];
+    const isAlwaysWritten = ["layer", "head", "view"].includes(name);
+    if (JSON.stringify(value) !== JSON.stringify(initial) || isAlwaysWritten) params.set(key, serialize(name, value));
   }
-  return parameters.toString();
+  return params.toString();
 }
 
 /** @param {string} name @param {any} value */
-function written(name, value) {
-  if (name === "other") return value ? `${value.layer}.${value.head}` : "";
+function serialize(name, value) {
+  if (name === "selectionB") return value ? `${value.layer}.${value.head}` : "";
   if (name === "zoom")
     return value ? [value.x.toFixed(3), value.y.toFixed(3), value.k.toPrecision(6)].map(Number).join("_") : "";
-  if (name === "off") return value.map((/** @type {number[]} */ at) => at.join(".")).join("_");
+  if (name === "ablated") return value.map((/** @type {number[]} */ at) => at.join(".")).join("_");
   if (Array.isArray(value)) return value.join(".");
   if (typeof value === "boolean") return value ? "1" : "0";
   if (typeof value === "number") return String(Number(value.toFixed(3)));
   return value === null ? "" : String(value);
 }
 
-/**
- * A state from an address. What an address says wrongly is as if it were not said.
- * @param {string} hash @returns {Partial<State>}
- */
+/** The valid parts of a fragment. @param {string} hash @returns {Partial<State>} */
 export function decode(hash) {
-  const parameters = new URLSearchParams(hash.replace(/^#/, ""));
+  const params = new URLSearchParams(hash.replace(/^#/, ""));
   /** @type {Record<string, any>} */
   const found = {};
-  for (const [name, short] of Object.entries(SHORT)) {
-    const text = parameters.get(short);
+  for (const [name, key] of Object.entries(URL_KEYS)) {
+    const text = params.get(key);
     if (text === null) continue;
-    const value = read(name, text);
+    const value = parse(name, text);
     if (value !== undefined) found[name] = value;
   }
   return found;
 }
 
 /** @param {string} name @param {string} text @returns {any} */
-function read(name, text) {
-  const first = /** @type {any} */ (FIRST)[name];
-  if (name in CHOICES) return CHOICES[name].includes(text) ? text : undefined;
-  if (name === "head") return text === "mean" ? "mean" : count(text);
-  if (name === "other") {
+function parse(name, text) {
+  const initial = /** @type {any} */ (INITIAL_STATE)[name];
+  if (name in ENUMS) return ENUMS[name].includes(text) ? text : undefined;
+  if (name === "head") return text === "mean" ? "mean" : parseCount(text);
+  if (name === "selectionB") {
     const [layer, head] = text.split(".");
-    const numbers = [count(layer), head === "mean" ? "mean" : count(head ?? "")];
+    const numbers = [parseCount(layer), head === "mean" ? "mean" : parseCount(head ?? "")];
     return numbers.includes(undefined) ? undefined : { layer: numbers[0], head: numbers[1] };
   }
   if (name === "zoom") {
     const [x, y, k] = text.split("_").map(Number);
     return [x, y, k].every(Number.isFinite) && k > 0 ? { x, y, k } : undefined;
   }
-  if (name === "off")
+  if (name === "ablated")
     return text.split("_").flatMap((at) => (/^\d{1,6}\.\d{1,6}$/.test(at) ? [at.split(".").map(Number)] : []));
-  if (name === "least") return Number(text) >= 0 && Number(text) <= 1 ? Number(text) : undefined;
+  if (name === "threshold") return Number(text) >= 0 && Number(text) <= 1 ? Number(text) : undefined;
   if (name === "stage") return Number(text) >= 0 ? Number(text) : undefined;
-  if (Array.isArray(first)) return text.split(".").flatMap((part) => count(part) ?? []);
-  if (typeof first === "boolean") return text === "1";
-  return typeof first === "number" || first === null ? count(text) : text.slice(0, 200);
+  if (Array.isArray(initial)) return text.split(".").flatMap((part) => parseCount(part) ?? []);
+  if (typeof initial === "boolean") return text === "1";
+  return typeof initial === "number" || initial === null ? parseCount(text) : text.slice(0, 200);
 }
 
 /** @param {string} text @returns {number | undefined} */
-function count(text) {
+function parseCount(text) {
   return /^\d{1,9}$/.test(text) ? Number(text) : undefined;
 }

@@ -1,161 +1,150 @@
-// Heads that are switched off, and what that changes.
+// Ablated heads: the buttons, and what the ablation changes.
 
-import { directionOf, label, visible } from "../data/tokens.js";
-import { el, piece, setText } from "../platform/dom.js";
-import { colourAt, css, inkOn } from "../render/colormap.js";
-import { digits, percent } from "../render/format.js";
+import { escapeInvisible, label, textDirection } from "../data/tokens.js";
+import { bidi, el, setText } from "../platform/dom.js";
+import { colorAt, textColorOn, toCss } from "../render/colormap.js";
+import { formatFixed, formatPercent } from "../render/format.js";
 
 /**
  * @typedef {import("../state/state.js").State} State
+ * @typedef {import("../state/state.js").Selection} Selection
  * @typedef {import("../data/source.js").Manifest} Manifest
+ * @typedef {import("../app/queries.js").AblationResult} AblationResult
+ * @typedef {import("../render/colormap.js").Theme} Theme
  */
+
+const MAX_WORDS = 400;
 
 /**
- * The heads of which a weight changed most, the farthest first; none that did not change.
- * @param {number[][]} heads of each layer @param {number} [most]
+ * The heads whose weights change most, in descending order; none without a change.
+ * @param {number[][]} changes the largest of each head, L H @param {number} [count]
  */
-export function changedMost(heads, most = 3) {
-  const all = heads.flatMap((row, layer) => row.map((by, head) => ({ layer, head, by })));
+export function mostChangedHeads(changes, count = 3) {
+  const all = changes.flatMap((row, layer) => row.map((change, head) => ({ layer, head, change })));
   return all
-    .filter(({ by }) => by > 0)
-    .sort((a, b) => b.by - a.by)
-    .slice(0, most);
+    .filter(({ change }) => change > 0)
+    .sort((a, b) => b.change - a.change)
+    .slice(0, count);
 }
 
-export class Edits {
-  /** @param {{ turn: (off: [number, number][]) => void, choose: (at: import("../state/state.js").Place) => void }} doings */
-  constructor(doings) {
-    this.doings = doings;
+export class AblationPanel {
+  /** @param {{ ablate: (heads: [number, number][]) => void, select: (selection: Selection) => void }} actions */
+  constructor(actions) {
+    this.actions = actions;
     /** @type {[number, number][]} */
-    this.off = [];
-    this.told = "";
-    this.turn = el(
-      "button",
-      { type: "button", class: "rg-quiet", on: { click: () => this.toggle() } },
-      "Switch this head off",
-    );
-    this.reset = el(
-      "button",
-      { type: "button", class: "rg-quiet", on: { click: () => doings.turn([]) } },
-      "All heads on",
-    );
-    this.says = el("span", { class: "rg-muted", role: "status" });
+    this.ablated = [];
+    this.shownKey = "";
+    this.toggleButton = button("Ablate this head", () => this.toggle());
+    this.resetButton = button("Restore all heads", () => actions.ablate([]));
+    this.status = el("span", { class: "rg-muted", role: "status" });
     this.body = el("div", { class: "rg-changes" });
-    this.panel = el("section", { class: "rg-edits", "aria-label": "What the edit changes", hidden: true }, this.body);
+    this.panel = el(
+      "section",
+      { class: "rg-ablation", "aria-label": "Effect of the ablation", hidden: true },
+      this.body,
+    );
   }
 
-  /** @param {State} state @param {import("../state/state.js").Place} place that is seen @param {boolean} waits for the model */
-  update({ off }, { layer, head }, waits) {
-    this.off = off;
-    this.at = head === "mean" ? null : /** @type {[number, number]} */ ([layer, head]);
-    const isOff = this.at !== null && off.some(([l, h]) => l === this.at?.[0] && h === this.at?.[1]);
-    setText(this.turn, isOff ? "Switch this head on" : "Switch this head off");
-    this.turn.disabled = this.at === null || waits;
-    this.reset.hidden = off.length === 0;
-    setText(this.says, waits ? "Running the model again …" : "");
+  /** @param {State} state @param {Selection} shown @param {boolean} isRunning */
+  update({ ablated }, { layer, head }, isRunning) {
+    this.ablated = ablated;
+    this.head = head === "mean" ? null : /** @type {[number, number]} */ ([layer, head]);
+    const isAblated = this.head !== null && ablated.some(([l, h]) => l === this.head?.[0] && h === this.head?.[1]);
+    setText(this.toggleButton, isAblated ? "Restore this head" : "Ablate this head");
+    this.toggleButton.disabled = this.head === null || isRunning;
+    this.resetButton.hidden = ablated.length === 0;
+    setText(this.status, isRunning ? "Running the model again …" : "");
   }
 
   toggle() {
-    if (!this.at) return;
-    const [layer, head] = this.at;
-    const rest = this.off.filter(([l, h]) => l !== layer || h !== head);
-    this.doings.turn(rest.length < this.off.length ? rest : [...this.off, [layer, head]]);
+    if (!this.head) return;
+    const [layer, head] = this.head;
+    const others = this.ablated.filter(([l, h]) => l !== layer || h !== head);
+    this.actions.ablate(others.length < this.ablated.length ? others : [...this.ablated, [layer, head]]);
   }
 
-  /**
-   * What an edit changed; nothing where there is none.
-   * @param {import("../app/queries.js").Edit | null} edit @param {Manifest} manifest @param {import("../render/colormap.js").Theme} theme
-   */
-  tell(edit, { runs, given }, theme) {
-    this.panel.hidden = edit === null;
-    const told = edit ? `${edit.run} ${theme}` : "";
-    if (told === this.told || !edit) return;
-    this.told = told;
-    const { changes, off, offRun } = edit;
-    const named = (/** @type {number} */ layer, /** @type {number} */ head) =>
-      `layer ${runs[offRun].layers[layer].number} head ${head}`;
-    const least = changes.cosines.reduce((a, b) => Math.min(a, b), 1);
-    const most = Math.max(1e-6, 1 - least);
-    const words = runs[offRun].tokens.slice(0, 400).map((token, t) => {
-      const lost = Math.max(0, 1 - changes.cosines[t]);
-      const colour = colourAt(theme, -lost / most);
-      return piece(label(token.text), {
-        class: "rg-word",
-        title: `${visible(token.text.slice(0, 200))}: cosine ${digits(changes.cosines[t], 4)}`,
-        style: { "background-color": css(colour), color: inkOn(colour) },
-      });
-    });
-    const next =
-      changes.next &&
-      el(
-        "table",
-        { class: "rg-next" },
-        el("caption", {}, "What comes next"),
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            el("th", { scope: "col" }, "token"),
-            el("th", { scope: "col" }, "before"),
-            el("th", { scope: "col" }, "after"),
-          ),
-        ),
-        el(
-          "tbody",
-          {},
-          ...changes.next.map(({ token, before, after }) =>
-            el(
-              "tr",
-              {},
-              el("th", { scope: "row" }, piece(label(token))),
-              el("td", {}, percent(before)),
-              el("td", {}, percent(after)),
-            ),
-          ),
-        ),
-      );
-    const heads = changedMost(changes.heads);
+  /** @param {AblationResult | null} result @param {Manifest} manifest @param {Theme} theme */
+  showResult(result, { runs, numGivenRuns }, theme) {
+    this.panel.hidden = result === null;
+    const key = result ? `${result.run} ${theme}` : "";
+    if (key === this.shownKey || !result) return;
+    this.shownKey = key;
+    const { changes, ablated, ablatedRun } = result;
+    const { layers, tokens, text } = runs[ablatedRun];
+    const nameOf = (/** @type {number} */ layer, /** @type {number} */ head) =>
+      `layer ${layers[layer].number} head ${head}`;
+    const minCosine = changes.cosines.reduce((a, b) => Math.min(a, b), 1);
+    const words = tokens
+      .slice(0, MAX_WORDS)
+      .map((token, t) => turnedWord(token.text, changes.cosines[t], minCosine, theme));
+    const heads = mostChangedHeads(changes.heads);
+    const heading = `Without ${ablated.map(([layer, head]) => nameOf(layer, head)).join(", ")}`;
+    const sides = `A is text ${"AB"[ablatedRun]} and B is its ablation; restore all heads to compare with the other text.`;
     this.body.replaceChildren(
-      el("h3", {}, `Without ${off.map(([layer, head]) => named(layer, head)).join(", ")}`),
-      (given ?? 1) > 1
-        ? el(
-            "p",
-            { class: "rg-says" },
-            `A is text ${"AB"[offRun]} as it was and B the same text without ${off.length > 1 ? "these heads" : "this head"}; the other text is back when all heads are on.`,
-          )
-        : "",
-      el(
-        "p",
-        { class: "rg-says" },
-        "A head that is off still looks, and hands nothing on: its weights × values are 0, and in rollout it mixes nothing in.",
+      el("h3", {}, heading),
+      (numGivenRuns ?? 1) > 1 ? paragraph(sides) : "",
+      paragraph(
+        "An ablated head still attends, but its output is 0: so are its weights × values, and rollout skips it.",
       ),
-      el(
-        "p",
-        { class: "rg-says" },
+      paragraph(
         heads.length
-          ? "Weights change in the layers above alone. Farthest are those of:"
-          : "No weight that is shown changes: no layer is shown above this one.",
+          ? "Only weights in later layers change. The largest changes are in:"
+          : "No shown weight changes: no later layer is shown.",
       ),
       el(
         "div",
         { class: "rg-bar" },
-        ...heads.map(({ layer, head, by }) =>
-          el(
-            "button",
-            { type: "button", class: "rg-quiet", on: { click: () => this.doings.choose({ layer, head }) } },
-            `L${named(layer, head).slice(1)}, by ${digits(by, 3)}`,
+        ...heads.map(({ layer, head, change }) =>
+          button(`L${nameOf(layer, head).slice(1)}, by ${formatFixed(change, 3)}`, () =>
+            this.actions.select({ layer, head }),
           ),
         ),
       ),
-      el(
-        "p",
-        { class: "rg-says" },
-        `How far each token's contextual vector turned: the deeper, the farther. The farthest has a cosine of ${digits(least, 4)} with what it was.`,
+      paragraph(
+        `The colour shows how far each token's contextual vector turned. The smallest cosine with the original is ${formatFixed(minCosine, 4)}.`,
       ),
-      el("div", { class: "rg-words", dir: directionOf(runs[offRun].text) }, ...words.flatMap((word) => [word, " "])),
-      next ?? "",
+      el("div", { class: "rg-words", dir: textDirection(text) }, ...words.flatMap((word) => [word, " "])),
+      changes.next_tokens ? nextTokenTable(changes.next_tokens) : "",
     );
   }
+}
+
+/** A word, shaded by how far its vector turned. @param {string} text @param {number} cosine @param {number} minCosine @param {Theme} theme */
+function turnedWord(text, cosine, minCosine, theme) {
+  const color = colorAt(theme, -Math.max(0, 1 - cosine) / Math.max(1e-6, 1 - minCosine));
+  return bidi(label(text), {
+    class: "rg-word",
+    title: `${escapeInvisible(text.slice(0, 200))}: cosine ${formatFixed(cosine, 4)}`,
+    style: { "background-color": toCss(color), color: textColorOn(color) },
+  });
+}
+
+/** @param {import("../data/source.js").NextToken[]} tokens */
+function nextTokenTable(tokens) {
+  const heading = (/** @type {string} */ text) => el("th", { scope: "col" }, text);
+  const row = (/** @type {import("../data/source.js").NextToken} */ { token, before, after }) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, bidi(label(token))),
+      el("td", {}, formatPercent(before)),
+      el("td", {}, formatPercent(after)),
+    );
+  return el(
+    "table",
+    { class: "rg-next-tokens" },
+    el("caption", {}, "Next token"),
+    el("thead", {}, el("tr", {}, ...["token", "before", "after"].map(heading))),
+    el("tbody", {}, ...tokens.map(row)),
+  );
+}
+
+/** @param {string} text */
+function paragraph(text) {
+  return el("p", { class: "rg-description" }, text);
+}
+
+/** @param {string} text @param {() => void} onClick */
+function button(text, onClick) {
+  return el("button", { type: "button", class: "rg-button", on: { click: onClick } }, text);
 }

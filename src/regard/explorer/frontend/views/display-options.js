@@ -7,28 +7,26 @@ import { el, segmented, toggle } from "../platform/dom.js";
  * @typedef {import("../render/scale.js").Scale} Scale
  */
 
-export class Aids {
+export class DisplayOptions {
   /** @param {(change: Partial<State>) => void} set */
   constructor(set) {
-    this.special = toggle("Special tokens", "Show tokens such as [CLS] that are no part of the text (S)", (special) =>
+    this.special = toggle("Special tokens", "Show tokens such as [CLS] that are not part of the text (S)", (special) =>
       set({ special, zoom: null }),
     );
     this.words = toggle(
       "Whole words",
-      "Join the pieces of a word: it is looked at as much as its pieces together (W)",
+      "Merge the tokens of a word: it is attended to as much as its tokens together (W)",
       (words) => set({ words, zoom: null }),
     );
-    this.log = toggle("Log scale", "Colours for powers of ten, so that small weights are seen (L)", (log) =>
-      set({ log }),
-    );
-    this.byRow = toggle("Each row by itself", "Colours from 0 to the largest of each row (N)", (byRow) =>
+    this.log = toggle("Log scale", "Colours for powers of ten, which show small weights (L)", (log) => set({ log }));
+    this.byRow = toggle("Normalize each row", "Colours from 0 to the largest value of each row (N)", (byRow) =>
       set({ byRow }),
     );
     this.pool = segmented(
       "Pooling",
       [
-        { key: "max", title: "Largest", says: "A pixel of many cells shows the largest" },
-        { key: "mean", title: "Mean", says: "A pixel of many cells shows their mean" },
+        { key: "max", title: "Largest", description: "A pixel of many cells shows the largest" },
+        { key: "mean", title: "Mean", description: "A pixel of many cells shows their mean" },
       ],
       (pool) => set({ pool: /** @type {any} */ (pool) }),
     );
@@ -36,15 +34,15 @@ export class Aids {
       el("input", { type: "number", min: "0", "aria-label": name, class: "rg-count" });
     this.from = number("First token");
     this.to = number("Last token");
-    this.window = ["", ""]; // first and last token, as they stand in the fields
-    const go = () => {
+    this.range = ["", ""]; // of the two inputs, as shown
+    const applyRange = () => {
       const [first, last] = [this.from, this.to].map(({ value }) => (value === "" ? null : Number(value)));
       set({ from: first, to: last === null ? null : last + 1, zoom: null });
-      [this.from.value, this.to.value] = this.window; // what was not taken
+      [this.from.value, this.to.value] = this.range; // undo what was rejected
     };
-    this.from.addEventListener("change", go);
-    this.to.addEventListener("change", go);
-    this.note = el("p", { class: "rg-says", hidden: true });
+    this.from.addEventListener("change", applyRange);
+    this.to.addEventListener("change", applyRange);
+    this.note = el("p", { class: "rg-description", hidden: true });
     this.panel = el(
       "div",
       { class: "rg-panel" },
@@ -62,27 +60,27 @@ export class Aids {
         this.to,
         el(
           "button",
-          { type: "button", class: "rg-quiet", on: { click: () => set({ from: null, to: null, zoom: null }) } },
+          { type: "button", class: "rg-button", on: { click: () => set({ from: null, to: null, zoom: null }) } },
           "All",
         ),
       ),
       this.note,
     );
-    this.node = el("details", { class: "rg-menu" }, el("summary", {}, "Reading"), this.panel);
+    this.node = el("details", { class: "rg-menu" }, el("summary", {}, "Display"), this.panel);
   }
 
-  /** @param {State} state @param {number} length @param {boolean} whole */
-  update(state, length, whole) {
-    this.special.box.checked = state.special || !whole;
-    this.words.box.checked = state.words && whole;
+  /** @param {State} state @param {number} length @param {boolean} inMemory */
+  update(state, length, inMemory) {
+    this.special.box.checked = state.special || !inMemory;
+    this.words.box.checked = state.words && inMemory;
     this.log.box.checked = state.log;
-    this.byRow.box.checked = state.byRow && whole;
-    for (const { box } of [this.special, this.words, this.byRow]) box.disabled = !whole;
+    this.byRow.box.checked = state.byRow && inMemory;
+    for (const { box } of [this.special, this.words, this.byRow]) box.disabled = !inMemory;
     this.pool.show(state.pool);
-    this.window = [String(state.from ?? 0), String((state.to ?? length) - 1)];
-    [this.from.value, this.to.value] = this.window;
+    this.range = [String(state.from ?? 0), String((state.to ?? length) - 1)];
+    [this.from.value, this.to.value] = this.range;
     this.from.max = this.to.max = String(length - 1);
-    this.note.hidden = whole;
-    this.note.textContent = "Words, special tokens and rows by themselves: choose at most 1,024 tokens.";
+    this.note.hidden = inMemory;
+    this.note.textContent = "Whole words, special tokens and normalized rows need at most 1,024 tokens.";
   }
 }

@@ -1,22 +1,22 @@
-// What is held, where a person can see it: by Python, which computes, and by the page. Asked when it is looked at.
+// The memory of Python and of the page, fetched when the panel opens.
 
 import { el, setText } from "../platform/dom.js";
 
 /**
  * @typedef {import("../data/source.js").Memory} Memory
- * @typedef {{ bytes: number, most: number }} Held  what the page holds of the maps that are shown
+ * @typedef {{ bytes: number, limit: number }} PageMemory  of the maps that are shown
  */
 
-export class MemoryTold {
-  /** @param {{ ask: () => Promise<Memory | null>, held: () => Held }} doings */
-  constructor({ ask, held }) {
+export class MemoryPanel {
+  /** @param {{ fetchMemory: () => Promise<Memory | null>, pageMemory: () => PageMemory }} actions */
+  constructor({ fetchMemory, pageMemory }) {
     this.text = el("p", { class: "rg-muted", role: "status" });
     this.node = el("details", { class: "rg-memory" }, el("summary", {}, "Memory"), this.text);
     this.node.addEventListener("toggle", () => {
       if (!this.node.open) return;
-      ask()
+      fetchMemory()
         .then(
-          (memory) => memoryInWords(memory, held(), heap()),
+          (memory) => describeMemory(memory, pageMemory(), jsHeap()),
           (error) => error.message,
         )
         .then((words) => setText(this.text, words));
@@ -24,20 +24,20 @@ export class MemoryTold {
   }
 }
 
-/** The bytes that JavaScript holds, where the browser tells. @returns {number | null} */
-function heap() {
+/** The bytes of the JavaScript heap, where the browser reports it. @returns {number | null} */
+function jsHeap() {
   return /** @type {any} */ (performance).memory?.usedJSHeapSize ?? null;
 }
 
-/** @param {Memory | null} memory of Python; null where there is none @param {Held} held @param {number | null} heap */
-export function memoryInWords(memory, held, heap) {
+/** @param {Memory | null} memory of Python; null without it @param {PageMemory} pageMemory @param {number | null} jsHeap */
+export function describeMemory(memory, pageMemory, jsHeap) {
   const mb = (/** @type {number} */ bytes) =>
     `${(bytes / 1e6).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 })} MB`;
   const parts = memory && [
-    `Python holds ${mb(memory.runs)} of runs and ${mb(memory.overviews)} of overviews, never more than ${mb(memory.overviews_at_most)}`,
-    memory.process_at_most === null ? "" : `; its process had ${mb(memory.process_at_most)} at its largest`,
+    `Python holds ${mb(memory.runs)} of runs and ${mb(memory.overviews)} of overviews, at most ${mb(memory.overviews_limit)}`,
+    memory.process_peak === null ? "" : `; the peak of its process is ${mb(memory.process_peak)}`,
     ". ",
   ];
-  const page = `What is shown holds ${mb(held.bytes)} of weights and their pictures, never more than ${mb(held.most)}`;
-  return `${parts ? parts.join("") : ""}${page}${heap === null ? "" : `; all that this page computes with ${mb(heap)}`}.`;
+  const page = `The maps on the page hold ${mb(pageMemory.bytes)} of weights and pixels, at most ${mb(pageMemory.limit)}`;
+  return `${parts ? parts.join("") : ""}${page}${jsHeap === null ? "" : `; the JavaScript heap ${mb(jsHeap)}`}.`;
 }

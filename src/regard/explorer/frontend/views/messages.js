@@ -1,98 +1,103 @@
-// What the page says of what it shows, in words and numbers. Knows no page.
+// Messages of the page about its values. Pure functions.
 
-import { decimalsAfter, digits, significant } from "../render/format.js";
+import { decimalsOfSum, formatFixed, formatSignificant } from "../render/format.js";
 
 /**
  * @typedef {import("../state/state.js").State} State
- * @typedef {import("../state/state.js").Place} Place
- * @typedef {import("../data/tile-source.js").Field} Field
+ * @typedef {import("../state/state.js").Selection} Selection
+ * @typedef {import("../data/tile-source.js").MapData} MapData
  * @typedef {import("../data/source.js").Manifest} Manifest
  */
 
-/** @param {Place} at with the number of its layer in the model @param {Place} [less] what is taken from it */
-export function headingOf(at, less = at) {
-  const head = (/** @type {Place} */ { head: its }) => (its === "mean" ? "mean of heads" : `Head ${its}`);
-  const one = `Layer ${at.layer} · ${head(at)}`;
-  if (less.layer === at.layer) return less.head === at.head ? one : `${one} − ${head(less)}`;
-  return `${one} − Layer ${less.layer} · ${head(less)}`;
+/** @param {Selection} a  with the number of its layer in the model @param {Selection} [b]  of a difference */
+export function headingMessage(a, b = a) {
+  const nameOf = (/** @type {Selection} */ { head }) => (head === "mean" ? "mean of heads" : `Head ${head}`);
+  const name = `Layer ${a.layer} · ${nameOf(a)}`;
+  if (b.layer === a.layer) return b.head === a.head ? name : `${name} − ${nameOf(b)}`;
+  return `${name} − Layer ${b.layer} · ${nameOf(b)}`;
 }
 
-/** Where the numbers come from and how exact they are. @param {Manifest} manifest @param {number} run @param {number} layer */
-export function proofOf({ computed, digits: known, runs }, run, layer) {
-  const { layers, sampled } = runs[run];
-  const { row_sum_error: error, not_numbers: wrong } = layers[layer];
+/** What computed the weights, and how exact they are. @param {Manifest} manifest @param {number} run @param {number} layer */
+export function provenanceMessage({ provenance, decimals, runs }, run, layer) {
+  const { layers, num_sampled_rows: numSampled } = runs[run];
+  const { row_sum_error: error, num_nonfinite_rows: numNonfinite } = layers[layer];
   const parts = [
-    computed,
-    error === null ? null : `rows sum to 1 within ${significant(error)}`,
-    wrong ? `${wrong} ${wrong > 1 ? "rows hold" : "row holds"} what is no number` : null,
-    known === null ? "weights as computed, sent as float32" : `weights exact to ${known} decimals`,
-    sampled ? `measures and thumbnails from ${sampled} rows` : null,
+    provenance,
+    error === null ? null : `rows sum to 1 within ${formatSignificant(error)}`,
+    numNonfinite ? `${numNonfinite} ${numNonfinite > 1 ? "rows contain" : "row contains"} NaN or infinity` : null,
+    decimals === null ? "weights as computed, sent as float32" : `weights exact to ${decimals} decimals`,
+    numSampled ? `metrics and thumbnails from ${numSampled} rows` : null,
   ];
   return parts.filter(Boolean).join("  ·  ");
 }
 
 /**
- * How many decimals are known of what is shown.
- * @param {number | null} known of a weight @param {State} state @param {Field[]} fields @param {number} max
- * @param {number} [terms] numbers that were summed
+ * The decimals of a shown value that are exact.
+ * @param {number | null} decimals of a weight @param {State} state @param {MapData[]} maps @param {number} max
+ * @param {number} [terms] of a sum
  */
-export function decimalsOf(known, { words, side, way }, fields, max, terms = 1) {
-  if (known === null) return 6;
-  const pieces = words
-    ? fields.flatMap(({ cols }) => cols).reduce((most, { members }) => Math.max(most, members.length), 1)
-    : 1;
-  return decimalsAfter(
-    known,
-    terms * pieces * (side === "diff" ? 2 : 1) * (way === "norms" ? Math.max(10, 2 * max) : 1),
-  );
+export function knownDecimals(decimals, { words, side, mode }, maps, max, terms = 1) {
+  if (decimals === null) return 6;
+  const columns = words ? maps.flatMap(({ cols }) => cols) : [];
+  const tokensInWord = columns.reduce((most, { members }) => Math.max(most, members.length), 1);
+  const factor = mode === "norms" ? Math.max(10, 2 * max) : 1;
+  return decimalsOfSum(decimals, terms * tokensInWord * (side === "diff" ? 2 : 1) * factor);
 }
 
+const QUANTITIES = /** @type {Record<string, string>} */ ({
+  raw: "weight",
+  rollout: "share of the vector",
+  norms: "length of weight · value",
+});
+
 /**
- * What the colours say.
- * @param {State} state @param {boolean} isDifference @param {number} max the largest number of all
- * @param {{ by: number, clipped: boolean, whole: boolean }} pooled  how many tokens a cell stands for on each side; whether
- *   one may be beyond the scale; whether the map is held whole, and so the difference taken first
+ * What the colours mean.
+ * @param {State} state @param {boolean} isDifference @param {number} max the largest absolute value
+ * @param {{ binSize: number, clipped: boolean, inMemory: boolean }} pooling  tokens along a side of a cell; whether a value
+ *   may exceed the scale; whether the difference is taken before pooling
  */
-export function legendOf({ byRow, way, log, pool }, isDifference, max, { by, clipped, whole }) {
-  const what = way === "norms" ? "length of what is handed over" : way === "rollout" ? "share of the vector" : "weight";
-  if (isDifference && max === 0) return `${what} in A minus ${what} in B: they are the same here`;
-  const many = by > 1 ? `${pool === "max" ? "the largest" : "the mean"} of ${by} × ${by}` : "";
-  const isOfLargest = isDifference && many !== "" && pool === "max" && !whole;
-  const minus = isOfLargest ? `${what}, ${many}, in A minus the largest in B` : `${what} in A minus ${what} in B`;
-  const parts = [isDifference ? `${minus}: blue where A has more, brown where B has` : what];
-  if (byRow) parts.push("as a share of the largest in its row");
-  if (many && !isOfLargest) parts.push(many);
+export function legendMessage({ byRow, mode, log, pool }, isDifference, max, { binSize, clipped, inMemory }) {
+  const quantity = QUANTITIES[mode] ?? QUANTITIES.raw;
+  if (isDifference && max === 0) return `${quantity} in A minus ${quantity} in B: they are equal`;
+  const pooled = binSize > 1 ? `${pool === "max" ? "the largest" : "the mean"} of ${binSize} × ${binSize}` : "";
+  const isOfLargest = isDifference && pooled !== "" && pool === "max" && !inMemory;
+  const difference = isOfLargest
+    ? `${quantity}, ${pooled}, in A minus the largest in B`
+    : `${quantity} in A minus ${quantity} in B`;
+  const parts = [isDifference ? `${difference}: blue where A is larger, brown where B is` : quantity];
+  if (byRow) parts.push("divided by the largest of its row");
+  if (pooled && !isOfLargest) parts.push(pooled);
   if (log) parts.push("in powers of ten");
-  if (clipped) parts.push("at its end that or more");
+  if (clipped) parts.push("the end of the scale includes larger values");
   return parts.join(", ");
 }
 
-// What a token does with others and what they do with it: of one, of several, and the word after it.
+// By display mode and direction: the verb of one word, of several, and its preposition.
 const VERBS = /** @type {Record<string, { out: string[], in: string[] }>} */ ({
-  raw: { out: ["looks", "look", "at"], in: ["is looked at", "are looked at", "by"] },
-  rollout: { out: ["holds", "hold", "of"], in: ["is held", "are held", "by"] },
-  norms: { out: ["takes", "take", "from"], in: ["gives", "give", "to"] },
+  raw: { out: ["attends", "attend", "to"], in: ["is attended to", "are attended to", "by"] },
+  rollout: { out: ["consists", "consist", "of"], in: ["is contained", "are contained", "in"] },
+  norms: { out: ["receives", "receive", "from"], in: ["gives", "give", "to"] },
 });
 
-/** What heads the list of words. @param {State} state @param {boolean} isDifference @param {number} many words that were chosen */
-export function mostOf({ way, direction }, isDifference, many) {
-  const [one, several, after] = (VERBS[way] ?? VERBS.raw)[direction];
-  const verb = many > 1 ? several : one;
-  return isDifference ? `${verb} ${after}, A − B` : `${verb} most ${after}`;
+/** The heading of the list of words. @param {State} state @param {boolean} isDifference @param {number} numSelected */
+export function topWordsMessage({ mode, direction }, isDifference, numSelected) {
+  const [one, several, preposition] = (VERBS[mode] ?? VERBS.raw)[direction];
+  const verb = numSelected > 1 ? several : one;
+  return isDifference ? `${verb} ${preposition}, A − B` : `${verb} most ${preposition}`;
 }
 
 /**
- * A cell in words.
- * @param {State} state @param {Field} field @param {boolean} isDifference @param {number} row @param {number} col
+ * The value of a cell, in words.
+ * @param {State} state @param {MapData} map @param {boolean} isDifference @param {number} row @param {number} col
  * @param {number | null} value @param {number} decimals
  */
-export function cellOf({ way }, { rows, cols, hidden }, isDifference, row, col, value, decimals) {
-  const [one, other] = [rows[row], cols[col]];
-  if (!one || !other) return "";
-  const number = value === null ? "…" : digits(value, decimals);
-  const rest = hidden
-    ? `; ${digits(hidden[row], 3)} of ${way === "norms" ? "the lengths in this row" : "this row"} is hidden`
-    : "";
-  const [verb, , after] = (VERBS[way] ?? VERBS.raw).out;
-  return `\u2068${one.label}\u2069 ${verb} ${after} \u2068${other.label}\u2069${isDifference ? ", A − B" : ""}: ${number}${rest}`;
+export function cellMessage({ mode }, { rows, cols, hiddenMass }, isDifference, row, col, value, decimals) {
+  const [from, to] = [rows[row], cols[col]];
+  if (!from || !to) return "";
+  const [verb, , preposition] = (VERBS[mode] ?? VERBS.raw).out;
+  const whole = mode === "norms" ? "the lengths in this row" : "this row";
+  const hidden = hiddenMass ? `; ${formatFixed(hiddenMass[row], 3)} of ${whole} is hidden` : "";
+  const number = value === null ? "…" : formatFixed(value, decimals);
+  const difference = isDifference ? ", A − B" : "";
+  return `\u2068${from.label}\u2069 ${verb} ${preposition} \u2068${to.label}\u2069${difference}: ${number}${hidden}`;
 }

@@ -1,90 +1,31 @@
-// What becomes of each token: its vector at every stage, on one plane for all of them.
+// Movement: the vector of each token at every stage, projected onto one plane.
 
-import { el, focusedBeside, piece, setText, svg } from "../platform/dom.js";
-import { percent } from "../render/format.js";
-import { FONT } from "../render/map-renderer.js";
+import { activeElementOf, bidi, el, setText, svg } from "../platform/dom.js";
+import { formatPercent } from "../render/format.js";
+import { fitTransform, interpolateStage, placeLabels } from "../render/plane.js";
+import { FONT } from "../render/scene.js";
 
 /**
- * @typedef {import("../data/source.js").Movement} Points
+ * @typedef {import("../data/source.js").Movement} Movement
  * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {{ points: Points, axis: Group[], side: number, title: string }} Path   of one run, which is A (0) or B (1)
+ * @typedef {{ movement: Movement, axis: Group[], side: number, title: string }} Path   of one run, A (0) or B (1)
+ * @typedef {{ x: number, y: number, width: number, token: number, text: string, isSelected: boolean, parent: SVGElement }} Label
  */
 
-const RUNS = ["rg-run-a", "rg-run-b"];
-const MOST_NAMES = 120;
-const EDGE = 44;
+const RUN_CLASSES = ["rg-run-a", "rg-run-b"];
+const MAX_LABELS = 120;
+const STAGE_MS = 900; // of the animation
 
-/** @typedef {{ width: number, height: number }} Size  in pixels */
-
-/**
- * Where the tokens stand between two stages.
- * @param {number[][][]} points stages T 2 @param {number} stage may be between two
- */
-export function placesAt(points, stage) {
-  const at = Math.max(0, Math.min(points.length - 1, stage));
-  const [low, high] = [Math.floor(at), Math.ceil(at)];
-  return points[low].map(([x, y], t) => [
-    x + (points[high][t][0] - x) * (at - low),
-    y + (points[high][t][1] - y) * (at - low),
-  ]);
-}
-
-/** What fits all points into a picture, the same on both axes. @param {number[][]} flat x and y of each @param {Size} size */
-export function fitOf(flat, { width, height }) {
-  const [xs, ys] = [0, 1].map((c) => flat.map((point) => point[c]));
-  const span = (/** @type {number[]} */ v) => [
-    v.reduce((a, b) => Math.min(a, b), Infinity),
-    v.reduce((a, b) => Math.max(a, b), -Infinity),
-  ];
-  const [[x0, x1], [y0, y1]] = [span(xs), span(ys)];
-  const k = Math.min((width - 2 * EDGE) / (x1 - x0 || 1), (height - 2 * EDGE) / (y1 - y0 || 1));
-  return (/** @type {number[]} */ [x, y]) => [
-    width / 2 + (x - (x0 + x1) / 2) * k,
-    height / 2 - (y - (y0 + y1) / 2) * k,
-  ];
-}
-
-/**
- * Where names stand so that none covers another; those that find no room are left out.
- * @param {{ x: number, y: number, width: number }[]} wanted the first ones first @param {Size} size
- */
-export function placedNames(wanted, size) {
-  /** @type {{ left: number, right: number, top: number, bottom: number }[]} */
-  const taken = wanted.map(({ x, y }) => ({ left: x - 4, right: x + 4, top: y - 4, bottom: y + 4 }));
-  return wanted.map(({ x, y, width }, n) => {
-    for (const [dx, dy] of [
-      [8, 4],
-      [-8 - width, 4],
-      [-width / 2, -9],
-      [-width / 2, 17],
-    ]) {
-      const box = { left: x + dx, right: x + dx + width, top: y + dy - 11, bottom: y + dy + 3 };
-      const free = taken.every(
-        (other, m) =>
-          m === n ||
-          other.right < box.left ||
-          other.left > box.right ||
-          other.bottom < box.top ||
-          other.top > box.bottom,
-      );
-      if (!free || box.left < 0 || box.right > size.width || box.top < 0 || box.bottom > size.height) continue;
-      taken.push(box);
-      return { x: x + dx, y: y + dy };
-    }
-    return null;
-  });
-}
-
-/** "blocks.3.output" as a person says it. @param {string} name */
+/** "blocks.3.output" in words. @param {string} name */
 export function stageName(name) {
   const block = /blocks\.(\d+)\.output$/.exec(name);
   return block ? `after layer ${block[1]}` : name.replace(/_/g, " ");
 }
 
 export class MovementView {
-  /** @param {{ stage: (stage: number) => void, choose: (token: number) => void }} doings */
-  constructor(doings) {
-    this.doings = doings;
+  /** @param {{ setStage: (stage: number) => void, select: (token: number) => void }} actions */
+  constructor(actions) {
+    this.actions = actions;
     this.slider = el("input", {
       type: "range",
       min: "0",
@@ -92,212 +33,166 @@ export class MovementView {
       class: "rg-slider",
       "aria-label": "Stage",
       on: {
-        input: () => doings.stage(Number(this.slider.value)),
-        change: () => doings.stage(Math.round(Number(this.slider.value))),
+        input: () => actions.setStage(Number(this.slider.value)),
+        change: () => actions.setStage(Math.round(Number(this.slider.value))),
       },
     });
-    this.play = el("button", { type: "button", class: "rg-primary", on: { click: () => this.run() } }, "Play");
-    this.stageText = el("output", { class: "rg-stage-name" });
-    this.explained = el("p", { class: "rg-says" });
-    this.picture = svg("svg", { class: "rg-plane", role: "group" });
-    this.size = { width: 900, height: 560 };
-    this.ruler = el("canvas").getContext("2d");
-    this.node = el(
-      "section",
-      { class: "rg-movement", "aria-label": "Movement" },
-      (this.bar = el("div", { class: "rg-bar" }, this.play, this.slider, this.stageText)),
-      (this.runs = el("ul", { class: "rg-bar rg-runs", "aria-label": "What the colours say" })),
-      (this.room = el("div", { class: "rg-plane-room" }, this.picture)),
-      this.explained,
+    this.playButton = el(
+      "button",
+      { type: "button", class: "rg-primary", on: { click: () => this.togglePlay() } },
+      "Play",
     );
-    this.picture.addEventListener("click", (event) => {
+    this.stageText = el("output", { class: "rg-stage-name" });
+    this.bar = el("div", { class: "rg-bar" }, this.playButton, this.slider, this.stageText);
+    this.legend = el("ul", { class: "rg-bar rg-runs", "aria-label": "Legend" });
+    this.plane = svg("svg", { class: "rg-plane", role: "group" });
+    this.container = el("div", { class: "rg-plane-container" }, this.plane);
+    this.explanation = el("p", { class: "rg-description" });
+    this.size = { width: 900, height: 560 };
+    this.measuring = el("canvas").getContext("2d");
+    const props = { class: "rg-movement", "aria-label": "Movement" };
+    this.node = el("section", props, this.bar, this.legend, this.container, this.explanation);
+    this.plane.addEventListener("click", (event) => {
       const dot = /** @type {Element} */ (event.target).closest("[data-token]");
-      if (dot) doings.choose(Number(dot.getAttribute("data-token")));
+      if (dot) actions.select(tokenOf(dot));
     });
-    this.picture.addEventListener("keydown", (event) => this.walk(event));
+    this.plane.addEventListener("keydown", (event) => this.onKeydown(event));
     new ResizeObserver(() => {
-      const { clientWidth: width, clientHeight: height } = this.room;
+      const { clientWidth: width, clientHeight: height } = this.container;
       if (width === 0 || height === 0) return;
       this.size = { width, height };
       if (this.shown) this.show(...this.shown);
-    }).observe(this.room);
+    }).observe(this.container);
   }
 
-  /** Why there is nothing to be seen. @param {string} sentence */
-  say(sentence) {
-    this.bar.hidden = this.runs.hidden = this.room.hidden = true;
-    setText(this.explained, sentence);
+  /** @param {string} message  instead of the plane */
+  showMessage(message) {
+    this.bar.hidden = this.legend.hidden = this.container.hidden = true;
+    setText(this.explanation, message);
   }
 
-  /** @param {Path[]} paths @param {number} stage @param {Set<number>} chosen tokens @param {boolean} elsewhere whether what is compared stands on another plane */
-  show(paths, stage, chosen, elsewhere) {
-    this.bar.hidden = this.room.hidden = false;
-    this.runs.hidden = paths.length < 2;
-    this.runs.replaceChildren(
-      ...paths.map(({ side, title }) =>
-        el("li", { class: RUNS[side] }, el("span", { class: "rg-dot" }), `${"AB"[side]} · `, piece(title)),
-      ),
-    );
+  /** @param {Path[]} paths @param {number} stage @param {Set<number>} selected tokens @param {boolean} hasOtherPlane  of a run that is compared */
+  show(paths, stage, selected, hasOtherPlane) {
     /** @type {Parameters<MovementView["show"]>} */
-    this.shown = [paths, stage, chosen, elsewhere];
-    const focused = this.dots().indexOf(/** @type {any} */ (focusedBeside(this.picture)));
-    const [{ points }] = paths;
-    this.last = points.stages.length - 1;
-    const at = stage < 0 ? this.last : Math.min(stage, this.last);
-    this.slider.max = String(this.last);
-    if (Number(this.slider.value) !== at) this.slider.value = String(at);
-    const name = stageName(points.stages[Math.round(at)]);
-    this.stageText.textContent = name;
+    this.shown = [paths, stage, selected, hasOtherPlane];
+    this.bar.hidden = this.container.hidden = false;
+    this.legend.hidden = paths.length < 2;
+    const entry = (/** @type {Path} */ { side, title }) =>
+      el("li", { class: RUN_CLASSES[side] }, el("span", { class: "rg-dot" }), `${"AB"[side]} · `, bidi(title));
+    this.legend.replaceChildren(...paths.map(entry));
+    const [{ movement }] = paths;
+    this.lastStage = movement.stages.length - 1;
+    const position = stage < 0 ? this.lastStage : Math.min(stage, this.lastStage);
+    const name = stageName(movement.stages[Math.round(position)]);
+    this.slider.max = String(this.lastStage);
+    if (Number(this.slider.value) !== position) this.slider.value = String(position);
     this.slider.setAttribute("aria-valuetext", name);
-    const fit = fitOf(
-      paths.flatMap(({ points: { points: all }, axis }) =>
-        all.flatMap((places) => axis.flatMap(({ members }) => members.map((t) => places[t]))),
-      ),
+    this.stageText.textContent = name;
+    this.draw(paths, position, selected);
+    this.plane.setAttribute("aria-label", `Tokens on a plane, ${name}`);
+    const [first, second] = movement.explained_variance_ratio;
+    const rest = Math.max(0, 1 - first - second);
+    this.explanation.replaceChildren(
+      `The two axes show ${formatPercent(first + second)} of the variance (${formatPercent(first)} across, ${formatPercent(second)} up) and hide ${formatPercent(rest)}. `,
+      "All stages share one plane; each is centred on its own mean, since all vectors also shift together and grow. Tokens close on the plane may be far apart in space.",
+      hasOtherPlane ? " The other run is of another model, or has other stages, and has its own plane: choose A or B." : "",
+    );
+  }
+
+  /** @param {Path[]} paths @param {number} stage @param {Set<number>} selected */
+  draw(paths, stage, selected) {
+    const focused = this.dots().indexOf(/** @type {any} */ (activeElementOf(this.plane)));
+    const points = paths.flatMap(({ movement, axis }) =>
+      movement.points.flatMap((ofStage) => axis.flatMap(({ members }) => members.map((t) => ofStage[t]))),
+    );
+    const toPixels = fitTransform(points, this.size);
+    const drawings = paths.map((path) => this.drawPath(path, stage, toPixels, selected));
+    drawLabels(
+      drawings.flatMap(({ labels }) => labels),
       this.size,
     );
-    const drawn = paths.map((path) => this.drawPath(path, at, fit, chosen));
-    this.writeNames(drawn);
-    this.picture.replaceChildren(
-      ...drawn.map(({ trails }) => trails),
-      ...drawn.map(({ dots }) => dots),
-      ...drawn.map(({ names }) => names),
+    this.plane.setAttribute("viewBox", `0 0 ${this.size.width} ${this.size.height}`);
+    this.plane.replaceChildren(
+      ...drawings.map(({ trails }) => trails),
+      ...drawings.map(({ dots }) => dots),
+      ...drawings.map(({ labelGroup }) => labelGroup),
     );
     const dots = this.dots();
-    const here =
-      focused >= 0
-        ? focused
-        : Math.max(
-            0,
-            dots.findIndex((dot) => dot.classList.contains("rg-strong")),
-          );
-    dots[here]?.setAttribute("tabindex", "0");
+    const selectedDot = dots.findIndex((dot) => dot.classList.contains("rg-strong"));
+    dots[focused >= 0 ? focused : Math.max(0, selectedDot)]?.setAttribute("tabindex", "0");
     if (focused >= 0) dots[focused]?.focus();
-    const [first, second] = points.explained;
-    this.picture.setAttribute("viewBox", `0 0 ${this.size.width} ${this.size.height}`);
-    this.picture.setAttribute("aria-label", `Tokens on a plane, ${name}`);
-    this.explained.replaceChildren(
-      `The two axes show ${percent(first + second)} of what sets the vectors apart (${percent(first)} across, ${percent(second)} up); ${percent(Math.max(0, 1 - first - second))} is not seen. `,
-      "All stages share one plane; each is centred on its own mean, for vectors also move together and grow. Near on the plane need not be near in space.",
-      elsewhere
-        ? " What it is compared with is another model, or has other stages: its vectors stand on a plane of their own. Choose A or B."
-        : "",
-    );
   }
 
-  /** @param {Path} path @param {number} stage @param {ReturnType<typeof fitOf>} fit @param {Set<number>} chosen */
-  drawPath({ points, axis, side }, stage, fit, chosen) {
-    const kind = RUNS[side];
-    const tokens = axis.map((group) => group.members[0]);
-    const mean = (/** @type {number[][]} */ places, /** @type {Group} */ { members }) =>
-      fit([0, 1].map((c) => members.reduce((sum, t) => sum + places[t][c], 0) / members.length));
-    const now = placesAt(points.points, stage);
-    const dots = svg("g", { class: `rg-dots ${kind}` });
-    const trails = svg("g", { class: `rg-trails ${kind}` });
-    const faint = chosen.size > 0;
-    axis.forEach((group, n) => {
-      const line = points.points.slice(0, Math.floor(stage) + 1).map((places) => mean(places, group));
-      const [x, y] = mean(now, group);
-      const strong = group.members.some((t) => chosen.has(t));
-      const line2 = [...line, [x, y]].map((point) => point.map((c) => c.toFixed(1)).join(" ")).join("L");
-      trails.append(svg("path", { d: `M${line2}`, class: strong ? "rg-strong" : faint ? "rg-faint" : "" }));
-      const [x0, y0] = line[0];
-      dots.append(svg("circle", { cx: x0.toFixed(1), cy: y0.toFixed(1), r: 2, class: "rg-origin" }));
+  /** @param {Path} path @param {number} stage @param {ReturnType<typeof fitTransform>} toPixels @param {Set<number>} selected */
+  drawPath({ movement: { points }, axis, side }, stage, toPixels, selected) {
+    const className = RUN_CLASSES[side];
+    const centerOf = (/** @type {number[][]} */ ofStage, /** @type {Group} */ { members }) =>
+      toPixels([0, 1].map((c) => members.reduce((sum, t) => sum + ofStage[t][c], 0) / members.length));
+    const current = interpolateStage(points, stage);
+    const dots = svg("g", { class: `rg-dots ${className}` });
+    const trails = svg("g", { class: `rg-trails ${className}` });
+    const labelGroup = svg("g", { class: `rg-names ${className}`, "aria-hidden": "true" });
+    if (this.measuring) this.measuring.font = `600 13px ${FONT}`;
+    const widthOf = (/** @type {string} */ text) => this.measuring?.measureText(text).width ?? 7 * text.length;
+    const labels = axis.map((group) => {
+      const trail = points.slice(0, Math.floor(stage) + 1).map((ofStage) => centerOf(ofStage, group));
+      const [x, y] = centerOf(current, group);
+      const isSelected = group.members.some((t) => selected.has(t));
+      const [token] = group.members;
+      const line = [...trail, [x, y]].map((point) => point.map((c) => c.toFixed(1)).join(" ")).join("L");
+      const trailClass = isSelected ? "rg-strong" : selected.size > 0 ? "rg-faint" : "";
+      const [[x0, y0]] = trail;
+      trails.append(svg("path", { d: `M${line}`, class: trailClass }));
       dots.append(
-        svg(
-          "circle",
-          {
-            cx: x.toFixed(1),
-            cy: y.toFixed(1),
-            r: strong ? 6 : 4,
-            "data-token": tokens[n],
-            class: strong ? "rg-strong" : "",
-            role: "button",
-            tabindex: -1,
-            "aria-label": `${"AB"[side]} ${group.label}`,
-            "aria-pressed": String(strong),
-          },
-          svg("title", {}, `${"AB"[side]} ${group.label}`),
-        ),
+        svg("circle", { cx: x0.toFixed(1), cy: y0.toFixed(1), r: 2, class: "rg-origin" }),
+        dot(x, y, token, `${"AB"[side]} ${group.label}`, isSelected),
       );
+      const width = widthOf(group.label);
+      return { x, y, width, token, text: group.label, isSelected: selected.has(token), parent: labelGroup };
     });
-    const names = svg("g", { class: `rg-names ${kind}`, "aria-hidden": "true" });
-    if (this.ruler) this.ruler.font = `600 13px ${FONT}`;
-    const widthOf = (/** @type {string} */ text) => this.ruler?.measureText(text).width ?? 7 * text.length;
-    const wanted = axis.map((group, n) => {
-      const [x, y] = mean(now, group);
-      return {
-        x,
-        y,
-        width: widthOf(group.label),
-        token: tokens[n],
-        text: group.label,
-        strong: chosen.has(tokens[n]),
-        into: names,
-      };
-    });
-    return { trails, dots, names, wanted };
+    return { trails, dots, labelGroup, labels };
   }
 
-  /** @param {{ wanted: { x: number, y: number, width: number, token: number, text: string, strong: boolean, into: SVGElement }[] }[]} drawn */
-  writeNames(drawn) {
-    const all = drawn
-      .flatMap(({ wanted }) => wanted)
-      .sort((a, b) => Number(b.strong) - Number(a.strong))
-      .slice(0, MOST_NAMES);
-    placedNames(all, this.size).forEach((at, n) => {
-      const { token, text, strong, into } = all[n];
-      if (at)
-        into.append(
-          svg(
-            "text",
-            { x: at.x.toFixed(1), y: at.y.toFixed(1), class: strong ? "rg-strong" : "", "data-token": token },
-            text,
-          ),
-        );
-    });
-  }
-
-  /** @returns {SVGElement[]} those that can be chosen */
+  /** @returns {SVGElement[]} those that can be selected */
   dots() {
-    return /** @type {SVGElement[]} */ ([...this.picture.querySelectorAll("circle[data-token]")]);
+    return /** @type {SVGElement[]} */ ([...this.plane.querySelectorAll("circle[data-token]")]);
   }
 
-  /** From token to token. @param {KeyboardEvent} event */
-  walk(event) {
+  /** Arrow keys move between tokens. @param {KeyboardEvent} event */
+  onKeydown(event) {
     const dots = this.dots();
-    const here = dots.indexOf(/** @type {any} */ (event.target));
-    if (here < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = { ArrowRight: here + 1, ArrowDown: here + 1, ArrowLeft: here - 1, ArrowUp: here - 1 }[event.key];
-    if (next !== undefined) {
-      const to = dots[(next + dots.length) % dots.length];
-      dots[here].setAttribute("tabindex", "-1");
-      to.setAttribute("tabindex", "0");
-      to.focus();
-    } else if (event.key === "Enter" || event.key === " ")
-      this.doings.choose(Number(dots[here].getAttribute("data-token")));
+    const index = dots.indexOf(/** @type {any} */ (event.target));
+    if (index < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (step !== undefined) {
+      const next = dots[(index + step + dots.length) % dots.length];
+      dots[index].setAttribute("tabindex", "-1");
+      next.setAttribute("tabindex", "0");
+      next.focus();
+    } else if (event.key === "Enter" || event.key === " ") this.actions.select(tokenOf(dots[index]));
     else return;
     event.preventDefault();
     event.stopPropagation();
   }
 
-  run() {
+  togglePlay() {
     if (this.timer) return this.stop();
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const last = this.last ?? 0;
-    let at = Number(this.slider.value) >= last ? 0 : Number(this.slider.value);
-    let before = performance.now();
-    this.play.textContent = "Pause";
-    this.doings.stage(at);
+    const isReduced = matchMedia("(prefers-reduced-motion: reduce)").matches; // then stage by stage
+    const last = this.lastStage ?? 0;
+    let stage = Number(this.slider.value) >= last ? 0 : Number(this.slider.value);
+    let lastTime = performance.now();
     const tick = (/** @type {number} */ now) => {
-      at = still ? at + 1 : at + (now - before) / 900;
-      before = now;
-      this.doings.stage(Math.min(last, at));
-      if (at >= last) return this.stop();
-      later();
+      stage += isReduced ? 1 : (now - lastTime) / STAGE_MS;
+      lastTime = now;
+      this.actions.setStage(Math.min(last, stage));
+      if (stage >= last) return this.stop();
+      schedule();
     };
-    const later = () =>
-      (this.timer = still ? setTimeout(() => tick(performance.now()), 900) : requestAnimationFrame(tick));
-    later();
+    const schedule = () =>
+      (this.timer = isReduced ? setTimeout(() => tick(performance.now()), STAGE_MS) : requestAnimationFrame(tick));
+    this.playButton.textContent = "Pause";
+    this.actions.setStage(stage);
+    schedule();
   }
 
   stop() {
@@ -306,6 +201,38 @@ export class MovementView {
       clearTimeout(this.timer);
     }
     this.timer = undefined;
-    this.play.textContent = "Play";
+    this.playButton.textContent = "Play";
   }
+}
+
+/** @param {number} x @param {number} y @param {number} token @param {string} name @param {boolean} isSelected */
+function dot(x, y, token, name, isSelected) {
+  const attributes = {
+    cx: x.toFixed(1),
+    cy: y.toFixed(1),
+    r: isSelected ? 6 : 4,
+    "data-token": token,
+    class: isSelected ? "rg-strong" : "",
+    role: "button",
+    tabindex: -1,
+    "aria-label": name,
+    "aria-pressed": String(isSelected),
+  };
+  return svg("circle", attributes, svg("title", {}, name));
+}
+
+/** @param {Label[]} labels @param {import("../render/plane.js").Size} size */
+function drawLabels(labels, size) {
+  const bySelection = labels.sort((a, b) => Number(b.isSelected) - Number(a.isSelected)).slice(0, MAX_LABELS);
+  placeLabels(bySelection, size).forEach((position, n) => {
+    if (!position) return;
+    const { token, text, isSelected, parent } = bySelection[n];
+    const [x, y] = [position.x.toFixed(1), position.y.toFixed(1)];
+    parent.append(svg("text", { x, y, class: isSelected ? "rg-strong" : "", "data-token": token }, text));
+  });
+}
+
+/** @param {Element} node */
+function tokenOf(node) {
+  return Number(node.getAttribute("data-token"));
 }

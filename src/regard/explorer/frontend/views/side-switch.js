@@ -1,53 +1,47 @@
 // The switch between A, B and A − B.
 
-import { apart } from "../data/tokens.js";
+import { distinguish } from "../data/tokens.js";
 import { el, segmented, setText } from "../platform/dom.js";
 
 /**
  * @typedef {import("../state/state.js").State} State
  * @typedef {import("../data/source.js").Manifest} Manifest
+ * @typedef {import("../data/tile-source.js").HeadRef} HeadRef
  */
 
-/**
- * What A and B are, in words.
- * @param {State} state @param {Manifest} manifest @param {{ run: number, layer: number, head: import("../state/state.js").Head }[]} sides two
- */
+/** The names of A and B: what tells them apart. @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides two */
 export function sideNames(state, manifest, sides) {
-  if (sides[0].run === sides[1].run)
-    return sides.map(
-      ({ run, layer, head }) =>
-        `layer ${manifest.runs[run].layers[layer].number} ${head === "mean" ? "mean" : `head ${head}`}`,
-    );
+  const nameOf = (/** @type {HeadRef} */ { run, layer, head }) =>
+    `layer ${manifest.runs[run].layers[layer].number} ${head === "mean" ? "mean" : `head ${head}`}`;
+  if (sides[0].run === sides[1].run) return sides.map(nameOf);
   const [a, b] = sides.map(({ run }) => manifest.runs[run]);
-  if (state.edited !== null) return ["as it was", b.title || "edited"];
-  return a.text === b.text ? [a.model, b.model] : apart(a.text, b.text);
+  if (state.editedRun !== null) return ["original", b.title || "ablated"];
+  return a.text === b.text ? [a.model, b.model] : distinguish(a.text, b.text);
 }
 
-/** The choice of what is seen: A, B and, where it can be, A − B. */
-export class Sides {
-  /** @param {(side: import("../state/state.js").Side) => void} choose @param {{ difference?: boolean }} [options]  whether A − B is one of them */
-  constructor(choose, { difference = true } = {}) {
-    this.difference = difference;
-    const both = [
+export class SideSwitch {
+  /** @param {(side: import("../state/state.js").Side) => void} select @param {boolean} hasDifference  whether A − B is a choice */
+  constructor(select, hasDifference) {
+    this.hasDifference = hasDifference;
+    const sides = [
       { key: "A", title: "A" },
       { key: "B", title: "B" },
+      ...(hasDifference ? [{ key: "diff", title: "A − B" }] : []),
     ];
-    this.choice = segmented("Compare", difference ? [...both, { key: "diff", title: "A − B" }] : both, (key) =>
-      choose(/** @type {any} */ (key)),
-    );
-    this.text = el("span", { class: "rg-muted rg-side-name" });
-    this.why = el("span", { class: "rg-says" });
-    this.node = el("div", { class: "rg-sides" }, this.choice.node, this.text, this.why);
+    this.buttons = segmented("Compare", sides, (key) => select(/** @type {any} */ (key)));
+    this.names = el("span", { class: "rg-muted rg-side-name" });
+    this.reason = el("span", { class: "rg-description" });
+    this.node = el("div", { class: "rg-side-switch" }, this.buttons.node, this.names, this.reason);
   }
 
-  /** @param {State} state @param {Manifest} manifest @param {ReturnType<typeof import("../state/sides.js").sidesOf>} sides @param {string | null} whyNot */
-  update(state, manifest, sides, whyNot) {
+  /** @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides @param {string | null} blockedBy  why there is no A − B */
+  update(state, manifest, sides, blockedBy) {
     this.node.hidden = sides.length < 2;
     if (sides.length < 2) return;
-    const side = state.side === "diff" && !this.difference ? "A" : state.side;
-    this.choice.show(side, (key) => key !== "diff" || whyNot === null);
+    const side = state.side === "diff" && !this.hasDifference ? "A" : state.side;
+    this.buttons.show(side, (key) => key !== "diff" || blockedBy === null);
     const names = sideNames(state, manifest, sides);
-    setText(this.why, whyNot === null || !this.difference ? "" : `No A − B: ${whyNot}.`);
-    setText(this.text, side === "diff" ? `${names[0]} − ${names[1]}` : names[side === "A" ? 0 : 1]);
+    setText(this.reason, blockedBy === null || !this.hasDifference ? "" : `No A − B: ${blockedBy}.`);
+    setText(this.names, side === "diff" ? `${names[0]} − ${names[1]}` : names[side === "A" ? 0 : 1]);
   }
 }

@@ -1,209 +1,211 @@
-// The text beside the map: choose words, and every other is shaded by how much they look at it, or it looks at them.
+// The text beside the map: select words, and the others are shaded by the attention to or from these.
 
-import { topOf } from "../data/matrix.js";
-import { directionOf, visible } from "../data/tokens.js";
-import { el, focusedBeside, piece, segmented, setAttribute, setText, svg, toggle } from "../platform/dom.js";
-import { colourAt, css, inkOn } from "../render/colormap.js";
-import { digits } from "../render/format.js";
-import { placeOn } from "../render/scale.js";
+import { topK } from "../data/matrix.js";
+import { textDirection, escapeInvisible } from "../data/tokens.js";
+import { el, activeElementOf, bidi, segmented, setAttribute, setText, svg, toggle } from "../platform/dom.js";
+import { colorAt, toCss, textColorOn } from "../render/colormap.js";
+import { formatFixed } from "../render/format.js";
+import { scalePosition } from "../render/scale.js";
 
 /**
  * @typedef {import("../state/state.js").State} State
  * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {{ groups: Group[], text: string, shares: Float32Array | null, chosen: Set<number>, pinned: Set<number>, found: Set<number>,
- *   scale: import("../render/scale.js").Scale, heading: string, theme: import("../render/colormap.js").Theme, decimals: number, state: State }} Read
- *   `shares` has a number for each group, `chosen` are the groups whose numbers these are.
+ * @typedef {{ groups: Group[], text: string, weights: Float32Array | null, selected: Set<number>, pinned: Set<number>, found: Set<number>,
+ *   scale: import("../render/scale.js").Scale, heading: string, theme: import("../render/colormap.js").Theme, decimals: number, state: State }} TextProps
+ *   `weights` has a value for each group: the attention from or to the `selected` ones.
  */
 
-const MOST = 600; // words that stand on the page at a time
-const ARCS = 12;
-const TOP = 6;
+const MAX_WORDS = 600; // on the page at a time
+const MAX_ARCS = 12;
+const NUM_TOP = 6;
 
 /**
- * Which words stand on the page: all, or as many as may around the chosen one.
- * @param {number} length @param {number} around @param {number} [most]
+ * Which words are on the page: all, or as many as fit around the selected one.
+ * @param {number} length @param {number} center @param {number} [max]
  */
-export function pageOf(length, around, most = MOST) {
-  if (length <= most) return { from: 0, to: length };
-  const from = Math.max(0, Math.min(length - most, Math.floor((around - most / 3) / 50) * 50));
-  return { from, to: from + most };
+export function visibleRange(length, center, max = MAX_WORDS) {
+  if (length <= max) return { start: 0, end: length };
+  const start = Math.max(0, Math.min(length - max, Math.floor((center - max / 3) / 50) * 50));
+  return { start, end: start + max };
 }
 
-export class Reading {
-  /** @param {{ set: (change: Partial<State>) => void, choose: (group: Group, add: boolean) => void, pin: (group: Group) => void }} doings */
-  constructor(doings) {
-    this.doings = doings;
+export class TextPanel {
+  /** @param {{ set: (change: Partial<State>) => void, select: (group: Group, add: boolean) => void, pin: (group: Group) => void }} actions */
+  constructor(actions) {
+    this.actions = actions;
     this.direction = segmented(
       "Direction",
       [
-        { key: "out", title: "Looks at", says: "Where the chosen word looks" },
-        { key: "in", title: "Is looked at by", says: "Who looks at the chosen word" },
+        { key: "out", title: "Attends to", description: "The attention of the selected word to others" },
+        { key: "in", title: "Attended by", description: "The attention of others to the selected word" },
       ],
-      (direction) => doings.set({ direction: /** @type {any} */ (direction) }),
+      (direction) => actions.set({ direction: /** @type {any} */ (direction) }),
     );
-    this.arcs = toggle("Arcs", "Draw lines to the words that get most (A)", (arcs) => doings.set({ arcs }));
+    this.arcs = toggle("Arcs", "Draw arcs to the words with the largest weights (A)", (arcs) => actions.set({ arcs }));
     this.clear = el(
       "button",
-      { type: "button", class: "rg-quiet", on: { click: () => doings.set({ pins: [] }) } },
+      { type: "button", class: "rg-button", on: { click: () => actions.set({ pins: [] }) } },
       "Unpin all",
     );
-    this.note = el("p", { class: "rg-says" });
+    this.note = el("p", { class: "rg-description" });
     this.words = el("div", { class: "rg-words", role: "group", "aria-label": "The text, word by word" });
     this.lines = svg("svg", { class: "rg-arcs", "aria-hidden": "true" });
-    this.room = el("div", { class: "rg-text" }, this.lines, this.words);
+    this.container = el("div", { class: "rg-text" }, this.lines, this.words);
     this.top = el("ol", { class: "rg-top" });
     this.heading = el("h3", {}, "Most");
     this.node = el(
       "section",
-      { class: "rg-reading", "aria-label": "Text" },
+      { class: "rg-text-panel", "aria-label": "Text" },
       el("div", { class: "rg-bar" }, this.direction.node, this.arcs.node, this.clear),
-      this.room,
+      this.container,
       this.note,
       this.heading,
       this.top,
     );
     /** @type {Map<number, HTMLElement>} */
-    this.chips = new Map();
+    this.wordNodes = new Map();
     /** @type {Group[] | null} */
     this.groups = null;
-    this.from = -1;
+    this.start = -1;
     /** @type {number | null} */
-    this.near = null;
+    this.lastSelected = null;
     this.words.addEventListener("click", (event) => {
-      const at = placeAt(event);
-      if (at === null || !this.groups) return;
-      if (event.altKey) doings.pin(this.groups[at]);
-      else doings.choose(this.groups[at], event.shiftKey || event.ctrlKey || event.metaKey);
+      const index = indexAt(event);
+      if (index === null || !this.groups) return;
+      if (event.altKey) actions.pin(this.groups[index]);
+      else actions.select(this.groups[index], event.shiftKey || event.ctrlKey || event.metaKey);
     });
-    this.words.addEventListener("keydown", (event) => this.walk(event));
+    this.words.addEventListener("keydown", (event) => this.onKeydown(event));
     new ResizeObserver(() => this.drawArcs()).observe(this.words);
   }
 
-  /** @param {Read} read */
-  show(read) {
-    const { state, groups, text, chosen } = read;
-    this.read = read;
-    const [first = 0] = chosen;
-    const { from, to } = pageOf(groups.length, first);
-    if (this.groups !== groups || this.from !== from) this.lay(groups, from, to, directionOf(text));
+  /** @param {TextProps} props */
+  show(props) {
+    const { state, groups, text, selected } = props;
+    this.props = props;
+    const [first = 0] = selected;
+    const { start, end } = visibleRange(groups.length, first);
+    if (this.groups !== groups || this.start !== start) this.layout(groups, start, end, textDirection(text));
     this.direction.show(state.direction);
     this.arcs.box.checked = state.arcs;
     this.clear.hidden = state.pins.length === 0;
-    for (const [place, chip] of this.chips) this.paint(chip, place, read);
-    const sum = chosen.size > 1 ? `sum over ${chosen.size} words` : "";
-    const names = [...chosen]
+    for (const [index, wordNode] of this.wordNodes) this.paintWord(wordNode, index, props);
+    const sum = selected.size > 1 ? `sum over ${selected.size} words` : "";
+    const names = [...selected]
       .slice(0, 4)
-      .map((place) => groups[place]?.label ?? "")
+      .map((index) => groups[index]?.label ?? "")
       .join(" + ");
-    setText(this.note, this.noteOf(read, from, to, sum));
-    this.heading.replaceChildren(...(chosen.size ? [piece(names), ` ${read.heading}`] : ["Choose a word"]));
-    this.showTop(read);
+    setText(this.note, this.noteMessage(props, start, end, sum));
+    this.heading.replaceChildren(...(selected.size ? [bidi(names), ` ${props.heading}`] : ["Choose a word"]));
+    this.showTop(props);
     this.drawArcs();
-    if (this.near !== first && chosen.size) this.reveal(first);
-    this.near = first;
+    if (this.lastSelected !== first && selected.size) this.reveal(first);
+    this.lastSelected = first;
   }
 
-  /** Scroll the text, where it scrolls by itself, to a word. @param {number} place */
-  reveal(place) {
-    const { room } = this;
-    const chip = this.chips.get(place);
-    if (!chip || room.scrollHeight <= room.clientHeight) return;
-    const [at, box] = [chip.getBoundingClientRect(), room.getBoundingClientRect()];
-    if (at.top < box.top || at.bottom > box.bottom) room.scrollTop += at.top - box.top - box.height / 3;
+  /** Scroll the panel to a word, if it scrolls. @param {number} index */
+  reveal(index) {
+    const { container } = this;
+    const wordNode = this.wordNodes.get(index);
+    if (!wordNode || container.scrollHeight <= container.clientHeight) return;
+    const [position, box] = [wordNode.getBoundingClientRect(), container.getBoundingClientRect()];
+    if (position.top < box.top || position.bottom > box.bottom)
+      container.scrollTop += position.top - box.top - box.height / 3;
   }
 
-  /** @param {Read} read @param {number} from @param {number} to @param {string} sum */
-  noteOf({ groups, chosen, state }, from, to, sum) {
+  /** @param {TextProps} props @param {number} start @param {number} end @param {string} sum */
+  noteMessage({ groups, selected, state }, start, end, sum) {
     const parts = /** @type {string[]} */ ([]);
-    if (groups.length > to - from) parts.push(`Words ${from + 1} to ${to} of ${groups.length.toLocaleString("en")}.`);
+    if (groups.length > end - start)
+      parts.push(`Words ${start + 1} to ${end} of ${groups.length.toLocaleString("en")}.`);
     if (sum) parts.push(`Shaded by the ${sum}.`);
-    if (!chosen.size)
-      parts.push("Click a word to see where it looks; Shift-click pins several, and their shares are summed.");
+    if (!selected.size)
+      parts.push("Click a word to see what it attends to; Shift-click pins several, and their weights are summed.");
     else if (!sum && state.pins.length === 0) parts.push("Shift-click another word to add it.");
     return parts.join(" ");
   }
 
-  /** @param {Group[]} groups @param {number} from @param {number} to @param {"ltr" | "rtl"} direction */
-  lay(groups, from, to, direction) {
-    const focused = this.words.contains(focusedBeside(this.words))
-      ? placeAt({ target: focusedBeside(this.words) })
+  /** @param {Group[]} groups @param {number} start @param {number} end @param {"ltr" | "rtl"} direction */
+  layout(groups, start, end, direction) {
+    const focused = this.words.contains(activeElementOf(this.words))
+      ? indexAt({ target: activeElementOf(this.words) })
       : null;
     this.groups = groups;
-    this.from = from;
-    this.chips.clear();
+    this.start = start;
+    this.wordNodes.clear();
     const nodes = [];
-    for (let place = from; place < to; place++) {
-      const group = groups[place];
-      const chip = piece(group.label, {
+    for (let index = start; index < end; index++) {
+      const group = groups[index];
+      const wordNode = bidi(group.label, {
         class: group.special ? "rg-word rg-special" : "rg-word",
         role: "button",
-        tabIndex: place === from ? 0 : -1,
-        title: visible(group.full.slice(0, 300)),
-        data: { place: String(place) },
+        tabIndex: index === start ? 0 : -1,
+        title: escapeInvisible(group.full.slice(0, 300)),
+        data: { index: String(index) },
       });
-      this.chips.set(place, chip);
-      nodes.push(chip, " ");
+      this.wordNodes.set(index, wordNode);
+      nodes.push(wordNode, " ");
     }
     this.words.dir = direction;
     this.words.replaceChildren(...nodes);
-    if (focused !== null) (this.chips.get(focused) ?? this.chips.get(from))?.focus({ preventScroll: true });
+    if (focused !== null) (this.wordNodes.get(focused) ?? this.wordNodes.get(start))?.focus({ preventScroll: true });
   }
 
-  /** @param {HTMLElement} chip @param {number} place @param {Read} read */
-  paint(chip, place, { shares, scale, theme, chosen, pinned, found, groups, decimals }) {
-    const share = shares?.[place] ?? 0;
-    const at = placeOn(scale, share);
-    if (at === 0) {
-      chip.style.removeProperty("background-color");
-      chip.style.removeProperty("color");
+  /** @param {HTMLElement} wordNode @param {number} index @param {TextProps} props */
+  paintWord(wordNode, index, { weights, scale, theme, selected, pinned, found, groups, decimals }) {
+    const weight = weights?.[index] ?? 0;
+    const position = scalePosition(scale, weight);
+    if (position === 0) {
+      wordNode.style.removeProperty("background-color");
+      wordNode.style.removeProperty("color");
     } else {
-      const colour = colourAt(theme, at);
-      chip.style.setProperty("background-color", css(colour));
-      chip.style.setProperty("color", inkOn(colour));
+      const color = colorAt(theme, position);
+      wordNode.style.setProperty("background-color", toCss(color));
+      wordNode.style.setProperty("color", textColorOn(color));
     }
-    chip.classList.toggle("rg-chosen", chosen.has(place));
-    chip.classList.toggle("rg-pinned", pinned.has(place));
-    chip.classList.toggle("rg-found", found.has(place));
-    setAttribute(chip, "aria-pressed", String(chosen.has(place)));
+    wordNode.classList.toggle("rg-selected", selected.has(index));
+    wordNode.classList.toggle("rg-pinned", pinned.has(index));
+    wordNode.classList.toggle("rg-match", found.has(index));
+    setAttribute(wordNode, "aria-pressed", String(selected.has(index)));
     setAttribute(
-      chip,
+      wordNode,
       "aria-label",
-      `${groups[place].label}${shares ? ` ${digits(share, Math.min(3, decimals))}` : ""}`,
+      `${groups[index].label}${weights ? ` ${formatFixed(weight, Math.min(3, decimals))}` : ""}`,
     );
-    if (chosen.size && chosen.values().next().value === place) {
-      for (const other of this.chips.values()) if (other !== chip && other.tabIndex === 0) other.tabIndex = -1;
-      chip.tabIndex = 0;
+    if (selected.size && selected.values().next().value === index) {
+      for (const other of this.wordNodes.values()) if (other !== wordNode && other.tabIndex === 0) other.tabIndex = -1;
+      wordNode.tabIndex = 0;
     }
   }
 
-  /** @param {Read} read */
-  showTop({ shares, groups, scale, theme, decimals }) {
-    if (!shares) return this.top.replaceChildren();
-    const most = Math.max(1e-9, ...topOf(shares, 1).map((n) => Math.abs(shares[n])));
+  /** @param {TextProps} props */
+  showTop({ weights, groups, scale, theme, decimals }) {
+    if (!weights) return this.top.replaceChildren();
+    const max = Math.max(1e-9, ...topK(weights, 1).map((n) => Math.abs(weights[n])));
     this.top.replaceChildren(
-      ...topOf(shares, TOP)
-        .filter((place) => shares[place] !== 0)
-        .map((place) =>
+      ...topK(weights, NUM_TOP)
+        .filter((index) => weights[index] !== 0)
+        .map((index) =>
           el(
             "li",
             {},
-            piece(groups[place].label, { class: "rg-top-word" }),
+            bidi(groups[index].label, { class: "rg-top-word" }),
             el(
               "span",
               { class: "rg-top-bar" },
               el("span", {
                 style: {
-                  width: `${(100 * Math.abs(shares[place])) / most}%`,
-                  "background-color": css(
-                    colourAt(
+                  width: `${(100 * Math.abs(weights[index])) / max}%`,
+                  "background-color": toCss(
+                    colorAt(
                       theme,
-                      Math.max(0.35, Math.abs(placeOn(scale, shares[place]))) * Math.sign(shares[place] || 1),
+                      Math.max(0.35, Math.abs(scalePosition(scale, weights[index]))) * Math.sign(weights[index] || 1),
                     ),
                   ),
                 },
               }),
             ),
-            el("span", { class: "rg-number" }, digits(shares[place], Math.min(4, decimals))),
+            el("span", { class: "rg-number" }, formatFixed(weights[index], Math.min(4, decimals))),
           ),
         ),
     );
@@ -211,29 +213,29 @@ export class Reading {
 
   drawArcs() {
     this.lines.replaceChildren();
-    const read = this.read;
-    const wanted = Boolean(read?.state.arcs && read.shares);
-    this.room.classList.toggle("rg-under-arcs", wanted);
-    if (!read?.shares || !wanted) return;
+    const props = this.props;
+    const wanted = Boolean(props?.state.arcs && props.weights);
+    this.container.classList.toggle("rg-with-arcs", wanted);
+    if (!props?.weights || !wanted) return;
     const box = this.words.getBoundingClientRect();
     this.lines.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
-    const middle = (/** @type {HTMLElement} */ chip) => {
-      const at = chip.getBoundingClientRect();
-      return { x: at.left + at.width / 2 - box.left, y: at.top - box.top + 1 };
+    const anchor = (/** @type {HTMLElement} */ wordNode) => {
+      const position = wordNode.getBoundingClientRect();
+      return { x: position.left + position.width / 2 - box.left, y: position.top - box.top + 1 };
     };
-    const { shares, state } = read;
-    const most = Math.max(1e-9, ...topOf(shares, 1).map((n) => Math.abs(shares[n])));
-    for (const from of read.chosen)
-      for (const to of topOf(shares, ARCS)) {
-        const [a, b] = [this.chips.get(from), this.chips.get(to)];
-        const part = Math.abs(shares[to]) / most;
+    const { weights, state } = props;
+    const max = Math.max(1e-9, ...topK(weights, 1).map((n) => Math.abs(weights[n])));
+    for (const start of props.selected)
+      for (const end of topK(weights, MAX_ARCS)) {
+        const [a, b] = [this.wordNodes.get(start), this.wordNodes.get(end)];
+        const part = Math.abs(weights[end]) / max;
         if (!a || !b || a === b || part < 0.02) continue;
-        const [p, q] = [middle(a), middle(b)];
-        const lift = Math.min(46, 12 + Math.abs(p.x - q.x) / 6);
-        const sign = state.side !== "diff" ? "" : shares[to] < 0 ? "rg-down" : "rg-up";
+        const [p, q] = [anchor(a), anchor(b)];
+        const height = Math.min(46, 12 + Math.abs(p.x - q.x) / 6);
+        const sign = state.side !== "diff" ? "" : weights[end] < 0 ? "rg-down" : "rg-up";
         this.lines.append(
           svg("path", {
-            d: `M${p.x} ${p.y}C${p.x} ${p.y - lift} ${q.x} ${q.y - lift} ${q.x} ${q.y}`,
+            d: `M${p.x} ${p.y}C${p.x} ${p.y - height} ${q.x} ${q.y - height} ${q.x} ${q.y}`,
             class: sign,
             "stroke-width": 0.6 + 3.4 * part,
             opacity: 0.35 + 0.6 * part,
@@ -243,12 +245,12 @@ export class Reading {
   }
 
   /** @param {KeyboardEvent} event */
-  walk(event) {
-    const at = placeAt(event);
-    if (at === null || !this.groups || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Enter" || event.key === " ") this.doings.choose(this.groups[at], event.shiftKey);
+  onKeydown(event) {
+    const index = indexAt(event);
+    if (index === null || !this.groups || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Enter" || event.key === " ") this.actions.select(this.groups[index], event.shiftKey);
     else if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
-      const next = this.chips.get(at + (event.key === "ArrowRight" ? 1 : -1));
+      const next = this.wordNodes.get(index + (event.key === "ArrowRight" ? 1 : -1));
       if (next) {
         /** @type {HTMLElement} */ (event.target).tabIndex = -1;
         next.tabIndex = 0;
@@ -261,7 +263,7 @@ export class Reading {
 }
 
 /** @param {{ target: EventTarget | null }} event @returns {number | null} */
-function placeAt({ target }) {
-  const chip = /** @type {HTMLElement} */ (target).closest?.("[data-place]");
-  return chip instanceof HTMLElement ? Number(chip.dataset.place) : null;
+function indexAt({ target }) {
+  const wordNode = /** @type {HTMLElement} */ (target).closest?.("[data-index]");
+  return wordNode instanceof HTMLElement ? Number(wordNode.dataset.index) : null;
 }

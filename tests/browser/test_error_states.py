@@ -14,7 +14,7 @@ def refuse(page, question, status=400, text='{"error": "no such thing"}'):
 
 
 def problem(page):
-    return page.locator(".rg-problem span").inner_text() if page.locator(".rg-problem").is_visible() else ""
+    return page.locator(".rg-error-bar span").inner_text() if page.locator(".rg-error-bar").is_visible() else ""
 
 
 @pytest.mark.parametrize(
@@ -30,14 +30,14 @@ def problem(page):
 def test_any_stretch_of_tokens_becomes_one_that_there_is(open_page, address, one, first, last, window):
     page = open_page(f"{address}#v=head&l=2&h=3")
     end = one.runs[0].length - 1
-    page.get_by_text("Reading", exact=True).click()
+    page.get_by_text("Display", exact=True).click()
     for name, value in (("First token", first), ("Last token", last)):
         page.get_by_label(name).fill(value)
         page.get_by_label(name).press("Tab")
         settled(page)
     start, stop = window[0] % (end + 1), end if window[1] is None else window[1]
     assert [page.get_by_label(name).input_value() for name in ("First token", "Last token")] == [str(start), str(stop)]
-    assert page.locator(".rg-reading .rg-word").count() == stop - start + 1
+    assert page.locator(".rg-text-panel .rg-word").count() == stop - start + 1
     assert problem(page) == ""
 
 
@@ -93,8 +93,8 @@ def test_a_server_that_is_gone_is_named_and_nothing_jumps(open_page, minilm):
         page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2", allow=REFUSED)
         before = page.locator(".rg-stage").bounding_box()
     page.keyboard.press("]")
-    page.wait_for_selector(".rg-problem:visible")
-    assert problem(page) == "The server does not answer: is regard explore still running?"
+    page.wait_for_selector(".rg-error-bar:visible")
+    assert problem(page) == "The server does not respond: is regard explore still running?"
     assert page.locator("h2").first.inner_text() == "Layer 2 · Head 4"
     assert page.locator(".rg-top li").count() == 0
     assert page.locator(".rg-stage").bounding_box() == before

@@ -9,15 +9,15 @@ from pages import number, readout, settled
 HEADS = [[(layer, head) for head in range(12)] for layer in range(6)]  # of MiniLM
 
 
-def switch_off(page):
-    page.get_by_role("button", name="Switch this head off").click()
+def ablate(page):
+    page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector(".rg-changes h3")
     settled(page)
 
 
 def changed(exploration, layer, head, run=0):
     """Return the run without a head, where a weight changes most, layer and head, and by how much."""
-    after = exploration.edit([[layer, head]], run=run)["run"]
+    after = exploration.ablate([[layer, head]], run=run)["run"]
     by = np.array(
         [[np.abs(exploration.whole(run, *at) - exploration.whole(after, *at)).max() for at in row] for row in HEADS]
     )
@@ -27,46 +27,46 @@ def changed(exploration, layer, head, run=0):
 
 def test_the_view_goes_to_what_changed_most(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    switch_off(page)
+    ablate(page)
     after, layer, head, by = changed(one, 2, 3)
     assert page.locator("h2").first.inner_text() == f"Layer {layer} · Head {head}"
-    assert page.locator(".rg-changes .rg-quiet").first.inner_text() == f"Layer {layer} head {head}, by {by:.3f}"
+    assert page.locator(".rg-changes .rg-button").first.inner_text() == f"Layer {layer} head {head}, by {by:.3f}"
     difference = (one.row(0, layer, head, 8) - one.row(after, layer, head, 8))[2]
     assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
-    ends = page.locator(".rg-legend-marks span").all_inner_texts()
+    ends = page.locator(".rg-legend-ticks span").all_inner_texts()
     assert float(ends[-1].replace("−", "-")) == pytest.approx(by, rel=0.06)  # two digits
     assert page.locator(".rg-changes .rg-word").count() == one.runs[0].length
     page.get_by_label("Layer", exact=True).select_option("1")
     settled(page)
-    assert "they are the same here" in page.locator(".rg-legend").inner_text()
-    page.get_by_role("button", name="All heads on").click()
+    assert "they are equal" in page.locator(".rg-legend").inner_text()
+    page.get_by_role("button", name="Restore all heads").click()
     assert page.locator(".rg-changes").is_hidden()
-    assert page.locator(".rg-one .rg-sides").is_hidden()
+    assert page.locator(".rg-head-panel .rg-side-switch").is_hidden()
 
 
 def test_after_the_last_layer_nothing_changes_and_it_is_said(open_page, address):
     page = open_page(f"{address}#v=head&l=5&h=3&i=8&j=2")
-    switch_off(page)
+    ablate(page)
     assert page.locator("h2").first.inner_text() == "Layer 5 · Head 3"
-    assert "No weight that is shown changes" in page.locator(".rg-changes").inner_text()
+    assert "No shown weight changes" in page.locator(".rg-changes").inner_text()
 
 
 def test_of_two_texts_the_one_that_is_seen_is_run_again(open_page, address_of_two, two):
     page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&s=B")
-    switch_off(page)
+    ablate(page)
     after, layer, head, _ = changed(two, 2, 3, run=1)
     difference = (two.row(1, layer, head, 8) - two.row(after, layer, head, 8))[2]
     assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
-    assert "A is text B as it was" in page.locator(".rg-changes").inner_text()
-    page.get_by_role("button", name="All heads on").click()
+    assert "A is text B and B is its ablation" in page.locator(".rg-changes").inner_text()
+    page.get_by_role("button", name="Restore all heads").click()
     settled(page)
-    assert page.locator(".rg-one .rg-sides .rg-segment[aria-pressed=true]").inner_text() == "B"
+    assert page.locator(".rg-head-panel .rg-side-switch .rg-segment[aria-pressed=true]").inner_text() == "B"
     assert number(readout(page)) == pytest.approx(float(two.row(1, layer, head, 8)[2]), abs=5e-7)
 
 
 def test_the_address_keeps_what_is_switched_off(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    switch_off(page)
+    ablate(page)
     page.wait_for_url("**x=2.3*")
     said = page.locator(".rg-readout").inner_text()
     page.reload()
@@ -77,37 +77,37 @@ def test_the_address_keeps_what_is_switched_off(open_page, address):
 
 
 def test_a_head_that_is_off_says_so_in_its_steps_and_hands_nothing_over(open_page, address, one):
-    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2&x=2.3&s=B", selector="[data-step=off]")
-    assert "This head is switched off: it looks, and hands nothing on." in page.locator("[data-step=off]").inner_text()
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2&x=2.3&s=B", selector="[data-step=ablated]")
+    assert "The output of this head is set to 0." in page.locator("[data-step=ablated]").inner_text()
     weight = float(page.locator("[data-value=weight]").inner_text())
     assert weight == pytest.approx(float(one.row(0, 2, 3, 8)[2]), rel=1e-3)
-    assert page.locator("[data-step=share], [data-step=output]").count() == 0
-    page.locator(".rg-one .rg-sides").get_by_role("button", name="A", exact=True).click()
+    assert page.locator("[data-step=weighted_value], [data-step=output]").count() == 0
+    page.locator(".rg-head-panel .rg-side-switch").get_by_role("button", name="A", exact=True).click()
     page.wait_for_selector("[data-step=output]")
-    assert page.locator("[data-step=off]").count() == 0
+    assert page.locator("[data-step=ablated]").count() == 0
     page.goto(f"{address}#v=head&l=2&h=3&i=8&j=2&x=2.3&s=diff&w=norms")
     settled(page)
-    assert number(readout(page)) == pytest.approx(float(one.row(0, 2, 3, 8, way="norms")[2]), abs=5e-7)
-    assert "its weights × values are 0" in page.locator(".rg-changes").inner_text()
+    assert number(readout(page)) == pytest.approx(float(one.row(0, 2, 3, 8, mode="norms")[2]), abs=5e-7)
+    assert "so are its weights × values" in page.locator(".rg-changes").inner_text()
 
 
 def test_an_edit_outlives_those_of_other_pages(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    switch_off(page)
+    ablate(page)
     for head in range(9):
-        one.edit([[3, head]])
+        one.ablate([[3, head]])
     page.keyboard.press("ArrowDown")
     page.keyboard.press("]")
     page.keyboard.press("3")
     page.wait_for_selector("[data-step=output]")
     settled(page)
-    assert page.locator(".rg-problem").is_hidden()
+    assert page.locator(".rg-error-bar").is_hidden()
 
 
 def test_why_a_head_cannot_be_switched_off_stands_beside_the_button(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3", allow="Failed to load resource")
-    page.route("**/api/edit*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
-    page.get_by_role("button", name="Switch this head off").click()
+    page.route("**/api/ablate*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
+    page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector("text=no model")
     page.wait_for_url(lambda url: "x=" not in url)
-    assert page.get_by_role("button", name="Switch this head off").is_enabled()
+    assert page.get_by_role("button", name="Ablate this head").is_enabled()

@@ -36,8 +36,8 @@ def table(page):
     ("view", "selector", "said"),
     [
         ("v=heads&l=2&h=3", ".rg-head", ["All heads: a row for each layer, below each head its entropy", "11", "5"]),
-        ("v=heads&l=2&h=3&o=measure&m=sink", ".rg-head", ["All heads by sink"]),
-        (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it looks at cat: 0.003450", "weight", "un"]),
+        ("v=heads&l=2&h=3&o=metric&m=sink", ".rg-head", ["All heads by sink"]),
+        (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it attends to cat: 0.003450", "weight", "un"]),
         ("v=cell&l=2&h=3&i=8&j=2", "[data-step=output]", ["Softmax", "Output of the head", "0.003450", "Score"]),
         ("v=movement&l=2&h=3", ".rg-dots circle", ["Movement", "after layer 5", "un"]),
     ],
@@ -50,7 +50,7 @@ def test_a_picture_says_what_it_shows(open_page, address, view, selector, said, 
     for words in said:
         assert words in shown, words
     assert any(line.endswith("…") or line.endswith("it.") for line in shown if "The cat sat on the mat" in line)
-    assert not {"Weights", "Rollout", "Save", "Switch this head off", "By layer", "Play"} & set(shown)
+    assert not {"Weights", "Rollout", "Save", "Ablate this head", "By layer", "Play"} & set(shown)
     pixels = matplotlib.image.imread(io.BytesIO(saved(page, "PNG")))
     size = [float(picture.get(name)) for name in ("height", "width")]
     assert pixels.shape[:2] == pytest.approx([2 * n for n in size], abs=2)
@@ -85,7 +85,7 @@ def test_a_map_is_saved_cell_by_cell(open_page, address, one):
 def test_a_picture_of_heads_carries_the_filter_and_what_is_chosen(open_page, address):
     page = open_page(f"{address}#v=heads&l=2&h=3&n=0.5")
     page.wait_for_timeout(400)
-    faint = page.locator(".rg-back").count()
+    faint = page.locator(".rg-dimmed").count()
     picture = drawn(page)
     assert sum(group.get("opacity") == "0.16" for group in picture.iter(f"{SVG}g")) == faint > 0
     assert f"{72 - faint} of 72 heads" in texts(picture)
@@ -99,8 +99,8 @@ def test_steps_are_saved_as_bars_and_as_numbers_with_names(open_page, address, o
     assert len(bars) == 7
     assert sum(len(list(inner.iter(f"{SVG}rect"))) for inner in bars) == 6 * 32 + len(cell["embedding"])
     lines = {line[0]: line[1:] for line in table(page)}
-    assert [lines[name][0] for name in ("layer", "head", "looks", "is looked at")] == ["2", "3", "it", "cat"]
-    assert [float(x) for x in lines["products"]] == pytest.approx(cell["products"])
+    assert [lines[name][0] for name in ("layer", "head", "query", "key")] == ["2", "3", "it", "cat"]
+    assert [float(x) for x in lines["products"]] == pytest.approx(np.multiply(cell["q"], cell["k"]))
     page.get_by_label("Head", exact=True).select_option("mean")
     settled(page)
     assert table(page)[0][0] == "weight"  # no steps: what the map shows, not the cell of before
@@ -127,7 +127,7 @@ def test_a_difference_from_afar_is_of_the_largest_of_each_side_and_says_so(open_
     with served(exploration) as address:
         page = open_page(f"{address}#v=head&l=0&h=1&s=diff")
         lines = table(page)
-        said = r"weight, the largest of (\d+) × \1, in A minus the largest in B: blue where A has more"
+        said = r"weight, the largest of (\d+) × \1, in A minus the largest in B: blue where A is larger"
         by = int(re.match(said, lines[0][0])[1])
         assert re.search(said, page.locator(".rg-legend").inner_text())
         starts = np.arange(0, 1150, by)
@@ -190,14 +190,14 @@ def test_a_picture_that_cannot_be_made_is_said_to_be_none(open_page, address):
     page.evaluate("() => { HTMLCanvasElement.prototype.toBlob = (take) => take(null); }")
     page.get_by_text("Save", exact=True).click()
     page.get_by_role("button", name="As PNG").click()
-    page.wait_for_selector("text=The browser cannot make this PNG: save the picture as SVG.")
+    page.wait_for_selector("text=The browser cannot create this PNG: save the picture as SVG.")
     page.get_by_role("button", name="As SVG").click()
-    page.wait_for_selector("text=The browser cannot make this PNG", state="hidden")
+    page.wait_for_selector("text=The browser cannot create this PNG", state="hidden")
 
 
 def test_movement_of_an_edit_of_b_names_its_sides(open_page, address_of_two):
     page = open_page(f"{address_of_two}#v=head&l=2&h=3&s=B")
-    page.get_by_role("button", name="Switch this head off").click()
+    page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector(".rg-changes h3")
     page.keyboard.press("4")
     page.wait_for_selector(".rg-dots circle")

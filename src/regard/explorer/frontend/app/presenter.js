@@ -1,0 +1,305 @@
+// What the parts of the page show of the state and of the data that has arrived.
+
+import { fitsInMemory } from "../data/map-data.js";
+import { maxAbs } from "../data/matrix.js";
+import { escapeInvisible, groupIndices, groupTokens, label, search } from "../data/tokens.js";
+import { activeElementOf, bidi, el, setAttribute, setText } from "../platform/dom.js";
+import { valueAt } from "../render/scene.js";
+import { differenceBlockedBy, runsOnPlane, selectionOf } from "../state/sides.js";
+import { mostChangedHeads } from "../views/ablation-panel.js";
+import {
+  cellMessage,
+  headingMessage,
+  knownDecimals,
+  legendMessage,
+  provenanceMessage,
+  topWordsMessage,
+} from "../views/messages.js";
+import { sideNames } from "../views/side-switch.js";
+
+/**
+ * @typedef {import("./app.js").App} App
+ * @typedef {import("../state/state.js").State} State
+ * @typedef {import("../data/tile-source.js").MapData} MapData
+ * @typedef {import("../data/tokens.js").Group} Group
+ */
+
+export class Presenter {
+  /** @param {App} app */
+  constructor(app) {
+    this.app = app;
+    /** @type {{ key: string, rows: Set<number>, cols: Set<number> } | null} */
+    this.matches = null; // of the search, on the axes of the map
+  }
+
+  /** @param {State} state */
+  refresh(state) {
+    const { app } = this;
+    const { theme, parts, queries, manifest, root } = app;
+    if (root.dataset.theme !== theme) root.dataset.theme = theme;
+    if (app.syncUrl) {
+      document.documentElement.dataset.theme = theme;
+      app.writeUrl();
+      document.title = `${escapeInvisible(manifest.title)} · regard`;
+    }
+    const shown = app.shownHead();
+    const inMemory = fitsInMemory(state, app.shownRun().layers[shown.layer]);
+    parts.tabs.show(state.view);
+    if (parts.main.dataset.view !== state.view) app.switchView(state.view);
+    parts.modes.show(state.mode, (key) => key === "raw" || inMemory || manifest.can.tiles);
+    parts.displayOptions.update(state, app.shownRun().tokens.length, inMemory);
+    const blockedBy = differenceBlockedBy(state, manifest);
+    for (const sideSwitch of parts.sideSwitches) sideSwitch.update(state, manifest, app.sides(), blockedBy);
+    queries.fetchAblation(state);
+    parts.ablation.update(state, shown, state.ablated.length > 0 && !queries.ablation.isCurrent);
+    parts.ablation.showResult(queries.ablation.current, manifest, theme);
+    this.showHeads();
+    this.showHeadings(state);
+    queries.fetchMaps(state, app.sides());
+    this.showMap();
+    this.showCellSteps();
+    this.showMovement();
+  }
+
+  /** @param {State} state */
+  showHeadings(state) {
+    const { app } = this;
+    const { parts, manifest } = app;
+    const shown = app.shownHead();
+    const run = app.shownRun();
+    const sides = app.sides();
+    const isOneRun = sides.length > 1 && sides[0].run === sides[1].run; // two heads of it are compared
+    const { layers } = app.selectedRun();
+    const { layer, head } = selectionOf(state);
+    const numbered = (/** @type {import("../data/tile-source.js").HeadRef} */ ref) => ({
+      layer: manifest.runs[ref.run].layers[ref.layer].number,
+      head: ref.head,
+    });
+    setText(parts.title, headingMessage(numbered(shown), numbered((state.side === "diff" && sides[1]) || shown)));
+    const layerNames = layers.map(({ number }) => String(number));
+    const headNames = [...Array.from({ length: layers[layer].heads }, (_, n) => String(n)), "mean"];
+    setOptions(parts.layer, layerNames, layer);
+    setOptions(parts.head, headNames, head === "mean" ? layers[layer].heads : head);
+    const text = label(run.text.replace(/\s+/g, " "), 90);
+    const title = escapeInvisible(run.text.slice(0, 600));
+    parts.text.replaceChildren(el("span", { class: "rg-model" }, run.model), " ", bidi(text, { title }));
+    const mode = manifest.modes.find(({ key }) => key === state.mode);
+    if (mode) {
+      setText(parts.modeDescription, `${mode.description} ${mode.caveat}`);
+      parts.modeDescription.title = mode.source;
+    }
+    setText(parts.compareButton, isOneRun ? "Stop comparing" : "Compare with another head");
+    parts.compareButton.hidden = !isOneRun && sides.length > 1;
+    if (activeElementOf(app.root) !== parts.searchInput) parts.searchInput.value = state.query;
+    setText(parts.matchCount, state.query ? `${search(run.tokens, run.text, state.query).length} found` : "");
+    setText(parts.provenance, provenanceMessage(manifest, shown.run, shown.layer));
+  }
+
+  showHeads() {
+    const { state, queries, parts, theme } = this.app;
+    const { run } = this.app.shownHead();
+    const { data, error } = queries.maps;
+    if (state.view === "heads" || data || error) queries.fetchHeads(run); // else after the map
+    parts.grid.setData(run, queries.heads.current, queries.thumbnails.current);
+    parts.grid.update(state, theme, this.app.sides());
+  }
+
+  /** The decimals that are exact. @param {number} [terms] of a sum */
+  decimals(terms = 1) {
+    const { manifest, state, queries } = this.app;
+    return knownDecimals(manifest.decimals, state, this.app.queriedMaps(), queries.maps.data?.pooledMax ?? 1, terms);
+  }
+
+  /** The map, its legend and its cell; stale ones are faint. */
+  showMap() {
+    const { app } = this;
+    const { state, parts, showsDifference, theme } = app;
+    const { maps } = app.queries;
+    for (const node of [parts.map.stage, parts.legend.node]) node.classList.toggle("rg-stale", !maps.isCurrent);
+    if (!maps.data) return;
+    const mapData = (showsDifference && maps.data.difference) || app.queriedMaps()[0];
+    if (app.mapData !== mapData) this.matches = null;
+    app.mapData = mapData;
+    const { rows, cols, pyramid, colorPyramid, inMemory } = mapData;
+    const matches = this.matchesOn(mapData);
+    const { pooledMax, cellMax } = showsDifference || state.byRow ? colorPyramid : maps.data;
+    const layer = app.shownRun().layers[app.shownHead().layer];
+    parts.map.show({
+      mapData,
+      scale: { kind: state.log ? "log" : "linear", max: pooledMax || 1, signed: showsDifference },
+      cellMax,
+      theme,
+      decimals: this.decimals(),
+      ...app.cursor(),
+      rowsFound: matches.rows,
+      colsFound: matches.cols,
+      causal: layer.causal && !(state.words && inMemory) && state.mode === "raw" && rows.length === cols.length,
+      viewport: state.zoom,
+    });
+    const name = `Attention map, ${rows.length} query rows, ${cols.length} key columns. Arrow keys move the cell.`;
+    setAttribute(parts.map.stage, "aria-label", name);
+    const legend = legendMessage(state, showsDifference, pyramid.pooledMax, parts.map.pooling());
+    parts.legend.update(parts.map.scale(), theme, legend);
+    this.showCell();
+    this.showText();
+  }
+
+  /** The matches of the search as rows and columns. @param {MapData} mapData */
+  matchesOn(mapData) {
+    const { query, side } = this.app.state;
+    const key = JSON.stringify([query, side]);
+    if (this.matches?.key === key) return this.matches;
+    const { tokens, text } = this.app.shownRun();
+    const found = search(tokens, text, query).flat();
+    const on = (/** @type {Group[]} */ axis) => indicesOf(groupIndices(axis, tokens.length), found);
+    return (this.matches = { key, rows: on(mapData.rows), cols: on(mapData.cols) });
+  }
+
+  /** The value of the cell, in the line below the map and for screen readers. */
+  showCell() {
+    const { app } = this;
+    const { readout, liveRegion, title } = app.parts;
+    const { maps, cellValue } = app.queries;
+    const { row, col } = app.cursor();
+    if (!app.mapData || row === null || col === null) return setText(readout, "Rows attend to columns. Choose a cell.");
+    const loaded = maps.isCurrent ? valueAt(app.mapData.pyramid, row, col) : null;
+    if (maps.isCurrent && loaded === null) app.queries.fetchCellValue(app.state, app.queriedHeads());
+    else cellValue.reset();
+    const value = loaded ?? cellValue.current;
+    const message = this.cellMessage(row, col, value);
+    setText(readout, message);
+    if (value !== null) setText(liveRegion, `${message}. ${title.textContent}`);
+  }
+
+  /** @param {number} row @param {number} col of the map @param {number | null} value */
+  cellMessage(row, col, value) {
+    const { mapData, state, showsDifference } = this.app;
+    return mapData ? cellMessage(state, mapData, showsDifference, row, col, value, this.decimals()) : "";
+  }
+
+  /** The words, shaded by their weights. */
+  showText() {
+    const { app } = this;
+    const { state, queries, mapData, parts, theme } = app;
+    if (!mapData) return;
+    const isOut = state.direction === "out";
+    const axesOf = (/** @type {MapData} */ { rows, cols }) =>
+      isOut ? { own: rows, axis: cols } : { own: cols, axis: rows };
+    const { own, axis } = axesOf(mapData);
+    const token = isOut ? state.row : state.col;
+    const tokens = state.pins.length ? state.pins : token === null ? [] : [token];
+    const matches = this.matchesOn(mapData);
+    const { length } = app.shownRun().tokens;
+    const [ownIndices, indices] = [groupIndices(own, length), groupIndices(axis, length)];
+    const selected = indicesOf(indices, tokens);
+    queries.fetchWordWeights(state, app.queriedHeads(), app.queriedMaps().map(axesOf), [
+      ...indicesOf(ownIndices, tokens),
+    ]);
+    const { data, error, isCurrent } = queries.wordWeights;
+    const weights = error || data?.length !== axis.length ? null : data;
+    const max = weights ? maxAbs(weights) || 1 : 1;
+    parts.textPanel.top.classList.toggle("rg-stale", weights !== null && !isCurrent);
+    parts.textPanel.show({
+      groups: axis,
+      text: app.shownRun().text,
+      weights,
+      selected,
+      pinned: indicesOf(indices, state.pins),
+      found: isOut ? matches.cols : matches.rows,
+      scale: { kind: state.log ? "log" : "linear", max, signed: app.showsDifference },
+      heading: topWordsMessage(state, app.showsDifference, selected.size),
+      theme,
+      decimals: this.decimals(Math.max(1, state.pins.length)),
+      state,
+    });
+  }
+
+  showCellSteps() {
+    const { app } = this;
+    const { state, queries, parts } = app;
+    if (state.view !== "cell") return;
+    const headRef = app.shownHead();
+    const { tokens, layers } = app.shownRun();
+    const { number, heads, kv_heads, rows, cols } = layers[headRef.layer];
+    const { row, col } = state;
+    const { head } = headRef;
+    const showMessage = (/** @type {string} */ message) => {
+      queries.cell.reset();
+      parts.cellView.showMessage(message);
+    };
+    if (row === null || col === null) return showMessage("Choose a cell of the map to see its weight step by step.");
+    if (head === "mean") return showMessage("The mean of heads has no steps of its own: choose one head.");
+    if (row >= rows || col >= cols) return showMessage("This text is shorter: it has no such cell.");
+    queries.fetchCell(headRef, head, row, col);
+    if (queries.cell.error) return parts.cellView.showMessage(queries.cell.error.message);
+    if (!queries.cell.current) return parts.cellView.setStale(true);
+    parts.cellView.show(queries.cell.current, {
+      side: this.stepsSideMessage(),
+      from: tokens[row].text,
+      to: tokens[col].text,
+      layer: number,
+      head,
+      heads,
+      kvHeads: kv_heads,
+    });
+  }
+
+  /** Of which side the steps are, of two. */
+  stepsSideMessage() {
+    const { state } = this.app;
+    if (this.app.sides().length < 2) return "";
+    return state.side === "diff"
+      ? "These are the steps of A; choose B for its own."
+      : `These are the steps of ${state.side}.`;
+  }
+
+  /** The run of an ablation becomes B; after a new one, the head that it changes most is selected. */
+  showAblation() {
+    const { app } = this;
+    const { data, error, current } = app.queries.ablation;
+    if (error) {
+      app.set({ ablated: data?.ablated ?? [], ablatedRun: data?.ablatedRun ?? 0 }); // as before
+      return setText(app.parts.ablation.status, error.message);
+    }
+    if (!current) return;
+    app.manifest.runs[current.run] = current.metadata;
+    const [most] = mostChangedHeads(current.changes.heads, 1);
+    const follow = { side: /** @type {const} */ ("diff"), ...(most && { layer: most.layer, head: most.head }) };
+    app.set({ editedRun: current.run, ...(app.followsAblation ? follow : {}) });
+    app.followsAblation = false;
+  }
+
+  showMovement() {
+    const { app } = this;
+    const { state, queries, parts } = app;
+    const { runs } = app.manifest;
+    if (state.view !== "movement") return;
+    const sides = app.sides();
+    const together = runsOnPlane(sides, app.shownHead(), app.manifest);
+    if (together.length === 0) return parts.movement.showMessage("This trace has no token vectors: record them too.");
+    queries.fetchMovement(together);
+    if (!queries.movement.current) return;
+    const names = sides.length > 1 ? sideNames(state, app.manifest, sides) : [""];
+    const selection = { words: state.words, special: state.special, from: state.from ?? 0, to: state.to ?? Infinity };
+    const paths = [...queries.movement.current].map(([run, movement]) => {
+      const side = sides.findIndex((ref) => ref.run === run);
+      return { movement, side, title: names[side], axis: groupTokens(runs[run].tokens, runs[run].text, selection) };
+    });
+    const hasOtherPlane = sides.some(({ run }) => runs[run].projection_key && !together.includes(run));
+    parts.sideSwitches[2].node.hidden = !hasOtherPlane;
+    const selected = new Set([...state.pins, ...(state.row === null ? [] : [state.row])]);
+    parts.movement.show(paths, state.stage, selected, hasOtherPlane);
+  }
+}
+
+/** @param {Int32Array} indices of all tokens, -1 for hidden ones @param {number[]} tokens */
+function indicesOf(indices, tokens) {
+  return new Set(tokens.map((i) => indices[i]).filter((index) => index >= 0));
+}
+
+/** Fill a list, if its options differ. @param {HTMLSelectElement} list @param {string[]} values @param {number} selected index */
+function setOptions(list, values, selected) {
+  const isSame = list.options.length === values.length && values.every((value, n) => list.options[n].value === value);
+  if (!isSame) list.replaceChildren(...values.map((value) => el("option", { value }, value)));
+  list.selectedIndex = selected;
+}

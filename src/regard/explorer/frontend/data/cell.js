@@ -1,0 +1,74 @@
+// The arithmetic of one weight. A server sends the numbers that were recorded; a file holds the arrays of a head, from
+// which `cellFrom` computes the same numbers. What follows from them, `withProducts` adds for both.
+
+/**
+ * @typedef {(number | null)[] | null} Vector   null within: not finite
+ * @typedef {{ q: Vector, k: Vector, kv_head: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean | null, biased: number | null, sink: number | null, lse: number | null, row_sum: number | null, weight: number | null, v: Vector, output: Vector, ablated: boolean, rotated: boolean | null, embedding: Vector, source: string }} RecordedCell  as `regard.explorer.cell` describes it
+ * @typedef {RecordedCell & { products: Vector, score_raw: number | null, weighted_value: Vector }} Cell
+ * @typedef {{ head_dim: number, value_dim: number, scale: number, softcap: number | null, sink: number | null, kv_head: number, rotated: boolean | null }} HeadFields
+ */
+
+/**
+ * Add the products of query and key, their sum q · k, and weight · v.
+ * @param {RecordedCell} cell @returns {Cell}
+ */
+export function withProducts(cell) {
+  const { q, k, v, ablated } = cell;
+  const weight = ablated ? 0 : cell.weight;
+  const times = (/** @type {number | null} */ a, /** @type {number | null} */ b) =>
+    a === null || b === null ? null : a * b;
+  const products = q && k && q.map((x, d) => times(x, k[d]));
+  const isFinite = products?.every((x) => x !== null);
+  const score_raw = products && isFinite ? products.reduce((/** @type {number} */ sum, x) => sum + (x ?? 0), 0) : null;
+  return { ...cell, products, score_raw, weighted_value: v && v.map((x) => (weight === 0 ? 0 : times(weight, x))) };
+}
+
+/**
+ * The cell of row i and column j, from the arrays of its head: q, k, v, lse, and the first and the end of the columns that
+ * each row attends to.
+ * @param {Float32Array} arrays @param {HeadFields} fields @param {{ rows: number, cols: number }} extent
+ * @param {number} i @param {number} j @returns {Cell}
+ */
+export function cellFrom(arrays, fields, { rows, cols }, i, j) {
+  const { head_dim: d, value_dim: dv, scale, softcap, sink, kv_head, rotated } = fields;
+  const ends = [rows * d, (rows + cols) * d, (rows + cols) * d + cols * dv];
+  const q = Array.from(arrays.subarray(i * d, (i + 1) * d));
+  const keys = arrays.subarray(ends[0], ends[1]);
+  const values = arrays.subarray(ends[1], ends[2]);
+  const [lse, begin, end] = [0, 1, 2].map((n) => arrays[ends[2] + n * rows + i]);
+  const isAllowed = (/** @type {number} */ col) => begin <= col && col < end;
+  const scaledScore = (/** @type {number} */ col) => scale * q.reduce((sum, x, n) => sum + x * keys[col * d + n], 0);
+  const cap = (/** @type {number} */ score) => (softcap ? softcap * Math.tanh(score / softcap) : score);
+  const weightOf = (/** @type {number} */ col) =>
+    isAllowed(col) && Number.isFinite(lse) ? Math.exp(cap(scaledScore(col)) - lse) : 0;
+  const output = new Array(dv).fill(0);
+  let rowSum = 0;
+  for (let col = 0; col < cols; col++) {
+    const weight = weightOf(col);
+    rowSum += weight;
+    if (weight > 0) for (let n = 0; n < dv; n++) output[n] += weight * values[col * dv + n];
+  }
+  const capped = cap(scaledScore(j));
+  return withProducts({
+    q,
+    k: Array.from(keys.subarray(j * d, (j + 1) * d)),
+    kv_head,
+    scale,
+    scaled: scaledScore(j),
+    softcap,
+    capped,
+    bias: null,
+    masked: !isAllowed(j),
+    biased: isAllowed(j) ? capped : null,
+    sink,
+    lse: Number.isFinite(lse) ? lse : null,
+    row_sum: rowSum,
+    weight: weightOf(j),
+    v: Array.from(values.subarray(j * dv, (j + 1) * dv)),
+    output,
+    ablated: false,
+    rotated,
+    embedding: null,
+    source: "q, k, v and the log-sum-exp of this file, which holds no embeddings",
+  });
+}

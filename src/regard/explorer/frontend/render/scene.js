@@ -1,0 +1,80 @@
+// A scene: what a map shows, where on the canvas, and in which colors.
+
+import { tileKey } from "../data/tile-source.js";
+import { levelFor, TILE } from "./viewport.js";
+
+/**
+ * @typedef {object} Scene
+ * @property {import("../data/tile-source.js").MapData} mapData
+ * @property {import("./viewport.js").Viewport} viewport
+ * @property {import("./scale.js").Scale} scale
+ * @property {import("./colormap.js").Theme} theme
+ * @property {ThemeColors} colors
+ * @property {Uint32Array} table
+ * @property {number} decimals      that are exact
+ * @property {number | null} row    of the field, where the cell stands
+ * @property {number | null} col
+ * @property {Set<number>} rowsFound
+ * @property {Set<number>} colsFound
+ * @property {boolean} causal
+ * @property {PlotArea} plotArea
+ * @typedef {{ left: number, top: number, width: number, height: number, strip: number }} PlotArea  of the cells, in pixels; `strip` is the width for the hidden mass
+ * @typedef {Record<(typeof COLOR_NAMES)[number], string>} ThemeColors
+ * @typedef {Pick<CanvasRenderingContext2D, "save" | "restore" | "translate" | "rotate" | "beginPath" | "moveTo" | "lineTo" | "clip" | "fill" |
+ *   "stroke" | "fillRect" | "strokeRect" | "textAlign" | "textBaseline" | "direction" | "font" | "lineWidth" | "globalAlpha" | "imageSmoothingEnabled"> & {
+ *   fillStyle: any, strokeStyle: any, rect: (x: number, y: number, width: number, height: number) => void,
+ *   roundRect: (x: number, y: number, width: number, height: number, radius: number) => void, fillText: (text: string, x: number, y: number) => void,
+ *   measureText: (text: string) => { width: number },
+ *   drawImage: (picture: HTMLCanvasElement, x: number, y: number, width: number, height: number) => void }} Context2D  of a canvas, or an SvgContext
+ */
+
+const COLOR_NAMES = /** @type {const} */ (["text", "muted", "line", "wash", "ground", "mark", "found", "bar"]);
+
+export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif';
+export const MIN_CELL_GAP_PX = 13; // from here on cells are drawn one by one, with a gap
+export const MIN_VALUE_PX = 30; // from here on cells show their values
+export const LABEL_SPACING_PX = 13;
+
+/** The colors of the theme at a node. @param {Element} node */
+export function themeColors(node) {
+  const style = getComputedStyle(node);
+  return /** @type {ThemeColors} */ (
+    Object.fromEntries(COLOR_NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]))
+  );
+}
+
+/** @param {import("../data/tile-source.js").TileSource} pyramid @param {number} level @param {number} i @param {number} j */
+export function isLoaded(pyramid, level, i, j) {
+  const tiles = /** @type {any} */ (pyramid).tiles;
+  return tiles instanceof Map && tiles.has(tileKey(level, i, j));
+}
+
+/**
+ * The value of a cell of a level; null until its tile is fetched.
+ * @param {import("../data/tile-source.js").TileSource} pyramid @param {number} row @param {number} col @param {number} [level]
+ */
+export function valueAt(pyramid, row, col, level = 0) {
+  const [i, j] = [Math.floor(row / TILE), Math.floor(col / TILE)];
+  const tile = isLoaded(pyramid, level, i, j) || "matrices" in pyramid ? pyramid.tile(level, i, j) : null;
+  return tile ? tile.values[(row - i * TILE) * tile.cols + (col - j * TILE)] : null;
+}
+
+/** The cells that are visible, whole or in part. @param {Scene} scene */
+export function visibleCells({ viewport, plotArea, mapData }) {
+  return {
+    row0: Math.floor(viewport.y),
+    row1: Math.min(mapData.rows.length, Math.ceil(viewport.y + plotArea.height / viewport.k)),
+    col0: Math.floor(viewport.x),
+    col1: Math.min(mapData.cols.length, Math.ceil(viewport.x + plotArea.width / viewport.k)),
+  };
+}
+
+/** The level whose cells are drawn. @param {Pick<Scene, "viewport" | "mapData">} scene */
+export function levelOf({ viewport, mapData }) {
+  return levelFor(viewport.k * devicePixelRatio, mapData.pyramid.levels);
+}
+
+/** How many decimals fit into a cell. @param {number} k @param {number} exact */
+export function decimalsFor(k, exact) {
+  return Math.min(exact, k >= 46 ? 3 : 2);
+}

@@ -1,0 +1,55 @@
+"""The description of an exploration that the page loads first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from regard._version import __version__
+from regard.explorer.run import NUM_SAMPLED_ROWS, Run
+from regard.functional import native
+
+
+def describe_run(run: Run, thumbnail_size: int, initial: tuple[int, int]) -> dict[str, Any]:
+    """Return a run as plain data; `initial` is the layer and head to open with, as far as the run has them."""
+    layer = min(initial[0], len(run.layers) - 1)
+    return {
+        "title": run.title,
+        "model": run.trace.model,
+        "text": run.encoding.text if run.encoding else "",
+        "tokens": run.token_descriptions,
+        "layers": run.layer_descriptions,
+        "projection_key": run.projection_key,
+        "thumbnail_size": thumbnail_size,
+        "num_sampled_rows": NUM_SAMPLED_ROWS if run.is_long else None,
+        "initial": {"layer": layer, "head": min(initial[1], len(run.layers[layer].heads) - 1)},
+    }
+
+
+def title_of(run: Run) -> str:
+    """Return the beginning of a run's text, or the name of its model."""
+    text = " ".join((run.encoding.text if run.encoding else "").split())
+    return (text if len(text) <= 60 else f"{text[:59]}…") or run.trace.model or "attention"
+
+
+def provenance_of(runs: Sequence[Run]) -> str:
+    """Return the precision of the weights, and what computed them; for recorded weights that is not known."""
+    kernel = native.kernel()
+    backend = "NumPy" if kernel is None else f"native · {kernel.instruction_set()}"
+    sources = {
+        f"{layer.tile(0, [0], [0]).dtype} · "
+        + (f"from recorded q and k by {backend} · regard {__version__}" if layer.is_map else "as recorded")
+        for run in runs
+        for layer in run.layers
+    }
+    return "; ".join(sorted(sources))
+
+
+def difference_blocked_by(runs: Sequence[Run]) -> str | None:
+    """Return why A and B cannot be compared cell by cell; None if they can."""
+    if len(runs) < 2:
+        return "there is one run: give two texts"
+    if runs[0].length != runs[1].length:
+        return f"A has {runs[0].length} tokens and B {runs[1].length}: A and B cannot be compared cell by cell"
+    sizes = [[(run.number(n), len(layer.heads)) for n, layer in enumerate(run.layers)] for run in runs]
+    return None if sizes[0] == sizes[1] else "A and B have different layers and heads"
