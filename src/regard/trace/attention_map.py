@@ -29,7 +29,7 @@ from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index
 from regard.functional.scores import Stage
 from regard.functional.tile import attention_tile
-from regard.trace.map_statistics import POOLINGS, MapStatistics, statistics_of
+from regard.trace.map_statistics import POOLINGS, MapStatistics, equal_cells, statistics_of
 from regard.trace.mask_io import inputs_from_arrays, inputs_to_arrays, to_numpy
 
 __all__ = ["AttentionMap", "ScoreTerms", "Top"]
@@ -294,7 +294,7 @@ class AttentionMap:
         if not isinstance(size, Sequence) or len(size) != 2:
             raise RegardError(f"the size of an overview is (rows, columns), got {size!r}")
         counts = (whole_number("a side of an overview", count, 1) for count in size)
-        rows, cols = (_cells(length, count) for length, count in zip(self.shape[-2:], counts, strict=True))
+        rows, cols = (equal_cells(length, count) for length, count in zip(self.shape[-2:], counts, strict=True))
         layout, xp = self._inputs.layout, self._xp
         if not rows or not cols:
             return xp.zeros((*self.shape[:-2], len(rows), len(cols)), dtype=self._inputs.dtype)
@@ -367,9 +367,3 @@ def _checked(index: int | slice, size: int) -> Any:
     if not -size <= position < size:
         raise RegardError(f"index {position} is outside an axis of {size}")
     return position % size
-
-
-def _cells(length: int, count: int) -> list[tuple[int, int]]:
-    """Return `count` stretches, as equal as can be, that cover `length` positions."""
-    count = min(count, length)
-    return [(i * length // count, (i + 1) * length // count) for i in range(count)]

@@ -208,6 +208,12 @@ class BlockStatistics:
 MapStatistics: TypeAlias = "KernelStatistics | BlockStatistics"
 
 
+def equal_cells(length: int, count: int) -> Cells:
+    """Return `count` cells that cover `length` positions, equal but for one position."""
+    count = min(count, length)
+    return [(i * length // count, (i + 1) * length // count) for i in range(count)]
+
+
 def _inside(cells: Cells, span: slice) -> list[tuple[int, int, int]]:
     """Return the cells that overlap `span`, with begin and end of the overlap, counted from the start of the span."""
     return [

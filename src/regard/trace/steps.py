@@ -1,13 +1,10 @@
-"""The steps of a trace: the formula of each name, and the names of TransformerLens for it."""
+"""The steps of a trace as a table, with the formula of each."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-
-from regard._utils.errors import RegardError
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,61 +71,4 @@ _OUTPUTS = {
     "cross_attn": "concatenated heads (· W_o (+ b_o))",
     "mlp": "hidden · W_down (+ b_down)",
     "": "the output of the layer",
-}
-
-
-def canonical_name(name: str, recorded: Collection[str] | None = None) -> str:
-    """Return regard's name of a step for a name of TransformerLens; any other name unchanged.
-
-    ``q`` and ``k`` are those that enter the scores, so after a rotary embedding: ``rot_q`` and ``rot_k``. Arrays keep
-    the axes of regard.
-
-    Parameters
-    ----------
-    name : str
-        ``blocks.3.attn.hook_pattern``, or a pattern, ``blocks.*.attn.pattern``.
-    recorded : collection of str, optional
-        The names of a trace, in which the residual stream before the first block has one of three names.
-
-    Raises
-    ------
-    RegardError
-        ``resid_pre`` in a pattern, where it is not one step.
-    """
-    scope, dot, last = name.rpartition(".")
-    star = "*" if last.startswith("*") else ""
-    last = last.removeprefix(star).removeprefix("hook_")
-    if recorded is not None and name in recorded:
-        return name
-    if last == "resid_pre":
-        return _before_block(name, scope, recorded)
-    return f"{scope}{dot}{star}{_TRANSFORMER_LENS[last]}" if last in _TRANSFORMER_LENS else name
-
-
-def _before_block(name: str, scope: str, recorded: Collection[str] | None) -> str:
-    """Return the name of the residual stream that enters a block: the output of the block before it."""
-    blocks, _, number = scope.rpartition(".")
-    if blocks.rpartition(".")[2] != "blocks":
-        return name
-    if number.isdecimal() and int(number) > 0:
-        return f"{blocks}.{int(number) - 1}.output"
-    names = [f"{blocks.removesuffix('blocks')}{step}" for step in _EMBEDDINGS]
-    if recorded is None:
-        raise RegardError(f"{name} is not one step: name a block, or one of {', '.join(names)}")
-    return next((step for step in names if step in recorded), name)
-
-
-_EMBEDDINGS = ("normed_embeddings", "embeddings", "token_embeddings")  # of which the last computed enters block 0
-_TRANSFORMER_LENS = {
-    "embed": "token_embeddings",
-    "pos_embed": "position_embeddings",
-    "rot_q": "q",
-    "rot_k": "k",
-    "pattern": "weights",
-    "z": "context",
-    "attn_out": "attn.output",
-    "resid_mid": "attn_residual",
-    "post": "hidden",
-    "mlp_out": "mlp.output",
-    "resid_post": "output",
 }

@@ -6,9 +6,6 @@ returns the result of the user's function, with which the computation continues.
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,7 +22,8 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy
-from regard.trace.steps import Step, canonical_name, formula
+from regard.trace.step_names import canonical_name, did_you_mean, matches, quadratic_stage
+from regard.trace.steps import Step, formula
 from regard.trace.trace_file import TraceData, check_batch, fitted_axes, read_trace, write_trace
 
 __all__ = ["NULL_RECORDER", "Edit", "Recorder", "Step", "Trace"]
@@ -108,7 +106,7 @@ class Trace:
         full = self._prefix + name
         self._taps[full] = None
         for pattern, function in self._edit.items():
-            if _matches(full, pattern):
+            if matches(full, pattern):
                 value = _edited(full, value, function)
         if self._is_recorded(full):
             self._check_new(full)
@@ -173,7 +171,7 @@ class Trace:
             return
         unused = [pattern for pattern in self.unmatched() if pattern in self._edit]
         if unused:
-            named = "; ".join(f"{pattern!r} ({_near(pattern, self._taps)})" for pattern in unused)
+            named = "; ".join(f"{pattern!r} ({did_you_mean(pattern, self._taps)})" for pattern in unused)
             raise RegardError(f"edit= matched no step of this run: {named}")
 
     def _check_new(self, full: str) -> None:
@@ -183,14 +181,14 @@ class Trace:
     def _is_recorded(self, full: str) -> bool:
         if not self._is_named(full):
             return False
-        stage = _stage(full) if self._keep_maps else None
+        stage = quadratic_stage(full) if self._keep_maps else None
         return stage is None or (stage == "weights" and self._has_edited_map(full))
 
     def _is_named(self, full: str) -> bool:
-        return self._only is None or _matches(full, *self._only)
+        return self._only is None or matches(full, *self._only)
 
     def _is_edited(self, full: str) -> bool:
-        return bool(self._edit) and _matches(full, *self._edit)
+        return bool(self._edit) and matches(full, *self._edit)
 
     def _has_edited_map(self, full: str) -> bool:
         """Whether a step from ``scores`` to ``weights`` in the scope of `full` is edited."""
@@ -215,7 +213,7 @@ class Trace:
     def unmatched(self) -> tuple[str, ...]:
         """Return the names of ``only`` and ``edit`` that have matched no step so far."""
         patterns = dict.fromkeys((*(self._only or ()), *self._edit))
-        return tuple(pattern for pattern in patterns if not any(_matches(tap, pattern) for tap in self._taps))
+        return tuple(pattern for pattern in patterns if not any(matches(tap, pattern) for tap in self._taps))
 
     def steps(self) -> tuple[Step, ...]:
         """Return the recorded arrays as a table: name, formula, axes (with the shape) and values of each step."""
@@ -228,13 +226,13 @@ class Trace:
         resolved = self._resolved(name)
         if resolved in self._values:
             return self._values[resolved]
-        stage, scope = _stage(resolved), resolved.rpartition(".")[0]
+        stage, scope = quadratic_stage(resolved), resolved.rpartition(".")[0]
         look = self._maps.get(f"{scope}.weights" if scope else "weights")
         if look is not None and stage is not None and stage != "dropped":
             values: np.ndarray = look.tile(stage=stage)
             return values
         only = f", with only={', '.join(self._only)}" if self._only is not None else ""
-        raise RegardError(f"the trace has no {name!r}; {_near(name, self._axes)}{only}")
+        raise RegardError(f"the trace has no {name!r}; {did_you_mean(name, self._axes)}{only}")
 
     def _resolved(self, name: object) -> Any:
         """Return the recorded name for a name of TransformerLens; any other unchanged."""
@@ -258,7 +256,7 @@ class Trace:
             inside = {full: value for full, value in getattr(self, attribute).items() if full.startswith(prefix)}
             getattr(found, attribute).update({full.removeprefix(prefix): value for full, value in inside.items()})
         if not found:
-            raise RegardError(f"the trace has nothing under {prefix!r}; {_near(name, self._axes)}")
+            raise RegardError(f"the trace has nothing under {prefix!r}; {did_you_mean(name, self._axes)}")
         return found
 
     def map(self, name: str = "") -> AttentionMap:
@@ -348,23 +346,6 @@ def _names(only: object) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in names):
         raise RegardError(f"only is a name or several, only='blocks.*.attn.weights', got {only!r}")
     return names
-
-
-@functools.lru_cache(4096)
-def _matches(full: str, *patterns: str) -> bool:
-    return any(fnmatch.fnmatchcase(full, name) for pattern in patterns for name in (pattern, canonical_name(pattern)))
-
-
-@functools.lru_cache(4096)
-def _stage(full: str) -> Any:
-    """Return the last part of the name of an n² array, ``scores`` to ``dropped``; None for other names."""
-    last = full.rpartition(".")[2]
-    return last if last in QUADRATIC_STEPS else None
-
-
-def _near(name: str, names: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"none of the {len(names)} names is similar"
 
 
 def _edited(name: str, value: Array, function: Edit) -> Array:
