@@ -58,11 +58,11 @@ class KernelStatistics:
         """Return −Σ w log w of each row, ``... H T``."""
         return kernel_map.row_statistics(self._compiled, self.sums, entropy=True).entropy
 
-    def distance(self) -> Array:
+    def mean_distance(self) -> Array:
         """Return Σ w |i − j| / Σ w of each row, ``... H T``."""
         return kernel_map.row_statistics(self._compiled, self.sums, mean_distance=True).mean_distance
 
-    def received(self) -> Array:
+    def column_sums(self) -> Array:
         """Return Σ w of each column, ``... H S``."""
         return kernel_map.column_sums(self._compiled, self.sums)
 
@@ -121,7 +121,7 @@ class BlockStatistics:
             parts.append(total)
         return xp.concat(parts, axis=-1)
 
-    def distance(self) -> Array:
+    def mean_distance(self) -> Array:
         """Return Σ w |i − j| / Σ w of each row, ``... H T``."""
         xp, layout, parts = self._xp, self._layout, []
         for rows, blocks in self._row_blocks():
@@ -133,7 +133,7 @@ class BlockStatistics:
             parts.append(total / xp.where(mass == 0, 1.0, mass))
         return xp.concat(parts, axis=-1)
 
-    def received(self) -> Array:
+    def column_sums(self) -> Array:
         """Return Σ w of each column, ``... H S``."""
         xp = self._xp
         sums: dict[int, Array] = {}
