@@ -1,4 +1,4 @@
-"""Measures against the definitions of the papers, written out on whole maps."""
+"""Metrics against the definitions of the papers, written out on whole maps."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_flow_is_the_narrowest_cut(layers, seed):
     np.testing.assert_allclose(flow(trace, rows=2), expected[2:3], rtol=0, atol=1e-11)
 
 
-def test_flow_takes_back_what_was_pushed_the_wrong_way():
+def test_flow_returns_excess_that_was_pushed_the_wrong_way():
     """A network in which the first way found blocks a second, of which the narrow places are 0.1 wide."""
     from regard.metrics.flow import _flows
 
@@ -101,7 +101,7 @@ def test_flow_has_a_limit(rng):
 
 @pytest.mark.parametrize("maps", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
-def test_measures_of_heads_are_their_definitions(rng, maps, causal):
+def test_head_metrics_are_their_definitions(rng, maps, causal):
     trace = recorded(rng, maps=maps, causal=causal, lengths=(LENGTH, 5))
     found = head_metrics(trace)
     assert found.layers == ("blocks.0.attn", "blocks.1.attn", "blocks.2.attn")
@@ -141,7 +141,7 @@ def test_a_text_without_repetition_has_no_induction(write_bert):
 
 
 def heads_that(pattern):
-    """Return the trace of one head on a b c a b c that looks by a pattern."""
+    """Return the trace of one head on a b c a b c with a given pattern."""
     ids = (4, 5, 6, 4, 5, 6)
     trace = Trace(only="*attn.weights")
     trace.set_metadata("", [Encoding("", ids, ("",) * 6, (False,) * 6, tuple(range(6)), tuple([(0, 0)] * 6))])
@@ -211,7 +211,7 @@ POSITIONS = {
 
 
 @pytest.mark.parametrize("maps", [True, False])
-def test_value_norms_are_the_lengths_of_what_is_handed_over(write_bert, maps):
+def test_value_norms_are_the_norms_of_transformed_values(write_bert, maps):
     model = regard.load(write_bert())
     trace = Trace(maps=maps)
     model(["the cat sat", "a"], trace=trace)
@@ -226,12 +226,12 @@ def test_value_norms_are_the_lengths_of_what_is_handed_over(write_bert, maps):
         np.testing.assert_allclose(each, np.linalg.norm(handed, axis=-1), rtol=1e-5)
         together = value_norms(model, trace, -1, heads="together", rows=[2], batch=batch)
         np.testing.assert_allclose(together, np.linalg.norm(handed.sum(0), axis=-1)[[2]], rtol=1e-4)
-        if batch == 0:  # what all tokens hand over is the output of the attention, but for the bias
+        if batch == 0:  # summed over heads and keys they are the output of the attention, without the bias
             output = trace["blocks.1.attn.output"][0] - model.blocks[1].attn.o_proj.bias
             np.testing.assert_allclose(handed.sum((0, 2)), output, rtol=1e-4, atol=1e-4)
 
 
-def test_products_sum_to_the_score_after_rotation(rng):
+def test_score_terms_sum_to_the_score_after_rotation(rng):
     """q · k by dimension, and by the pairs that a rotation turns together (acceptance of AttentionMap.score_terms)."""
     q, k = (rotary(x) for x in rng.standard_normal((2, 2, 5, 8)))
     look = regard.AttentionMap(q, k, causal=True)

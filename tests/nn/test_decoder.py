@@ -51,7 +51,7 @@ def test_rms_norm_divides_by_the_root_of_the_mean_square(rng):
 @pytest.mark.parametrize(
     ("activation", "bend"), [("silu", lambda x: x / (1 + np.exp(-x))), ("relu", lambda x: x * (x > 0))]
 )
-def test_a_gate_says_how_much_goes_on(rng, activation, bend):
+def test_gated_feed_forward_is_its_formula(rng, activation, bend):
     layer = drawn(rng, nn.GatedFeedForward, rng, E, 20, activation=activation, bias=True, dtype=np.float64)
     x, trace = rng.normal(size=(T, E)), Trace()
     gate, up = (x @ p.weight + p.bias for p in (layer.gate_proj, layer.up_proj))
@@ -114,7 +114,7 @@ def test_a_mask_hides_besides_the_order(rng):
     np.testing.assert_allclose(output[1], made(x[1])[0], rtol=1e-12)
 
 
-def test_norms_stand_before_each_step_and_may_stand_behind(rng):
+def test_decoder_blocks_are_pre_norm_with_optional_post_norms(rng):
     x = rng.normal(size=(T, E))
     plain = block(rng)
     after = {name: nn.RMSNorm(rng.uniform(0.5, 1.5, E)) for name in ("attn_post_norm", "mlp_post_norm")}

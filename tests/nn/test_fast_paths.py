@@ -1,4 +1,4 @@
-"""Weights of a mapped file are packed once; those that a person holds are read anew each time."""
+"""Weights of a mapped file are packed once; arrays that the user owns are read again at each call."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_only_what_cannot_change_is_packed(rng, mapped):
     assert Packed.of([Linear(own)]) is None
 
 
-def test_a_change_of_ones_own_weights_is_seen(rng):
+def test_a_change_of_user_owned_weights_is_effective(rng):
     linear = Linear(rng.standard_normal((4, 3)))
     x = rng.standard_normal((2, 4))
     linear(x)
@@ -116,7 +116,7 @@ def encoder_block(put, *, activation="gelu", bias=True, dtype=np.float32, kinds=
     return EncoderBlock(attn, normed(), mlp, normed())
 
 
-BEHIND_HEADS = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")
+TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")
 
 
 @pytest.mark.parametrize("shape", [(50,), (1, 50), (9, 50), (2, 70, 50), (2, 1, 3, 50), (0, 50), (2, 0, 50)])
@@ -128,7 +128,7 @@ def test_a_block_at_once_is_the_block_step_by_step(rng, mapped, shape, dtype, ac
     x = rng.standard_normal(shape if len(shape) > 1 else (1, *shape)).astype(dtype)
     steps = Trace()
     np.testing.assert_array_equal(block(x), block(x, trace=steps))
-    assert set(BEHIND_HEADS) <= set(steps.names())
+    assert set(TAIL) <= set(steps.names())
     own = encoder_block(np.array, activation=activation, bias=bias, dtype=dtype)
     np.testing.assert_allclose(block(x), own(x), atol=200 * np.finfo(dtype).eps)
 
@@ -142,21 +142,21 @@ def test_the_kernel_does_a_block_at_once_where_no_step_is_wanted(rng, mapped, mo
         np.testing.assert_array_equal(block(x), expected)
         for trace in (Trace(only=["attn.weights", "output"]), Trace(edit={"attn.q": np.copy}, only=())):
             np.testing.assert_array_equal(block(x, trace=trace), expected)
-        for name in BEHIND_HEADS:
+        for name in TAIL:
             with pytest.raises(TypeError):
                 block(x, trace=Trace(only=name))
-    for name in BEHIND_HEADS:
+    for name in TAIL:
         assert block(x, trace=Trace(edit={name: np.zeros_like})).any()
         assert not np.array_equal(block(x, trace=Trace(edit={name: np.zeros_like})), expected)
 
 
 @WITH_KERNEL
-def test_a_step_that_goes_by_is_known_by_name(rng, mapped):
+def test_a_skipped_step_counts_as_tapped(rng, mapped):
     trace = Trace(only=["mlp.*", "attn.outputs"])
     encoder_block(mapped)(rng.standard_normal((1, 2, 50)).astype(np.float32), trace=trace)
     assert trace.unmatched() == ("attn.outputs",)
     passed = Trace(only=["output"])
-    assert passed.can_skip(*BEHIND_HEADS)
+    assert passed.can_skip(*TAIL)
     assert not passed.can_skip("mlp.output", "output")
     assert passed.unmatched() == ("output",)
 
@@ -173,7 +173,7 @@ OWN = [
 
 @pytest.mark.parametrize(("kind", "method"), OWN, ids=lambda part: getattr(part, "__name__", part))
 @pytest.mark.parametrize("put", ["mapped", "own"])
-def test_parts_of_ones_own_are_asked(rng, mapped, kind, method, put):
+def test_parts_of_user_classes_are_called(rng, mapped, kind, method, put):
     def twice(self, *arguments, **options):
         return 2 * getattr(kind, method)(self, *arguments, **options)
 
@@ -185,7 +185,7 @@ def test_parts_of_ones_own_are_asked(rng, mapped, kind, method, put):
     assert not np.allclose(plain(x), expected, atol=1e-3)
 
 
-def test_projections_of_ones_own_are_asked(rng, mapped):
+def test_projections_of_user_classes_are_called(rng, mapped):
     class Nothing(Linear):
         def __call__(self, x, *, activation=None):
             return 0 * super().__call__(x, activation=activation)
@@ -204,7 +204,7 @@ def test_as_many_axes_as_an_array_can_have(rng, mapped, trace):
     np.testing.assert_array_equal(block(x, trace=trace), block(x))
 
 
-def test_changed_norms_are_seen(rng, mapped):
+def test_changed_norms_are_effective(rng, mapped):
     block = encoder_block(mapped)
     x = rng.standard_normal((1, 3, 50)).astype(np.float32)
     own = EncoderBlock(
@@ -276,7 +276,7 @@ def test_misfits_are_refused(rng, mapped):
 
 
 @WITH_KERNEL
-def test_queries_that_nobody_else_holds_are_kept_without_a_copy(rng, mapped, monkeypatch):
+def test_queries_that_may_be_aliased_are_stored_without_a_copy(rng, mapped, monkeypatch):
     block, x = encoder_block(mapped), rng.standard_normal((1, 9, 50)).astype(np.float32)
     trace = Trace(maps=True)
     block(x, trace=trace)
@@ -299,5 +299,5 @@ def test_queries_that_nobody_else_holds_are_kept_without_a_copy(rng, mapped, mon
     block(x, trace=own)
     np.testing.assert_array_equal(own["attn.weights"], expected)
     monkeypatch.setattr("regard.nn.fast_paths._SMALL", 0)
-    with pytest.raises(TypeError):  # they are copied if they are large, for v is kept with them
+    with pytest.raises(TypeError):  # large ones are copied, because v stays in memory with them
         block(x, trace=Trace(maps=True, only="attn.weights"))

@@ -20,7 +20,7 @@ def text(rng):
 
 
 def decoded(q, k, v, steps, *, size=None, **options):
-    """Return attention computed in steps, each of which sees what the cache has."""
+    """Return attention computed in steps, each of which attends to the cache."""
     cache, rows, start = KVCache(), [], 0
     for step in steps:
         span = slice(start, start + step)
@@ -121,7 +121,7 @@ def test_two_that_grow_from_one_at_the_same_time_do_not_meet(text):
             assert np.array_equal(cache.k[..., 3:, :], sign * k[..., 3:, :])
 
 
-def test_mistakes_are_told(text):
+def test_errors_say_what_is_wrong(text):
     _, k, v = text
     cache = KVCache().append(k, v)
     for bad, message in [

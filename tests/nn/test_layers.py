@@ -87,7 +87,7 @@ def test_self_attention_taps_every_step(rng):
 
 
 def test_attention_in_steps_is_the_layer(rng):
-    """So that keys and values can be kept, and looked at again by later queries."""
+    """So that keys and values can be stored for later queries."""
     layer = nn.CrossAttention.init(rng, E, H)
     x, memory = rng.standard_normal((B, T, E)), rng.standard_normal((B, S, E))
     whole, steps = Trace(), Trace()
@@ -167,7 +167,7 @@ def test_linear_init_has_glorots_variance(rng):
     assert np.abs(weight).max() <= math.sqrt(6 / 800)
 
 
-def test_feed_forward_is_two_maps_with_a_bend(rng):
+def test_feed_forward_is_two_maps_with_an_activation(rng):
     layer = nn.FeedForward.init(rng, E, activation="relu", dtype=np.float64)
     x = rng.standard_normal((T, E))
     assert layer.up_proj.weight.shape == (E, 4 * E)

@@ -166,7 +166,7 @@ def test_t5_keeps_its_bias_as_a_number_for_each_distance(pair):
     assert sizes[1] < 2.01 * sizes[0]
 
 
-def test_queries_behind_a_cache(pair):
+def test_queries_after_a_cache(pair):
     import torch
 
     model, eager = pair("llama")
@@ -181,7 +181,7 @@ def test_queries_behind_a_cache(pair):
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bart with a head"])
 def test_generation_is_looked_into_when_it_has_ended(pair, kind):
-    """As the error says; what each produced token looked at is what it looked at while they were produced."""
+    """As the error says; the weights of each generated token are those of its generation step."""
     model, eager = pair(kind)
     has_encoder = model.config.is_encoder_decoder
     ids = inputs()["input_ids"][:1, :7]
@@ -205,7 +205,7 @@ def test_generation_is_looked_into_when_it_has_ended(pair, kind):
             part = f"decoder.blocks.1.{name}.weights" if has_encoder else f"blocks.1.{name}.weights"
             close(trace[part][:, :, first : first + rows, :keys], weights[1])
             first += rows
-        assert first == written.shape[1] - 1  # nobody has looked from the last token yet
+        assert first == written.shape[1] - 1  # the last token has not been a query yet
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
@@ -389,7 +389,7 @@ def test_two_at_once(pair, kind, order):
 
 @pytest.mark.parametrize("kind", ["bert", "gemma2"])
 @pytest.mark.parametrize("first", [0, 1])
-def test_the_other_looks_on_when_one_has_ended(pair, kind, first):
+def test_one_capture_goes_on_after_another_has_ended(pair, kind, first):
     model, eager = pair(kind)
     before, implementation = registered(), model.config._attn_implementation
     contexts = [regard.capture(model) for _ in range(2)]
@@ -451,7 +451,7 @@ def test_gradients_are_those_of_the_model(pair):
         ("t5", "eager", "may bypass the attention interface"),
     ],
 )
-def test_what_cannot_be_understood_is_told(pair, kind, implementation, message):
+def test_unsupported_implementations_are_errors(pair, kind, implementation, message):
     model, _ = pair(kind)
     model.config._attn_implementation = implementation
     before = registered()
@@ -526,7 +526,7 @@ def test_memory_grows_with_the_text_and_not_with_its_square(pair, kind):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the system for the peak in Linux's way")
 def test_a_mask_leaves_no_holes_in_memory():
-    """Whether what is kept of each strip splits the heap depends on how things lie there: of four lengths one shows."""
+    """Whether small arrays of each block fragment the heap depends on its state: one of four lengths shows it."""
     import torch
 
     def brought_down(length):
@@ -639,7 +639,7 @@ def test_a_transformer_of_plain_pytorch():
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_two_looks_at_plain_attention_at_once(order):
+def test_two_captures_of_multihead_attention_at_once(order):
     import torch
 
     module, x = multihead(), torch.randn(5, 12)

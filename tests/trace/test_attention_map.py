@@ -1,4 +1,4 @@
-"""A map that is never held whole agrees in everything with the array of weights that it stands for."""
+"""An attention map equals the array of weights, which it never holds."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_heads_and_entries_are_maps_of_their_own(first, path):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_parts_know_where_their_queries_stand(rng):
+def test_selected_maps_keep_the_query_positions(rng):
     q, k = rng.standard_normal((3, 2, 5, 4)), rng.standard_normal((3, 2, 7, 4))
     options = {"causal": True, "query_offset": np.array([0, 2, -1]), "bias": ALiBi(np.array([0.5, 2.0]))}
     look = AttentionMap(q, k, **options)
@@ -240,7 +240,7 @@ def test_memory_grows_with_the_text_not_with_its_square(rng):
     np.testing.assert_allclose(tile[0], look[6000, 5500:6012])
 
 
-def test_mistakes_are_told(rng):
+def test_errors_say_what_is_wrong(rng):
     look = AttentionMap(rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 7, 4)))
     for bad, message in [
         (lambda: look[2], "outside an axis of 2"),

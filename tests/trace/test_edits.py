@@ -66,7 +66,7 @@ def test_uniform_leaves_out_what_is_hidden(model):
     np.testing.assert_allclose(trace["blocks.0.attn.weights"][1, 0], np.tile([1 / 3] * 3 + [0, 0], (5, 1)), rtol=1e-6)
 
 
-def test_patching_everything_behind_a_block_gives_the_other_run(model):
+def test_patching_the_output_of_a_block_gives_the_other_run(model):
     hidden, other = run(model, "a cat sat")
     patched, _ = run(model, edit=patch(other, "blocks.0.output"))
     np.testing.assert_array_equal(patched, hidden)

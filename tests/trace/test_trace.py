@@ -111,7 +111,7 @@ def test_what_an_edit_returned_can_change_afterwards():
         (7, r"the edit of a must be a function of its array, got 7"),
     ],
 )
-def test_mistakes_of_an_edit_are_told(function, message):
+def test_errors_of_an_edit_say_what_is_wrong(function, message):
     with pytest.raises(RegardError, match=message):
         Trace(edit={"a": function})("a", np.zeros(3), "E")
 
@@ -368,7 +368,7 @@ def test_names_of_transformer_lens_are_understood(write_bert):
             Trace(only=pattern)
 
 
-def test_a_name_of_ones_own_is_no_alias():
+def test_names_of_the_user_are_not_aliases():
     trace = Trace(only=["z", "resid_pre"])
     for name in ("z", "resid_pre"):
         trace(name, np.zeros(3), "E")

@@ -1,4 +1,4 @@
-"""A trace that keeps queries and keys in place of n² weights, and computes these when they are looked at."""
+"""A trace that stores queries and keys instead of n² weights, which it computes when they are read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_edited_map_is_recorded_as_it_was_used(rng, edited):
         maps.map()
 
 
-def test_a_rule_of_ones_own_is_looked_at_but_not_saved(rng, tmp_path):
+def test_a_mask_of_a_user_class_is_recorded_but_not_saved(rng, tmp_path):
     class Even(Mask):
         def allows(self, grid, rows, cols):
             return grid.key_indices(cols) % 2 == 0
@@ -107,7 +107,7 @@ def test_a_rule_of_ones_own_is_looked_at_but_not_saved(rng, tmp_path):
         lambda m: m.update(mask={"kind": "LogicalAnd", "one": None, "other": None}), lambda m: m.clear(),
     ],
 )  # fmt: skip
-def test_a_damaged_map_is_told(tmp_path, rng, damage):
+def test_a_damaged_map_is_an_error(tmp_path, rng, damage):
     path = tmp_path / "trace.safetensors"
     q, k, v = rng.standard_normal((3, 2, 5, 4))
     trace = Trace(maps=True)
@@ -163,7 +163,7 @@ def test_maps_of_projections_that_return_what_they_hold_are_copied(rng):
     np.testing.assert_array_equal(trace["weights"], before)
 
 
-def test_a_kept_map_is_nobody_elses(rng):
+def test_a_copy_of_a_map_shares_no_array(rng):
     look = AttentionMap(rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 5, 4))).copy()
     again = look.copy()
     again.q[...] = 0
