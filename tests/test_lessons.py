@@ -1,7 +1,7 @@
-"""The five lessons that regard grew from: each one's own code, retold in a few lines as the oracle, and its faults.
+"""The five lessons: the code of each in a few lines as the oracle, and its faults.
 
-Section by section 000 to 004 as `examples/` has them. Their numbers come from NumPy's old generator, which the lessons
-seed with ``np.random.seed``: `np.random.RandomState` draws the same.
+In sections 000 to 004, like `examples/`. The numbers come from NumPy's old generator, which the lessons seed with
+``np.random.seed``: `np.random.RandomState` draws the same.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def test_002_another_second_text_changes_the_lessons_first_one_but_not_ours(rng,
     np.testing.assert_array_equal(ours_002(x, *matrices_002)[2][0], ours_002(other, *matrices_002)[2][0])
 
 
-def test_002_what_each_token_looks_at_most_is_one_call(rng, matrices_002):
+def test_002_the_largest_weight_of_each_token_is_one_call(rng, matrices_002):
     x = rng.random((1, 6, 8))
     _, theirs, _ = lesson_002(x, *matrices_002)
     by_hand = [max((row[key], key) for key in range(6)) for row in theirs[0, :, 0]]
@@ -274,7 +274,7 @@ def test_002_what_each_token_looks_at_most_is_one_call(rng, matrices_002):
     assert [key for ((key, _),) in top_k(select(weights, TOKENS_002), 1)] == [key for _, key in by_hand]
 
 
-def test_002_the_printed_row_is_a_softmax_in_which_the_first_token_looks_at_on():
+def test_002_the_printed_row_is_a_softmax_in_which_the_first_token_attends_to_on():
     row = softmax(np.log(PRINTED_ROW_002))
     np.testing.assert_allclose(row, PRINTED_ROW_002, rtol=0, atol=6 * EIGHT_DIGITS)  # six printed entries
     assert TOKENS_002[row.argmax()] == "on"
@@ -370,7 +370,7 @@ def test_003_an_unknown_word_leaves_the_lesson_with_more_labels_than_rows():
         ("unk", ("the", "<unk>", "sat", "on", "the", "mat")),
     ],
 )
-def test_003_tokens_and_rows_agree_whatever_becomes_of_an_unknown_word(rng, unknown, tokens):
+def test_003_tokens_and_rows_agree_for_any_treatment_of_unknown_words(rng, unknown, tokens):
     vocabulary = Vocabulary((*VOCABULARY_003, "<unk>"))
     table = rng.standard_normal((len(vocabulary), 128))
     encoding = WordTokenizer(vocabulary, unknown=unknown)("The dog sat on the mat")

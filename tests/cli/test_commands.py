@@ -1,4 +1,4 @@
-"""What each command prints, against the numbers that the Python interface gives."""
+"""The output of each command, against the Python API."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_show_names_the_model_and_what_is_shown(run, tiny):
     assert "layer 1 of 0–1, mean of 3 heads (default; choose with --layer, --head)" in out
 
 
-def test_show_names_for_each_word_those_it_looks_at_most(run, tiny):
+def test_show_lists_the_largest_weights_of_each_word(run, tiny):
     _, out, _ = run(TEXT, "--model", tiny, "--top", "2")
     weights = traced(tiny)["blocks.1.attn.weights"][0].mean(0, dtype=np.float64)
     tokens = ["the", "cat", "##s", "sat"]
@@ -108,7 +108,7 @@ def test_word_keeps_the_rows_of_that_word(run, tiny):
     assert (shown["queries"], len(shown["weights"]), len(shown["keys"])) == (["cat", "##s"], 2, 4)
 
 
-def test_json_is_the_view_and_nothing_else(run, tiny):
+def test_json_prints_only_the_view(run, tiny):
     status, out, _ = run(TEXT, "--model", tiny, "--json", "--head", "1")
     view = select(traced(tiny), head=1)
     shown = json.loads(out)
@@ -162,7 +162,7 @@ def test_a_head_may_be_named_with_its_layer(run, tiny):
         (["--theme", "dark"], {"theme": "dark"}),
     ],
 )
-def test_a_picture_is_of_what_was_chosen(run, tiny, tmp_path, options, chosen):
+def test_a_picture_shows_the_chosen_map(run, tiny, tmp_path, options, chosen):
     drawn, expected, plain = (tmp_path / f"{name}.svg" for name in ("drawn", "expected", "plain"))
     assert run(TEXT, "--model", tiny, "-o", str(drawn), *options)[0] == 0
     save(heatmap(traced(tiny), **chosen).figure, expected)
@@ -177,7 +177,7 @@ def test_a_picture_is_of_what_was_chosen(run, tiny, tmp_path, options, chosen):
         ("--movement", lambda trace, **chosen: movement(trace, **chosen).figure),
     ],
 )
-def test_every_picture_is_of_the_tokens_and_on_the_ground_that_were_chosen(run, tiny, tmp_path, option, draw):
+def test_every_picture_has_the_chosen_tokens_and_theme(run, tiny, tmp_path, option, draw):
     for options, chosen in (
         (["--show-special-tokens"], {"show_special_tokens": True}),
         (["--merge-subwords"], {"merge_subwords": True}),
@@ -196,14 +196,14 @@ def test_a_file_is_replaced_only_by_a_whole_one(run, tmp_path):
     assert path.read_text() == "mine"
 
 
-def test_word_vectors_go_to_their_words_whatever_their_order(run, tmp_path):
+def test_word_vectors_are_matched_to_words_in_any_order(run, tmp_path):
     (tmp_path / "vectors").write_text("sat 5 6\nother 7 8\ncat 3 4\nthe 1 2\n")
     saved = str(tmp_path / "trace.safetensors")
     assert run("The cat sat", "--toy", "--embeddings", str(tmp_path / "vectors"), "-o", saved)[0] == 0
     np.testing.assert_array_equal(Trace.load(saved)["token_embeddings"][0], [[1, 2], [3, 4], [5, 6]])
 
 
-def test_pull_prints_the_folder_and_fetches_anew_when_told_to(run, monkeypatch):
+def test_pull_prints_the_folder_and_force_downloads_again(run, monkeypatch):
     monkeypatch.setattr("regard.models.hub.resolve.pull", lambda name, force: f"/{name}/{force}\x1b")
     assert run("pull", "minilm")[1] == "/minilm/False␛\n"
     assert run("pull", "minilm", "--force")[1] == "/minilm/True␛\n"
@@ -285,14 +285,14 @@ def test_every_command_warns_that_random_weights_are_meaningless(run, tiny):
         assert "meaningless" not in run(*argv, "--model", tiny)[1]
 
 
-def test_explain_looks_into_a_real_model(run, tiny):
+def test_explain_runs_a_real_model(run, tiny):
     status, out, _ = run("explain", TEXT, "--model", tiny, "--layer", "-1", "--head", "2")
     assert status == 0
     assert "blocks.0.output" in out  # what goes into layer 1
     assert "blocks.1.attn.weights" in out
 
 
-def test_compare_prints_the_similarity_before_and_behind_each_layer(run, tiny):
+def test_compare_prints_the_similarity_of_embeddings_and_after_each_layer(run, tiny):
     _, out, _ = run("compare", "the cat sat", "a cat b c", "--word", "cat", "--model", tiny, "--json")
     found = json.loads(out)["similarities"]
     assert list(found) == ["original", "layer 0", "layer 1"]
@@ -328,7 +328,7 @@ def test_models_lists_the_names(run):
     assert "regard pull minilm" in out
 
 
-def test_info_says_what_is_there(run):
+def test_info_prints_versions_threads_and_families(run):
     status, out, _ = run("info")
     assert status == 0
     for part in (regard.__version__, np.__version__, "threads", "families", "bert"):
@@ -336,7 +336,7 @@ def test_info_says_what_is_there(run):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_completion_knows_the_commands(run, shell):
+def test_completion_covers_the_commands(run, shell):
     status, out, _ = run("completion", shell)
     assert status == 0
     assert "compare" in out
@@ -394,7 +394,7 @@ def test_colour_is_there_when_asked_for_and_only_then(run, tiny, monkeypatch):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
 @pytest.mark.parametrize(("colour", "coloured"), [("never", False), ("auto", True)])
-def test_a_terminal_gets_colour_unless_told_not_to(colour, coloured):
+def test_a_terminal_gets_colour_unless_it_is_switched_off(colour, coloured):
     import pty
 
     ours, theirs = pty.openpty()

@@ -1,4 +1,4 @@
-"""A user's mistake is one line on standard error and status 2; never a traceback, never half a file."""
+"""A user error is one line on standard error and status 2, without a traceback or a partial file."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_missing_and_extra_tensors_are_all_named_in_one_line(capsys, write_bert)
         assert name in err
 
 
-def test_a_wrong_sha256_is_one_line_and_says_what_to_do(capsys, tmp_path):
+def test_a_wrong_sha256_is_one_line_with_the_remedy(capsys, tmp_path):
     from regard.models.hub.registry import KNOWN
 
     for file in KNOWN["minilm"].files:  # all as long as they should be, and full of zeros
@@ -223,14 +223,14 @@ def test_a_special_token_is_no_word_of_the_text(capsys, write_bert):
     assert "has no word 'dog'; its words are the, cat\n" in capsys.readouterr().err
 
 
-def test_a_text_of_nothing_but_special_tokens(capsys, write_bert):
+def test_a_text_of_special_tokens_only(capsys, write_bert):
     folder = str(write_bert())
     assert main(["\u200b", "--model", folder]) == 2
     assert "the text has only special tokens: --show-special-tokens shows them" in capsys.readouterr().err
     assert main(["\u200b", "--model", folder, "--show-special-tokens"]) == 0
 
 
-def test_numbers_out_of_range_are_told_in_one_line(capsys, tmp_path):
+def test_overflow_is_one_line(capsys, tmp_path):
     (tmp_path / "vectors").write_text("a 3e38 3e38\nb -3e38 3e38\n")
     assert main(["a b", "--toy", "--embeddings", "vectors"]) == 2
     assert capsys.readouterr().err == (
@@ -262,7 +262,7 @@ def test_a_text_that_is_too_large(capsys, monkeypatch, tmp_path, source):
         ),
     ],
 )
-def test_what_the_system_refuses(capsys, monkeypatch, error, message):
+def test_system_errors_are_one_line(capsys, monkeypatch, error, message):
     def refuse(*_, **__):
         raise error
 
@@ -272,7 +272,7 @@ def test_what_the_system_refuses(capsys, monkeypatch, error, message):
 
 
 @pytest.mark.minilm
-def test_513_tokens_says_the_limit(capsys, minilm_dir):
+def test_513_tokens_exceed_the_limit(capsys, minilm_dir):
     assert main(["a " * 511, "--model", str(minilm_dir)]) == 2
     assert "513 tokens (2 of them special tokens)" in capsys.readouterr().err
 
@@ -307,7 +307,7 @@ def test_a_closed_pipe_is_quiet():
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")  # noqa: PTH110
-def test_a_full_disk_behind_standard_output():
+def test_standard_output_on_a_full_disk():
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run([*REGARD, "a b", "--toy"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
@@ -340,7 +340,7 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path, option, suffix):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")  # noqa: PTH110
 @pytest.mark.parametrize("argv", [["--help"], ["show", "--help"], ["--version"], ["models"], ["a", "--toy", "--json"]])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_nothing_is_said_to_be_written_that_is_not(argv, unbuffered):
+def test_a_failed_write_is_an_error(argv, unbuffered):
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""``regard explore``: what is served or written is what was asked for."""
+"""``regard explore``: the served or written page matches the options."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_text_from_a_file_is_explored(tmp_path, capsys):
     capsys.readouterr()
 
 
-def test_a_page_that_fails_leaves_what_was_there(tmp_path, capsys):
+def test_a_failed_page_leaves_the_existing_file(tmp_path, capsys):
     target = tmp_path / "page.html"
     target.write_text("before")
     assert main(["explore", "word " * 3000, "--toy", "-o", str(target)]) == 2
@@ -59,7 +59,7 @@ def test_a_page_that_fails_leaves_what_was_there(tmp_path, capsys):
 
 
 @pytest.mark.minilm
-def test_a_text_that_is_too_long_for_the_model_says_so(tmp_path, capsys, minilm_dir):
+def test_a_text_too_long_for_the_model_is_an_error(tmp_path, capsys, minilm_dir):
     (tmp_path / "long.txt").write_text("word " * 1000, encoding="utf-8")
     assert main(["explore", "--file", str(tmp_path / "long.txt"), "--model", str(minilm_dir)]) == 2
     message = capsys.readouterr().err
@@ -85,7 +85,7 @@ def test_options_reach_the_server(monkeypatch):
         (["-o", "page.png"], "-o page.png needs the name of a file that ends with .html\n"),
     ],
 )
-def test_an_option_that_would_do_nothing_is_refused(tmp_path, monkeypatch, capsys, options, says):
+def test_an_option_without_effect_is_an_error(tmp_path, monkeypatch, capsys, options, says):
     monkeypatch.chdir(tmp_path)
     assert main(["a b a", "--toy", "-o", "run.safetensors"]) == 0
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""``regard generate``: what is printed as it comes, what is kept, and how it ends."""
+"""``regard generate``: streaming, saved traces, interrupts and errors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_each_piece_is_printed_when_it_is_there(tiny, monkeypatch):
     assert seen.count(None) == len(pieces)
 
 
-def test_what_is_kept_is_the_map_of_the_whole_text(run, tiny, tmp_path):
+def test_the_saved_trace_is_the_map_of_the_whole_text(run, tiny, tmp_path):
     run(*PROMPT, "--model", tiny, "--max-new-tokens", "9", "-o", str(tmp_path / "t.safetensors"))
     model, trace = regard.load(tiny), Trace.load(tmp_path / "t.safetensors")
     done = model.generate("The cat", max_new_tokens=9)
@@ -91,7 +91,7 @@ def test_what_is_kept_is_the_map_of_the_whole_text(run, tiny, tmp_path):
     np.testing.assert_allclose(trace["blocks.1.attn.weights"], whole["blocks.1.attn.weights"], rtol=0, atol=1e-6)
 
 
-def test_the_limit_of_the_model_is_told(run, tiny):
+def test_reaching_the_context_limit_is_reported(run, tiny):
     status, out, err = run(*PROMPT, "--model", tiny)
     assert (status, err) == (0, f"regard: {tiny} has a context of at most 40 tokens\n")
     assert out == regard.load(tiny).generate("The cat", max_new_tokens=99).text + "\n"
@@ -114,7 +114,7 @@ def interruptible():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_keeps_what_was_printed(run, tiny, tmp_path, monkeypatch):
+def test_ctrl_c_saves_the_text_so_far(run, tiny, tmp_path, monkeypatch):
     script = _script("ab")
 
     def interrupted(*arguments):
@@ -133,7 +133,7 @@ def test_ctrl_c_keeps_what_was_printed(run, tiny, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_before_anything_came_keeps_nothing(run, tiny, tmp_path, monkeypatch):
+def test_ctrl_c_before_the_first_token_saves_nothing(run, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(Sampling, "choose", lambda *_: signal.raise_signal(signal.SIGINT))
     status = run(*PROMPT, "--model", tiny, "-o", str(tmp_path / "t.safetensors"))
     assert status == (130, "\n", "regard: interrupted\n")
@@ -159,13 +159,13 @@ def test_a_mistake_is_one_line(run, tiny, typed, message):
     assert err.count("\n") == 1
 
 
-def test_an_encoder_cannot_go_on(run, write_bert):
+def test_an_encoder_cannot_generate(run, write_bert):
     status, _, err = run(*PROMPT, "--model", str(write_bert()))
     assert status == 2
     assert "is no language model and cannot generate text: choose a decoder, --model NAME" in err
 
 
-def test_a_decoder_is_looked_at_as_an_encoder_is(run, tiny, monkeypatch):
+def test_a_decoder_is_shown_like_an_encoder(run, tiny, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     status, out, err = run("The cat sat", "--model", tiny, "--merge-subwords")
     assert (status, err) == (0, "")

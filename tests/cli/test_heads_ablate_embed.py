@@ -1,4 +1,4 @@
-"""regard heads, ablate and embed, against the numbers that the Python interface gives."""
+"""regard heads, ablate and embed, against the Python API."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_heads_prints_a_line_for_each(run, tiny):
             assert re.search(line, out, re.MULTILINE), line
 
 
-def test_heads_are_sorted_and_what_is_missing_stands_last(run, tiny):
+def test_heads_are_sorted_with_missing_values_last(run, tiny):
     _, out, _ = run("heads", TEXT, "--model", tiny, "--sort", "previous_token", "--json")
     rows = json.loads(out)["heads"]
     assert [row["previous_token"] for row in rows] == sorted(measured(tiny).previous_token.ravel(), reverse=True)
@@ -100,7 +100,7 @@ def test_ablate_shows_the_cosine_of_each_token(run, tiny):
     assert (told["heads"], told["by"], [row["token"] for row in told["cosines"]]) == (["L0H1"], "mean", tokens)
 
 
-def test_ablate_shows_what_a_language_model_expects_instead(run, tiny, monkeypatch):
+def test_ablate_shows_the_changed_next_token_probabilities(run, tiny, monkeypatch):
     """The tiny BERT, made to predict by its own table of embeddings."""
     monkeypatch.setattr(Bert, "head", lambda self, hidden: hidden @ self.token_embedding.weight.T)
     status, out, _ = run("ablate", TEXT, "--model", tiny, "--head", "L0H1", "--top", "4", "--json")
@@ -162,13 +162,13 @@ def test_embed_writes_parquet(run, tiny, lines, tmp_path):
     )
 
 
-def test_without_pyarrow_parquet_says_how(run, tiny, lines, tmp_path, monkeypatch):
+def test_parquet_without_pyarrow_names_the_extra(run, tiny, lines, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     status, _, err = run("embed", lines, "--model", tiny, "-o", str(tmp_path / "v.parquet"))
     assert (status, "pip install 'regard[parquet]'" in err) == (2, True)
 
 
-def test_embed_leaves_out_empty_lines_when_told(run, tiny, tmp_path):
+def test_embed_skips_empty_lines_on_request(run, tiny, tmp_path):
     path, out = tmp_path / "gaps.txt", tmp_path / "vectors.npy"
     path.write_text("the cat\n\na\n  \n")
     status, _, err = run("embed", str(path), "--model", tiny, "-o", str(out))
@@ -181,7 +181,7 @@ def test_embed_leaves_out_empty_lines_when_told(run, tiny, tmp_path):
     assert np.load(out).shape == (2, 12)
 
 
-def test_embed_tells_the_line_that_is_too_long(run, tiny, tmp_path):
+def test_embed_names_the_line_that_is_too_long(run, tiny, tmp_path):
     path, out = tmp_path / "long.txt", tmp_path / "vectors.npy"
     path.write_text("a\na b c d e f g\n")
     out.write_bytes(b"kept")

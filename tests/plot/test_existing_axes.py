@@ -1,4 +1,4 @@
-"""Pictures on given axes: each stays where its axes stood, whatever lays the figure out."""
+"""Plots on existing axes stay inside the space of the axes, with every layout engine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_twelve_pictures_of_one_figure_keep_apart(text_trace, caplog, layout, si
 
 @pytest.mark.parametrize("view", [heatmap, movement])
 @pytest.mark.parametrize("size", [(0.5, 0.5), (1.5, 0.8), (3, 9), (9, 2)])
-def test_what_has_no_room_is_left_out(text_trace, caplog, view, size):
+def test_decorations_that_do_not_fit_are_left_out(text_trace, caplog, view, size):
     figure = Figure(figsize=size)
     ax = view(text_trace(WORDS), ax=figure.add_axes((0.05, 0.05, 0.9, 0.9)))
     assert_kept_in_place(figure, np.array([ax]), caplog)
@@ -85,7 +85,7 @@ def test_parts_of_a_figure_are_used(text_trace, caplog, view):
     assert_kept_in_place(figure, grid, caplog)
 
 
-def test_one_line_says_which_map_even_where_there_is_no_room_for_more(text_trace):
+def test_the_title_names_the_map_even_if_nothing_else_fits(text_trace):
     figure = Figure(figsize=(6.4, 4.8))
     ax = heatmap(text_trace(WORDS), layer=1, head=2, ax=figure.subplots(3, 4)[1, 1])
     assert "layer 1, head 2" in [text.get_text() for text in texts_of(figure)]

@@ -1,4 +1,4 @@
-"""Fonts: what the first lacks is looked for in others, what none has is spelled out, and nothing is a box."""
+"""Font fallback: missing characters come from other fonts or become code points, never an empty box."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_no_glyph_is_missing_without_other_fonts(text):
 
 
 @pytest.mark.usefixtures("only_dejavu")
-def test_what_no_font_has_is_spelled_out():
+def test_characters_without_a_font_become_code_points():
     letters = find_fonts(["猫", "the", "שלום", "\x1b"])
     assert letters.families == ("DejaVu Sans",)
     assert letters.missing == {"猫", "␛"}

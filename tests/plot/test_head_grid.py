@@ -1,4 +1,4 @@
-"""The grid of heads: every head in its place, on one scale, with the share that goes to hidden tokens."""
+"""The grid of heads: every head in its panel, on one scale, with the share of special tokens."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_panels_stand_in_rows_of_layers_and_columns_of_heads(trace):
     assert np.ptp(lefts, axis=0).max() < 1e-9 > np.ptp(tops, axis=1).max()
 
 
-def test_the_share_of_hidden_tokens_is_written_under_each_head(trace):
+def test_the_share_of_special_tokens_is_below_each_head(trace):
     shares = [f"{view.special_mass.mean():.0%}" for row in every_head(trace) for view in row]
     written = [text.get_text() for text in texts_of(head_grid(trace))]
     assert [text for text in written if text.endswith("%")] == shares
     assert any("Left out: [CLS] and [SEP]" in text for text in written)
 
 
-def test_nothing_is_said_of_hidden_tokens_where_there_are_none(trace):
+def test_special_tokens_are_not_mentioned_if_all_are_shown(trace):
     written = " ".join(text.get_text() for text in texts_of(head_grid(trace, show_special_tokens=True)))
     assert "%" not in written
     assert "Left out" not in written
@@ -88,7 +88,7 @@ def test_the_largest_weight_has_the_colour_of_the_end_of_the_scale_however_long_
 
 
 @pytest.mark.parametrize(("tokens", "said"), [(40, ""), (300, "Each dot is the largest of 5×5 weights")])
-def test_the_note_says_when_a_dot_is_more_than_one_weight(tokens, said):
+def test_the_note_says_if_weights_are_pooled(tokens, said):
     trace = Trace()
     trace("weights", np.broadcast_to(np.eye(tokens), (12, tokens, tokens)), "H T S")
     written = " ".join(text.get_text() for text in texts_of(head_grid(trace)))

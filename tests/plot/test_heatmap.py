@@ -1,4 +1,4 @@
-"""The heat map: what stands where, and that nothing collides or is cut off."""
+"""The heat map: the position of every part, without overlap or clipping."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_long_and_strange_words_fit(rng, size, words):
 
 
 @pytest.mark.parametrize("size", [1, 2, 6, 25, 60])
-def test_bars_of_hidden_tokens_fit(text_trace, size):
+def test_bars_of_special_tokens_fit(text_trace, size):
     trace = text_trace([WORDS[i % len(WORDS)] for i in range(size)])
     assert_apart_and_inside(heatmap(trace).figure)
 
@@ -82,7 +82,7 @@ def test_the_picture_is_the_selected_map(trace):
     assert labels_of(ax.xaxis) == list(view.keys)
 
 
-def test_the_title_says_which_map_and_the_note_what_is_left_out(trace):
+def test_the_title_names_the_map_and_the_note_the_special_tokens(trace):
     view = select(trace, layer=1, head=2)
     written = " ".join(text.get_text() for text in texts_of(heatmap(trace, layer=1, head=2).figure))
     assert "Attention in made-up: layer 1 of 0–2, head 2 of 0–4" in written
@@ -90,7 +90,7 @@ def test_the_title_says_which_map_and_the_note_what_is_left_out(trace):
     assert "weight: share of a word's attention" in written
 
 
-def test_bars_are_as_long_as_the_hidden_shares(trace):
+def test_bars_are_as_long_as_the_special_mass(trace):
     view = select(trace)
     (strip, _) = heatmap(trace).child_axes
     bars = [patch.get_width() for patch in strip.patches if isinstance(patch, Rectangle)]
@@ -98,7 +98,7 @@ def test_bars_are_as_long_as_the_hidden_shares(trace):
     assert strip.get_xlim() == (0, 1)
 
 
-def test_without_hidden_tokens_there_are_no_bars(trace):
+def test_without_special_tokens_there_are_no_bars(trace):
     assert len(heatmap(trace, show_special_tokens=True).child_axes) == 1
 
 
@@ -187,7 +187,7 @@ def test_the_end_of_the_scale_can_be_read(vmax, end):
 
 
 @pytest.mark.parametrize(("tokens", "step"), [(60, 1), (70, 2), (200, 5)])
-def test_the_note_says_when_not_every_label_is_shown(rng, tokens, step):
+def test_the_note_says_if_labels_are_left_out(rng, tokens, step):
     written = " ".join(text.get_text() for text in texts_of(heatmap(softmaxed(rng, (tokens, tokens))).figure))
     assert ("One label of" in written) == (step > 1)
     assert step == 1 or f"One label of {step} is shown" in written

@@ -1,4 +1,4 @@
-"""Placing labels: on the page, apart from each other and from every point."""
+"""Label placement: inside the page, without overlap of labels or points."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_labels_are_on_the_page_and_cover_neither_each_other_nor_a_point(count, 
             assert not ((low < other_high) & (other_low < high)).all()
 
 
-def test_a_label_stands_right_of_its_point_where_there_is_room():
+def test_a_label_is_right_of_its_point_if_that_is_free():
     ((x, y),) = place(np.array([[1.0, 1.0]]), np.array([[0.4, 0.1]]), (3, 2))
     assert 1.2 < x < 1.35
     assert y == 1

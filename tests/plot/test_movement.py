@@ -1,4 +1,4 @@
-"""The movement of words: points where `project` puts them, arrows between, and labels that never collide."""
+"""The movement plot: points of `project`, arrows between them, and labels without overlap."""
 
 from __future__ import annotations
 

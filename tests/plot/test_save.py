@@ -1,4 +1,4 @@
-"""Saving: the kind by the ending, the same bytes each time, whole or not at all, and markup stays text."""
+"""Saving figures: kind by suffix, equal bytes, atomic writes, and markup in labels stays text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOSTILE += ['"/><image href="http://example.org/a"/>', "javascript:alert(1)", "u
 
 
 @pytest.mark.parametrize("kind", BEGINNINGS)
-def test_the_ending_says_the_kind(trace, tmp_path, kind):
+def test_the_suffix_is_the_kind(trace, tmp_path, kind):
     for path in (tmp_path / f"a.{kind}", tmp_path / f"b.{kind.upper()}"):
         save(heatmap(trace).figure, path)
         assert path.read_bytes().startswith(BEGINNINGS[kind])

@@ -1,4 +1,4 @@
-"""Colours: even steps of lightness, readable on their background, and nothing left behind in matplotlib."""
+"""Themes: even steps of lightness, contrast, and no change of matplotlib's settings."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def movement_on(ax, theme):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("background", ["white", "#101014", "none"])
 @pytest.mark.parametrize("draw", [heatmap_on, movement_on])
-def test_what_stands_around_given_axes_can_be_read_on_their_figure(theme, background, draw):
+def test_decorations_of_existing_axes_are_readable_on_their_figure(theme, background, draw):
     """The figure is the caller's: the theme colours what is inside of the axes."""
     figure = Figure(figsize=(7, 7), facecolor=background)
     ax = figure.subplots()

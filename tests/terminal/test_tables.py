@@ -1,4 +1,4 @@
-"""The terminal's table and heat map: every line as wide as it should be, whatever the text."""
+"""The table and the heat map in the terminal: aligned lines of the right width for any text."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_cell_of_a_long_text_is_the_largest_of_its_square():
     assert (rows[dark[0]].index("█") - margin) == 57 // side
 
 
-def test_all_weights_hidden_is_drawn_too():
+def test_a_map_of_zeros_is_drawn():
     assert "·" in terminal_heatmap(select(np.zeros((2, 2)), ["a", "b"])).plain
 
 

@@ -37,7 +37,7 @@ def test_long_vectors_and_texts_are_cut_and_say_so():
     assert "… 50 rows" in page
 
 
-def test_a_layer_further_up_begins_with_what_the_one_below_made(write_bert):
+def test_a_later_layer_starts_with_the_output_of_the_previous_one(write_bert):
     page = explain(traced("the cats sat", regard.load(write_bert())), layer=1).plain
     assert "\nblocks.0.output  the output of the block  6 × 12" in page
 
@@ -118,7 +118,7 @@ def test_similarity_is_the_cosine_of_mean_vectors():
     assert found["layer 0"] == pytest.approx(float(a @ b / np.sqrt(a @ a) / np.sqrt(b @ b)), abs=1e-6)
 
 
-def test_the_cosine_with_nothing_is_zero():
+def test_the_cosine_with_a_zero_vector_is_zero():
     assert cosine(np.zeros(3), np.ones(3)) == 0
     assert cosine(np.array([1.0, 0.0]), np.array([-2.0, 0.0])) == -1
 

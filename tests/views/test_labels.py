@@ -1,4 +1,4 @@
-"""Labels: every token is readable, none can do anything, and letters of every script stay as they are."""
+"""Labels: visible, without control characters, and unchanged for letters of every script."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def test_words_of_every_script_stay_as_they_are(text):
         ("", ""),
     ],
 )
-def test_what_cannot_be_seen_is_shown(text, shown):
+def test_invisible_characters_are_shown(text, shown):
     assert escape(text) == shown
 
 
 @given(st.text(st.characters(), max_size=30))
-def test_nothing_invisible_or_harmful_is_left(text):
+def test_no_invisible_or_control_character_remains(text):
     label = escape(text)
     assert len(label.splitlines()) <= 1
     label.encode("utf-8")
@@ -118,7 +118,7 @@ def encoding(text, *tokens):
     )
 
 
-def test_byte_level_pieces_are_shown_as_what_they_stand_for():
+def test_byte_level_tokens_are_decoded():
     text = "the café 🐱\n"
     byte_level = [("the", 0, 3), ("Ġcaf", 3, 7), ("Ã©", 7, 8), ("ĠðŁ", 8, 10), ("Ĳ±", 9, 10), ("Ċ", 10, 11)]
     assert token_labels(encoding(text, *byte_level)) == ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n")

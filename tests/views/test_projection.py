@@ -1,4 +1,4 @@
-"""The plane: principal components of what is drawn, the same every time, and finite whatever comes."""
+"""Projection: principal components of the standardized vectors, deterministic and finite."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_explained_variance_is_that_of_the_covariance(rng):
 
 
 @given(SIZES)
-def test_explained_variance_is_that_of_what_is_drawn(sizes):
+def test_explained_variance_is_that_of_the_drawn_points(sizes):
     original, contextual = clouds(sizes)
     drawn = np.concatenate(project(original, contextual)[:2])
     ratio = project(original, contextual)[2]
@@ -79,7 +79,7 @@ def test_vectors_that_never_change_stand_in_the_middle(words):
 
 
 @pytest.mark.parametrize("words", [2, 5])
-def test_one_word_that_comes_again_moves_like_a_single_word(words):
+def test_a_repeated_word_moves_like_a_single_word(words):
     before, after, ratio = project([[0.0, 0.0, 3.0]] * words, [[4.0, 0.0, 3.0]] * words)
     np.testing.assert_allclose(before, [[-2, 0]] * words, atol=1e-12)
     np.testing.assert_allclose(after, [[2, 0]] * words, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Choosing one map: the right one, with rows that keep their sum, or an error that says what there is."""
+"""Selecting one map: layer, head, labels, sums of rows, and errors that list what is available."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_layers_that_were_not_recorded_are_not_counted(rng):
         select(trace, layer=5)
 
 
-def test_special_tokens_are_left_out_and_their_mass_is_told(trace):
+def test_special_tokens_are_left_out_with_their_mass_reported(trace):
     weights = trace["blocks.2.attn.weights"][0].mean(axis=0)
     view = select(trace)
     assert view.queries == view.keys == ("the", "cat", "##s", "un", "##believ", "##ably", "sat")
@@ -49,7 +49,7 @@ def test_special_tokens_are_left_out_and_their_mass_is_told(trace):
     assert view.special_tokens == ("[CLS]", "[SEP]")
 
 
-def test_special_tokens_can_be_kept(trace):
+def test_special_tokens_can_be_shown(trace):
     view = select(trace, show_special_tokens=True)
     assert view.queries[0] == "[CLS]"
     assert view.special_tokens == ()
@@ -85,7 +85,7 @@ def test_merging_words_of_one_piece_changes_nothing(pieces, seed):
 
 
 @given(PIECES, st.integers(0, 2**32 - 1))
-def test_merging_keeps_what_a_key_receives_from_words_of_equal_length(pieces, seed):
+def test_merging_words_of_equal_length_keeps_column_sums(pieces, seed):
     """The mean over queries weighs words, not sub-words: with two pieces in each word both agree."""
     trace = trace_of(np.random.default_rng(seed), encoding_of([[word[0], "x"] for word in pieces]))
     merged, apart = select(trace, merge_subwords=True).weights, select(trace).weights
@@ -140,21 +140,21 @@ def test_every_head_is_each_head_selected(trace):
             assert view.describe == one.describe
 
 
-def test_strongest_first_and_ties_in_the_order_of_the_text():
+def test_top_k_is_sorted_with_ties_in_text_order():
     view = select(np.array([[0.2, 0.5, 0.3], [0.25, 0.5, 0.25], [0.0, 0.0, 1.0]]))
     assert top_k(view, 2) == (((1, 0.5), (2, 0.3)), ((1, 0.5), (0, 0.25)), ((2, 1.0), (0, 0.0)))
     assert [len(row) for row in top_k(view, 9)] == [3, 3, 3]
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 10), st.integers(0, 2**32 - 1))
-def test_strongest_are_the_largest(T, S, k, seed):
+def test_top_k_are_the_largest(T, S, k, seed):
     view = select(softmaxed(np.random.default_rng(seed), (T, S)), [*"abcdefgh"[:T]], [*"abcdefgh"[:S]])
     for row, found in zip(view.weights, top_k(view, k), strict=True):
         assert [weight for _, weight in found] == sorted(row, reverse=True)[:k]
         assert all(row[key] == weight for key, weight in found)
 
 
-def test_matching_finds_all_occurrences_and_sub_words_in_any_case(rng):
+def test_find_rows_returns_all_occurrences_and_sub_words_in_any_case(rng):
     trace = trace_of(rng, encoding_of([["Bank"], ["un", "believ", "ably"], ["bank"]]))
     view = select(trace)
     assert find_rows(view, "bANK") == (0, 4)
@@ -194,7 +194,7 @@ NAN = np.full((2, 2), np.nan)
         (np.ones((2, 2)), {}, "at most 1, got 2: apply softmax over S"),
     ],
 )
-def test_mistakes_name_what_was_given(weights, given, message):
+def test_errors_name_the_invalid_argument(weights, given, message):
     with pytest.raises(RegardError, match=message):
         select(weights, **given)
 
