@@ -329,7 +329,7 @@ def short_floats(rounds: int, smoke: bool) -> str:
                 str(faster(times["short"], times["float32"])), str(faster(times["short"], times["torch"])),
             ])  # fmt: skip
     header = ["", "n", "", "regard", "times as fast as in float32", "times as fast as PyTorch"]
-    return f"## Short floats\n\n{HEADS} heads, D = 64.\n\n{markdown(header, rows)}"
+    return f"## Half precision\n\n{HEADS} heads, D = 64.\n\n{markdown(header, rows)}"
 
 
 def memory(smoke: bool) -> str:

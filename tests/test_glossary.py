@@ -43,6 +43,7 @@ AREAS = {
 # The area, the retired names as a regular expression between word boundaries, and the standard term.
 RETIRED = (
     # Mathematics
+    ("everywhere", r"bends?|bend_called|_BENDS", "activation"),
     ("everywhere", r"Normaliser", "SoftmaxStats"),
     ("functional", r"highest", "row_max"),
     ("everywhere", r"_onward", "online_softmax_step"),
@@ -61,6 +62,7 @@ RETIRED = (
     ("functional", r"known\(", "is_concretely_true"),
     ("python", r"side_by_side|without_gradients", "concat, no_grad"),
     ("functional", r"_is_short|_LONG", "is_half, COMPUTE_DTYPES"),
+    ("everywhere", r"[Ss]hort floats?", "half precision"),
     ("python", r"Cover|Cover\.MIXED", "BlockKind.PARTIAL"),
     ("python", r"class (?:Both|Either)|Both\(|Either\(", "LogicalAnd, LogicalOr"),
     (
@@ -74,6 +76,7 @@ RETIRED = (
         "DenseMask, KeyRangeMask, …",
     ),
     ("functional", r"nearest", "min_distance"),
+    ("functional", r"\.hides|hides\s*[:=]", "can_mask"),
     ("python", r"GradientSum", "BiasGradAccumulator"),
     ("functional", r"seen|seen_blocks", "allowed, nonempty_blocks"),
     ("functional", r"def shares|_shares", "probabilities"),
@@ -84,9 +87,15 @@ RETIRED = (
     ("library", r"class Rules|Rules\(|-> Rules|Ruled", "KernelMaskArgs, MaskAndBias"),
     ("everywhere", r"regard\.merge", "merge_partials"),
     ("functional", r"Part|part_of|pull_back", "HeadSlice, slice_heads, native_backward"),
+    ("functional", r"turned|turns?|rotate\(", "rotate, apply_rotary"),
     ("python", r"Rotation", "CosSin"),
     ("everywhere", r"table_positions", "learned_positions"),
     ("functional", r"_mixed", "splitmix64"),
+    (
+        "trace",
+        r"def (?:distance|received|products|entry|kept)|_looked_at",
+        "mean_distance, column_sums, score_terms, select",
+    ),
     ("python", r"write_whole", "atomic_write"),
     ("library", r"(?:brief|one_line|listed)\(", "truncate, escape, join_names"),
     # Layers and traces
@@ -160,6 +169,30 @@ RETIRED = (
     ("csrc", r"Between|Some|refuse|of_16_bits|take_part|keep_off_caller", "TemporaryBuffer, OptionalArray, …"),
     ("csrc", r"stand_at|take_queries|in_seen_runs|multiply_adds", "set_block, load_queries, for_each_visible_run"),
     # Explorer
+    ("explorer", r"WAYS|way=|by=|check_sides|LARGEST_ANSWER", "display modes, bin_size, check_num_runs, MAX_TILE_SIDE"),
+    ("explorer", r'"says"|"not"', '"description", "caveat"'),
+    (
+        "explorer",
+        r"def (?:answer|fault)|GivenUp|_worked_out|heard",
+        "dispatch, internal_error, Cancelled, run_cancellable",
+    ),
+    ("explorer", r"_inert|_beside_weights|worth_seeing", "json_for_script, auxiliary_blobs, default_head"),
+    (
+        "frontend",
+        r"Asking|Wanted|inPlace|doings|Aids|WholeMap|FetchedMap",
+        "QueryClient, Query, actions, DisplayOptions, …",
+    ),
+    (
+        "frontend",
+        r"SvgPen|NotebookDark|MemoryTold|whyNoDifference",
+        "SvgContext, color scheme, MemoryPanel, differenceBlockedBy",
+    ),
+    (
+        "frontend",
+        r"FIRST|shutLayers|offRun|overHttp|Answers",
+        "INITIAL_STATE, collapsedLayers, ablatedRun, httpTransport",
+    ),
+    ("frontend", r"\.says|\.not\b", "description, caveat"),
     # Tests and pages
     ("python", r"FLOORS|test_house|made_up", "LAYERS, test_architecture, fake_traces"),
     ("pages", r"test_house|_mask\.py|_problem\.py|_around\.py|room\.cpp|few\.cpp|looking\.cpp", "the files of today"),

@@ -49,13 +49,13 @@ def test_rms_norm_divides_by_the_root_of_the_mean_square(rng):
 
 
 @pytest.mark.parametrize(
-    ("activation", "bend"), [("silu", lambda x: x / (1 + np.exp(-x))), ("relu", lambda x: x * (x > 0))]
+    ("activation", "formula"), [("silu", lambda x: x / (1 + np.exp(-x))), ("relu", lambda x: x * (x > 0))]
 )
-def test_gated_feed_forward_is_its_formula(rng, activation, bend):
+def test_gated_feed_forward_is_its_formula(rng, activation, formula):
     layer = drawn(rng, nn.GatedFeedForward, rng, E, 20, activation=activation, bias=True, dtype=np.float64)
     x, trace = rng.normal(size=(T, E)), Trace()
     gate, up = (x @ p.weight + p.bias for p in (layer.gate_proj, layer.up_proj))
-    hidden = bend(gate) * up
+    hidden = formula(gate) * up
     np.testing.assert_allclose(
         layer(x, trace=trace), hidden @ layer.down_proj.weight + layer.down_proj.bias, rtol=1e-11, atol=1e-12
     )
