@@ -116,10 +116,11 @@ class AttentionMap:
         if "_statistics" in vars(self) and self._statistics.by_kernel:
             sums = vars(self._statistics).get("sums")
         if self._xp is np:
-            layout = replace(p.layout, query_offset=copy.deepcopy(p.layout.query_offset))
-            rest = {name: copy.deepcopy(getattr(p, name)) for name in ("mask", "bias", "sinks")}
+            owned = {name: value for name in ("mask", "bias", "sinks") if (value := getattr(p, name)) is not None}
+            layout, offset = p.layout, copy.deepcopy(p.layout.query_offset)
+            layout = layout if offset is None else replace(layout, query_offset=offset)
             q, k = (p.q, p.k) if p.may_alias else (native.pooled_copy(p.q), native.pooled_copy(p.k))
-            return AttentionMap.of(p.replace(layout=layout, q=q, k=k, may_alias=False, **rest), sums)
+            return AttentionMap.of(p.replace(layout=layout, q=q, k=k, may_alias=False, **copy.deepcopy(owned)), sums)
         with contextlib.suppress(RegardError):  # a user's mask or bias may take arrays of its own library only
             p = inputs_from_arrays(*inputs_to_arrays(p))
         return AttentionMap.of(p, None if sums is None else SoftmaxStats(*map(to_numpy, sums)))
