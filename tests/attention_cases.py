@@ -1,7 +1,7 @@
-"""Random calls of attention over all its arguments, and what each means, cell by cell, as plain arrays.
+"""Random calls of attention over all its arguments, and their meaning, query by key, as plain arrays.
 
-A case carries the options as a user gives them, and beside them `seen` and `added`, boolean and floating arrays of all
-cells that say the same by definition. An oracle needs nothing but those, so it shares no code with regard.
+A case has the options as a user gives them, and the same as arrays of the shape of the scores: `attends`, which query
+attends to which key, and `added`, the bias. An oracle needs only those, so it shares no code with regard.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ PATHS = ["reference", "blockwise", *(["native"] if native.kernel() else [])]
 class Case:
     """Arrays, the options of a call, and their meaning.
 
-    `seen` and `added` have the shape of the scores; `parts` are differentiable inputs beside q, k, v, by name.
+    `attends` and `added` have the shape of the scores; `parts` are differentiable inputs beside q, k, v, by name.
     """
 
     q: np.ndarray
     k: np.ndarray
     v: np.ndarray
     options: dict[str, Any]
-    seen: np.ndarray
+    attends: np.ndarray
     added: np.ndarray
     scale: float
     softcap: float | None
@@ -50,7 +50,7 @@ class Case:
     def cast(self, dtype: Any) -> Case:
         """Return the case with q, k and v in another dtype."""
         q, k, v = (x.astype(dtype) for x in (self.q, self.k, self.v))
-        return Case(q, k, v, self.options, self.seen, self.added, self.scale, self.softcap, self.sinks)
+        return Case(q, k, v, self.options, self.attends, self.added, self.scale, self.softcap, self.sinks)
 
 
 class Sizes(NamedTuple):
@@ -93,7 +93,7 @@ def random_case(
     v = rng.standard_normal((*lead, groups, keys, width))
 
     options: dict[str, Any] = {}
-    seen, added = np.ones(shape, bool), np.zeros(shape)
+    attends, added = np.ones(shape, bool), np.zeros(shape)
     offset: Any = keys - queries
     if chance(rng, 0.3):
         offset = int(rng.integers(-3, 6))
@@ -107,25 +107,25 @@ def random_case(
 
     if hide_some and chance(rng, 0.4):
         options["causal"], positional = True, True
-        seen = seen & (key <= position)
+        attends = attends & (key <= position)
     if hide_some and chance(rng, 0.3):
         left, right = (None if chance(rng, 0.3) else int(rng.integers(0, max(5, keys // 2))) for _ in range(2))
         options["window"], positional = (left, right), True
         if left is not None:
-            seen = seen & (position - key <= left)
+            attends = attends & (position - key <= left)
         if right is not None:
-            seen = seen & (key - position <= right)
+            attends = attends & (key - position <= right)
     if hide_some and chance(rng, 0.3):
         lengths = rng.integers(0, keys + 1, lead)
         options["key_lengths"] = lengths if lead else int(lengths)
-        seen = seen & (key < np.asarray(lengths)[..., None, None, None])
+        attends = attends & (key < np.asarray(lengths)[..., None, None, None])
     if hide_some and chance(rng, 0.5):
-        rule, allowed, asks = random_mask(rng, lead, heads, queries, keys, position, key)
-        options["mask"], positional = rule, positional or asks
-        seen = seen & allowed
+        rule, allowed, uses_positions = random_mask(rng, lead, heads, queries, keys, position, key)
+        options["mask"], positional = rule, positional or uses_positions
+        attends = attends & allowed
     if chance(rng, 0.5):
-        rule, numbers, asks = random_bias(rng, lead, heads, queries, keys, position, key, hide_some)
-        options["bias"], positional = rule, positional or asks
+        rule, numbers, uses_positions = random_bias(rng, lead, heads, queries, keys, position, key, hide_some)
+        options["bias"], positional = rule, positional or uses_positions
         added = added + numbers
     scale = 1 / np.sqrt(dim)
     if chance(rng, 0.3):
@@ -138,19 +138,19 @@ def random_case(
         options["sinks"] = sinks = rng.standard_normal(heads) * 2
     if not positional:
         options.pop("query_offset", None)
-    seen = seen & (added > -np.inf)
+    attends = attends & (added > -np.inf)
     if len(shape) == 3 and heads == 1 and chance(rng, 0.5):  # a plain T D is one head
         q, k, v = q[0], k[0], v[0]
         if getattr(options.get("bias"), "ndim", 0) == 3:
             options["bias"] = options["bias"][0]
         if getattr(options.get("mask"), "ndim", 0) == 3:
             options["mask"] = options["mask"][0]
-        seen, added = seen[0], added[0]
-    return Case(q, k, v, options, seen, added, scale, softcap, sinks)
+        attends, added = attends[0], added[0]
+    return Case(q, k, v, options, attends, added, scale, softcap, sinks)
 
 
 def random_mask(rng, lead, heads, queries, keys, position, key):
-    """Return a mask as an array or as rules, where it allows a look, and whether it asks for positions."""
+    """Return a mask as an array or as rules, the pairs that it allows, and whether it depends on positions."""
     kind = int(rng.integers(0, 7))
     if kind == 0:
         array = rng.random((*lead, int(rng.choice([1, heads])), queries, keys)) < rng.choice([0.3, 0.9])
@@ -178,7 +178,7 @@ def random_mask(rng, lead, heads, queries, keys, position, key):
 
 
 def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
-    """Return a bias as an array or as a rule, its number for each cell, and whether it asks for positions."""
+    """Return a bias as an array or as a rule, its number for each cell, and whether it depends on positions."""
     kind = int(rng.integers(0, 4))
     if kind == 0:
         shape = (int(rng.choice([1, heads])), int(rng.choice([1, queries])), int(rng.choice([1, keys])))
@@ -235,7 +235,7 @@ def reference(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     scores = np.einsum("...td,...sd->...ts", q, k) * case.scale
     if case.softcap is not None:
         scores = case.softcap * np.tanh(scores / case.softcap)
-    scores = np.where(case.seen, scores + np.where(case.seen, case.added, 0), -np.inf)
+    scores = np.where(case.attends, scores + np.where(case.attends, case.added, 0), -np.inf)
     sinks = np.full((heads, 1, 1), -np.inf) if case.sinks is None else case.sinks[:, None, None]
     sinks = sinks[0] if scores.ndim == 2 else sinks
     highest = np.maximum(scores.max(-1, keepdims=True), sinks)

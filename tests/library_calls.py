@@ -47,7 +47,7 @@ def draw(seed, *shape):
 
 Q, K, V = draw(0, BATCH, HEADS, QUERIES, DIM), draw(1, BATCH, GROUPS, KEYS, DIM), draw(2, BATCH, GROUPS, KEYS, WIDTH)
 MASK = np.random.default_rng(3).random((HEADS, QUERIES, KEYS)) < 0.6
-MASK[:, 1] = False  # a query with nothing to look at
+MASK[:, 1] = False  # a query that attends to no key
 BIAS = np.where(np.random.default_rng(4).random((QUERIES, KEYS)) < 0.2, -np.inf, draw(5, QUERIES, KEYS))
 IDS_OF_QUERIES, IDS_OF_KEYS = np.array([0, 0, 1, 1, 2]), np.array([0, 0, 0, 1, 1, 2, 2])
 
@@ -55,7 +55,7 @@ IDS_OF_QUERIES, IDS_OF_KEYS = np.array([0, 0, 1, 1, 2]), np.array([0, 0, 0, 1, 1
 OPTIONS = {
     "plain": lambda to: {},
     "mask": lambda to: {"mask": to(MASK)},
-    "mask that hides all": lambda to: {"mask": to(np.zeros((1, KEYS), bool))},
+    "mask of all": lambda to: {"mask": to(np.zeros((1, KEYS), bool))},
     "bias": lambda to: {"bias": to(BIAS)},
     "causal window": lambda to: {"causal": True, "window": (2, None), "query_offset": 1},
     "an offset for each entry": lambda to: {"causal": True, "query_offset": to(np.array([2, -2]))},
@@ -155,7 +155,7 @@ def cached(to):
     return [*rows, cache.k, cache.v, short.k, short.v]
 
 
-def turned(to):
+def rotated(to):
     x = to(Q)
     positions = to(np.array([[[3, 0, 9, 4, 1]], [[5, 6, 7, 8, 2]]]))
     return [
@@ -199,7 +199,7 @@ CALLS = {
     **{f"map, {name}": partial(looks, options) for name, options in OPTIONS.items() if name != "dropout"},
     **{f"one head, {name}": partial(one_head, options) for name, options in ONE_HEAD.items()},
     "cache": cached,
-    "rotary": turned,
+    "rotary": rotated,
     "stretched positions": stretched,
     "others": others,
 }  # fmt: skip

@@ -6,14 +6,14 @@ import mpmath
 import numpy as np
 
 
-def exact_attention(q, k, v, *, seen=None, bias=None, scale=None):
-    """Return context and weights as float64, for q ``T D``, k ``S D``, v ``S Dv``; `seen` and `bias` are ``T S``."""
+def exact_attention(q, k, v, *, attends=None, bias=None, scale=None):
+    """Return context and weights as float64, for q ``T D``, k ``S D``, v ``S Dv``; `attends` and `bias` are ``T S``."""
     with mpmath.workdps(50):
         length, keys, width = len(q), len(k), v.shape[1]
         scale = 1 / mpmath.sqrt(q.shape[1]) if scale is None else mpmath.mpf(scale)
         context, weights = np.zeros((length, width)), np.zeros((length, keys))
         for i in range(length):
-            looks = [j for j in range(keys) if seen is None or seen[i, j]]
+            looks = [j for j in range(keys) if attends is None or attends[i, j]]
             scores = {}
             for j in looks:
                 dot = mpmath.fsum(mpmath.mpf(float(a)) * mpmath.mpf(float(b)) for a, b in zip(q[i], k[j], strict=True))
@@ -27,14 +27,14 @@ def exact_attention(q, k, v, *, seen=None, bias=None, scale=None):
         return context, weights
 
 
-def naive_attention(q, k, v, *, seen=None, bias=None, scale=None):
+def naive_attention(q, k, v, *, attends=None, bias=None, scale=None):
     """Return the textbook formula in the precision of its inputs, with the shift by the row's maximum."""
     scale = q.dtype.type(1 / np.sqrt(q.shape[-1]) if scale is None else scale)
     scores = q @ np.swapaxes(k, -1, -2) * scale
     if bias is not None:
         scores = scores + bias
-    if seen is not None:
-        scores = np.where(seen, scores, -np.inf)
+    if attends is not None:
+        scores = np.where(attends, scores, -np.inf)
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
     weights = exponentials / exponentials.sum(-1, keepdims=True)
     return weights @ v, weights

@@ -35,7 +35,7 @@ def test_gelu_tanh_is_the_formula(rng):
     np.testing.assert_allclose(F.gelu(x, "tanh"), want, rtol=1e-12, atol=1e-15)
 
 
-def test_gelu_keeps_short_floats_short():
+def test_gelu_keeps_half_precision():
     assert F.gelu(np.float16([1.0])).dtype == np.float16
 
 

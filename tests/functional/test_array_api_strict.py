@@ -1,4 +1,4 @@
-"""The array API standard and nothing beyond it is asked of an array library, on whatever device it computes."""
+"""Only the array API standard is required of an array library, on any device."""
 
 from __future__ import annotations
 

@@ -31,29 +31,29 @@ def small_cases(draw):
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     q, k, v = (rng.standard_normal(shape).astype(dtype) for shape in ((queries, dim), (keys, dim), (keys, width)))
     q *= dtype(spread)
-    seen = rng.random((queries, keys)) < draw(st.sampled_from([0.0, 0.3, 0.9, 1.0]))
+    attends = rng.random((queries, keys)) < draw(st.sampled_from([0.0, 0.3, 0.9, 1.0]))
     bias = rng.standard_normal((queries, keys)).astype(dtype) if draw(st.booleans()) else None
     scale = draw(st.sampled_from([1 / np.sqrt(q.shape[1]), 0.5]))
-    return q, k, v, seen, bias, scale
+    return q, k, v, attends, bias, scale
 
 
 @given(small_cases())
 def test_error_is_at_most_twice_that_of_the_naive_formula(case):
-    q, k, v, seen, bias, scale = case
-    exact, exact_weights = exact_attention(q, k, v, seen=seen, bias=bias, scale=scale)
-    ours = attention(q, k, v, mask=seen, bias=bias, scale=scale)
-    weights = attention_weights(q, k, mask=seen, bias=bias, scale=scale)
-    some = seen.any(-1)
+    q, k, v, attends, bias, scale = case
+    exact, exact_weights = exact_attention(q, k, v, attends=attends, bias=bias, scale=scale)
+    ours = attention(q, k, v, mask=attends, bias=bias, scale=scale)
+    weights = attention_weights(q, k, mask=attends, bias=bias, scale=scale)
+    some = attends.any(-1)
     assert (ours[~some] == 0).all()
     assert (weights[~some] == 0).all()
     naive, naive_weights = naive_attention(
-        q[some], k, v, seen=seen[some], bias=None if bias is None else bias[some], scale=scale
+        q[some], k, v, attends=attends[some], bias=None if bias is None else bias[some], scale=scale
     )
     if some.any():
         # Of a few numbers the naive formula may hit the truth by luck. Rounding each score once moves a weight by eps/2
         # of the score, up or down.
         scores = np.abs(q.astype(np.float64) @ k.T.astype(np.float64) * scale) + (0 if bias is None else np.abs(bias))
-        luck = np.finfo(q.dtype).eps * (1 + np.max(scores, initial=0, where=seen & np.isfinite(scores)))
+        luck = np.finfo(q.dtype).eps * (1 + np.max(scores, initial=0, where=attends & np.isfinite(scores)))
         naive_error = np.abs(naive - exact[some]).max()
         assert np.abs(ours[some] - exact[some]).max() <= 2 * naive_error + luck * np.abs(v).max()
         naive_error = np.abs(naive_weights - exact_weights[some]).max()
@@ -136,7 +136,7 @@ def test_mask_may_differ_by_batch_entry(rng):
 
 
 @pytest.mark.parametrize("nothing", ["mask", "bias"])
-def test_row_with_nothing_to_look_at_is_zero(rng, nothing):
+def test_row_without_keys_is_zero(rng, nothing):
     q, k, v = arrays(rng)
     mask = np.ones((T, S), bool)
     mask[2] = False
@@ -149,30 +149,30 @@ def test_row_with_nothing_to_look_at_is_zero(rng, nothing):
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(
-    ("where", "hide"),
-    [(where, hide) for where in ("k", "v", "bias") for hide in ("mask", "causal")] + [("k", "bias"), ("v", "bias")],
+    ("where", "by"),
+    [(where, by) for where in ("k", "v", "bias") for by in ("mask", "causal")] + [("k", "bias"), ("v", "bias")],
 )
-def test_what_hidden_keys_hold_never_shows(rng, poison, where, hide):
+def test_what_masked_keys_hold_never_shows(rng, poison, where, by):
     q, k, v = arrays(rng, queries=S)
     bias = rng.standard_normal((S, S))
-    hidden = np.zeros((S, S), bool)
-    hidden[:, S - 2] = True  # nobody but the last two sees this key
-    if hide == "causal":
-        hidden = ~np.tri(S, dtype=bool)
+    masked = np.zeros((S, S), bool)
+    masked[:, S - 2] = True  # only the last two attend to this key
+    if by == "causal":
+        masked = ~np.tri(S, dtype=bool)
         given = {"causal": True}
-    elif hide == "mask":
-        given = {"mask": ~hidden}
+    elif by == "mask":
+        given = {"mask": ~masked}
     else:
         given = {}
-        bias = np.where(hidden, -np.inf, bias)
+        bias = np.where(masked, -np.inf, bias)
     clean = attention(q, k, v, bias=bias, **given)
     if where == "bias":
-        bias = np.where(hidden, poison, bias)
+        bias = np.where(masked, poison, bias)
     else:
         (k if where == "k" else v)[..., S - 2, :] = poison
     ours = attention(q, k, v, bias=bias, **given)
-    blind = hidden[:, S - 2] if where != "bias" else np.ones(S, bool)
-    assert np.array_equal(ours[..., blind, :], clean[..., blind, :])
+    masked_rows = masked[:, S - 2] if where != "bias" else np.ones(S, bool)
+    assert np.array_equal(ours[..., masked_rows, :], clean[..., masked_rows, :])
 
 
 def test_visible_infinity_and_nan_show(rng):
@@ -327,26 +327,28 @@ def test_only_real_numbers(bad, message):
         attention(bad, bad, bad)
 
 
-def test_two_short_floats_have_no_common_one():
+def test_float16_and_bfloat16_have_no_common_dtype():
     x = np.zeros((3, 4))
     with pytest.raises(RegardError, match="have no common floating dtype"):
         attention(x.astype(np.float16), x.astype(ml_dtypes.bfloat16), x.astype(np.float16))
 
 
 @pytest.mark.parametrize("offset", [10**30, 2**62, -(2**40), True, 1.5, "1", [[0, 1]]])
-def test_an_offset_that_cannot_be_is_told(rng, offset):
+def test_an_invalid_offset_is_an_error(rng, offset):
     with pytest.raises(RegardError, match="query_offset"):
         attention(*arrays(rng), causal=True, query_offset=offset)
 
 
-def test_the_score_of_a_hidden_key_is_its_own_whatever_another_holds(rng):
+def test_the_score_of_a_masked_key_is_its_own_whatever_another_holds(rng):
     q, k, _ = arrays(rng)
-    seen = np.ones((T, S), bool)
-    seen[:, [1, 4]] = False
-    clean = attention_weights(q, k, mask=seen, stage="scores")
+    attends = np.ones((T, S), bool)
+    attends[:, [1, 4]] = False
+    clean = attention_weights(q, k, mask=attends, stage="scores")
     k[..., 4, :] = np.nan
     others = [0, 1, 2, 3, 5, 6]
-    np.testing.assert_array_equal(attention_weights(q, k, mask=seen, stage="scores")[..., others], clean[..., others])
+    np.testing.assert_array_equal(
+        attention_weights(q, k, mask=attends, stage="scores")[..., others], clean[..., others]
+    )
 
 
 def test_other_array_libraries_get_their_own_arrays_back(rng):

@@ -25,14 +25,14 @@ def draw(*shape, seed=1):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def some_hidden():
-    hidden = np.random.default_rng(3).random((HEADS, QUERIES, KEYS)) < 0.4
-    hidden[:, 2] = True
-    return hidden
+def some_masked():
+    masked = np.random.default_rng(3).random((HEADS, QUERIES, KEYS)) < 0.4
+    masked[:, 2] = True
+    return masked
 
 
-def restore_nonfinite():
-    return np.where(some_hidden(), -np.inf, draw(HEADS, QUERIES, KEYS))
+def bias_with_infinities():
+    return np.where(some_masked(), -np.inf, draw(HEADS, QUERIES, KEYS))
 
 
 SLOPES, TABLE, SINKS = np.array([0.5, 0.1, 0.3, 0.05]), draw(8, HEADS), draw(HEADS)
@@ -51,13 +51,13 @@ CASES = {
     "causal, nothing for the first": {"causal": True, "query_offset": -2},
     "window": {"window": (2, 1)},
     "key lengths": {"key_lengths": np.array([0, 6])},
-    "mask": {"mask": ~some_hidden()},
+    "mask": {"mask": ~some_masked()},
     "mask of rules": {"mask": Causal() & SegmentMask(np.array([0, 0, 1, 1, 2]), np.array([0, 0, 0, 1, 1, 2, 2]))},
     "softcap": {"softcap": 0.7},
-    "softcap and hidden": {"softcap": 0.7, "causal": True, "bias": restore_nonfinite()},
+    "softcap and masked": {"softcap": 0.7, "causal": True, "bias": bias_with_infinities()},
     "sinks": {"sinks": SINKS},
     "sinks and a row of nothing else": {"sinks": SINKS, "causal": True, "query_offset": -2},
-    "bias that hides": {"bias": restore_nonfinite()},
+    "bias that masks": {"bias": bias_with_infinities()},
     **DENSE,
     "dense bias, causal": {"bias": draw(QUERIES, KEYS), "causal": True},
     "ALiBi": {"bias": ALiBi(SLOPES)},
@@ -69,7 +69,7 @@ CASES = {
     "dropout": {"dropout": 0.4},
     "dropout, sinks and bias": {"dropout": 0.4, "sinks": SINKS, "bias": draw(HEADS, QUERIES, KEYS)},
     "all at once": {
-        "mask": ~some_hidden(), "bias": ALiBi(SLOPES), "causal": True, "window": (4, 0), "query_offset": 2,
+        "mask": ~some_masked(), "bias": ALiBi(SLOPES), "causal": True, "window": (4, 0), "query_offset": 2,
         "softcap": 2.0, "scale": 0.9, "sinks": SINKS, "key_lengths": np.array([5, 7]), "dropout": 0.2,
     },
 }  # fmt: skip

@@ -28,7 +28,7 @@ def test_all_paths_drop_the_same_weights():
             np.testing.assert_allclose(other, direct, rtol=1e-10, atol=1e-12)
         traced = attention(case.q, case.k, case.v, **case.options, **dropping(seed), trace=Trace())
         plain = attention(case.q, case.k, case.v, **case.options, **dropping(seed))
-        assert np.array_equal(traced, plain)  # the same numbers whether weights are asked for or not
+        assert np.array_equal(traced, plain)  # the same numbers whether weights are recorded or not
         weights = attention_weights(case.q, case.k, **case.options, **dropping(seed))
         v = case.v if case.v.ndim == 2 else np.repeat(case.v, case.q.shape[-3] // case.v.shape[-3], -3)
         np.testing.assert_allclose(weights @ v, direct, rtol=1e-10, atol=1e-12)
@@ -55,7 +55,7 @@ def test_gradients_are_those_of_the_dropped_weights(path):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_the_rate_is_the_share_that_is_dropped_and_the_mean_stays(rate):
+def test_the_rate_is_the_fraction_that_is_dropped_and_the_mean_stays(rate):
     q, k = np.zeros((2, 3, 200, 1)), np.zeros((2, 3, 300, 1))
     weights = attention_weights(q, k, **dropping(7, rate)) * 300
     assert set(np.unique(weights.round(9))) == {0.0, round(1 / (1 - rate), 9)}
@@ -64,7 +64,7 @@ def test_the_rate_is_the_share_that_is_dropped_and_the_mean_stays(rate):
     kept = weights > 0
     shifted = (kept[:, 1:, :-1] == kept[:, :-1, 1:]).mean()  # nor does one head drop as another a row further on
     assert abs(shifted - (rate**2 + (1 - rate) ** 2)) < 6 * np.sqrt(1 / count)
-    # No two rows, columns, heads or entries drop alike, and neighbours know nothing of each other.
+    # No two rows, columns, heads or entries drop alike, and neighbours are independent.
     for axis in range(4):
         together = (kept & np.roll(kept, 1, axis)).mean()
         assert abs(together - (1 - rate) ** 2) < 6 * np.sqrt(1 / count)
@@ -83,7 +83,7 @@ def test_calls_draw_anew_from_the_generator():
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1, 1.5, np.nan, "0.5", True])
-def test_a_rate_that_cannot_be_is_told(rate):
+def test_an_invalid_rate_is_an_error(rate):
     q = np.zeros((2, 2))
     with pytest.raises(RegardError, match="dropout must be a number with 0 ≤ dropout < 1"):
         attention(q, q, q, dropout=rate, rng=np.random.default_rng(0))

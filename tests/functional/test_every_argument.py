@@ -89,7 +89,7 @@ def test_stages_are_the_steps_of_the_direct_path(first):
                 close(np.broadcast_to(attention_weights(case.q, case.k, **options), before.shape), before)
 
 
-def test_the_same_bits_when_asked_twice():
+def test_two_calls_return_the_same_bits():
     for seed in range(100):
         case = random_case(seed)
         for implementation in PATHS:

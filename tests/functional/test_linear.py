@@ -21,7 +21,7 @@ def test_linear_counts_integers_as_doubles():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_linear_computes_short_floats_in_float32_and_rounds_once(rng, dtype):
+def test_linear_computes_half_precision_in_float32_and_rounds_once(rng, dtype):
     x, w, b = (rng.standard_normal(shape).astype(dtype) for shape in ((5, 101), (101, 7), (7,)))
     product = F.linear(x, w, b)
     assert product.dtype == dtype

@@ -56,7 +56,7 @@ def test_masks_and_biases_of_one_axis_and_none(path):
     _, q, k, v = one_head(8)
     row = np.array([True, False, True, True, False, True, True])
     expected = attention(q, k, v, mask=np.broadcast_to(row, (6, 7)), implementation=path)
-    k[1], v[4] = np.nan, np.inf  # hidden
+    k[1], v[4] = np.nan, np.inf  # masked
     for options in ({"mask": row}, {"mask": DenseMask(row)}, {"bias": np.where(row, 0.0, -np.inf)}):
         assert np.array_equal(attention(q, k, v, **options, implementation=path), expected)
         gradients = attention_vjp(q, k, v, **options)[1](np.ones((6, 4)))
@@ -129,6 +129,6 @@ def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
         ({"bias": DistanceBias(np.zeros((3, 8)), -4)}, r"of shape \(3, 8\) does not fit scores"),
     ],
 )
-def test_spans_and_numbers_of_distances_fit_the_scores(options, message):
+def test_key_ranges_and_distance_biases_must_fit_the_scores(options, message):
     with pytest.raises(RegardError, match=message):
         attention(np.zeros((4, 3)), np.zeros((5, 3)), np.zeros((5, 3)), **options)

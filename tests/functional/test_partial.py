@@ -122,7 +122,7 @@ def test_only_parts_of_the_same_queries_merge():
             merge_partials(*mistake)
 
 
-def test_an_infinity_of_a_part_shows_in_the_whole_however_small_its_share():
+def test_an_infinity_of_a_part_shows_in_the_whole_however_small_its_weight():
     q, k, v = np.ones((1, 1)), np.array([[0.0], [2000.0]]), np.array([[np.inf], [1.0]])
     parts = [attention_partial(q, k[i : i + 1], v[i : i + 1]) for i in range(2)]
     assert merge_partials(*parts).output == attention(q, k, v) == np.inf

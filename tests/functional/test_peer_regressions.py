@@ -42,7 +42,7 @@ def test_pytorch_41508_one_masked_row_poisons_every_gradient(rng, path):
     gradients = pullback(d_output)
     assert all(np.isfinite(g).all() for g in (gradients.q, gradients.k, gradients.v))
     assert (gradients.q[..., 2, :] == 0).all()
-    d_output[..., 2, :] = np.nan  # what is behind an empty row may be anything
+    d_output[..., 2, :] = np.nan  # the gradient of an empty row may be anything
     for ours, theirs in zip(pullback(d_output), gradients, strict=True):
         assert ours is None or np.array_equal(ours, theirs)
 
@@ -95,7 +95,7 @@ def test_pytorch_118972_causal_forbids_a_mask(rng, path):
 
 @pytest.mark.parametrize(("queries", "keys"), [(5, 7), (7, 5), (1, 7), (7, 1), (6, 6)])
 def test_onnxruntime_29020_causal_alignment_differs_by_device(rng, queries, keys):
-    """Here: by path. The last query sees the last key, whoever computes."""
+    """The last query attends to the last key in every implementation."""
     q, k, v = heads(rng, queries, keys)
     allowed = np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
     expected = attention(q, k, v, mask=allowed)
@@ -127,7 +127,7 @@ def test_keras_23038_causal_mask_dropped_when_dropout_is_on_or_scores_are_asked_
 
 @pytest.mark.parametrize("path", PATHS)
 def test_jax_37422_float64_masks_overflow(rng, path):
-    """The most negative float64 as a bias on float32 arrays hides all but everything, and warns of nothing."""
+    """The most negative float64 as a bias on float32 arrays masks nearly everything, without a warning."""
     q, k, v = (x.astype(np.float32) for x in heads(rng))
     keep = rng.random((5, 7)) < 0.5
     keep[:, 0] = True
@@ -194,9 +194,9 @@ def test_odd_strides_read_only_and_broadcast_arrays(rng, path):
     plain = attention(q, k, v, causal=True, implementation=path)
     wide = np.zeros((2, 4, 5, 8))
     wide[..., ::2] = q
-    turned = np.ascontiguousarray(np.moveaxis(k, -1, 0))
+    transposed = np.ascontiguousarray(np.moveaxis(k, -1, 0))
     backwards = np.ascontiguousarray(v[..., ::-1, :])
-    odd = wide[..., ::2], np.moveaxis(turned, 0, -1), backwards[..., ::-1, :]
+    odd = wide[..., ::2], np.moveaxis(transposed, 0, -1), backwards[..., ::-1, :]
     assert not any(x.flags.c_contiguous for x in odd)
     for x in odd:
         x.flags.writeable = False
@@ -252,5 +252,5 @@ def test_a_window_asks_where_the_queries_stand(rng):
     q, k, v = heads(rng)
     shifted = attention(q, k, v, window=(1, 0), query_offset=0)
     np.testing.assert_allclose(shifted, attention(q, k, v, mask=SlidingWindow(1, 0, query_offset=0)), rtol=1e-12)
-    with pytest.raises(RegardError, match="nothing here asks for it"):
+    with pytest.raises(RegardError, match="no argument depends on positions"):
         attention(q, k, v, query_offset=0)

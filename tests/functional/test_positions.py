@@ -23,6 +23,6 @@ def test_sinusoidal_positions_of_an_odd_width_end_with_a_sine():
     np.testing.assert_array_equal(F.sinusoidal_positions(3, 5)[:, 4], np.sin(np.arange(3) / 10000 ** (4 / 5)))
 
 
-def test_table_positions_take_rows_from_an_offset(rng):
+def test_learned_positions_take_rows_from_an_offset(rng):
     table = rng.standard_normal((7, 3))
     np.testing.assert_array_equal(F.learned_positions(table, 2, offset=5), table[5:])

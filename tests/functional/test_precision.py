@@ -62,7 +62,7 @@ def test_the_exponential_is_better_than_two_units_in_the_last_place(rng, dtype):
     """Of shifted scores, down to where the result is no longer a normal number.
 
     Beside a score of 0 a much smaller one has a weight of its exponential, divided by 1: what the softmax computes it
-    with can be seen. Nearer to 0 the division rounds once more.
+    with can be measured. Nearer to 0 the division rounds once more.
     """
     lowest, own = np.log(np.finfo(dtype).smallest_normal), np.log(np.finfo(dtype).eps / 4)
     x = np.concatenate([np.linspace(lowest, 0, 4001), -np.geomspace(1e-12, -lowest, 2000)]).astype(dtype)

@@ -1,4 +1,4 @@
-"""Rotary positions: what turns, by how much, and what that does to a score."""
+"""Rotary positions: which features rotate, by which angle, and the effect on scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def close(ours, theirs):
 
 
 def test_by_hand():
-    """One pair at position 1 turns by one radian; the second pair of four features by 1/100 of it."""
+    """One pair at position 1 rotates by one radian; the second pair of four features by 1/100 of it."""
     x = np.array([[1.0, 0, 0, 0], [0, 1.0, 0, 0]])[:, None, :]  # the same position for both
     c, s = math.cos(1), math.sin(1)
     slow_c, slow_s = math.cos(0.01), math.sin(0.01)
@@ -26,12 +26,12 @@ def test_by_hand():
     close(rotary(x, np.array([1]), interleaved=True)[:, 0], [[c, s, 0, 0], [-s, c, 0, 0]])
 
 
-def test_a_pair_is_a_complex_number_that_is_turned(rng):
+def test_a_pair_is_a_complex_number_that_is_rotated(rng):
     x, positions = rng.standard_normal((2, 3, 5, 8)), rng.integers(0, 1000, (2, 1, 5))
-    turn = np.exp(1j * positions[..., None] * 500.0 ** -(np.arange(4) / 4))
-    halves = (x[..., :4] + 1j * x[..., 4:]) * turn
+    rotation = np.exp(1j * positions[..., None] * 500.0 ** -(np.arange(4) / 4))
+    halves = (x[..., :4] + 1j * x[..., 4:]) * rotation
     close(rotary(x, positions, base=500.0), np.concatenate([halves.real, halves.imag], -1))
-    pairs = (x[..., 0::2] + 1j * x[..., 1::2]) * turn
+    pairs = (x[..., 0::2] + 1j * x[..., 1::2]) * rotation
     close(rotary(x, positions, base=500.0, interleaved=True), np.stack([pairs.real, pairs.imag], -1).reshape(x.shape))
 
 
@@ -54,9 +54,9 @@ def test_a_score_depends_on_the_distance_alone(rng, interleaved):
 @LAYOUTS
 def test_the_norm_of_each_pair_is_kept(rng, interleaved):
     x = rng.standard_normal((3, 9, 8))
-    turned = rotary(x, np.arange(100, 109), interleaved=interleaved)
+    rotated = rotary(x, np.arange(100, 109), interleaved=interleaved)
     for a, b in rotary_pairs(8, interleaved=interleaved):
-        close(np.hypot(turned[..., a], turned[..., b]), np.hypot(x[..., a], x[..., b]))
+        close(np.hypot(rotated[..., a], rotated[..., b]), np.hypot(x[..., a], x[..., b]))
 
 
 @LAYOUTS
@@ -71,11 +71,11 @@ def test_positions_count_from_zero_by_default(rng):
 
 
 @LAYOUTS
-def test_features_behind_the_rotary_dim_stay(rng, interleaved):
+def test_features_after_the_rotary_dim_stay(rng, interleaved):
     x = rng.standard_normal((2, 5, 11))
-    turned = rotary(x, rotary_dim=6, interleaved=interleaved)
-    np.testing.assert_array_equal(turned[..., 6:], x[..., 6:])
-    np.testing.assert_array_equal(turned[..., :6], rotary(x[..., :6], interleaved=interleaved))
+    rotated = rotary(x, rotary_dim=6, interleaved=interleaved)
+    np.testing.assert_array_equal(rotated[..., 6:], x[..., 6:])
+    np.testing.assert_array_equal(rotated[..., :6], rotary(x[..., :6], interleaved=interleaved))
 
 
 def test_each_entry_of_a_batch_has_its_own_positions(rng):
@@ -87,19 +87,19 @@ def test_each_entry_of_a_batch_has_its_own_positions(rng):
 
 def test_float16_is_computed_wide_and_rounded_once(rng):
     x = rng.standard_normal((2, 300, 8)).astype(np.float16)
-    turned = rotary(x)
-    assert turned.dtype == np.float16
+    rotated = rotary(x)
+    assert rotated.dtype == np.float16
     exact = rotary(x.astype(np.float64))
     # Half a unit in the last place of float16, and what float32 adds before.
-    assert (np.abs(turned - exact) <= 0.5001 * np.spacing(np.abs(exact).astype(np.float16)).astype(float) + 1e-6).all()
+    assert (np.abs(rotated - exact) <= 0.5001 * np.spacing(np.abs(exact).astype(np.float16)).astype(float) + 1e-6).all()
 
 
 def test_float32_at_a_far_position_has_the_angle_of_float64(rng):
     x = rng.standard_normal((1, 8)).astype(np.float32)
     far = np.array([1_000_003])
-    turned = rotary(x, far)
-    assert turned.dtype == np.float32
-    np.testing.assert_allclose(turned, rotary(x.astype(np.float64), far), rtol=0, atol=4e-7)
+    rotated = rotary(x, far)
+    assert rotated.dtype == np.float32
+    np.testing.assert_allclose(rotated, rotary(x.astype(np.float64), far), rtol=0, atol=4e-7)
 
 
 def test_integers_become_float64():
@@ -112,12 +112,12 @@ def test_no_positions_at_all():
     assert rotary(np.ones((3, 0, 4)), scaling=scaling).shape == (3, 0, 4)
 
 
-def test_the_magnitude_of_yarn_is_on_the_features_that_turn(rng):
+def test_the_magnitude_of_yarn_is_on_the_features_that_rotate(rng):
     x = rng.standard_normal((3, 8))
     scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "attention_factor": 1.5}
-    turned = rotary(x, rotary_dim=4, scaling=scaling)
-    close(np.linalg.norm(turned[:, :4], axis=-1), 1.5 * np.linalg.norm(x[:, :4], axis=-1))
-    np.testing.assert_array_equal(turned[:, 4:], x[:, 4:])
+    rotated = rotary(x, rotary_dim=4, scaling=scaling)
+    close(np.linalg.norm(rotated[:, :4], axis=-1), 1.5 * np.linalg.norm(x[:, :4], axis=-1))
+    np.testing.assert_array_equal(rotated[:, 4:], x[:, 4:])
 
 
 def test_dynamic_scaling_takes_the_length_from_the_positions(rng):
@@ -137,7 +137,7 @@ def test_a_single_pair_is_not_stretched_dynamically():
 
 
 @pytest.mark.parametrize("kind", ["type", "rope_type"])
-def test_both_spellings_of_the_kind_are_known(kind):
+def test_both_spellings_of_the_type_are_accepted(kind):
     plain, _ = rotary_frequencies(8)
     slower, _ = rotary_frequencies(8, scaling={kind: "linear", "factor": 4.0, "rope_theta": 1e4})
     close(slower, plain / 4)
@@ -205,6 +205,6 @@ def test_both_spellings_of_the_kind_are_known(kind):
         (lambda x: apply_rotary(x, np.ones((4, 4)), np.ones((4, 4))), "cannot be rotated by cos"),
     ],
 )
-def test_what_cannot_be_is_told(call, message):
+def test_invalid_arguments_are_errors(call, message):
     with pytest.raises(RegardError, match=message):
         call(np.ones((4, 6)))

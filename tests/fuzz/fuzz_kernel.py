@@ -63,20 +63,20 @@ def draw(seed: int, number: int) -> Call:
     if v.ndim == 3 and chance(rng, 0.15):
         v = np.stack([v, -2 * v])
     q, k, v = (repeated(rng, x).astype(dtype) for x in (q, k, v))
-    with_extremes(rng, case.seen, q, k, v)
+    with_extremes(rng, case.attends, q, k, v)
     case = replace(case, q=q, k=k, v=v)
 
     options = dict(case.options)
     if isinstance(options.get("bias"), np.ndarray):
         bias = options["bias"].astype(dtype if chance(rng, 0.5) else np.float64)
         options["bias"] = laid_out(rng, bias)
-        case = replace(case, added=np.broadcast_to(bias.astype(np.float64), case.seen.shape))
+        case = replace(case, added=np.broadcast_to(bias.astype(np.float64), case.attends.shape))
     if isinstance(options.get("mask"), np.ndarray):
         options["mask"] = laid_out(rng, options["mask"])
     dropout, factors = None, 1.0
     if chance(rng, 0.15):
         dropout = float(rng.choice([0.1, 0.5, 0.9])), int(rng.integers(1000))
-        factors = dropout_factors(case.seen.shape, *dropout)
+        factors = dropout_factors(case.attends.shape, *dropout)
     sets = native.kernel().instruction_sets()
     arrays = tuple(laid_out(rng, x) for x in (q, k, v))
     name, threads = sets[int(rng.integers(len(sets)))], int(rng.integers(1, 5))
@@ -106,13 +106,13 @@ def repeated(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     return np.repeat(x.take([0], axis), x.shape[axis], axis)
 
 
-def with_extremes(rng: np.random.Generator, seen: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+def with_extremes(rng: np.random.Generator, attends: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
     """Put infinities and NaN at masked keys, and sometimes at others."""
     worst = np.array([np.nan, np.inf, -np.inf])
     if chance(rng, 0.3):
         for x in (k, v):
-            hidden = unseen(seen, x.shape[:-1])
-            x[hidden] = rng.choice(worst, (*x[hidden].shape,)).astype(x.dtype)
+            masked = unattended(attends, x.shape[:-1])
+            x[masked] = rng.choice(worst, (*x[masked].shape,)).astype(x.dtype)
     if chance(rng, 0.1):
         v[rng.random(v.shape) < rng.choice([0.01, 0.3])] = rng.choice(worst)
     if chance(rng, 0.05):
@@ -120,9 +120,9 @@ def with_extremes(rng: np.random.Generator, seen: np.ndarray, q: np.ndarray, k: 
         x[rng.random(x.shape) < 0.05] = np.nan
 
 
-def unseen(seen: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the vectors of an array ``... G S`` to which no query attends, given the allowed cells ``... H T S``."""
-    by_key = seen.any(-2)  # ... H S
+def unattended(attends: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the vectors of an array ``... G S`` to which no query attends, given `attends`, ``... H T S``."""
+    by_key = attends.any(-2)  # ... H S
     if by_key.ndim > 1:
         by_key = by_key.reshape(*by_key.shape[:-2], shape[-2], -1, by_key.shape[-1]).any(-2)
     return np.broadcast_to(~by_key, shape)
@@ -201,7 +201,7 @@ def allowed(call: Call) -> Bounds:
     heads = case.q.shape[-3] if case.q.ndim > 2 else 1
     q, k, v = (x.astype(wide) for x in (case.q, case.k, case.v))
     k, v = (np.repeat(x, heads // x.shape[-3], -3) if x.ndim > 2 else x for x in (k, v))
-    seen, added = case.seen, np.where(case.seen, case.added, 0).astype(wide)
+    attends, added = case.attends, np.where(case.attends, case.added, 0).astype(wide)
 
     with np.errstate(invalid="ignore"):  # NaN and infinity are handled below
         scores = q @ k.swapaxes(-1, -2) * case.scale
@@ -210,8 +210,8 @@ def allowed(call: Call) -> Bounds:
             scores = case.softcap * np.tanh(scores / case.softcap)
             off = off + 8 * u * abs(scores)
     off = off + u * (abs(scores) + 5 * abs(added))
-    lost = (seen & np.isnan(scores)).any(-1)  # a row that attends to NaN is NaN
-    known = seen & ~np.isnan(scores)
+    lost = (attends & np.isnan(scores)).any(-1)  # a row that attends to NaN is NaN
+    known = attends & ~np.isnan(scores)
     scores = np.where(known, scores + added, -np.inf)
     sinks = np.full((heads, 1, 1), -np.inf) if case.sinks is None else case.sinks.astype(wide)[:, None, None]
     sinks = sinks[0] if scores.ndim == 2 else sinks
@@ -240,8 +240,8 @@ def allowed(call: Call) -> Bounds:
     tiny = 8 * float(np.finfo(work).tiny) * (1 + 1 / safe) * abs(finite).sum(-2, keepdims=True)
     error = np.maximum(most - weights, weights - least) * call.factors @ abs(finite) * (1 + 4 * u) + tiny
     error = error + 4 * u * abs(context)
-    marks = [seen.astype(wide) @ (v == sign * np.inf).astype(wide) > 0 for sign in (1, -1)]
-    marks.append(seen.astype(wide) @ np.isnan(v).astype(wide) > 0)
+    marks = [attends.astype(wide) @ (v == sign * np.inf).astype(wide) > 0 for sign in (1, -1)]
+    marks.append(attends.astype(wide) @ np.isnan(v).astype(wide) > 0)
     context = np.where(marks[0], np.inf, np.where(marks[1], -np.inf, context))
     context = np.where(lost[..., None] | marks[2] | (marks[0] & marks[1]), np.nan, context)
     return Bounds(context - error, context + error, np.where(lost, np.nan, lse), lse_error)

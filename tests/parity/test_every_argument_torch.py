@@ -1,7 +1,7 @@
 """Every argument of attention together, forward and backward, against PyTorch in float64.
 
-The formula is written down once more, from the cells that a case says are seen and the numbers it says are added, and
-autograd differentiates it. PyTorch's own attention functions stand beside it for what they can say.
+The equation is written here once more, from the arrays `attends` and `added` of a case, and differentiated by autograd.
+PyTorch's own attention functions are compared for the arguments that they support.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def added_from(parameter, case):
     bias = case.options["bias"]
     if not isinstance(bias, ALiBi | DistanceBias | RelativePositionBias):
         return parameter.expand(case.added.shape)
-    queries, keys = case.seen.shape[-2:]
+    queries, keys = case.attends.shape[-2:]
     offset = np.asarray(case.options.get("query_offset", keys - queries))[..., None, None]
     distance = np.arange(keys) - (np.arange(queries)[:, None] + offset)  # ... T S
     if isinstance(bias, ALiBi):
@@ -48,25 +48,25 @@ def added_from(parameter, case):
     else:
         buckets = [t5_bucket(int(d), bias.bidirectional, 8, bias.max_distance) for d in distance.flat]
         added = parameter[torch.tensor(buckets).reshape(distance.shape)].movedim(-1, -3)
-    return added.reshape(case.added.shape) if len(case.seen.shape) == 2 else added.expand(case.added.shape)
+    return added.reshape(case.added.shape) if len(case.attends.shape) == 2 else added.expand(case.added.shape)
 
 
 def formula(case, q, k, v, added, sinks):
-    """Return softmax(cap(q · kᵀ × scale) + added) · v over the seen cells and the sink; an empty row is 0."""
+    """Return softmax(cap(q · kᵀ × scale) + added) · v over attended keys and the sink; 0 for a row without keys."""
     heads = q.shape[-3] if q.ndim > 2 else 1
     if k.ndim > 2:
         k, v = (x.repeat_interleave(heads // x.shape[-3], dim=-3) for x in (k, v))
     scores = q @ k.mT * case.scale
     if case.softcap is not None:
         scores = case.softcap * torch.tanh(scores / case.softcap)
-    seen = torch.tensor(case.seen)
-    scores = torch.where(seen, scores + (0 if added is None else added), -torch.inf)
+    attends = torch.tensor(case.attends)
+    scores = torch.where(attends, scores + (0 if added is None else added), -torch.inf)
     if sinks is not None:
         column = sinks if scores.ndim == 2 else sinks[:, None, None]
         scores = torch.cat([scores, column.expand(*scores.shape[:-1], 1)], dim=-1)
     empty = (scores == -torch.inf).all(dim=-1, keepdim=True)
     weights = torch.where(empty, 0, torch.softmax(torch.where(empty, 0, scores), dim=-1))
-    return weights[..., : seen.shape[-1]] @ v
+    return weights[..., : attends.shape[-1]] @ v
 
 
 def leaves(case):
@@ -101,7 +101,7 @@ def test_output_and_gradients_are_those_of_autograd(first):
             assert gradients[name].shape == tuple(tensor.shape)
             close(gradients[name], tensor.grad, seed=seed, gradient=name)
 
-        nothing_to_see = ~case.seen.any(-1)
+        nothing_to_see = ~case.attends.any(-1)
         assert (output[nothing_to_see] == 0).all()
         assert (gradients["q"][nothing_to_see] == 0).all()
 
@@ -115,8 +115,8 @@ def test_output_and_gradients_are_those_of_scaled_dot_product_attention(first):
             continue
         compared += 1
         inputs = leaves(case)
-        added = added_from(inputs["bias"], case) if "bias" in inputs else torch.zeros(case.seen.shape)
-        bias = torch.where(torch.tensor(case.seen), added.double(), -torch.inf)
+        added = added_from(inputs["bias"], case) if "bias" in inputs else torch.zeros(case.attends.shape)
+        bias = torch.where(torch.tensor(case.attends), added.double(), -torch.inf)
         batched = [x.reshape(-1, *((1,) * (3 - x.ndim) + x.shape)[-3:]) for x in map(inputs.get, "qkv")]
         theirs = torch.nn.functional.scaled_dot_product_attention(
             *batched, attn_mask=bias.reshape(-1, *((1,) * (3 - bias.ndim) + bias.shape)[-3:]), scale=case.scale,
@@ -177,10 +177,10 @@ def test_output_and_log_sum_exp_are_those_of_flex_attention(seed):
         return score - slope[h] * (j - (i + offset)).abs() if sloped else score
 
     def mask_mod(b, h, i, j):
-        seen = torch.ones((), dtype=torch.bool)
+        attends = torch.ones((), dtype=torch.bool)
         if windowed:
-            seen = seen & (i + offset - j <= left) & (j - (i + offset) <= right)
-        return seen & (query_ids[b, i] == key_ids[b, j]) if packed else seen
+            attends = attends & (i + offset - j <= left) & (j - (i + offset) <= right)
+        return attends & (query_ids[b, i] == key_ids[b, j]) if packed else attends
 
     output, lse = flex(q, k, v, score_mod, mask_mod, 0.7)
     assert output.dtype == torch.float64

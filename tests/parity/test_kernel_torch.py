@@ -62,23 +62,23 @@ def test_the_bits_are_those_of_the_same_numbers_in_numpy(qkv, dtype):
 def test_what_the_kernel_reads_and_writes_is_the_memory_of_the_tensors(qkv, dtype, monkeypatch):
     given = [x.to(dtype) for x in qkv]
     q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2)[..., ::2, :] for x in given)
-    seen, kernel = [], native.kernel()
+    attends, kernel = [], native.kernel()
 
     class Spy:
         def __getattr__(self, name):
             return getattr(kernel, name)
 
         def AttentionCall(self, *arguments, **options):
-            seen.extend(arguments[2:5])
+            attends.extend(arguments[2:5])
             return kernel.AttentionCall(*arguments, **options)
 
         def forward(self, call, output, *sums):
-            seen.append(output)
+            attends.append(output)
             return kernel.forward(call, output, *sums)
 
     monkeypatch.setattr(native, "kernel", Spy)
     output = attention(q, k, v, implementation="native")
-    assert [x.ctypes.data for x in seen] == [x.data_ptr() for x in (q, k, v, output)]
+    assert [x.ctypes.data for x in attends] == [x.data_ptr() for x in (q, k, v, output)]
 
 
 def test_other_dtypes_and_devices_go_another_way(qkv):

@@ -45,7 +45,7 @@ def one_head(seed, queries=6, keys=7, dim=4):
 def test_rows_sum_to_one_less_what_the_sink_gets(seed):
     case = random_case(seed)
     weights = attention_weights(case.q, case.k, **case.options)
-    some = case.seen.any(-1)
+    some = case.attends.any(-1)
     if case.sinks is None:
         close(weights.sum(-1), some)
     else:
@@ -78,21 +78,21 @@ def test_a_change_in_the_future_leaves_the_past_unchanged(path, seed):
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e308])
 @given(seed=seeds)
-def test_what_is_hidden_never_shows(path, poison, seed):
+def test_masked_values_never_show(path, poison, seed):
     """Not in the output, not in the weights, and not in the gradient of anything else."""
     rng, q, k, v = one_head(seed)
-    hidden = rng.random((6, 7)) < 0.4
-    hidden[:, 2] = True
+    masked = rng.random((6, 7)) < 0.4
+    masked[:, 2] = True
     d_output = rng.standard_normal((6, 4))
     bias = rng.standard_normal((6, 7))
-    options = {"mask": ~hidden, "implementation": path}
+    options = {"mask": ~masked, "implementation": path}
     if seed % 2:
         options["softcap"] = 2.0
     clean = attention(q, k, v, bias=bias, **options)
     weights = attention_weights(q, k, bias=bias, **options)
     gradients = attention_vjp(q, k, v, bias=bias, **options)[1](d_output)
     k[2], v[2] = poison, poison
-    bias[hidden] = poison
+    bias[masked] = poison
     assert np.array_equal(attention(q, k, v, bias=bias, **options), clean)
     assert np.array_equal(attention_weights(q, k, bias=bias, **options), weights)
     for ours, theirs in zip(attention_vjp(q, k, v, bias=bias, **options)[1](d_output), gradients, strict=True):
@@ -100,7 +100,7 @@ def test_what_is_hidden_never_shows(path, poison, seed):
 
 
 @pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"bias": ALiBi(alibi_slopes(1))}])
-def test_a_key_that_is_not_finite_and_seen_by_some_spares_the_gradients_of_the_others(options):
+def test_a_key_that_is_not_finite_and_attended_by_some_spares_the_gradients_of_the_others(options):
     _, q, k, v = one_head(4, 7, 7)
     k[5], v[5] = np.nan, np.inf
     clean = attention_vjp(q[:5], k[:5], v[:5], causal=True, **options)[1](np.ones((5, 4)))
@@ -227,23 +227,23 @@ def test_a_softcap_beyond_all_numbers_caps_nothing():
     np.testing.assert_allclose(attention(*short, softcap=1e30), attention(*short), atol=1e-6)
 
 
-def test_what_contradicts_or_would_go_unheard_is_told():
+def test_contradictory_or_ignored_arguments_are_errors():
     _, q, k, v = one_head(12)
     for options, message in [
-        ({"mask": Causal(0), "query_offset": 3}, "nothing here asks for it"),
-        ({"bias": np.zeros((6, 7)), "query_offset": 3}, "nothing here asks for it"),
+        ({"mask": Causal(0), "query_offset": 3}, "no argument depends on positions"),
+        ({"bias": np.zeros((6, 7)), "query_offset": 3}, "no argument depends on positions"),
         (
             {"implementation": "blockwise", "trace": Trace(edit={"weights": lambda w: w})},
-            "has no whole map",
+            "holds no whole map",
         ),
-        ({"implementation": "fast"}, "implementation must be auto"),
-        ({"trace": True}, "trace is a recorder"),
+        ({"implementation": "fast"}, "implementation must be one of auto"),
+        ({"trace": True}, "trace must be a recorder"),
     ]:
         with pytest.raises(RegardError, match=message):
             attention(q, k, v, **options)
     with pytest.raises(TypeError, match="attention has no argument 'is_causal'; its options are mask, bias, causal"):
         attention_weights(q, k, is_causal=True)
-    attention(q, k, v, mask=Causal(0) & SlidingWindow(3, 3), query_offset=3)  # the window asks
+    attention(q, k, v, mask=Causal(0) & SlidingWindow(3, 3), query_offset=3)  # the window depends on positions
 
 
 def test_a_gradient_is_of_real_numbers_and_of_rules_that_have_one():

@@ -37,14 +37,14 @@ def plain(rng, queries, keys, dim, width, dtype=np.float32, lead=(2,), groups=No
 
 
 def held(
-    isa, q, k, v, *, seen=True, added=0.0, scale=None, softcap=None, sinks=None, dropout=None, threads=2, **options
+    isa, q, k, v, *, attends=True, added=0.0, scale=None, softcap=None, sinks=None, dropout=None, threads=2, **options
 ):
-    """Compare a call with the formula, given the cells that are `seen` (allowed) and the bias `added`."""
+    """Compare a call with the formula, given which query `attends` to which key and the bias `added`."""
     shape = (*q.shape[:-1], k.shape[-2])
     scale = options["scale"] = 1 / np.sqrt(max(q.shape[-1], 1)) if scale is None else scale
     options |= {name: x for name, x in (("softcap", softcap), ("sinks", sinks)) if x is not None}
-    seen, added = np.broadcast_to(seen, shape), np.broadcast_to(np.asarray(added, np.float64), shape)
-    case = Case(q, k, v, options, seen & (added > -np.inf), added, scale, softcap, sinks)
+    attends, added = np.broadcast_to(attends, shape), np.broadcast_to(np.asarray(added, np.float64), shape)
+    case = Case(q, k, v, options, attends & (added > -np.inf), added, scale, softcap, sinks)
     factors = 1.0 if dropout is None else fuzz_kernel.dropout_factors(shape, *dropout)
     assert fuzz_kernel.fault(fuzz_kernel.Call(case, (q, k, v), options, factors, dropout, isa, threads)) is None
 
@@ -119,9 +119,9 @@ def arguments(rng, heads, queries, keys):
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_every_argument(isa, size, dtype, rng):
     heads, groups, queries, keys = size
-    for _, options, seen, added in arguments(rng, heads, queries, keys):
+    for _, options, attends, added in arguments(rng, heads, queries, keys):
         arrays = plain(rng, queries, keys, 17, 5, dtype, (heads,), (groups,))
-        held(isa, *arrays, seen=seen, added=added, **options)
+        held(isa, *arrays, attends=attends, added=added, **options)
 
 
 @pytest.mark.parametrize("queries", [3, 70])
@@ -130,8 +130,8 @@ def test_per_sequence_arguments(isa, queries, rng):
     q, k, v = plain(rng, queries, keys, 9, 7, lead=lead)
     lengths, offsets = np.array([0, 40, 150]), np.array([0, 30, -60])
     j, i = np.arange(keys), np.arange(queries)[:, None] + offsets[:, None, None, None]
-    held(isa, q, k, v, seen=j < lengths[:, None, None, None], key_lengths=lengths)
-    held(isa, q, k, v, seen=j <= i, causal=True, query_offset=offsets)
+    held(isa, q, k, v, attends=j < lengths[:, None, None, None], key_lengths=lengths)
+    held(isa, q, k, v, attends=j <= i, causal=True, query_offset=offsets)
 
 
 LAYOUTS = {
@@ -284,8 +284,8 @@ def test_masked_nan_and_infinity_do_not_propagate(isa, rng):
         expected = attention(q, k[:, :50], v[:, :50], implementation="native")
         for worst in (np.nan, np.inf, -np.inf):
             k[:, 50:], v[:, 50:] = worst, worst
-            seen = np.arange(keys) < 50
-            for options in ({"key_lengths": 50}, {"mask": seen}, {"bias": np.where(seen, 0.0, -np.inf)}):
+            attends = np.arange(keys) < 50
+            for options in ({"key_lengths": 50}, {"mask": attends}, {"bias": np.where(attends, 0.0, -np.inf)}):
                 ours = attention(q, k, v, **options, implementation="native")
                 np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 

@@ -85,8 +85,8 @@ def test_arrays_may_have_any_strides(rng, name):
     askew = np.frombuffer(b"\0" + b.tobytes(), np.uint8)[1:].view(np.float32)
     assert not askew.flags.aligned
     np.testing.assert_array_equal(CALLS[name](strided, frozen, backwards, askew), want)
-    turned = np.asfortranarray(x)
-    np.testing.assert_array_equal(CALLS[name](turned, np.asfortranarray(y), w, b), want)
+    rotated = np.asfortranarray(x)
+    np.testing.assert_array_equal(CALLS[name](rotated, np.asfortranarray(y), w, b), want)
     shared = np.broadcast_to(x[:1], x.shape)
     np.testing.assert_array_equal(CALLS[name](shared, y, w, b), CALLS[name](shared.copy(), y, w, b))
 
@@ -171,11 +171,11 @@ def test_long_rows_keep_precision(rng):
 @pytest.mark.pairwise
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("kind", FLOATS)
-@pytest.mark.parametrize(("features", "turned"), [(2, 2), (64, 64), (70, 34), (33, 32)])
-def test_rotary_agrees_with_the_formula(rng, monkeypatch, instruction_set, kind, features, turned, interleaved):
+@pytest.mark.parametrize(("features", "rotated"), [(2, 2), (64, 64), (70, 34), (33, 32)])
+def test_rotary_agrees_with_the_formula(rng, monkeypatch, instruction_set, kind, features, rotated, interleaved):
     dtype = FLOATS[kind]
     x = np.moveaxis(rng.standard_normal((2, 7, 3, features)), 1, 2).astype(dtype)  # B H T D, as heads are split
-    angles = rng.standard_normal((2, 1, 7, turned // 2))
+    angles = rng.standard_normal((2, 1, 7, rotated // 2))
     work = np.float64 if dtype is np.float64 else np.float32
     for cos, sin in [(np.cos(angles), np.sin(angles)), (np.cos(angles[0, 0]), np.sin(angles[0, 0]))]:
         ours = F.apply_rotary(x, cos, sin, interleaved=interleaved)
@@ -283,12 +283,12 @@ def test_any_number_of_threads_gives_the_same_product(rng, threads):
 
 def test_functions_dispatch_to_the_kernel(rng, monkeypatch):
     """Each function of the package gets its result from the kernel."""
-    asked = []
+    calls = []
     compute = ops._call
 
     def noting(function, *arguments):
         found = compute(function, *arguments)
-        asked.append((function, found is not None))
+        calls.append((function, found is not None))
         return found
 
     monkeypatch.setattr(ops, "_call", noting)
@@ -296,7 +296,7 @@ def test_functions_dispatch_to_the_kernel(rng, monkeypatch):
         call(*drawn(rng, (3, 5)))
     F.rotary(rng.standard_normal((3, 4)))
     names = {"softmax", "layer_norm", "rms_norm", "gelu", "gelu_tanh", "silu", "swiglu", "apply_rotary"}
-    assert set(asked) == {(name, True) for name in names}
+    assert set(calls) == {(name, True) for name in names}
 
 
 @pytest.mark.parametrize(
