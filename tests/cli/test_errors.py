@@ -19,6 +19,7 @@ MISTAKES = {
     "blank text": (["show", "  \n "], "no text: try regard"),
     "unknown model": (["hi", "--model", "gpt9"], "Known: minilm"),
     "unknown folder": (["hi", "--model", "./nowhere"], "there is no folder ./nowhere"),
+    "misspelt option": (["hi", "--layr", "3"], "unknown option --layr; did you mean --layer?"),
     "unknown option": (["hi", "--sing"], "unknown option --sing; see regard show --help"),
     "no network and no model": (["hi"], "REGARD_OFFLINE"),
     "pull without network": (["pull", "minilm"], "REGARD_OFFLINE"),
@@ -53,7 +54,7 @@ MISTAKES = {
     "a trace that is missing": (["explore", "--trace", "nowhere.safetensors"], "nowhere.safetensors"),
     "three traces": (["explore", "--trace", "a", "b", "c"], "a: "),
     "a layer that is not there to explore": (["explore", "a b", "--toy", "--layer", "3"], "there is no layer 3"),
-    "a port that is none": (["explore", "a b", "--toy", "--port", "70000"], "a port is a number from 0 to 65535"),
+    "a port that is none": (["explore", "a b", "--toy", "--port", "70000"], "port is a number from 0 to 65535"),
     "a page nowhere": (["explore", "a b", "--toy", "-o", "no/page.html"], "there is no folder"),
     "missing vectors": (
         ["a b", "--toy", "--embeddings", "nowhere.vec"],

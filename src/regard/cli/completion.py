@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from typing import Any
 
 import shtab
@@ -20,10 +19,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _completable() -> argparse.ArgumentParser:
     """Return the parser with completions of files and model names, and the options of ``show`` at the top."""
-    parser = build()
-    commands: Mapping[str, argparse.ArgumentParser] = next(
-        action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)
-    )
+    parser, commands = build()
     for action in [action for command in commands.values() for action in command._actions]:
         completed: Any = action
         if action.metavar == "FILE":

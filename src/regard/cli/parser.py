@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
@@ -65,17 +65,30 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     for word in takewhile(lambda word: word != "--", words):
         if re.match(r"-[^\W\d_]{2}", word):
             raise RegardError(f"unknown option {word}; put a text that starts with - after --: regard -- TEXT")
-    arguments, rest = build().parse_known_args(words)
+    parser, commands = build()
+    arguments, rest = parser.parse_known_args(words)
     if rest and rest[0].startswith("-"):
-        raise RegardError(f"unknown option {rest[0]}; see regard {words[0]} --help")
+        raise _unknown_option(rest[0], commands[words[0]])
     if rest:
         raise RegardError(f"unexpected argument {' '.join(rest)!r}; quote each text")
     choose_layer(arguments)
     return arguments
 
 
-def build() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def _unknown_option(option: str, parser: argparse.ArgumentParser) -> RegardError:
+    from difflib import get_close_matches
+
+    known = {name.strip("-"): name for name in parser._option_string_actions}
+    close = get_close_matches(option.strip("-"), known, n=1)
+    return RegardError(
+        f"unknown option {option}; did you mean {known[close[0]]}?"
+        if close
+        else f"unknown option {option}; see {parser.prog} --help"
+    )
+
+
+def build() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the whole command line, and that of each command."""
     parser = _Parser(
         prog="regard",
         description="Self-attention you can see through: which word attends to which, and why.",
@@ -100,4 +113,4 @@ def build() -> argparse.ArgumentParser:
         )
         subparser.set_defaults(command=name)
         command.add_arguments(subparser)
-    return parser
+    return parser, commands.choices
