@@ -147,7 +147,7 @@ UNSOUND = {
     ),
     "neither true nor false": (header(value("a", 7, b"\2"), num_values=1), "neither true nor false"),
     "a key twice": (header(value("a", 7, b"\1") * 2, num_values=2), "'a' twice"),
-    "a tensor twice": (header(tensors=WEIGHT * 2, num_tensors=2) + bytes(64), "tensor 'x' is there twice"),
+    "a tensor twice": (header(tensors=WEIGHT * 2, num_tensors=2) + bytes(64), "tensor 'x' appears twice"),
     "too many axes": (header(tensors=tensor(shape=(1,) * 5), num_tensors=1) + bytes(99), "has 5 axes"),
     "a thousand million axes": (
         header(tensors=text("x") + struct.pack("<I", 10**9) + bytes(12), num_tensors=1),

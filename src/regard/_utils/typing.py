@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 Array: TypeAlias = Any
-"""An array of any library that follows the Python array API standard; shapes stand in the docstrings."""
+"""An array of any library that follows the Python array API standard; shapes are in the docstrings."""

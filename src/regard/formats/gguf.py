@@ -249,7 +249,7 @@ def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[
         name = header.string()
         where = f"tensor {truncate(name)}"
         if name in tensors:
-            raise ValueError(f"{where} is there twice")
+            raise ValueError(f"{where} appears twice")
         axes = header.integer(4)
         if axes > _MAX_AXES:
             raise ValueError(f"{where} has {axes} axes; the format has at most {_MAX_AXES}")

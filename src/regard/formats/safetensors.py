@@ -105,7 +105,7 @@ class SafetensorsFile(TensorFile):
 
     @property
     def dtypes(self) -> dict[str, str]:
-        """The dtype of each tensor as the file spells it: ``"F32"``, ``"BF16"``."""
+        """The dtype of each tensor as in the file: ``"F32"``, ``"BF16"``."""
         return {name: tensor.kind for name, tensor in self._tensors.items()}
 
 

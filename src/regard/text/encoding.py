@@ -65,9 +65,9 @@ class Encoding:
             else:
                 groups.append(("", [position]))
             previous = word
-        return [(self._spelled(positions), positions) for _, positions in groups]
+        return [(self._text_of(positions), positions) for _, positions in groups]
 
-    def _spelled(self, positions: Sequence[int]) -> str:
+    def _text_of(self, positions: Sequence[int]) -> str:
         start, end = self.offsets[positions[0]][0], self.offsets[positions[-1]][1]
         return self.text[start:end].strip() or self.tokens[positions[0]]
 

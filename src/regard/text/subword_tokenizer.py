@@ -92,7 +92,7 @@ class SubwordTokenizer:
         Raises
         ------
         RegardError
-            The file cannot be read or is no tokenizer.
+            The file cannot be read or is not a tokenizer.
         """
         return cls._from_json(Path(path), _content(path), None)
 

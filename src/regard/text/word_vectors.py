@@ -113,8 +113,8 @@ def read_word_vectors(path: str | os.PathLike[str], words: Iterable[str] | None 
         embed_dim, rows = read_rows(stream, wanted)
         found: dict[str, None] = {}
         numbers = bytearray()
-        for spelled, vector in rows:
-            if (word := spelled.decode("utf-8", "backslashreplace")) not in found:
+        for raw, vector in rows:
+            if (word := raw.decode("utf-8", "backslashreplace")) not in found:
                 found[word] = None
                 numbers += vector.tobytes()
             if wanted is not None and len(found) == len(wanted):

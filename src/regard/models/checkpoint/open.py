@@ -69,8 +69,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
     """Return the tokenizer of a checkpoint whose embeddings have `vocab_size` rows.
 
-    Special tokens may lie beyond these rows, because a text reaches one only by spelling it out: BART's summariser has
-    a mask token without an embedding.
+    Special tokens may lie beyond these rows, because text yields one only if it contains it literally: BART's
+    summariser has a mask token without an embedding.
 
     Raises
     ------

@@ -128,7 +128,7 @@ def load_tensors(
 
 
 def _renamed(names: Iterable[str], suffixes: Mapping[str, str]) -> dict[str, str]:
-    """Return each of `names`, with a current suffix, and how the file spells it."""
+    """Return each of `names`, with its current suffix, and its name in the file."""
     stored = {name: name for name in names}
     for name in list(stored):
         for old, new in suffixes.items():
