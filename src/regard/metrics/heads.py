@@ -22,7 +22,7 @@ from regard.trace import Trace
 )
 def entropy(block: RowBlock) -> Rows:
     """−Σ w log w of a row."""
-    return block.entropy, block.every_row
+    return block.entropy, block.rows >= 0
 
 
 @metric("Evenness", "share", "Entropy as a share of its maximum.", is_listed=False)
@@ -41,7 +41,7 @@ def evenness(block: RowBlock) -> Rows:
 )
 def distance(block: RowBlock) -> Rows:
     """``Σ w |i − j|`` of a row."""
-    return block.weighted_sum(np.abs(block.keys - block.rows[:, None])), block.every_row
+    return block.weighted_sum(np.abs(block.keys - block.rows[:, None])), block.rows >= 0
 
 
 @metric(
@@ -111,15 +111,7 @@ class HeadMetrics:
     layers : tuple of str, L
         ``blocks.3.attn``.
     values : mapping of str to array
-        By name, as in `METRICS`; each is an attribute too: ``metrics.induction``.
-
-    References
-    ----------
-    Clark et al. (2019), "What does BERT look at?", https://arxiv.org/abs/1906.04341. Vig and Belinkov (2019),
-    "Analyzing the structure of attention in a transformer language model", https://arxiv.org/abs/1906.04284. Xiao et
-    al. (2023), "Efficient streaming language models with attention sinks", https://arxiv.org/abs/2309.17453. Wang et
-    al. (2022), "Interpretability in the wild", https://arxiv.org/abs/2211.00593. Olsson et al. (2022), "In-context
-    learning and induction heads", https://arxiv.org/abs/2209.11895.
+        By name, as in `METRICS`, which has their papers; each is an attribute too: ``metrics.induction``.
     """
 
     layers: tuple[str, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,11 +30,6 @@ class RowBlock:
     weights: np.ndarray
     ids: np.ndarray | None = None
     is_special: np.ndarray | None = None
-
-    @cached_property
-    def every_row(self) -> np.ndarray:
-        """True for each row, ``R``."""
-        return np.ones(len(self.rows), dtype=bool)
 
     @cached_property
     def keys(self) -> np.ndarray:
@@ -70,6 +65,9 @@ class RowBlock:
         return np.asarray(np.einsum("hrs,rs->hr", self.weights, values.astype(np.float64)))
 
 
+MetricFunction: TypeAlias = Callable[[RowBlock], Rows]
+
+
 @dataclass(frozen=True)
 class Metric:
     """The entry of a head metric.
@@ -94,9 +92,9 @@ class Metric:
     title: str
     unit: str
     description: str
-    caveat: str
-    paper: str
-    function: Callable[[RowBlock], Rows]
+    function: MetricFunction
+    caveat: str = ""
+    paper: str = ""
     format: str = ".2f"
     label_from: float | None = None
     is_listed: bool = True
@@ -106,23 +104,11 @@ METRICS: dict[str, Metric] = {}
 """Every head metric by its name, in the order in which tables show them."""
 
 
-def metric(
-    title: str,
-    unit: str,
-    description: str,
-    *,
-    caveat: str = "",
-    paper: str = "",
-    label_from: float | None = None,
-    is_listed: bool = True,
-) -> Callable[[Callable[[RowBlock], Rows]], Callable[[RowBlock], Rows]]:
-    """Enter a function of a `RowBlock` in `METRICS`, under the function's name."""
+def metric(title: str, unit: str, description: str, **fields: Any) -> Callable[[MetricFunction], MetricFunction]:
+    """Enter a function in `METRICS`, under its name; `fields` are the others of `Metric`."""
 
-    def enter(function: Callable[[RowBlock], Rows]) -> Callable[[RowBlock], Rows]:
-        METRICS[function.__name__] = Metric(
-            function.__name__, title, unit, description, caveat, paper, function,
-            label_from=label_from, is_listed=is_listed,
-        )  # fmt: skip
+    def enter(function: MetricFunction) -> MetricFunction:
+        METRICS[function.__name__] = Metric(function.__name__, title, unit, description, function, **fields)
         return function
 
     return enter

@@ -17,6 +17,16 @@ from regard.functional.native.map import Cells, Pooling
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.scores import BlockScores, block_scores
 
+__all__ = [
+    "POOLINGS",
+    "BlockStatistics",
+    "KernelStatistics",
+    "MapStatistics",
+    "Pooling",
+    "equal_cells",
+    "statistics_of",
+]
+
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 """The ways in which the weights of a cell of an overview become one number."""
 
