@@ -213,6 +213,7 @@ def docs(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """The documentation with the API reference, in ``build/site``; fails on a broken link."""
     session.install(package(session), *groups("site"))
+    shutil.rmtree("build/site", ignore_errors=True)  # pages of earlier builds
     session.run("sphinx-build", "-W", "--keep-going", "-q", "-c", "docs", ".", "build/site", *session.posargs)
 
 

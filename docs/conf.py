@@ -36,7 +36,6 @@ autodoc_default_options = {
     "members": True,
     "imported-members": True,
     "member-order": "bysource",
-    "show-inheritance": False,
 }
 autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
@@ -54,7 +53,7 @@ html_title = f"regard {release}"
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"top_of_page_buttons": []}
+html_theme_options: dict[str, list[str]] = {"top_of_page_buttons": []}
 
 # The order of pages in the navigation; the README itself has none, as it is also the front page of the repository.
 CONTENTS = """
@@ -142,6 +141,14 @@ def skip_member(app: Any, kind: str, name: str, _value: Any, _skip: bool, _optio
     return True if any(name in getattr(regard, page).__all__ for page in pages) else None
 
 
+def escape_bars(_app: Any, _kind: str, _name: str, _value: Any, _options: Any, lines: list[str]) -> None:
+    """Keep |x| of a docstring, which reStructuredText reads as a substitution, outside of code."""
+    lines[:] = [
+        "``".join(part if n % 2 else part.replace("|", r"\|") for n, part in enumerate(line.split("``")))
+        for line in lines
+    ]
+
+
 def write_math(writer: Any, node: Any) -> None:
     """Write a formula as MathML, which browsers show by themselves."""
     block = node.tagname == "math_block"
@@ -154,5 +161,6 @@ def setup(app: Any) -> None:
     """Register the hooks."""
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-docstring", escape_bars)
     app.connect("source-read", read_page)
     app.connect("build-finished", finish)

@@ -98,3 +98,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value  # an ordinary attribute from now on
         return value
     raise AttributeError(f"module 'regard.models' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
