@@ -17,26 +17,13 @@ from regard._utils.files import atomic_write
 
 
 class OutputFile(NamedTuple):
-    """One kind of file that a command writes.
+    """One kind of file that a command writes."""
 
-    Parameters
-    ----------
-    flag : str
-        The option that names it; ``-o`` for all that a suffix tells apart.
-    suffixes : tuple of str
-    content : str
-        What is in it, for ``--help``.
-    write : callable
-        Writes it: ``write(path, result, arguments)``, with what the command computed.
-    steps : tuple of str, optional
-        The steps that a trace needs for it; None: all.
-    """
-
-    flag: str
+    flag: str  # the option that names it; -o for kinds that differ by suffix
     suffixes: tuple[str, ...]
-    content: str
-    write: Callable[[str, Any, argparse.Namespace], None]
-    steps: tuple[str, ...] | None = None
+    content: str  # for --help
+    write: Callable[[str, Any, argparse.Namespace], None]  # write(path, result of the command, arguments)
+    steps: tuple[str, ...] | None = None  # required in the trace; None: all
 
 
 def _heatmap(path: str, trace: Any, arguments: argparse.Namespace) -> None:
@@ -106,7 +93,7 @@ OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
 
 
 def check_output_files(arguments: argparse.Namespace) -> None:
-    """Check that each file that is asked for has a suffix of its flag, is named once, and can be written.
+    """Check that each requested file has a suffix of its flag, is named once, and can be written.
 
     Raises
     ------
@@ -116,7 +103,7 @@ def check_output_files(arguments: argparse.Namespace) -> None:
     flags: dict[str, str] = {}
     for kind, path in _requested(arguments):
         if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112, PTH113
-            continue  # a device or a pipe: opening it could wait for ever
+            continue  # a device or a pipe: opening it could block
         other = flags.setdefault(os.path.realpath(path), kind.flag)
         if other != kind.flag:
             raise RegardError(f"{other} and {kind.flag} name the same file, {path}: give each its own")
@@ -125,7 +112,7 @@ def check_output_files(arguments: argparse.Namespace) -> None:
 
 
 def write_output_files(result: Any, arguments: argparse.Namespace) -> list[str]:
-    """Write each file that is asked for with what the command computed, and return their paths."""
+    """Write the requested files from the result of the command, and return their paths."""
     requested = list(_requested(arguments))
     for kind, path in requested:
         kind.write(path, result, arguments)
