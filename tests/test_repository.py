@@ -96,3 +96,12 @@ def test_names_in_the_glossary_are_names_in_the_code():
     missing = [name for name in names if not re.search(rf"(?<!\w){re.escape(name.split('.')[-1])}(?!\w)", code)]
     assert len(names) > 50
     assert missing == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/models.md"])
+def test_names_that_a_page_places_in_a_file_are_there(page):
+    placed = re.findall(r"`(\w+)` (?:of|in|\()\s*\[?`([\w./-]+\.(?:py|h))`", read(page))
+    for name, file in placed:
+        (found,) = [path for path in {ROOT / file, *ROOT.glob(f"src/regard/**/{file}")} if path.exists()]
+        assert re.search(rf"\b{name}\b", found.read_text(encoding="utf-8")), f"{file} has no {name}"
+    assert len(placed) >= 2
