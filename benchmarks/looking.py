@@ -129,15 +129,15 @@ def main() -> None:
 
     # What goes through all weights of one head
     look = AttentionMap(q, k)
-    look.column_sums()  # the sums of the rows are then known
+    look.received()  # the sums of the rows are then known
 
     overviews: dict[str, Callable[[], Any]] = {
         f"pooled to {TILE} × {TILE}, largest, from scratch": lambda: AttentionMap(q, k).pooled((TILE, TILE)),
         f"pooled to {TILE} × {TILE}, mean, from scratch": lambda: AttentionMap(q, k).pooled((TILE, TILE), "mean"),
         "entropy": look.entropy,
-        "mean distance": look.mean_distance,
+        "mean distance": look.distance,
         "top 10 of each row": lambda: look.top(10),
-        "column sums": look.column_sums,
+        "received": look.received,
     }
     peaks = [kernel.fma_peak()]
     all_times = alternating(few, *overviews.values(), lambda: peaks.append(kernel.fma_peak()))

@@ -129,7 +129,7 @@ def looks(options, to):
     top = look.top(3)
     return [
         look.weights(), look.lse, look[0], look[:, 1, 2:4], look[1, :, to(np.array([4, 0])), 3], look.entropy(),
-        look.mean_distance(), look.column_sums(), look.pooled((2, 3)), look.pooled((3, 4), "mean"), top.weights,
+        look.distance(), look.received(), look.pooled((2, 3)), look.pooled((3, 4), "mean"), top.weights,
         top.keys, head.weights(), head.entropy(), look.score_terms(1, 2, 3, 4).terms, look.tile(2, stage="scores"),
     ]  # fmt: skip
 
@@ -141,7 +141,7 @@ def one_head(options, to):
     look = AttentionMap(q, k, **options(to))
     return [
         attention(q, k, v, **options(to)), output, *(g for g in pullback(output) if g is not None),
-        attention_weights(q, k, **options(to), rows=3), look[2, 1:4], look.column_sums(), look.score_terms(1, 2).terms,
+        attention_weights(q, k, **options(to), rows=3), look[2, 1:4], look.received(), look.score_terms(1, 2).terms,
     ]  # fmt: skip
 
 

@@ -93,8 +93,8 @@ RETIRED = (
     ("functional", r"_mixed", "splitmix64"),
     (
         "trace",
-        r"def (?:distance|received|products|entry|kept)|_looked_at",
-        "mean_distance, column_sums, score_terms, select",
+        r"def (?:products|entry|kept)|_looked_at",
+        "score_terms, select",
     ),
     ("python", r"write_whole", "atomic_write"),
     ("library", r"(?:brief|one_line|listed)\(", "truncate, escape, join_names"),

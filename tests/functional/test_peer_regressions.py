@@ -229,7 +229,7 @@ def test_nothing_one_and_odd_sizes(rng, path, lead, queries, keys, dim, width):
         look = AttentionMap(q, k, **options)
         assert look[...].shape == (*lead, queries, keys)
         assert look.entropy().shape == (*lead, queries)
-        assert look.column_sums().shape == (*lead, keys)
+        assert look.received().shape == (*lead, keys)
         assert look.top(2).keys.shape == (*lead, queries, 2)
         if queries and keys:
             assert look.pooled((2, 2)).shape == (*lead, min(queries, 2), min(keys, 2))

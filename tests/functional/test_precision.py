@@ -94,4 +94,4 @@ def test_rows_of_recovered_weights_sum_to_one_whatever_the_log_sum_exp(rng, dtyp
         assert rows.dtype == dtype
         tolerance = 1e-6 if dtype != np.float16 else 1e-3
         np.testing.assert_allclose(rows.astype(np.float64).sum(-1), 1, rtol=0, atol=tolerance)
-    np.testing.assert_allclose(look.column_sums().astype(np.float64).sum(), queries, rtol=tolerance)
+    np.testing.assert_allclose(look.received().astype(np.float64).sum(), queries, rtol=tolerance)

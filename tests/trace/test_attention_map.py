@@ -57,13 +57,13 @@ def test_overviews_are_those_of_the_array(first, path):
     for _, case, weights, _, look in cases(first, path):
         some = np.where(weights > 0, weights, 1)
         close(look.entropy(), -(weights * np.log(some)).sum(-1))
-        close(look.column_sums(), weights.sum(-2))
+        close(look.received(), weights.sum(-2))
         queries, keys = weights.shape[-2:]
         offset = np.asarray(case.options.get("query_offset", keys - queries))
         offset = offset[..., None, None, None] if offset.ndim else offset
         away = np.abs(np.arange(keys) - (np.arange(queries)[:, None] + offset))
         mass = weights.sum(-1)
-        close(look.mean_distance(), (weights * away).sum(-1) / np.where(mass == 0, 1, mass))
+        close(look.distance(), (weights * away).sum(-1) / np.where(mass == 0, 1, mass))
         for size in ((1, 1), (2, 3), (5, 4), (20, 20)):
             rows, cols = (
                 [i * n // min(p, n) for i in range(min(p, n))] for p, n in zip(size, (queries, keys), strict=True)
@@ -103,7 +103,7 @@ def test_heads_and_entries_are_maps_of_their_own(first, path):
         part, expected = look.select(*index), weights[index]
         assert part.shape == expected.shape
         close(part[...], expected)
-        close(part.column_sums(), expected.sum(-2))
+        close(part.received(), expected.sum(-2))
         close(part.pooled((2, 2), "mean").mean(), look.select(*index).pooled((2, 2), "mean").mean())
         if expected.ndim > 2:
             close(part.select(-1)[...], expected[-1])
@@ -115,7 +115,7 @@ def test_selected_maps_keep_the_query_positions(rng):
     options = {"causal": True, "query_offset": np.array([0, 2, -1]), "bias": ALiBi(np.array([0.5, 2.0]))}
     look = AttentionMap(q, k, **options)
     for index in ((1, 0), (2,), (slice(1, 3), 1), (slice(None, None, 2),), (slice(None), slice(1))):
-        close(look.select(*index).mean_distance(), look.mean_distance()[index])
+        close(look.select(*index).distance(), look.distance()[index])
         close(look.select(*index).entropy(), look.entropy()[index])
         close(look.select(*index)[..., 2:4, :], look[...][index][..., 2:4, :])
     with pytest.raises(RegardError, match="save the whole map"):

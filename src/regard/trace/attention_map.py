@@ -95,7 +95,7 @@ class AttentionMap:
     (1, 3, 3)
     >>> look[0, 1]
     array([0.5, 0.5, 0. ])
-    >>> look.column_sums().round(3)
+    >>> look.received().round(3)
     array([[1.833, 0.833, 0.333]])
     """
 
@@ -312,16 +312,16 @@ class AttentionMap:
         """Return −Σ w log w of each row in nats, ``... H T``: 0 where one key has all weight, log S if uniform."""
         return self._rounded(self._statistics.entropy())
 
-    def mean_distance(self) -> Array:
+    def distance(self) -> Array:
         """Return the mean attention distance of each row in positions, ``... H T``; 0 for an empty row.
 
         Query i is at position i + `query_offset` of the map; an offset inside a mask or a bias does not count.
         """
-        return self._rounded(self._statistics.mean_distance())
+        return self._rounded(self._statistics.distance())
 
-    def column_sums(self) -> Array:
+    def received(self) -> Array:
         """Return the sum of the weights of each key over all queries, ``... H S``."""
-        return self._rounded(self._statistics.column_sums())
+        return self._rounded(self._statistics.received())
 
     def top(self, k: int) -> Top:
         """Return the k largest weights of each row and their keys; of equal weights the first key comes first."""

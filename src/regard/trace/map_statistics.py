@@ -68,11 +68,11 @@ class KernelStatistics:
         """Return −Σ w log w of each row, ``... H T``."""
         return kernel_map.row_statistics(self._compiled, self.sums, entropy=True).entropy
 
-    def mean_distance(self) -> Array:
+    def distance(self) -> Array:
         """Return Σ w |i − j| / Σ w of each row, ``... H T``."""
         return kernel_map.row_statistics(self._compiled, self.sums, mean_distance=True).mean_distance
 
-    def column_sums(self) -> Array:
+    def received(self) -> Array:
         """Return Σ w of each column, ``... H S``."""
         return kernel_map.column_sums(self._compiled, self.sums)
 
@@ -131,7 +131,7 @@ class BlockStatistics:
             parts.append(total)
         return xp.concat(parts, axis=-1)
 
-    def mean_distance(self) -> Array:
+    def distance(self) -> Array:
         """Return Σ w |i − j| / Σ w of each row, ``... H T``."""
         xp, layout, parts = self._xp, self._layout, []
         for rows, blocks in self._row_blocks():
@@ -143,7 +143,7 @@ class BlockStatistics:
             parts.append(total / xp.where(mass == 0, 1.0, mass))
         return xp.concat(parts, axis=-1)
 
-    def column_sums(self) -> Array:
+    def received(self) -> Array:
         """Return Σ w of each column, ``... H S``."""
         xp = self._xp
         sums: dict[int, Array] = {}

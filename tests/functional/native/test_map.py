@@ -127,11 +127,11 @@ def test_overviews(dtype, first):
         rng, ours, theirs, _, relative = pair(seed, dtype)
         queries, keys = ours.shape[-2:]
         close(ours.lse, theirs.lse, 1e-12, 1e-12)
-        close(ours.column_sums(), theirs.column_sums(), relative)
+        close(ours.received(), theirs.received(), relative)
         entropy = theirs.entropy()
         # d(-w log w) = -(log w + 1) dw, where dw is at most `relative` of w
         close(ours.entropy(), entropy, unit, (entropy + 1).max(initial=0) * 2 * relative)
-        close(ours.mean_distance(), theirs.mean_distance(), unit, 2 * relative * (queries + keys + 70))
+        close(ours.distance(), theirs.distance(), unit, 2 * relative * (queries + keys + 70))
         for size in ((1, 1), (3, 7), (queries, keys), (int(rng.integers(1, 99)), int(rng.integers(1, 99)))):
             for how in ("max", "mean"):
                 close(ours.pooled(size, how), theirs.pooled(size, how), relative)
@@ -149,9 +149,9 @@ def test_parts_of_a_map_use_the_kernel_too():
         index = (0,) * (len(ours.shape) - 3) + (slice(None, None, 2),)
         for one, other in ((ours.select(*index), theirs.select(*index)), (ours.select(0), theirs.select(0))):
             close(one.weights(), other.weights(), 1e-9)
-            close(one.mean_distance(), other.mean_distance(), 1e-9, 1e-9)
+            close(one.distance(), other.distance(), 1e-9, 1e-9)
             close(one.pooled((4, 4)), other.pooled((4, 4)), 1e-9)
-            close(one.column_sums(), other.column_sums(), 1e-9)
+            close(one.received(), other.received(), 1e-9)
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -175,7 +175,7 @@ def test_the_same_bits_for_any_number_of_threads(dtype):
         for count in (1, 2, 3):
             set_num_threads(count)
             look = AttentionMap(q, k, causal=True, bias=ALiBi(np.ones(3)), implementation="native")
-            overviews = look.entropy(), look.column_sums(), look.mean_distance(), look.lse, *look.top(7)
+            overviews = look.entropy(), look.received(), look.distance(), look.lse, *look.top(7)
             pooled = look.pooled((7, 33)), look.pooled((290, 5), "mean")
             found.append([*overviews, *pooled, look.weights(), look[1, 40:200, ::2]])
     finally:
@@ -219,7 +219,7 @@ def test_equal_weights_of_a_long_row_sum_to_one(keys):
     look = AttentionMap(np.zeros((1, 1), np.float32), np.zeros((keys, 1), np.float32), sinks=np.array([1.2]))
     share = keys / (keys + np.exp(np.float64(np.float32(1.2))))
     np.testing.assert_allclose(look[0].astype(np.float64).sum(), share, rtol=1e-6)
-    np.testing.assert_allclose(look.column_sums().astype(np.float64).sum(), share, rtol=1e-6)
+    np.testing.assert_allclose(look.received().astype(np.float64).sum(), share, rtol=1e-6)
     np.testing.assert_allclose(look.pooled((1, 1), "mean") * keys, share, rtol=1e-6)
 
 
@@ -257,7 +257,7 @@ def test_masked_keys_do_not_propagate(rng):
         np.testing.assert_allclose(look.tile(stage=stage), clean.tile(stage=stage), rtol=1e-12)
     for one, other in (
         (look.entropy(), clean.entropy()),
-        (look.column_sums(), clean.column_sums()),
+        (look.received(), clean.received()),
         (look.top(4).keys, clean.top(4).keys),
         (look.pooled((2, 2)), clean.pooled((2, 2))),
     ):
@@ -280,24 +280,18 @@ def test_only_rows_that_attend_to_nan_are_nan(rng):
     q, k = rng.standard_normal((2, 130, 4)).astype(np.float32)
     q[70] = np.nan
     look = AttentionMap(q, k, causal=True)
-    for found in (
-        look.weights().max(-1),
-        look[:, 0],
-        look.entropy(),
-        look.mean_distance(),
-        look.pooled((130, 2))[:, 1],
-    ):
+    for found in (look.weights().max(-1), look[:, 0], look.entropy(), look.distance(), look.pooled((130, 2))[:, 1]):
         assert np.array_equal(np.isnan(found), np.arange(130) == 70)
     assert np.isnan(look.pooled((2, 2))).tolist() == [[False, False], [True, True]]
-    assert np.isnan(look.column_sums()[:71]).all()
+    assert np.isnan(look.received()[:71]).all()
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 4), (4, 0), (0, 0)])
 def test_empty_maps(queries, keys):
     look = AttentionMap(np.zeros((2, queries, 3)), np.zeros((2, keys, 3)), implementation="native")
     assert look.weights().shape == look.tile(slice(None), slice(None)).shape == (2, queries, keys)
-    assert look.column_sums().tolist() == np.zeros((2, keys)).tolist()
-    assert look.entropy().tolist() == look.mean_distance().tolist() == np.zeros((2, queries)).tolist()
+    assert look.received().tolist() == np.zeros((2, keys)).tolist()
+    assert look.entropy().tolist() == look.distance().tolist() == np.zeros((2, queries)).tolist()
     assert (look.lse == -np.inf).all()
     assert (look.top(2).keys == -1).all()
 
