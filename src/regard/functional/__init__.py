@@ -1,7 +1,7 @@
 """The equations of self-attention as pure functions: arrays in, arrays out.
 
-Everything works on arrays of any library of the Python array API standard and says in its docstring which
-axes it expects, in the letters ``B H G T S D Dv E``. Knows nothing of layers, files or models.
+Every function takes arrays of any library of the Python array API standard; its docstring names their axes with the
+letters ``B H G T S D Dv E``. Nothing here depends on layers, files or models.
 """
 
 from regard.functional.activation import activation, gelu, relu, silu, swiglu

@@ -1,4 +1,4 @@
-"""The cells of a score matrix: how many there are and at which positions its queries and keys stand."""
+"""Shape of the scores, positions of queries and keys, and indexing along both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard._utils.typing import Array
 from regard.functional.arrays import as_array, integers, namespace
 
 Index: TypeAlias = slice | Array
-"""Some rows or columns: a slice ``start:stop``, or an integer array."""
+"""Rows or columns: a slice ``start:stop``, or an integer array."""
 
 ALL = slice(None)
 MAX_POSITION = 2**29  # so that sums of positions fit into 32 bits
@@ -22,19 +22,19 @@ MAX_POSITION = 2**29  # so that sums of positions fit into 32 bits
 
 @dataclass(frozen=True, eq=False)
 class ScoreLayout:
-    """The cells of ``... H T S`` scores.
+    """Shape, library and positions of the scores ``... H T S``.
 
     Parameters
     ----------
     xp : array API namespace
     device
-        Where the arrays live.
+        Of the arrays.
     shape : tuple of int
         ``... H T S``, or ``T S`` for a single head.
     query_offset : int, or integer array ``...``, or None
-        Query i stands at position i + query_offset of the keys; None is S − T.
+        Query i stands at position i + query_offset of the keys; None: S − T.
     offsets : integer array that broadcasts to ``... H T S``, or None
-        The same in full, for a layout that is a part of another; goes before `query_offset`.
+        The same, broadcast, for a slice of another layout; takes precedence over `query_offset`.
     """
 
     xp: Any
@@ -45,7 +45,7 @@ class ScoreLayout:
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The axes before heads."""
+        """The axes before the heads."""
         return self.shape[:-3]
 
     @property
@@ -65,13 +65,13 @@ class ScoreLayout:
 
     @property
     def size(self) -> int:
-        """The number of cells."""
+        """The number of scores."""
         return math.prod(self.shape)
 
     def resolve_offset(self, given: int | Array | None = None) -> int | Array:
-        """Return an integer, or an array ``... 1 1 1``, to be added to a row to get its position.
+        """Return what to add to a query index to get its position: an integer, or an array ``... 1 1 1``.
 
-        `given` goes before the layout's own offset.
+        `given` takes precedence over the layout's own offset.
         """
         if given is None and self.offsets is not None:
             return self.offsets
@@ -79,16 +79,16 @@ class ScoreLayout:
         return self.keys - self.queries if chosen is None else self.per_sequence(chosen, "query_offset")
 
     def check_per_sequence(self, value: int | Array | None, name: str) -> None:
-        """Raise RegardError unless `per_sequence` can have `value`, and its numbers are positions; None is well."""
+        """Validate a per-sequence offset; None is allowed."""
         if value is None:
             return
         self.per_sequence(value, name)
-        bounds = bounds_of(as_array(value, name))  # as given: a narrower integer would hide the overflow
+        bounds = bounds_of(as_array(value, name))  # before conversion: a narrower integer type would wrap
         if bounds is not None and max(-bounds[0], bounds[1]) > MAX_POSITION:
             raise RegardError(f"{name} {bounds} is beyond the positions that can be counted, {MAX_POSITION}")
 
     def per_sequence(self, value: int | Array, name: str) -> int | Array:
-        """Return `value` as an integer, or as an array ``... 1 1 1`` with one for each entry of the leading axes."""
+        """Return `value` as an integer, or as an array ``... 1 1 1`` with one for each batch entry."""
         if not isinstance(value, bool | np.bool_):
             try:
                 number = operator.index(value)
@@ -109,42 +109,42 @@ class ScoreLayout:
         return self.xp.reshape(array, (*array.shape, 1, 1, 1) if len(self.shape) > 2 else (1, 1))
 
     def to_namespace(self, array: Array) -> Array:
-        """Return `array` as one that mixes with those of the call: NumPy's in their library and on their device."""
+        """Return a NumPy array in the library and on the device of the call, an array of that library unchanged."""
         if isinstance(array, np.ndarray):
             return self.xp.asarray(array, device=self.device)
         namespace(self.xp.empty(0, device=self.device), array)
         return array
 
     def query_indices(self, index: Index) -> Array:
-        """Return the numbers of some queries, ``R 1``."""
-        return self._numbers(index, self.queries)[:, None]
+        """Return the indices of `index` among the queries, ``R 1``."""
+        return self._indices(index, self.queries)[:, None]
 
     def key_indices(self, index: Index) -> Array:
-        """Return the numbers of some keys, ``1 C``."""
-        return self._numbers(index, self.keys)[None, :]
+        """Return the indices of `index` among the keys, ``1 C``."""
+        return self._indices(index, self.keys)[None, :]
 
-    def _numbers(self, index: Index, length: int) -> Array:
+    def _indices(self, index: Index, length: int) -> Array:
         if isinstance(index, slice):
             return self.xp.arange(*index.indices(length), device=self.device)
         return index
 
 
 def take(x: Array, index: Index, axis: int) -> Array:
-    """Return `x` at `index` along `axis`, -2 or -1; an axis of length 1, which broadcasts, as it is."""
+    """Return `x` at `index` along `axis`, -2 or -1."""
     if isinstance(index, slice):
         return x[..., index, :] if axis == -2 else x[..., index]
     return namespace(x).take(x, index, axis=axis)
 
 
 def take_broadcast(x: Array, rows: Index, cols: Index) -> Array:
-    """Return `x`, which broadcasts to ``... T S``, at `rows` and `cols`; with two axes at least."""
+    """Return `x`, which broadcasts to ``... T S``, at `rows` and `cols`, with at least two axes."""
     x = namespace(x).reshape(x, (1,) * (2 - x.ndim) + tuple(x.shape))
     x = take(x, rows, -2) if x.shape[-2] != 1 else x
     return take(x, cols, -1) if x.shape[-1] != 1 else x
 
 
 def bounds_of(values: int | Array) -> tuple[int, int] | None:
-    """Return the smallest and the largest of integers; None where a compiler traces and nobody knows."""
+    """Return the smallest and the largest of integers; None while a compiler traces, without values."""
     if isinstance(values, int):
         return values, values
     xp = namespace(values)
@@ -157,7 +157,7 @@ def bounds_of(values: int | Array) -> tuple[int, int] | None:
 
 
 def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Tell whether an array of `shape` broadcasts to `target` without making it larger."""
+    """Whether an array of `shape` broadcasts to exactly `target`."""
     pairs = zip(reversed(tuple(shape)), reversed(target), strict=False)
     return len(shape) <= len(target) and all(have in (1, want) for have, want in pairs)
 

@@ -122,9 +122,7 @@ def column_sums(p: AttentionInputs, stats: SoftmaxStats) -> Array:
     return _of_library(p, total)
 
 
-def pooled_map(
-    p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Pooling
-) -> tuple[Array, SoftmaxStats]:
+def pooled_map(p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Pooling) -> tuple[Array, SoftmaxStats]:
     """Return the maximum or sum of the weights of each cell, ``... H P Q`` in float64, and the rows' softmax stats.
 
     Row cells are adjacent. The kernel pools at most one block of queries at a time; larger cells are combined here.
