@@ -82,11 +82,11 @@ def test_top_names_the_largest_and_never_what_is_hidden(first, path):
         best, keys = look.top(3)
         count = min(3, weights.shape[-1])
         close(best[..., :count], np.sort(weights, -1)[..., ::-1][..., :count])
-        seen = np.broadcast_to(case.seen, weights.shape)
-        assert np.array_equal((keys >= 0).sum(-1), np.minimum(seen.sum(-1), 3))
+        attends = np.broadcast_to(case.attends, weights.shape)
+        assert np.array_equal((keys >= 0).sum(-1), np.minimum(attends.sum(-1), 3))
         named = np.take_along_axis(weights, np.where(keys < 0, 0, keys), -1)
         close(np.where(keys < 0, 0, named), best)
-        assert (np.take_along_axis(seen, np.where(keys < 0, 0, keys), -1) | (keys < 0)).all()
+        assert (np.take_along_axis(attends, np.where(keys < 0, 0, keys), -1) | (keys < 0)).all()
 
 
 def test_of_equal_weights_top_names_the_first_key():
