@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from regard.cli.parser import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -105,3 +108,13 @@ def test_names_that_a_page_places_in_a_file_are_there(page):
         (found,) = [path for path in {ROOT / file, *ROOT.glob(f"src/regard/**/{file}")} if path.exists()]
         assert re.search(rf"\b{name}\b", found.read_text(encoding="utf-8")), f"{file} has no {name}"
     assert len(placed) >= 2
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/lesson.md", "docs/explorer.md", "docs/models.md"])
+def test_commands_in_a_page_are_valid(page):
+    text = read(page)
+    commands = re.findall(r"^\$ (?:.*&& )?regard (.*)$", text, re.MULTILINE) + re.findall(r"`regard ([^`…]*)`", text)
+    for command in commands:
+        if command.strip() != "TEXT --json":
+            parse(shlex.split(command.replace("FOLDER", "folder")))
+    assert commands
