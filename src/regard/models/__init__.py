@@ -17,22 +17,27 @@ from regard.models.pooling import Pooling
 from regard.models.toy import Toy, ToyConfig, toy
 
 if TYPE_CHECKING:
-    from regard.models.bart import Bart, BartConfig
-    from regard.models.bert import Bert, BertConfig
-    from regard.models.distilbert import DistilBert, DistilBertConfig
     from regard.models.encoder_decoder import EncoderDecoderOutput
-    from regard.models.gemma2 import Gemma2, Gemma2Config
     from regard.models.generation.decoding_state import DecodingState
     from regard.models.generation.loop import Generated, Stream
-    from regard.models.gpt2 import GPT2, GPT2Config
-    from regard.models.gpt_oss import Experts, GptOss, GptOssConfig
+    from regard.models.gpt_oss import Experts
     from regard.models.language import LanguageModel
-    from regard.models.llama import Llama, LlamaConfig
-    from regard.models.mistral import Mistral, MistralConfig
-    from regard.models.qwen2 import Qwen2, Qwen2Config
-    from regard.models.qwen3 import Qwen3, Qwen3Config
-    from regard.models.roberta import Roberta, RobertaConfig
-    from regard.models.t5 import T5, T5Config
+
+# The class and the configuration of each family, `Bert` and `BertConfig`, and their modules.
+_FAMILY_MODULES = {
+    family + suffix: module
+    for module, _, family in (entry.partition(".") for entry in FAMILIES.values() if isinstance(entry, str))
+    for suffix in ("", "Config")
+}
+_MODULES = {
+    "EncoderDecoderOutput": "encoder_decoder",
+    "Generated": "generation.loop",
+    "Stream": "generation.loop",
+    "DecodingState": "generation.decoding_state",
+    "LanguageModel": "language",
+    "Experts": "gpt_oss",
+    **_FAMILY_MODULES,
+}
 
 __all__ = [
     "load",
@@ -47,49 +52,12 @@ __all__ = [
     "EncoderDecoderOutput",
     "FAMILIES",
     "register",
-    "Bart",
-    "BartConfig",
-    "Bert",
-    "BertConfig",
-    "DistilBert",
-    "DistilBertConfig",
-    "Roberta",
-    "RobertaConfig",
-    "GPT2",
-    "GPT2Config",
-    "Llama",
-    "LlamaConfig",
-    "Mistral",
-    "MistralConfig",
-    "Qwen2",
-    "Qwen2Config",
-    "Qwen3",
-    "Qwen3Config",
-    "Gemma2",
-    "Gemma2Config",
-    "GptOss",
-    "GptOssConfig",
     "Experts",
-    "T5",
-    "T5Config",
     "Toy",
     "ToyConfig",
     "toy",
+    *_FAMILY_MODULES,
 ]
-
-_MODULES = {
-    "EncoderDecoderOutput": "encoder_decoder",
-    "Generated": "generation.loop",
-    "Stream": "generation.loop",
-    "DecodingState": "generation.decoding_state",
-    "LanguageModel": "language",
-    "Experts": "gpt_oss",
-    **{
-        family + suffix: module
-        for module, _, family in (entry.partition(".") for entry in FAMILIES.values() if isinstance(entry, str))
-        for suffix in ("", "Config")
-    },
-}
 
 
 def __getattr__(name: str) -> Any:
