@@ -104,7 +104,7 @@ def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Inde
 
 
 def _dropout(p: AttentionInputs, rows: Index) -> Any:
-    """Return the kernel's dropout; a cell is dropped by a hash of its index among all queries."""
+    """Return the kernel's dropout; a weight is dropped by a hash of its index in the whole map."""
     drop = p.dropout
     assert drop is not None
     assert isinstance(rows, slice)

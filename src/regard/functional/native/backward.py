@@ -20,7 +20,7 @@ from regard.functional.native.attention import kernel_calls
 from regard.functional.native.convert import to_kernel
 from regard.functional.online_softmax import SoftmaxStats
 
-_STRIP = 1024  # distances of a rule's gradient at a time
+_STRIP = 1024  # distances at a time in the gradient of a distance bias
 
 
 def native_backward(
@@ -71,13 +71,13 @@ class _BiasGradient:
     """The gradient of a bias: the arrays that the kernel writes to, and their sum in the shape of the parameter.
 
     The kernel returns the gradient of an array cell by cell or summed along an axis, and that of a distance bias summed
-    for each distance; other rules receive the cells of a strip of queries at a time.
+    for each distance; other biases receive the gradient of a strip of queries at a time.
     """
 
     def __init__(self, p: AttentionInputs, dtype: Any) -> None:
         self._p, self._dtype, self._gradient = p, dtype, None
         (queries, keys), lead = p.layout.shape[-2:], p.context_shape[:-2]
-        parameter = getattr(p.bias, "parameter", None)  # a custom rule may have none
+        parameter = getattr(p.bias, "parameter", None)  # a custom bias may have none
         self._shape = () if parameter is None else tuple(parameter.shape)
         self._kind = "none"
         if not queries or not keys:
@@ -86,7 +86,7 @@ class _BiasGradient:
             has_rows, has_cols = (size != 1 for size in (1, 1, *self._shape)[-2:])
             self._kind = "d_key_bias" if not has_rows else "d_bias" if has_cols else "d_query_bias"
         elif p.bias is not None:
-            self._kind = "d_distance_bias" if p.bias.by_distance else "cells"
+            self._kind = "d_distance_bias" if p.bias.by_distance else "strips"
         if self._kind == "d_bias":
             self._sums = np.zeros(self._shape, dtype)
         elif self._kind == "d_query_bias":
@@ -115,8 +115,8 @@ class _BiasGradient:
         """Accumulate what the kernel wrote for some queries."""
         if self._kind == "d_key_bias":
             self._add(sum_to_shape(self._part[..., None, :], self._shape))
-        elif self._kind == "cells":
-            self._add(self._rule_gradient(rows, slice(0, self._p.layout.keys), self._part))
+        elif self._kind == "strips":
+            self._add(self._parameter_gradient(rows, slice(0, self._p.layout.keys), self._part))
 
     def total(self) -> Array | None:
         """Return the gradient in the shape of the parameter."""
@@ -128,7 +128,7 @@ class _BiasGradient:
             self._add(sum_to_shape(self._sums[..., None], self._shape))
         elif self._kind == "d_distance_bias":
             for rows, cols, part in self._distance_cells():
-                self._add(self._rule_gradient(rows, cols, part))
+                self._add(self._parameter_gradient(rows, cols, part))
         xp = self._p.layout.xp
         found = np.zeros(self._shape, self._dtype) if self._gradient is None else self._gradient
         return xp.asarray(found, device=self._p.layout.device)
@@ -141,10 +141,10 @@ class _BiasGradient:
             stop = min(start + _STRIP, queries)
             yield slice(start, stop), slice(0, 1), self._sums[..., keys - 1 + start : keys - 1 + stop, None]
 
-    def _rule_gradient(self, rows: slice, cols: slice, part: np.ndarray) -> Array:
-        layout, rule = self._p.layout, self._p.bias
-        assert isinstance(rule, Bias)
-        return rule.gradient(layout, rows, cols, layout.xp.asarray(np.ascontiguousarray(part), device=layout.device))
+    def _parameter_gradient(self, rows: slice, cols: slice, part: np.ndarray) -> Array:
+        layout, bias = self._p.layout, self._p.bias
+        assert isinstance(bias, Bias)
+        return bias.gradient(layout, rows, cols, layout.xp.asarray(np.ascontiguousarray(part), device=layout.device))
 
     def _add(self, part: Array) -> None:
         self._gradient = part if self._gradient is None else self._gradient + part
