@@ -75,8 +75,8 @@ def main() -> None:
         [
             f"# Attention over {tokens:,} tokens: memory",
             "",
-            f'One head, D = {DIM}, float32, `implementation="blockwise"`: peak resident memory above the inputs and the',
-            f"outputs. The bound is {BOUND_MB} MB; n² weights would be {4 * tokens**2 / 1e9:.1f} GB.",
+            f'One head, D = {DIM}, float32, `implementation="blockwise"`: peak resident memory above the inputs and',
+            f"the outputs. The bound is {BOUND_MB} MB; n² weights would be {4 * tokens**2 / 1e9:.1f} GB.",
             f"Python {platform.python_version()}, NumPy {version('numpy')}, {platform.machine()}.",
             "Made by `nox -s bench`.",
             "",

@@ -78,7 +78,10 @@ def test_what_templates_rely_on(template, text):
         ("{% include '/etc/passwd' %}", "TypeError|no loader"),
         ("{{ 'a' * 10**10 }}", "it exceeds the limit on memory"),
         ("{{ 'a'.center(10**10) }}", "it exceeds the limit on memory"),
-        ("{% set n = namespace(s='aa') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}", "the limit on memory"),
+        (
+            "{% set n = namespace(s='aa') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}",
+            "the limit on memory",
+        ),
         ("{{ 'a' * 20000000 }}", "it writes more than 10,000,000 characters"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
     ],

@@ -11,10 +11,11 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 
 
 def attention(
-    q: Array, k: Array, v: Array, *, scale: float, softcap: float | None = None, bias: Array | None = None,
-    mask: Array | None = None, sinks: Array | None = None, dropout: Array | None = None, trace: Recorder = NULL_RECORDER,
+    q: Array, k: Array, v: Array, *, scale: float, softcap: float | None = None,
+    bias: Array | None = None, mask: Array | None = None, sinks: Array | None = None,
+    dropout: Array | None = None, trace: Recorder = NULL_RECORDER,
 ) -> Array:  # fmt: skip
-    """Return the context, ``... H T Dv``; q ``... H T D``, k ``... H S D``, v ``... H S Dv``, dropout 0 or 1/(1 − p)."""
+    """Return the context, ``... H T Dv``; q ``... H T D``, k ``... H S D``, v ``... H S Dv``, dropout 0 or 1/(1−p)."""
     *_, scores = attention_scores(q, k, scale=scale, softcap=softcap, bias=bias, mask=mask, trace=trace)
     weights = trace("weights", softmax(scores, sinks), "... H T S")
     if dropout is not None:
