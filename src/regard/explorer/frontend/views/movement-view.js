@@ -95,7 +95,9 @@ export class MovementView {
     this.explanation.replaceChildren(
       `The two axes show ${formatPercent(first + second)} of the variance (${formatPercent(first)} across, ${formatPercent(second)} up) and hide ${formatPercent(rest)}. `,
       "All stages share one plane; each is centred on its own mean, since all vectors also shift together and grow. Tokens close on the plane may be far apart in space.",
-      hasOtherPlane ? " The other run is of another model, or has other stages, and has its own plane: choose A or B." : "",
+      hasOtherPlane
+        ? " The other run is of another model, or has other stages, and has its own plane: choose A or B."
+        : "",
     );
   }
 
