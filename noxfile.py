@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import tempfile
@@ -57,7 +58,10 @@ def lint(session: nox.Session) -> None:
     )
     session.run("lint-imports", env={"PYTHONPATH": "src"})
     if shutil.which("npm"):
-        session.run("npm", "exec", "--yes", PRETTIER, "--", "--check", "src/regard/explorer/frontend", external=True)
+        checked = ("src/regard/explorer/frontend", "tests/browser/unit")
+        session.run("npm", "exec", "--yes", PRETTIER, "--", "--check", *checked, external=True)
+    elif os.environ.get("CI"):
+        session.error("prettier needs npm")
     else:
         session.warn("the page's JavaScript is not checked: prettier needs npm")
 

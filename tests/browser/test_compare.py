@@ -63,7 +63,7 @@ def test_every_head_of_both_models_is_reached(open_page, two_models):
     address, exploration = two_models
     page = open_page(f"{address}#v=heads&l=0&h=1")
     side(page, "B")
-    assert page.locator(".rg-side-switch:visible").inner_text().endswith("minilm")
+    assert page.locator(".rg-side-switch:visible").inner_text().endswith(exploration.runs[1].trace.model)
     assert page.locator(".rg-head").count() == 72
     page.get_by_role("gridcell", name=re.compile("layer 5, head 11")).dblclick()
     settled(page)

@@ -46,7 +46,7 @@ def test_a_file_of_144_heads_is_small_and_soon_seen(browser, deep, tmp_path, tok
     trace = regard.Trace(maps=True)
     deep(np.array([*encoding.ids[: tokens - 1], encoding.ids[-1]]), trace=trace)
     exploration = Exploration(trace, models=[deep])
-    assert exploration.ways == ("raw", "rollout", "norms")
+    assert exploration.modes == ("raw", "rollout", "norms")
     path = tmp_path / "page.html"
     write_page(exploration, path)
     assert path.stat().st_size <= most_bytes
@@ -81,5 +81,5 @@ def test_a_long_text_is_soon_seen_and_its_tiles_come_at_once_in_bounded_memory(b
     assert heap < 150 * MB
     assert renderer < 600 * MB
     assert server < 700 * MB
-    assert "never more than 268 MB; its process had" in told
-    assert "What is shown holds" in told
+    assert "at most 268 MB; the peak of its process is" in told
+    assert "The maps on the page hold" in told

@@ -20,10 +20,9 @@ DISPLAY_MODES = (
     {
         "key": "raw",
         "title": "Weights",
-        "description": "The attention that the token of a row gives to each column: a row sums to 1, less what the "
-        "model's own attention sink takes of it.",
-        "caveat": "A weight does not tell how much is passed on: the value of a column with a large weight may be "
-        "short.",
+        "description": "The attention of the token of a row to each column. A row sums to 1, less the weight of the "
+        "model's own sink if it has one.",
+        "caveat": "A weight does not tell how much is passed on: a column with a large weight may have a short value.",
         "source": "Vaswani et al. 2017, arXiv:1706.03762",
     },
     {
