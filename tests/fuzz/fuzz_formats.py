@@ -123,11 +123,11 @@ def places_of_numbers(path: Path) -> list[tuple[int, int]]:
     """Return where each number of a header stands and how many bytes it has: counts, lengths, types, sizes, values."""
     places: list[tuple[int, int]] = []
     header = gguf._Header
-    whole, numbers = header.whole, header._numbers
+    integer, numbers = header.integer, header._numbers
 
     def noted(self: Any, size: int) -> int:
         places.append((self.at, size))
-        return whole(self, size)
+        return integer(self, size)
 
     def noted_numbers(self: Any, kind: int, count: int, key: str) -> Any:
         start = self.at
@@ -135,11 +135,11 @@ def places_of_numbers(path: Path) -> list[tuple[int, int]]:
         places.extend((start + i * values.itemsize, values.itemsize) for i in range(min(count, 3)))
         return values
 
-    header.whole, header._numbers = noted, noted_numbers  # type: ignore[method-assign]
+    header.integer, header._numbers = noted, noted_numbers  # type: ignore[method-assign]
     try:
         gguf.GgufFile(path)
     finally:
-        header.whole, header._numbers = whole, numbers  # type: ignore[method-assign]
+        header.integer, header._numbers = integer, numbers  # type: ignore[method-assign]
     return places
 
 
