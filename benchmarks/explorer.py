@@ -1,4 +1,4 @@
-"""The explorer: how soon there is something to see, how long a tile of a long text takes, and what is held.
+"""The explorer: time to the first map, time of a tile of a long text, and memory.
 
 In Python, to the bytes of an answer; and in Chromium, from the address to a painted map, and from asking for a tile to
 its last byte, by the page's own clock. The server is `regard explore`. Of a long text, one layer is recorded as q, k

@@ -1,4 +1,4 @@
-"""Draw the explorer's views as a browser shows them: light, dark, and on a phone.
+"""Take pictures of the explorer's views in a browser: light, dark, and on a phone.
 
     python docs/draw_explorer.py
 

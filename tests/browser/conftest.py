@@ -1,4 +1,4 @@
-"""A real browser that drives the page; a test fails on any request beyond the page and on anything in the console."""
+"""A real browser; a test fails on any request to elsewhere and on any message of the console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages show, who serves them, and when they have settled."""
+"""Explorations for the tests, a server for them, and waiting until a page is idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A head is switched off: what it changes most is shown, of the text that was seen, and the address keeps it."""
+"""An ablation shows the head that it changes most, applies to the visible text, and is kept in the URL."""
 
 from __future__ import annotations
 

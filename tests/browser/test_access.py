@@ -1,4 +1,4 @@
-"""Whoever cannot see or point: what axe-core finds, names of controls, and that nothing jumps."""
+"""Accessibility: axe-core finds nothing serious, values are announced, and the layout is stable."""
 
 from __future__ import annotations
 

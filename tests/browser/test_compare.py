@@ -1,4 +1,4 @@
-"""A beside B: two models, texts of unequal length, two heads; each side keeps its own layers, heads and tokens."""
+"""Comparing A and B: two models, texts of unequal length, two heads; each side has its own layers, heads, tokens."""
 
 from __future__ import annotations
 

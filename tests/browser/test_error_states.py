@@ -1,4 +1,4 @@
-"""What goes wrong is said until it is well again, and nothing old stands for what is wanted."""
+"""An error shows until it is resolved, and stale data is marked as such."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page shows is what the API says, and every part of it can be reached."""
+"""The page shows the numbers of the API, and every part of it can be reached."""
 
 from __future__ import annotations
 

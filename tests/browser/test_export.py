@@ -1,4 +1,4 @@
-"""What is saved holds what is seen: pictures with their title, legend and sentences, tables with their names."""
+"""An export has what the view shows: pictures with title, legend and messages, tables with names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's modules: their types hold, and their pure functions do what they say."""
+"""The page's modules: types, pure functions, and no requests to elsewhere."""
 
 from __future__ import annotations
 

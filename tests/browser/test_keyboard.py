@@ -1,4 +1,4 @@
-"""Whoever uses keys alone: what each does, what they reach, and where they are afterwards."""
+"""The page by keyboard alone: what each key does, what is reachable, and where the focus goes."""
 
 from __future__ import annotations
 

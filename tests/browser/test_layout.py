@@ -1,4 +1,4 @@
-"""What stands on the page is seen: in a notebook, in a low window, on paper, with colours forced."""
+"""The layout: in a notebook, in a low window, in print, with forced colours."""
 
 from __future__ import annotations
 

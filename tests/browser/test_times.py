@@ -1,4 +1,4 @@
-"""How soon there is something to see, of a page in a file and of a long text, and what is held meanwhile.
+"""How soon a page in a file and a long text are visible, and how much memory they take.
 
 The bounds are what is promised at the median, of a machine that does nothing else meanwhile: what others take of it is
 allowed for. How long it takes is measured by `benchmarks/explorer.py`.

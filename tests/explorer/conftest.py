@@ -20,7 +20,7 @@ def bert(write_bert):
 
 @pytest.fixture
 def causal():
-    """Return a causal model with fewer key/value heads that turns queries and keys by their positions."""
+    """Return a causal model with grouped key/value heads and rotary embeddings."""
     return regard.load(CAUSAL)
 
 

@@ -1,4 +1,4 @@
-"""Explorations to ask, and a whole map of one."""
+"""Explorations to test, and a whole map of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules become one script that does the same; what cannot is an error."""
+"""Modules become one script with the same behaviour; an unsupported module is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every answer of an exploration is what the trace and the model say, computed another way here."""
+"""Every answer of an exploration agrees with the trace and the model, computed independently here."""
 
 from __future__ import annotations
 

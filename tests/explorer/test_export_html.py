@@ -1,4 +1,4 @@
-"""One file with everything in it: small, whole, inert, and with the numbers of the API."""
+"""An exported page is small, complete and inert, and has the numbers of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/explorer.md tells of MiniLM is what a page about those texts shows, number by number."""
+"""The numbers of MiniLM in docs/explorer.md are those of the page."""
 
 from __future__ import annotations
 

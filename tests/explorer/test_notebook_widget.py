@@ -1,4 +1,4 @@
-"""A notebook's messages get the answers that HTTP gives."""
+"""Messages of a notebook get the responses of HTTP."""
 
 from __future__ import annotations
 

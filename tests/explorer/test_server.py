@@ -1,4 +1,4 @@
-"""The page and its questions over a real connection: nothing without the token, nothing for another page."""
+"""The page and its API over a real connection: nothing without the token, nothing for another origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers behind one weight: query, key, the steps from score to weight, and the value.
+"""The numbers of one weight: query, key, the steps from score to weight, and the value.
 
 The page derives the rest from these (`frontend/data/cell.js`): the products of query and key, their sum, and the
 weighted value.

@@ -1,5 +1,5 @@
-// The arithmetic of one weight. A server sends the numbers that were recorded; a file holds the arrays of a head, from
-// which `cellFrom` computes the same numbers. What follows from them, `withProducts` adds for both.
+// The arithmetic of one weight. The server sends its recorded numbers; a file holds the arrays of a head, from which
+// `cellFrom` computes them. `withProducts` derives the rest for both.
 
 /**
  * @typedef {(number | null)[] | null} Vector   null within: not finite

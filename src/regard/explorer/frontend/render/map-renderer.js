@@ -101,7 +101,7 @@ function drawTiles(ctx, scene, visible) {
 /**
  * @param {Context2D} ctx @param {Scene} scene @param {import("../data/matrix.js").Matrix} tile
  * @param {number} level @param {number} i @param {number} j
- * @param {{ level: number, i: number, j: number } | null} clipTo  the finer tile that it stands in for
+ * @param {{ level: number, i: number, j: number } | null} clipTo  the finer tile that it replaces
  */
 function drawTile(ctx, scene, tile, level, i, j, clipTo) {
   const { viewport } = scene;

@@ -12,7 +12,7 @@ import { levelFor, TILE } from "./viewport.js";
  * @property {ThemeColors} colors
  * @property {Uint32Array} table
  * @property {number} decimals      that are exact
- * @property {number | null} row    of the field, where the cell stands
+ * @property {number | null} row    of the cell, an index
  * @property {number | null} col
  * @property {Set<number>} rowsFound
  * @property {Set<number>} colsFound

@@ -2,7 +2,7 @@
 
 /** @typedef {import("./state.js").State} State */
 
-/** Holds the state and tells who wants to know that it changed. */
+/** Holds the state and notifies subscribers of changes. */
 export class Store {
   /** @param {State} state */
   constructor(state) {
