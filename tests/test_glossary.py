@@ -193,6 +193,13 @@ RETIRED = (
         "INITIAL_STATE, collapsedLayers, ablatedRun, httpTransport",
     ),
     ("frontend", r"\.says|\.not\b", "description, caveat"),
+    # Paths
+    (
+        "everywhere",
+        r"regard\.(?:measures|web|kernels|attention_map|kv_cache|edits\.force)",
+        "metrics, explorer, native, trace, nn",
+    ),
+    ("everywhere", r"regard\.\w+\._[a-z]\w*", "files inside packages have no underscore"),
     # Tests and pages
     ("python", r"FLOORS|test_house|made_up", "LAYERS, test_architecture, fake_traces"),
     ("pages", r"test_house|_mask\.py|_problem\.py|_around\.py|room\.cpp|few\.cpp|looking\.cpp", "the files of today"),
