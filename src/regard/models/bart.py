@@ -15,7 +15,7 @@ import numpy as np
 
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.build import encoder_block, feed_forward, layer_norm, projections
+from regard.models.build import encoder_blocks, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
@@ -278,16 +278,7 @@ class Bart(EncoderDecoder):
             forced=forced_ids(checkpoint),
             encoder=BartEncoder(
                 _embedding(weights, "encoder", name_of, config),
-                tuple(
-                    encoder_block(
-                        weights,
-                        f"encoder.blocks.{i}",
-                        num_heads=config.num_heads,
-                        activation=config.activation,
-                        norm_eps=_NORM_EPS,
-                    )
-                    for i in range(config.num_layers)
-                ),
+                encoder_blocks(weights, "encoder.", config, _NORM_EPS),
             ),
             decoder=BartDecoder(
                 _embedding(weights, "decoder", name_of, config),

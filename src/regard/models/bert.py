@@ -15,7 +15,7 @@ import numpy as np
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
-from regard.models.build import encoder_block, layer_norm
+from regard.models.build import encoder_blocks, layer_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
@@ -136,16 +136,7 @@ class Bert(TextModel):
             position_embedding=Embedding(weights["position_embedding.weight"]),
             type_embedding=Embedding(weights["type_embedding.weight"]),
             embedding_norm=layer_norm(weights, "embedding_norm", config.norm_eps),
-            blocks=tuple(
-                encoder_block(
-                    weights,
-                    f"blocks.{i}",
-                    num_heads=config.num_heads,
-                    activation=config.activation,
-                    norm_eps=config.norm_eps,
-                )
-                for i in range(config.num_layers)
-            ),
+            blocks=encoder_blocks(weights, "", config, config.norm_eps),
         )
 
 

@@ -39,15 +39,18 @@ def projections(weights: Mapping[str, np.ndarray], at: str) -> list[Linear]:
     return [linear(weights, f"{at}.{part}_proj") for part in "qkvo"]
 
 
-def encoder_block(
-    weights: Mapping[str, np.ndarray], at: str, *, num_heads: int, activation: str, norm_eps: float
-) -> EncoderBlock:
-    """Return the block `at` of the Transformer paper, with a norm after each residual sum."""
-    return EncoderBlock(
-        SelfAttention(*projections(weights, f"{at}.attn"), num_heads=num_heads),
-        layer_norm(weights, f"{at}.attn_norm", norm_eps),
-        feed_forward(weights, f"{at}.mlp", activation),
-        layer_norm(weights, f"{at}.mlp_norm", norm_eps),
+def encoder_blocks(
+    weights: Mapping[str, np.ndarray], prefix: str, config: Any, norm_eps: float
+) -> tuple[EncoderBlock, ...]:
+    """Return the blocks of an encoder of the Transformer paper, with a norm after each residual sum."""
+    return tuple(
+        EncoderBlock(
+            SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
+            layer_norm(weights, f"{at}.attn_norm", norm_eps),
+            feed_forward(weights, f"{at}.mlp", config.activation),
+            layer_norm(weights, f"{at}.mlp_norm", norm_eps),
+        )
+        for at in (f"{prefix}blocks.{i}" for i in range(config.num_layers))
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from regard.models.language import LanguageModel
 from regard.nn import DecoderBlock, Embedding, LayerNorm, Linear, RMSNorm
 from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
+
+Caches: TypeAlias = Sequence[KVCache | None]
+"""The keys and values of the tokens before, for each block; None: there are none, and none are kept."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -52,22 +55,15 @@ class Decoder(LanguageModel):
         return int(self.config.rope.max_context(self.config.max_positions))
 
     def forward_with_cache(
-        self,
-        ids: np.ndarray,
-        positions: np.ndarray,
-        caches: Sequence[KVCache | None],
-        *,
-        mask: np.ndarray | None = None,
-        trace: Recorder = NULL_RECORDER,
-    ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
+        self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
+    ) -> tuple[np.ndarray, Caches]:
         """Return the contextual vectors, ``B T E``, of ids ``B T``, and the caches with their keys and values appended.
 
         Parameters
         ----------
         ids : integer array, ``B T``
         positions : integer array, ``T`` or ``B T``
-        caches : sequence of KVCache or None
-            The keys and values of the tokens before these, for each block; None: there are none, and none are kept.
+        caches : sequence of KVCache or None, one for each block
         mask : boolean array, ``B 1 1 S``, optional
             True where a key is text, False at padding.
         """
@@ -108,7 +104,7 @@ class Decoder(LanguageModel):
             mask = (np.arange(state.end + ids.shape[1]) >= state.padding[:, None])[:, None, None, :]  # B 1 1 S
             positions = np.maximum(positions - state.padding[:, None], 0)  # B T
         hidden, caches = self.forward_with_cache(ids, positions, state.caches, mask=mask, trace=trace)
-        return hidden, replace(state, caches=caches)  # type: ignore[arg-type]
+        return hidden, replace(state, caches=tuple(caches))  # type: ignore[arg-type]
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
         """Return the logits, ``... V``, of contextual vectors ``... E``.

@@ -14,7 +14,7 @@ import numpy as np
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
-from regard.models.build import encoder_block, layer_norm
+from regard.models.build import encoder_blocks, layer_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
@@ -115,16 +115,7 @@ class DistilBert(TextModel):
             token_embedding=Embedding(weights["token_embedding.weight"]),
             position_embedding=Embedding(weights["position_embedding.weight"]),
             embedding_norm=layer_norm(weights, "embedding_norm", _NORM_EPS),
-            blocks=tuple(
-                encoder_block(
-                    weights,
-                    f"blocks.{i}",
-                    num_heads=config.num_heads,
-                    activation=config.activation,
-                    norm_eps=_NORM_EPS,
-                )
-                for i in range(config.num_layers)
-            ),
+            blocks=encoder_blocks(weights, "", config, _NORM_EPS),
         )
 
 

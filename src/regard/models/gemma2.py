@@ -6,18 +6,18 @@ Gemma Team (2024), "Gemma 2: Improving open language models at a practical size"
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.recorder import Recorder
 from regard.models.build import causal_attention, gated_feed_forward
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec
-from regard.models.decoder import Decoder
+from regard.models.decoder import Caches, Decoder
 from regard.models.decoder_checkpoint import (
     DecoderConfig,
     check_unsupported_flags,
@@ -30,7 +30,6 @@ from regard.models.decoder_checkpoint import (
 )
 from regard.models.rope import read_rope
 from regard.nn import DecoderBlock, RMSNorm
-from regard.nn.kv_cache import KVCache
 
 _CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float32
 
@@ -79,14 +78,8 @@ class Gemma2(Decoder):
     config: Gemma2Config
 
     def forward_with_cache(
-        self,
-        ids: np.ndarray,
-        positions: np.ndarray,
-        caches: Sequence[KVCache | None],
-        *,
-        mask: np.ndarray | None = None,
-        trace: Recorder = NULL_RECORDER,
-    ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
+        self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
+    ) -> tuple[np.ndarray, Caches]:
         """Embeddings times √E, blocks, final norm; `head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         x = trace("embeddings", x * x.dtype.type(math.sqrt(x.shape[-1])), "B T E")
@@ -95,7 +88,7 @@ class Gemma2(Decoder):
         for i, block in enumerate(self.blocks):
             with trace.scope(f"blocks.{i}"):
                 x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
-        return trace("final_norm", self.final_norm(x), "B T E"), tuple(caches)
+        return trace("final_norm", self.final_norm(x), "B T E"), caches
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
         """Return the logits, ``... V``, below the soft cap: cap · tanh(logits / cap)."""

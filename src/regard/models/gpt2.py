@@ -6,21 +6,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.recorder import Recorder
 from regard.models.build import feed_forward, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec
-from regard.models.decoder import Decoder
+from regard.models.decoder import Caches, Decoder
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, common_fields, load_decoder_tensors
 from regard.nn import CausalAttention, DecoderBlock, Embedding, Linear
-from regard.nn.kv_cache import KVCache
 
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
 
@@ -91,14 +90,8 @@ class GPT2(Decoder):
         return self.config.max_positions
 
     def forward_with_cache(
-        self,
-        ids: np.ndarray,
-        positions: np.ndarray,
-        caches: Sequence[KVCache | None],
-        *,
-        mask: np.ndarray | None = None,
-        trace: Recorder = NULL_RECORDER,
-    ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
+        self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
+    ) -> tuple[np.ndarray, Caches]:
         """Token plus position embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         table = trace("position_embeddings", self.position_embedding(positions), "... T E")
@@ -107,7 +100,7 @@ class GPT2(Decoder):
         for i, block in enumerate(self.blocks):
             with trace.scope(f"blocks.{i}"):
                 x, caches[i] = block(x, cache=caches[i], mask=mask, trace=trace)
-        return trace("final_norm", self.final_norm(x), "B T E"), tuple(caches)
+        return trace("final_norm", self.final_norm(x), "B T E"), caches
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

@@ -6,7 +6,7 @@ feed-forward layer, a router chooses a few of many for each token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -18,7 +18,7 @@ from regard.models.build import causal_attention, linear, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
-from regard.models.decoder import Decoder
+from regard.models.decoder import Caches, Decoder
 from regard.models.decoder_checkpoint import (
     DecoderConfig,
     check_unsupported_flags,
@@ -30,7 +30,6 @@ from regard.models.decoder_checkpoint import (
 )
 from regard.models.rope import read_rope
 from regard.nn import DecoderBlock, Layer, Linear
-from regard.nn.kv_cache import KVCache
 
 _YARN = {
     "rope_type": "yarn",
@@ -156,14 +155,8 @@ class GptOss(Decoder):
     config: GptOssConfig
 
     def forward_with_cache(
-        self,
-        ids: np.ndarray,
-        positions: np.ndarray,
-        caches: Sequence[KVCache | None],
-        *,
-        mask: np.ndarray | None = None,
-        trace: Recorder = NULL_RECORDER,
-    ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
+        self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
+    ) -> tuple[np.ndarray, Caches]:
         """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         x = trace("embeddings", x, "B T E")
@@ -172,7 +165,7 @@ class GptOss(Decoder):
         for i, block in enumerate(self.blocks):
             with trace.scope(f"blocks.{i}"):
                 x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
-        return trace("final_norm", self.final_norm(x), "B T E"), tuple(caches)
+        return trace("final_norm", self.final_norm(x), "B T E"), caches
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

@@ -6,18 +6,18 @@ Mistral and Qwen are configurations of this model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.recorder import Recorder
 from regard.models.build import causal_attention, gated_feed_forward, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec
-from regard.models.decoder import Decoder
+from regard.models.decoder import Caches, Decoder
 from regard.models.decoder_checkpoint import (
     DecoderConfig,
     check_unsupported_flags,
@@ -29,7 +29,6 @@ from regard.models.decoder_checkpoint import (
 )
 from regard.models.rope import read_rope
 from regard.nn import DecoderBlock
-from regard.nn.kv_cache import KVCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +78,8 @@ class Llama(Decoder):
     config: LlamaConfig
 
     def forward_with_cache(
-        self,
-        ids: np.ndarray,
-        positions: np.ndarray,
-        caches: Sequence[KVCache | None],
-        *,
-        mask: np.ndarray | None = None,
-        trace: Recorder = NULL_RECORDER,
-    ) -> tuple[np.ndarray, tuple[KVCache | None, ...]]:
+        self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
+    ) -> tuple[np.ndarray, Caches]:
         """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         x = trace("embeddings", x, "B T E")
@@ -95,7 +88,7 @@ class Llama(Decoder):
         for i, block in enumerate(self.blocks):
             with trace.scope(f"blocks.{i}"):
                 x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
-        return trace("final_norm", self.final_norm(x), "B T E"), tuple(caches)
+        return trace("final_norm", self.final_norm(x), "B T E"), caches
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

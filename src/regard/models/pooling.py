@@ -16,39 +16,19 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.text.files import read_file
 
 
-def _first(hidden: np.ndarray) -> np.ndarray:
-    return np.asarray(hidden[0])
-
-
-def _largest(hidden: np.ndarray) -> np.ndarray:
-    return np.asarray(hidden.max(0))
-
-
-def _mean(hidden: np.ndarray) -> np.ndarray:
-    return np.asarray(hidden.mean(0))
-
-
-def _mean_sqrt(hidden: np.ndarray) -> np.ndarray:
-    return np.asarray(hidden.sum(0) / len(hidden) ** 0.5)
-
-
-def _weighted_mean(hidden: np.ndarray) -> np.ndarray:
+def _weighted_mean(hidden: np.ndarray) -> Any:
     weights = np.arange(1, len(hidden) + 1, dtype=hidden.dtype)
-    return np.asarray(weights @ hidden / weights.sum())
+    return weights @ hidden / weights.sum()
 
 
-def _last(hidden: np.ndarray) -> np.ndarray:
-    return np.asarray(hidden[-1])
-
-
-MODES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+MODES: Mapping[str, Callable[[np.ndarray], Any]] = MappingProxyType(
     {
-        "cls": _first,
-        "max": _largest,
-        "mean": _mean,
-        "mean_sqrt_len": _mean_sqrt,
+        "cls": lambda hidden: hidden[0],
+        "max": lambda hidden: hidden.max(0),
+        "mean": lambda hidden: hidden.mean(0),
+        "mean_sqrt_len": lambda hidden: hidden.sum(0) / len(hidden) ** 0.5,
         "weightedmean": _weighted_mean,
-        "lasttoken": _last,
+        "lasttoken": lambda hidden: hidden[-1],
     }
 )
 """Functions from ``T E`` to ``E``, by their names in sentence-transformers. Results of several are concatenated in this

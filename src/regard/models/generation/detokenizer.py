@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
+from regard.text import SubwordTokenizer
 from regard.text.encoding import Encoding
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what the first bytes of a character decode to
-
-
-class Detokenizer(Protocol):
-    """The part of a tokenizer that turns ids into text."""
-
-    @property
-    def vocab_size(self) -> int:
-        """How many ids there are."""
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """The ids of special tokens, which decode to nothing."""
-
-    def from_ids(self, ids: Sequence[int]) -> Encoding:
-        """Return the encoding that has these ids."""
-
-    def decode(self, ids: Sequence[int], /) -> str:
-        """Return the text of ids, without special tokens."""
 
 
 class StreamingDetokenizer:
@@ -35,7 +17,7 @@ class StreamingDetokenizer:
     text differently. Before the first piece that is the whole prompt, whose last tokens may be a part of a character.
     """
 
-    def __init__(self, tokenizer: Detokenizer, prompt_ids: Sequence[int]) -> None:
+    def __init__(self, tokenizer: SubwordTokenizer, prompt_ids: Sequence[int]) -> None:
         self._decode = tokenizer.decode
         self._special = tokenizer.special_ids
         self._ids = [token for token in prompt_ids if token not in self._special]
@@ -63,7 +45,7 @@ class StreamingDetokenizer:
         return text[len(emitted) :]
 
 
-def append_tokens(prompt: Encoding, ids: Sequence[int], tokenizer: Detokenizer) -> Encoding:
+def append_tokens(prompt: Encoding, ids: Sequence[int], tokenizer: SubwordTokenizer) -> Encoding:
     """Return a prompt and the tokens after it as one encoding.
 
     Tokens that share a character all have its offsets, as when a tokenizer splits it.

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.recorder import Recorder
 from regard.models.batch import Batch
-from regard.models.generation.detokenizer import Detokenizer, StreamingDetokenizer, append_tokens
+from regard.models.generation.detokenizer import StreamingDetokenizer, append_tokens
 from regard.models.generation.options import FinishReason, ForcedTokens, GenerationOptions
+from regard.text import SubwordTokenizer
 from regard.text.encoding import Encoding
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class GenerationState:
 
     Parameters
     ----------
-    tokenizer : Tokenizer
+    tokenizer : SubwordTokenizer
     prompt : Encoding
     options : GenerationOptions
     end_ids : sequence of int
@@ -66,7 +67,7 @@ class GenerationState:
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer: SubwordTokenizer,
         prompt: Encoding,
         options: GenerationOptions,
         end_ids: Sequence[int],
@@ -74,7 +75,7 @@ class GenerationState:
         *,
         target_start: Encoding | None = None,
     ) -> None:
-        self._tokenizer: Detokenizer = tokenizer
+        self._tokenizer = tokenizer
         self._options = options
         self._end_ids = frozenset(end_ids)
         self._forced = forced
