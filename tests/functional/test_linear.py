@@ -58,7 +58,7 @@ def test_lists_will_do_for_every_array():
         (lambda: F.split_heads(np.ones((2, 7)), 3), r"7 features do not split into 3 heads"),
         (lambda: F.softmax(np.ones(3), axis=1), r"x \(3,\) has no axis 1"),
         (lambda: F.sinusoidal_positions(-1, 4), r"length must be .* got -1"),
-        (lambda: F.learned_positions(np.ones((5, 3)), 6), r"5 rows.*shorten the text to 5 tokens"),
+        (lambda: F.learned_positions(np.ones((5, 3)), 6), r"5 rows.*shorten the sequence to 5 tokens"),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(call, message):
