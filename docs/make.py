@@ -89,11 +89,14 @@ def differences(folder: Path) -> list[str]:
     for name in PAGES:
         old, new = ((root / name).read_text(encoding="utf-8").splitlines(keepends=True) for root in (ROOT, folder))
         found += difflib.unified_diff(old, new, name, f"{name} now")
+    return found + [f"{IMAGES / name}: {problem}\n" for name, problem in stale_pictures(folder).items()]
+
+
+def stale_pictures(folder: Path) -> dict[str, str]:
+    """Return the names of the pictures that are not current, with what is wrong."""
     names = {path.name for root in (ROOT, folder) for path in (root / IMAGES).glob("*")}
-    for name in sorted(name for name in names if not name.startswith(BROWSER_PICTURES)):
-        if problem := _picture_differs(ROOT / IMAGES / name, folder / IMAGES / name):
-            found.append(f"{IMAGES / name}: {problem}\n")
-    return found
+    problems = {name: _picture_differs(ROOT / IMAGES / name, folder / IMAGES / name) for name in sorted(names)}
+    return {name: text for name, text in problems.items() if text and not name.startswith(BROWSER_PICTURES)}
 
 
 def _picture_differs(old: Path, new: Path) -> str:
@@ -129,8 +132,10 @@ def main() -> int:
         if found and not check:
             for page in PAGES:
                 shutil.copy(folder / page, ROOT / page)
-            shutil.rmtree(ROOT / IMAGES, ignore_errors=True)
-            shutil.copytree(folder / IMAGES, ROOT / IMAGES)
+            for name in stale_pictures(folder):
+                (ROOT / IMAGES / name).unlink(missing_ok=True)
+                if (folder / IMAGES / name).exists():
+                    shutil.copy(folder / IMAGES / name, ROOT / IMAGES)
     sys.stdout.writelines(found or ["Everything is current.\n"])
     return 1 if found and check else 0
 
