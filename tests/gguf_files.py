@@ -214,18 +214,18 @@ def from_hugging_face(
     (number,) = [n for n, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
     names = gguf.get_tensor_name_map(number, config.get("num_hidden_layers") or config["n_layer"])
     tensors = {}
-    for theirs, given in _split_experts(state) if architecture == "gpt-oss" else state.items():
-        if theirs == "lm_head.weight" and config["tie_word_embeddings"]:
+    for hf_name, given in _split_experts(state) if architecture == "gpt-oss" else state.items():
+        if hf_name == "lm_head.weight" and config["tie_word_embeddings"]:
             continue
-        base, _, ending = theirs.rpartition(".")
-        name = names.get_name(theirs if ending not in ("weight", "bias") else base)
-        assert name is not None, theirs
+        base, _, ending = hf_name.rpartition(".")
+        name = names.get_name(hf_name if ending not in ("weight", "bias") else base)
+        assert name is not None, hf_name
         array, ending = given, "weight" if ending not in ("weight", "bias") else ending
         if architecture == "llama" and ".attn_q" in name:
             array = permuted(array, config["num_attention_heads"])
         elif architecture == "llama" and ".attn_k" in name:
             array = permuted(array, config["num_key_value_heads"])
-        elif architecture == "gemma2" and theirs.endswith("norm.weight"):
+        elif architecture == "gemma2" and hf_name.endswith("norm.weight"):
             array = array + np.float32(1)
         elif architecture == "gpt2" and array.ndim == 2 and name.startswith("blk"):
             array = array.T

@@ -66,7 +66,7 @@ class ConfigReader:
     def count(self, name: str, default: int | None = None) -> int:
         """Read a whole number of at least 1."""
         value = self._fields.pop(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if type(value) is not int or value < 1:
             self._problems.append(f"{name} must be a whole number of at least 1, got {value!r}")
             return 1
         return value
@@ -74,17 +74,15 @@ class ConfigReader:
     def index(self, name: str, default: int | None, size: int) -> int:
         """Read a whole number from 0 to `size` − 1."""
         value = self._fields.pop(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
+        if type(value) is not int or not 0 <= value < size:
             self._problems.append(f"{name} must be a whole number from 0 to {size - 1}, got {value!r}")
             return 0
         return value
 
     def optional_count(self, name: str, default: int | None = None) -> int | None:
         """Read a whole number of at least 1, or None."""
-        if self._fields.get(name, default) is None:
-            self._fields.pop(name, None)
-            return None
-        return self.count(name) if name in self._fields else default
+        is_none = self._fields.get(name, default) is None
+        return self._fields.pop(name, None) if is_none else self.count(name, default)
 
     def flag(self, name: str, default: bool) -> bool:
         """Read True or False."""
@@ -96,10 +94,8 @@ class ConfigReader:
 
     def optional_positive(self, name: str, default: float | None = None) -> float | None:
         """Read a number above 0, or None."""
-        if self._fields.get(name, default) is None:
-            self._fields.pop(name, None)
-            return None
-        return self.positive(name, 1.0) if name in self._fields else default
+        is_none = self._fields.get(name, default) is None
+        return self._fields.pop(name, None) if is_none else self.positive(name, default or 1.0)
 
     def take(self, name: str, default: Any = None) -> Any:
         """Read a value without validation, which is left to `require`."""
