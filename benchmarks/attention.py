@@ -1,6 +1,6 @@
 """Attention beside its peers: PyTorch, JAX, ONNX Runtime, the lessons' NumPy code, and what the processor can do.
 
-All get the same arrays and as many threads, one after the other in short rounds; what counts is the ratio of a round.
+All get the same arrays and as many threads, in turn, in short rounds; the result is the ratio within a round.
 
     python benchmarks/attention.py            everything, and the tables in benchmarks/results/attention.md
     python benchmarks/attention.py --smoke    one round of small shapes, nothing written
@@ -98,8 +98,8 @@ def forward(rounds: int, smoke: bool) -> str:
     rows = [[*row, f"{100 * speed / peak:.0f}%"] for row, speed in zip(rows, speeds, strict=True)]
     header = ["D", "n", "", "regard", "PyTorch", "times as fast", "of peak"]
     note = (
-        f"Of peak: multiply-adds of the cells that count, beside {peak / 1e9:.0f} thousand million a second, the most "
-        "that all threads together did in registers meanwhile."
+        f"Of peak: multiply-adds of the cells that the mask allows, out of {peak / 1e9:.0f} thousand million a "
+        "second, the most that all threads together did in registers in the same rounds."
     )
     return f"## Forward\n\n{HEADS} heads, float32. {summary(ratios)}\n{note}\n\n{markdown(header, rows)}"
 
@@ -147,12 +147,12 @@ def peers(rounds: int, smoke: bool) -> str:
 
 
 def beside(smoke: bool) -> list[str]:
-    """Return what they are asked for."""
+    """Return the calls that are measured."""
     return ["128 full"] if smoke else ["128 full", "1024 full", "1024 causal", "4096 causal"]
 
 
 def work(name: str, smoke: bool) -> None:
-    """Be the process of one of them."""
+    """Run the process of one contestant."""
     calls = {}
     for call in beside(smoke):
         length, kind = call.split()
@@ -251,7 +251,7 @@ def options(rounds: int, smoke: bool) -> str:
         elif like.get("band"):
             width = like["band"]
             cells = width * (width + 1) / 2 + (length - width) * (width + 1)
-            keys = round(cells / length)  # that a query sees in the mean
+            keys = round(cells / length)  # that a query attends to, on average
             share = cells / length / keys
             plain = partial(regard.attention, q, k[:, :, :keys], v[:, :, :keys])
         else:
@@ -264,9 +264,9 @@ def options(rounds: int, smoke: bool) -> str:
         rows.append([name, str(times["with"]), f"{1e3 * share * times['plain'].median:,.3f} ms", str(cost)])
     header = ["", "with it", "plain, the same work", "times the cost"]
     return (
-        f"## What arguments cost\n\n{HEADS} heads, n = {length:,}, D = 64. Beside segments stand calls of their size, "
-        f"beside the window one\nwith as many keys as its queries see in the mean.\n\n{markdown(header, rows)}\n\n"
-        + windows(rounds, smoke)
+        f"## What arguments cost\n\n{HEADS} heads, n = {length:,}, D = 64. Segments are compared with calls of their "
+        f"size, the window\nwith a call of as many keys as a query attends to on average.\n\n"
+        f"{markdown(header, rows)}\n\n" + windows(rounds, smoke)
     )
 
 

@@ -1,8 +1,8 @@
 """From a cold start to attention weights: ``regard TEXT`` beside transformers on PyTorch.
 
-Both get the same weights of the same model, which lies on disk, for the same text, each in a process of its own:
-Python started, libraries imported, model loaded, one run. The two alternate; what counts is the ratio of a pair, for
-a machine's mood lasts longer than a pair does.
+Both get the same weights of the same model, from disk, for the same text, each in a process of its own:
+Python started, libraries imported, model loaded, one run. The two alternate; the result is the ratio of a pair,
+because the speed of a machine drifts slowly.
 
     python benchmarks/cold_start.py            ten pairs, and the table in benchmarks/results/cold_start.md
     python benchmarks/cold_start.py --smoke    two pairs, nothing written

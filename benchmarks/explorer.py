@@ -94,7 +94,7 @@ def long_text(trace: regard.Trace, tokens: int, rounds: int) -> tuple[list[list[
         ):
             took, _ = seconds(partial(dispatch, exploration, method, asked))
             first.setdefault(name, []).append(took)
-    rows = [[f"{name}, first asked", spread(times)] for name, times in first.items()]
+    rows = [[f"{name}, first query", spread(times)] for name, times in first.items()]
     factor = 1
     while CELLS * factor <= tokens:
         times = tiles(exploration, tokens, factor, 4 * rounds)
@@ -181,7 +181,7 @@ def main() -> None:
             "",
             memory,
             "",
-            "In Chromium, which asks the server over HTTP:",
+            "In Chromium, which queries the server over HTTP:",
             "",
             markdown(["", "by the page's clock"], seen),
             "",

@@ -2,7 +2,7 @@
 
 How long from a cold start to the first token; then, each in a process of its own that stays, how long a token takes
 and how long a text of 1,024 tokens is read, in float32 with the same number of threads. They take turns within one
-run; what counts is the ratio within a round, for a machine's mood lasts longer than that.
+run; the result is the ratio within a round, because the speed of a machine drifts slowly.
 
     python benchmarks/generation.py            the tables in benchmarks/results/generation.md
     python benchmarks/generation.py --smoke    two rounds, nothing written

@@ -1,7 +1,7 @@
 """MiniLM with its attention recorded: regard beside transformers on PyTorch and ONNX Runtime.
 
 Each runs in a process of its own that stays, with the same weights, ids and number of threads. They take turns within
-one run, a round for each length; what counts is the ratio within a round, for a machine's mood lasts longer than that.
+one run, a round for each length; the result is the ratio within a round, because the speed of a machine drifts slowly.
 regard records the queries, keys and log-sum-exp of every layer (`Trace(maps=True)`), from which any weight can be had;
 the others return the weights themselves, as transformers does with `output_attentions=True`. Tokenization is left out.
 

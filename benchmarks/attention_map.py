@@ -1,14 +1,14 @@
-"""Looking at maps of weights: the compiled kernel beside NumPy, and beside the machine's multiply-adds.
+"""Attention maps: the compiled kernel against NumPy, and against the machine's peak of multiply-adds.
 
-The weights of a whole layer like those of MiniLM, a tile out of a long text, and what goes through all of its weights.
-Beside the kernel stands regard's NumPy path, which takes every argument: as it is with a kernel, whose softmax it
-borrows, and as it is where there is none; and for the layer also the lessons' formula.
-They alternate within one process; the table gives medians, with the smallest and largest time behind them.
-The share of peak counts one multiply-add for each feature of each cell that is gone through, against those a second
-that the threads can do, measured meanwhile.
+Measures the weights of a whole layer of the size of MiniLM's, a tile of a long sequence, and statistics of its whole
+map. The kernel is compared with regard's NumPy implementation, which takes every argument, once with the kernel's
+softmax and once without a kernel; for the layer also with the formula of the lesson.
+All alternate within one process; the table gives medians, with the smallest and largest time in brackets.
+The share of the peak counts one multiply-add for each feature of each cell, against the multiply-adds a second that
+the threads can do, measured in the same rounds.
 
-    python benchmarks/looking.py            32,768 tokens, and the table in benchmarks/results
-    python benchmarks/looking.py --smoke    2,048 tokens, nothing written
+    python benchmarks/attention_map.py            32,768 tokens; writes the table to benchmarks/results
+    python benchmarks/attention_map.py --smoke    2,048 tokens; writes nothing
 """
 
 from __future__ import annotations
@@ -35,51 +35,51 @@ from regard.functional.native import buffer_pool
 DIM = 64
 TILE = 512
 SHORT = 0.1  # seconds
-RESULTS = Path(__file__).parent / "results" / "looking.md"
+RESULTS = Path(__file__).parent / "results" / "attention_map.md"
 
 
 def formula(q: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """Return the weights in NumPy alone, whose softmax the kernel does not help with."""
+    """Return the weights by NumPy alone, softmax included."""
     scores = q @ k.swapaxes(-1, -2) * np.float32(q.shape[-1] ** -0.5)
     exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
     return weights
 
 
-def nothing() -> None:
-    """Stand in for `native.kernel`."""
+def without_kernel(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the same call as if regard had been built without a compiler."""
+
+    def patched() -> Any:
+        with mock.patch.object(native, "kernel", no_kernel), mock.patch.object(buffer_pool, "kernel", no_kernel):
+            return call()
+
+    return patched
 
 
-def without_kernel(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Return the same work as it is done where regard was built without a compiler."""
-
-    def alone() -> Any:
-        with mock.patch.object(native, "kernel", new=nothing), mock.patch.object(buffer_pool, "native", new=nothing):
-            return work()
-
-    return alone
+def no_kernel() -> None:
+    """Replace `native.kernel`."""
 
 
-def measured(work: Callable[[], Any]) -> float:
+def seconds(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
-    work()
+    call()
     return time.perf_counter() - start
 
 
-def alternating(rounds: int, *works: Callable[[], Any]) -> list[list[float]]:
-    """Return the times of each of `works`, which take turns after a round that does not count.
+def alternating(rounds: int, *calls: Callable[[], Any]) -> list[list[float]]:
+    """Return the seconds of each call, measured in turn after one round that is discarded.
 
-    A turn begins with a rest, and, where calls are short, with one that does not count.
+    Each turn begins with a rest and, where calls are short, with one call that is discarded.
     """
-    times: list[list[float]] = [[] for _ in works]
+    times: list[list[float]] = [[] for _ in calls]
     for number in range(rounds + 1):
-        for work, its in zip(works, times, strict=True):
+        for call, own_times in zip(calls, times, strict=True):
             time.sleep(BLAS_REST)
-            if its and its[-1] < SHORT:
-                work()
-            took = measured(work)
+            if own_times and own_times[-1] < SHORT:
+                call()
+            took = seconds(call)
             if number:
-                its.append(took)
+                own_times.append(took)
     return times
 
 
@@ -92,24 +92,24 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a short run that writes nothing")
     smoke = parser.parse_args().smoke
     kernel = native.kernel()
-    if native is None:
+    if kernel is None:
         sys.exit(native.unavailable_reason())
     rng = np.random.default_rng(0)
     tokens = 2_048 if smoke else 32_768
     many, some, few = (3, 2, 1) if smoke else (41, 7, 5)
 
-    # Whole weights of a layer, and a tile with the sums of its rows
+    # The whole weights of a layer, and a tile with the softmax statistics of its rows
     layer = rng.standard_normal((2, 12, 512, 32), dtype=np.float32)
     q, k = rng.standard_normal((2, 1, tokens, DIM), dtype=np.float32)
-    here: Any = {"rows": slice(tokens // 2, tokens // 2 + TILE), "cols": slice(tokens // 4, tokens // 4 + TILE)}
+    tile_at: Any = {"rows": slice(tokens // 2, tokens // 2 + TILE), "cols": slice(tokens // 4, tokens // 4 + TILE)}
     rows = []
     whole: list[Callable[[], Any]] = [
-        partial(attention_weights, *layer, implementation=path) for path in ("native", "reference")
+        partial(attention_weights, *layer, implementation=name) for name in ("native", "reference")
     ]
     tile: list[Callable[[], Any]] = [
-        partial(attention_weights, q, k, **here, implementation=path) for path in ("native", "blockwise")
+        partial(attention_weights, q, k, **tile_at, implementation=name) for name in ("native", "blockwise")
     ]
-    for name, rounds, works in (
+    for name, rounds, calls in (
         (
             "whole weights, 12 heads, n = 512, D = 32",
             many,
@@ -121,23 +121,23 @@ def main() -> None:
             tile,
         ),
     ):
-        kernel, *others = alternating(rounds, *works)
-        row = [name, spread(kernel)]
+        ours, *others = alternating(rounds, *calls)
+        row = [name, spread(ours)]
         for times in others:
-            row += [spread(times), f"{statistics.median(times) / statistics.median(kernel):.1f} times"]
+            row += [spread(times), f"{statistics.median(times) / statistics.median(ours):.1f} times"]
         rows.append("| " + " | ".join([*row, *[""] * (8 - len(row))]) + " |")
 
-    # What goes through all weights of one head
-    look = AttentionMap(q, k)
-    look.received()  # the sums of the rows are then known
+    # Overviews and statistics of the whole map of one head
+    attention_map = AttentionMap(q, k)
+    attention_map.received()  # computes the softmax statistics of the rows, which are stored
 
     overviews: dict[str, Callable[[], Any]] = {
         f"pooled to {TILE} × {TILE}, largest, from scratch": lambda: AttentionMap(q, k).pooled((TILE, TILE)),
         f"pooled to {TILE} × {TILE}, mean, from scratch": lambda: AttentionMap(q, k).pooled((TILE, TILE), "mean"),
-        "entropy": look.entropy,
-        "mean distance": look.distance,
-        "top 10 of each row": lambda: look.top(10),
-        "received": look.received,
+        "entropy": attention_map.entropy,
+        "mean distance": attention_map.distance,
+        "top 10 of each row": lambda: attention_map.top(10),
+        "received": attention_map.received,
     }
     peaks = [kernel.fma_peak()]
     all_times = alternating(few, *overviews.values(), lambda: peaks.append(kernel.fma_peak()))
@@ -148,20 +148,20 @@ def main() -> None:
     ]
     table = "\n".join(
         [
-            "# Looking at maps of weights",
+            "# Attention maps",
             "",
-            f"float32, {kernel.instruction_set()}; {native.num_threads()} threads, which together do at most "
+            f"float32, {kernel.instruction_set()}; {native.num_threads()} threads, together at most "
             f"{max(peaks) / 1e9:.0f} thousand million",
-            "fused multiply-adds a second, measured meanwhile.",
+            "fused multiply-adds a second, measured in the same rounds.",
             f"Python {platform.python_version()}, NumPy {version('numpy')}, {platform.machine()}.",
             "Medians, and the smallest and largest time. Made by `nox -s bench`.",
             "",
-            "| | kernel | NumPy path | | NumPy path where there is no kernel | | the formula in NumPy | |",
+            "| | kernel | NumPy | | NumPy without a kernel | | the formula in NumPy | |",
             "|---|---:|---:|---:|---:|---:|---:|---:|",
             *rows,
             "",
-            f"One head of {tokens:,} tokens, D = {DIM}, every weight gone through once; the sums of the rows are known",
-            "except where it says so.",
+            f"One head of {tokens:,} tokens, D = {DIM}, every weight computed once; the softmax statistics of the",
+            "rows are stored except where it says from scratch.",
             "",
             "| | kernel | of the peak |",
             "|---|---:|---:|",
