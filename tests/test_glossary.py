@@ -67,7 +67,7 @@ RETIRED = (
     ("python", r"class (?:Both|Either)|Both\(|Either\(", "LogicalAnd, LogicalOr"),
     (
         "python",
-        r"Dense\(|Spans|ByDistance|RelativePositions|Segments|F\.Window|F\.Prefix",
+        r"Dense\(|Spans|ByDistance|RelativePositions|Segments\(|F\.Window|F\.Prefix",
         "DenseMask, KeyRangeMask, …",
     ),
     (
