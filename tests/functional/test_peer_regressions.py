@@ -157,11 +157,11 @@ def test_sglang_35045_merging_with_the_wrong_log_base(rng):
 
 def test_pytorch_100347_asking_for_weights_silently_loses_the_fast_path(rng):
     q = k = v = np.zeros((4096, 8), np.float32)
-    plain = explain_plan(q, k, v).path
+    plain = explain_plan(q, k, v).implementation
     assert plain == PATHS[-1]  # the kernel, where there is one
-    assert explain_plan(q, k, v, trace=Trace(maps=True)).path == plain
+    assert explain_plan(q, k, v, trace=Trace(maps=True)).implementation == plain
     for path in PATHS:
-        assert explain_plan(q, k, v, implementation=path).path == path
+        assert explain_plan(q, k, v, implementation=path).implementation == path
     if "native" not in PATHS:
         with pytest.raises(RegardError, match="no compiled kernel"):
             attention(q, k, v, implementation="native")

@@ -95,7 +95,7 @@ def test_other_dtypes_and_devices_go_another_way(qkv):
 def test_without_a_derivative_a_parameter_is_read_like_any_tensor(qkv):
     q, k, v = (torch.nn.Parameter(x) for x in qkv)
     with torch.no_grad():
-        assert explain_plan(q, k, v).path == "native"
+        assert explain_plan(q, k, v).implementation == "native"
         ours = attention(q, k, v)
     assert not ours.requires_grad
     with torch.inference_mode():
@@ -104,7 +104,7 @@ def test_without_a_derivative_a_parameter_is_read_like_any_tensor(qkv):
 
 def test_autograd_goes_another_way_and_is_right(qkv):
     q, k, v = (x.clone().requires_grad_() for x in qkv)
-    assert explain_plan(q, k, v).path != "native"
+    assert explain_plan(q, k, v).implementation != "native"
     with pytest.raises(RegardError, match="differentiates"):
         attention(q, k, v, implementation="native")
     ours = torch.autograd.grad(attention(q, k, v, causal=True, query_offset=0).square().sum(), (q, k, v))

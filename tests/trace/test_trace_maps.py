@@ -38,9 +38,9 @@ def test_weights_are_those_of_the_array_before_and_after_a_file(tmp_path):
 def test_a_long_text_stays_on_its_path(rng):
     q = k = v = rng.standard_normal((4096, 4)).astype(np.float32)
     maps = Trace(maps=True)
-    assert explain_plan(q, k, v, trace=maps).path == explain_plan(q, k, v).path == PATHS[-1]
-    assert explain_plan(q, k, v, trace=Trace()).path == ("native" if "native" in PATHS else "reference")
-    assert explain_plan(q, k, v, trace=Trace(edit={"weights": np.copy})).path == "reference"
+    assert explain_plan(q, k, v, trace=maps).implementation == explain_plan(q, k, v).implementation == PATHS[-1]
+    assert explain_plan(q, k, v, trace=Trace()).implementation == ("native" if "native" in PATHS else "reference")
+    assert explain_plan(q, k, v, trace=Trace(edit={"weights": np.copy})).implementation == "reference"
     assert np.array_equal(attention(q, k, v, trace=maps), attention(q, k, v))  # looking never changes the answer
     assert maps.map().nbytes < 1e6
     np.testing.assert_allclose(maps.map()[4000].sum(), 1, atol=1e-6)

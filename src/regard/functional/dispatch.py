@@ -27,7 +27,7 @@ class Plan:
 
     Parameters
     ----------
-    path : str
+    implementation : str
         The implementation: ``"native"``, the compiled kernel; ``"reference"``, the equation on the whole map;
         ``"blockwise"``, blocks with an online softmax.
     reason : str
@@ -43,7 +43,7 @@ class Plan:
         Of the kernel; None for the other implementations.
     """
 
-    path: str
+    implementation: str
     reason: str
     rows: int
     cols: int
@@ -55,9 +55,9 @@ class Plan:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in self.blocks.items())
         by = "" if self.instruction_set is None else f" ({self.instruction_set})"
         return (
-            f"path    {self.path}{by}: {self.reason}\n"
-            f"blocks  {self.rows:,} queries × {self.cols:,} keys: {counts}\n"
-            f"memory  about {self.memory / 1e6:,.1f} MB beside the inputs and the output"
+            f"implementation  {self.implementation}{by}: {self.reason}\n"
+            f"blocks          {self.rows:,} queries × {self.cols:,} keys: {counts}\n"
+            f"memory          about {self.memory / 1e6:,.1f} MB beside the inputs and the output"
         )
 
 
@@ -71,22 +71,22 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDE
     >>> import numpy as np
     >>> q = k = v = np.ones((4096, 64), np.float32)
     >>> plan = explain_plan(q, k, v, causal=True, implementation="blockwise")
-    >>> plan.path, plan.blocks
+    >>> plan.implementation, plan.blocks
     ('blockwise', {'full': 6, 'partial': 4, 'empty': 6})
     """
     p = validate_inputs(q, k, v, **options)
-    path, reason = choose_implementation(p, trace)
-    if path == "native":
+    implementation, reason = choose_implementation(p, trace)
+    if implementation == "native":
         return _native_plan(p, reason)
     p = p.to_compute_dtype()
-    if path == "reference":
+    if implementation == "reference":
         rows, cols, counts = p.layout.queries, p.layout.keys, {"partial" if p.mask else "full": 1}
     else:
         rows, cols = block_sizes(p)
         kinds = [block_kind(p, r, c) for r in spans(p.layout.queries, rows) for c in spans(p.layout.keys, cols)]
         counts = {kind.value: kinds.count(kind) for kind in (BlockKind.FULL, BlockKind.PARTIAL, BlockKind.EMPTY)}
     cells = math.prod(p.layout.shape[:-2]) * rows * cols
-    return Plan(path, reason, rows, cols, counts, _ARRAYS * cells * p.itemsize)
+    return Plan(implementation, reason, rows, cols, counts, _ARRAYS * cells * p.itemsize)
 
 
 def choose_implementation(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> tuple[str, str]:

@@ -34,8 +34,8 @@ class Recorder(Protocol):
     def wants_attention(self) -> bool:
         """Whether `record_attention` would store a map in this scope."""
 
-    def record_attention(self, inputs: Any, sums: Any = None) -> None:
-        """Store the map of a call of attention: its inputs without values, and the `sums` of its rows, if known."""
+    def record_attention(self, inputs: Any, stats: Any = None) -> None:
+        """Store the map of a call of attention: its inputs without values, and the `stats` of its rows, if computed."""
 
     def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:
         """Store the model's name, and the tokens of each batch entry."""
@@ -73,7 +73,7 @@ class NullRecorder:
         """Return False."""
         return False
 
-    def record_attention(self, inputs: Any, sums: Any = None) -> None:
+    def record_attention(self, inputs: Any, stats: Any = None) -> None:
         """Do nothing."""
 
     def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:

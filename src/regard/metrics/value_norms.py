@@ -60,18 +60,18 @@ def value_norms(
     layers = layers_of(trace, batch)
     if not -len(layers) <= layer < len(layers):
         raise RegardError(f"layer {layer} is out of range for {len(layers)}")
-    look = layers[layer]
-    name = look.step("o_proj.weight")
+    layer_map = layers[layer]
+    name = layer_map.step("o_proj.weight")
     projection = parameters(model).get(name)
     if projection is None:
         raise RegardError(f"the model has no {name}: without an output projection the norms are those of the values")
-    if look.step("v") not in trace:
-        raise RegardError(f"the trace has no {look.step('v')}: record it with Trace(maps=True)")
-    weights = look.rows(chosen_rows(rows, look.length))
+    if layer_map.step("v") not in trace:
+        raise RegardError(f"the trace has no {layer_map.step('v')}: record it with Trace(maps=True)")
+    weights = layer_map.rows(chosen_rows(rows, layer_map.length))
     if heads == "each":
-        return np.asarray(weights * value_lengths(projection, trace, look, batch)[:, None, :])
+        return np.asarray(weights * value_lengths(projection, trace, layer_map, batch)[:, None, :])
     # ‖Σ α f‖² = Σ Σ α α' f·f' over pairs of heads, which needs no vector for each pair of tokens
-    values = np.stack(list(transformed_values(projection, trace, look, batch)), axis=1)  # S H E
+    values = np.stack(list(transformed_values(projection, trace, layer_map, batch)), axis=1)  # S H E
     products = values @ values.swapaxes(-1, -2)  # S H H
     squared = np.einsum("hrs,shg,grs->rs", weights, products, weights, optimize=True)
     return np.asarray(np.sqrt(np.maximum(squared, 0)))

@@ -74,9 +74,9 @@ class ScoreTerms:
 class AttentionMap:
     """The weights ``... H T S`` of a call of attention, computed when they are read.
 
-    It is indexed as the array of weights would be, ``look[head, rows, cols]``; an array of rows with an array of
-    columns means every pair of the two. The compiled kernel computes scores in the precision of `attention` and sums in
-    float64; without it everything is computed in float64, where the library has it, and rounded once. Weights, rows
+    It is indexed as the array of weights would be, ``attention_map[head, rows, cols]``; an array of rows with an array
+    of columns means every pair of the two. The compiled kernel computes scores in the precision of `attention` and sums
+    in float64; without it everything is computed in float64, where the library has it, and rounded once. Weights, rows
     and statistics agree with each other: a row sums to 1.
 
     Parameters
@@ -90,46 +90,46 @@ class AttentionMap:
     Examples
     --------
     >>> import numpy as np
-    >>> look = AttentionMap(np.zeros((1, 3, 2)), np.zeros((1, 3, 2)), causal=True)
-    >>> look.shape
+    >>> attention_map = AttentionMap(np.zeros((1, 3, 2)), np.zeros((1, 3, 2)), causal=True)
+    >>> attention_map.shape
     (1, 3, 3)
-    >>> look[0, 1]
+    >>> attention_map[0, 1]
     array([0.5, 0.5, 0. ])
-    >>> look.received().round(3)
+    >>> attention_map.received().round(3)
     array([[1.833, 0.833, 0.333]])
     """
 
     def __init__(self, q: Array, k: Array, **options: Unpack[Options]) -> None:
         self._inputs = _without_values(prepare_inputs(q, k, **options))
-        self._kernel_sums: SoftmaxStats | None = None
+        self._kernel_stats: SoftmaxStats | None = None
 
     @classmethod
-    def of(cls, p: AttentionInputs, sums: SoftmaxStats | None = None) -> AttentionMap:
-        """Return the map of validated inputs; `sums` are those of its rows, where the kernel has computed them."""
-        look = cls.__new__(cls)
-        look._inputs, look._kernel_sums = _without_values(p), sums
-        return look
+    def of(cls, p: AttentionInputs, stats: SoftmaxStats | None = None) -> AttentionMap:
+        """Return the map of validated inputs; `stats` are those of its rows, where the kernel has computed them."""
+        attention_map = cls.__new__(cls)
+        attention_map._inputs, attention_map._kernel_stats = _without_values(p), stats
+        return attention_map
 
     def copy(self) -> AttentionMap:
         """Return the map with copies of all arrays, as NumPy arrays; q and k that may be aliased are not copied."""
-        p, sums = self._inputs, self._kernel_sums
+        p, stats = self._inputs, self._kernel_stats
         if "_statistics" in vars(self) and self._statistics.by_kernel:
-            sums = vars(self._statistics).get("sums")
+            stats = vars(self._statistics).get("stats")
         if self._xp is np:
             owned = {name: value for name in ("mask", "bias", "sinks") if (value := getattr(p, name)) is not None}
             layout, offset = p.layout, copy.deepcopy(p.layout.query_offset)
             layout = layout if offset is None else replace(layout, query_offset=offset)
             q, k = (p.q, p.k) if p.may_alias else (native.pooled_copy(p.q), native.pooled_copy(p.k))
-            return AttentionMap.of(p.replace(layout=layout, q=q, k=k, may_alias=False, **copy.deepcopy(owned)), sums)
+            return AttentionMap.of(p.replace(layout=layout, q=q, k=k, may_alias=False, **copy.deepcopy(owned)), stats)
         with contextlib.suppress(RegardError):  # a user's mask or bias may take arrays of its own library only
             p = inputs_from_arrays(*inputs_to_arrays(p))
-        return AttentionMap.of(p, None if sums is None else SoftmaxStats(*map(to_numpy, sums)))
+        return AttentionMap.of(p, None if stats is None else SoftmaxStats(*map(to_numpy, stats)))
 
     def to_arrays(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the map as NumPy arrays, whose names begin with `prefix`, and JSON, to be written to a file."""
         arrays, fields = inputs_to_arrays(self._inputs, prefix)
-        sums = {f"{prefix}{name}": to_numpy(x) for name, x in self._statistics.exact_sums._asdict().items()}
-        return arrays | sums, fields
+        stats = {f"{prefix}{name}": to_numpy(x) for name, x in self._statistics.exact_stats._asdict().items()}
+        return arrays | stats, fields
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any], prefix: str = "") -> AttentionMap:
@@ -140,12 +140,14 @@ class AttentionMap:
         RegardError, KeyError, TypeError, ValueError
             They do not fit together.
         """
-        look = cls.of(inputs_from_arrays(arrays, fields, prefix))
+        attention_map = cls.of(inputs_from_arrays(arrays, fields, prefix))
         row_max, row_sum = arrays[f"{prefix}row_max"], arrays[f"{prefix}row_sum"]
-        if not row_max.shape == row_sum.shape == (*look.shape[:-1], 1):
-            raise RegardError(f"row_max {row_max.shape} and row_sum {row_sum.shape} do not fit a map of {look.shape}")
-        look._statistics.exact_sums = SoftmaxStats(row_max, row_sum)
-        return look
+        if not row_max.shape == row_sum.shape == (*attention_map.shape[:-1], 1):
+            raise RegardError(
+                f"row_max {row_max.shape} and row_sum {row_sum.shape} do not fit a map of {attention_map.shape}"
+            )
+        attention_map._statistics.exact_stats = SoftmaxStats(row_max, row_sum)
+        return attention_map
 
     # Inputs
 
@@ -193,7 +195,7 @@ class AttentionMap:
     @property
     def lse(self) -> Array:
         """The natural log of Σ exp(score) of each row, ``... H T``; −inf for an empty row."""
-        return self._statistics.exact_sums.lse(self._xp, self._inputs.layout.device)
+        return self._statistics.exact_stats.lse(self._xp, self._inputs.layout.device)
 
     def __repr__(self) -> str:
         return f"<AttentionMap {' × '.join(map(str, self.shape))} in {self.nbytes / 1e6:.1f} MB>"
@@ -213,10 +215,10 @@ class AttentionMap:
         Sums over keys are computed for these rows alone, unless those of all rows are stored.
         """
         statistics = self._statistics
-        # the kernel computes a whole map with its sums in one pass
+        # the kernel computes a whole map with its softmax statistics in one pass
         needs_all = rows is None and (cols is not None or not statistics.by_kernel)
-        sums = statistics.sums if stage == "weights" and (needs_all or "sums" in vars(statistics)) else None
-        return attention_tile(self._inputs, rows, cols, stage, sums)
+        stats = statistics.stats if stage == "weights" and (needs_all or "stats" in vars(statistics)) else None
+        return attention_tile(self._inputs, rows, cols, stage, stats)
 
     def weights(self) -> Array:
         """Return the whole map, ``... H T S``, in memory of n² weights."""
@@ -235,11 +237,11 @@ class AttentionMap:
         if all(i == slice(None) for i in chosen):
             return self
         selected, part = slice_heads(p, chosen)
-        look = AttentionMap.of(selected)
-        if look._statistics.by_kernel == self._statistics.by_kernel:
-            for name in vars(self._statistics).keys() & {"sums", "exact_sums"}:  # computed already
-                vars(look._statistics)[name] = SoftmaxStats(*map(part.take, vars(self._statistics)[name]))
-        return look
+        attention_map = AttentionMap.of(selected)
+        if attention_map._statistics.by_kernel == self._statistics.by_kernel:
+            for name in vars(self._statistics).keys() & {"stats", "exact_stats"}:  # computed already
+                vars(attention_map._statistics)[name] = SoftmaxStats(*map(part.take, vars(self._statistics)[name]))
+        return attention_map
 
     def score_terms(self, *cell: int, dims: Sequence[tuple[int, ...]] | None = None) -> ScoreTerms:
         """Return the terms that sum to the score of one cell, ``score_terms(head, row, col)``.
@@ -270,7 +272,7 @@ class AttentionMap:
         head = lead[-1] if lead else 0
         return ScoreTerms(grouped, dims, float(xp.sum(terms)), head * count_heads(self.k) // count_heads(self.q))
 
-    # Statistics, each in one pass over the map (and one more, once, for the sums of the rows; `pooled` needs none)
+    # Each in one pass over the map (and one more, once, for the softmax statistics of the rows; `pooled` needs none)
 
     def pooled(
         self,
@@ -330,7 +332,7 @@ class AttentionMap:
 
     @functools.cached_property
     def _statistics(self) -> MapStatistics:
-        return statistics_of(self._inputs, self._kernel_sums)
+        return statistics_of(self._inputs, self._kernel_stats)
 
     @property
     def _xp(self) -> Any:

@@ -36,10 +36,10 @@ MAX_KERNEL_TOP = 256
 _CELLS_PER_CHECK = 128  # rows of an overview between two cancel checks
 
 
-def statistics_of(p: AttentionInputs, sums: SoftmaxStats | None = None) -> MapStatistics:
-    """Return the statistics of a map: by the kernel where it can, with its row `sums` if they are computed already."""
+def statistics_of(p: AttentionInputs, stats: SoftmaxStats | None = None) -> MapStatistics:
+    """Return the statistics of a map: by the kernel where it can, with its row `stats` if they are computed already."""
     compiled = kernel_map.native_map_inputs(p)
-    return BlockStatistics(p) if compiled is None else KernelStatistics(p, compiled, sums)
+    return BlockStatistics(p) if compiled is None else KernelStatistics(p, compiled, stats)
 
 
 class KernelStatistics:
@@ -47,18 +47,18 @@ class KernelStatistics:
 
     by_kernel = True
 
-    def __init__(self, inputs: AttentionInputs, compiled: AttentionInputs, sums: SoftmaxStats | None) -> None:
+    def __init__(self, inputs: AttentionInputs, compiled: AttentionInputs, stats: SoftmaxStats | None) -> None:
         self._inputs, self._compiled = inputs, compiled
-        if sums is not None:
-            self.sums = sums
+        if stats is not None:
+            self.stats = stats
 
     @cached_property
-    def sums(self) -> SoftmaxStats:
+    def stats(self) -> SoftmaxStats:
         """Maximum and sum of each row of the kernel's scores, in its precision."""
         return kernel_map.native_softmax_stats(self._compiled)
 
     @cached_property
-    def exact_sums(self) -> SoftmaxStats:
+    def exact_stats(self) -> SoftmaxStats:
         """Maximum and sum of each row in float64, independent of the kernel's precision: what a file stores."""
         layout = self._inputs.layout
         found = kernel_map.native_softmax_stats(kernel_map.upcast_for_kernel(self._inputs))
@@ -66,35 +66,35 @@ class KernelStatistics:
 
     def entropy(self) -> Array:
         """Return −Σ w log w of each row, ``... H T``."""
-        return kernel_map.row_statistics(self._compiled, self.sums, entropy=True).entropy
+        return kernel_map.row_statistics(self._compiled, self.stats, entropy=True).entropy
 
     def distance(self) -> Array:
         """Return Σ w |i − j| / Σ w of each row, ``... H T``."""
-        return kernel_map.row_statistics(self._compiled, self.sums, mean_distance=True).mean_distance
+        return kernel_map.row_statistics(self._compiled, self.stats, mean_distance=True).mean_distance
 
     def received(self) -> Array:
         """Return Σ w of each column, ``... H S``."""
-        return kernel_map.column_sums(self._compiled, self.sums)
+        return kernel_map.column_sums(self._compiled, self.stats)
 
     def top(self, k: int) -> tuple[Array, Array]:
         """Return the k largest weights of each row and their keys, ``... H T k``."""
         if k > MAX_KERNEL_TOP:
             blocks = BlockStatistics(self._inputs)
-            blocks.exact_sums = self.exact_sums
+            blocks.exact_stats = self.exact_stats
             return blocks.top(k)
-        found, layout = kernel_map.row_statistics(self._compiled, self.sums, top=k), self._inputs.layout
+        found, layout = kernel_map.row_statistics(self._compiled, self.stats, top=k), self._inputs.layout
         return found.top_weights, layout.xp.astype(found.top_keys, layout.key_indices(slice(0, 0)).dtype)
 
     def pooled(self, row_cells: Cells, col_cells: Cells, how: Pooling, check: Callable[[], None]) -> Array:
-        """Return the maximum or the sum of the weights of each cell, ``... H P Q``; stores `sums` on the way."""
-        parts, row_sums = [], []
+        """Return the maximum or the sum of the weights of each cell, ``... H P Q``; stores `stats` on the way."""
+        parts, row_stats = [], []
         for start in range(0, len(row_cells), _CELLS_PER_CHECK):
             check()
             cells = row_cells[start : start + _CELLS_PER_CHECK]
-            part, part_sums = kernel_map.pooled_map(self._compiled, cells, col_cells, how)
+            part, part_stats = kernel_map.pooled_map(self._compiled, cells, col_cells, how)
             parts.append(part)
-            row_sums.append(part_sums)
-        self.sums = SoftmaxStats(*(np.concatenate(x, axis=-2) for x in zip(*row_sums, strict=True)))
+            row_stats.append(part_stats)
+        self.stats = SoftmaxStats(*(np.concatenate(x, axis=-2) for x in zip(*row_stats, strict=True)))
         return self._inputs.layout.xp.concat(parts, axis=-2)
 
 
@@ -108,18 +108,18 @@ class BlockStatistics:
         self._layout, self._xp = inputs.layout, inputs.layout.xp
 
     @cached_property
-    def sums(self) -> SoftmaxStats:
+    def stats(self) -> SoftmaxStats:
         """Maximum and sum of each row."""
         return softmax_stats(self._inputs, slice(0, self._layout.queries))
 
     @property
-    def exact_sums(self) -> SoftmaxStats:
+    def exact_stats(self) -> SoftmaxStats:
         """The same: everything is computed in the widest floats."""
-        return self.sums
+        return self.stats
 
-    @exact_sums.setter
-    def exact_sums(self, sums: SoftmaxStats) -> None:
-        self.sums = sums
+    @exact_stats.setter
+    def exact_stats(self, stats: SoftmaxStats) -> None:
+        self.stats = stats
 
     def entropy(self) -> Array:
         """Return −Σ w log w of each row, ``... H T``."""
@@ -205,10 +205,10 @@ class BlockStatistics:
             yield span, self._blocks(span, cols)
 
     def _blocks(self, rows: slice, cols: list[slice]) -> Iterator[tuple[slice, BlockScores, Array]]:
-        sums = self.sums.of(rows)
+        stats = self.stats.of(rows)
         for _, span, unmasked in nonempty_blocks(self._inputs, rows, cols):
             block = block_scores(self._inputs, rows, span, unmasked=unmasked)
-            yield span, block, sums.weights(block.biased, self._xp)
+            yield span, block, stats.weights(block.biased, self._xp)
 
     def _zeros(self, count: int) -> Array:
         """Return ``... H count`` zeros."""

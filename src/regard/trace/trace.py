@@ -143,16 +143,16 @@ class Trace:
         name = self._prefix + "weights"
         return self._keep_maps and self._is_named(name) and not self._has_edited_map(name)
 
-    def record_attention(self, inputs: Any, sums: Any = None) -> None:
-        """Store the map of a call of attention: its inputs without values, and the `sums` of its rows, if known."""
+    def record_attention(self, inputs: Any, stats: Any = None) -> None:
+        """Store the map of a call of attention: its inputs without values, and the `stats` of its rows, if computed."""
         if not self.wants_attention():
             return
         name = self._prefix + "weights"
         self._check_new(name)
-        look = AttentionMap.of(inputs.to_compute_dtype(), sums).copy()
+        attention_map = AttentionMap.of(inputs.to_compute_dtype(), stats).copy()
         self._taps[name] = None
-        self._axes[name] = fitted_axes(name, "... H T S", look.ndim)
-        self._maps[name] = look
+        self._axes[name] = fitted_axes(name, "... H T S", attention_map.ndim)
+        self._maps[name] = attention_map
 
     def set_metadata(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Store the model's name, and the tokens of each batch entry."""
@@ -227,9 +227,9 @@ class Trace:
         if resolved in self._values:
             return self._values[resolved]
         stage, scope = quadratic_stage(resolved), resolved.rpartition(".")[0]
-        look = self._maps.get(f"{scope}.weights" if scope else "weights")
-        if look is not None and stage is not None and stage != "dropped":
-            values: np.ndarray = look.tile(stage=stage)
+        attention_map = self._maps.get(f"{scope}.weights" if scope else "weights")
+        if attention_map is not None and stage is not None and stage != "dropped":
+            values: np.ndarray = attention_map.tile(stage=stage)
             return values
         only = f", with only={', '.join(self._only)}" if self._only is not None else ""
         raise RegardError(f"the trace has no {name!r}; {did_you_mean(name, self._axes)}{only}")

@@ -421,7 +421,7 @@ def test_splitkv_respects_key_ranges_and_mask(rng):
 def test_the_splitkv_plan_is_in_splits_of_keys(rng):
     q, k = np.zeros((32, 1, 64), np.float32), np.zeros((8, 4096, 64), np.float32)
     plan = explain_plan(q, k, k)
-    assert (plan.path, plan.rows, plan.cols, plan.blocks["full"]) == ("native", 1, 512, 8)
+    assert (plan.implementation, plan.rows, plan.cols, plan.blocks["full"]) == ("native", 1, 512, 8)
     short = explain_plan(*(np.zeros((1, 4096, 64), np.float16) for _ in range(3)))
     assert short.memory > 2 * 4096 * 64 * 4  # keys and values in float32
 

@@ -35,7 +35,7 @@ def test_info_says_what_computes_attention(capsys):
 def test_without_it_native_raises_with_the_reason_and_auto_computes():
     with pytest.raises(RegardError, match="built without a C\\+\\+ compiler"):
         attention(ONES, ONES, ONES, implementation="native")
-    assert explain_plan(ONES, ONES, ONES).path == "reference"
+    assert explain_plan(ONES, ONES, ONES).implementation == "reference"
     np.testing.assert_array_equal(attention(ONES, ONES, ONES), ONES)
     assert num_threads() == 1
 
