@@ -60,7 +60,7 @@ def _run(folder, dtype):
 
 
 def _pairs(expected, ours):
-    """Yield the numbers of both, text by text: what padding looks at is nobody's concern."""
+    """Yield the values of both, text by text, without the rows of padding."""
     for name, values in expected.items():
         if name in ("ids", "lengths", "target_ids", "target_lengths", "greedy"):
             continue
@@ -71,7 +71,7 @@ def _pairs(expected, ours):
 
 
 def continued(model, ids, count: int) -> list[int]:
-    """Return the tokens that are likeliest, one after the other, behind `ids`."""
+    """Return the tokens that greedy decoding appends to `ids`."""
     hidden, state = model.prefill(np.array([ids]))
     found = []
     while True:

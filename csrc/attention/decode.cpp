@@ -104,7 +104,8 @@ template <class T> class SplitKernel {
       return;
     }
     compute_scores(head, rows, start, count);
-    for (ptrdiff_t r = 0; r < rows; ++r) apply_softmax(head, r, start, count, SplitResult<T>(params_, group, split, r));
+    for (ptrdiff_t r = 0; r < rows; ++r)
+      mask_and_exponentiate(head, r, start, count, SplitResult<T>(params_, group, split, r));
     if (!params_.v) return;
     const Matrix<T> values = load_padded_rows<T>(params_.v, head, start, count, params_.value_dim, buffer_);
     const SplitResult<T> first(params_, group, split, 0);
@@ -157,7 +158,7 @@ template <class T> class SplitKernel {
   }
 
   // Softcap, bias and mask of a row of scores, then its exponentials, maximum and sum.
-  void apply_softmax(ptrdiff_t head, ptrdiff_t row, ptrdiff_t start, ptrdiff_t count, SplitResult<T> to) {
+  void mask_and_exponentiate(ptrdiff_t head, ptrdiff_t row, ptrdiff_t start, ptrdiff_t count, SplitResult<T> to) {
     const MaskAccess<T> mask(params_, head_of(head, row));
     const ptrdiff_t i = query_of(row);
     T* scores = scores_ + row * SCORE_STRIDE;
@@ -214,7 +215,7 @@ template <class T> class SplitKernel {
   T *queries_, *tail_keys_, *buffer_, *scores_;
 };
 
-template <class T> void combine(const AttentionParams& params, ptrdiff_t task) {
+template <class T> void merge_splits(const AttentionParams& params, ptrdiff_t task) {
   const ptrdiff_t head = task / params.queries, i = task % params.queries, splits = num_splits(params);
   const ptrdiff_t group = head / params.heads_per_kv, row = head % params.heads_per_kv * params.queries + i;
   T sink = -INF<T>;
@@ -275,7 +276,7 @@ void splitkv(const AttentionParams& params, ptrdiff_t task, void* scratch) {
 }
 
 void splitkv_combine(const AttentionParams& params, ptrdiff_t task) {
-  params.q.dtype == DType::float64 ? combine<double>(params, task) : combine<float>(params, task);
+  params.q.dtype == DType::float64 ? merge_splits<double>(params, task) : merge_splits<float>(params, task);
 }
 
 }  // namespace regard::REGARD_ISA

@@ -45,8 +45,8 @@ struct AttentionParams {
   Operand mask;
   // Biases and sinks have the compute dtype.
   Operand bias;           // T S
-  Operand distance_bias;  // T + S - 1: cell (i, j) gets element i - j + S - 1. BLOCK_QUERIES more elements are read,
-                          // and do not count
+  Operand distance_bias;  // T + S - 1: cell (i, j) gets element i - j + S - 1. BLOCK_QUERIES more elements are read
+                          // and not used
   Operand sinks;          // one score for each head
   DropoutParams dropout;
 

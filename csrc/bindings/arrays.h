@@ -53,7 +53,7 @@ constexpr double COST_PER_THREAD = 500'000;  // multiply-adds: about 20 microsec
 
 // Run tasks on all threads without holding the GIL; Ctrl-C interrupts between tasks. `cost`, in multiply-adds, limits
 // the number of threads.
-template <class Work> void run(ptrdiff_t tasks, double cost, size_t scratch, Work work) {
+template <class Work> void run_tasks(ptrdiff_t tasks, double cost, size_t scratch, Work work) {
   bool interrupted = false, done;
   {
     nb::gil_scoped_release release;

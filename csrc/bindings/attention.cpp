@@ -42,7 +42,7 @@ Operand upcast_operand(Operands& operands, const char* name, const Array& x, DTy
   float* to = operands.add_buffer(elements);
   const ptrdiff_t chunks = ceil_div(rows, ROWS_PER_TASK);
   const KernelTable& isa = kernels();
-  run(source.count() * chunks, double(elements), 0, [&](ptrdiff_t task, void*) {
+  run_tasks(source.count() * chunks, double(elements), 0, [&](ptrdiff_t task, void*) {
     const ptrdiff_t head = task / chunks, start = task % chunks * ROWS_PER_TASK;
     isa.upcast_rows(from, head, start, std::min(ROWS_PER_TASK, rows - start), columns,
                     to + (head * rows + start) * columns);
@@ -130,16 +130,16 @@ void forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
   const KernelTable& isa = kernels();
   const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.head_dim + a.value_dim + 20);
   if (!uses_splitkv(a)) {
-    run(isa.forward_tasks(a), cost, isa.forward_scratch(a),
-        [&](ptrdiff_t task, void* scratch) { isa.forward(a, task, scratch); });
+    run_tasks(isa.forward_tasks(a), cost, isa.forward_scratch(a),
+              [&](ptrdiff_t task, void* scratch) { isa.forward(a, task, scratch); });
     return;
   }
   const std::unique_ptr<char[]> partials(new char[isa.splitkv_partials_bytes(a)]);
   a.partials = partials.get();
-  run(a.heads / a.heads_per_kv * num_splits(a), cost, isa.splitkv_scratch(a),
-      [&](ptrdiff_t task, void* scratch) { isa.splitkv(a, task, scratch); });
-  run(a.heads * a.queries, double(a.heads * a.queries) * double(num_splits(a) * a.value_dim), 0,
-      [&](ptrdiff_t task, void*) { isa.splitkv_combine(a, task); });
+  run_tasks(a.heads / a.heads_per_kv * num_splits(a), cost, isa.splitkv_scratch(a),
+            [&](ptrdiff_t task, void* scratch) { isa.splitkv(a, task, scratch); });
+  run_tasks(a.heads * a.queries, double(a.heads * a.queries) * double(num_splits(a) * a.value_dim), 0,
+            [&](ptrdiff_t task, void*) { isa.splitkv_combine(a, task); });
   a.partials = nullptr;
 }
 
@@ -212,8 +212,8 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
   const size_t scratch = isa.backward_scratch(b);
   const double rows = double(a.heads) * double(a.queries), width = double(a.head_dim + a.value_dim);
   const auto task_of = [&](auto f) { return [&b, f](ptrdiff_t task, void* scratch) { f(b, task, scratch); }; };
-  run(ptrdiff_t(heads * blocks), rows * width, scratch, task_of(isa.backward_delta));
-  run(isa.backward_tasks(b), rows * double(a.keys) * (3 * width + 20), scratch, task_of(isa.backward));
+  run_tasks(ptrdiff_t(heads * blocks), rows * width, scratch, task_of(isa.backward_delta));
+  run_tasks(isa.backward_tasks(b), rows * double(a.keys) * (3 * width + 20), scratch, task_of(isa.backward));
   return !nonfinite;
 }
 

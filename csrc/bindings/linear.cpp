@@ -49,8 +49,8 @@ void pack(const WritableArray& panels, const Array& weight, ptrdiff_t first_colu
   params.panels = static_cast<char*>(panels.data());
   const ptrdiff_t begin = first_panel(params), count = ceil_div(first_column + params.columns, NR) - begin;
   const KernelTable& isa = kernels();
-  run(count, 8 * double(params.depth) * double(params.columns), 0,
-      [&](ptrdiff_t task, void*) { isa.pack(params, begin + task); });
+  run_tasks(count, 8 * double(params.depth) * double(params.columns), 0,
+            [&](ptrdiff_t task, void*) { isa.pack(params, begin + task); });
 }
 
 // The number of rows of x; the output must have the same axes before the last.
@@ -90,8 +90,8 @@ void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output
   params.rows = rows, params.x = x, params.x_row_stride = params.depth, params.output = output;
   const KernelTable& isa = kernels();
   const double cost = double(params.rows) * double(params.depth) * double(params.columns);
-  run(isa.linear_tasks(params), cost, isa.linear_scratch(params),
-      [&](ptrdiff_t task, void* scratch) { isa.linear(params, task, scratch); });
+  run_tasks(isa.linear_tasks(params), cost, isa.linear_scratch(params),
+            [&](ptrdiff_t task, void* scratch) { isa.linear(params, task, scratch); });
 }
 
 // x and the output are contiguous, with any axes before the last.

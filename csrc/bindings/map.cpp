@@ -27,8 +27,8 @@ void run_map(const MapParams& params) {
   const KernelTable& isa = kernels();
   const AttentionParams& a = params.attention;
   const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.head_dim + 20);
-  run(isa.map_tasks(params), cost, isa.map_scratch(params),
-      [&](ptrdiff_t task, void* scratch) { isa.map(params, task, scratch); });
+  run_tasks(isa.map_tasks(params), cost, isa.map_scratch(params),
+            [&](ptrdiff_t task, void* scratch) { isa.map(params, task, scratch); });
 }
 
 void map_softmax_stats(AttentionCall& call, WritableArray row_max, WritableArray row_sum) {

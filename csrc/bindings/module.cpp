@@ -41,7 +41,8 @@ double fma_peak() {
   for (int i = 0; i < 5; ++i) {
     std::vector<double> fmas(size_t(num_threads()), 0.0);
     const auto start = std::chrono::steady_clock::now();
-    run(ptrdiff_t(fmas.size()), 1e9, 0, [&](ptrdiff_t n, void*) { fmas[size_t(n)] = kernels().run_fmas(4'000'000); });
+    run_tasks(ptrdiff_t(fmas.size()), 1e9, 0,
+              [&](ptrdiff_t n, void*) { fmas[size_t(n)] = kernels().run_fmas(4'000'000); });
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     peak_rate = std::max(peak_rate, std::accumulate(fmas.begin(), fmas.end(), 0.0) / seconds);
   }

@@ -71,8 +71,8 @@ bool is_one_row(const StridedRows& x, ptrdiff_t columns) {
 void run_op(const OpParams& params) {
   const KernelTable& isa = kernels();
   const double cost = double(params.rows) * double(params.columns) * 20;  // about 20 operations an element
-  run(isa.op_tasks(params), cost, isa.op_scratch(params),
-      [&](ptrdiff_t task, void* scratch) { isa.op(params, task, scratch); });
+  run_tasks(isa.op_tasks(params), cost, isa.op_scratch(params),
+            [&](ptrdiff_t task, void* scratch) { isa.op(params, task, scratch); });
 }
 
 namespace {

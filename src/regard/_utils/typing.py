@@ -1,4 +1,4 @@
-"""Types that many modules share."""
+"""Shared types."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The equations of self-attention as pure functions: arrays in, arrays out.
 
 Every function takes arrays of any library of the Python array API standard; its docstring names their axes with the
-letters ``B H G T S D Dv E``. Nothing here depends on layers, files or models.
+letters ``B H G T S D Dv E``. No function here depends on layers, files or models.
 """
 
 from regard.functional.activation import activation, gelu, relu, silu, swiglu

@@ -76,7 +76,7 @@ def attention(
         The generator of `dropout`; required with it.
     implementation : {"auto", "reference", "blockwise", "native"}
         The equation on the whole map; blockwise with an online softmax, in memory of O(n · D); or the compiled kernel,
-        an error with the reason where it cannot compute the call. `explain_plan` tells what auto chooses.
+        an error with the reason where it cannot compute the call. `explain_plan` shows what auto chooses.
     trace : Recorder
         Records ``scores``, ``capped`` (with a softcap), ``biased`` (with a bias or a mask), ``weights``, ``dropped``
         (with dropout) and ``context``. If it edits one of those of shape ``... H T S``, or records one without the

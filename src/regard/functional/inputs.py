@@ -55,7 +55,7 @@ class AttentionInputs:
     Parameters
     ----------
     q, k : array, ``... H T D`` and ``... G S D``
-    v : array, ``... G S Dv``; None where only weights are asked for
+    v : array, ``... G S Dv``; None where only weights are computed
     layout : ScoreLayout
         Shape and positions of the scores.
     dtype

@@ -72,7 +72,7 @@ class SlidingWindow(_Band):
     left, right : int or None
         How many keys before and after the query's own position; None: all of them.
     query_offset : int, or integer array with one for each batch entry, optional
-        Query i stands at position i + query_offset. By default that of the call, else S − T.
+        Query i is at position i + query_offset. By default that of the call, else S − T.
     """
 
     left: int | None = None
@@ -94,7 +94,7 @@ class Causal(_Band):
     Parameters
     ----------
     query_offset : int, or integer array with one for each batch entry, optional
-        Query i stands at position i + query_offset. By default that of the call, else S − T.
+        Query i is at position i + query_offset. By default that of the call, else S − T.
     """
 
     query_offset: int | Array | None = None

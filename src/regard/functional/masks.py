@@ -43,7 +43,7 @@ class Mask:
     """Base class of masks.
 
     Masks combine: ``Causal() & KeyLengths([3, 5])`` allows what both allow, ``Causal() | PrefixLM(4)`` what one of them
-    allows. A boolean array stands for `DenseMask` there. Every ``mask=`` takes a subclass of your own with a method
+    allows. A boolean array there means `DenseMask`. Every ``mask=`` takes a subclass of your own with a method
     `allows`, and `block_kind` if it can skip blocks.
     """
 

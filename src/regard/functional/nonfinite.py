@@ -1,6 +1,6 @@
-"""NaN, infinities and empty rows: what keeps them from reaching results that they are masked from.
+"""NaN, infinities and empty rows: masked ones do not reach results.
 
-A weight of exactly 0 times NaN is NaN, so that without care one masked NaN would poison every row.
+A weight of exactly 0 times NaN is NaN, so that one masked NaN would otherwise reach every row.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from regard.functional.arrays import device, is_finite, namespace
 
 
 def clamp_posinf(x: Array) -> Array:
-    """Return `x` with +inf replaced by the largest finite number, beside which every other score weighs nothing."""
+    """Return `x` with +inf replaced by the largest finite number, so that no other score has weight."""
     xp = namespace(x)
     return xp.where(x == xp.inf, float(xp.finfo(x.dtype).max), x)
 
@@ -61,12 +61,12 @@ def zero_masked_nonfinite(x: Array, mask: Array | None) -> Array:
 
 
 def masked_matmul(weights: Array, x: Array, mask: Array | None) -> Array:
-    """Return weights · x, where no row is reached by NaN or infinities of x that the mask keeps from it."""
+    """Return weights · x, in which masked NaN and infinities of x reach no row."""
     return restore_nonfinite(*finite_matmul(weights, x, mask))
 
 
 def finite_matmul(weights: Array, x: Array, mask: Array | None) -> tuple[Array, Array | None]:
-    """Return the sums of the finite values, and beside them which rows attend to values that are not.
+    """Return the sums of the finite values, and which rows attend to values that are not finite.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ class ScoreLayout:
     shape : tuple of int
         ``... H T S``, or ``T S`` for a single head.
     query_offset : int, or integer array ``...``, or None
-        Query i stands at position i + query_offset of the keys; None: S − T.
+        Query i is at position i + query_offset of the keys; None: S − T.
     offsets : integer array that broadcasts to ``... H T S``, or None
         The same, broadcast, for a slice of another layout; takes precedence over `query_offset`.
     """
@@ -85,7 +85,7 @@ class ScoreLayout:
         self.per_sequence(value, name)
         bounds = bounds_of(as_array(value, name))  # before conversion: a narrower integer type would wrap
         if bounds is not None and max(-bounds[0], bounds[1]) > MAX_POSITION:
-            raise RegardError(f"{name} {bounds} is beyond the positions that can be counted, {MAX_POSITION}")
+            raise RegardError(f"{name} {bounds} is out of range: positions are at most {MAX_POSITION}")
 
     def per_sequence(self, value: int | Array, name: str) -> int | Array:
         """Return `value` as an integer, or as an array ``... 1 1 1`` with one for each batch entry."""
@@ -96,7 +96,7 @@ class ScoreLayout:
                 pass
             else:
                 if abs(number) > MAX_POSITION:
-                    raise RegardError(f"{name} {number} is beyond the positions that can be counted, {MAX_POSITION}")
+                    raise RegardError(f"{name} {number} is out of range: positions are at most {MAX_POSITION}")
                 return number
         array = as_array(value, name)
         if not namespace(array).isdtype(array.dtype, "integral"):

@@ -1,4 +1,4 @@
-"""Softmax along any axis of any array."""
+"""Softmax along any axis of any array. The softmax of attention, with its sinks, is in `reference`."""
 
 from __future__ import annotations
 

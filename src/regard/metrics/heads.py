@@ -123,7 +123,7 @@ class HeadMetrics:
         raise AttributeError(f"{type(self).__name__} has no {name!r}; the metrics are {', '.join(METRICS)}")
 
     def label(self, batch: int, layer: int, head: int) -> str:
-        """Return what a head mostly does, "" where nothing stands out: an aid for the reader, not a finding.
+        """Return what a head mostly does, "" where none applies: an aid for the reader, not a finding.
 
         The last metric in `METRICS` that reaches its `label_from`: ``induction``, ``duplicate_token`` or
         ``previous_token`` 0.4, ``sink`` 0.5. Otherwise ``broad`` from an evenness of 0.9, ``narrow`` below 0.25.

@@ -52,7 +52,7 @@ def terminal_table(view: AttentionView, *, top: int = 3) -> Text:
     table = Text()
     for number, line in enumerate([heading, *lines]):
         cells = [_left(cell, width) for cell, width in zip(line, widths, strict=True)]
-        cells[-1] = line[-1]  # nothing but spaces would explain_row
+        cells[-1] = line[-1]  # no trailing spaces
         table.append("\n" if number else "").append(cells[0], style="bold")
         table.append("".join(f"  {cell}" for cell in cells[1:]), style="" if number else "bold")
     return table

@@ -87,7 +87,7 @@ class SubwordTokenizer:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> SubwordTokenizer:
-        """Read a ``tokenizer.json``, which says everything about its tokenizer.
+        """Read a ``tokenizer.json``, which defines its tokenizer completely.
 
         Raises
         ------

@@ -37,7 +37,7 @@ class KernelMaskArgs:
     masks : list of boolean arrays, broadcasting to ``... H T S``
     bias : floating array, broadcasting to ``... H T S``, or None
     distance_bias : floating array ``... H N``, or None
-        An element for each distance, row − column, from −(S − 1) on.
+        An element for each query − key position, from −(S − 1) on: −distance.
     strip_masks : list of Mask
         To evaluate for a strip of queries at a time.
     strip_bias : Bias or None
