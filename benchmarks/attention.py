@@ -264,8 +264,8 @@ def options(rounds: int, smoke: bool) -> str:
         rows.append([name, str(times["with"]), f"{1e3 * share * times['plain'].median:,.3f} ms", str(cost)])
     header = ["", "with it", "plain, the same work", "times the cost"]
     return (
-        f"## What arguments cost\n\n{HEADS} heads, n = {length:,}, D = 64. Segments are compared with calls of their "
-        f"size, the window\nwith a call of as many keys as a query attends to on average.\n\n"
+        f"## What arguments cost\n\n{HEADS} heads, n = {length:,}, D = 64. The segments are compared with calls of "
+        f"their size, the window\nwith a call of as many keys as a query attends to on average.\n\n"
         f"{markdown(header, rows)}\n\n" + windows(rounds, smoke)
     )
 

@@ -83,7 +83,11 @@ RETIRED = (
     ("python", r"infinity_as_largest|shift_of|or_one|without_hidden|with_infinities", "clamp_posinf, …"),
     ("functional", r"within\(", "saturate_cast"),
     ("functional", r"def attend", "blockwise, native_forward"),
-    ("functional", r"def record|path_of|reason_against|WHOLE_MAPS", "record_call, choose_backend, unsupported_reason"),
+    (
+        "functional",
+        r"def record|path_of|reason_against|WHOLE_MAPS",
+        "record_call, choose_implementation, unsupported_reason",
+    ),
     ("library", r"class Rules|Rules\(|-> Rules|Ruled", "KernelMaskArgs, MaskAndBias"),
     ("everywhere", r"regard\.merge", "merge_partials"),
     ("functional", r"Part|part_of|pull_back", "HeadSlice, slice_heads, native_backward"),
@@ -101,8 +105,8 @@ RETIRED = (
     # Layers and traces
     ("nn", r"def (?:gather|combine|project|keys_and_values)", "attend, project_out, project_qkv, project_kv"),
     ("python", r"BlockEnd|block_end|_BEHIND_HEADS", "FusedBlockTail, fused_tail"),
-    ("python", r"packed_once|kept_once|NOT_GIVEN", "cached_pack, instance_cache, required fields"),
-    ("python", r"Silent|SILENT", "NullRecorder, NULL"),
+    ("python", r"packed_once|kept_once|NOT_GIVEN", "instance_cache, required fields"),
+    ("python", r"Silent|SILENT", "NullRecorder, NULL_RECORDER"),
     ("python", r"\.passes\(|def passes", "can_skip"),
     ("python", r"keep_attention|keeps_attention", "record_attention, wants_attention"),
     ("trace", r"def (?:describe|finish|part|unused)", "set_metadata, check_edits_used, subtrace, unmatched"),
@@ -122,9 +126,9 @@ RETIRED = (
     ("models", r"class State|\.entries\(", "DecodingState, select_batch"),
     ("models", r"def limit", "max_length"),
     ("models", r"named=", "label"),
-    ("models", r"class Tensor|take_weights|take_decoder|take_sizes", "TensorSpec, load_tensors, map_tensors"),
+    ("models", r"class Tensor|take_weights|take_decoder|take_sizes", "TensorSpec, load_tensors"),
     ("models", r"ours|theirs", "name, hf_name"),
-    ("models", r"_through|\.reach|def reach", "_forward, max_context"),
+    ("models", r"_through|\.reach|def reach", "forward_with_cache, max_length"),
     ("models", r"_BOOKKEEPING|read_bookkeeping", "IGNORED_FIELDS, check_unsupported_flags"),
     ("models", r"Carrier|examine|Findings", "WheelSource, verify, VerificationResult"),
     ("python", r"encoding\.(?:spans|special|words)", "offsets, special_tokens_mask, word_ids"),
@@ -133,7 +137,7 @@ RETIRED = (
     ("functional", r"copied\(", "pooled_copy"),
     # Metrics, capture, views, command line
     ("metrics", r"previous|duplicate", "previous_token, duplicate_token"),
-    ("metrics", r"Cases|mixed_strips|strips?|_handed_over|Check", "RepeatMasks, row blocks, CancelCheck"),
+    ("metrics", r"Cases|mixed_strips|strips?|_handed_over|Check", "row blocks"),
     (
         "capture",
         r"class Notes|Notes\(|take_note|Listener|listening|speaks_to_the_interface|Known|_Slowly",
@@ -152,14 +156,22 @@ RETIRED = (
     ("csrc", r"take_room|give_room|Room|room", "buffer pool: acquire, release"),
     ("csrc", r"wait_for_turn|turn_halves|turn_neighbours|turned", "wait_for_ticket, rope_half, rope_interleaved"),
     ("csrc", r"over_lanes|FEW_ROWS|few_together|put_together", "reduce_lanes, splitkv, splitkv_combine"),
-    ("csrc", r"Look|Sight|Looker|Around|What|Bend|straight", "MapQuery, QueryKind, MapKernel, OpCall, Op, Activation"),
-    ("csrc", r"class Rows|struct Rows|Rows<|go_on|Lines|line_of|place_of|Cells", "OnlineSoftmax, RowView, MaskAccess"),
+    (
+        "csrc",
+        r"Look|Sight|Looker|Around|What|Bend|straight",
+        "MapParams, MapQuantity, MapKernel, OpParams, Op, Activation",
+    ),
+    (
+        "csrc",
+        r"class Rows|struct Rows|Rows<|go_on|Lines|line_of|place_of|Cells",
+        "OnlineSoftmax, StridedRows, MaskAccess",
+    ),
     ("csrc", r"Into|DEPTH|HEIGHT|PANEL|TALL|WIDE", "Epilogue, KC, MC, NR, MR"),
     ("csrc", r"FEW|STREAM|AHEAD|NEAR|MUCH|TASK|SEGMENT|STEP|PORTION", "names that say what is counted"),
     (
         "csrc",
         r"Kind|value_features|sharing|\.kept|\.numbers|\.diagonal",
-        "DType, value_dim, queries_per_kv, dropout_scale, …",
+        "DType, value_dim, heads_per_kv, dropout_scale, …",
     ),
     (
         "csrc",
@@ -167,7 +179,7 @@ RETIRED = (
         "MAX_FINITE, clamped_sink, max, min, RowNormalizer, TopK",
     ),
     ("csrc", r"Between|Some|refuse|of_16_bits|take_part|keep_off_caller", "TemporaryBuffer, OptionalArray, …"),
-    ("csrc", r"stand_at|take_queries|in_seen_runs|multiply_adds", "set_block, load_queries, for_each_visible_run"),
+    ("csrc", r"stand_at|take_queries|in_seen_runs|multiply_adds", "set_block, load_queries"),
     # Explorer
     ("explorer", r"WAYS|way=|by=|check_sides|LARGEST_ANSWER", "display modes, bin_size, check_num_runs, MAX_TILE_SIDE"),
     ("explorer", r'"says"|"not"', '"description", "caveat"'),
@@ -206,7 +218,7 @@ RETIRED = (
 )
 
 ALLOWED = {
-    # What a retired name says of itself, and the changelog, which says what it was called.
+    # This file has the retired names.
     "tests/test_glossary.py",
 }
 

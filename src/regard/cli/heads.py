@@ -12,6 +12,7 @@ from regard.cli.console import make_console, print_header
 from regard.cli.input import load_model, read_text, run_model
 from regard.cli.output import write
 from regard.metrics import head_metrics, repeated_tokens
+from regard.metrics.registry import listed_metrics
 from regard.terminal import heads_rows, heads_table
 
 
@@ -38,9 +39,5 @@ def run(arguments: argparse.Namespace) -> None:
     console.print()
     console.print(heads_table(metrics, sort=arguments.sort), soft_wrap=True)
     console.print()
-    console.print(
-        Text(
-            "entropy in nats, distance in tokens, the others fractions of the weight; –: not defined on this text",
-            style="dim",
-        )
-    )
+    units = ", ".join(f"{entry.name} in {entry.unit}" for entry in listed_metrics() if entry.unit != "share")
+    console.print(Text(f"{units}, the others fractions of the weight; –: not defined on this text", style="dim"))

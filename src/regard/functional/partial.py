@@ -38,8 +38,8 @@ def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) 
     """Return attention over a subset of the keys, for `merge_partials`.
 
     The arguments are those of `attention`, with positions counted from the first of these keys: of keys a to b of a
-    sequence, query i is at position i + query_offset − a. Give sinks to one part only. `dropout` numbers the weights of each
-    part from its first key.
+    sequence, query i is at position i + query_offset − a. Give sinks to one part only. `dropout` numbers the weights of
+    each part from its first key.
 
     Examples
     --------

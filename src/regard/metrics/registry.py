@@ -105,7 +105,7 @@ METRICS: dict[str, Metric] = {}
 
 
 def metric(title: str, unit: str, description: str, **fields: Any) -> Callable[[MetricFunction], MetricFunction]:
-    """Enter a function in `METRICS`, under its name; `fields` are the others of `Metric`."""
+    """Enter a function in `METRICS`, under its name; `fields` are others of `Metric`: caveat, format, …."""
 
     def enter(function: MetricFunction) -> MetricFunction:
         METRICS[function.__name__] = Metric(function.__name__, title, unit, description, function, **fields)

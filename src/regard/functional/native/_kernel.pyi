@@ -25,6 +25,52 @@ class Activation(enum.Enum):
     gelu_tanh = ...
     silu = ...
 
+def softmax(output: np.ndarray, x: np.ndarray, half_dtype: DType = ...) -> None: ...
+def layer_norm(
+    output: np.ndarray,
+    x: np.ndarray,
+    residual: np.ndarray | None,
+    weight: np.ndarray | None,
+    bias: np.ndarray | None,
+    eps: float,
+    half_dtype: DType = ...,
+) -> None: ...
+def rms_norm(
+    output: np.ndarray,
+    x: np.ndarray,
+    residual: np.ndarray | None,
+    weight: np.ndarray | None,
+    bias: np.ndarray | None,
+    eps: float,
+    half_dtype: DType = ...,
+) -> None: ...
+def gelu(output: np.ndarray, x: np.ndarray, bias: np.ndarray | None, half_dtype: DType = ...) -> None: ...
+def gelu_tanh(output: np.ndarray, x: np.ndarray, bias: np.ndarray | None, half_dtype: DType = ...) -> None: ...
+def silu(output: np.ndarray, x: np.ndarray, bias: np.ndarray | None, half_dtype: DType = ...) -> None: ...
+def swiglu(
+    output: np.ndarray,
+    gate: np.ndarray,
+    up: np.ndarray,
+    gate_bias: np.ndarray | None,
+    up_bias: np.ndarray | None,
+    half_dtype: DType = ...,
+) -> None: ...
+def apply_rotary(
+    output: np.ndarray,
+    x: np.ndarray,
+    cos: np.ndarray,
+    sin: np.ndarray,
+    interleaved: bool,
+    half_dtype: DType = ...,
+) -> None: ...
+def linear(
+    output: np.ndarray,
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    activation: Activation = ...,
+) -> None: ...
+
 class FusedBlockTail:
     def __init__(
         self,
