@@ -11,12 +11,20 @@ from pathlib import Path
 import numpy as np
 
 import regard
-from regard import Trace
+from regard import Trace, models
 from regard.formats.safetensors import SafetensorsFile
 from regard.functional import native
+from regard.models import Model
 
 FOLDER = Path(__file__).parent / "models" / "golden"
 KEPT = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/expected.safetensors"))
+
+
+def cases(kind: type[Model], without: type[Model] | None = None) -> list[str]:
+    """Return the cases of the families that are subclasses of `kind` but not of `without`."""
+    classes = {name: getattr(models, entry.rpartition(".")[2]) for name, entry in models.FAMILIES.items()}
+    chosen = {name for name, c in classes.items() if issubclass(c, kind) and not (without and issubclass(c, without))}
+    return [case for case in KEPT if case.split("/")[0] in chosen]
 
 
 def check(folder: Path, *, dtype: type, tolerance: float) -> None:

@@ -8,18 +8,14 @@ import pytest
 import golden
 import regard
 from regard import RegardError, Trace, nn
+from regard.models import LanguageModel, TextModel
 
-FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta")
-CASES = [case for case in golden.KEPT if case.split("/")[0] in FAMILIES]
+CASES = golden.cases(TextModel, without=LanguageModel)
 LONG, SHORT = [7, 20, 3, 11, 15, 9], [12, 6, 19]
 
 
 def load(case):
     return regard.load(golden.FOLDER / case, dtype=np.float64)
-
-
-def test_there_is_a_case_of_each_family():
-    assert {case.split("/")[0] for case in CASES} == set(FAMILIES)
 
 
 @pytest.mark.parametrize("case", CASES)
