@@ -21,7 +21,7 @@ from regard.explorer import Exploration, write_page
 IMAGES = Path(__file__).resolve().parent / "images"
 TEXT = "The animal did not cross the street because it was too tired"
 OTHER = "The animal did not cross the street because it was too wide"
-HEAD = "l=3&h=1&i=9&j=2"  # where "it" looks at "animal"
+HEAD = "l=3&h=1&i=9&j=2"  # where "it" attends to "animal"
 
 # name, address, theme, width, height
 ONE = (

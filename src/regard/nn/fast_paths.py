@@ -1,7 +1,7 @@
 """Fast paths of the layers: weights packed once as the compiled kernel reads them, and steps fused into one call.
 
-Each function returns None where it does not apply, and the layer then computes step by step, with the same result but
-for rounding.
+Each function returns None where it does not apply, and the layer then computes step by step. Packed and unpacked
+weights give results that differ by rounding; fused and single steps of the kernel on packed weights give the same bits.
 """
 
 from __future__ import annotations

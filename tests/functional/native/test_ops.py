@@ -10,6 +10,7 @@ import pytest
 from regard import RegardError
 from regard import functional as F
 from regard.functional import native
+from regard.functional.activation import ACTIVATIONS
 from regard.functional.native import ops
 
 kernel = native.kernel()
@@ -295,8 +296,11 @@ def test_functions_dispatch_to_the_kernel(rng, monkeypatch):
     for call in CALLS.values():
         call(*drawn(rng, (3, 5)))
     F.rotary(rng.standard_normal((3, 4)))
-    names = {"softmax", "layer_norm", "rms_norm", "gelu", "gelu_tanh", "silu", "swiglu", "apply_rotary"}
-    assert set(calls) == {(name, True) for name in names}
+    for entry in ACTIVATIONS.values():
+        entry.function(rng.standard_normal((3, 4)))
+    names = {"softmax", "layer_norm", "rms_norm", "swiglu", "apply_rotary"}
+    activations = {entry.kernel_name for entry in ACTIVATIONS.values() if entry.kernel_name}
+    assert set(calls) == {(name, True) for name in names | activations}
 
 
 @pytest.mark.parametrize(
