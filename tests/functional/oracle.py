@@ -13,16 +13,16 @@ def exact_attention(q, k, v, *, attends=None, bias=None, scale=None):
         scale = 1 / mpmath.sqrt(q.shape[1]) if scale is None else mpmath.mpf(scale)
         context, weights = np.zeros((length, width)), np.zeros((length, keys))
         for i in range(length):
-            looks = [j for j in range(keys) if attends is None or attends[i, j]]
+            attended = [j for j in range(keys) if attends is None or attends[i, j]]
             scores = {}
-            for j in looks:
+            for j in attended:
                 dot = mpmath.fsum(mpmath.mpf(float(a)) * mpmath.mpf(float(b)) for a, b in zip(q[i], k[j], strict=True))
                 scores[j] = dot * scale + (0 if bias is None else mpmath.mpf(float(bias[i, j])))
             total = mpmath.fsum(mpmath.exp(s) for s in scores.values())
-            for j in looks:
+            for j in attended:
                 weights[i, j] = mpmath.exp(scores[j]) / total
             for c in range(width):
-                terms = (mpmath.exp(scores[j]) / total * mpmath.mpf(float(v[j, c])) for j in looks)
+                terms = (mpmath.exp(scores[j]) / total * mpmath.mpf(float(v[j, c])) for j in attended)
                 context[i, c] = mpmath.fsum(terms)
         return context, weights
 
