@@ -52,7 +52,7 @@ def minilm_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
-def minilm(minilm_dir: Path):
+def minilm():
     import regard
 
     return regard.load(minilm_dir)
