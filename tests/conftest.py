@@ -55,7 +55,7 @@ def minilm_dir() -> Path:
 def minilm():
     import regard
 
-    return regard.load(minilm_dir)
+    return regard.load("minilm", download=False)
 
 
 @pytest.fixture(scope="session")
