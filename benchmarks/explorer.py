@@ -147,7 +147,7 @@ def pages(browser: Any, sizes: tuple[int, ...], rounds: int) -> list[list[str]]:
     for tokens in sizes:
         exploration = Exploration(recorded(tokens, 12, 12, causal=False))
         took, page = seconds(partial(render_page, exploration))
-        digits = page[page.index(b'"digits":') + 9 :][:1].decode()
+        digits = page[page.index(b'"decimals":') + 11 :][:1].decode()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "page.html"
             path.write_bytes(page)

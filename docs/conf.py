@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import latex2mathml.converter
 from docutils.nodes import SkipNode
 
 ROOT = Path(__file__).resolve().parent.parent
-REPOSITORY = "https://github.com/regard-attention/regard"
+REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
 
 project = "regard"
 author = "The regard developers"

@@ -24,7 +24,9 @@ def cases(kind: type[Model], without: type[Model] | None = None) -> list[str]:
     """Return the cases of the families that are subclasses of `kind` but not of `without`."""
     classes = {name: getattr(models, entry.rpartition(".")[2]) for name, entry in models.FAMILIES.items()}
     chosen = {name for name, c in classes.items() if issubclass(c, kind) and not (without and issubclass(c, without))}
-    return [case for case in KEPT if case.split("/")[0] in chosen]
+    found = [case for case in KEPT if case.split("/")[0] in chosen]
+    assert found, f"no case of a {kind.__name__} is stored"
+    return found
 
 
 def check(folder: Path, *, dtype: type, tolerance: float) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
 from attention_cases import PATHS, cut_into_blocks, random_case, reference
 from regard import Trace, attention, attention_partial, attention_vjp, attention_weights
+from regard.functional import Options
 from sweeps import sweep_after
 
 SEEDS = sweep_after(8, range(0, 2000, 50))
@@ -100,3 +103,8 @@ def test_two_calls_return_the_same_bits():
         pullbacks = [attention_vjp(case.q, case.k, case.v, **case.options)[1](first) for _ in range(2)]
         for one, other in zip(*pullbacks, strict=True):
             assert one is None or one.tobytes() == other.tobytes()
+
+
+def test_the_signature_of_attention_lists_the_options():
+    keywords = [name for name, p in inspect.signature(attention).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    assert keywords == [*Options.__annotations__, "trace"]

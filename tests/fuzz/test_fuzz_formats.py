@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fuzz_formats
 import pytest
 
 from regard.formats import tensor_file
 from sweeps import sweep_after
+
+pytest.importorskip("resource", reason="Windows has no limits on resources")
+import fuzz_formats
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is bounded as Linux does it")
 

@@ -43,7 +43,7 @@ def test_without_positions_a_word_is_the_same_everywhere():
     layer = toy("a b a", positions="none")
     hidden = layer("a b a").hidden[0]
     np.testing.assert_allclose(hidden[0], hidden[2], rtol=1e-6)
-    assert not np.allclose(toy("a b a", positions="table")("a b a").hidden[0, [0]], hidden[2])
+    assert not np.allclose(toy("a b a", positions="learned")("a b a").hidden[0, [0]], hidden[2])
 
 
 def test_given_embeddings_are_looked_up(rng):
@@ -79,7 +79,7 @@ def test_texts_of_a_batch_may_differ_in_length():
         (lambda: toy([], vocabulary=Vocabulary(("a",))), "the text is empty; give at least one word"),
         (lambda: toy("a")(5), r"a text must be a str, an Encoding or integer ids.*int64 of shape \(\)"),
         (lambda: toy("a")(None), "a text must be a str, an Encoding or integer ids"),
-        (lambda: toy("a", positions="rotary"), "positions must be one of sinusoidal, table, none"),
+        (lambda: toy("a", positions="rotary"), "positions must be one of sinusoidal, learned, none"),
         (lambda: toy("a b")("a c"), "'c'"),
         (lambda: toy("a b")("a b a"), "accepts at most 2"),
         (lambda: toy("a " * 5000)("a " * 5000), "5000 tokens.*accepts at most 4096"),

@@ -15,10 +15,11 @@ from regard.functional.masks import BlockKind
 from regard.functional.native.attention import kernel_call, unsupported_reason
 from regard.functional.native.mask_args import kernel_mask_args
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.scores import STAGES
 
 _REFERENCE_SCORES = 2**22  # a map of at most this many scores is held whole
 _ARRAYS = 6  # of the size of a block, that live at the same time: scores, exponentials and temporaries
-QUADRATIC_STEPS = ("scores", "capped", "biased", "weights", "dropped")  # of shape ``... H T S``
+QUADRATIC_STEPS = (*STAGES, "dropped")  # of shape ``... H T S``
 
 
 @dataclass(frozen=True)

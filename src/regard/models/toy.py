@@ -22,7 +22,7 @@ from regard.text import Vocabulary, WordTokenizer
 from regard.text.embedding_matrix import as_embedding_matrix
 from regard.text.words import check_texts
 
-Positions: TypeAlias = Literal["sinusoidal", "table", "none"]
+Positions: TypeAlias = Literal["sinusoidal", "learned", "none"]
 
 _MAX_TOKENS = 4096  # a trace records T² weights for each head
 _MAX_EMBED_DIM = 4096  # each of the four projections has E² weights
@@ -106,7 +106,7 @@ def toy(
         ``E``; 8 by default, or the width of `embeddings`.
     num_heads : int
         ``H``, which must divide E.
-    positions : {"sinusoidal", "table", "none"}
+    positions : {"sinusoidal", "learned", "none"}
         Sinusoids; a table of random numbers, as before training; or no positions.
     embeddings : array, ``V E``, optional
         One row for each entry of `vocabulary`, in place of random ones; integers become float64.
@@ -140,7 +140,7 @@ def toy(
     position_table = None
     if positions == "sinusoidal":
         position_table = sinusoidal_positions(length, width).astype(table.weight.dtype)
-    elif positions == "table":
+    elif positions == "learned":
         position_table = rng.uniform(-1, 1, (length, width)).astype(table.weight.dtype)
     return Toy(
         name=f"toy layer, random weights, seed {seed}",

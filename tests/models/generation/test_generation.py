@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ import tiny_decoder
 from regard import RegardError, Trace
 from regard.models import DecodingState, LanguageModel
 from regard.models.generation.detokenizer import StreamingDetokenizer
+from regard.models.generation.options import GenerationArguments, GenerationOptions
 from regard.models.generation.sampling import Sampling
 from regard.nn.kv_cache import KVCache
 from regard.text import SubwordTokenizer
@@ -415,3 +416,7 @@ def test_a_damaged_generation_config_is_told(tmp_path, generation, message):
     (folder / "generation_config.json").write_text(generation)
     with pytest.raises(RegardError, match=message):
         regard.load(folder)
+
+
+def test_the_keywords_of_generate_are_the_fields_of_the_options():
+    assert set(GenerationArguments.__annotations__) == {field.name for field in fields(GenerationOptions)}
