@@ -105,7 +105,8 @@ template <class T> void run_task(const AttentionParams& params, ptrdiff_t task, 
   Scratch scratch(memory);
   ForwardKernel<T> kernel(params, scratch);
   const ptrdiff_t blocks = ceil_div(params.queries, BLOCK_QUERIES);
-  const ptrdiff_t start = (blocks - 1 - task % blocks) * BLOCK_QUERIES;  // last queries first: under a causal mask they take longest
+  const ptrdiff_t start =
+      (blocks - 1 - task % blocks) * BLOCK_QUERIES;  // last queries first: under a causal mask they take longest
   kernel.run(task / blocks, start, min_of<ptrdiff_t>(BLOCK_QUERIES, params.queries - start));
 }
 
