@@ -29,6 +29,7 @@ from regard.functional.masks import Mask, as_mask
 from regard.functional.score_layout import ScoreLayout, broadcasts
 
 Implementation = Literal["auto", "reference", "blockwise", "native"]
+IMPLEMENTATIONS = get_args(Implementation)
 
 
 class Options(TypedDict, total=False):
@@ -46,6 +47,9 @@ class Options(TypedDict, total=False):
     dropout: float
     rng: np.random.Generator | None
     implementation: Implementation
+
+
+_OPTION_NAMES = frozenset(Options.__annotations__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +150,8 @@ def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpac
     RegardError
         An argument is invalid.
     """
-    if unknown := options.keys() - Options.__annotations__.keys():
-        known = ", ".join(Options.__annotations__)
+    if not _OPTION_NAMES.issuperset(options):
+        unknown, known = options.keys() - _OPTION_NAMES, ", ".join(Options.__annotations__)
         raise TypeError(f"attention has no argument {', '.join(map(repr, sorted(unknown)))}; its options are {known}")
     q, k, v = as_array(q, "q"), as_array(k, "k"), None if v is None else as_array(v, "v")
     arrays = (q, k) if v is None else (q, k, v)
@@ -158,10 +162,8 @@ def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpac
     mask, bias = _mask_and_bias(layout, options)
     scale, softcap, sinks = options.get("scale"), options.get("softcap"), options.get("sinks")
     implementation = options.get("implementation", "auto")
-    if implementation not in get_args(Implementation):
-        raise RegardError(
-            f"implementation must be one of {', '.join(get_args(Implementation))}, got {implementation!r}"
-        )
+    if implementation not in IMPLEMENTATIONS:
+        raise RegardError(f"implementation must be one of {', '.join(IMPLEMENTATIONS)}, got {implementation!r}")
     return AttentionInputs(
         q=q,
         k=k,
