@@ -257,3 +257,13 @@ def cut_into_blocks(monkeypatch, rows: int, cols: int) -> None:
 
 def chance(rng: np.random.Generator, share: float) -> bool:
     return bool(rng.random() < share)
+
+
+def close(ours: np.ndarray, theirs: np.ndarray) -> None:
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def one_head(seed: int, queries: int = 6, keys: int = 7, dim: int = 4) -> tuple[Any, ...]:
+    """Return a generator, and q, k and v of one head drawn from it."""
+    rng = np.random.default_rng(seed)
+    return rng, *(rng.standard_normal((n, dim)) for n in (queries, keys, keys))

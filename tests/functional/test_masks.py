@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attention_cases import PATHS, cut_into_blocks
+from attention_cases import PATHS, close, cut_into_blocks, one_head
 from regard import (
     RegardError,
     attention,
@@ -28,15 +28,6 @@ from regard.functional import (
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     cut_into_blocks(monkeypatch, 3, 2)
-
-
-def close(ours, theirs):
-    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
-
-
-def one_head(seed, queries=6, keys=7, dim=4):
-    rng = np.random.default_rng(seed)
-    return rng, *(rng.standard_normal((n, dim)) for n in (queries, keys, keys))
 
 
 @pytest.mark.parametrize("path", PATHS)

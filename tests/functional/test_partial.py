@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention_cases import cut_into_blocks, random_case
+from attention_cases import close, cut_into_blocks, one_head, random_case
 from regard import (
     RegardError,
     attention,
@@ -27,15 +27,6 @@ seeds = st.integers(0, 2**31)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     cut_into_blocks(monkeypatch, 3, 2)
-
-
-def close(ours, theirs):
-    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
-
-
-def one_head(seed, queries=6, keys=7, dim=4):
-    rng = np.random.default_rng(seed)
-    return rng, *(rng.standard_normal((n, dim)) for n in (queries, keys, keys))
 
 
 @given(seeds)
