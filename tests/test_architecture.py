@@ -144,6 +144,23 @@ def test_start_up_imports_nothing_that_it_does_not_need(code, heavy):
     assert done.stderr.strip() == ""
 
 
+def test_little_is_imported_before_the_command_handles_an_interrupt():
+    """Ctrl-C before that prints a traceback. What the interpreter itself imports (-S: without site) does not count."""
+    check = """import sys
+before = set(sys.modules)
+sys.path.insert(0, sys.argv[1])
+from regard.cli import main
+import _signal
+_signal.signal = lambda *_: sys.exit(" ".join(sorted(set(sys.modules) - before)))
+main(["--version"])"""
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", check, str(ROOT / "src")], capture_output=True, text=True, check=False
+    )
+    loaded = done.stderr.split()
+    assert "regard.cli.main" in loaded
+    assert {name for name in loaded if not name.startswith("regard")} <= {"__future__", "_signal"}
+
+
 def test_the_readme_prints_the_cold_start_that_was_measured():
     measured = re.search(
         r"times faster\*\* \| \*\*([\d.]+)", (ROOT / "benchmarks/results/cold_start.md").read_text("utf-8")

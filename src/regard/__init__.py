@@ -26,14 +26,14 @@ Names are imported on first use, so that ``import regard`` is fast.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from regard._utils import hooks
 from regard._utils.errors import RegardError
 from regard._version import __version__
 
+TYPE_CHECKING = False  # not of `typing`: no import may delay the handler of interrupts in `regard.cli.main`
 if TYPE_CHECKING:
+    from typing import Any
+
     from regard import explorer, functional, metrics, models, nn, plot, terminal, text, views
     from regard._capture import capture
     from regard.explorer import explore
@@ -116,16 +116,22 @@ _PACKAGES = ("functional", "nn", "text", "models", "metrics", "views", "plot", "
 _MODULES = {"edits": "trace.edits"} | {name: name for name in _PACKAGES}
 
 
-hooks.explorer_widget = lambda *traces, **options: importlib.import_module("regard.explorer").widget(*traces, **options)
+def _import(module: str) -> Any:
+    import importlib
+
+    return importlib.import_module(f"regard.{module}")
+
+
+hooks.explorer_widget = lambda *traces, **options: _import("explorer").widget(*traces, **options)
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
-        value = getattr(importlib.import_module(f"regard.{_MODULE_OF[name]}"), name)
+        value = getattr(_import(_MODULE_OF[name]), name)
         globals()[name] = value  # so that this function runs once a name
         return value
     if name in _MODULES:
-        return importlib.import_module(f"regard.{_MODULES[name]}")
+        return _import(_MODULES[name])
     raise AttributeError(f"module 'regard' has no attribute {name!r}")
 
 

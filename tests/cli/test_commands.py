@@ -131,15 +131,19 @@ def test_save_keeps_everything(run, tiny, tmp_path):
 def test_the_suffix_says_what_kind_of_picture_is_written(run, tiny, tmp_path, option, suffix, signature):
     path = tmp_path / f"picture.{suffix}"
     status, out, err = run(TEXT, "--model", tiny, option, str(path))
-    assert (status, err) == (0, "")
+    assert status == 0
     assert path.read_bytes()[:4] == signature
+    assert re.fullmatch(rf"wrote {re.escape(str(path))}: .+\n", err)
     assert "cat" in out  # the table is printed too
 
 
 def test_all_files_of_one_run(run, tiny, tmp_path):
     names = ["-o", "a.svg", "-o", "a.safetensors", "--output", "b.png", "--movement", "c.svg", "--movement", "d.png"]
     paths = [str(tmp_path / name) if "." in name else name for name in names]
-    assert run(TEXT, "--model", tiny, *paths)[0] == 0
+    status, out, err = run(TEXT, "--model", tiny, *paths)
+    assert status == 0
+    assert [line.split(":")[0] for line in err.splitlines()] == [f"wrote {path}" for path in paths if "." in path]
+    assert "wrote" not in out
     assert sorted(path.name for path in tmp_path.glob("*.*")) == ["a.safetensors", "a.svg", "b.png", "c.svg", "d.png"]
     assert Trace.load(tmp_path / "a.safetensors").names() == traced(tiny).names()
 

@@ -43,7 +43,9 @@ MISTAKES = {
     "unknown word": (["a b", "--toy", "--word", "c"], "a, b"),
     "word missing in compare": (["compare", "a b", "c d", "--word", "b", "--toy"], "c, d"),
     "one text to compare": (["compare", "a b", "--word", "b"], "TEXT"),
-    "nothing to explore": (["explore"], "no text: try regard"),
+    "nothing to explore": (["explore"], 'no text: try regard explore "The cat'),
+    "nothing to explain": (["explain"], 'no text: try regard explain "The cat'),
+    "nothing to show": (["--layer", "0"], 'no text: try regard "The cat'),
     "three texts to explore": (
         ["explore", "a", "b", "c", "--toy"],
         "explore takes one or two texts, got 3: quote each text",

@@ -19,7 +19,7 @@ def manifest(path):
 def test_a_file_is_written_and_said(tmp_path, capsys):
     target = tmp_path / "page.html"
     assert main(["explore", "a b a", "b a b", "--toy", "--num-heads", "2", "-o", str(target)]) == 0
-    assert capsys.readouterr().out == f"{target}: open it in a browser; it needs no network\n"
+    assert capsys.readouterr() == ("", f"wrote {target}: the page as one file, which works offline\n")
     found = manifest(target)
     assert [run["text"] for run in found["runs"]] == ["a b a", "b a b"]
     assert found["difference_blocked_by"] is None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # the import of `typing` takes longer than all others of `import regard`
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 explorer_widget: Callable[..., Any]

@@ -16,7 +16,7 @@ from regard.cli.output import write
 from regard.models import Model, Output
 from regard.trace import Trace
 from regard.trace.edits import ablate
-from regard.views import changed_predictions, escape, head_label, token_similarities
+from regard.views import changed_predictions, escape, format_number, head_label, token_similarities
 from regard.views.trace_access import resolve_index
 
 
@@ -64,11 +64,11 @@ def _table(found: dict[str, Any]) -> Table:
         table.add_column("token")
         table.add_column("cosine similarity with and without", justify="right")
         for row in found["cosines"]:
-            table.add_row(Text(escape(row["token"], 24)), f"{row['cosine']:.4f}")
+            table.add_row(Text(escape(row["token"], 24)), format_number(row["cosine"], ".4f"))
         return table
     for heading in ("next token", "with", "without", "change"):
         table.add_column(heading, justify="left" if heading == "next token" else "right")
     for row in found["next"]:
-        change = row["after"] - row["before"]
-        table.add_row(Text(escape(row["token"], 24)), f"{row['before']:.4f}", f"{row['after']:.4f}", f"{change:+.4f}")
+        change = format_number(row["after"] - row["before"], "+.4f")
+        table.add_row(Text(escape(row["token"], 24)), f"{row['before']:.4f}", f"{row['after']:.4f}", change)
     return table

@@ -13,7 +13,7 @@ from regard.cli.console import make_console, print_header
 from regard.cli.input import load_model, missing_word, run_model
 from regard.cli.output import write
 from regard.cli.output_files import check_output_files, required_steps, write_output_files
-from regard.views import escape, word_similarities
+from regard.views import escape, format_number, word_similarities
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -46,14 +46,14 @@ def run(arguments: argparse.Namespace) -> None:
     table.add_column("cosine similarity", justify="right")
     table.add_column("")
     for name, similarity in found:
-        table.add_row(name, f"{similarity:.3f}", "█" * round(30 * max(0.0, similarity)))
+        table.add_row(name, format_number(similarity, ".3f"), "█" * round(30 * max(0.0, similarity)))
     console.print(table)
     console.print()
     console.print(Text(_conclusion(found[0][1], found[-1][1])))
 
 
 def _conclusion(original: float, contextual: float) -> str:
-    start, end = f"{original:.3f}", f"{contextual:.3f}"
+    start, end = format_number(original, ".3f"), format_number(contextual, ".3f")
     if contextual < original and start != end:
         return f"The two contexts move the vectors of the word apart: from similarity {start} to {end}."
     return f"The vectors of the word start at similarity {start} and end at {end}."

@@ -23,8 +23,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise RegardError("-o writes a file and serves no page: leave out --port and --no-browser")
     exploration = _exploration(arguments)
     if arguments.output:
-        for path in write_output_files(exploration, arguments):
-            write(f"{path}: open it in a browser; it needs no network")
+        write_output_files(exploration, arguments)
         return
     from regard.explorer.server import serve
 

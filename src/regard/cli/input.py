@@ -41,7 +41,8 @@ def read_text(arguments: argparse.Namespace) -> str:
     else:
         text = " ".join(words)
     if not text.strip():
-        raise RegardError('no text: try regard "The cat sat on the mat", - or --file FILE')
+        command = "" if arguments.command == "show" else f" {arguments.command}"
+        raise RegardError(f'no text: try regard{command} "The cat sat on the mat", - or --file FILE')
     return text.strip()
 
 

@@ -1,19 +1,22 @@
-"""Running a command: exit status, and errors of one line in place of tracebacks."""
+"""Running a command: exit status, and errors of one line in place of tracebacks.
+
+Ctrl-C prints a traceback until `main` has set its handler, so nothing is imported before that takes any time. An
+interrupt during the start of Python itself is Python's to report.
+"""
 
 from __future__ import annotations
 
-import importlib
-import io
-import signal
+import _signal  # type: ignore[import-not-found]  # the C module: `signal` imports enum
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from threading import current_thread, main_thread
 
 from regard._utils.errors import RegardError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_INTERRUPTED = 128 + _signal.SIGINT
 EXIT_CLOSED_PIPE = 128 + 13  # SIGPIPE, a name that Windows lacks
 
 
@@ -23,17 +26,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: success; 2: an error that the caller can fix (one line on standard error); 130: interrupted; 141: the reader of
     the output closed the pipe.
     """
-    with _interrupts() as interrupts:
+    interrupts: list[int] = []  # an import that Ctrl-C interrupts may raise another exception
+
+    def note(number: int, _: object) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    handles = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler  # else an embedding program's stays
+    try:
+        if handles:
+            try:
+                _signal.signal(_signal.SIGINT, note)
+            except ValueError:  # not the main thread
+                handles = False
         return _run(argv, interrupts)
+    except KeyboardInterrupt:
+        return _end("interrupted", EXIT_INTERRUPTED)
+    finally:
+        if handles:
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
 
 def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
     try:
+        import importlib
+        import io
+
         if sys.stdout is None:
             raise RegardError("cannot write the output: standard output is closed")
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
             sys.stdout.reconfigure(errors="replace")  # for an encoding that is not UTF-8
-        from regard.cli.parser import parse  # here: an interrupt may come during the import
+        from regard.cli.parser import parse
 
         arguments = parse(sys.argv[1:] if argv is None else argv)
         importlib.import_module(f"regard.cli.{arguments.command}").run(arguments)
@@ -54,28 +77,11 @@ def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
 
 def _end(message: str, status: int) -> int:
     if sys.stderr is not None:
+        from contextlib import suppress
+
         with suppress(OSError):  # standard error cannot be written
             print(f"regard: {message}", file=sys.stderr, flush=True)
     return status
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Yield a list that gets an entry on Ctrl-C: an import that it interrupts may raise another exception."""
-    noted: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        noted.append(number)
-        raise KeyboardInterrupt
-
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or current_thread() is not main_thread():
-        yield noted  # the handler of an embedding program stays
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _one_line(message: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +22,8 @@ class OutputFile(NamedTuple):
 
     flag: str  # the option that names it; -o for kinds that differ by suffix
     suffixes: tuple[str, ...]
-    content: str  # for --help
-    write: Callable[[str, Any, argparse.Namespace], None]  # write(path, result of the command, arguments)
+    content: str  # for --help, and for the line that says what was written unless `write` returns it
+    write: Callable[[str, Any, argparse.Namespace], str | None]  # write(path, result of the command, arguments)
     steps: tuple[str, ...] | None = None  # required in the trace; None: all
 
 
@@ -58,10 +59,12 @@ def _page(path: str, exploration: Any, _: argparse.Namespace) -> None:
     write_page(exploration, path)
 
 
-def _vectors(path: str, embedded: Any, _: argparse.Namespace) -> None:
+def _vectors(path: str, embedded: Any, _: argparse.Namespace) -> str:
     from regard.cli.embed import write_vectors
 
     write_vectors(path, embedded)
+    count, width = embedded.vectors.shape
+    return f"{count} vector{'s' * (count != 1)} of {width} numbers"
 
 
 def _tokens_and_theme(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -111,12 +114,14 @@ def check_output_files(arguments: argparse.Namespace) -> None:
             raise _DiscardError
 
 
-def write_output_files(result: Any, arguments: argparse.Namespace) -> list[str]:
-    """Write the requested files from the result of the command, and return their paths."""
-    requested = list(_requested(arguments))
-    for kind, path in requested:
-        kind.write(path, result, arguments)
-    return [path for _, path in requested]
+def write_output_files(result: Any, arguments: argparse.Namespace) -> None:
+    """Write the requested files from the result of the command; name each on standard error."""
+    from regard.views import escape
+
+    for kind, path in list(_requested(arguments)):
+        content = kind.write(path, result, arguments) or kind.content
+        if sys.stderr is not None:
+            print(f"wrote {escape(path)}: {content}", file=sys.stderr)
 
 
 def required_steps(arguments: argparse.Namespace, *steps: str) -> list[str] | None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from regard._utils.errors import RegardError
 from regard.trace import Trace
 from regard.trace.steps import formula
-from regard.views.labels import escape, head_label, token_labels
+from regard.views.labels import escape, format_number, head_label, token_labels
 from regard.views.trace_access import batch_entry, layers_with, resolve_index
 
 _FEW = 6  # printed numbers of a long vector
@@ -239,9 +239,7 @@ def _number(x: float) -> str:
     x = float(x)
     if x == 0 or not math.isfinite(x):
         return {math.inf: "∞", -math.inf: "−∞"}.get(x, "0" if x == 0 else "NaN")
-    if not 1e-3 <= abs(x) < 1e5:
-        return f"{x:.2e}".replace("-", "−")
-    return f"{x:.3f}".replace("-", "−")
+    return format_number(x, ".3f" if 1e-3 <= abs(x) < 1e5 else ".2e")
 
 
 def _minus(x: float) -> str:

@@ -2,7 +2,7 @@
 
 from regard.views.ablation import ProbabilityChange, changed_predictions, token_similarities
 from regard.views.json import to_json
-from regard.views.labels import escape, head_label
+from regard.views.labels import escape, format_number, head_label
 from regard.views.projection import project
 from regard.views.selection import AttentionView, every_head, find_rows, select, top_k
 from regard.views.similarity import cosine, word_similarities
@@ -15,6 +15,7 @@ __all__ = [
     "find_rows",
     "escape",
     "head_label",
+    "format_number",
     "word_similarities",
     "cosine",
     "project",

@@ -52,6 +52,11 @@ def escape(text: str, width: int | None = None, missing: Collection[str] = ()) -
     return "".join([*head, "…", *tail])
 
 
+def format_number(value: float, spec: str = ".2f") -> str:
+    """Return a number with a minus sign (U+2212) in place of a hyphen."""
+    return format(value, spec).replace("-", "−")
+
+
 def head_label(layer: int, head: int) -> str:
     """Return the short name of a head: ``L3H7`` is head 7 of layer 3, both from 0."""
     return f"L{layer}H{head}"
