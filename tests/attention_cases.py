@@ -127,7 +127,7 @@ def random_case(
         rule, numbers, uses_positions = random_bias(rng, lead, heads, queries, keys, position, key, hide_some)
         options["bias"], positional = rule, positional or uses_positions
         added = added + numbers
-    scale = 1 / np.sqrt(dim)
+    scale = 1 / np.sqrt(dim or 1)
     if chance(rng, 0.3):
         options["scale"] = scale = float(rng.uniform(0.1, 2))
     softcap = None
@@ -193,7 +193,7 @@ def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
         key - position, (*np.shape(position)[:-2], queries, keys)
     )  # ... 1 T S where entries differ
     if kind == 2:
-        nearest, farthest = (int(distance.min()) - 1, int(distance.max()) + 1) if distance.size else (0, 0)
+        nearest, farthest = (int(distance.min()) - 1, int(distance.max()) + 1) if distance.size else (-20, 20)
         numbers = rng.standard_normal((heads, farthest - nearest + 1))
         cells = np.moveaxis(numbers[:, distance - nearest], 0, -3)
         return DistanceBias(numbers, nearest), cells[..., 0, :, :, :] if distance.ndim > 2 else cells, True
@@ -201,7 +201,7 @@ def random_bias(rng, lead, heads, queries, keys, position, key, hide_some):
     both_ways = chance(rng, 0.5)
     numbers = np.empty((*np.broadcast_shapes(np.shape(position), (queries, keys)),))
     distances, where = np.unique(np.broadcast_to(key - position, numbers.shape), return_inverse=True)
-    buckets = np.array([t5_bucket(int(d), both_ways, 8, 16) for d in distances])[where].reshape(numbers.shape)
+    buckets = np.array([t5_bucket(int(d), both_ways, 8, 16) for d in distances], int)[where].reshape(numbers.shape)
     if buckets.ndim > 2:
         buckets = buckets[..., 0, :, :]
     numbers = np.moveaxis(table[buckets], -1, -3)

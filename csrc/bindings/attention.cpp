@@ -95,7 +95,8 @@ AttentionCall make_call(const AttentionArgs& args) {
   a.bias = operands.make("bias", args.bias, compute, 2, a.queries, a.keys);
   const ptrdiff_t distances = a.queries + a.keys - 1 + BLOCK_QUERIES;  // with padding for the last vector loads
   a.distance_bias = operands.make("distance_bias", args.distance_bias, compute, 1, distances, 0);
-  if (a.distance_bias && a.distance_bias.row_stride != 1) throw_invalid("distance_bias", "must be contiguous");
+  if (a.distance_bias && a.heads && a.distance_bias.row_stride != 1)
+    throw_invalid("distance_bias", "must be contiguous");
   a.sinks = operands.make("sinks", args.sinks, compute, 0, 0, 0);
   a.scale = args.scale, a.softcap = args.softcap;
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import exact_attention, naive_attention
 
-from regard import RegardError, Trace, attention, attention_weights
+from attention_cases import PATHS, random_case, small_sizes
+from regard import RegardError, Trace, attention, attention_partial, attention_vjp, attention_weights
 
 B, H, G, T, S, D, DV = 2, 6, 3, 5, 7, 11, 13
 
@@ -199,6 +200,26 @@ def test_zero_lengths(rng, queries, keys):
         out = attention(q, k, v, causal=causal)
         assert out.shape == (B, H, queries, DV)
         assert (out == 0).all()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("empty", ["batch", "queries", "keys", "dim", "width"])
+@pytest.mark.parametrize("seed", range(12))
+def test_any_size_may_be_zero(seed, empty, path):
+    """With any arguments: context, weights, partial results and gradients."""
+    rng = np.random.default_rng(seed)
+    given = small_sizes(rng)._replace(lead=(2,), groups=2, repeats=2)
+    given = given._replace(lead=(0,)) if empty == "batch" else given._replace(**{empty: 0})
+    case = random_case(rng, sizes=given, spread=1.0)
+    options = {**case.options, "implementation": path}
+    shape = (*given.lead, 4, given.queries, given.width)
+    assert attention(case.q, case.k, case.v, **options).shape == shape
+    assert attention_weights(case.q, case.k, **options).shape == (*shape[:-1], given.keys)
+    part = attention_partial(case.q, case.k, case.v, **options)
+    assert (part.output.shape, part.lse.shape) == (shape, shape[:-1])
+    gradients = attention_vjp(case.q, case.k, case.v, **options)[1](np.ones(shape))
+    for name in "qkv":
+        assert getattr(gradients, name).shape == getattr(case, name).shape
 
 
 def test_one_key_gets_all_the_weight(rng):

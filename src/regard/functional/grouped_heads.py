@@ -29,5 +29,5 @@ def sum_over_query_groups(x: Array, shape: tuple[int, ...]) -> Array:
     groups = shape[-3] if len(shape) > 2 else 1
     if x.ndim > 2 and groups not in (1, x.shape[-3]):
         xp = namespace(x)
-        x = xp.sum(xp.reshape(x, (*x.shape[:-3], groups, -1, *x.shape[-2:])), axis=-3)
+        x = xp.sum(xp.reshape(x, (*x.shape[:-3], groups, x.shape[-3] // groups, *x.shape[-2:])), axis=-3)
     return sum_to_shape(x, shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -212,7 +213,8 @@ class SegmentMask(Mask):
         batch = np.broadcast_shapes(queries.shape[:-1], keys.shape[:-1])
         shape = (*batch, 1, layout.queries) if len(layout.shape) > 2 else (layout.queries,)
         queries, keys = (
-            np.broadcast_to(ids, (*batch, ids.shape[-1])).reshape(-1, ids.shape[-1]) for ids in (queries, keys)
+            np.broadcast_to(ids, (*batch, ids.shape[-1])).reshape(math.prod(batch), ids.shape[-1])
+            for ids in (queries, keys)
         )
         ranges = [_segment_ranges(*ids) for ids in zip(queries, keys, strict=True)]
         if any(pair is None for pair in ranges):
