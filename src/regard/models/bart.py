@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -17,15 +17,14 @@ from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import encoder_blocks, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
-from regard.models.checkpoint.open import Checkpoint, tokenizer_for
+from regard.models.checkpoint.generation_config import config_with_start_id
+from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.encoder_decoder import EncoderDecoder, embedding_names
 from regard.models.generation.decoding_state import DecodingState
-from regard.models.generation.options import ForcedTokens
+from regard.models.language import language_fields
 from regard.nn import CrossAttention, Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, SelfAttention
 from regard.nn.kv_cache import KVCache
-from regard.text import SubwordTokenizer
 
 _NORM_EPS = 1e-5  # its configuration has no field for it
 _POSITION_OFFSET = 2  # the row of the first position
@@ -56,19 +55,10 @@ class BartConfig:
     @classmethod
     def read(cls, reader: ConfigReader) -> BartConfig:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.choice("model_type", "bart", ["bart"])
-        reader.choice("is_encoder_decoder", True, [True])
-        for name, only in (
-            ("is_decoder", False),
-            ("add_bias_logits", False),
-            ("add_final_layer_norm", False),
-            ("normalize_before", False),
-            ("normalize_embedding", True),
-            ("static_position_embeddings", False),
-            ("extra_pos_embeddings", _POSITION_OFFSET),
-            ("num_hidden_layers", reader.peek("encoder_layers")),
-        ):
-            reader.choice(name, only, [only])
+        reader.only(model_type="bart", is_encoder_decoder=True, is_decoder=False, add_bias_logits=False)
+        reader.only(add_final_layer_norm=False, normalize_before=False, normalize_embedding=True)
+        reader.only(static_position_embeddings=False, extra_pos_embeddings=_POSITION_OFFSET)
+        reader.only(num_hidden_layers=reader.peek("encoder_layers"))
         reader.ignore(
             "activation_dropout", "classif_dropout", "decoder_layerdrop", "dropout", "encoder_layerdrop",
             "force_bos_token_to_be_generated", "init_std",
@@ -173,38 +163,28 @@ class BartEmbedding(Layer):
         positions = learned_positions(self.position_embedding.weight, ids.shape[1], offset=_POSITION_OFFSET + start)
         positions = trace("position_embeddings", positions, "T E")
         embeddings = trace("embeddings", tokens + positions, "B T E")
-        normed: np.ndarray = trace("normed_embeddings", self.norm(embeddings), "B T E")
-        return normed
+        return trace("normed_embeddings", self.norm(embeddings), "B T E")
+
+
+Block = TypeVar("Block")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BartEncoder(Layer):
-    """The embeddings, and blocks like BERT's."""
+class BartStack(Layer, Generic[Block]):
+    """The encoder, whose blocks are like BERT's, or the decoder."""
 
     embedding: BartEmbedding
-    blocks: tuple[EncoderBlock, ...]
+    blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class BartDecoder(Layer):
-    """The embeddings and blocks of the decoder."""
-
-    embedding: BartEmbedding
-    blocks: tuple[BartDecoderBlock, ...]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Bart(EncoderDecoder):
     """A BART with its tokenizer."""
 
-    name: str
     config: BartConfig
-    tokenizer: SubwordTokenizer
-    end_ids: tuple[int, ...]
-    encoder: BartEncoder
-    decoder: BartDecoder
+    encoder: BartStack[EncoderBlock]
+    decoder: BartStack[BartDecoderBlock]
     lm_head: Linear
-    forced: ForcedTokens = field(default=ForcedTokens(), kw_only=True)
 
     @property
     def max_length(self) -> int:
@@ -271,16 +251,12 @@ class Bart(EncoderDecoder):
         )
         bias = weights.get("lm_head.bias")
         return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            end_ids=end_ids(checkpoint),
-            forced=forced_ids(checkpoint),
-            encoder=BartEncoder(
+            **language_fields(checkpoint, config, name=name),
+            encoder=BartStack(
                 _embedding(weights, "encoder", name_of, config),
                 encoder_blocks(weights, "encoder.", config, _NORM_EPS),
             ),
-            decoder=BartDecoder(
+            decoder=BartStack(
                 _embedding(weights, "decoder", name_of, config),
                 tuple(_decoder_block(weights, f"decoder.blocks.{i}", config) for i in range(config.num_decoder_layers)),
             ),

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.batch import Text, Tokenizer, make_batch
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.embed import embed
-from regard.models.pooling import Pooling
+from regard.models.pooling import MODES, Pooling
 from regard.nn import Layer
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
@@ -177,10 +177,55 @@ class TextModel(Layer):
         ----------
         Reimers and Gurevych (2019), "Sentence-BERT", https://arxiv.org/abs/1908.10084.
         """
-        chosen = Pooling((pooling,)) if isinstance(pooling, str) else pooling
-        return embed(
-            self, texts, batch_size=batch_size, pooling=chosen, truncate=truncate, progress=progress, label=label
-        )
+        batch_size = whole_number("batch_size", batch_size, 1)
+        chosen = Pooling((pooling,)) if isinstance(pooling, str) else pooling or self.pooling
+        if chosen is None:
+            raise RegardError(
+                f"{self.name} has no default pooling: no modules.json and no 1_Pooling; give pooling, one of "
+                f"{', '.join(MODES)}"
+            )
+        encodings = self._encodings(texts, truncate, label)
+        vectors: np.ndarray | None = None
+        done = 0
+        order = sorted(range(len(encodings)), key=lambda i: -len(encodings[i]))  # similar lengths: little padding
+        for start in range(0, len(order), batch_size):
+            indices = order[start : start + batch_size]
+            with np.errstate(all="ignore"):
+                hidden = self([encodings[i] for i in indices]).hidden
+            if hidden.shape[:2] != (len(indices), len(encodings[indices[0]])):
+                raise RegardError(f"{self.name} cannot embed: its contextual vectors are not those of the input text")
+            with np.errstate(all="ignore"):
+                pooled = [chosen(row[: len(encodings[i])]) for row, i in zip(hidden, indices, strict=True)]
+            for i, vector in zip(indices, pooled, strict=True):
+                if not np.isfinite(vector).all():
+                    raise RegardError(f"the vector of {label(i)} is not finite in {hidden.dtype}")
+                if vectors is None:
+                    vectors = np.empty((len(texts), len(vector)), vector.dtype)
+                vectors[i] = vector
+            done += len(indices)
+            if progress is not None:
+                progress(done, len(order))
+        if vectors is None:
+            raise RegardError("there is no text to embed; give at least one")
+        return vectors
+
+    def _encodings(self, texts: Sequence[str], truncate: bool, label: Callable[[int], str]) -> list[Encoding]:
+        """Return the texts as tokens, at least one and at most `max_length` each."""
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise RegardError("embed takes a sequence of str")
+        encodings = [self.tokenizer(text) for text in texts]
+        too_long = [i for i, encoding in enumerate(encodings) if len(encoding) > self.max_length]
+        if too_long and not truncate:
+            others = f" (and {len(too_long) - 1} more too long)" if len(too_long) > 1 else ""
+            raise RegardError(
+                f"{label(too_long[0])} has {len(encodings[too_long[0]])} tokens, but {self.name} accepts at most "
+                f"{self.max_length}{others}; shorten it or truncate"
+            )
+        if empty := [i for i, encoding in enumerate(encodings) if not len(encoding)]:
+            raise RegardError(f"{label(empty[0])} has no tokens; leave it out")
+        for i in too_long:
+            encodings[i] = _truncated(encodings[i], self.max_length)
+        return encodings
 
 
 def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
@@ -196,6 +241,15 @@ def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
     if trace is not NULL_RECORDER:
         raise RegardError("trace= and edit= are both given; give the edits to the trace, Trace(edit=...)")
     return Trace(only=(), edit=edit)
+
+
+def _truncated(encoding: Encoding, max_length: int) -> Encoding:
+    """Return the first tokens of a text and its final special tokens, `max_length` together."""
+    num_final = 0
+    while num_final < max_length and encoding.special_tokens_mask[len(encoding) - 1 - num_final]:
+        num_final += 1
+    kept = [*range(max_length - num_final), *range(len(encoding) - num_final, len(encoding))]
+    return encoding.select(kept)
 
 
 def run_traced(model: Any, text: Any, trace: Trace) -> Trace:

@@ -6,7 +6,7 @@ both directions. MiniLM and most sentence encoders have this architecture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -48,12 +48,9 @@ class BertConfig:
 def read_sizes(reader: ConfigReader, *model_types: str) -> dict[str, Any]:
     """Read the fields that BERT and RoBERTa have in common."""
     reader.choice("model_type", model_types[0], model_types)
-    for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
-        reader.choice(name, False, [False])
-    reader.choice("position_embedding_type", "absolute", ["absolute"])
+    reader.only(is_decoder=False, add_cross_attention=False, is_encoder_decoder=False, cross_attention_hidden_size=None)
+    reader.only(position_embedding_type="absolute", pruned_heads={})
     reader.ignore("chunk_size_feed_forward")  # changes memory, not results
-    reader.choice("pruned_heads", {}, [{}])
-    reader.choice("cross_attention_hidden_size", None, [None])
     sizes: dict[str, Any] = {
         "vocab_size": reader.count("vocab_size"),
         "embed_dim": reader.count("hidden_size"),
@@ -69,22 +66,36 @@ def read_sizes(reader: ConfigReader, *model_types: str) -> dict[str, Any]:
     return sizes
 
 
+_BLOCK_NAMES = {
+    "attn.q_proj": "attention.self.query",
+    "attn.k_proj": "attention.self.key",
+    "attn.v_proj": "attention.self.value",
+    "attn.o_proj": "attention.output.dense",
+    "attn_norm": "attention.output.LayerNorm",
+    "mlp.up_proj": "intermediate.dense",
+    "mlp.down_proj": "output.dense",
+    "mlp_norm": "output.LayerNorm",
+}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Bert(TextModel):
-    """A BERT encoder with its tokenizer."""
+    """A BERT encoder with its tokenizer; without segments `type_embedding` is None."""
 
     name: str
     config: BertConfig
     tokenizer: SubwordTokenizer
     token_embedding: Embedding
     position_embedding: Embedding
-    type_embedding: Embedding
+    type_embedding: Embedding | None
     embedding_norm: LayerNorm
     blocks: tuple[EncoderBlock, ...]
 
     config_type: ClassVar[type[BertConfig]] = BertConfig
     prefixes: ClassVar[tuple[str, ...]] = ("", "bert.")
     unused: ClassVar[tuple[str, ...]] = ("embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs.")
+    block_prefix: ClassVar[str] = "encoder.layer."
+    block_names: ClassVar[Mapping[str, str]] = _BLOCK_NAMES
 
     @property
     def max_length(self) -> int:
@@ -96,14 +107,18 @@ class Bert(TextModel):
     ) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
 
-        Taps ``token_embeddings``, ``position_embeddings``, ``type_embeddings``, their sum ``embeddings``,
-        ``normed_embeddings``, and for each block ``blocks.i.attn.*``, ``blocks.i.mlp.*``, ``blocks.i.output``.
+        Taps ``token_embeddings``, ``position_embeddings``, ``type_embeddings`` if there are any, their sum
+        ``embeddings``, ``normed_embeddings``, and for each block ``blocks.i.attn.*``, ``blocks.i.mlp.*``,
+        ``blocks.i.output``.
         """
         tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
         positions = self.positions(ids)
         positions = trace("position_embeddings", positions, "B T E" if positions.ndim == 3 else "T E")
-        segment = trace("type_embeddings", self.type_embedding(np.zeros(ids.shape[1], dtype=int)), "T E")
-        embeddings = trace("embeddings", tokens + positions + segment, "B T E")
+        embeddings = tokens + positions
+        if self.type_embedding is not None:
+            segment = self.type_embedding(np.zeros(ids.shape[1], dtype=int))
+            embeddings = embeddings + trace("type_embeddings", segment, "T E")
+        embeddings = trace("embeddings", embeddings, "B T E")
         x: np.ndarray = trace("normed_embeddings", self.embedding_norm(embeddings), "B T E")
         for index, block in enumerate(self.blocks):
             with trace.scope(f"blocks.{index}"):
@@ -121,7 +136,7 @@ class Bert(TextModel):
         config = cls.config_type.read(checkpoint.config())
         weights = load_tensors(
             checkpoint,
-            _tensors(config),
+            _tensors(config, cls.block_prefix, cls.block_names),
             num_layers=config.num_layers,
             prefixes=cls.prefixes,
             unused=cls.unused,
@@ -134,26 +149,25 @@ class Bert(TextModel):
             tokenizer=tokenizer_for(checkpoint, config.vocab_size),
             token_embedding=Embedding(weights["token_embedding.weight"]),
             position_embedding=Embedding(weights["position_embedding.weight"]),
-            type_embedding=Embedding(weights["type_embedding.weight"]),
+            type_embedding=Embedding(weights["type_embedding.weight"]) if config.num_types else None,
             embedding_norm=layer_norm(weights, "embedding_norm", config.norm_eps),
             blocks=encoder_blocks(weights, "", config, config.norm_eps),
         )
 
 
-def _tensors(config: BertConfig) -> Iterator[TensorSpec]:
+def _tensors(config: BertConfig, block_prefix: str, block_names: Mapping[str, str]) -> Iterator[TensorSpec]:
     """Yield every tensor of a BERT."""
     E, F = config.embed_dim, config.hidden_dim
     yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
     yield TensorSpec("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))
-    yield TensorSpec("type_embedding.weight", "embeddings.token_type_embeddings.weight", (config.num_types, E))
+    if config.num_types:
+        yield TensorSpec("type_embedding.weight", "embeddings.token_type_embeddings.weight", (config.num_types, E))
     yield from norm_tensors("embedding_norm", "embeddings.LayerNorm", E)
     for i in range(config.num_layers):
-        name, hf_name = f"blocks.{i}", f"encoder.layer.{i}"
-        yield from linear_tensors(f"{name}.attn.q_proj", f"{hf_name}.attention.self.query", E, E)
-        yield from linear_tensors(f"{name}.attn.k_proj", f"{hf_name}.attention.self.key", E, E)
-        yield from linear_tensors(f"{name}.attn.v_proj", f"{hf_name}.attention.self.value", E, E)
-        yield from linear_tensors(f"{name}.attn.o_proj", f"{hf_name}.attention.output.dense", E, E)
-        yield from norm_tensors(f"{name}.attn_norm", f"{hf_name}.attention.output.LayerNorm", E)
-        yield from linear_tensors(f"{name}.mlp.up_proj", f"{hf_name}.intermediate.dense", E, F)
-        yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.output.dense", F, E)
-        yield from norm_tensors(f"{name}.mlp_norm", f"{hf_name}.output.LayerNorm", E)
+        for part, hf_part in block_names.items():
+            name, hf_name = f"blocks.{i}.{part}", f"{block_prefix}{i}.{hf_part}"
+            if part.endswith("_norm"):
+                yield from norm_tensors(name, hf_name, E)
+            else:
+                inputs, outputs = {"mlp.up_proj": (E, F), "mlp.down_proj": (F, E)}.get(part, (E, E))
+                yield from linear_tensors(name, hf_name, inputs, outputs)

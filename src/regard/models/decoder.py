@@ -6,8 +6,8 @@ A family adds `forward_with_cache`, its forward pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.generation.decoding_state import DecodingState
-from regard.models.generation.options import ForcedTokens
 from regard.models.language import LanguageModel
 from regard.nn import DecoderBlock, Embedding, LayerNorm, Linear, RMSNorm
 from regard.nn.kv_cache import KVCache
-from regard.text import SubwordTokenizer
 
 Caches: TypeAlias = Sequence[KVCache | None]
 """The keys and values of the tokens before, for each block; None: there are none, and none are kept."""
@@ -31,23 +29,15 @@ class Decoder(LanguageModel):
 
     Parameters
     ----------
-    end_ids : tuple of int
-        The end-of-sequence tokens.
     lm_head : Linear, optional
         From contextual vectors to logits. Without it, a model with ``config.tied`` uses the embedding table; any other
         was saved without its head and has no logits.
-    forced : ForcedTokens
     """
 
-    name: str
-    config: Any
-    tokenizer: SubwordTokenizer
-    end_ids: tuple[int, ...]
     token_embedding: Embedding
     blocks: tuple[DecoderBlock, ...]
     final_norm: LayerNorm | RMSNorm
     lm_head: Linear | None = None
-    forced: ForcedTokens = field(default=ForcedTokens(), repr=False)
 
     @property
     def max_length(self) -> int:
@@ -117,8 +107,7 @@ class Decoder(LanguageModel):
         self._require_head()
         if self.lm_head is not None:
             return self.lm_head(hidden)
-        logits: np.ndarray = F.linear(hidden, self.token_embedding.weight.T)
-        return logits
+        return np.asarray(F.linear(hidden, self.token_embedding.weight.T))
 
     def _require_head(self) -> None:
         if self.lm_head is None and not self.config.tied:

@@ -11,9 +11,9 @@ import numpy as np
 
 from regard.models.build import linear
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.generation_config import end_ids, forced_ids
-from regard.models.checkpoint.open import Checkpoint, tokenizer_for
+from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors
+from regard.models.language import language_fields
 from regard.models.rope import MAX_HEAD_DIM, MAX_POSITIONS, Rope
 from regard.nn import Embedding
 
@@ -106,10 +106,8 @@ def read_windows(
 def check_unsupported_flags(reader: ConfigReader) -> None:
     """Read the fields of every configuration for which one value is supported."""
     reader.flag("is_decoder", False)  # no effect here
-    for name, only in (("is_encoder_decoder", False), ("add_cross_attention", False), ("chunk_size_feed_forward", 0)):
-        reader.choice(name, only, [only])
-    reader.choice("pruned_heads", {}, [{}])
-    reader.choice("cross_attention_hidden_size", None, [None])
+    reader.only(is_encoder_decoder=False, add_cross_attention=False, cross_attention_hidden_size=None)
+    reader.only(chunk_size_feed_forward=0, pruned_heads={})
 
 
 def load_decoder_tensors(
@@ -157,11 +155,7 @@ def common_fields(
 ) -> dict[str, Any]:
     """Return the fields of a `Decoder` that every family builds in the same way."""
     return {
-        "name": name,
-        "config": config,
-        "tokenizer": tokenizer_for(checkpoint, config.vocab_size),
-        "end_ids": end_ids(checkpoint),
-        "forced": forced_ids(checkpoint),
+        **language_fields(checkpoint, config, name=name),
         "token_embedding": Embedding(weights["token_embedding.weight"]),
         "lm_head": linear(weights, "lm_head") if "lm_head.weight" in weights else None,
     }

@@ -53,11 +53,11 @@ class _Decoder(Protocol):
         """The blocks, in order."""
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class EncoderDecoder(LanguageModel):
     """A model with an encoder, and a decoder that attends to the encoder's vectors.
 
-    A family has, besides the fields of a `LanguageModel`, ``decoder`` with its blocks, and ``start_id`` in its
-    configuration.
+    A family has, besides these fields, ``start_id`` in its configuration.
     """
 
     decoder: _Decoder

@@ -47,7 +47,7 @@ class Gemma2Config(DecoderConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.choice("model_type", "gemma2", ["gemma2"])
+        reader.only(model_type="gemma2")
         reader.choice("use_bidirectional_attention", None, [None, False])
         reader.ignore("cache_implementation")
         check_unsupported_flags(reader)

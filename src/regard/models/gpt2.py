@@ -43,7 +43,7 @@ class GPT2Config:
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.choice("model_type", "gpt2", ["gpt2"])
+        reader.only(model_type="gpt2")
         check_unsupported_flags(reader)
         reader.flag("reorder_and_upcast_attn", False)  # half precision always computes in float32 here
         reader.ignore("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training

@@ -54,7 +54,7 @@ class GptOssConfig(DecoderConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.choice("model_type", "gpt_oss", ["gpt_oss"])
+        reader.only(model_type="gpt_oss", hidden_act="silu")
         quantization = reader.take("quantization_config")
         if quantization is not None:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
@@ -65,7 +65,6 @@ class GptOssConfig(DecoderConfig):
             )
         reader.ignore("router_aux_loss_coef", "output_router_logits")  # for training
         reader.ignore("initial_context_length")  # repeats rope_parameters
-        reader.choice("hidden_act", "silu", ["silu"])
         check_unsupported_flags(reader)
         sizes = read_sizes(reader, head_dim=64, num_kv_heads=8, norm_eps=1e-5)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 128)
@@ -125,8 +124,7 @@ class Experts(Layer):
         for expert in np.flatnonzero(weights.reshape(-1, weights.shape[-1]).any(0)):
             tokens = weights[..., expert] > 0
             output[tokens] += self._expert(int(expert), x[tokens]) * weights[tokens, expert, None]
-        recorded: np.ndarray = trace("output", output, "... T E")
-        return recorded
+        return trace("output", output, "... T E")
 
     forward = __call__
 

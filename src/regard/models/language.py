@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Unpack, overload
+from dataclasses import dataclass, field
+from typing import Any, Unpack, overload
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.batch import Text, make_batch
+from regard.models.checkpoint.generation_config import end_ids, forced_ids
+from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState, Stream, generation_loop
 from regard.models.generation.options import ForcedTokens, GenerationArguments, GenerationOptions
@@ -19,16 +22,21 @@ from regard.text.encoding import Encoding
 from regard.trace import Trace
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LanguageModel(TextModel):
     """A model that predicts the next token, and so can continue a text.
 
-    A family has, besides the fields of a `TextModel`, ``end_ids``, the end-of-sequence tokens, and ``forced``, the
-    tokens that its checkpoint forces at certain places.
+    Parameters
+    ----------
+    end_ids : tuple of int
+        The end-of-sequence tokens.
+    forced : ForcedTokens
+        The tokens that its checkpoint forces at certain places.
     """
 
     tokenizer: SubwordTokenizer
     end_ids: tuple[int, ...]
-    forced: ForcedTokens = ForcedTokens()
+    forced: ForcedTokens = field(default=ForcedTokens(), repr=False)
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
         """Return the logits, ``... V``, of contextual vectors ``... E``."""
@@ -159,6 +167,17 @@ class LanguageModel(TextModel):
 
     def _generation_states(self, prompts: Sequence[Encoding], options: GenerationOptions) -> list[GenerationState]:
         return [GenerationState(self.tokenizer, prompt, options, self.end_ids, self.forced) for prompt in prompts]
+
+
+def language_fields(checkpoint: Checkpoint, config: Any, *, name: str) -> dict[str, Any]:
+    """Return the fields of a `LanguageModel`, which every family builds in the same way."""
+    return {
+        "name": name,
+        "config": config,
+        "tokenizer": tokenizer_for(checkpoint, config.vocab_size),
+        "end_ids": end_ids(checkpoint),
+        "forced": forced_ids(checkpoint),
+    }
 
 
 def _is_one(prompt: Text) -> bool:

@@ -44,10 +44,8 @@ class LlamaConfig(DecoderConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.choice("model_type", "llama", ["llama"])
+        reader.only(model_type="llama", is_llama_config=True, rope_interleaved=False)
         reader.ignore("pretraining_tp")  # how matrices were split for training
-        reader.choice("is_llama_config", True, [True])
-        reader.choice("rope_interleaved", False, [False])
         bias = reader.flag("attention_bias", False)
         sizes = read_sizes(reader)
         windows = (None,) * sizes["num_layers"]

@@ -16,7 +16,7 @@ class MistralConfig(LlamaConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.choice("model_type", "mistral", ["mistral"])
+        reader.only(model_type="mistral")
         sizes = read_sizes(reader, num_kv_heads=8)
         window = reader.optional_count("sliding_window", 4096)
         return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"])

@@ -16,8 +16,7 @@ class Qwen2Config(LlamaConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.choice("model_type", "qwen2", ["qwen2"])
-        reader.choice("use_mrope", False, [False])
+        reader.only(model_type="qwen2", use_mrope=False)
         sizes = read_sizes(reader)
         return cls._finish(reader, sizes, windows=read_qwen_windows(reader, sizes), qkv_bias=True)
 

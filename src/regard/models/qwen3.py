@@ -17,7 +17,7 @@ class Qwen3Config(LlamaConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.choice("model_type", "qwen3", ["qwen3"])
+        reader.only(model_type="qwen3")
         sizes = read_sizes(reader, head_dim=128)
         bias = reader.flag("attention_bias", False)
         windows = read_qwen_windows(reader, sizes)

@@ -7,9 +7,9 @@ RMS norms, and linear maps have no bias. Version 1.1 and Flan-T5 have a gated fe
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -18,24 +18,14 @@ from regard.functional.activation import ACTIVATIONS
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import feed_forward, gated_feed_forward, projections, rms_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.generation_config import config_with_start_id, end_ids, forced_ids
-from regard.models.checkpoint.open import Checkpoint, tokenizer_for
+from regard.models.checkpoint.generation_config import config_with_start_id
+from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors
 from regard.models.encoder_decoder import EncoderDecoder, embedding_names
 from regard.models.generation.decoding_state import DecodingState
-from regard.models.generation.options import ForcedTokens
-from regard.nn import (
-    CrossAttention,
-    Embedding,
-    FeedForward,
-    GatedFeedForward,
-    Layer,
-    Linear,
-    RMSNorm,
-    SelfAttention,
-)
+from regard.models.language import language_fields
+from regard.nn import CrossAttention, Embedding, FeedForward, GatedFeedForward, Layer, Linear, RMSNorm, SelfAttention
 from regard.nn.kv_cache import KVCache
-from regard.text import SubwordTokenizer
 
 _MAX_DISTANCE = 2**31
 
@@ -67,9 +57,7 @@ class T5Config:
     @classmethod
     def read(cls, reader: ConfigReader) -> T5Config:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.choice("model_type", "t5", ["t5"])
-        reader.choice("is_encoder_decoder", True, [True])
-        reader.choice("is_decoder", False, [False])
+        reader.only(model_type="t5", is_encoder_decoder=True, is_decoder=False)
         reader.ignore("dropout_rate", "initializer_factor", "n_positions")
         forward = reader.choice("feed_forward_proj", "relu", [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)])
         activation = forward.removeprefix("gated-")
@@ -133,8 +121,7 @@ class T5EncoderBlock(Layer):
         x = trace("attn_residual", x + y, "B T E")
         with trace.scope("mlp"):
             y = self.mlp(self.mlp_norm(x), trace=trace)
-        output: np.ndarray = trace("output", x + y, "B T E")
-        return output
+        return trace("output", x + y, "B T E")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,38 +174,27 @@ class T5DecoderBlock(Layer):
         return trace("output", x + y, "B T E"), cache
 
 
+Block = TypeVar("Block")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class T5Encoder(Layer):
-    """Embeddings, the position bias of all blocks, the blocks, and the final norm."""
+class T5Stack(Layer, Generic[Block]):
+    """The encoder or the decoder: embeddings, the position bias of all blocks, the blocks, and the final norm."""
 
     token_embedding: Embedding
     position_bias: RelativePositionBias
-    blocks: tuple[T5EncoderBlock, ...]
+    blocks: tuple[Block, ...]
     final_norm: RMSNorm
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class T5Decoder(Layer):
-    """The decoder, with the parts of the encoder."""
-
-    token_embedding: Embedding
-    position_bias: RelativePositionBias
-    blocks: tuple[T5DecoderBlock, ...]
-    final_norm: RMSNorm
-
-
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class T5(EncoderDecoder):
     """A T5 with its tokenizer."""
 
-    name: str
     config: T5Config
-    tokenizer: SubwordTokenizer
-    end_ids: tuple[int, ...]
-    encoder: T5Encoder
-    decoder: T5Decoder
+    encoder: T5Stack[T5EncoderBlock]
+    decoder: T5Stack[T5DecoderBlock]
     lm_head: Linear
-    forced: ForcedTokens = field(default=ForcedTokens(), kw_only=True)
 
     @property
     def max_length(self) -> int:
@@ -236,8 +212,7 @@ class T5(EncoderDecoder):
             for index, block in enumerate(self.encoder.blocks):
                 with trace.scope(f"blocks.{index}"):
                     x = block(x, self.encoder.position_bias, mask=mask, trace=trace)
-            normed: np.ndarray = trace("final_norm", self.encoder.final_norm(x), "B T E")
-        return normed
+            return trace("final_norm", self.encoder.final_norm(x), "B T E")
 
     def decode(
         self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
@@ -296,9 +271,14 @@ class T5(EncoderDecoder):
         def mlp(at: str) -> FeedForward | GatedFeedForward:
             return (gated_feed_forward if config.is_gated else feed_forward)(weights, at, config.activation)
 
-        def bias(at: str, *, bidirectional: bool) -> RelativePositionBias:
-            table = weights[f"{at}.parameter"]
-            return RelativePositionBias(table, bidirectional=bidirectional, max_distance=config.max_distance)
+        def stack(at: str, block: Callable[[str], Block], num_layers: int, *, bidirectional: bool) -> T5Stack[Block]:
+            table = weights[f"{at}.position_bias.parameter"]
+            return T5Stack(
+                Embedding(weights[name_of[at]]),
+                RelativePositionBias(table, bidirectional=bidirectional, max_distance=config.max_distance),
+                tuple(block(f"{at}.blocks.{i}") for i in range(num_layers)),
+                norm(f"{at}.final_norm"),
+            )
 
         def encoder_block(at: str) -> T5EncoderBlock:
             return T5EncoderBlock(
@@ -316,23 +296,9 @@ class T5(EncoderDecoder):
             )
 
         return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            end_ids=end_ids(checkpoint),
-            forced=forced_ids(checkpoint),
-            encoder=T5Encoder(
-                Embedding(weights[name_of["encoder"]]),
-                bias("encoder.position_bias", bidirectional=True),
-                tuple(encoder_block(f"encoder.blocks.{i}") for i in range(config.num_layers)),
-                norm("encoder.final_norm"),
-            ),
-            decoder=T5Decoder(
-                Embedding(weights[name_of["decoder"]]),
-                bias("decoder.position_bias", bidirectional=False),
-                tuple(decoder_block(f"decoder.blocks.{i}") for i in range(config.num_decoder_layers)),
-                norm("decoder.final_norm"),
-            ),
+            **language_fields(checkpoint, config, name=name),
+            encoder=stack("encoder", encoder_block, config.num_layers, bidirectional=True),
+            decoder=stack("decoder", decoder_block, config.num_decoder_layers, bidirectional=False),
             lm_head=Linear(weights[name_of["head"]].T),
         )
 

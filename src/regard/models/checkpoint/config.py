@@ -118,10 +118,14 @@ class ConfigReader:
             return default
         return value
 
+    def only(self, **values: Any) -> None:
+        """Read fields of which one value is supported, which is also the default."""
+        for name, value in values.items():
+            self.choice(name, value, [value])
+
     def activation(self, name: str, default: str) -> str:
         """Read the name of an activation of `regard.functional.activation`."""
-        taken: str = self.choice(name, default, ACTIVATIONS)
-        return taken
+        return str(self.choice(name, default, ACTIVATIONS))
 
     def ignore(self, *names: str) -> None:
         """Read fields of this family that do not affect the hidden states."""
