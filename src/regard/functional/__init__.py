@@ -16,12 +16,7 @@ from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, Prefi
 from regard.functional.masks import DenseMask, Mask
 from regard.functional.norm import layer_norm, rms_norm
 from regard.functional.partial import Partial, attention_partial, merge_partials
-from regard.functional.positions import (
-    alibi_slopes,
-    learned_positions,
-    relative_position_buckets,
-    sinusoidal_positions,
-)
+from regard.functional.positions import alibi_slopes, learned_positions, relative_position_buckets, sinusoidal_positions
 from regard.functional.rotary import apply_rotary, rotary, rotary_frequencies, rotary_pairs
 from regard.functional.softmax import softmax
 

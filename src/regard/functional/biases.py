@@ -59,7 +59,23 @@ class Bias:
 
 
 @dataclass(frozen=True, eq=False)
-class ALiBi(Bias):
+class _FiniteByDistance(Bias):
+    """A bias whose values are finite numbers that depend on the distance from query to key only."""
+
+    parameter: Array
+    uses_positions = True
+    can_mask = False
+    by_distance = True
+
+    def __post_init__(self) -> None:
+        array = as_array(self.parameter, f"the parameter of {type(self).__name__}")
+        if not is_floating(array):
+            raise RegardError(f"the parameter of {type(self).__name__} must be floating, got {array.dtype}")
+        object.__setattr__(self, "parameter", array)
+
+
+@dataclass(frozen=True, eq=False)
+class ALiBi(_FiniteByDistance):
     """Attention with linear biases: −slope · |key position − query position|.
 
     Parameters
@@ -71,14 +87,6 @@ class ALiBi(Bias):
     ----------
     Press, Smith and Lewis (2022), "Train short, test long", https://arxiv.org/abs/2108.12409.
     """
-
-    parameter: Array
-    uses_positions = True
-    can_mask = False
-    by_distance = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameter", _floating(self.parameter, "ALiBi slopes"))
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError unless each head has a slope."""
@@ -101,7 +109,7 @@ class ALiBi(Bias):
 
 
 @dataclass(frozen=True, eq=False)
-class RelativePositionBias(Bias):
+class RelativePositionBias(_FiniteByDistance):
     """A learned value for each head and bucket of distances, as in T5: fine buckets near, coarse ones far away.
 
     Parameters
@@ -118,15 +126,8 @@ class RelativePositionBias(Bias):
     Raffel et al. (2020), "Exploring the limits of transfer learning", https://arxiv.org/abs/1910.10683.
     """
 
-    parameter: Array
     bidirectional: bool = True
     max_distance: int = 128
-    uses_positions = True
-    can_mask = False
-    by_distance = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameter", _floating(self.parameter, "the table of RelativePositionBias"))
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError unless the table has a column for each head."""
@@ -167,7 +168,7 @@ class RelativePositionBias(Bias):
 
 
 @dataclass(frozen=True, eq=False)
-class DistanceBias(Bias):
+class DistanceBias(_FiniteByDistance):
     """A value for each head and each distance from query to key: any translation-invariant (Toeplitz) bias.
 
     Parameters
@@ -178,14 +179,7 @@ class DistanceBias(Bias):
         The distance of the first value: the smallest, signed.
     """
 
-    parameter: Array
     min_distance: int
-    uses_positions = True
-    can_mask = False
-    by_distance = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameter", _floating(self.parameter, "the values of DistanceBias"))
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError unless each distance of the layout has a value."""
@@ -330,13 +324,6 @@ def _distances(layout: ScoreLayout, rows: Index, cols: Index) -> Array:
 def _without_head_axis(values: Array, layout: ScoreLayout) -> Array:
     """Return ``H R C`` as ``R C`` if the scores have no head axis."""
     return values[0, ...] if len(layout.shape) == 2 and values.ndim == 3 else values
-
-
-def _floating(parameter: Array, name: str) -> Array:
-    array = as_array(parameter, name)
-    if not is_floating(array):
-        raise RegardError(f"{name} must be floating, got {array.dtype}")
-    return array
 
 
 def _to_compute_dtype(x: Array) -> Array:

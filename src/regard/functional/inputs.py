@@ -13,15 +13,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
 from regard._utils.validation import finite_number
-from regard.functional.arrays import (
-    as_array,
-    compute_dtype,
-    device,
-    is_floating,
-    namespace,
-    result_dtype,
-    widest_float,
-)
+from regard.functional.arrays import as_array, compute_dtype, device, is_floating, namespace, result_dtype, widest_float
 from regard.functional.biases import Bias, as_bias
 from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.mask_rules import Causal, KeyLengths, SlidingWindow
@@ -135,11 +127,6 @@ class AttentionInputs:
         other.__dict__.update(self.__dict__, **changed)
         other.__dict__.pop("context_shape", None)  # computed from the fields
         return other
-
-
-def prepare_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpack[Options]) -> AttentionInputs:
-    """Return what `validate_inputs` does, with the arrays in the compute dtype."""
-    return validate_inputs(q, k, v, **options).to_compute_dtype()
 
 
 def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpack[Options]) -> AttentionInputs:

@@ -66,26 +66,7 @@ def layer_norm(
 def rms_norm(x: Array, weight: Array | None = None, *, eps: float = 1e-6, residual: Array | None = None) -> Array:
     """Return x / √(mean of x² + eps) × weight, over the last axis.
 
-    Parameters
-    ----------
-    x : array, ``... E``
-    weight : array, ``E``, optional
-    eps : float
-        Prevents division by zero in a row of zeros.
-    residual : array, shape of `x`, optional
-        Added to x first: the norm of x + residual.
-
-    Returns
-    -------
-    array, ``... E``
-        In the dtype of x, or the common dtype of x and the residual. Half precision is computed in float32 and
-        rounded once.
-
-    Raises
-    ------
-    RegardError
-        There are no features, `weight` does not have one entry for each of them, `residual` has another shape, or
-        `eps` is negative.
+    See `layer_norm` for the arguments, the dtype of the result, and errors.
 
     References
     ----------

@@ -8,79 +8,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from regard._utils.typing import Array
+T = TypeVar("T")
 
 
 class Recorder(Protocol):
-    """The interface of a recorder."""
+    """The interface of a recorder; its defaults record nothing."""
 
-    def __call__(self, name: str, value: Array, axes: str) -> Array:
+    def __call__(self, name: str, value: T, axes: str) -> T:  # noqa: ARG002
         """Return `value`, or the value to use instead."""
-
-    def scope(self, name: str) -> AbstractContextManager[None]:
-        """Return a context in which every name begins with ``name.``."""
-
-    def wants(self, name: str) -> bool:
-        """Whether a tap called `name` in this scope would be recorded or edited."""
-
-    def edits(self, name: str) -> bool:
-        """Whether a tap called `name` in this scope would be edited, so that later steps depend on it."""
-
-    def can_skip(self, *names: str) -> bool:
-        """Whether none of these taps needs its value; if so, count their names as tapped."""
-
-    def wants_attention(self) -> bool:
-        """Whether `record_attention` would store a map in this scope."""
-
-    def record_attention(self, inputs: Any, stats: Any = None) -> None:
-        """Store the map of a call of attention: its inputs without values, and the `stats` of its rows, if computed."""
-
-    def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:
-        """Store the model's name, and the tokens of each batch entry."""
-
-    def check_edits_used(self) -> None:
-        """Raise after a model's run if an edit matched no step."""
-
-
-class NullRecorder:
-    """The null object: records nothing."""
-
-    __slots__ = ()
-
-    def __call__(self, name: str, value: Array, axes: str) -> Array:  # noqa: ARG002
-        """Return `value`."""
         return value
 
     def scope(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Return a context that does nothing."""
+        """Return a context in which every name begins with ``name.``."""
         return nullcontext()
 
     def wants(self, name: str) -> bool:  # noqa: ARG002
-        """Return False."""
+        """Whether a tap called `name` in this scope would be recorded or edited."""
         return False
 
     def edits(self, name: str) -> bool:  # noqa: ARG002
-        """Return False."""
+        """Whether a tap called `name` in this scope would be edited, so that later steps depend on it."""
         return False
 
     def can_skip(self, *names: str) -> bool:  # noqa: ARG002
-        """Return True."""
+        """Whether none of these taps needs its value; if so, count their names as tapped."""
         return True
 
     def wants_attention(self) -> bool:
-        """Return False."""
+        """Whether `record_attention` would store a map in this scope."""
         return False
 
-    def record_attention(self, inputs: Any, stats: Any = None) -> None:
-        """Do nothing."""
+    def record_attention(self, inputs: Any, stats: Any = None) -> None:  # noqa: ARG002
+        """Store the map of a call of attention: its inputs without values, and the `stats` of its rows, if computed."""
+        return
 
-    def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:
-        """Do nothing."""
+    def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:  # noqa: ARG002
+        """Store the model's name, and the tokens of each batch entry."""
+        return
 
     def check_edits_used(self) -> None:
-        """Do nothing."""
+        """Raise after a model's run if an edit matched no step."""
+        return
+
+
+class NullRecorder(Recorder):
+    """The null object: a recorder with the defaults."""
+
+    __slots__ = ()
 
 
 NULL_RECORDER = NullRecorder()

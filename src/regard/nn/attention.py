@@ -168,8 +168,7 @@ class MultiHeadAttention(Layer):
 
     def project_q(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the queries, ``... H T D``, of x, ``... T E``; taps ``q``."""
-        q: np.ndarray = trace("q", F.split_heads(self.q_proj(x), self.num_heads), "... H T D")
-        return q
+        return trace("q", F.split_heads(self.q_proj(x), self.num_heads), "... H T D")
 
     def project_kv(self, memory: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> tuple[np.ndarray, np.ndarray]:
         """Return the keys, ``... G S D``, and values, ``... G S Dv``, of memory, ``... S E``; taps ``k`` and ``v``."""
@@ -211,8 +210,7 @@ class MultiHeadAttention(Layer):
     def project_out(self, context: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for the concatenated context of the heads, ``... T (H Dv)``; taps ``output``."""
         output = context if self.o_proj is None else self.o_proj(context)
-        recorded: np.ndarray = trace("output", output, "... T E")
-        return recorded
+        return trace("output", output, "... T E")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

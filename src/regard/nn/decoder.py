@@ -150,7 +150,6 @@ class DecoderBlock(Layer):
             y = self.mlp(self.mlp_norm(x), trace=trace)
         if self.mlp_post_norm is not None:
             y = self.mlp_post_norm(y)
-        output: np.ndarray = trace("output", x + y, "... T E")
-        return output, cache
+        return trace("output", x + y, "... T E"), cache
 
     forward = __call__

@@ -122,8 +122,7 @@ class EncoderBlock(Layer):
             with trace.scope("attn"):
                 y = self.attn(x, trace=trace, **options)
             x = self.after_attention(x, y, trace)
-        output: np.ndarray = trace("output", x, "... T E")
-        return output
+        return trace("output", x, "... T E")
 
     forward = __call__
 

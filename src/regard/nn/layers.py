@@ -251,8 +251,7 @@ class FeedForward(Layer):
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``hidden`` (``... T F``) and ``output``."""
         hidden = trace("hidden", self.up_proj(x, activation=self.activation), "... T F")
-        output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
-        return output
+        return trace("output", self.down_proj(hidden), "... T E")
 
     forward = __call__
 
@@ -313,8 +312,7 @@ class GatedFeedForward(Layer):
         activation = F.activation(self.activation)
         gated = F.swiglu(gate, up) if activation is F.silu else activation(gate) * up
         hidden = trace("hidden", gated, "... T F")
-        output: np.ndarray = trace("output", self.down_proj(hidden), "... T E")
-        return output
+        return trace("output", self.down_proj(hidden), "... T E")
 
     forward = __call__
 

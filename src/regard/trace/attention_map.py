@@ -23,7 +23,7 @@ from regard._utils.validation import whole_number
 from regard.functional import native
 from regard.functional.grouped_heads import count_heads
 from regard.functional.head_slice import slice_heads
-from regard.functional.inputs import AttentionInputs, Options, prepare_inputs
+from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.map import Pooling
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index
@@ -100,7 +100,7 @@ class AttentionMap:
     """
 
     def __init__(self, q: Array, k: Array, **options: Unpack[Options]) -> None:
-        self._inputs = _without_values(prepare_inputs(q, k, **options))
+        self._inputs = _without_values(validate_inputs(q, k, **options).to_compute_dtype())
         self._kernel_stats: SoftmaxStats | None = None
 
     @classmethod
