@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from regard._utils.errors import RegardError
 from regard.explorer.exploration import Exploration
@@ -14,12 +14,16 @@ from regard.explorer.run import shown_steps
 from regard.explorer.validation import check_num_runs
 from regard.models import load
 from regard.models.base import run_traced
+from regard.models.batch import remove_padding
+from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.views.trace_access import resolve_index
 
+Source: TypeAlias = "Trace | str | Mapping[str, Any]"
+
 
 def explore(
-    *sources: Trace | str,
+    *sources: Source,
     model: Any = None,
     html: str | os.PathLike[str] | None = None,
     port: int | None = None,
@@ -32,8 +36,9 @@ def explore(
 
     Parameters
     ----------
-    *sources : Trace or str
-        One run or text, or two to compare. Record a run with ``Trace(maps=True)``.
+    *sources : Trace, str or mapping
+        One run or text, or two to compare. Record a run with ``Trace(maps=True)``. A mapping has the ``input_ids`` of
+        one text.
     model : Model or str, or two of them
         What runs a text, by default "minilm"; or what ran a trace, which ablations need. A name is loaded. Two models
         are for the two sources in turn, or both for a single text.
@@ -77,7 +82,11 @@ def explore(
 
 
 def widget(
-    *sources: Trace | str, model: Any = None, batch: int = 0, layer: int | None = None, head: int | None = None
+    *sources: Source,
+    model: Any = None,
+    batch: int = 0,
+    layer: int | None = None,
+    head: int | None = None,
 ) -> Any:
     """Return the explorer as a widget for a notebook; the parameters are those of `explore`."""
     from regard.explorer.notebook_widget import make_widget
@@ -86,23 +95,28 @@ def widget(
 
 
 def exploration_of(
-    sources: Sequence[Trace | str], model: Any, *, batch: int = 0, layer: int | None = None, head: int | None = None
+    sources: Sequence[Source],
+    model: Any,
+    *,
+    batch: int = 0,
+    layer: int | None = None,
+    head: int | None = None,
 ) -> Exploration:
     """Return the exploration of texts, run by `model`, and of traces; the parameters are those of `explore`."""
     pair = list(model) if isinstance(model, list | tuple) else [model] * max(1, len(sources))
-    if len(sources) == 1 and len(pair) == 2 and isinstance(sources[0], str):
+    if len(sources) == 1 and len(pair) == 2 and isinstance(sources[0], str | Mapping):
         sources = [sources[0]] * 2
     check_num_runs(len(sources), len(pair))
     loaded: dict[str, Any] = {}
     traces: list[Trace] = []
     models = []
     for source, source_model in zip(sources, pair, strict=True):
-        if isinstance(source, str) and source_model is None:
+        if isinstance(source, str | Mapping) and source_model is None:
             source_model = "minilm"
-        if isinstance(source, str | Trace) and isinstance(source_model, str | os.PathLike):
+        if isinstance(source, str | Mapping | Trace) and isinstance(source_model, str | os.PathLike):
             name = os.fspath(source_model)
             source_model = loaded[name] = loaded.get(name) or load(name)
-        if isinstance(source, str):
+        if isinstance(source, str | Mapping):
             _check_model(source_model)
             if layer is not None and (layer < 0 or not traces):  # before anything is run
                 layer = resolve_index("layer", layer, range(source_model.config.num_layers))
@@ -126,7 +140,7 @@ def _check_model(model: Any) -> None:
         raise RegardError(f"model is a model of regard or the name of one, got {model!r}")
 
 
-def recorded(model: Any, text: str, layer: int | None = None) -> Trace:
+def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None) -> Trace:
     """Return the trace of a model on a text, with the steps that the page shows; of a long text, `layer` alone.
 
     Raises
@@ -134,8 +148,15 @@ def recorded(model: Any, text: str, layer: int | None = None) -> Trace:
     RegardError
         The model cannot read the text, or its vectors overflow.
     """
-    encoding = model.tokenizer(text)
+    encoding = model.tokenizer(text) if isinstance(text, str) else _one_encoding(model, text)
     return run_traced(model, encoding, Trace(maps=True, only=shown_steps(len(encoding), layer)))
+
+
+def _one_encoding(model: Any, text: Mapping[str, Any]) -> Encoding:
+    encodings = remove_padding(text, model.tokenizer)
+    if len(encodings) != 1:
+        raise RegardError(f"a mapping for the explorer must hold one text, got {len(encodings)}")
+    return encodings[0]
 
 
 def _in_notebook() -> bool:

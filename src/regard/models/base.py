@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self
@@ -12,7 +12,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.batch import Text, Tokenizer, make_batch
+from regard.models.batch import Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.pooling import MODES, Pooling
 from regard.nn import Layer
@@ -119,7 +119,8 @@ class TextModel(Layer):
         Parameters
         ----------
         text
-            One text or a batch of them, as strings, encodings or ids.
+            One text or a batch of them, as strings, encodings or ids; or the mapping that a tokenizer of transformers
+            returns, with ``input_ids`` and optionally ``attention_mask``: padding at either side is as in transformers.
         trace : Trace, optional
             Records the steps under the names that `forward` taps.
         edit : mapping of str to function, optional
@@ -141,7 +142,7 @@ class TextModel(Layer):
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str] | Mapping[str, Any],
         *,
         batch_size: int = 32,
         pooling: str | Pooling | None = None,
@@ -155,7 +156,8 @@ class TextModel(Layer):
 
         Parameters
         ----------
-        texts : sequence of str
+        texts : sequence of str, or mapping
+            Texts; or ``input_ids`` and ``attention_mask`` of transformers, with padding on the right.
         batch_size : int
             How many texts run together.
         pooling : str or Pooling, optional
@@ -200,7 +202,7 @@ class TextModel(Layer):
                 if not np.isfinite(vector).all():
                     raise RegardError(f"the vector of {label(i)} is not finite in {hidden.dtype}")
                 if vectors is None:
-                    vectors = np.empty((len(texts), len(vector)), vector.dtype)
+                    vectors = np.empty((len(encodings), len(vector)), vector.dtype)
                 vectors[i] = vector
             done += len(indices)
             if progress is not None:
@@ -209,11 +211,18 @@ class TextModel(Layer):
             raise RegardError("there is no text to embed; give at least one")
         return vectors
 
-    def _encodings(self, texts: Sequence[str], truncate: bool, label: Callable[[int], str]) -> list[Encoding]:
+    def _encodings(
+        self, texts: Sequence[str] | Mapping[str, Any], truncate: bool, label: Callable[[int], str]
+    ) -> list[Encoding]:
         """Return the texts as tokens, at least one and at most `max_length` each."""
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        if isinstance(texts, Mapping):
+            encodings = remove_padding(texts, self.tokenizer)
+        elif isinstance(texts, Set):
+            raise RegardError("a set has no order; give a list of texts")
+        elif isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise RegardError("embed takes a sequence of str")
-        encodings = [self.tokenizer(text) for text in texts]
+        else:
+            encodings = [self.tokenizer(text) for text in texts]
         too_long = [i for i, encoding in enumerate(encodings) if len(encoding) > self.max_length]
         if too_long and not truncate:
             others = f" (and {len(too_long) - 1} more too long)" if len(too_long) > 1 else ""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text.encoding import Encoding
 
-Text: TypeAlias = "str | Encoding | Sequence[str] | Sequence[Encoding] | Sequence[int] | np.ndarray"
-"""One text or a batch of them, as strings, as encodings, or as ids (``T`` or ``B T``)."""
+Text: TypeAlias = "str | Encoding | Sequence[str] | Sequence[Encoding] | Sequence[int] | np.ndarray | Mapping[str, Any]"
+"""One text or a batch of them, as strings, as encodings, as ids (``T`` or ``B T``), or as the mapping that a
+tokenizer of transformers returns, with ``input_ids`` and optionally ``attention_mask``."""
 
 
 class Tokenizer(Protocol):
@@ -49,18 +51,26 @@ class Batch:
 def make_batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) -> Batch:
     """Return `text` as a batch; shorter texts are padded on the right.
 
+    The ids of a mapping stay where they are. Padding before a text begins its encoding, as special tokens.
+
     Raises
     ------
     RegardError
         There is no token, the type is wrong, or a text has more than `max_length` tokens.
     """
-    encodings = _encodings(text, tokenizer)
+    starts = None
+    if isinstance(text, Mapping):
+        inputs = TokenizedInputs.read(text)
+        encodings, longest = _padded_encodings(inputs, tokenizer), max(map(len, inputs.rows), default=0)
+        starts = np.array([[part.start] for part in inputs.texts])  # B 1
+    else:
+        encodings = _encodings(text, tokenizer)
+        longest = max(map(len, encodings), default=0)
     lengths = [len(encoding) for encoding in encodings]
     if not lengths or not all(lengths):
         raise RegardError("the text is empty; give at least one token")
-    longest = max(lengths)
     if longest > max_length:
-        num_special = sum(encodings[lengths.index(longest)].special_tokens_mask)
+        num_special = sum(encodings[lengths.index(max(lengths))].special_tokens_mask)
         of_which = f" ({num_special} of them special tokens)" if num_special else ""
         raise RegardError(
             f"the text has {longest} tokens{of_which}, but {name} accepts at most {max_length}; "
@@ -68,13 +78,43 @@ def make_batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) 
         )
     pad = tokenizer.pad_id or 0
     ids = np.array([(*e.ids, *[pad] * (longest - len(e))) for e in encodings], dtype=np.int64)  # B T
-    mask = None
-    if min(lengths) < longest:
-        mask = (np.arange(longest) < np.array(lengths)[:, None])[:, None, None, :]  # B 1 1 T
-    return Batch(ids, mask, encodings)
+    positions = np.arange(longest)
+    mask = positions < np.array(lengths)[:, None]  # B T
+    if starts is not None:
+        mask &= positions >= starts
+    return Batch(ids, None if mask.all() else mask[:, None, None, :], encodings)
+
+
+def remove_padding(fields: Mapping[str, Any], tokenizer: Tokenizer, *, left: bool = False) -> list[Encoding]:
+    """Return the texts of a mapping as encodings without padding.
+
+    Raises
+    ------
+    RegardError
+        There is padding before a text, where positions may begin with it in transformers, and not `left`.
+    """
+    inputs = TokenizedInputs.read(fields)
+    if inputs.is_left_padded and not left:
+        raise RegardError("padding on the left is for model(...) alone: here pad on the right, or give the texts")
+    rows = zip(inputs.rows, inputs.texts, strict=True)
+    return [tokenizer.from_ids(row[part].tolist()) for row, part in rows]
+
+
+def _padded_encodings(inputs: TokenizedInputs, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
+    """Return each row up to the end of its text."""
+    encodings = []
+    for row, part in zip(inputs.rows, inputs.texts, strict=True):
+        encoding, count = tokenizer.from_ids(row[part].tolist()), part.start
+        if count:
+            padding = tokenizer.from_ids(row[:count].tolist())
+            encoding = encoding.prepend_special(padding.ids, padding.tokens)
+        encodings.append(encoding)
+    return tuple(encodings)
 
 
 def _encodings(text: Text, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
+    if isinstance(text, Set):
+        raise RegardError("a set has no order; give a list of texts")
     if isinstance(text, str):
         return (tokenizer(text),)
     if isinstance(text, Encoding):

@@ -64,13 +64,14 @@ class Decoder(LanguageModel):
     ) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
 
-        Padding is on the right. Taps ``token_embeddings``, ``position_embeddings`` if there are any, ``embeddings``,
+        Taps ``token_embeddings``, ``position_embeddings`` if there are any, ``embeddings``,
         for each block ``blocks.i.attn.*``, ``blocks.i.attn_residual``, ``blocks.i.mlp.*`` and ``blocks.i.output``, and
         ``final_norm``, the result.
         """
         positions = np.arange(ids.shape[1])
         if mask is not None:
-            positions = np.minimum(positions, mask[:, 0, 0].sum(-1, keepdims=True) - 1)  # B T
+            ends = ids.shape[1] - mask[:, 0, 0, ::-1].argmax(-1, keepdims=True)
+            positions = np.minimum(positions, ends - 1)  # B T
         return self.forward_with_cache(ids, positions, (None,) * len(self.blocks), mask=mask, trace=trace)[0]
 
     def prefill(

@@ -5,9 +5,9 @@ A family adds `encode` and `decode`, the two halves of its forward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -61,6 +61,8 @@ class EncoderDecoder(LanguageModel):
     """
 
     decoder: _Decoder
+
+    left_padded_prompts: ClassVar[bool] = False  # positions of the encoder begin with the padding in transformers
 
     @property
     def start_id(self) -> int:
@@ -171,7 +173,7 @@ class EncoderDecoder(LanguageModel):
             target = [start] * count
         elif isinstance(target, str):
             target = [_shift_right(self.tokenizer(target), start)]
-        elif isinstance(target, Iterable) and not isinstance(target, np.ndarray | Encoding):
+        elif isinstance(target, Iterable) and not isinstance(target, np.ndarray | Encoding | Mapping | Set):
             target = [_shift_right(self.tokenizer(one), start) if isinstance(one, str) else one for one in target]  # type: ignore[assignment]
         targets = make_batch(target, self.tokenizer, max_length=self.max_length, name=self.name)
         if len(targets.ids) != count:
@@ -184,14 +186,7 @@ def _shift_right(target: Encoding, start: Encoding) -> Encoding:
     size = len(target)
     while size and target.special_tokens_mask[size - 1]:
         size -= 1
-    return replace(
-        target,
-        ids=start.ids + target.ids[:size],
-        tokens=start.tokens + target.tokens[:size],
-        special_tokens_mask=(True, *target.special_tokens_mask[:size]),
-        word_ids=(None, *target.word_ids[:size]),
-        offsets=((0, 0), *target.offsets[:size]),
-    )
+    return target.select(range(size)).prepend_special(start.ids, start.tokens)
 
 
 def embedding_names(shapes: Mapping[str, Any], prefix: str, *, tied: bool) -> dict[str, str]:

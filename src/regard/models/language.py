@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Unpack, overload
+from typing import Any, ClassVar, Unpack, overload
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
-from regard.models.batch import Text, make_batch
+from regard.models.batch import Batch, Text, make_batch, remove_padding
 from regard.models.checkpoint.generation_config import end_ids, forced_ids
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState, Stream, generation_loop
 from regard.models.generation.options import ForcedTokens, GenerationArguments, GenerationOptions
+from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text import SubwordTokenizer
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -37,6 +38,9 @@ class LanguageModel(TextModel):
     tokenizer: SubwordTokenizer
     end_ids: tuple[int, ...]
     forced: ForcedTokens = field(default=ForcedTokens(), repr=False)
+
+    left_padded_prompts: ClassVar[bool] = True
+    """Whether padding before a prompt in a mapping of transformers has no effect on what `generate` returns."""
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
         """Return the logits, ``... V``, of contextual vectors ``... E``."""
@@ -106,7 +110,7 @@ class LanguageModel(TextModel):
         Parameters
         ----------
         prompt
-            One text or a batch of them, as strings, encodings or ids.
+            One text or a batch of them, as strings, encodings, ids or tokenized inputs, as the model takes them.
         max_new_tokens : int
             The most tokens to add, 128 by default. Generation ends earlier at an end-of-sequence token, at `stop`, and
             at the model's `max_length`; `Generated.finish_reason` says which.
@@ -137,7 +141,7 @@ class LanguageModel(TextModel):
             There is no text, it is too long, the batch is an iterator, or an argument is invalid.
         """
         is_one = _is_one(prompt)
-        texts = make_batch(prompt, self.tokenizer, max_length=self.max_length, name=self.name)
+        texts = self._prompts(prompt)
         sequences = self._generation_states(texts.encodings, GenerationOptions(**options))
         edits = trace.editing() if isinstance(trace, Trace) else NULL_RECORDER
         for index, piece in generation_loop(self, texts, sequences, edits):
@@ -148,7 +152,9 @@ class LanguageModel(TextModel):
             self.record_full_sequence(generated, trace=trace)
         return generated[0] if is_one else generated
 
-    def stream(self, prompt: str | Encoding | Sequence[int], **options: Unpack[GenerationArguments]) -> Stream:
+    def stream(
+        self, prompt: str | Encoding | Sequence[int] | Mapping[str, Any], **options: Unpack[GenerationArguments]
+    ) -> Stream:
         """Return an iterator over the continuation of one text, in pieces of complete characters.
 
         Nothing is computed before the first piece is requested. `options` are those of `generate`; `Stream.generated`
@@ -161,9 +167,14 @@ class LanguageModel(TextModel):
         """
         if not _is_one(prompt):
             raise RegardError("stream takes one text; for a batch use generate with on_text")
-        texts = make_batch(prompt, self.tokenizer, max_length=self.max_length, name=self.name)
+        texts = self._prompts(prompt)
         (sequence,) = self._generation_states(texts.encodings, GenerationOptions(**options))
         return Stream(sequence, generation_loop(self, texts, [sequence], NULL_RECORDER))
+
+    def _prompts(self, prompt: Text) -> Batch:
+        if isinstance(prompt, Mapping):
+            prompt = remove_padding(prompt, self.tokenizer, left=self.left_padded_prompts)
+        return make_batch(prompt, self.tokenizer, max_length=self.max_length, name=self.name)
 
     def _generation_states(self, prompts: Sequence[Encoding], options: GenerationOptions) -> list[GenerationState]:
         return [GenerationState(self.tokenizer, prompt, options, self.end_ids, self.forced) for prompt in prompts]
@@ -194,4 +205,6 @@ def _is_one(prompt: Text) -> bool:
         return True
     if isinstance(prompt, np.ndarray):
         return prompt.ndim == 1
+    if isinstance(prompt, Mapping):
+        return TokenizedInputs.read(prompt).is_one
     return isinstance(prompt, Iterable) and all(isinstance(item, int | np.integer) for item in prompt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from regard._utils.errors import RegardError
@@ -49,6 +49,18 @@ class Encoding:
     def select(self, positions: Sequence[int]) -> Encoding:
         """Return the encoding with the tokens at `positions` alone; the text stays whole."""
         return Encoding(self.text, *(tuple(getattr(self, name)[i] for i in positions) for name in _PER_TOKEN))
+
+    def prepend_special(self, ids: Sequence[int], tokens: Sequence[str]) -> Encoding:
+        """Return the encoding with special tokens before it; the text stays."""
+        count = len(ids)
+        return replace(
+            self,
+            ids=(*ids, *self.ids),
+            tokens=(*tokens, *self.tokens),
+            special_tokens_mask=((True,) * count + self.special_tokens_mask),
+            word_ids=((None,) * count + self.word_ids),
+            offsets=(((0, 0),) * count + self.offsets),
+        )
 
     def word_groups(self) -> list[tuple[str, list[int]]]:
         """Return the words in order, each as its text and the positions of its tokens.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 
 from regard._utils.errors import RegardError
 
@@ -26,6 +26,9 @@ def check_texts(texts: str | Iterable[str]) -> list[str]:
     """Return one text or several as a list; raise `RegardError` for another type."""
     if not isinstance(texts, str | Iterable):
         raise RegardError(f"expected a text or a sequence of texts, got {type(texts).__name__}")
+    if isinstance(texts, Mapping | Set):
+        kind = "a mapping is no text" if isinstance(texts, Mapping) else "a set has no order"
+        raise RegardError(f"{kind}; give a list of texts")
     return [check_text(text) for text in ([texts] if isinstance(texts, str) else texts)]
 
 
