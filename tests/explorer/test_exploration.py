@@ -609,7 +609,7 @@ def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causa
     for layer in (1, -1):
         exploration = launch.exploration_of(["some text that is long"], causal, layer=layer)
         assert [each["number"] for each in exploration.manifest()["runs"][0]["layers"]] == [1]
-    with pytest.raises(RegardError, match="there is no layer 5: choose from 0–1"):
+    with pytest.raises(RegardError, match="there is no layer 5: choose from 0 to 1"):
         launch.exploration_of(["some text that is long"], causal, layer=5)
     with pytest.raises(RegardError, match="there is no layer 5"):
         Exploration(trace, layer=5)

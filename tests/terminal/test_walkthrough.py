@@ -97,7 +97,7 @@ def test_a_softcap_and_a_scale_of_the_model_are_shown():
         (lambda t: explain(t, layer=-2), "no layer -2"),
         (lambda t: explain(t, head=1), "no head 1: choose from 0"),
         (lambda t: explain(t, batch=1), "no text 1: choose from 0"),
-        (lambda t: explain_row(t, 3), "no token 3: choose from 0–2"),
+        (lambda t: explain_row(t, 3), "no token 3: choose from 0 to 2"),
         (lambda t: explain(Trace()), "holds no blocks"),
         (lambda t: word_similarities(t, traced("a b"), "cat"), "no word 'cat'.* a, b"),
         (lambda t: word_similarities(t, traced("a cat", embed_dim=4), "cat"), "different models"),

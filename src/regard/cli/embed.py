@@ -60,7 +60,7 @@ def _texts(arguments: argparse.Namespace) -> dict[int, str]:
     if arguments.texts is not None:
         lines = arguments.texts
     else:
-        lines = read_file_or_input(arguments.file).removesuffix("\n").split("\n")
+        lines = read_file_or_input(arguments.file, "; for a text give --text TEXT").removesuffix("\n").split("\n")
     stripped = {number: line.strip() for number, line in enumerate(lines, start=1)}
     empty = [number for number, line in stripped.items() if not line]
     if len(empty) == len(stripped):

@@ -6,7 +6,7 @@ import argparse
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
-from regard.cli.input import load_model, missing_word, read_text, run_model
+from regard.cli.input import choose_map, load_model, missing_word, read_text, run_model
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.terminal import explain, explain_row
 from regard.views import find_rows, select
@@ -17,6 +17,7 @@ def run(arguments: argparse.Namespace) -> None:
     text = read_text(arguments)
     check_output_files(arguments)
     model = load_model(arguments, [text])
+    choose_map(arguments, model)
     trace = run_model(model, text)
     chosen = {"layer": arguments.layer, "head": arguments.head}
     if arguments.word is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -17,6 +18,7 @@ from regard.text.encoding import Encoding
 from regard.text.words import join_names
 from regard.trace import Trace
 from regard.views import escape
+from regard.views.trace_access import resolve_index
 
 _MAX_TEXT_BYTES = 50_000_000
 
@@ -27,7 +29,7 @@ def read_text(arguments: argparse.Namespace) -> str:
     Raises
     ------
     RegardError
-        There is no text, or more than one source of it; the file cannot be read or is not UTF-8.
+        There is no text, or more than one; the file cannot be read or is not UTF-8.
     """
     words, file = arguments.text, arguments.file
     if words and file is not None:
@@ -38,19 +40,22 @@ def read_text(arguments: argparse.Namespace) -> str:
         if sys.stdin is None:
             raise RegardError("cannot read standard input: it is closed; give a text or --file FILE")
         text = _read(None)
+    elif len(words) > 1:
+        command, joined = arguments.command, shlex.quote(escape(" ".join(words), 60))
+        raise RegardError(f"{command} takes one text, got {len(words)}: quote it, regard {command} {joined}")
     else:
-        text = " ".join(words)
+        text = "".join(words)
     if not text.strip():
         command = "" if arguments.command == "show" else f" {arguments.command}"
         raise RegardError(f'no text: try regard{command} "The cat sat on the mat", - or --file FILE')
     return text.strip()
 
 
-def read_file_or_input(name: str) -> str:
-    """Return the text of the file `name`, or of standard input where that is ``-``."""
+def read_file_or_input(name: str, hint: str = "") -> str:
+    """Return the text of the file `name`, or of standard input where that is ``-``; `hint` ends the error."""
     if name == "-" and sys.stdin is None:
         raise RegardError("cannot read standard input: it is closed; give a file")
-    return _read(None if name == "-" else Path(name))
+    return _read(None if name == "-" else Path(name), hint)
 
 
 def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
@@ -68,6 +73,19 @@ def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
         return load(arguments.model)
     file = given.pop("embeddings", None)
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
+
+
+def choose_map(arguments: argparse.Namespace, model: Model) -> None:
+    """Check ``--layer`` and ``--head`` against the model, and make them numbers from 0, before anything is run.
+
+    Raises
+    ------
+    RegardError
+        There is no such layer or head; the message lists what is.
+    """
+    for name, count in (("layer", model.config.num_layers), ("head", model.config.num_heads)):
+        if (number := getattr(arguments, name)) is not None:
+            setattr(arguments, name, resolve_index(name, number, range(count)))
 
 
 def option_names(names: Iterable[str]) -> str:
@@ -106,14 +124,14 @@ def _toy_with_vectors(texts: Sequence[str], file: str, options: dict[str, Any]) 
     return toy(texts, vocabulary=vocabulary, embeddings=vectors.vectors_for(vocabulary.words), **options)
 
 
-def _read(path: Path | None) -> str:
+def _read(path: Path | None, hint: str = "") -> str:
     """Return the text of a file, or of standard input."""
     source = "standard input" if path is None else path
     try:
         with nullcontext(sys.stdin.buffer) if path is None else path.open("rb") as file:
             content = file.read(_MAX_TEXT_BYTES + 1)
     except OSError as error:
-        raise RegardError(f"cannot read {source}: {error.strerror or error}") from error
+        raise RegardError(f"cannot read {source}: {error.strerror or error}{hint}") from error
     if len(content) > _MAX_TEXT_BYTES:
         raise RegardError(f"{source} is larger than {_MAX_TEXT_BYTES // 1_000_000} MB: split it")
     try:

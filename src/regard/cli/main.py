@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
+    verbose = False
     try:
         import importlib
         import io
@@ -59,9 +60,12 @@ def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
         from regard.cli.parser import parse
 
         arguments = parse(sys.argv[1:] if argv is None else argv)
+        verbose = arguments.verbose
         importlib.import_module(f"regard.cli.{arguments.command}").run(arguments)
     except RegardError as error:
-        return _end(_one_line(str(error)), EXIT_USAGE)
+        notes: list[str] = getattr(error, "__notes__", [])
+        more = notes if verbose else ["--verbose says more"] * bool(notes)
+        return _end(("\n" if verbose else "; ").join(map(_one_line, [str(error), *more])), EXIT_USAGE)
     except BrokenPipeError:
         return EXIT_CLOSED_PIPE
     except MemoryError:

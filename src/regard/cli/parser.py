@@ -17,7 +17,8 @@ from regard.cli.output import writing
 _DEFAULT_COMMAND = "show"
 _EPILOG = """\
 regard TEXT is short for regard show TEXT; regard show --help lists its options.
-Put a text that starts with - or is the name of a command after --: regard -- TEXT.
+Each argument is one text: quote it. Put a text that starts with - or is like the name of a command after --:
+regard -- TEXT.
 
 examples:
   regard "The cat sat on the mat"
@@ -61,6 +62,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not words:
         raise RegardError('no text: try regard "The cat sat on the mat", or regard --help')
     if words[0] not in (*COMMANDS, "-h", "--help", "--version"):
+        _check_no_command_meant(words)
         words.insert(0, _DEFAULT_COMMAND)
     for word in takewhile(lambda word: word != "--", words):
         if re.match(r"-[^\W\d_]{2}", word):
@@ -73,6 +75,17 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise RegardError(f"unexpected argument {' '.join(rest)!r}; quote each text")
     choose_layer(arguments)
     return arguments
+
+
+def _check_no_command_meant(words: Sequence[str]) -> None:
+    """Raise `RegardError` if the first word is spelled almost like a command."""
+    from difflib import get_close_matches
+
+    if close := get_close_matches(words[0].lower(), COMMANDS, n=1, cutoff=0.75):
+        raise RegardError(
+            f"unknown command {words[0]}; did you mean {close[0]}? To use it as a text, put it after --: "
+            f"regard -- {words[0]}"
+        )
 
 
 def _unknown_option(option: str, parser: argparse.ArgumentParser) -> RegardError:
@@ -113,4 +126,5 @@ def build() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPars
         )
         subparser.set_defaults(command=name)
         command.add_arguments(subparser)
+        subparser.add_argument("--verbose", action="store_true", help="print the details of an error too")
     return parser, commands.choices

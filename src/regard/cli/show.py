@@ -10,7 +10,7 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import has_color, make_console, print_header
-from regard.cli.input import load_model, missing_word, read_text, run_model
+from regard.cli.input import choose_map, load_model, missing_word, read_text, run_model
 from regard.cli.output import write
 from regard.cli.output_files import check_output_files, required_steps, write_output_files
 from regard.models import Model
@@ -25,6 +25,7 @@ def run(arguments: argparse.Namespace) -> None:
     text = read_text(arguments)
     check_output_files(arguments)
     model = load_model(arguments, [text])
+    choose_map(arguments, model)
     trace = run_model(model, text, required_steps(arguments, "blocks.*.attn.weights"))
     seconds = time.perf_counter() - start
     if all(trace.encodings[0].special_tokens_mask) and not arguments.show_special_tokens:

