@@ -217,8 +217,6 @@ def test_a_wrong_file_in_the_own_place_says_what_to_do(home: Path) -> None:
     own = put(home / "models" / "tiny", weights=WRONG)
     remedy = rf"run `regard pull tiny --force`\n.*; fetch it again as above, or delete {own}$"
     with pytest.raises(RegardError, match=remedy):
-        RegardError, match=f"run `regard pull tiny --force`\n.*; fetch it again as above, or delete {own}$"
-    ):
         resolve.find("tiny")
 
 
