@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -9,7 +11,16 @@ import pytest
 
 from attention_cases import PATHS, cut_into_blocks, random_case, reference
 from regard import AttentionMap, RegardError, attention_weights
-from regard.functional import ALiBi, Causal, blockwise, rotary, rotary_pairs
+from regard.functional import (
+    ALiBi,
+    Causal,
+    PrefixLM,
+    RelativePositionBias,
+    SegmentMask,
+    blockwise,
+    rotary,
+    rotary_pairs,
+)
 from sweeps import sweep_after
 
 SEEDS = sweep_after(3, range(0, 600, 60))
@@ -270,3 +281,80 @@ def test_errors_say_what_is_wrong(rng):
         with pytest.raises(RegardError, match=message):
             bad()
     assert repr(look) == "<AttentionMap 2 × 5 × 7 in 0.0 MB>"
+
+
+# As an array, and across processes
+
+
+def masked(rng):
+    """Return maps with every kind of mask and bias, and the options beside them."""
+    q, k = rng.standard_normal((2, 4, 5, 3)), rng.standard_normal((2, 2, 7, 3))
+    slopes, table = np.linspace(0.1, 1, 4), rng.standard_normal((8, 4))
+    options = [
+        {},
+        {"causal": True, "query_offset": np.array([1, 2]), "softcap": 3.0, "sinks": rng.standard_normal(4)},
+        {"window": (2, None), "key_lengths": np.array([7, 4]), "bias": ALiBi(slopes)},
+        {"mask": rng.random((2, 1, 5, 7)) < 0.7, "bias": rng.standard_normal((4, 5, 7))},
+        {"mask": Causal() | PrefixLM(3), "bias": RelativePositionBias(table, bidirectional=True, max_distance=6)},
+        {"mask": SegmentMask(np.array([0, 0, 1, 1, 1]), np.array([0, 0, 0, 1, 1, 1, 1]))},
+    ]
+    return [AttentionMap(q, k, **given) for given in options]
+
+
+def same_map(ours, theirs):
+    assert repr(ours) == repr(theirs)
+    np.testing.assert_array_equal(ours.weights(), theirs.weights())
+    np.testing.assert_array_equal(ours.entropy(), theirs.entropy())
+    np.testing.assert_array_equal(ours.lse, theirs.lse)
+
+
+def test_as_an_array_it_is_its_weights(rng):
+    look = AttentionMap(*rng.standard_normal((2, 3, 4, 2), dtype=np.float32))
+    array = np.asarray(look)
+    np.testing.assert_array_equal(array, look.weights())
+    assert array.dtype == np.float32
+    assert np.asarray(look, dtype=np.float64).dtype == np.float64
+    np.testing.assert_array_equal(np.array(look, copy=True), array)
+    np.testing.assert_array_equal(np.max(look, axis=-1), array.max(-1))
+    with pytest.raises(ValueError, match="weights are computed, so they cannot be had without a copy"):
+        np.array(look, copy=False)
+    torch = pytest.importorskip("torch")
+    half = AttentionMap(torch.from_numpy(np.array(look.q)).bfloat16(), torch.from_numpy(np.array(look.k)).bfloat16())
+    assert np.asarray(half).dtype == np.float32
+    np.testing.assert_array_equal(np.asarray(half), half.weights().float().numpy())
+
+
+def test_an_array_that_does_not_fit_is_an_error_that_says_what_does():
+    x = np.zeros((1, 2**21, 1), dtype=np.float32)
+    look = AttentionMap(x, x)
+    for whole in (look.weights, lambda: np.asarray(look)):
+        with pytest.raises(RegardError, match=r"1 × 2097152 × 2097152 weights take 17,592\.2 GB.*tile.*pooled"):
+            whole()
+    assert look[0, -1, :3].shape == (3,)
+
+
+def test_maps_are_copied_and_pickled_with_every_mask_and_bias(rng):
+    for look in masked(rng):
+        kept = copy.deepcopy(look)
+        same_map(kept, look)
+        assert not np.shares_memory(kept.q, look.q)
+        same_map(pickle.loads(pickle.dumps(look)), look)
+        part = look.select(1, slice(1, 3))
+        same_map(pickle.loads(pickle.dumps(part)), part)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy", "array_api_strict"])
+def test_maps_of_other_libraries_are_copied_and_pickled(library, rng):
+    xp = pytest.importorskip(library)
+    x = xp.asarray(rng.standard_normal((2, 3, 4)).astype(np.float32))
+    look = AttentionMap(x, x, causal=True)
+    for kept in (copy.deepcopy(look), pickle.loads(pickle.dumps(look))):
+        assert type(kept.q) is type(x)
+        np.testing.assert_array_equal(np.asarray(kept), np.asarray(look))
+
+
+def test_a_pickle_is_as_large_as_the_map_however_much_of_it_was_read(rng):
+    look = AttentionMap(*rng.standard_normal((2, 2, 300, 4)))
+    before = len(pickle.dumps(look))
+    look.weights(), look.entropy(), look.lse
+    assert len(pickle.dumps(look)) < before + 2 * look.lse.nbytes + 1000

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import multiprocessing
+import operator
 
 import numpy as np
 import pytest
 
 from attention_cases import PATHS, random_case, reference
+from fake_traces import encoding_of
 from regard import AttentionMap, RegardError, Trace, attention, explain_plan, nn
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.functional import Mask
@@ -168,3 +172,25 @@ def test_a_copy_of_a_map_shares_no_array(rng):
     again = look.copy()
     again.q[...] = 0
     assert look.q.any()
+
+
+def test_traces_are_copied_and_cross_processes(rng, tmp_path):
+    trace = Trace(maps=True)
+    with trace.scope("blocks.0.attn"):
+        attention(*rng.standard_normal((3, 1, 2, 5, 4)), causal=True, trace=trace)
+    trace.set_metadata("bare", [encoding_of([["the"], ["cat"], ["sat"], ["down"], ["here"]])])
+    trace.save(tmp_path / "trace.safetensors")
+    for one in (trace, Trace.load(tmp_path / "trace.safetensors")):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            (there,) = pool.map(operator.methodcaller("map", "blocks.0.attn"), [one])
+            np.testing.assert_array_equal(
+                pool.apply(operator.getitem, (one, "blocks.0.attn.weights")), trace["blocks.0.attn.weights"]
+            )
+        np.testing.assert_array_equal(there.weights(), trace["blocks.0.attn.weights"])
+        kept = copy.deepcopy(one)
+        assert (kept.names(), kept.model, kept.encodings) == (trace.names(), "bare", trace.encodings)
+        for name in trace:
+            np.testing.assert_array_equal(kept[name], trace[name])
+        with kept.scope("blocks.1.attn"):
+            attention(*rng.standard_normal((3, 1, 2, 5, 4)), trace=kept)
+        assert len(kept) > len(one) == len(trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from dataclasses import dataclass
@@ -42,6 +43,12 @@ class ScoreLayout:
     shape: tuple[int, ...]
     query_offset: int | Array | None = None
     offsets: Array | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the library by its name; a device of JAX, which cannot be pickled, becomes the default device."""
+        name = self.xp.__name__
+        device = None if "jax" in name else self.device
+        return _restored, (name, device, self.shape, self.query_offset, self.offsets)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -127,6 +134,10 @@ class ScoreLayout:
         if isinstance(index, slice):
             return self.xp.arange(*index.indices(length), device=self.device)
         return index
+
+
+def _restored(name: str, *fields: Any) -> ScoreLayout:
+    return ScoreLayout(importlib.import_module(name), *fields)
 
 
 def take(x: Array, index: Index, axis: int) -> Array:

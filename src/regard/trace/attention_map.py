@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.memory import available_memory
 from regard._utils.typing import Array
 from regard._utils.validation import whole_number
 from regard.functional import native
@@ -112,9 +113,7 @@ class AttentionMap:
 
     def copy(self) -> AttentionMap:
         """Return the map with copies of all arrays, as NumPy arrays; q and k that may be aliased are not copied."""
-        p, stats = self._inputs, self._kernel_stats
-        if "_statistics" in vars(self) and self._statistics.by_kernel:
-            stats = vars(self._statistics).get("stats")
+        p, stats = self._inputs, self._computed_stats()
         if self._xp is np:
             owned = {name: value for name in ("mask", "bias", "sinks") if (value := getattr(p, name)) is not None}
             layout, offset = p.layout, copy.deepcopy(p.layout.query_offset)
@@ -197,6 +196,10 @@ class AttentionMap:
         """The natural log of Σ exp(score) of each row, ``... H T``; −inf for an empty row."""
         return self._statistics.exact_stats.lse(self._xp, self._inputs.layout.device)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the inputs, and the statistics of the rows that the kernel has computed."""
+        return {"_inputs": self._inputs, "_kernel_stats": self._computed_stats()}
+
     def __repr__(self) -> str:
         return f"<AttentionMap {' × '.join(map(str, self.shape))} in {self.nbytes / 1e6:.1f} MB>"
 
@@ -221,8 +224,31 @@ class AttentionMap:
         return attention_tile(self._inputs, rows, cols, stage, stats)
 
     def weights(self) -> Array:
-        """Return the whole map, ``... H T S``, in memory of n² weights."""
+        """Return the whole map, ``... H T S``, in memory of n² weights.
+
+        Raises
+        ------
+        RegardError
+            They do not fit in memory.
+        """
+        self._check_size()
         return self.tile()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the whole map as a NumPy array, as ``np.asarray(attention_map)`` asks for it; see `weights`."""
+        if copy is False:
+            raise ValueError("weights are computed, so they cannot be had without a copy: np.asarray(attention_map)")
+        weights = self.weights()
+        return np.asarray(weights if self._xp is np else to_numpy(weights), dtype=dtype)
+
+    def _check_size(self) -> None:
+        size = math.prod(self.shape) * int(self._xp.finfo(self._inputs.dtype).bits) // 8
+        free = available_memory() if self._inputs.layout.device is None or "cpu" in str(self.q.device).lower() else None
+        if free is not None and size > free:
+            raise RegardError(
+                f"{' × '.join(map(str, self.shape))} weights take {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are "
+                f"free: read a part, attention_map.tile(rows, cols), or an overview, attention_map.pooled((512, 512))"
+            )
 
     def select(self, *index: int | slice) -> AttentionMap:
         """Return the map of some batch entries and heads: ``select(0, 3)`` is head 3 of the first sequence.
@@ -333,6 +359,11 @@ class AttentionMap:
     @functools.cached_property
     def _statistics(self) -> MapStatistics:
         return statistics_of(self._inputs, self._kernel_stats)
+
+    def _computed_stats(self) -> SoftmaxStats | None:
+        if "_statistics" in vars(self) and self._statistics.by_kernel:
+            return vars(self._statistics).get("stats")
+        return self._kernel_stats
 
     @property
     def _xp(self) -> Any:
