@@ -18,6 +18,7 @@ from regard.text.encoding_from_ids import check_ids, encode_tokens
 from regard.text.files import read_file
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
 from regard.text.tokenizer_config import read_chat_template, read_settings
+from regard.text.tokenizer_json import Growth, check_document
 from regard.text.wordpiece import WordPieceSettings, build_wordpiece
 from regard.text.words import check_text
 
@@ -37,6 +38,8 @@ class SubwordTokenizer:
         The id that pads the shorter texts of a batch; None if the vocabulary has none.
     chat_template
         How the messages of a chat become a text; None if the model has none.
+    growth
+        How much longer its components may make a text.
 
     Examples
     --------
@@ -48,6 +51,7 @@ class SubwordTokenizer:
     backend: Tokenizer = field(repr=False)
     pad_id: int | None = None
     chat_template: ChatTemplate | None = field(default=None, repr=False)
+    growth: Growth = field(default=Growth(), repr=False)
 
     def __post_init__(self) -> None:
         self.backend.no_truncation()
@@ -158,9 +162,11 @@ class SubwordTokenizer:
         from tokenizers import Tokenizer
 
         with _library_errors(f"{path} is not a tokenizer.json (use from_wordpiece for a vocab.txt)"):
+            growth = check_document(content)
             backend = Tokenizer.from_buffer(content)
+            tokenizer = cls(backend, _pad_id(backend, pad_token), growth=growth)  # without padding from here on
             backend.encode("")  # some errors appear only now
-        return cls(backend, _pad_id(backend, pad_token))
+        return tokenizer
 
     @classmethod
     def _from_pieces(cls, path: Path, content: bytes, settings: WordPieceSettings) -> SubwordTokenizer:
@@ -220,6 +226,7 @@ class SubwordTokenizer:
     def _encode(self, text: str, *, add_special_tokens: bool) -> Encoding:
         check_text(text)
         with _library_errors("the tokenizer cannot encode the text"):
+            self.growth.check(text, self.backend.normalizer)
             encoded = self.backend.encode(text, add_special_tokens=add_special_tokens)
         return Encoding(
             text=text,

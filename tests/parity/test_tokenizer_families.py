@@ -1,0 +1,52 @@
+"""Files of tokenizers as transformers and SentencePiece write them, whose components regard must admit."""
+
+from __future__ import annotations
+
+import base64
+import warnings
+
+from texts import TEXTS
+
+from regard.text import SubwordTokenizer
+from regard.text.tokenizer_json import _character_map
+
+
+def made(transformers, name):
+    """Return a tokenizer with the few tokens that its class has by default; None if it needs more."""
+    kind = getattr(transformers, name)
+    if not issubclass(kind, transformers.PreTrainedTokenizerFast):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return kind()
+    except (TypeError, ValueError, ImportError):  # needs a vocabulary, or a library
+        return None
+
+
+def test_every_class_of_transformers_can_be_read(transformers, tmp_path):
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+    read = set()
+    for name in {name for name in TOKENIZER_MAPPING_NAMES.values() if isinstance(name, str)}:
+        if (theirs := made(transformers, name)) is not None:
+            theirs.save_pretrained(tmp_path / name)
+            SubwordTokenizer.from_folder(tmp_path / name)
+            read.add(name.removesuffix("Tokenizer"))
+    assert read >= {"Albert", "Bert", "CLIP", "Gemma", "GPT2", "Llama", "Qwen2", "Roberta", "T5", "Whisper"}
+    assert len(read) > 40
+
+
+def test_the_character_map_of_sentencepiece_makes_a_character_33_bytes_long(tmp_path):
+    import sentencepiece
+
+    (tmp_path / "text").write_text("\n".join(TEXTS))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "m"), vocab_size=400, hard_vocab_limit=False
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentencepiece import sentencepiece_model_pb2 as protobuf
+    content = protobuf.ModelProto.FromString((tmp_path / "m.model").read_bytes())
+    table = base64.b64encode(content.normalizer_spec.precompiled_charsmap).decode()
+    assert _character_map({"type": "Precompiled", "precompiled_charsmap": table}) == 33
