@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
-from regard.functional.arrays import as_array, integers, namespace
+from regard.functional.arrays import as_array, device, integers, namespace
 
 Index: TypeAlias = slice | Array
 """Rows or columns: a slice ``start:stop``, or an integer array."""
@@ -45,10 +44,8 @@ class ScoreLayout:
     offsets: Array | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the library by its name; a device of JAX, which cannot be pickled, becomes the default device."""
-        name = self.xp.__name__
-        device = None if "jax" in name else self.device
-        return _restored, (name, device, self.shape, self.query_offset, self.offsets)
+        """Pickle library and device, of which neither can be, as an empty array."""
+        return _restored, (self.xp.empty(0, device=self.device), self.shape, self.query_offset, self.offsets)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -136,8 +133,8 @@ class ScoreLayout:
         return index
 
 
-def _restored(name: str, *fields: Any) -> ScoreLayout:
-    return ScoreLayout(importlib.import_module(name), *fields)
+def _restored(array: Array, *fields: Any) -> ScoreLayout:
+    return ScoreLayout(namespace(array), device(array), *fields)
 
 
 def take(x: Array, index: Index, axis: int) -> Array:
