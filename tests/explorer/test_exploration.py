@@ -749,7 +749,7 @@ def test_the_page_opens_with_a_head_that_looks_at_words(minilm):
 def test_what_a_page_asks_for_first_is_worked_out_ahead(monkeypatch):
     exploration = long_exploration(8192)
     exploration.prepare()
-    monkeypatch.setattr(map_reader, "overview", None)
+    monkeypatch.setattr(map_reader.pooling, "overview", None)
     assert exploration.tile(0, 0, 0, row0=0, row1=8192, col0=0, col1=8192, bin_size=32).shape == (256, 256)
 
 

@@ -134,13 +134,7 @@ def head_or_mean(text: str) -> int | tuple[int, int] | None:
 
 
 def choose_layer(arguments: argparse.Namespace) -> None:
-    """Take the layer out of ``--head L3H7``.
-
-    Raises
-    ------
-    RegardError
-        ``--layer`` is given too.
-    """
+    """Take the layer out of ``--head L3H7``; an error if ``--layer`` is given too."""
     if isinstance(getattr(arguments, "head", None), tuple):
         if arguments.layer is not None:
             raise RegardError("--head L{}H{} names the layer too: leave out --layer".format(*arguments.head))

@@ -6,21 +6,8 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from regard.cli.arguments import (
-    LazyChoices,
-    add_color,
-    add_json,
-    add_layer_and_head,
-    add_model,
-    add_output_files,
-    add_text,
-    add_theme,
-    add_toy,
-    count,
-    head,
-    head_or_mean,
-    layer_and_head,
-)
+from regard.cli import arguments
+from regard.cli.arguments import LazyChoices, count, head, head_or_mean, layer_and_head
 
 
 class Command(NamedTuple):
@@ -33,58 +20,58 @@ class Command(NamedTuple):
 
 
 def _show(parser: ArgumentParser) -> None:
-    add_text(parser)
-    add_model(parser, "minilm")
+    arguments.add_text(parser)
+    arguments.add_model(parser, "minilm")
     group = parser.add_argument_group("attention map")
-    add_layer_and_head(group, head_or_mean, layer="the last", head="mean")
+    arguments.add_layer_and_head(group, head_or_mean, layer="the last", head="mean")
     group.add_argument("--merge-subwords", action="store_true", help="merge sub-word tokens into words")
     group.add_argument("--show-special-tokens", action="store_true", help="show special tokens such as [CLS]")
     group.add_argument("--word", metavar="WORD", help="print only the rows of this word; pictures show all")
     group.add_argument("--top", type=count, default=3, metavar="N", help="how many keys to name for each query (3)")
-    add_output_files(parser, "show")
-    add_theme(parser)
-    add_json(parser, "the map")
-    add_color(parser)
-    add_toy(parser)
+    arguments.add_output_files(parser, "show")
+    arguments.add_theme(parser)
+    arguments.add_json(parser, "the map")
+    arguments.add_color(parser)
+    arguments.add_toy(parser)
 
 
 def _explain(parser: ArgumentParser) -> None:
-    add_text(parser)
-    add_model(parser, "minilm")
-    add_layer_and_head(parser, head, layer="0", head="0", default=0)
+    arguments.add_text(parser)
+    arguments.add_model(parser, "minilm")
+    arguments.add_layer_and_head(parser, head, layer="0", head="0", default=0)
     parser.add_argument("--word", metavar="WORD", help="only the row of this word, with the arithmetic written out")
-    add_output_files(parser, "explain")
-    add_color(parser)
-    add_toy(parser)
+    arguments.add_output_files(parser, "explain")
+    arguments.add_color(parser)
+    arguments.add_toy(parser)
 
 
 def _compare(parser: ArgumentParser) -> None:
     parser.add_argument("texts", metavar="TEXT", nargs=2, help="the two texts")
     parser.add_argument("--word", metavar="WORD", required=True, help="a word of both texts")
-    add_model(parser, "minilm")
-    add_output_files(parser, "compare")
-    add_theme(parser)
-    add_json(parser, "the similarities")
-    add_color(parser)
-    add_toy(parser)
+    arguments.add_model(parser, "minilm")
+    arguments.add_output_files(parser, "compare")
+    arguments.add_theme(parser)
+    arguments.add_json(parser, "the similarities")
+    arguments.add_color(parser)
+    arguments.add_toy(parser)
 
 
 def _explore(parser: ArgumentParser) -> None:
-    add_text(parser)
-    add_model(parser, "minilm")
+    arguments.add_text(parser)
+    arguments.add_model(parser, "minilm")
     parser.set_defaults(model=None)  # minilm for a text, no model for a saved run
     parser.add_argument("--compare-model", metavar="NAME", help="a second model, for the same text or the second text")
     parser.add_argument("--trace", metavar="FILE", nargs="+", help="one or two saved runs in place of a text")
-    add_layer_and_head(parser, head, layer="the page chooses", head="the page chooses")
+    arguments.add_layer_and_head(parser, head, layer="the page chooses", head="the page chooses")
     parser.add_argument("--port", type=int, metavar="N", help="the port, or the next free one (8765)")
     parser.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
-    add_output_files(parser, "explore")
-    add_toy(parser)
+    arguments.add_output_files(parser, "explore")
+    arguments.add_toy(parser)
 
 
 def _generate(parser: ArgumentParser) -> None:
-    add_text(parser)
-    add_model(parser, "smollm2")
+    arguments.add_text(parser)
+    arguments.add_model(parser, "smollm2")
     parser.add_argument("--max-new-tokens", type=count, default=128, metavar="N", help="at most N tokens (128)")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop before TEXT; may be repeated")
     group = parser.add_argument_group("sampling")
@@ -93,12 +80,12 @@ def _generate(parser: ArgumentParser) -> None:
     group.add_argument("--top-p", type=float, metavar="P", help="sample from the fewest tokens of total probability P")
     group.add_argument("--seed", type=int, metavar="N", help="seed of the sampling")
     parser.add_argument("--chat", action="store_true", help="format the text with the model's chat template")
-    add_output_files(parser, "generate")
+    arguments.add_output_files(parser, "generate")
 
 
 def _heads(parser: ArgumentParser) -> None:
-    add_text(parser)
-    add_model(parser, "minilm")
+    arguments.add_text(parser)
+    arguments.add_model(parser, "minilm")
     parser.add_argument("--repeated-tokens", type=count, metavar="N", help="N random tokens, twice, in place of a text")
     parser.add_argument(
         "--sort",
@@ -107,14 +94,14 @@ def _heads(parser: ArgumentParser) -> None:
         metavar="KEY",
         help="%(choices)s; the largest first (layer)",
     )
-    add_json(parser, "the metrics")
-    add_color(parser)
-    add_toy(parser)
+    arguments.add_json(parser, "the metrics")
+    arguments.add_color(parser)
+    arguments.add_toy(parser)
 
 
 def _ablate(parser: ArgumentParser) -> None:
-    add_text(parser)
-    add_model(parser, "minilm")
+    arguments.add_text(parser)
+    arguments.add_model(parser, "minilm")
     parser.add_argument(
         "--head",
         action="append",
@@ -130,15 +117,15 @@ def _ablate(parser: ArgumentParser) -> None:
         help="replace by zero or the mean over tokens (zero)",
     )
     parser.add_argument("--top", type=count, default=10, metavar="N", help="how many next tokens to show (10)")
-    add_json(parser, "the changes")
-    add_color(parser)
-    add_toy(parser)
+    arguments.add_json(parser, "the changes")
+    arguments.add_color(parser)
+    arguments.add_toy(parser)
 
 
 def _embed(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="a file with one text a line; - reads standard input")
     parser.add_argument("--text", action="append", metavar="TEXT", dest="texts", help="a text, in place of a file")
-    add_model(parser, "minilm")
+    arguments.add_model(parser, "minilm")
     parser.add_argument(
         "--pooling",
         choices=LazyChoices(_poolings),
@@ -148,7 +135,7 @@ def _embed(parser: ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=count, default=32, metavar="N", help="lines per batch (32)")
     parser.add_argument("--truncate", action="store_true", help="cut lines that are too long")
     parser.add_argument("--skip-empty", action="store_true", help="skip empty lines")
-    add_output_files(parser, "embed", required=True)
+    arguments.add_output_files(parser, "embed", required=True)
 
 
 def _pull(parser: ArgumentParser) -> None:
@@ -246,9 +233,9 @@ COMMANDS = {
   regard embed --text "The cat sat." --text "A dog ran." -o vectors.npy""",
         _embed,
     ),
-    "models": Command("list the known models and their folders", "[options]", "  regard models", add_color),
+    "models": Command("list the known models and their folders", "[options]", "  regard models", arguments.add_color),
     "pull": Command("download a model", "NAME [options]", "  regard pull minilm\n  regard pull minilm --force", _pull),
-    "info": Command("print versions, threads and available models", "[options]", "  regard info", add_color),
+    "info": Command("print versions, threads and available models", "[options]", "  regard info", arguments.add_color),
     "completion": Command(
         "print a completion script for a shell",
         "{bash,zsh,tcsh}",

@@ -50,10 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _texts(arguments: argparse.Namespace) -> dict[int, str]:
     """Return the texts by line number, from 1.
 
-    Raises
-    ------
-    RegardError
-        There are no texts, or two sources of them, or empty lines without ``--skip-empty``.
+    An error if there are none, if they come from two sources, or without ``--skip-empty`` if a line is empty.
     """
     if (arguments.file is None) == (arguments.texts is None):
         raise RegardError("give either a file with one text a line (- reads standard input) or --text")

@@ -14,6 +14,7 @@ from rich.table import Table
 from regard._version import __version__
 from regard.cli.console import has_color, make_console
 from regard.functional import native
+from regard.functional.native.loader import num_processors
 from regard.models import FAMILIES
 from regard.models.hub import resolve
 from regard.models.hub.paths import models_folder
@@ -43,7 +44,7 @@ def _facts() -> Iterator[tuple[str, str]]:
         yield package, _version(package)
     yield "attention", _attention()
     yield "BLAS", _blas()
-    yield "processors", str(_processors())
+    yield "processors", str(num_processors())
     limits = ", ".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ)
     yield "threads", limits or "one per processor; OMP_NUM_THREADS sets a limit"
     yield "families", ", ".join(sorted(FAMILIES))
@@ -69,9 +70,3 @@ def _attention() -> str:
 def _blas() -> str:
     found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     return f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -26,10 +26,7 @@ _MAX_TEXT_BYTES = 50_000_000
 def read_text(arguments: argparse.Namespace) -> str:
     """Return the text of the arguments, of standard input (``-``) or of ``--file``, without surrounding whitespace.
 
-    Raises
-    ------
-    RegardError
-        There is no text, or more than one; the file cannot be read or is not UTF-8.
+    An error if there is none, or more than one, or if the file cannot be read or is not UTF-8.
     """
     words, file = arguments.text, arguments.file
     if words and file is not None:
@@ -59,13 +56,7 @@ def read_file_or_input(name: str, hint: str = "") -> str:
 
 
 def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
-    """Return the model or the toy layer of the options.
-
-    Raises
-    ------
-    RegardError
-        An option of the toy layer is given without ``--toy``; or there is no such model.
-    """
+    """Return the model, or with ``--toy`` the toy layer; an error if its options are given without ``--toy``."""
     given = {name: getattr(arguments, name) for name in TOY_OPTIONS if getattr(arguments, name) is not None}
     if not arguments.toy:
         if given:
@@ -96,10 +87,7 @@ def option_names(names: Iterable[str]) -> str:
 def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, maps: bool = False) -> Trace:
     """Return the trace of `model` on a text: the steps in `only`, or all; of an encoder-decoder, of its encoder.
 
-    Raises
-    ------
-    RegardError
-        The model cannot run the text, or its vectors overflow.
+    An error if the model cannot run the text, or if its vectors overflow.
     """
     trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=maps)
     run_traced(model, text, trace)

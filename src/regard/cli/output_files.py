@@ -98,10 +98,7 @@ OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
 def check_output_files(arguments: argparse.Namespace) -> None:
     """Check that each requested file has a suffix of its flag, is named once, and can be written.
 
-    Raises
-    ------
-    RegardError
-        The message names the option and the file.
+    The error names the option and the file.
     """
     flags: dict[str, str] = {}
     for kind, path in _requested(arguments):

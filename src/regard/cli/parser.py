@@ -49,14 +49,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments of one command, with its name as ``command``.
+    """Return the arguments of one command, with its name as ``command``; an error if they are invalid.
 
     Without the name of a command the arguments are those of ``show``.
-
-    Raises
-    ------
-    RegardError
-        The arguments are invalid.
     """
     words = list(argv)
     if not words:

@@ -24,12 +24,7 @@ def ablate_heads(run: Run, heads: Any) -> tuple[Run, dict[str, Any]]:
 
     ``cosines`` compare the last vector of each token before and after; ``next_tokens`` are the probabilities that
     change most, None where nothing is predicted; ``heads`` is the largest change of a weight in each layer and head,
-    for a long text in some rows.
-
-    Raises
-    ------
-    RegardError
-        The run has no model, or there are no such heads.
+    for a long text in some rows. An error if the run has no model, or there are no such heads.
     """
     if not run.can_ablate:
         raise RegardError("an ablation runs the model again: explore a text with a model, not a saved trace")

@@ -19,10 +19,7 @@ def dispatch(
 ) -> Response:
     """Return the response to one request: plain data, or bytes (little-endian float32; thumbnails as uint8).
 
-    Raises
-    ------
-    RegardError
-        There is no such method, or its parameters are invalid.
+    An error if there is no such method, or if its parameters are invalid.
     """
     if method not in _METHODS:
         raise RegardError(f"there is no method {method!r}: choose from {', '.join(_METHODS)}")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.explorer.movement import embeddings_of
+from regard.explorer.movement import embeddings_of, vectors_of
 from regard.metrics.layer_maps import LayerMap
 from regard.trace import Trace
 from regard.trace.attention_map import AttentionMap
@@ -39,7 +39,7 @@ def cell(
     masked = biased == -np.inf if biased is not None else None if weight == 0 else False
     bias = None if biased is None or scores.capped is None or masked else biased - scores.capped
     name = embeddings_of(trace)
-    embedding = None if name is None else _text_step(trace, name, batch)[i, :_EMBEDDING_SHOWN]
+    embedding = None if name is None else vectors_of(trace, name, batch)[i, :_EMBEDDING_SHOWN]
     return {
         "q": _vector(scores.q),
         "k": _vector(scores.k),
@@ -147,11 +147,6 @@ def cell_inputs(
         "kv_head": layer.kv_head(head),
         "rotated": rotated,
     }
-
-
-def _text_step(trace: Trace, name: str, batch: int) -> np.ndarray:
-    """Return recorded vectors of one text, ``T E``."""
-    return np.asarray(trace[name][batch] if trace.axes(name).startswith("B ") else trace[name])
 
 
 def _head_step(trace: Trace, layer: LayerMap, step: str, batch: int, head: int) -> np.ndarray | None:

@@ -31,10 +31,7 @@ _SMALL_MEAN = 4  # below this mean value, two in a byte are shorter
 def pack_weights(weights: np.ndarray, decimals: int) -> bytes:
     """Return weights between 0 and 1, ``T S``, rounded to some decimals, as bytes.
 
-    Raises
-    ------
-    RegardError
-        A weight is outside 0 to 1, or there are more decimals than two bytes hold.
+    An error if a weight is outside 0 to 1, or if there are more decimals than two bytes hold.
     """
     if not 1 <= decimals <= MAX_DECIMALS:
         raise RegardError(f"weights are packed with 1 to {MAX_DECIMALS} decimals, not {decimals}")

@@ -66,22 +66,13 @@ class Exploration:
         self._runs = RunStore([make_run(trace, model, batch) for trace, model in zip(traces, models, strict=True)])
         self._cache = Cache()
         self._maps = MapReader(self._runs, self._cache)
-        self._initial = _initial_head(self.runs[0], layer, head)
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """The given runs, A and B."""
-        return self._runs.given
+        self.runs = self._runs.given  # A and B
+        self.initial_head = _initial_head(self.runs[0], layer, head)
 
     @property
     def modes(self) -> tuple[str, ...]:
         """Keys of the display modes that all given runs have."""
         return tuple(str(mode["key"]) for mode in DISPLAY_MODES if all(mode["key"] in run.modes for run in self.runs))
-
-    @property
-    def initial_head(self) -> tuple[int, int]:
-        """The layer and head that the page opens with."""
-        return self._initial
 
     def manifest(self) -> dict[str, Any]:
         """Return what the page loads first: texts, layers, display modes and metrics."""
@@ -105,7 +96,7 @@ class Exploration:
         self.manifest()
         n = self.runs[0].length
         bin_size = -(-n // _INITIAL_CELLS)
-        self.tile(0, *self._initial, row0=0, row1=n, col0=0, col1=n, bin_size=bin_size, check=check)
+        self.tile(0, *self.initial_head, row0=0, row1=n, col0=0, col1=n, bin_size=bin_size, check=check)
 
     def memory(self) -> dict[str, int | None]:
         """Return bytes held: by the runs, by overviews now and at most, and the peak of the process.
@@ -245,7 +236,7 @@ class Exploration:
         return {"run": number, "metadata": {**self._describe(number), "base_run": run}, "changes": changes}
 
     def _describe(self, number: int) -> dict[str, Any]:
-        return describe_run(self._runs[number], self._maps.thumbnail_size(number), self._initial)
+        return describe_run(self._runs[number], self._maps.thumbnail_size(number), self.initial_head)
 
 
 def _initial_head(run: Run, layer: int | None, head: int | None) -> tuple[int, int]:

@@ -60,15 +60,10 @@ def write_page(exploration: Exploration, path: str | os.PathLike[str]) -> None:
 
 
 def render_page(exploration: Exploration) -> bytes:
-    """Return the page with its data as one HTML file.
+    """Return the page with its data as one HTML file; an error if the text is too long for 16 MB.
 
     Weights are rounded to as many decimals as fit, 4 at most and 2 at least; the page shows no more. The remaining
     bytes hold the cell inputs of one head after the other, from the initial one on.
-
-    Raises
-    ------
-    RegardError
-        The text is too long for a file of 16 MB.
     """
     if any(run.is_long for run in exploration.runs):
         raise RegardError(

@@ -143,10 +143,7 @@ def _check_model(model: Any) -> None:
 def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None) -> Trace:
     """Return the trace of a model on a text, with the steps that the page shows; of a long text, `layer` alone.
 
-    Raises
-    ------
-    RegardError
-        The model cannot read the text, or its vectors overflow.
+    An error if the model cannot read the text, or if its vectors overflow.
     """
     encoding = model.tokenizer(text) if isinstance(text, str) else _one_encoding(model, text)
     return run_traced(model, encoding, Trace(maps=True, only=shown_steps(len(encoding), layer)))

@@ -7,17 +7,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer import pooling
 from regard.explorer.cache import Cache
 from regard.explorer.display_modes import heads_of, rollouts, value_norms_of, weights_times_norms
-from regard.explorer.pooling import (
-    bin_edges,
-    check_pool,
-    even_edges,
-    overview,
-    pool_between,
-    pool_overview,
-    pooled_region,
-)
 from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_range
@@ -66,12 +58,12 @@ class MapReader:
         _, layer_map = self.layer(run, layer, head)
         check_range("rows", *rows, bin_size, layer_map.length)
         check_range("columns", *cols, bin_size, layer_map.length)
-        check_pool(pool)
-        row_edges, col_edges = bin_edges(*rows, bin_size), bin_edges(*cols, bin_size)
+        pooling.check_pool(pool)
+        row_edges, col_edges = pooling.bin_edges(*rows, bin_size), pooling.bin_edges(*cols, bin_size)
         whole = self._whole_map(run, layer, head, mode, check)
         if whole is not None:
             region = whole[slice(*rows), slice(*cols)]
-            return _float32(pool_between(region, row_edges - rows[0], col_edges - cols[0], pool))
+            return _float32(pooling.pool_between(region, row_edges - rows[0], col_edges - cols[0], pool))
         total = np.zeros((len(row_edges) - 1, len(col_edges) - 1))
         heads = heads_of(layer_map, head)
         for each in heads:
@@ -144,13 +136,13 @@ class MapReader:
         finer = max(heights.max(), widths.max()) * side < n
         limit = _MAX_POOLED if finer or n * n <= _MAX_POOLED else _MAX_POOLED_OF_LARGE_MAP
         if heights.sum() * widths.sum() <= limit:
-            return pooled_region(layer_map, head, row_edges, col_edges, pool, check)
+            return pooling.pooled_region(layer_map, head, row_edges, col_edges, pool, check)
 
         def compute() -> np.ndarray:
-            return _float32(overview(layer_map, head, (side, side), pool, check))
+            return _float32(pooling.overview(layer_map, head, (side, side), pool, check))
 
         base = self._cache.get(("overview", run, layer, head, pool), compute)
-        return pool_overview(base, n, row_edges, col_edges, pool)
+        return pooling.pool_overview(base, n, row_edges, col_edges, pool)
 
     def _thumbnails(self, number: int, check: CancelCheck) -> np.ndarray:
         run, side = self._runs[number], self.thumbnail_size(number)
@@ -160,11 +152,11 @@ class MapReader:
             for head in range(len(layer.heads)):
                 check()
                 if len(rows) == layer.length:
-                    weights = overview(layer, head, (side, side), "max", check)
+                    weights = pooling.overview(layer, head, (side, side), "max", check)
                 else:
                     strip = layer.tile(head, rows, None)
-                    row_edges, col_edges = even_edges(0, len(rows), side), even_edges(0, layer.length, side)
-                    weights = pool_between(strip, row_edges, col_edges, "max")
+                    row_edges, col_edges = (pooling.even_edges(0, n, side) for n in strip.shape)
+                    weights = pooling.pool_between(strip, row_edges, col_edges, "max")
                 largest = float(weights.max())
                 found[index, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)
         return found

@@ -48,7 +48,7 @@ def movement(traces: Sequence[tuple[Trace, int, int]]) -> dict[str, Any]:
     """
     stages, clouds = stages_of(traces[0][0]), []
     for name in stages:
-        vectors = [_vectors(trace, name, batch)[:length] for trace, batch, length in traces]
+        vectors = [vectors_of(trace, name, batch)[:length] for trace, batch, length in traces]
         clouds.append(standardize(np.concatenate(vectors)))
     points, ratio = principal_plane(clouds)
     bounds = np.cumsum([0, *(length for *_, length in traces)])
@@ -59,7 +59,8 @@ def movement(traces: Sequence[tuple[Trace, int, int]]) -> dict[str, Any]:
     }
 
 
-def _vectors(trace: Trace, name: str, batch: int) -> np.ndarray:
+def vectors_of(trace: Trace, name: str, batch: int) -> np.ndarray:
+    """Return recorded vectors of one text in float64, ``T E``."""
     value = trace[name]
     return np.asarray(value[batch] if trace.axes(name).startswith("B ") else value, dtype=np.float64)
 

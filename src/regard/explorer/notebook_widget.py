@@ -21,13 +21,7 @@ _TEXT = (
 
 
 def make_widget(exploration: Exploration) -> Any:
-    """Return a widget that shows an exploration.
-
-    Raises
-    ------
-    RegardError
-        anywidget is not installed.
-    """
+    """Return a widget that shows an exploration; an error if anywidget is not installed."""
     try:
         from anywidget import AnyWidget
     except ImportError:

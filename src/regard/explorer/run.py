@@ -117,8 +117,18 @@ class Run:
 
     @cached_property
     def token_descriptions(self) -> list[dict[str, Any]]:
-        """Each token as plain data for the page."""
-        return _describe_tokens(self)
+        """Each token as plain data for the page; start and end count UTF-16 code units, as JavaScript does."""
+        encoding = self.encoding
+        if encoding is None:
+            numbered = range(self.length)
+            return [{"text": str(i), "special": False, "word": i, "start": 0, "end": 0} for i in numbered]
+        units = np.cumsum([0, *(1 + (ord(letter) > 0xFFFF) for letter in encoding.text)])
+        return [
+            {"text": text, "special": special, "word": word, "start": int(units[start]), "end": int(units[end])}
+            for text, special, word, (start, end) in zip(
+                token_labels(encoding), encoding.special_tokens_mask, encoding.word_ids, encoding.offsets, strict=True
+            )
+        ]
 
     @property
     def is_long(self) -> bool:
@@ -146,10 +156,7 @@ def shown_steps_of(trace: Trace) -> tuple[str, ...]:
 def make_run(trace: Trace, model: Any, batch: int) -> Run:
     """Return the run of one text of a trace.
 
-    Raises
-    ------
-    RegardError
-        The trace holds no attention of a text to itself, or has no such text.
+    An error if the trace holds no attention of a text to itself, or has no such text.
     """
     encoding = trace.encodings[batch] if trace.encodings and 0 <= batch < len(trace.encodings) else None
     layers = layers_of(trace, batch)
@@ -175,21 +182,6 @@ def default_head(run: Run) -> tuple[int, int]:
         for head in range(len(layer.heads))
     ]
     return min(given)[1:]
-
-
-def _describe_tokens(run: Run) -> list[dict[str, Any]]:
-    """Return each token of a run; start and end count UTF-16 code units, as JavaScript does."""
-    encoding = run.encoding
-    if encoding is None:
-        numbered = range(run.length)
-        return [{"text": str(i), "special": False, "word": i, "start": 0, "end": 0} for i in numbered]
-    units = np.cumsum([0, *(1 + (ord(letter) > 0xFFFF) for letter in encoding.text)])
-    return [
-        {"text": text, "special": special, "word": word, "start": int(units[start]), "end": int(units[end])}
-        for text, special, word, (start, end) in zip(
-            token_labels(encoding), encoding.special_tokens_mask, encoding.word_ids, encoding.offsets, strict=True
-        )
-    ]
 
 
 def _describe_layer(layer: LayerMap) -> dict[str, Any]:

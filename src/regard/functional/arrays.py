@@ -32,10 +32,7 @@ def namespace(*arrays: Array) -> Any:
 def as_array(value: Array, name: str) -> Array:
     """Return `value` if it is an array of any library, else as a NumPy array (lists, numbers).
 
-    Raises
-    ------
-    RegardError
-        It is not numeric, or is a masked array or a matrix.
+    An error if it is not numeric, or is a masked array or a matrix.
     """
     if type(value) is np.ndarray and value.dtype.kind == "f":
         return value  # the usual case
@@ -66,13 +63,7 @@ def is_floating(x: Array) -> bool:
 
 
 def result_dtype(*arrays: Array) -> Any:
-    """Return the common floating dtype of `arrays`; integers become float64.
-
-    Raises
-    ------
-    RegardError
-        An array is boolean or complex.
-    """
+    """Return the common floating dtype of `arrays`; integers become float64, boolean and complex are an error."""
     first = arrays[0].dtype
     if isinstance(first, np.dtype) and first.kind == "f" and all([x.dtype is first for x in arrays]):  # noqa: C419
         return first  # the usual case

@@ -12,7 +12,7 @@ from regard.functional import reference
 from regard.functional.biases import Bias
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
-from regard.functional.grouped_heads import repeat_kv
+from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
 from regard.functional.masks import Mask
 from regard.functional.native.attention import computes_in_blocks, native_forward, native_forward_with_stats

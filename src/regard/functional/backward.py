@@ -14,7 +14,7 @@ from regard.functional.biases import BiasGradAccumulator, sum_to_shape
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
-from regard.functional.grouped_heads import count_heads, repeat_kv, sum_over_query_groups
+from regard.functional.heads import count_heads, repeat_kv, sum_over_query_groups
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.native.backward import native_backward

@@ -11,7 +11,7 @@ from __future__ import annotations
 from regard._utils.typing import Array
 from regard.functional.arrays import concat
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
-from regard.functional.grouped_heads import repeat_kv
+from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import finite_matmul, nonzero, restore_nonfinite
 from regard.functional.online_softmax import SoftmaxStats, initial_stats, online_softmax_step

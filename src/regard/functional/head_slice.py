@@ -11,7 +11,7 @@ import numpy as np
 from regard._utils.typing import Array
 from regard.functional.arrays import namespace
 from regard.functional.biases import Bias, DenseBias
-from regard.functional.grouped_heads import count_heads
+from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs
 from regard.functional.masks import BlockKind, DenseMask, KeyRanges, LogicalAnd, Mask
 from regard.functional.score_layout import Index, ScoreLayout

@@ -130,13 +130,7 @@ class AttentionInputs:
 
 
 def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpack[Options]) -> AttentionInputs:
-    """Return the arguments of `attention`, checked; q, k and v keep their dtype.
-
-    Raises
-    ------
-    RegardError
-        An argument is invalid.
-    """
+    """Return the arguments of `attention`, checked; q, k and v keep their dtype."""
     if not _OPTION_NAMES.issuperset(options):
         unknown, known = options.keys() - _OPTION_NAMES, ", ".join(Options.__annotations__)
         raise TypeError(f"attention has no argument {', '.join(map(repr, sorted(unknown)))}; its options are {known}")

@@ -90,13 +90,7 @@ class SlidingWindow(_Band):
 
 @dataclass(frozen=True, eq=False)
 class Causal(_Band):
-    """No query attends to later positions than its own.
-
-    Parameters
-    ----------
-    query_offset : int, or integer array with one for each batch entry, optional
-        Query i is at position i + query_offset. By default that of the call, else S − T.
-    """
+    """No query attends to later positions than its own; `query_offset` as in `SlidingWindow`."""
 
     query_offset: int | Array | None = None
     left = None
@@ -142,12 +136,7 @@ class KeyLengths(Mask):
 
 
 class PrefixLM(KeyLengths):
-    """Every query attends to the first keys: ``Causal() | PrefixLM(n)`` is bidirectional in the prefix, then causal.
-
-    Parameters
-    ----------
-    lengths : int, or integer array with one for each batch entry
-    """
+    """Every query attends to the first keys: ``Causal() | PrefixLM(n)`` is bidirectional in the prefix, then causal."""
 
     _name = "prefix lengths"
 

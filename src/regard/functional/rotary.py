@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ def apply_rotary(x: Array, cos: Array, sin: Array, *, interleaved: bool = False)
     cos, sin : array that broadcasts to ``... T R/2``
         Of the angle of each pair. Features from R on are unchanged.
     interleaved : bool
-        The pairs are features (0, 1), (2, 3), …; otherwise the first half pairs with the second, (0, R/2), ….
+        As in `rotary`.
     """
     x, cos, sin = as_array(x, "x"), as_array(cos, "cos"), as_array(sin, "sin")
     xp, dtype = namespace(x, cos, sin), result_dtype(x)
@@ -192,8 +193,10 @@ def rotary_frequencies(
     if not isinstance(kind, str) or kind not in _SCALINGS:
         raise RegardError(f"unknown rope scaling {kind!r}; known are {', '.join(_SCALINGS)}")
     parameters = {name: value for name, value in scaling.items() if name not in ("rope_type", "type", "rope_theta")}
-    needed, optional, function = _SCALINGS[kind]
-    missing, unknown = sorted(needed - parameters.keys()), sorted(parameters.keys() - needed - optional)
+    function = _SCALINGS[kind]
+    options = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    needed, known = {p.name for p in options if p.default is p.empty}, {p.name for p in options}
+    missing, unknown = sorted(needed - parameters.keys()), sorted(parameters.keys() - known)
     if missing or unknown:
         raise RegardError(
             f"rope scaling {kind!r} "
@@ -204,8 +207,7 @@ def rotary_frequencies(
     for name, value in parameters.items():
         if name != "truncate" and (value is not None or name in needed):
             finite_number(f"rope scaling's {name}", value, positive=True)
-    frequencies, magnitude = function(plain, base, length, **parameters)
-    return frequencies, magnitude
+    return function(plain, base, length, **parameters)
 
 
 def _kind(scaling: Mapping[str, Any] | None) -> Any:
@@ -286,17 +288,12 @@ def _llama3(
     return plain / factor * (1 - ramp) + plain * ramp, 1.0
 
 
-_EXTENDED = frozenset({"factor", "original_max_position_embeddings"})
-_SCALINGS: dict[Any, tuple[frozenset[str], frozenset[str], Any]] = {
-    "default": (frozenset(), frozenset(), _default),
-    "linear": (frozenset({"factor"}), frozenset(), _linear),
-    "dynamic": (_EXTENDED, frozenset(), _dynamic),
-    "yarn": (
-        _EXTENDED,
-        frozenset({"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"}),
-        _yarn,
-    ),
-    "llama3": (_EXTENDED | {"low_freq_factor", "high_freq_factor"}, frozenset(), _llama3),
+_SCALINGS: dict[str, Callable[..., tuple[np.ndarray, float]]] = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "yarn": _yarn,
+    "llama3": _llama3,
 }
 
 

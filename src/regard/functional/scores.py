@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from regard._utils.typing import Array
-from regard.functional.grouped_heads import repeat_kv
+from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import saturate_cast, zero_masked_nonfinite
 from regard.functional.recorder import Recorder

@@ -27,10 +27,8 @@ def flow(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int = 
     ----------
     trace : Trace
         Of a run on at most 128 tokens, with the weights of every layer.
-    rows : int or sequence of int, optional
-        Of these tokens only.
-    batch : int
-        Which sequence of the batch.
+    rows, batch
+        As in `rollout`.
 
     Returns
     -------

@@ -112,14 +112,9 @@ class LayerMap:
 
 
 def layers_of(trace: Trace, batch: int) -> list[LayerMap]:
-    """Return the self-attention of every layer, from the first to the last.
+    """Return the self-attention of every layer, from the first to the last; an error if there is none.
 
     Cross-attention, and the decoder of an encoder–decoder, are left out.
-
-    Raises
-    ------
-    RegardError
-        There is none, or no such sequence.
     """
     found = [_layer(trace, name, batch) for name in _names(trace)]
     layers = [layer for layer in found if isinstance(layer, LayerMap)]
@@ -191,13 +186,7 @@ def encoding_of(trace: Trace, batch: int) -> Encoding | None:
 
 
 def chosen_rows(rows: int | Sequence[int] | None, length: int) -> np.ndarray:
-    """Return the positions of the selected tokens, all by default.
-
-    Raises
-    ------
-    RegardError
-        One is out of range.
-    """
+    """Return the positions of the selected tokens, all by default; an error if one is out of range."""
     if rows is None:
         return np.arange(length)
     index = np.atleast_1d(np.asarray(rows))

@@ -36,10 +36,8 @@ def value_norms(
         From 0; negative ones count from the last.
     heads : {"each", "together"}
         Of each head, or of the sum over heads.
-    rows : int or sequence of int, optional
-        Of these queries only.
-    batch : int
-        Which sequence of the batch.
+    rows, batch
+        As in `rollout`.
 
     Returns
     -------

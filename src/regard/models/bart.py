@@ -87,17 +87,7 @@ class BartConfig:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BartDecoderBlock(Layer):
-    """Causal self-attention, cross-attention and feed-forward, with a norm after each residual sum.
-
-    Parameters
-    ----------
-    attn : SelfAttention
-    attn_norm : LayerNorm
-    cross_attn : CrossAttention
-    cross_norm : LayerNorm
-    mlp : FeedForward
-    mlp_norm : LayerNorm
-    """
+    """Causal self-attention, cross-attention and feed-forward, with a norm after each residual sum."""
 
     attn: SelfAttention
     attn_norm: LayerNorm

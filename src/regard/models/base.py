@@ -238,13 +238,7 @@ class TextModel(Layer):
 
 
 def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
-    """Return the recorder of a run that was given a trace or edits.
-
-    Raises
-    ------
-    RegardError
-        Both are given.
-    """
+    """Return the recorder of a run that was given a trace or edits; an error if both are given."""
     if edit is None:
         return trace
     if trace is not NULL_RECORDER:
@@ -264,10 +258,7 @@ def _truncated(encoding: Encoding, max_length: int) -> Encoding:
 def run_traced(model: Any, text: Any, trace: Trace) -> Trace:
     """Run `model` on `text` and return `trace`, which has recorded it.
 
-    Raises
-    ------
-    RegardError
-        The text is invalid, or the contextual vectors are not finite.
+    An error if the text is invalid, or if the contextual vectors are not finite.
     """
     with np.errstate(all="ignore"):
         hidden = model(text, trace=trace).hidden

@@ -51,12 +51,8 @@ class Batch:
 def make_batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) -> Batch:
     """Return `text` as a batch; shorter texts are padded on the right.
 
-    The ids of a mapping stay where they are. Padding before a text begins its encoding, as special tokens.
-
-    Raises
-    ------
-    RegardError
-        There is no token, the type is wrong, or a text has more than `max_length` tokens.
+    The ids of a mapping stay where they are. Padding before a text begins its encoding, as special tokens. An error if
+    there is no token, if the type is wrong, or if a text has more than `max_length` tokens.
     """
     starts = None
     if isinstance(text, Mapping):

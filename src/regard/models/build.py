@@ -7,45 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from regard.nn import (
-    CausalAttention,
-    EncoderBlock,
-    FeedForward,
-    GatedFeedForward,
-    LayerNorm,
-    Linear,
-    RMSNorm,
-    SelfAttention,
-)
+from regard import nn
 
 
-def linear(weights: Mapping[str, np.ndarray], at: str) -> Linear:
+def linear(weights: Mapping[str, np.ndarray], at: str) -> nn.Linear:
     """Return the linear map `at`, with its bias if it has one."""
-    return Linear(weights[f"{at}.weight"], weights.get(f"{at}.bias"))
+    return nn.Linear(weights[f"{at}.weight"], weights.get(f"{at}.bias"))
 
 
-def layer_norm(weights: Mapping[str, np.ndarray], at: str, eps: float) -> LayerNorm:
+def layer_norm(weights: Mapping[str, np.ndarray], at: str, eps: float) -> nn.LayerNorm:
     """Return the layer norm `at`."""
-    return LayerNorm(weights[f"{at}.weight"], weights[f"{at}.bias"], eps)
+    return nn.LayerNorm(weights[f"{at}.weight"], weights[f"{at}.bias"], eps)
 
 
-def rms_norm(weights: Mapping[str, np.ndarray], at: str, eps: float) -> RMSNorm:
+def rms_norm(weights: Mapping[str, np.ndarray], at: str, eps: float) -> nn.RMSNorm:
     """Return the RMS norm `at`."""
-    return RMSNorm(weights[f"{at}.weight"], eps)
+    return nn.RMSNorm(weights[f"{at}.weight"], eps)
 
 
-def projections(weights: Mapping[str, np.ndarray], at: str) -> list[Linear]:
+def projections(weights: Mapping[str, np.ndarray], at: str) -> list[nn.Linear]:
     """Return the linear maps of the queries, keys, values and output of the attention `at`."""
     return [linear(weights, f"{at}.{part}_proj") for part in "qkvo"]
 
 
 def encoder_blocks(
     weights: Mapping[str, np.ndarray], prefix: str, config: Any, norm_eps: float
-) -> tuple[EncoderBlock, ...]:
+) -> tuple[nn.EncoderBlock, ...]:
     """Return the blocks of an encoder of the Transformer paper, with a norm after each residual sum."""
     return tuple(
-        EncoderBlock(
-            SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
+        nn.EncoderBlock(
+            nn.SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
             layer_norm(weights, f"{at}.attn_norm", norm_eps),
             feed_forward(weights, f"{at}.mlp", config.activation),
             layer_norm(weights, f"{at}.mlp_norm", norm_eps),
@@ -56,9 +47,9 @@ def encoder_blocks(
 
 def causal_attention(
     weights: Mapping[str, np.ndarray], at: str, *, num_heads: int, window: int | None = None, **options: Any
-) -> CausalAttention:
+) -> nn.CausalAttention:
     """Return the attention `at`; `window` is the number of tokens each attends to, itself included."""
-    return CausalAttention(
+    return nn.CausalAttention(
         *projections(weights, at),
         num_heads=num_heads,
         window=None if window is None else (window - 1, 0),
@@ -66,13 +57,13 @@ def causal_attention(
     )
 
 
-def feed_forward(weights: Mapping[str, np.ndarray], at: str, activation: str) -> FeedForward:
+def feed_forward(weights: Mapping[str, np.ndarray], at: str, activation: str) -> nn.FeedForward:
     """Return the feed-forward layer `at`."""
-    return FeedForward(*(linear(weights, f"{at}.{part}_proj") for part in ("up", "down")), activation=activation)
+    return nn.FeedForward(*(linear(weights, f"{at}.{part}_proj") for part in ("up", "down")), activation=activation)
 
 
-def gated_feed_forward(weights: Mapping[str, np.ndarray], at: str, activation: str) -> GatedFeedForward:
+def gated_feed_forward(weights: Mapping[str, np.ndarray], at: str, activation: str) -> nn.GatedFeedForward:
     """Return the gated feed-forward layer `at`."""
-    return GatedFeedForward(
+    return nn.GatedFeedForward(
         *(linear(weights, f"{at}.{part}_proj") for part in ("gate", "up", "down")), activation=activation
     )

@@ -13,21 +13,12 @@ from typing import Any, Self
 import numpy as np
 
 from regard.functional.recorder import Recorder
+from regard.models import decoder_checkpoint as shared
 from regard.models.build import causal_attention, gated_feed_forward
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec
 from regard.models.decoder import Caches, Decoder
-from regard.models.decoder_checkpoint import (
-    DecoderConfig,
-    check_unsupported_flags,
-    common_fields,
-    decoder_tensors,
-    gated_tensors,
-    load_decoder_tensors,
-    read_sizes,
-    read_windows,
-)
 from regard.models.rope import read_rope
 from regard.nn import DecoderBlock, RMSNorm
 
@@ -35,7 +26,7 @@ _CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemma2Config(DecoderConfig):
+class Gemma2Config(shared.DecoderConfig):
     """The sizes of a Gemma 2, its activation, and its scale and soft caps; None is no cap."""
 
     activation: str
@@ -50,8 +41,8 @@ class Gemma2Config(DecoderConfig):
         reader.only(model_type="gemma2")
         reader.choice("use_bidirectional_attention", None, [None, False])
         reader.ignore("cache_implementation")
-        check_unsupported_flags(reader)
-        sizes = read_sizes(reader, head_dim=256, num_kv_heads=4)
+        shared.check_unsupported_flags(reader)
+        sizes = shared.read_sizes(reader, head_dim=256, num_kv_heads=4)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 4096)
         reader.choice("sliding_window_size", window, [window])
         activation = reader.activation("hidden_activation", "gelu_pytorch_tanh")
@@ -61,7 +52,7 @@ class Gemma2Config(DecoderConfig):
             activation=activation,
             rope=read_rope(reader, sizes),
             tied=reader.flag("tie_word_embeddings", True),
-            windows=read_windows(reader, layers, window, [i % 2 == 0 for i in range(layers)]),
+            windows=shared.read_windows(reader, layers, window, [i % 2 == 0 for i in range(layers)]),
             attn_bias=reader.flag("attention_bias", False),
             score_scale=1 / math.sqrt(reader.positive("query_pre_attn_scalar", 256)),
             score_softcap=_read_cap(reader, "attn_logit_softcapping", 50.0),
@@ -100,9 +91,9 @@ class Gemma2(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config = Gemma2Config.read(checkpoint.config())
-        weights = load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
+        weights = shared.load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
         return cls(
-            **common_fields(checkpoint, config, weights, name=name),
+            **shared.common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
             final_norm=_norm(weights, "final_norm", config),
         )
@@ -148,6 +139,8 @@ def _tensors(config: Gemma2Config, prefix: str) -> Iterator[TensorSpec]:
             ("mlp_post_norm", "post_feedforward_layernorm"),
         ):
             yield TensorSpec(f"{name}.{norm}.weight", f"{hf_name}.{hf_norm}.weight", (config.embed_dim,))
-        yield from gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=False)
+        yield from shared.gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=False)
 
-    return decoder_tensors(config, prefix, block_tensors, qkv_bias=config.attn_bias, output_bias=config.attn_bias)
+    return shared.decoder_tensors(
+        config, prefix, block_tensors, qkv_bias=config.attn_bias, output_bias=config.attn_bias
+    )

@@ -14,20 +14,12 @@ import numpy as np
 
 from regard.functional import softmax
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models import decoder_checkpoint as shared
 from regard.models.build import causal_attention, linear, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
 from regard.models.decoder import Caches, Decoder
-from regard.models.decoder_checkpoint import (
-    DecoderConfig,
-    check_unsupported_flags,
-    common_fields,
-    decoder_tensors,
-    load_decoder_tensors,
-    read_sizes,
-    read_windows,
-)
 from regard.models.rope import read_rope
 from regard.nn import DecoderBlock, Layer, Linear
 
@@ -42,7 +34,7 @@ _YARN = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GptOssConfig(DecoderConfig):
+class GptOssConfig(shared.DecoderConfig):
     """The sizes of a gpt-oss; `hidden_dim` is that of an expert."""
 
     attn_bias: bool
@@ -65,8 +57,8 @@ class GptOssConfig(DecoderConfig):
             )
         reader.ignore("router_aux_loss_coef", "output_router_logits")  # for training
         reader.ignore("initial_context_length")  # repeats rope_parameters
-        check_unsupported_flags(reader)
-        sizes = read_sizes(reader, head_dim=64, num_kv_heads=8, norm_eps=1e-5)
+        shared.check_unsupported_flags(reader)
+        sizes = shared.read_sizes(reader, head_dim=64, num_kv_heads=8, norm_eps=1e-5)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 128)
         num_experts, per_token = reader.count("num_local_experts"), reader.count("num_experts_per_tok")
         reader.choice("experts_per_token", per_token, [per_token])
@@ -77,7 +69,7 @@ class GptOssConfig(DecoderConfig):
             **sizes,
             rope=read_rope(reader, sizes, base=150_000.0, scaling=_YARN),
             tied=reader.flag("tie_word_embeddings", False),
-            windows=read_windows(reader, layers, window, [i % 2 == 0 for i in range(layers)]),
+            windows=shared.read_windows(reader, layers, window, [i % 2 == 0 for i in range(layers)]),
             attn_bias=reader.flag("attention_bias", True),
             num_experts=num_experts,
             experts_per_token=per_token,
@@ -169,9 +161,9 @@ class GptOss(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config = GptOssConfig.read(checkpoint.config())
-        weights = load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
+        weights = shared.load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
         return cls(
-            **common_fields(checkpoint, config, weights, name=name),
+            **shared.common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
             final_norm=rms_norm(weights, "final_norm", config.norm_eps),
         )
@@ -215,4 +207,6 @@ def _tensors(config: GptOssConfig, prefix: str) -> Iterator[TensorSpec]:
         yield TensorSpec(f"{mlp}.down_weight", f"{experts}.down_proj", (X, F, E))
         yield TensorSpec(f"{mlp}.down_bias", f"{experts}.down_proj_bias", (X, E))
 
-    return decoder_tensors(config, prefix, block_tensors, qkv_bias=config.attn_bias, output_bias=config.attn_bias)
+    return shared.decoder_tensors(
+        config, prefix, block_tensors, qkv_bias=config.attn_bias, output_bias=config.attn_bias
+    )

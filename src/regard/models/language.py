@@ -192,13 +192,7 @@ def language_fields(checkpoint: Checkpoint, config: Any, *, name: str) -> dict[s
 
 
 def _is_one(prompt: Text) -> bool:
-    """Tell whether a prompt is one text rather than a batch.
-
-    Raises
-    ------
-    RegardError
-        It is an iterator, which can be read only once.
-    """
+    """Tell whether a prompt is one text rather than a batch; an iterator, which can be read only once, is an error."""
     if isinstance(prompt, Iterator):
         raise RegardError("a batch must be a sequence of texts, got an iterator; give a list")
     if isinstance(prompt, str | Encoding):

@@ -13,26 +13,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from regard.functional.recorder import Recorder
+from regard.models import decoder_checkpoint as shared
 from regard.models.build import causal_attention, gated_feed_forward, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec
 from regard.models.decoder import Caches, Decoder
-from regard.models.decoder_checkpoint import (
-    DecoderConfig,
-    check_unsupported_flags,
-    common_fields,
-    decoder_tensors,
-    gated_tensors,
-    load_decoder_tensors,
-    read_sizes,
-)
 from regard.models.rope import read_rope
 from regard.nn import DecoderBlock
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlamaConfig(DecoderConfig):
+class LlamaConfig(shared.DecoderConfig):
     """The sizes of a Llama, its activation, and which parts have a bias or a norm."""
 
     activation: str
@@ -47,7 +39,7 @@ class LlamaConfig(DecoderConfig):
         reader.only(model_type="llama", is_llama_config=True, rope_interleaved=False)
         reader.ignore("pretraining_tp")  # how matrices were split for training
         bias = reader.flag("attention_bias", False)
-        sizes = read_sizes(reader)
+        sizes = shared.read_sizes(reader)
         windows = (None,) * sizes["num_layers"]
         mlp_bias = reader.flag("mlp_bias", False)
         return cls._finish(reader, sizes, windows=windows, qkv_bias=bias, output_bias=bias, mlp_bias=mlp_bias)
@@ -55,7 +47,7 @@ class LlamaConfig(DecoderConfig):
     @classmethod
     def _finish(cls, reader: ConfigReader, sizes: dict[str, Any], **choices: Any) -> Self:
         """Read the fields that Llama, Mistral and Qwen have in common."""
-        check_unsupported_flags(reader)
+        shared.check_unsupported_flags(reader)
         config = cls(
             **sizes,
             **choices,
@@ -92,9 +84,9 @@ class Llama(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config = cls.config_type.read(checkpoint.config())
-        weights = load_decoder_tensors(checkpoint, config, _tensors, unused=_frequencies(config), dtype=dtype)
+        weights = shared.load_decoder_tensors(checkpoint, config, _tensors, unused=_frequencies(config), dtype=dtype)
         return cls(
-            **common_fields(checkpoint, config, weights, name=name),
+            **shared.common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
             final_norm=rms_norm(weights, "final_norm", config.norm_eps),
         )
@@ -125,9 +117,11 @@ def _tensors(config: LlamaConfig, prefix: str) -> Iterator[TensorSpec]:
             yield TensorSpec(f"{name}.attn.q_norm.weight", f"{hf_name}.self_attn.q_norm.weight", (config.head_dim,))
             yield TensorSpec(f"{name}.attn.k_norm.weight", f"{hf_name}.self_attn.k_norm.weight", (config.head_dim,))
         yield TensorSpec(f"{name}.mlp_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (config.embed_dim,))
-        yield from gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=config.mlp_bias)
+        yield from shared.gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=config.mlp_bias)
 
-    return decoder_tensors(config, prefix, block_tensors, qkv_bias=config.qkv_bias, output_bias=config.output_bias)
+    return shared.decoder_tensors(
+        config, prefix, block_tensors, qkv_bias=config.qkv_bias, output_bias=config.output_bias
+    )
 
 
 def _frequencies(config: LlamaConfig) -> Callable[[str], tuple[str, ...]]:

@@ -79,12 +79,8 @@ def read_pooling(folder: Path) -> Pooling | None:
 
     ``modules.json`` lists the steps: Transformer, Pooling, and Normalize if vectors are scaled to length 1. With
     ``1_Pooling/config.json`` alone, as in packages with a part of the files, vectors are scaled to length 1, as most
-    sentence models do, all-MiniLM-L6-v2 among them; cosine similarities are the same either way.
-
-    Raises
-    ------
-    RegardError
-        A file is malformed, or lists an unsupported step.
+    sentence models do, all-MiniLM-L6-v2 among them; cosine similarities are the same either way. An error if a file is
+    malformed, or lists an unsupported step.
     """
     if not folder.is_dir():  # a GGUF file
         return None

@@ -97,15 +97,7 @@ class T5Config:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class T5EncoderBlock(Layer):
-    """Self-attention and feed-forward, each with a norm before it and a residual connection.
-
-    Parameters
-    ----------
-    attn_norm : RMSNorm
-    attn : SelfAttention
-    mlp_norm : RMSNorm
-    mlp : FeedForward or GatedFeedForward
-    """
+    """Self-attention and feed-forward, each with a norm before it and a residual connection."""
 
     attn_norm: RMSNorm
     attn: SelfAttention
@@ -126,17 +118,7 @@ class T5EncoderBlock(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class T5DecoderBlock(Layer):
-    """Causal self-attention, cross-attention and feed-forward, each with a norm before it and a residual connection.
-
-    Parameters
-    ----------
-    attn_norm : RMSNorm
-    attn : SelfAttention
-    cross_norm : RMSNorm
-    cross_attn : CrossAttention
-    mlp_norm : RMSNorm
-    mlp : FeedForward or GatedFeedForward
-    """
+    """Causal self-attention, cross-attention and feed-forward, each with a norm before it and a residual connection."""
 
     attn_norm: RMSNorm
     attn: SelfAttention

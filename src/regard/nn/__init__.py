@@ -7,9 +7,8 @@ another name for the call.
 from regard.nn.attention import CrossAttention, MultiHeadAttention, SelfAttention
 from regard.nn.decoder import CausalAttention, CosSin, DecoderBlock
 from regard.nn.encoder import EncoderBlock
-from regard.nn.layer import Layer
+from regard.nn.layer import Layer, parameters
 from regard.nn.layers import Embedding, FeedForward, GatedFeedForward, LayerNorm, Linear, RMSNorm
-from regard.nn.parameters import parameters
 
 __all__ = [
     "Layer",

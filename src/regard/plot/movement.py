@@ -7,21 +7,10 @@ from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
+from regard.plot import plane
 from regard.plot.existing_axes import MIN_SHARE, TITLE, Margins, available_size, draw_title, shrink_axes
 from regard.plot.fonts import FontFallback, find_fonts
 from regard.plot.heading import MARGIN, Heading
-from regard.plot.plane import (
-    AXIS_LABEL,
-    LEGEND_LINE,
-    MARKERS,
-    TEXT_COLUMNS,
-    Scene,
-    draw_frame,
-    draw_labels,
-    draw_legend,
-    draw_words,
-    label_axes,
-)
 from regard.plot.style import Style, get_style, style_for_axes
 from regard.plot.text_metrics import LINE
 from regard.text.encoding import Encoding
@@ -82,10 +71,10 @@ def movement(
     shown = {"show_special_tokens": show_special_tokens, "merge_subwords": merge_subwords}
     texts = _texts(source, contextual, tokens, batch, shown)
     fonts = find_fonts([part for text in texts for part in (*text.labels, text.model, text.text)] + [highlight or ""])
-    scene = Scene.from_texts(texts, fonts, highlight)
+    scene = plane.Scene.from_texts(texts, fonts, highlight)
     titles, note = _titles(texts, fonts, highlight), _note(texts, fonts, scene)
     outer_style = style if ax is None else style_for_axes(ax, style)
-    legend = LEGEND_LINE * (2 + len(texts) * (len(texts) > 1))
+    legend = plane.LEGEND_LINE * (2 + len(texts) * (len(texts) > 1))
     with style.rc_context():
         if ax is None:
             size = scene.size()
@@ -93,13 +82,13 @@ def movement(
             has_labels = has_legend = True
         else:
             size, has_labels, has_legend = _fit_into(ax, titles, note, legend, fonts, outer_style)
-        draw_frame(ax, style)
+        plane.draw_frame(ax, style)
         if has_legend:
-            draw_legend(ax, texts, fonts, size[0], style, outer_style)
-        draw_words(ax, scene, size, style)
-        left_out = draw_labels(ax, scene, size, fonts, style)
+            plane.draw_legend(ax, texts, fonts, size[0], style, outer_style)
+        plane.draw_words(ax, scene, size, style)
+        left_out = plane.draw_labels(ax, scene, size, fonts, style)
         if has_labels:
-            label_axes(ax, scene, size, left_out, fonts, outer_style)
+            plane.label_axes(ax, scene, size, left_out, fonts, outer_style)
     return ax
 
 
@@ -115,9 +104,9 @@ def _fit_into(
         heading = [fonts.metrics.fit(titles, TITLE, available[0])] if parts >= 1 else []
         heading += fonts.metrics.wrap(note, TITLE, available[0]) if parts == 4 else ()
         margins = Margins(
-            left=AXIS_LABEL if parts >= 2 else 0.0,
+            left=plane.AXIS_LABEL if parts >= 2 else 0.0,
             above=len(heading) * TITLE * LINE + _PAD if heading else 0.0,
-            below=AXIS_LABEL * (parts >= 2) + legend * (parts >= 3),
+            below=plane.AXIS_LABEL * (parts >= 2) + legend * (parts >= 3),
         )
         width, height = margins.shrink(available)
         if (margins.shrink(available) >= MIN_SHARE * available).all():
@@ -138,8 +127,8 @@ def _texts(
     if isinstance(traces, list | tuple) and traces and all(isinstance(trace, Trace) for trace in traces):
         if contextual is not None or tokens is not None:
             raise RegardError("a trace has its own vectors and tokens: leave out contextual and tokens")
-        if len(traces) > len(MARKERS):
-            raise RegardError(f"at most {len(MARKERS)} texts can be compared, got {len(traces)}")
+        if len(traces) > len(plane.MARKERS):
+            raise RegardError(f"at most {len(plane.MARKERS)} texts can be compared, got {len(traces)}")
         texts = [vectors_from_trace(trace, batch=batch, **shown) for trace in traces]
         if len(widths := {text.original.shape[1] for text in texts}) > 1:
             raise RegardError(f"vectors must have one size, got {sorted(widths)}: compare runs of one model")
@@ -159,8 +148,8 @@ def _titles(texts: Sequence[TextVectors], fonts: FontFallback, highlight: str | 
     return [f"{title} in {model}", title] if model else [title]
 
 
-def _note(texts: Sequence[TextVectors], fonts: FontFallback, scene: Scene) -> str:
-    note = f"“{fonts.label(texts[0].text, TEXT_COLUMNS)}”\n" if len(texts) == 1 and texts[0].text else ""
+def _note(texts: Sequence[TextVectors], fonts: FontFallback, scene: plane.Scene) -> str:
+    note = f"“{fonts.label(texts[0].text, plane.TEXT_COLUMNS)}”\n" if len(texts) == 1 and texts[0].text else ""
     if scene.is_degenerate:
         return f"{note}Only one word: the raw vectors are shown, not standardized."
     return (
@@ -173,9 +162,9 @@ def _new_axes(size: tuple[float, float], heading: Heading, legend: float, fonts:
     """Return axes of this size on a new figure with its heading and space for a legend below."""
     from matplotlib.figure import Figure
 
-    below = AXIS_LABEL + legend
-    W = MARGIN + AXIS_LABEL + size[0] + MARGIN
+    below = plane.AXIS_LABEL + legend
+    W = MARGIN + plane.AXIS_LABEL + size[0] + MARGIN
     H = MARGIN + heading.height + size[1] + below + MARGIN
     figure = Figure(figsize=(W, H))
     heading.draw(figure, fonts.metrics, style)
-    return figure.add_axes(((MARGIN + AXIS_LABEL) / W, (MARGIN + below) / H, size[0] / W, size[1] / H))
+    return figure.add_axes(((MARGIN + plane.AXIS_LABEL) / W, (MARGIN + below) / H, size[0] / W, size[1] / H))

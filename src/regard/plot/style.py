@@ -81,13 +81,7 @@ class Style:
 
 
 def get_style(theme: str) -> Style:
-    """Return the style of a theme, ``"light"`` or ``"dark"``.
-
-    Raises
-    ------
-    RegardError
-        There is no such theme.
-    """
+    """Return the style of a theme, ``"light"`` or ``"dark"``; an error if there is no such theme."""
     if theme not in _STYLES:
         raise RegardError(f"theme must be one of {', '.join(_STYLES)}, got {theme!r}")
     return _STYLES[theme]

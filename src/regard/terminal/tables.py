@@ -51,7 +51,7 @@ def terminal_table(view: AttentionView, *, top: int = 3) -> Text:
     widths = [max(map(cell_len, column)) for column in zip(heading, *lines, strict=True)]
     table = Text()
     for number, line in enumerate([heading, *lines]):
-        cells = [_left(cell, width) for cell, width in zip(line, widths, strict=True)]
+        cells = [ljust(cell, width) for cell, width in zip(line, widths, strict=True)]
         cells[-1] = line[-1]  # no trailing spaces
         table.append("\n" if number else "").append(cells[0], style="bold")
         table.append("".join(f"  {cell}" for cell in cells[1:]), style="" if number else "bold")
@@ -154,7 +154,8 @@ def _clip(text: str, width: int) -> str:
     return text if cell_len(text) <= width else f"{chop_cells(text, width - 1)[0]}…"
 
 
-def _left(text: str, width: int) -> str:
+def ljust(text: str, width: int) -> str:
+    """Return `text` with spaces up to `width` columns of a terminal."""
     return text + " " * (width - cell_len(text))
 
 

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from regard._utils.errors import RegardError
+from regard.terminal.tables import ljust
 from regard.trace import Trace
 from regard.trace.steps import formula
 from regard.views.labels import escape, format_number, head_label, token_labels
@@ -127,7 +128,7 @@ def explain_row(trace: Trace, row: int, *, layer: int | None = None, head: int =
     page.append(f"Score of {which}: q · k, {how}\n", style="bold")
     for token, j in allowed:
         dot = float(q.astype(np.float64) @ n.k[j].astype(np.float64))
-        page.append(f"  {_left(token, width)}  {_products(q, n.k[j])} = {_number(dot)}")
+        page.append(f"  {ljust(token, width)}  {_products(q, n.k[j])} = {_number(dot)}")
         page.append(f"   {n.scaling} = {_number(n.scores[row, j])}")
         if abs(final[j] - n.scores[row, j]) > 1e-6 * abs(final[j]):
             page.append(f", which becomes {_number(final[j])}")
@@ -140,13 +141,13 @@ def explain_row(trace: Trace, row: int, *, layer: int | None = None, head: int =
     page.append(f"\nWeight of each key: softmax, e^(score {_minus(top)}) / {_number(total)}", style="bold")
     page.append(f", of which {_number(sink)} for the sink\n" if sink > 1e-3 * (total - sink) else "\n", style="bold")
     for token, j in allowed:
-        page.append(f"  {_left(token, width)}  e^{_number(final[j] - top)} = {_number(math.exp(final[j] - top))}")
+        page.append(f"  {ljust(token, width)}  e^{_number(final[j] - top)} = {_number(math.exp(final[j] - top))}")
         page.append(f"   ÷ {_number(total)} = {_number(weights[j])}\n")
-    page.append(f"  {_left('sum', width)}  {_number(weights.sum())}\n", style="dim")
+    page.append(f"  {ljust('sum', width)}  {_number(weights.sum())}\n", style="dim")
     page.append("\nContext: the sum of the values, each times its weight\n", style="bold")
     for token, j in allowed:
-        page.append(f"  {_left(token, width)}  {_number(weights[j])} × {_vector(n.v[j])}\n")
-    page.append(f"  {_left('context', width)} = {_vector(n.context[row])}\n")
+        page.append(f"  {ljust(token, width)}  {_number(weights[j])} × {_vector(n.v[j])}\n")
+    page.append(f"  {ljust('context', width)} = {_vector(n.context[row])}\n")
     return page
 
 
@@ -216,7 +217,7 @@ def _matrix(
     for label, row in zip(rows[:shown], values[:shown], strict=True):
         numbers = row if columns or len(row) <= 2 * _FEW else row[:_FEW]
         more = "" if len(numbers) == len(row) else f"   … {len(row)} numbers"
-        page.append(f"  {_left(label, width)}" + "".join(_cell(_number(x)) for x in numbers) + more + "\n")
+        page.append(f"  {ljust(label, width)}" + "".join(_cell(_number(x)) for x in numbers) + more + "\n")
     if shown < len(values):
         page.append(f"  … {len(values)} rows\n", style="dim")
     page.append("\n")
@@ -248,7 +249,3 @@ def _minus(x: float) -> str:
 
 def _cell(text: str) -> str:
     return " " * max(1, 9 - cell_len(text)) + text
-
-
-def _left(text: str, width: int) -> str:
-    return text + " " * (width - cell_len(text))

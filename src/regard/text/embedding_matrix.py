@@ -13,10 +13,7 @@ from regard._utils.errors import RegardError
 def as_embedding_matrix(vectors: ArrayLike, count: int) -> NDArray[Any]:
     """Return `vectors` as a floating-point array, ``V E`` with V = `count`; integers become float64.
 
-    Raises
-    ------
-    RegardError
-        They are not finite real numbers, or not of shape ``V E``.
+    An error if they are not finite real numbers, or not of shape ``V E``.
     """
     try:
         matrix = np.asarray(vectors)

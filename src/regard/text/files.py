@@ -15,10 +15,7 @@ _MAX_BYTES = 1 << 27  # four times the largest tokenizer.json
 def read_file(path: Path) -> bytes | None:
     """Return the content of the file at `path`; None if there is none.
 
-    Raises
-    ------
-    RegardError
-        The path cannot be read: a folder, a pipe (which could block), no permission, or more than 128 MiB.
+    An error if it cannot be read: a folder, a pipe (which could block), no permission, or more than 128 MiB.
     """
     try:
         status = path.stat()
@@ -35,13 +32,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def read_json_object(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in the file at `path`; None if there is no file.
-
-    Raises
-    ------
-    RegardError
-        As for `read_file`, or the content is not a JSON object.
-    """
+    """Return the JSON object in the file at `path`, as `read_file` does; an error if it is not one."""
     content = read_file(path)
     if content is None:
         return None

@@ -56,10 +56,7 @@ _NFC = frozenset({"qwen2"})  # normalise to Unicode NFC
 def build_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     """Return the tokenizer of the ``tokenizer.ggml.*`` in `metadata`.
 
-    Raises
-    ------
-    RegardError
-        Its kind or its pre-tokenizer is not supported, or its vocabulary is malformed.
+    An error if its kind or its pre-tokenizer is not supported, or if its vocabulary is malformed.
     """
     given = _Metadata(metadata)
     kind = given.value("model", str)

@@ -18,10 +18,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape one, UTF-8 cannot 
 def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
     """Return the fields of the dataclass `of` that the file sets.
 
-    Raises
-    ------
-    RegardError
-        The file cannot be read, is not a JSON object, or has values of a wrong type (all are named).
+    An error if the file cannot be read, is not a JSON object, or has values of a wrong type (all are named).
     """
     path = folder / "tokenizer_config.json"
     config = read_json_object(path) or {}
@@ -47,10 +44,7 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
 def read_chat_template(folder: Path) -> ChatTemplate | None:
     """Return the chat template of ``chat_template.jinja`` or ``tokenizer_config.json``, None if there is none.
 
-    Raises
-    ------
-    RegardError
-        A file cannot be read, or the template is not a str.
+    An error if a file cannot be read, or if the template is not a str.
     """
     path = folder / "tokenizer_config.json"
     config = read_json_object(path) or {}

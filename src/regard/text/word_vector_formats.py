@@ -24,10 +24,7 @@ Words = frozenset[bytes] | None
 def read_rows(stream: io.BufferedReader, wanted: Words) -> tuple[int, Iterator[Row]]:
     """Detect the format; return the dimension and the rows of the `wanted` words (None: of all words).
 
-    Raises
-    ------
-    RegardError
-        The file is malformed; raised here or when a row is read.
+    An error, here or when a row is read, if the file is malformed.
     """
     if stream.read(3) != codecs.BOM_UTF8:
         stream.seek(0)

@@ -22,8 +22,8 @@ from regard._utils.memory import available_memory
 from regard._utils.typing import Array
 from regard._utils.validation import whole_number
 from regard.functional import native
-from regard.functional.grouped_heads import count_heads
 from regard.functional.head_slice import slice_heads
+from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.map import Pooling
 from regard.functional.online_softmax import SoftmaxStats

@@ -44,13 +44,7 @@ def write_trace(path: str | os.PathLike[str], data: TraceData) -> None:
 
 
 def read_trace(path: str | os.PathLike[str]) -> TraceData:
-    """Read what `write_trace` wrote; values are memory-mapped.
-
-    Raises
-    ------
-    RegardError
-        The file is missing, damaged, or not a trace.
-    """
+    """Read what `write_trace` wrote, memory-mapped; an error if the file is missing, damaged, or not a trace."""
     file = SafetensorsFile(path)
     if file.metadata.get("format") != _FORMAT:
         found = file.metadata.get("format", "none")

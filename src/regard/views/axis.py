@@ -93,10 +93,7 @@ def make_axis(
 def rows_of_word(labels: Sequence[str], words: Sequence[str], word: str) -> tuple[int, ...]:
     """Return the rows of a word: all of its occurrences and sub-words, in any case.
 
-    Raises
-    ------
-    RegardError
-        The text does not contain the word; the message lists its words.
+    An error if the text does not contain the word; it lists its words.
     """
     wanted = _fold(word)
     rows = tuple(

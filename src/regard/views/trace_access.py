@@ -14,13 +14,7 @@ from regard.trace import Trace
 
 
 def batch_entry(values: Array, axes: str, batch: int) -> tuple[np.ndarray, int]:
-    """Return the values of one text, without the axis ``B``, and the number of texts.
-
-    Raises
-    ------
-    RegardError
-        There is no such batch entry.
-    """
+    """Return the values of one text, without the axis ``B``, and the number of texts; an error if there is none."""
     array = np.asarray(values)
     if axes.startswith("B "):
         return array[resolve_index("batch entry", batch, range(len(array)))], len(array)
@@ -47,10 +41,7 @@ def batch_encoding(trace: Trace, batch: int, entries: int) -> Encoding | None:
 def resolve_index(kind: str, wanted: int, available: Sequence[int]) -> int:
     """Return `wanted` if it is available; a negative number counts from the last.
 
-    Raises
-    ------
-    RegardError
-        It is not available; the message lists what is.
+    An error if it is not; it lists what is.
     """
     if wanted in available:
         return wanted

@@ -49,10 +49,7 @@ def vectors_from_trace(
 ) -> TextVectors:
     """Return ``token_embeddings`` and the output of the last block; the keywords are those of `select`.
 
-    Raises
-    ------
-    RegardError
-        The trace lacks one of them, or has no such batch entry.
+    An error if the trace lacks one of them, or has no such batch entry.
     """
     layers = layers_with("output", trace.names())
     if _ORIGINAL not in trace or not layers:
@@ -82,10 +79,7 @@ def vectors_from_arrays(
 ) -> TextVectors:
     """Return the vectors of two arrays, ``T E``, for `tokens`, by default their positions; keywords as in `select`.
 
-    Raises
-    ------
-    RegardError
-        The arrays differ in shape, or the tokens do not match their rows.
+    An error if the arrays differ in shape, or if the tokens do not match their rows.
     """
     before, after = np.asarray(original), np.asarray(contextual)
     if before.ndim != 2 or before.shape != after.shape:

@@ -5,7 +5,6 @@ depends on nothing above it.
 """
 
 from regard.functional.native.buffer_pool import empty, empty_like, pooled_copy
-from regard.functional.native.loader import kernel, unavailable_reason
-from regard.functional.native.threads import num_threads, set_num_threads
+from regard.functional.native.loader import kernel, num_threads, set_num_threads, unavailable_reason
 
 __all__ = ["kernel", "unavailable_reason", "num_threads", "set_num_threads", "empty", "empty_like", "pooled_copy"]

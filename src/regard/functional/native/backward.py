@@ -14,7 +14,7 @@ import numpy as np
 from regard._utils.typing import Array
 from regard.functional import native
 from regard.functional.biases import Bias, DenseBias, sum_to_shape
-from regard.functional.grouped_heads import sum_over_query_groups
+from regard.functional.heads import sum_over_query_groups
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native.attention import kernel_calls
 from regard.functional.native.convert import to_kernel

@@ -49,10 +49,7 @@ class RowStatistics(NamedTuple):
 def native_map_inputs(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> AttentionInputs | None:
     """Return the inputs of the map kernel, or None if the kernel is not to be used.
 
-    Raises
-    ------
-    RegardError
-        ``implementation="native"`` is not available.
+    An error if ``implementation="native"`` is not available.
     """
     return (
         p.to_compute_dtype().replace(dtype=p.compute_dtype, v=None, dropout=None)

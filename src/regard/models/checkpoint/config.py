@@ -142,13 +142,7 @@ class ConfigReader:
             self._problems.append(problem)
 
     def finish(self) -> None:
-        """Raise an error that names all problems and every field that was not read.
-
-        Raises
-        ------
-        RegardError
-            There is a problem or an unread field.
-        """
+        """Raise an error that names all problems and every field that was not read, if there are any."""
         unknown = sorted(self._fields.keys() - IGNORED_FIELDS)
         problems = self._problems + [f"unknown field {name}={truncate(self._fields[name])}" for name in unknown]
         if problems:

@@ -14,24 +14,12 @@ if TYPE_CHECKING:
 
 
 def end_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
-    """Return the end-of-sequence tokens.
-
-    Raises
-    ------
-    RegardError
-        They are not ids.
-    """
+    """Return the end-of-sequence tokens; an error if they are not ids."""
     return _ids(checkpoint, "eos_token_id")
 
 
 def forced_ids(checkpoint: Checkpoint) -> ForcedTokens:
-    """Return the forced tokens; of several the smallest id.
-
-    Raises
-    ------
-    RegardError
-        They are not ids.
-    """
+    """Return the forced tokens, of several the smallest id; an error if they are not ids."""
     bos, eos = (_ids(checkpoint, f"forced_{name}_token_id") for name in ("bos", "eos"))
     return ForcedTokens(min(bos, default=None), min(eos, default=None))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from regard._utils.errors import RegardError
 from regard.models.checkpoint.config import ConfigReader
@@ -12,23 +12,6 @@ from regard.models.checkpoint.safetensors import open_safetensors
 from regard.models.checkpoint.tensors import Tensors
 from regard.text import SubwordTokenizer
 from regard.text.words import join_names
-
-
-class Checkpoint(Protocol):
-    """A pretrained model on disk."""
-
-    @property
-    def path(self) -> Path:
-        """The folder or file, for messages."""
-
-    def config(self) -> ConfigReader:
-        """Return a new reader of its configuration, with the fields of a config.json."""
-
-    def tensors(self) -> Tensors:
-        """Return its tensors."""
-
-    def tokenizer(self) -> SubwordTokenizer:
-        """Return its tokenizer."""
 
 
 class FolderCheckpoint:
@@ -50,13 +33,14 @@ class FolderCheckpoint:
         return SubwordTokenizer.from_folder(self.path)
 
 
+Checkpoint: TypeAlias = FolderCheckpoint | GgufCheckpoint
+"""A pretrained model on disk."""
+
+
 def open_checkpoint(path: Path) -> Checkpoint:
     """Return the checkpoint at `path`: a GGUF file, a folder with one GGUF file and no config.json, or a folder.
 
-    Raises
-    ------
-    RegardError
-        A GGUF file is malformed, or the folder has several.
+    An error if a GGUF file is malformed, or if the folder has several.
     """
     if not path.is_dir():
         return GgufCheckpoint(path)
@@ -70,12 +54,7 @@ def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
     """Return the tokenizer of a checkpoint whose embeddings have `vocab_size` rows.
 
     Special tokens may lie beyond these rows, because text yields one only if it contains it literally: BART's
-    summariser has a mask token without an embedding.
-
-    Raises
-    ------
-    RegardError
-        An ordinary token lies beyond these rows.
+    summariser has a mask token without an embedding. An ordinary token beyond them is an error.
     """
     tokenizer = checkpoint.tokenizer()
     if not tokenizer.special_ids.issuperset(range(vocab_size, tokenizer.vocab_size)):

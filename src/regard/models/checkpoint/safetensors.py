@@ -23,11 +23,8 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.index.json")
 def open_safetensors(folder: Path) -> Tensors:
     """Return the memory-mapped tensors of the checkpoint in `folder`: one file, or the shards that an index lists.
 
-    Raises
-    ------
-    RegardError
-        There is neither model.safetensors nor its index, or a file is missing or damaged. A pickle is refused, with
-        the way to convert it.
+    An error if there is neither model.safetensors nor its index, or if a file is missing or damaged; for a pickle it
+    gives the way to convert it.
     """
     path = folder / "model.safetensors"
     if path.exists():

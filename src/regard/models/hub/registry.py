@@ -74,6 +74,11 @@ class KnownModel:
         """Bytes of all files together."""
         return sum(file.size for file in self.files)
 
+    @property
+    def wheel_size(self) -> int:
+        """Bytes of the wheel, which is compressed; 0 without one."""
+        return self.wheel.size if self.wheel else 0
+
 
 _MINILM = KnownModel(
     name="minilm",
