@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import typing
+
 import numpy as np
 import pytest
 
 import regard
 from regard import RegardError
 from regard.models import FAMILIES, Bert, BertConfig, families, register
+from regard.models.hub.registry import KNOWN
+
+
+def test_the_types_of_named_models_are_what_load_returns(minilm, our_smollm2):
+    """tests/typing/check_load.py has what a type checker makes of them."""
+    declared = {
+        ast.literal_eval(given["name_or_path"].removeprefix("Literal[").removesuffix("]")): given["return"]
+        for given in (function.__annotations__ for function in typing.get_overloads(families.load))
+        if "Literal" in given["name_or_path"]
+    }
+    assert declared.keys() == KNOWN.keys()
+    for model in (minilm, our_smollm2):
+        assert declared[model.name] == type(model).__name__
 
 
 class ReversedBert(Bert):

@@ -61,7 +61,8 @@ def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
     if not arguments.toy:
         if given:
             raise RegardError(f"options of the toy layer need --toy: got {option_names(given)}")
-        return load(arguments.model)
+        model: Model = load(arguments.model)
+        return model
     file = given.pop("embeddings", None)
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
 

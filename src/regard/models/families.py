@@ -7,15 +7,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.models.base import Model, TextModel
+from regard.models.base import TextModel
 from regard.models.checkpoint.open import open_checkpoint
 from regard.models.hub import resolve
 from regard.models.pooling import read_pooling
+
+if TYPE_CHECKING:
+    from regard.models.bert import Bert
+    from regard.models.llama import Llama
 
 _FAMILIES: dict[str, str | type[TextModel]] = {
     "bart": "bart.Bart",
@@ -59,8 +63,19 @@ def register(model_type: str, family: type[TextModel]) -> None:
     _FAMILIES[model_type] = family
 
 
-def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: Any = np.float32) -> Model:
+@overload  # the named models of `hub.registry`
+def load(name_or_path: Literal["minilm"], *, download: bool = ..., dtype: Any = ...) -> Bert: ...
+@overload
+def load(name_or_path: Literal["smollm2"], *, download: bool = ..., dtype: Any = ...) -> Llama: ...
+@overload
+def load(name_or_path: str | os.PathLike[str], *, download: bool = ..., dtype: Any = ...) -> TextModel: ...
+
+
+def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: Any = np.float32) -> TextModel:
     """Return a pretrained model, ready to run.
+
+    A type checker knows the family of a named model. That of a folder is a `TextModel`: ``isinstance(model,
+    regard.models.LanguageModel)`` says whether it has `generate`.
 
     Parameters
     ----------
