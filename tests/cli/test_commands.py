@@ -17,6 +17,7 @@ import pytest
 
 import golden
 import regard
+import tiny_decoder
 from regard import Trace
 from regard.cli import main
 from regard.cli.compare import _conclusion
@@ -65,7 +66,16 @@ def test_show_names_the_model_and_what_is_shown(run, tiny):
     status, out, err = run(TEXT, "--model", tiny)
     assert (status, err) == (0, "")
     assert re.search(r"tiny · 2 layers × 3 heads · 6 tokens · \d+\.\d\d s", out)
-    assert "layer 1 of 0–1, mean of 3 heads (default; choose with --layer, --head)" in out
+    assert "Last layer (1 of 0–1), averaged over 3 heads; --layer and --head choose others\n" in out
+    assert "Layer 0 of 0–1, head 2 of 0–2\n" in run(TEXT, "--model", tiny, "--head", "L0H2")[1]
+
+
+def test_show_says_that_a_causal_model_does_not_see_later_words(run, tmp_path):
+    tiny_decoder.write(tmp_path / "decoder")
+    _, out, _ = run("the cat sat", "--model", str(tmp_path / "decoder"))
+    assert "Causal: each word attends to itself and to earlier words only.\n" in out
+    assert "blank: masked" in out
+    assert "Causal" not in run("the cat sat", "--toy")[1]
 
 
 def test_show_lists_the_largest_weights_of_each_word(run, tiny):
@@ -243,7 +253,7 @@ def test_a_long_text_is_drawn_in_shades(run, tmp_path):
     _, out, _ = run("--file", str(tmp_path / "long"), "--toy")
     assert "one mark for each maximum of 5×5 weights" in out
     drawing = out.split("\n\n")[2].splitlines()
-    assert len(drawing) == 101
+    assert len(drawing) == 102
     assert max(map(len, drawing)) <= 120
 
 

@@ -108,3 +108,15 @@ def test_the_heading_quotes_the_text_and_not_its_pieces(write_bert):
     load(write_bert())("the cats sat", trace=trace)
     written = " ".join(text.get_text() for text in head_grid(trace).texts)
     assert "“the cats sat”" in " ".join(written.split())
+
+
+def test_masked_cells_have_a_colour_of_their_own():
+    trace = Trace()
+    weights = np.tri(4) / np.arange(1, 5)[:, None]
+    for layer in range(2):
+        trace(f"blocks.{layer}.attn.weights", np.stack([weights] * 3), "H T S")
+    figure = head_grid(trace)
+    for image in figure.axes[0].images:
+        np.testing.assert_array_equal(image.get_array().mask, np.triu(np.ones((4, 4), bool), 1))
+    note = " ".join(" ".join(text.get_text() for text in texts_of(figure)).split())
+    assert "Causal: each word attends to itself and to earlier words only. Grey cells are masked." in note

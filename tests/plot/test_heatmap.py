@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -191,3 +192,18 @@ def test_the_note_says_if_labels_are_left_out(rng, tokens, step):
     written = " ".join(text.get_text() for text in texts_of(heatmap(softmaxed(rng, (tokens, tokens))).figure))
     assert ("One label of" in written) == (step > 1)
     assert step == 1 or f"One label of {step} is shown" in written
+
+
+@pytest.mark.parametrize("length", [4, 1500])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_masked_cells_have_a_colour_of_their_own(length, theme):
+    ax = heatmap(np.tri(length) / np.arange(1, length + 1)[:, None], theme=theme)
+    (image,) = ax.images
+    drawn = image.get_array()
+    assert np.array_equal(drawn.mask, np.triu(np.ones(drawn.shape, bool), 1))
+    colors = image.cmap(image.norm(drawn))
+    assert (colors[drawn.mask] == to_rgba(get_style(theme).masked)).all()
+    assert not (colors[~drawn.mask] == to_rgba(get_style(theme).masked)).all(axis=-1).any()
+    assert len(ax.texts) == (1 + 10 if length == 4 else 1)  # with the corner
+    note = " ".join(" ".join(text.get_text() for text in ax.figure.texts).split())
+    assert "Causal: each word attends to itself and to earlier words only. Grey cells are masked." in note

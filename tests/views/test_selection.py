@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import regard
 from fake_traces import encoding_of, softmaxed, trace_of
 from regard import RegardError, Trace
-from regard.views import every_head, find_rows, select, top_k
+from regard.views import every_head, find_rows, select, to_json, top_k
 
 PIECES = st.lists(st.lists(st.sampled_from(["a", "bc", "def"]), min_size=1, max_size=4), min_size=1, max_size=6)
 
@@ -224,3 +225,63 @@ def test_labels_are_not_cut_from_a_map_that_is_not_padded(rng):
     """In a batch, fewer tokens than columns are padding only where the weights are 0."""
     with pytest.raises(RegardError, match="do not fit"):
         select(softmaxed(rng, (2, 3, 5, 5)), ["a", "b", "c"])
+
+
+CAUSAL = np.triu(np.ones((4, 4), bool), 1)
+
+
+def causal_weights(rng, heads=2, length=4):
+    exponentials = np.tril(np.exp(rng.standard_normal((heads, length, length))))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("recorded", ["maps", "every step", "weights"])
+def test_masked_cells_are_those_of_the_mask(rng, recorded):
+    q, k = rng.standard_normal((2, 2, 4, 3))
+    trace = Trace(maps=recorded == "maps", only="weights" if recorded == "weights" else None)
+    regard.attention(q, k, k, causal=True, trace=trace)
+    view = select(trace, head=1)
+    np.testing.assert_array_equal(view.masked, CAUSAL)
+    assert view.is_causal
+    assert view.rows([2]).masked.tolist() == [[False, False, False, True]]
+    assert view.rows([2]).is_causal
+
+
+@pytest.mark.parametrize("recorded", ["maps", "every step"])
+def test_a_weight_of_0_is_not_masked_and_a_mask_need_not_be_causal(rng, recorded):
+    q, k = rng.standard_normal((2, 1, 4, 3))
+    trace = Trace(maps=recorded == "maps")
+    regard.attention(q, k, k, causal=True, window=(1, 0), bias=-200.0 * np.eye(4), trace=trace)
+    view = select(trace)
+    assert view.weights[1, 1] < 1e-80
+    np.testing.assert_array_equal(view.masked, CAUSAL | np.tril(np.ones((4, 4), bool), -2))
+    assert not view.is_causal
+
+
+def test_of_weights_alone_only_a_whole_triangle_of_zeros_is_causal(rng):
+    assert select(causal_weights(rng)).is_causal
+    for weights in (np.eye(4), np.full((4, 4), 0.25), np.zeros((4, 4)), np.ones((1, 1))):
+        view = select(weights)
+        assert not view.is_causal
+        assert not view.masked.any()
+
+
+def test_a_pair_of_words_is_masked_if_all_of_its_tokens_are(rng):
+    trace = Trace()
+    encoding = encoding_of([["a", "b"], ["c"], ["d"]])
+    trace.set_metadata("made-up", [encoding])
+    trace("blocks.0.attn.weights", causal_weights(rng, 2, len(encoding))[None], "B H T S")
+    view = select(trace, merge_subwords=True)
+    np.testing.assert_array_equal(view.masked, np.triu(np.ones((3, 3), bool), 1))
+    assert view.is_causal
+
+
+def test_the_largest_weights_are_of_keys_that_can_be_attended_to(rng):
+    found = top_k(select(causal_weights(rng)), 3)
+    assert [len(row) for row in found] == [1, 2, 3, 3]
+    assert all(key <= query for query, row in enumerate(found) for key, _ in row)
+
+
+def test_json_says_what_is_masked(rng):
+    assert to_json(select(causal_weights(rng)))["masked"] == CAUSAL.tolist()
+    assert to_json(select(np.full((2, 2), 0.5)))["masked"] is None

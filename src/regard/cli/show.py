@@ -17,6 +17,7 @@ from regard.models import Model
 from regard.terminal import terminal_heatmap, terminal_table
 from regard.trace import Trace
 from regard.views import AttentionView, escape, find_rows, select, to_json
+from regard.views.trace_access import format_range
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -61,16 +62,25 @@ def _print(
     sizes = f"{_counted(layers, 'layer')} × {_counted(heads, 'head')}"
     print_header(console, model, f" · {sizes} · {_counted(len(trace.encodings[0]), 'token')} · {seconds:.2f} s")
     if len(view.layers) * view.heads > 1:
-        chosen = arguments.layer is not None or arguments.head is not None
-        why = "" if chosen else " (default; choose with --layer, --head)"
-        console.print(Text(f"{view.describe}{why}"))
+        console.print(Text(_chosen(arguments, view)))
+    if view.is_causal:
+        console.print(Text("Causal: each word attends to itself and to earlier words only."))
     console.print()
-    console.print(terminal_table(view, top=arguments.top), soft_wrap=True)
+    console.print(terminal_table(view, top=arguments.top, width=console.width), soft_wrap=True)
     if view.special_tokens:
         names = ", ".join(map(escape, view.special_tokens))
         console.print(Text(f"special: weight on {names}; --show-special-tokens shows them", style="dim"))
     console.print()
     console.print(terminal_heatmap(view, width=console.width, color=has_color(console)), soft_wrap=True)
+
+
+def _chosen(arguments: argparse.Namespace, view: AttentionView) -> str:
+    """Return a sentence that says which layer and head are shown, and how to choose others if nothing was chosen."""
+    if arguments.layer is not None or arguments.head is not None:
+        return f"{view.describe[0].upper()}{view.describe[1:]}"
+    last = f"Last layer ({view.layer} of {format_range(view.layers)})" if len(view.layers) > 1 else "The only layer"
+    heads = f", averaged over {view.heads} heads" if view.heads > 1 else ""
+    return f"{last}{heads}; --layer and --head choose others"
 
 
 def _counted(count: int, noun: str) -> str:

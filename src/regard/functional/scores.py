@@ -50,11 +50,7 @@ def block_arguments(
     p: AttentionInputs, rows: Index = ALL, cols: Index = ALL, *, unmasked: bool = False
 ) -> dict[str, Any]:
     """Return the arguments of `reference.attention_scores` for a block: q, k, mask and bias as arrays."""
-    mask = None if p.mask is None or unmasked else p.mask.allows(p.layout, rows, cols)
-    bias = None if p.bias is None else p.bias.values(p.layout, rows, cols)
-    if p.bias is not None and p.bias.can_mask:
-        shown = bias != -p.layout.xp.inf
-        mask = shown if mask is None else p.layout.xp.logical_and(mask, shown)
+    mask, bias = mask_and_bias(p, rows, cols, unmasked=unmasked)
     return {
         "q": take(p.q, rows, -2),
         "k": zero_masked_nonfinite(repeat_kv(take(p.k, cols, -2), p.layout.heads), mask),
@@ -63,6 +59,18 @@ def block_arguments(
         "bias": None if bias is None else saturate_cast(bias, p.q.dtype),
         "mask": mask,
     }
+
+
+def mask_and_bias(
+    p: AttentionInputs, rows: Index = ALL, cols: Index = ALL, *, unmasked: bool = False
+) -> tuple[Array | None, Array | None]:
+    """Return the mask of a block, with what the bias masks, and the bias; each broadcasts to ``... H R C``."""
+    mask = None if p.mask is None or unmasked else p.mask.allows(p.layout, rows, cols)
+    bias = None if p.bias is None else p.bias.values(p.layout, rows, cols)
+    if p.bias is not None and p.bias.can_mask:
+        shown = bias != -p.layout.xp.inf
+        mask = shown if mask is None else p.layout.xp.logical_and(mask, shown)
+    return mask, bias
 
 
 def dropout_factors(p: AttentionInputs) -> Array | None:

@@ -1,4 +1,4 @@
-"""The colour bar of weights, and max-pooling of maps with more cells than pixels."""
+"""The colour bar of weights, max-pooling of maps with more cells than pixels, and masked cells."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard.plot.style import Style
+from regard.views.selection import AttentionView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +35,20 @@ def max_pool(weights: np.ndarray, cell: float) -> tuple[np.ndarray, str]:
         dots = math.ceil(length / k)
         weights = np.maximum.reduceat(weights, np.arange(dots) * length // dots, axis=axis)
     return weights, f"Each dot is the largest of {k}×{k} weights."
+
+
+def drawn_map(view: AttentionView, cell: float) -> tuple[np.ndarray, str]:
+    """Return the map as `max_pool` does, as a masked array if cells are masked."""
+    weights, note = max_pool(view.weights, cell)
+    if view.masked.any():
+        weights = np.ma.masked_array(weights, mask=~max_pool(~view.masked, cell)[0])
+    return weights, note
+
+
+def mask_note(view: AttentionView) -> str:
+    """Return what is masked, in words; "" if nothing is."""
+    causal = "Causal: each word attends to itself and to earlier words only. " if view.is_causal else ""
+    return f"{causal}Grey cells are masked." if view.masked.any() else ""
 
 
 def color_bar(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, color_bar, max_pool
+from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, color_bar, drawn_map, mask_note
 from regard.plot.fonts import FontFallback, find_fonts
 from regard.plot.heading import MARGIN, Heading
 from regard.plot.style import Style, get_style
@@ -83,7 +83,7 @@ def head_grid(
     above = len(_CORNER) * _LABEL_TYPE * LINE + _PAD
     below = _BAR_DROP + BAR_HEIGHT + BAR_LABELS
     across = max(left + panels.width, left + BAR_WIDTH, _MIN_WIDTH)
-    note = "\n".join(filter(None, (_note(view, text, fonts), panels.pooled(view)[1])))
+    note = "\n".join(filter(None, (_note(view, text, fonts), mask_note(view), panels.pooled(view)[1])))
     heading = Heading.wrap(_title(view, fonts), note, across, fonts.metrics)
     W, H = across + 2 * MARGIN, heading.height + above + panels.height + below + 2 * MARGIN
     with style.rc_context():
@@ -155,7 +155,7 @@ class _Panels:
 
     def pooled(self, view: AttentionView) -> tuple[np.ndarray, str]:
         """Return a map at the resolution of a panel, and a note if it is pooled."""
-        return max_pool(view.weights, self.size / max(view.weights.shape))
+        return drawn_map(view, self.size / max(view.weights.shape))
 
 
 def _draw_panel(

@@ -12,7 +12,7 @@ import numpy as np
 
 from regard._utils.typing import Array
 from regard._utils.validation import finite_number
-from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, color_bar, max_pool
+from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, color_bar, drawn_map, mask_note
 from regard.plot.existing_axes import MIN_SHARE, TITLE, Margins, available_size, draw_title, shrink_axes
 from regard.plot.fonts import FontFallback, find_fonts
 from regard.plot.heading import MARGIN, Heading
@@ -203,7 +203,7 @@ class _Heatmap:
             notes.append(f"Left out: {names}, with {share} of the attention (grey bars).")
         if labels.step > 1:
             notes.append(f"One label of {labels.step} is shown.")
-        return " ".join(filter(None, [*notes, max_pool(self.view.weights, cell)[1]]))
+        return " ".join(filter(None, [mask_note(self.view), *notes, drawn_map(self.view, cell)[1]]))
 
     def _labels(self, cell: float, parts: Sequence[str] = _PARTS) -> _Labels:
         if "labels" not in parts:
@@ -248,7 +248,7 @@ class _Heatmap:
 
         height, width = self.view.weights.shape
         image = ax.imshow(
-            max_pool(self.view.weights, cell)[0],
+            drawn_map(self.view, cell)[0],
             extent=(-0.5, width - 0.5, height - 0.5, -0.5),
             cmap=self.style.colormap(),
             vmin=0,
@@ -314,7 +314,7 @@ class _Heatmap:
         )
 
     def _draw_numbers(self, ax: Axes, image: AxesImage, points: float) -> None:
-        for i, j in np.ndindex(*self.view.weights.shape):
+        for i, j in np.argwhere(~self.view.masked).tolist():
             weight = self.view.weights[i, j]
             ink = _ink(tuple(image.to_rgba(weight)))
             number = f"{weight:.2f}" if weight >= 0.005 else "0"

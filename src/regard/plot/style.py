@@ -33,16 +33,17 @@ class Style:
     muted: str
     faint: str
     bar: str
+    masked: str
     original: str
     contextual: str
     texts: tuple[str, ...]
     sequential: tuple[str, ...]
 
     def colormap(self) -> Colormap:
-        """Return the colormap of weights, from 0 up."""
+        """Return the colormap of weights, from 0 up, with the colour of masked cells."""
         from matplotlib.colors import LinearSegmentedColormap
 
-        return LinearSegmentedColormap.from_list("regard.weights", self.sequential)
+        return LinearSegmentedColormap.from_list("regard.weights", self.sequential, bad=self.masked)
 
     def rc_context(self) -> AbstractContextManager[None]:
         """Return a context in which matplotlib draws in this style, independent of its global settings."""
@@ -111,6 +112,7 @@ _STYLES = {
         muted="#5f6570",
         faint="#c9cdd4",
         bar="#9aa1ad",
+        masked="#e9eaee",
         original="#0072b2",
         contextual="#d55e00",
         texts=("#0072b2", "#d55e00", "#009e73", "#b3558a"),
@@ -122,6 +124,7 @@ _STYLES = {
         muted="#a0a7b4",
         faint="#3d434e",
         bar="#6f7786",
+        masked="#262a33",
         original="#56b4e9",
         contextual="#f09a3e",
         texts=("#56b4e9", "#f09a3e", "#2fc196", "#df93bf"),

@@ -28,7 +28,7 @@ from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.map import Pooling
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index
-from regard.functional.scores import Stage
+from regard.functional.scores import Stage, mask_and_bias
 from regard.functional.tile import attention_tile
 from regard.trace.map_statistics import POOLINGS, MapStatistics, equal_cells, statistics_of
 from regard.trace.mask_io import inputs_from_arrays, inputs_to_arrays, to_numpy
@@ -249,6 +249,10 @@ class AttentionMap:
                 f"{' × '.join(map(str, self.shape))} weights take {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are "
                 f"free: read a part, attention_map.tile(rows, cols), or an overview, attention_map.pooled((512, 512))"
             )
+
+    def mask(self) -> Array | None:
+        """Return where queries attend to keys, a boolean array that broadcasts to ``... H T S``; None: everywhere."""
+        return mask_and_bias(self._inputs)[0]
 
     def select(self, *index: int | slice) -> AttentionMap:
         """Return the map of some batch entries and heads: ``select(0, 3)`` is head 3 of the first sequence.

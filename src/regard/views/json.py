@@ -20,8 +20,8 @@ def to_json(view: AttentionView, *, top: int = 3) -> dict[str, Any]:
     -------
     dict
         ``model``, ``layer`` and ``head`` (None: the mean), ``layers`` and ``heads`` to choose from, ``queries``
-        (T), ``keys`` (S), ``weights`` (T rows of S), ``special_mass`` (T), ``special_tokens`` and ``top_keys`` (for
-        each query a list of ``key``, its index, ``token`` and ``weight``).
+        (T), ``keys`` (S), ``weights`` (T rows of S), ``masked`` (T rows of S; None: nothing is), ``special_mass`` (T),
+        ``special_tokens`` and ``top_keys`` (for each query a list of ``key``, its index, ``token`` and ``weight``).
     """
     return {
         "model": view.model,
@@ -32,6 +32,7 @@ def to_json(view: AttentionView, *, top: int = 3) -> dict[str, Any]:
         "queries": list(view.queries),
         "keys": list(view.keys),
         "weights": view.weights.tolist(),
+        "masked": view.masked.tolist() if view.masked.any() else None,
         "special_mass": view.special_mass.tolist(),
         "special_tokens": list(view.special_tokens),
         "top_keys": [

@@ -32,6 +32,13 @@ class AttentionView:
         One for each column.
     words : tuple of str, T
         The word that contains each query; the query itself where words are unknown.
+    masked : array of bool, ``T S``
+        True: the query cannot attend to the key. Exact where the trace has the map or the step ``biased``; from weights
+        alone only a causal mask is recognised, by its triangle of zeros.
+    is_causal : bool
+        Whether tokens attend to themselves and to all earlier tokens, and to no others.
+    positions : tuple of int, T
+        The index of each query among the queries of the whole view.
     special_mass : array of float64, T
         The attention of each row on special tokens that are not shown; zeros if all are shown.
     special_tokens : tuple of str
@@ -52,6 +59,9 @@ class AttentionView:
     queries: tuple[str, ...]
     keys: tuple[str, ...]
     words: tuple[str, ...]
+    masked: np.ndarray
+    is_causal: bool
+    positions: tuple[int, ...]
     special_mass: np.ndarray
     special_tokens: tuple[str, ...]
     layer: int | None
@@ -78,6 +88,8 @@ class AttentionView:
         return replace(
             self,
             weights=self.weights[index],
+            masked=self.masked[index],
+            positions=tuple(self.positions[i] for i in index),
             queries=tuple(self.queries[i] for i in index),
             words=tuple(self.words[i] for i in index),
             special_mass=self.special_mass[index],
@@ -131,7 +143,8 @@ def select(
         layer = layers[-1] if layer is None else resolve_index("layer", layer, layers)
     elif layer is not None:
         raise RegardError(f"there are no layers, got layer={layer}: leave it out")
-    stack, entries = batch_entry(*recorded[layer], batch)
+    weights, axes, scope = recorded[layer]
+    stack, entries = batch_entry(weights, axes, batch)
     if head is not None:
         if stack.ndim != 3:
             raise RegardError(f"weights of shape {stack.shape}, T S, have no heads: leave out head")
@@ -139,7 +152,8 @@ def select(
     if tokens is None and isinstance(source, Trace):
         tokens = batch_encoding(source, batch, entries)
     rows, columns = _axes(stack, tokens, keys, show_special_tokens, merge_subwords, padded=entries > 1)
-    return _view(source, stack, rows, columns, layer=layer, layers=layers, head=head)
+    masked = _masked(source, scope, stack, batch)
+    return _view(source, stack, masked, rows, columns, layer=layer, layers=layers, head=head)
 
 
 def every_head(
@@ -152,25 +166,29 @@ def every_head(
     recorded = _recorded(trace)
     layers = tuple(number for number in recorded if number is not None)
     views = []
-    for layer, weights in recorded.items():
-        stack, entries = batch_entry(*weights, batch)
+    for layer, (weights, axes, scope) in recorded.items():
+        stack, entries = batch_entry(weights, axes, batch)
         tokens = batch_encoding(trace, batch, entries)
         rows, columns = _axes(stack, tokens, None, show_special_tokens, merge_subwords, padded=entries > 1)
         heads = range(len(stack)) if stack.ndim == 3 else (None,)
-        views.append(tuple(_view(trace, stack, rows, columns, layer=layer, layers=layers, head=head) for head in heads))
+        masked = _masked(trace, scope, stack, batch)
+        views.append(
+            tuple(_view(trace, stack, masked, rows, columns, layer=layer, layers=layers, head=head) for head in heads)
+        )
     return tuple(views)
 
 
 def top_k(view: AttentionView, k: int) -> tuple[tuple[tuple[int, float], ...], ...]:
     """Return for each query the `k` keys of largest weight, as (index in `view.keys`, weight).
 
-    Largest first, ties in text order; all keys if there are fewer than `k`.
+    Largest first, ties in text order; masked keys are left out, so there may be fewer than `k`.
     """
     if k < 1:
         raise RegardError(f"k must be at least 1, got {k}")
-    order = np.argsort(-view.weights, axis=-1, kind="stable")[:, :k]
+    order = np.argsort(np.where(view.masked, np.inf, -view.weights), axis=-1, kind="stable")[:, :k]
     return tuple(
-        tuple((int(key), float(row[key])) for key in chosen) for row, chosen in zip(view.weights, order, strict=True)
+        tuple((int(key), float(row[key])) for key in chosen if not masked[key])
+        for row, masked, chosen in zip(view.weights, view.masked, order, strict=True)
     )
 
 
@@ -185,8 +203,8 @@ def find_rows(view: AttentionView, word: str) -> tuple[int, ...]:
     return rows_of_word(view.queries, view.words, word)
 
 
-def _recorded(source: Trace | Array) -> dict[int | None, tuple[Array, str]]:
-    """Return the weights and axes of each layer, in order; the layer is None for weights without a layer."""
+def _recorded(source: Trace | Array) -> dict[int | None, tuple[Array, str, str]]:
+    """Return the weights, axes and scope of each layer, in order; the layer is None for weights without a layer."""
     if not isinstance(source, Trace):
         try:
             array = np.asarray(source)
@@ -197,7 +215,7 @@ def _recorded(source: Trace | Array) -> dict[int | None, tuple[Array, str]]:
             raise RegardError(
                 f"weights must be numbers with the axes T S, H T S or B H T S, got {array.dtype}, shape {array.shape}"
             )
-        return {None: (array, axes)}
+        return {None: (array, axes, "")}
     named = [name for name in source.names() if name.split(".")[-1] == "weights"]
     layers = layers_with("attn.weights", named)
     if not named:
@@ -209,7 +227,7 @@ def _recorded(source: Trace | Array) -> dict[int | None, tuple[Array, str]]:
     for name in names.values():
         if source.axes(name) not in ("T S", "H T S", "B H T S"):
             raise RegardError(f"{name} has the axes {source.axes(name)}: give an array with the axes H T S")
-    return {layer: (source[name], source.axes(name)) for layer, name in names.items()}
+    return {layer: (source[name], source.axes(name), name.removesuffix("weights")) for layer, name in names.items()}
 
 
 def _axes(
@@ -242,6 +260,7 @@ def _axes(
 def _view(
     source: Trace | Array,
     stack: np.ndarray,
+    masked: np.ndarray,
     rows: Axis,
     columns: Axis,
     *,
@@ -250,6 +269,9 @@ def _view(
     head: int | None,
 ) -> AttentionView:
     stack = stack[..., : rows.length, : columns.length]
+    if masked.ndim == 3:
+        masked = np.asarray(masked.all(axis=0)) if head is None else masked[head]
+    masked = masked[: rows.length, : columns.length]
     chosen = stack if stack.ndim == 2 else stack.mean(axis=0, dtype=np.float64) if head is None else stack[head]
     weights = validate_weights(chosen)
     merged = rows.mean(columns.sum(weights, axis=1))
@@ -259,6 +281,9 @@ def _view(
         queries=tuple(rows.labels[i] for i in rows.shown),
         keys=tuple(columns.labels[i] for i in columns.shown),
         words=tuple(rows.words[i] for i in rows.shown),
+        masked=(rows.sum(columns.sum(~masked, axis=1), axis=0) == 0)[np.ix_(rows.shown, columns.shown)],
+        is_causal=len(masked) > 1 and np.array_equal(masked, _later(len(masked))),
+        positions=tuple(range(len(rows.shown))),
         special_mass=shown[:, list(columns.omitted)].sum(axis=1),
         special_tokens=tuple(dict.fromkeys(columns.labels[i] for i in columns.omitted)),
         layer=layer,
@@ -267,6 +292,26 @@ def _view(
         heads=len(stack) if stack.ndim == 3 else 0,
         model=source.model if isinstance(source, Trace) else "",
     )
+
+
+def _masked(source: Trace | Array, scope: str, stack: np.ndarray, batch: int) -> np.ndarray:
+    """Return where queries cannot attend to keys, ``T S`` or ``H T S``; `stack` are the weights of that `scope`."""
+    if isinstance(source, Trace) and source.has_map(scope.rstrip(".")):
+        mask = source.map(scope.rstrip(".")).mask()
+        masked = np.zeros((1, 1), bool) if mask is None else np.asarray(mask) == 0
+    elif isinstance(source, Trace) and f"{scope}biased" in source:
+        masked = np.isneginf(source[f"{scope}biased"])
+    else:
+        never = np.asarray((stack == 0).reshape(-1, *stack.shape[-2:]).all(axis=0))
+        masked = never if np.array_equal(never, _later(len(never))) else np.zeros((1, 1), bool)
+    if masked.ndim == 4:
+        masked = masked[batch if len(masked) > 1 else 0]
+    return np.broadcast_to(masked, stack.shape[-masked.ndim :])
+
+
+def _later(length: int) -> np.ndarray:
+    """Return which keys come after each query, ``T T``."""
+    return np.triu(np.ones((length, length), bool), 1)
 
 
 def validate_weights(weights: np.ndarray) -> np.ndarray:
