@@ -32,12 +32,12 @@ template <class T> class BackwardKernel {
         blocks_(ceil_div(fwd_.queries, BLOCK_QUERIES)),
         scores_(fwd_, scratch) {
     const ptrdiff_t keys = min_of(fwd_.keys, params.keys_per_task), tile = BLOCK_KEYS * BLOCK_QUERIES;
-    keys_buffer_ = scratch.allocate<T>(keys * width_), values_buffer_ = scratch.allocate<T>(keys * value_width_);
-    d_k_ = scratch.allocate<T>(keys * width_), d_v_ = scratch.allocate<T>(keys * value_width_);
-    queries_buffer_ = scratch.allocate<T>(BLOCK_QUERIES * width_),
-    outputs_buffer_ = scratch.allocate<T>(BLOCK_QUERIES * value_width_);
-    d_q_ = scratch.allocate<T>(BLOCK_QUERIES * width_),
-    d_out_transposed_ = scratch.allocate<T>(value_width_ * BLOCK_QUERIES);
+    keys_buffer_ = scratch.allocate<T>(keys, width_), values_buffer_ = scratch.allocate<T>(keys, value_width_);
+    d_k_ = scratch.allocate<T>(keys, width_), d_v_ = scratch.allocate<T>(keys, value_width_);
+    queries_buffer_ = scratch.allocate<T>(BLOCK_QUERIES, width_),
+    outputs_buffer_ = scratch.allocate<T>(BLOCK_QUERIES, value_width_);
+    d_q_ = scratch.allocate<T>(BLOCK_QUERIES, width_),
+    d_out_transposed_ = scratch.allocate<T>(value_width_, BLOCK_QUERIES);
     weights_ = scratch.allocate<T>(tile), d_scores_ = scratch.allocate<T>(tile);
     capped_ = fwd_.softcap > 0 ? scratch.allocate<T>(tile) : nullptr;
     row_buffer_ = scratch.allocate<T>(max_of<ptrdiff_t>(max_of(fwd_.head_dim, fwd_.value_dim), BLOCK_QUERIES));
@@ -331,20 +331,27 @@ template <class T> class BackwardKernel {
   bool keys_loaded_ = false;
 };
 
+template <class T> struct DeltaBuffers {
+  T *queries, *d_output;
+
+  DeltaBuffers(const AttentionParams& params, Scratch& scratch)
+      : queries(scratch.allocate<T>(BLOCK_QUERIES, params.head_dim)),
+        d_output(scratch.allocate<T>(BLOCK_QUERIES, params.value_dim)) {}
+};
+
 // delta = rowsum(dO * O) of a block of queries.
 template <class T> void compute_delta(const BackwardParams& params, ptrdiff_t task, void* memory) {
   const AttentionParams& a = params.attention;
   Scratch scratch(memory);
-  T* q_buffer = scratch.allocate<T>(BLOCK_QUERIES * a.head_dim);
-  T* d_buffer = scratch.allocate<T>(BLOCK_QUERIES * a.value_dim);
+  const DeltaBuffers<T> buffers(a, scratch);
   const ptrdiff_t blocks = ceil_div(a.queries, BLOCK_QUERIES), head = task / blocks,
                   start = task % blocks * BLOCK_QUERIES;
   const ptrdiff_t count = min_of<ptrdiff_t>(BLOCK_QUERIES, a.queries - start), width = a.value_dim;
   const Matrix<T> output = head_matrix<T>(a.output, head).block(start);
-  const Matrix<T> d_output = load_rows<T>(params.d_output, head, start, count, width, d_buffer);
+  const Matrix<T> d_output = load_rows<T>(params.d_output, head, start, count, width, buffers.d_output);
   const double* row_sum = head_matrix<double>(a.row_sum, head).data + start;
   T* delta = const_cast<T*>(head_matrix<T>(params.delta, head).data) + start;
-  const Matrix<T> queries = load_rows<T>(a.q, head, start, count, a.head_dim, q_buffer);
+  const Matrix<T> queries = load_rows<T>(a.q, head, start, count, a.head_dim, buffers.queries);
   const MaskAccess<T> mask(a, head);
   bool finite = true;
   for (ptrdiff_t i = 0; i < count; ++i)
@@ -354,7 +361,7 @@ template <class T> void compute_delta(const BackwardParams& params, ptrdiff_t ta
     delta[i] = 0;
     if (row_sum[i] == 0) continue;  // no allowed key
     finite &= all_finite(d_output.block(i), 1, width);
-    T* products = d_buffer + i * width;  // in place of the row: the sum then does not depend on strides
+    T* products = buffers.d_output + i * width;  // in place of the row: the sum then does not depend on strides
     for (ptrdiff_t d = 0; d < width; ++d) products[d] = d_output.block(i, d).data[0] * output.block(i, d).data[0];
     V<T> sums = {};
     ptrdiff_t d = 0;
@@ -369,9 +376,9 @@ template <class T> void compute_delta(const BackwardParams& params, ptrdiff_t ta
 template <class T> size_t scratch_bytes(const BackwardParams& params) {
   Scratch scratch(nullptr);
   BackwardKernel<T> kernel(params, scratch);
-  const size_t width =
-      size_t(round_up(params.attention.head_dim + params.attention.value_dim, 64));  // for compute_delta
-  return max_of<size_t>(scratch.used(), 2 * BLOCK_QUERIES * width * sizeof(T));
+  Scratch delta_scratch(nullptr);
+  DeltaBuffers<T>(params.attention, delta_scratch);
+  return max_of(scratch.used(), delta_scratch.used());
 }
 
 template <class T> void run_task(const BackwardParams& params, ptrdiff_t task, void* memory) {
@@ -383,8 +390,8 @@ template <class T> void run_task(const BackwardParams& params, ptrdiff_t task, v
 
 ptrdiff_t backward_tasks(const BackwardParams& params) {
   const ptrdiff_t key_splits = max_of<ptrdiff_t>(1, ceil_div(params.attention.keys, params.keys_per_task));
-  return params.attention.heads * key_splits *
-         max_of<ptrdiff_t>(1, ceil_div(params.attention.queries, QUERIES_PER_TASK));
+  const ptrdiff_t segments = max_of<ptrdiff_t>(1, ceil_div(params.attention.queries, QUERIES_PER_TASK));
+  return product(params.attention.heads, key_splits, segments);
 }
 
 size_t backward_scratch(const BackwardParams& params) {

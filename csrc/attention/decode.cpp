@@ -89,10 +89,10 @@ template <class T> class SplitKernel {
       : params_(params),
         width_(round_up(params.head_dim, LANES<T>)),
         value_width_(round_up(params.value_dim, LANES<T>)),
-        queries_(scratch.allocate<T>((SPLITKV_MAX_ROWS + 1) * width_)),
-        tail_keys_(scratch.allocate<T>(LANES<T> * width_)),
-        buffer_(scratch.allocate<T>((SPLITKV_KEYS + 1) * max_of(width_, value_width_))),
-        scores_(scratch.allocate<T>(SPLITKV_MAX_ROWS * SCORE_STRIDE)) {}
+        queries_(scratch.allocate<T>(SPLITKV_MAX_ROWS + 1, width_)),
+        tail_keys_(scratch.allocate<T>(LANES<T>, width_)),
+        buffer_(scratch.allocate<T>(SPLITKV_KEYS + 1, max_of(width_, value_width_))),
+        scores_(scratch.allocate<T>(SPLITKV_MAX_ROWS, SCORE_STRIDE)) {}
 
   void run(ptrdiff_t group, ptrdiff_t split) {
     const ptrdiff_t rows = splitkv_rows(params_), head = group * params_.heads_per_kv;
@@ -266,9 +266,9 @@ size_t splitkv_scratch(const AttentionParams& params) {
 }
 
 size_t splitkv_partials_bytes(const AttentionParams& params) {
-  const ptrdiff_t rows = params.heads / params.heads_per_kv * num_splits(params) * splitkv_rows(params);
-  const ptrdiff_t width = round_up(params.value_dim, 64) + 2;
-  return size_t(rows * width) * (params.q.dtype == DType::float64 ? sizeof(double) : sizeof(float));
+  const ptrdiff_t groups = params.heads / params.heads_per_kv, width = round_up(params.value_dim, 64) + 2;
+  const int itemsize = params.q.dtype == DType::float64 ? 8 : 4;
+  return size_t(product(groups, num_splits(params), splitkv_rows(params), width, itemsize));
 }
 
 void splitkv(const AttentionParams& params, ptrdiff_t task, void* scratch) {

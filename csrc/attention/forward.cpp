@@ -16,10 +16,10 @@ template <class T> class ForwardKernel {
       : params_(params),
         scores_(params, scratch),
         softmax_(scratch),
-        weights_(scratch.allocate<T>(BLOCK_KEYS * BLOCK_QUERIES)),
-        context_(scratch.allocate<T>(params.value_dim * BLOCK_QUERIES)),
-        values_(scratch.allocate<T>(max_of<ptrdiff_t>(BLOCK_KEYS, BLOCK_QUERIES) * params.value_dim)),
-        nonfinite_(scratch.allocate<uint8_t>(params.value_dim * BLOCK_QUERIES)) {}
+        weights_(scratch.allocate<T>(BLOCK_KEYS, BLOCK_QUERIES)),
+        context_(scratch.allocate<T>(params.value_dim, BLOCK_QUERIES)),
+        values_(scratch.allocate<T>(max_of<ptrdiff_t>(BLOCK_KEYS, BLOCK_QUERIES), params.value_dim)),
+        nonfinite_(scratch.allocate<uint8_t>(params.value_dim, BLOCK_QUERIES)) {}
 
   void run(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
     head_ = head, start_ = start, count_ = count, has_nonfinite_ = false;
@@ -119,7 +119,7 @@ template <class T> size_t scratch_bytes(const AttentionParams& params) {
 }  // namespace
 
 ptrdiff_t forward_tasks(const AttentionParams& params) {
-  return params.heads * ceil_div(params.queries, BLOCK_QUERIES);
+  return product(params.heads, ceil_div(params.queries, BLOCK_QUERIES));
 }
 
 size_t forward_scratch(const AttentionParams& params) {

@@ -101,8 +101,8 @@ template <class T> class TopK {
  public:
   TopK(const MapParams& params, Scratch& scratch)
       : count_(params.top_k),
-        weights_(scratch.allocate<T>(params.top_k * BLOCK_QUERIES)),
-        keys_(scratch.allocate<int32_t>(params.top_k * BLOCK_QUERIES)),
+        weights_(scratch.allocate<T>(params.top_k, BLOCK_QUERIES)),
+        keys_(scratch.allocate<int32_t>(params.top_k, BLOCK_QUERIES)),
         thresholds_(scratch.allocate<T>(BLOCK_QUERIES)) {}
 
   void begin(const AttentionParams& attention, ptrdiff_t head, ptrdiff_t first) {
@@ -166,20 +166,20 @@ template <class T> class MapKernel {
         scores_(params.attention, scratch),
         normalizer_(scratch),
         top_k_(params, scratch),
-        tile_(scratch.allocate<T>((keeps_rows(params) ? round_up(params.attention.keys, BLOCK_KEYS) : BLOCK_KEYS) *
+        tile_(scratch.allocate<T>(keeps_rows(params) ? round_up(params.attention.keys, BLOCK_KEYS) : BLOCK_KEYS,
                                   BLOCK_QUERIES)),
-        chunk_max_(scratch.allocate<T>(
-            keeps_rows(params) ? (params.attention.keys + SUM_CHUNK) * BLOCK_QUERIES / SUM_CHUNK : 0)),
-        buffer_(scratch.allocate<T>(BLOCK_KEYS * BLOCK_QUERIES)),
-        sums_(scratch.allocate<double>(3 * BLOCK_QUERIES)),
+        chunk_max_(scratch.allocate<T>(keeps_rows(params) ? ceil_div(params.attention.keys, SUM_CHUNK) + 1 : 0,
+                                       BLOCK_QUERIES)),
+        buffer_(scratch.allocate<T>(BLOCK_KEYS, BLOCK_QUERIES)),
+        sums_(scratch.allocate<double>(3, BLOCK_QUERIES)),
         column_sums_(scratch.allocate<double>(
             params.quantity == MapQuantity::column_sums ? keys_per_task(params.attention) : 0)),
-        cell_values_(scratch.allocate<double>(
-            params.quantity == MapQuantity::pooled ? params.num_col_cells * BLOCK_QUERIES : 0)) {}
+        cell_values_(scratch.allocate<double>(params.quantity == MapQuantity::pooled ? params.num_col_cells : 0,
+                                              BLOCK_QUERIES)) {}
 
   // Keys of one task of column_sums: few enough to keep it well below a tenth of a second.
   static ptrdiff_t keys_per_task(const AttentionParams& attention) {
-    const ptrdiff_t work = max_of<ptrdiff_t>(1, attention.queries * (attention.head_dim + 16));
+    const ptrdiff_t work = max_of<ptrdiff_t>(1, product(attention.queries, attention.head_dim + 16));
     return BLOCK_KEYS * min_of<ptrdiff_t>(16, max_of<ptrdiff_t>(1, (ptrdiff_t(1) << 30) / work / BLOCK_KEYS));
   }
 
@@ -279,7 +279,7 @@ template <class T> class MapKernel {
   // Whether the scores of all keys of a block of queries are kept, which saves the second matrix product.
   static bool keeps_rows(const MapParams& params) {
     return params.quantity == MapQuantity::tile && params.as_weights && params.all_keys && !params.row_max &&
-           params.attention.keys * BLOCK_QUERIES * ptrdiff_t(sizeof(T)) <= L2_BYTES;
+           product(params.attention.keys, BLOCK_QUERIES, sizeof(T)) <= L2_BYTES;
   }
 
   void load_block(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
@@ -380,7 +380,7 @@ template <class T> class MapKernel {
   bool is_streamed(const T* out, ptrdiff_t columns) const {
     const Operand& to = params_.tile;
     return HAS_STREAMING_STORES &&
-           attention_.heads * attention_.queries * params_.columns * ptrdiff_t(sizeof(T)) >= STREAMING_STORE_BYTES &&
+           product(attention_.heads, attention_.queries, params_.columns, sizeof(T)) >= STREAMING_STORE_BYTES &&
            !is_half(to.dtype) && to.col_stride == 1 && to.row_stride % LANES<T> == 0 && columns % LANES<T> == 0 &&
            reinterpret_cast<uintptr_t>(out) % VECTOR_BYTES == 0;
   }
@@ -521,10 +521,10 @@ template <class T> size_t scratch_bytes(const MapParams& params) {
 
 ptrdiff_t map_tasks(const MapParams& params) {
   const AttentionParams& attention = params.attention;
-  if (params.quantity == MapQuantity::pooled) return attention.heads * params.num_strips;
+  if (params.quantity == MapQuantity::pooled) return product(attention.heads, params.num_strips);
   if (params.quantity == MapQuantity::column_sums)
-    return attention.heads * ceil_div(attention.keys, MapKernel<float>::keys_per_task(attention));
-  return attention.heads * ceil_div(attention.queries, BLOCK_QUERIES);
+    return product(attention.heads, ceil_div(attention.keys, MapKernel<float>::keys_per_task(attention)));
+  return product(attention.heads, ceil_div(attention.queries, BLOCK_QUERIES));
 }
 
 size_t map_scratch(const MapParams& params) {

@@ -111,7 +111,9 @@ struct MapParams {
   Operand pooled;     // row cells, column cells; float64
 };
 
-static inline ptrdiff_t splitkv_rows(const AttentionParams& params) { return params.heads_per_kv * params.queries; }
+static inline ptrdiff_t splitkv_rows(const AttentionParams& params) {
+  return product(params.heads_per_kv, params.queries);
+}
 static inline ptrdiff_t num_splits(const AttentionParams& params) { return ceil_div(params.keys, SPLITKV_KEYS); }
 static inline bool uses_splitkv(const AttentionParams& params) {
   return splitkv_rows(params) <= SPLITKV_MAX_ROWS && params.keys > BLOCK_QUERIES;
@@ -121,7 +123,8 @@ static inline bool uses_splitkv(const AttentionParams& params) {
 // queries, and no more than fit into L2 with their gradients.
 static inline ptrdiff_t keys_per_task(const AttentionParams& params) {
   const ptrdiff_t least = 2, most = 131072 / (params.head_dim + params.value_dim + 1) / BLOCK_KEYS;
-  const ptrdiff_t wanted = ceil_div(params.heads * params.keys / 48, BLOCK_KEYS), blocks = wanted < 8 ? wanted : 8;
+  const ptrdiff_t wanted = ceil_div(product(params.heads, params.keys) / 48, BLOCK_KEYS),
+                  blocks = wanted < 8 ? wanted : 8;
   return BLOCK_KEYS * (blocks < least || most < least ? least : blocks < most ? blocks : most);
 }
 

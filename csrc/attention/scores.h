@@ -14,8 +14,8 @@ template <class T> class ScoreBlock {
  public:
   ScoreBlock(const AttentionParams& params, Scratch& scratch)
       : params_(params),
-        queries_(scratch.allocate<T>(params.head_dim * BLOCK_QUERIES)),
-        buffer_(scratch.allocate<T>(max_of<ptrdiff_t>(BLOCK_QUERIES, BLOCK_KEYS) *
+        queries_(scratch.allocate<T>(params.head_dim, BLOCK_QUERIES)),
+        buffer_(scratch.allocate<T>(max_of<ptrdiff_t>(BLOCK_QUERIES, BLOCK_KEYS),
                                     max_of<ptrdiff_t>(params.head_dim, BLOCK_QUERIES))),
         key_begin_(scratch.allocate<Int<T>>(BLOCK_QUERIES)),
         key_end_(scratch.allocate<Int<T>>(BLOCK_QUERIES)),

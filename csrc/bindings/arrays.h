@@ -6,9 +6,11 @@
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common.h"
@@ -49,6 +51,35 @@ template <class X> void check_dtype(const char* name, const X& x, DType dtype) {
 
 inline DType compute_dtype(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
 
+// The GIL is released while this lives. A thread that asks for it while the interpreter shuts down never returns:
+// Python before 3.14 ends the thread with an exception that C++ functions without exceptions turn into an abort, so it
+// sleeps.
+class ReleasedGil {
+ public:
+  ReleasedGil() : thread_(PyEval_SaveThread()) {}
+  ReleasedGil(const ReleasedGil&) = delete;
+  ~ReleasedGil() { acquire(); }
+
+  // Return f() with the GIL.
+  template <class F> bool reacquired(F f) {
+    acquire();
+    const bool result = f();
+    thread_ = PyEval_SaveThread();
+    return result;
+  }
+
+ private:
+  void acquire() const noexcept {
+    try {
+      PyEval_RestoreThread(thread_);
+    } catch (...) {
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+  }
+
+  PyThreadState* thread_;
+};
+
 constexpr double COST_PER_THREAD = 500'000;  // multiply-adds: about 20 microseconds
 
 // Run tasks on all threads without holding the GIL; Ctrl-C interrupts between tasks. `cost`, in multiply-adds, limits
@@ -56,11 +87,9 @@ constexpr double COST_PER_THREAD = 500'000;  // multiply-adds: about 20 microsec
 template <class Work> void run_tasks(ptrdiff_t tasks, double cost, size_t scratch, Work work) {
   bool interrupted = false, done;
   {
-    nb::gil_scoped_release release;
-    done = parallel_for(tasks, int(std::min(1 + cost / COST_PER_THREAD, 1024.0)), scratch, work, [&] {
-      nb::gil_scoped_acquire acquire;
-      return interrupted = PyErr_CheckSignals() != 0;
-    });
+    ReleasedGil released;
+    done = parallel_for(tasks, int(std::min(1 + cost / COST_PER_THREAD, 1024.0)), scratch, work,
+                        [&] { return released.reacquired([&] { return interrupted = PyErr_CheckSignals() != 0; }); });
   }
   if (!done && interrupted) throw nb::python_error();
 }

@@ -37,17 +37,17 @@ Operand upcast_operand(Operands& operands, const char* name, const Array& x, DTy
   Shape lead;
   for (size_t axis = 0; axis + 2 < x.ndim(); ++axis) lead.push_back(ptrdiff_t(x.shape(axis)));
   Operands source(lead);
-  const size_t elements = size_t(source.count() * rows * columns);
+  const ptrdiff_t elements = product(source.count(), rows, columns);
   const Operand from = source.make(name, OptionalArray(x), dtype, 2, rows, columns);
   float* to = operands.add_buffer(elements);
   const ptrdiff_t chunks = ceil_div(rows, ROWS_PER_TASK);
   const KernelTable& isa = kernels();
-  run_tasks(source.count() * chunks, double(elements), 0, [&](ptrdiff_t task, void*) {
+  run_tasks(product(source.count(), chunks), double(elements), 0, [&](ptrdiff_t task, void*) {
     const ptrdiff_t head = task / chunks, start = task % chunks * ROWS_PER_TASK;
     isa.upcast_rows(from, head, start, std::min(ROWS_PER_TASK, rows - start), columns,
                     to + (head * rows + start) * columns);
   });
-  const ptrdiff_t* offsets = operands.head_offsets(name, lead, contiguous_strides(lead, rows * columns));
+  const ptrdiff_t* offsets = operands.head_offsets(name, lead, contiguous_strides(lead, product(rows, columns)));
   return {reinterpret_cast<char*>(to), offsets, columns, 1, DType::float32};
 }
 
@@ -84,6 +84,8 @@ AttentionCall make_call(const AttentionArgs& args) {
   a.value_dim = args.v ? length(*args.v, 1) : 0;
   if (a.keys >= (ptrdiff_t(1) << 30) || a.queries >= (ptrdiff_t(1) << 30))
     throw_invalid("q and k", "must have fewer than 2^30 positions");
+  if (std::max(a.head_dim, a.value_dim) >= (ptrdiff_t(1) << 60))  // so that sums of sizes do not overflow
+    throw_invalid("q, k and v", "must have fewer than 2^60 features");
 
   const DType dtype = args.dtype, compute = compute_dtype(dtype);
   a.q = operands.make("q", OptionalArray(args.q), dtype, 2, a.queries, a.head_dim);
@@ -137,9 +139,10 @@ void forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
   }
   const std::unique_ptr<char[]> partials(new char[isa.splitkv_partials_bytes(a)]);
   a.partials = partials.get();
-  run_tasks(a.heads / a.heads_per_kv * num_splits(a), cost, isa.splitkv_scratch(a),
+  run_tasks(product(a.heads / a.heads_per_kv, num_splits(a)), cost, isa.splitkv_scratch(a),
             [&](ptrdiff_t task, void* scratch) { isa.splitkv(a, task, scratch); });
-  run_tasks(a.heads * a.queries, double(a.heads * a.queries) * double(num_splits(a) * a.value_dim), 0,
+  const ptrdiff_t rows = product(a.heads, a.queries);
+  run_tasks(rows, double(rows) * double(num_splits(a)) * double(a.value_dim), 0,
             [&](ptrdiff_t task, void*) { isa.splitkv_combine(a, task); });
   a.partials = nullptr;
 }
@@ -148,9 +151,9 @@ void forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
 size_t forward_memory(const AttentionCall& call) {
   const AttentionParams& a = call.params;
   const KernelTable& isa = kernels();
-  const size_t threads = size_t(num_threads());
-  if (uses_splitkv(a)) return threads * isa.splitkv_scratch(a) + isa.splitkv_partials_bytes(a);
-  return threads * isa.forward_scratch(a) + call.operands.buffer_bytes();
+  const auto on_all_threads = [](size_t bytes) { return size_t(product(num_threads(), bytes)); };
+  if (uses_splitkv(a)) return on_all_threads(isa.splitkv_scratch(a)) + isa.splitkv_partials_bytes(a);
+  return on_all_threads(isa.forward_scratch(a)) + call.operands.buffer_bytes();
 }
 
 // Compute the gradients; false if an input is not finite: the gradients are then invalid.
@@ -169,7 +172,7 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
   };
   const auto gradient = [&](const char* name, const std::optional<WritableArray>& x, int trailing, ptrdiff_t rows,
                             ptrdiff_t columns) {
-    if (x && ptrdiff_t(x->size()) != a.heads * rows * columns)
+    if (x && ptrdiff_t(x->size()) != product(a.heads, rows, columns))
       throw_invalid(name, "needs elements of its own for each head");
     return operands.make(name, x, compute, trailing, rows, columns);
   };
@@ -192,13 +195,14 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
     throw_invalid("d_bias", "must have an element for each query and key");
 
   b.keys_per_task = keys_per_task(a);
-  const auto blocks = size_t(ceil_div(a.queries, BLOCK_QUERIES)), heads = size_t(a.heads);
-  const auto key_splits = std::max<size_t>(1, size_t(ceil_div(a.keys, b.keys_per_task)));
-  std::vector<int32_t> d_q_tickets(heads * blocks), d_kv_tickets(heads * key_splits), d_distance_bias_tickets(heads);
-  std::vector<int32_t> d_bias_tickets(b.d_bias ? heads * key_splits * blocks : 0), d_bias_owner(heads),
-      d_bias_rank(heads);
+  const ptrdiff_t blocks = ceil_div(a.queries, BLOCK_QUERIES), heads = a.heads;
+  const ptrdiff_t key_splits = std::max<ptrdiff_t>(1, ceil_div(a.keys, b.keys_per_task));
+  const auto zeros = [](auto... sizes) { return std::vector<int32_t>(size_t(product(sizes...))); };
+  std::vector<int32_t> d_q_tickets = zeros(heads, blocks), d_kv_tickets = zeros(heads, key_splits);
+  std::vector<int32_t> d_distance_bias_tickets = zeros(heads), d_bias_owner = zeros(heads), d_bias_rank = zeros(heads);
+  std::vector<int32_t> d_bias_tickets = zeros(b.d_bias ? heads : 0, key_splits, blocks);
   std::unordered_map<ptrdiff_t, std::pair<int32_t, int32_t>> owners;
-  for (size_t head = 0; b.d_bias && head < heads; ++head) {
+  for (size_t head = 0; b.d_bias && head < size_t(heads); ++head) {
     auto& [first, before] = owners.try_emplace(b.d_bias.offsets[head], int32_t(head), 0).first->second;
     d_bias_owner[head] = first, d_bias_rank[head] = before++;
   }
@@ -213,7 +217,7 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
   const size_t scratch = isa.backward_scratch(b);
   const double rows = double(a.heads) * double(a.queries), width = double(a.head_dim + a.value_dim);
   const auto task_of = [&](auto f) { return [&b, f](ptrdiff_t task, void* scratch) { f(b, task, scratch); }; };
-  run_tasks(ptrdiff_t(heads * blocks), rows * width, scratch, task_of(isa.backward_delta));
+  run_tasks(product(heads, blocks), rows * width, scratch, task_of(isa.backward_delta));
   run_tasks(isa.backward_tasks(b), rows * double(a.keys) * (3 * width + 20), scratch, task_of(isa.backward));
   return !nonfinite;
 }

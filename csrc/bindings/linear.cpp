@@ -1,8 +1,6 @@
 // Python bindings of the linear map, of weight packing and of the fused tail of an encoder block.
 #include <nanobind/stl/optional.h>
 
-#include <new>
-
 #include "bindings/ops.h"
 #include "gemm/params.h"
 #include "runtime/buffer_pool.h"
@@ -26,7 +24,7 @@ template <class A> ptrdiff_t stride_of(const A& a, size_t axis) {
 template <class A> bool is_contiguous(const A& a) {  // in C order
   if (a.size() == 0) return true;
   ptrdiff_t step = 1;
-  for (size_t axis = a.ndim(); axis-- > 0; step *= ptrdiff_t(a.shape(axis)))
+  for (size_t axis = a.ndim(); axis-- > 0; step = product(step, a.shape(axis)))
     if (a.shape(axis) > 1 && ptrdiff_t(a.stride(axis)) != step) return false;
   return true;
 }
@@ -59,7 +57,7 @@ ptrdiff_t num_rows(const WritableArray& output, const Array& x) {
   ptrdiff_t rows = 1;
   for (size_t axis = 0; axis + 1 < x.ndim(); ++axis) {
     if (x.shape(axis) != output.shape(axis)) throw_invalid("x and the output", "have different shapes");
-    rows *= ptrdiff_t(x.shape(axis));
+    rows = product(rows, x.shape(axis));
   }
   return rows;
 }
@@ -108,10 +106,8 @@ void linear(const WritableArray& output, const Array& x, const Array& weight, co
 // Memory for an intermediate result.
 class TemporaryBuffer {
  public:
-  TemporaryBuffer(ptrdiff_t elements, DType dtype)
-      : bytes_(size_t(elements) * (dtype == DType::float64 ? 8 : 4)), data_(acquire_buffer(bytes_)) {
-    if (!data_) throw std::bad_alloc();
-  }
+  TemporaryBuffer(ptrdiff_t rows, ptrdiff_t columns, DType dtype)
+      : bytes_(size_t(product(rows, columns, dtype == DType::float64 ? 8 : 4))), data_(acquire_buffer(bytes_)) {}
   TemporaryBuffer(const TemporaryBuffer&) = delete;
   ~TemporaryBuffer() { release_buffer(data_, bytes_); }
   operator char*() const { return static_cast<char*>(data_); }
@@ -180,7 +176,7 @@ class FusedBlockTail {
     if (!is_contiguous(output) || !is_contiguous(context) || !is_contiguous(x))
       throw_invalid("context, x and the output", "must be contiguous");
     if (!rows || !width) return;
-    const TemporaryBuffer sum(rows * width, dtype), middle(rows * width, dtype), hidden(rows * up_.columns, dtype);
+    const TemporaryBuffer sum(rows, width, dtype), middle(rows, width, dtype), hidden(rows, up_.columns, dtype);
     run_linear(out_, rows, data_ptr(context), sum);
     attn_norm_(rows, data_ptr(x), sum, middle, dtype);
     run_linear(up_, rows, middle, hidden);

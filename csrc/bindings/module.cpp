@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <new>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -31,7 +33,6 @@ nb::object acquire_array(size_t bytes) {
     delete self;
   });
   owned->data = acquire_buffer(bytes);
-  if (!owned->data) throw std::bad_alloc();
   return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(owned->data, {bytes}, owner));
 }
 
@@ -49,6 +50,18 @@ double fma_peak() {
   return peak_rate;
 }
 
+// std::bad_alloc, and std::length_error of a vector of too many elements, as MemoryError.
+void translate_out_of_memory(const std::exception_ptr& error, void*) {
+  constexpr const char* message = "the kernel cannot allocate the memory of this call; its sizes are too large";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    PyErr_SetString(PyExc_MemoryError, message);
+  } catch (const std::length_error&) {
+    PyErr_SetString(PyExc_MemoryError, message);
+  }
+}
+
 }  // namespace
 }  // namespace regard
 
@@ -60,6 +73,7 @@ NB_MODULE(_kernel, m) {
       .value("float64", DType::float64)
       .value("float16", DType::float16)
       .value("bfloat16", DType::bfloat16);
+  nb::register_exception_translator(&translate_out_of_memory);
   bind_attention(m);
   bind_map(m);
   bind_ops(m);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,7 +16,7 @@ namespace regard {
 class Operands {
  public:
   explicit Operands(Shape heads) : heads_(std::move(heads)) {
-    for (const ptrdiff_t n : heads_) count_ *= n;
+    for (const ptrdiff_t n : heads_) count_ = product(count_, n);
   }
   Operands(Operands&&) = default;
   ~Operands() {
@@ -33,10 +32,9 @@ class Operands {
     return all;
   }
   // Memory that lives as long as the operands.
-  float* add_buffer(size_t elements) {
-    auto& [data, bytes] = buffers_.emplace_back(nullptr, elements * sizeof(float));
+  float* add_buffer(ptrdiff_t elements) {
+    auto& [data, bytes] = buffers_.emplace_back(nullptr, product(elements, sizeof(float)));
     data = acquire_buffer(bytes);
-    if (!data) throw std::bad_alloc();
     return static_cast<float*>(data);
   }
 
@@ -78,7 +76,7 @@ class Operands {
     std::vector<ptrdiff_t>& offsets = head_offsets_.emplace_back(size_t(count_), 0);
     const size_t missing = heads_.size() - shape.size();
     ptrdiff_t inner = 1;  // heads passed by one step along the axis
-    for (size_t axis = heads_.size(); axis-- > missing; inner *= heads_[axis]) {
+    for (size_t axis = heads_.size(); axis-- > missing; inner = product(inner, heads_[axis])) {
       const ptrdiff_t size = shape[axis - missing], stride = strides[axis - missing], length = heads_[axis];
       if (size == 1 || length == 0) continue;
       const bool shared = axis + 1 == heads_.size() && size > 0 && length % size == 0;
@@ -100,7 +98,7 @@ class Operands {
 // The strides of contiguous leading axes whose last axis steps by `size` elements.
 inline Shape contiguous_strides(const Shape& shape, ptrdiff_t size) {
   Shape strides(shape.size(), size);
-  for (size_t axis = shape.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * shape[axis];
+  for (size_t axis = shape.size(); axis-- > 1;) strides[axis - 1] = product(strides[axis], shape[axis]);
   return strides;
 }
 

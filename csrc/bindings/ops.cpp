@@ -15,7 +15,7 @@ class RowArgs {
   RowArgs(const WritableArray& output, DType half_dtype) : output_(output), half_dtype_(half_dtype) {
     if (output.ndim() < 1 || output.ndim() > size_t(MAX_AXES))
       throw_invalid("the output", "has the wrong number of axes");
-    for (size_t axis = 0; axis + 1 < output.ndim(); ++axis) count *= ptrdiff_t(output.shape(axis));
+    for (size_t axis = 0; axis + 1 < output.ndim(); ++axis) count = product(count, output.shape(axis));
     columns = ptrdiff_t(output.shape(output.ndim() - 1));
   }
 
@@ -43,8 +43,8 @@ class RowArgs {
       if (size != wanted && size != 1) throw_invalid(name, "has an axis of the wrong length");
       if (wanted == 1) continue;
       const ptrdiff_t stride = size == 1 ? 0 : ptrdiff_t(x.stride(axis - missing));
-      if (operand.axes && stride == operand.strides[0] * merged_length) {
-        operand.shape[0] = merged_length *= wanted;
+      if (operand.axes && stride == product(operand.strides[0], merged_length)) {
+        operand.shape[0] = merged_length = product(merged_length, wanted);
         continue;
       }
       for (int i = operand.axes++; i > 0; --i)
@@ -95,7 +95,7 @@ void call_op(Op op, const WritableArray& output, const Array& x, const OptionalA
       throw_invalid("an array", "has the wrong dtype");
   if (is_elementwise(op) && !weight && !bias && is_one_row(params.x, params.columns) &&
       is_one_row(params.other, params.columns) && is_one_row(params.output, params.columns))
-    params.columns *= params.rows, params.rows = 1;
+    params.columns = product(params.columns, params.rows), params.rows = 1;
   run_op(params);
 }
 

@@ -124,7 +124,7 @@ template <class T> struct PanelScratch {
   T *weights, *sums;
 
   PanelScratch(const LinearParams& params, Scratch& scratch)
-      : weights(scratch.allocate<T>(min_of(KC, params.depth) * NR)), sums(scratch.allocate<T>(MC * NR)) {}
+      : weights(scratch.allocate<T>(min_of(KC, params.depth), NR)), sums(scratch.allocate<T>(MC, NR)) {}
 };
 
 // Copy `count` columns into rows of `width` elements, one for each of `depth` inputs.
@@ -239,7 +239,7 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
 }  // namespace
 
 ptrdiff_t linear_tasks(const LinearParams& params) {
-  return params.rows ? ceil_div(params.columns, columns_per_task(params)) * row_blocks(params) : 0;
+  return params.rows ? product(ceil_div(params.columns, columns_per_task(params)), row_blocks(params)) : 0;
 }
 
 size_t linear_scratch(const LinearParams& params) {

@@ -162,7 +162,7 @@ template <class T> void run_task(const OpParams& params, ptrdiff_t task, void* m
 
 ptrdiff_t op_tasks(const OpParams& params) {
   if (!params.columns) return 0;
-  return ceil_div(params.rows, rows_per_task(params)) * ceil_div(params.columns, columns_per_task(params));
+  return product(ceil_div(params.rows, rows_per_task(params)), ceil_div(params.columns, columns_per_task(params)));
 }
 
 size_t op_scratch(const OpParams& params) {

@@ -1,12 +1,16 @@
 #include "runtime/buffer_pool.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <sys/mman.h>
 #endif
+
+#include "common.h"
 
 namespace regard {
 namespace {
@@ -67,13 +71,18 @@ void system_free(void* data, size_t) { std::free(data); }
 
 }  // namespace
 
+void throw_out_of_memory() { throw std::bad_alloc(); }
+
 void* acquire_buffer(size_t bytes) {
+  if (bytes > PTRDIFF_MAX - LARGE_UNIT) throw_out_of_memory();
   bytes = round_size(bytes);
   if (std::unique_lock<std::mutex> lock(pool.mutex, std::try_to_lock); lock) {
     for (size_t i = pool.count; i-- > 0;)
       if (pool.buffers[i].bytes == bytes) return pool.remove(i);
   }
-  return system_allocate(bytes);
+  void* const data = system_allocate(bytes);
+  if (!data) throw_out_of_memory();
+  return data;
 }
 
 void release_buffer(void* data, size_t bytes) {

@@ -6,7 +6,7 @@
 
 namespace regard {
 
-void* acquire_buffer(size_t bytes);  // nullptr if out of memory
+void* acquire_buffer(size_t bytes);  // throws std::bad_alloc
 void release_buffer(void* data, size_t bytes);
 
 }  // namespace regard

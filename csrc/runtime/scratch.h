@@ -1,6 +1,7 @@
 // Scratch memory of a task.
 #pragma once
 
+#include "common.h"
 #include "simd/simd.h"
 
 namespace regard::REGARD_ISA {
@@ -11,16 +12,18 @@ class Scratch {
  public:
   explicit Scratch(void* memory) : base_(static_cast<char*>(memory)) {}
 
-  template <class T> T* allocate(ptrdiff_t count) {
+  // Space for an array of these sizes.
+  template <class T, class... Sizes> T* allocate(Sizes... sizes) {
     T* block = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
-    used_ += size_t(round_up(count * ptrdiff_t(sizeof(T)), 64));
+    const ptrdiff_t lines = ceil_div(product(ptrdiff_t(sizeof(T)), sizes...), 64);
+    if (__builtin_add_overflow(used_, product(lines, 64), &used_)) throw_out_of_memory();
     return block;
   }
-  size_t used() const { return used_; }
+  size_t used() const { return size_t(used_); }
 
  private:
   char* base_;
-  size_t used_ = 0;
+  ptrdiff_t used_ = 0;
 };
 
 }  // namespace regard::REGARD_ISA

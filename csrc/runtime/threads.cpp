@@ -20,6 +20,7 @@
 #include <sched.h>
 #endif
 
+#include "common.h"
 #include "runtime/ordered_accumulation.h"
 
 namespace regard {
@@ -52,12 +53,12 @@ class ScratchMemory {
   }
 
   void* reserve(size_t bytes) {
-    bytes = (bytes + 63) / 64 * 64;
+    bytes = size_t(product(ceil_div(ptrdiff_t(bytes), 64), 64));
     if (bytes > size_) {
       memory_.reset(std::aligned_alloc(64, bytes));
       if (!memory_) {
         size_ = 0;
-        throw std::bad_alloc();
+        throw_out_of_memory();
       }
       size_ = bytes;
     }
@@ -257,7 +258,7 @@ bool parallel_for(ptrdiff_t tasks, int max_threads, size_t scratch, const std::f
   memory.shrink();
   thread_memory = std::move(memory);
   nested = !outermost;
-  if (job.out_of_memory) throw std::bad_alloc();
+  if (job.out_of_memory) throw_out_of_memory();
   return !job.stopped;
 }
 

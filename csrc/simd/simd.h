@@ -12,6 +12,8 @@
 #include <immintrin.h>
 #endif
 
+#include "common.h"
+
 #ifndef REGARD_ISA
 #define REGARD_ISA generic
 #endif
@@ -124,7 +126,7 @@ template <class T> REGARD_INLINE V<T> min(V<T> a, V<T> high) {
 // Scalar minimum and maximum, in place of std::min and std::max (see above).
 template <class A> REGARD_INLINE A min_of(A a, A b) { return b < a ? b : a; }
 template <class A> REGARD_INLINE A max_of(A a, A b) { return a < b ? b : a; }
-REGARD_INLINE ptrdiff_t round_up(ptrdiff_t n, ptrdiff_t to) { return (n + to - 1) / to * to; }
+REGARD_INLINE ptrdiff_t round_up(ptrdiff_t n, ptrdiff_t to) { return product(ceil_div(n, to), to); }
 
 // Whether a comparison is true in any lane.
 template <class M> REGARD_INLINE bool any(M mask) {

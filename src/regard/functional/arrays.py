@@ -12,6 +12,8 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
 
+MAX_SIZE = 2**48  # numbers in an array, more than an address space holds: a few sizes multiplied fit into 64 bits
+
 
 def namespace(*arrays: Array) -> Any:
     """Return the array API namespace that all `arrays` share."""
@@ -32,9 +34,9 @@ def namespace(*arrays: Array) -> Any:
 def as_array(value: Array, name: str) -> Array:
     """Return `value` if it is an array of any library, else as a NumPy array (lists, numbers).
 
-    An error if it is not numeric, or is a masked array or a matrix.
+    An error if it is not numeric, is a masked array or a matrix, or has more than `MAX_SIZE` numbers.
     """
-    if type(value) is np.ndarray and value.dtype.kind == "f":
+    if type(value) is np.ndarray and value.dtype.kind == "f" and value.size <= MAX_SIZE:
         return value  # the usual case
     if isinstance(value, np.ma.MaskedArray | np.matrix):
         raise RegardError(f"{name} must be a plain array, got a {type(value).__name__}, whose operators differ")
@@ -49,6 +51,8 @@ def as_array(value: Array, name: str) -> Array:
             raise RegardError(f"{name} is not a rectangular array: {error}") from error
     if value.dtype.kind not in "biufc" and not is_half(value.dtype):
         raise RegardError(f"{name} must be an array of numbers, got {value.dtype}")
+    if value.size > MAX_SIZE:
+        raise RegardError(f"{name} {value.shape} is too large: an array may have 2^48 numbers")
     return value
 
 

@@ -13,7 +13,16 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.typing import Array
 from regard._utils.validation import finite_number
-from regard.functional.arrays import as_array, compute_dtype, device, is_floating, namespace, result_dtype, widest_float
+from regard.functional.arrays import (
+    MAX_SIZE,
+    as_array,
+    compute_dtype,
+    device,
+    is_floating,
+    namespace,
+    result_dtype,
+    widest_float,
+)
 from regard.functional.biases import Bias, as_bias
 from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.mask_rules import Causal, KeyLengths, SlidingWindow
@@ -137,7 +146,7 @@ def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpac
     q, k, v = as_array(q, "q"), as_array(k, "k"), None if v is None else as_array(v, "v")
     arrays = (q, k) if v is None else (q, k, v)
     xp, shapes = namespace(*arrays), [tuple(x.shape) for x in arrays]
-    shape = (_scores_shape if xp is np else _scores_shape.__wrapped__)(*shapes)  # other libraries may trace symbols
+    shape = (_numpy_scores_shape if xp is np else _scores_shape)(*shapes)  # other libraries may trace symbols
     dtype = result_dtype(*arrays)
     layout = ScoreLayout(xp, device(q), shape, options.get("query_offset"))
     mask, bias = _mask_and_bias(layout, options)
@@ -189,6 +198,14 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
 
 
 @functools.lru_cache(1024)
+def _numpy_scores_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return `_scores_shape` of arrays whose axes, empty ones aside, multiply to at most `MAX_SIZE`."""
+    for name, shape in zip("qkv", shapes, strict=False):
+        if math.prod(size or 1 for size in shape) > MAX_SIZE:
+            raise RegardError(f"{name} {shape} is too large: its axes may multiply to 2^48")
+    return _scores_shape(*shapes)
+
+
 def _scores_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return ``... H T S`` for the shapes of q, k and v, if they match; the leading axes are those of q and k."""
     named = dict(zip("qkv", shapes, strict=False))

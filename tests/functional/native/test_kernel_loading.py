@@ -40,6 +40,31 @@ def test_without_it_native_raises_with_the_reason_and_auto_computes():
     assert num_threads() == 1
 
 
+@pytest.mark.skipif(PURE, reason="there is no kernel")
+def test_a_subinterpreter_computes_without_the_kernel():
+    """The kernel refuses in one sentence and NumPy computes. (NumPy itself loads in one interpreter of a process.)"""
+    inner = (
+        "import warnings; warnings.simplefilter('ignore')  # NumPy's own, about subinterpreters\n"
+        f"import sys; sys.path[:] = {sys.path!r}\n"
+        "import numpy as np, regard\n"
+        "x = np.ones((3, 2))\n"
+        "assert (regard.attention(x, x, x) == x).all()\n"
+        "try: regard.attention(x, x, x, implementation='native')\n"
+        "except regard.RegardError as error: print(error, flush=True)\n"
+    )
+    code = (
+        "try: import _interpreters as interpreters  # Python 3.13\n"
+        "except ImportError: import _xxsubinterpreters as interpreters\n"
+        "try: shares_the_gil = interpreters.create('legacy')\n"
+        "except TypeError: shares_the_gil = interpreters.create(isolated=False)\n"
+        f"interpreters.run_string(shares_the_gil, {inner!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (refused,) = done.stdout.splitlines()
+    assert "cannot compute this call: the compiled kernel of regard runs in the main interpreter" in refused
+
+
 def test_a_kernel_that_does_not_load_is_a_reason_too(tmp_path):
     code = (
         "import sys; sys.modules['regard.functional.native._kernel'] = None\n"

@@ -356,3 +356,18 @@ def test_a_signal_handler_may_call_the_kernel_during_a_call(threads):
             assert abs(regard.attention(outer, outer, outer, implementation="native") - 1).max() < 1e-5
     """
     assert in_a_process(code, OMP_NUM_THREADS=threads) == ""
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_daemon_thread_that_computes_at_exit_does_not_abort(attempt):
+    """A thread that wants the GIL after the interpreter has shut down never gets it."""
+    code = """
+        def forever():
+            while True:
+                attend()
+        watch()
+        threading.Thread(target=forever, daemon=True).start()
+        for _ in range(3): begun.acquire()
+        print("end")
+    """
+    assert in_a_process(code) == "end\n"

@@ -26,6 +26,8 @@ def unavailable_reason() -> str | None:
 
 @functools.cache
 def _loaded() -> tuple[Any, str | None]:
+    if not _in_main_interpreter():
+        return None, "the compiled kernel of regard runs in the main interpreter of a process, not in a subinterpreter"
     try:
         from regard.functional.native import _kernel  # type: ignore[attr-defined, unused-ignore]
     except ImportError as error:
@@ -41,6 +43,18 @@ def _loaded() -> tuple[Any, str | None]:
 
         register()
     return _kernel, None
+
+
+def _in_main_interpreter() -> bool:
+    """Tell whether this is the main interpreter; loading the kernel in another one would hang both."""
+    import ctypes  # which NumPy has imported
+
+    try:
+        current, main = ctypes.pythonapi.PyInterpreterState_Get, ctypes.pythonapi.PyInterpreterState_Main
+    except AttributeError:  # not CPython
+        return True
+    current.restype = main.restype = ctypes.c_void_p
+    return bool(current() == main())
 
 
 def set_num_threads(count: int) -> None:
