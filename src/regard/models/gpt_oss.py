@@ -19,7 +19,7 @@ from regard.models.build import causal_attention, linear, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
-from regard.models.decoder import Caches, Decoder
+from regard.models.llama import Llama
 from regard.models.rope import read_rope
 from regard.nn import DecoderBlock, Layer, Linear
 
@@ -139,23 +139,10 @@ class Experts(Layer):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class GptOss(Decoder):
-    """A gpt-oss with its tokenizer."""
+class GptOss(Llama):
+    """A gpt-oss with its tokenizer; its forward pass is Llama's, with `Experts` in the blocks."""
 
     config: GptOssConfig
-
-    def forward_with_cache(
-        self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
-    ) -> tuple[np.ndarray, Caches]:
-        """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
-        x = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        x = trace("embeddings", x, "B T E")
-        rotation = self.config.rope(positions, x.dtype)
-        caches = list(caches)
-        for i, block in enumerate(self.blocks):
-            with trace.scope(f"blocks.{i}"):
-                x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
-        return trace("final_norm", self.final_norm(x), "B T E"), caches
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

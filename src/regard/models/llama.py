@@ -63,9 +63,9 @@ class LlamaConfig(shared.DecoderConfig):
 class Llama(Decoder):
     """A Llama with its tokenizer."""
 
-    config_type: ClassVar[type[LlamaConfig]] = LlamaConfig
+    config_type: ClassVar[type[LlamaConfig]] = LlamaConfig  # of Llama, Mistral and Qwen
 
-    config: LlamaConfig
+    config: shared.DecoderConfig
 
     def forward_with_cache(
         self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder

@@ -32,15 +32,7 @@ IGNORED_FIELDS = frozenset(
 
 
 class ConfigReader:
-    """Reads the fields of a configuration one by one, and reports all problems at once.
-
-    Parameters
-    ----------
-    fields
-        The content of config.json.
-    path
-        The file, for messages.
-    """
+    """Reads the fields of config.json at `path` one by one, and reports all problems at once."""
 
     def __init__(self, fields: dict[str, Any], path: str | Path) -> None:
         self._fields = dict(fields)

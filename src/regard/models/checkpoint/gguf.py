@@ -26,15 +26,7 @@ from regard.text import SubwordTokenizer
 class GgufCheckpoint:
     """The configuration, tensors and tokenizer in a GGUF file.
 
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises
-    ------
-    RegardError
-        The file is malformed, is one part of several, or holds an unsupported architecture.
+    An error if the file is malformed, is one part of several, or holds an unsupported architecture.
     """
 
     def __init__(self, path: Path) -> None:

@@ -43,18 +43,9 @@ def open_safetensors(folder: Path) -> Tensors:
 class ShardedTensors:
     """The memory-mapped tensors of several safetensors files.
 
-    Parameters
-    ----------
-    folder
-        The folder of the files. No name in the index leads out of it.
-    index
-        The content of model.safetensors.index.json, whose ``weight_map`` gives the file of each tensor.
-
-    Raises
-    ------
-    RegardError
-        The index is malformed, or a file is damaged; or, all at once: files are missing, tensors are in two files, not
-        in the index, or not in the file that it gives.
+    The index is the content of model.safetensors.index.json, whose ``weight_map`` gives the file of each tensor; no
+    name in it leads out of the folder. An error if it is malformed, or if a file is damaged; or, all at once, if files
+    are missing, or tensors are in two files, not in the index, or not in the file that it gives.
     """
 
     def __init__(self, folder: Path, index: Mapping[str, object]) -> None:

@@ -53,16 +53,8 @@ class Generated:
 class GenerationState:
     """One sequence while it is generated.
 
-    Parameters
-    ----------
-    tokenizer : SubwordTokenizer
-    prompt : Encoding
-    options : GenerationOptions
-    end_ids : sequence of int
-        The end-of-sequence tokens.
-    forced : ForcedTokens
-    target_start : Encoding, optional
-        Of an encoder-decoder: what the generated tokens follow, in place of the prompt.
+    It ends at one of `end_ids`, the end-of-sequence tokens. In an encoder-decoder the generated tokens follow
+    `target_start` in place of the prompt.
     """
 
     def __init__(

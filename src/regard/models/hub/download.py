@@ -43,17 +43,8 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
     """Download the files of `model` into its folder in `models`, and return that.
 
     The files are downloaded and verified in a hidden folder beside it, which is then renamed. Another process may do
-    the same at the same time: the first to finish wins.
-
-    Parameters
-    ----------
-    model
-    models
-        The folder of all models; created if it is missing.
-    replace
-        Whether to replace an existing folder, with all that is in it.
-    progress
-        Called with the bytes downloaded and their total; by default a bar or a line on standard error.
+    the same at the same time: the first to finish wins. With `replace` an existing folder is replaced, with all that is
+    in it. By default the progress is a bar or a line on standard error.
 
     Raises
     ------

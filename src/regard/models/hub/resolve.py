@@ -62,19 +62,7 @@ def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progres
 def pull(name: str, *, force: bool = False, progress: Progress | None = None) -> Path:
     """Return the folder with the files of a named model, and fetch them if they are not on this machine.
 
-    Parameters
-    ----------
-    name
-        A known name.
-    force
-        Whether to fetch the files again and replace those that were downloaded before.
-    progress
-        As in `find`.
-
-    Raises
-    ------
-    RegardError
-        As in `find`.
+    With `force` they are fetched again and replace those that were downloaded before. Otherwise as `find`.
     """
     model = _known(name)
     rejected: list[str] = []

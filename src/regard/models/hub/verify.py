@@ -37,13 +37,8 @@ class VerificationResult:
 def verify(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = None) -> VerificationResult:
     """Compare the files in `folder` with their pinned sizes and hashes.
 
-    Parameters
-    ----------
-    folder
-    files
-    stamps
-        A JSON file with the stamps of verified files; hashing 90 MB takes 0.1 to 0.4 s. If it cannot be read or
-        written, files are hashed again.
+    `stamps` is a JSON file with the stamps of verified files; hashing 90 MB takes 0.1 to 0.4 s. If it cannot be read or
+    written, files are hashed again.
     """
     if stamps and os.path.exists(stamps) and not os.path.isfile(stamps):  # noqa: PTH110, PTH113
         stamps = None  # opening a pipe could block
