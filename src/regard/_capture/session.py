@@ -8,8 +8,8 @@ from typing import Any
 
 from regard._capture.scopes import ModuleScopes
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard.functional import Options, tile
+from regard.functional.arrays import Array
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.inputs import validate_inputs
 from regard.functional.recorder import Recorder

@@ -1,1 +1,1 @@
-"""Shared by every layer: errors, types, validation of arguments, atomic files."""
+"""Shared by every layer: errors, validation of arguments, atomic files."""

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import as_array, compute_dtype, namespace, result_dtype
+from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 
 MAX_SIZE = 2**48  # numbers in an array, more than an address space holds: a few sizes multiplied fit into 64 bits
+
+Array: TypeAlias = Any
+"""An array of any library that follows the Python array API standard; shapes are in the docstrings."""
 
 
 def namespace(*arrays: Array) -> Any:

@@ -7,8 +7,8 @@ from typing import Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard.functional import reference
+from regard.functional.arrays import Array
 from regard.functional.biases import Bias
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation

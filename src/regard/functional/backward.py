@@ -8,8 +8,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import as_array, concat, is_floating, namespace, no_grad, result_dtype
+from regard.functional.arrays import Array, as_array, concat, is_floating, namespace, no_grad, result_dtype
 from regard.functional.biases import BiasGradAccumulator, sum_to_shape
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import blockwise

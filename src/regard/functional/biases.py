@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import as_array, compute_dtype, concat, device, is_boolean, is_floating, namespace
+from regard.functional.arrays import Array, as_array, compute_dtype, concat, device, is_boolean, is_floating, namespace
 from regard.functional.masks import check_broadcast
 from regard.functional.positions import relative_position_buckets
 from regard.functional.score_layout import ALL, Index, ScoreLayout, bounds_of, broadcasts, take_broadcast

@@ -8,8 +8,7 @@ Rabe and Staats (2021), "Self-attention does not need O(n²) memory", https://ar
 
 from __future__ import annotations
 
-from regard._utils.typing import Array
-from regard.functional.arrays import concat
+from regard.functional.arrays import Array, concat
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs

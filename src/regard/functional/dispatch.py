@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard.functional import native
+from regard.functional.arrays import Array
 from regard.functional.blocks import block_kind, block_sizes, spans
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.masks import BlockKind

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
+from regard.functional.arrays import Array
 from regard.functional.score_layout import Index, ScoreLayout
 
 

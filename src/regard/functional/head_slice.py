@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from regard._utils.typing import Array
-from regard.functional.arrays import namespace
+from regard.functional.arrays import Array, namespace
 from regard.functional.biases import Bias, DenseBias
 from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs

@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard._utils.validation import whole_number
-from regard.functional.arrays import as_array, namespace
+from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.biases import sum_to_shape
 
 

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard._utils.validation import finite_number
 from regard.functional.arrays import (
     MAX_SIZE,
+    Array,
     as_array,
     compute_dtype,
     device,

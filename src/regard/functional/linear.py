@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard.functional.activation import activation as activation_function
 from regard.functional.activation import kernel_activation
-from regard.functional.arrays import as_array, compute_dtype, namespace, result_dtype
+from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import as_array, namespace
+from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.masks import BlockKind, KeyRanges, Mask
 from regard.functional.score_layout import MAX_POSITION, Index, ScoreLayout, bounds_of, broadcasts, take
 

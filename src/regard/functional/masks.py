@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import as_array, is_boolean, is_concretely_true
+from regard.functional.arrays import Array, as_array, is_boolean, is_concretely_true
 from regard.functional.score_layout import Index, ScoreLayout, broadcasts, take_broadcast
 
 

@@ -5,8 +5,7 @@ A weight of exactly 0 times NaN is NaN, so that one masked NaN would otherwise r
 
 from __future__ import annotations
 
-from regard._utils.typing import Array
-from regard.functional.arrays import device, is_finite, namespace
+from regard.functional.arrays import Array, device, is_finite, namespace
 
 
 def clamp_posinf(x: Array) -> Array:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import as_array, compute_dtype, namespace, result_dtype
+from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from regard._utils.typing import Array
-from regard.functional.arrays import widest_float
+from regard.functional.arrays import Array, widest_float
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import clamp_posinf, nonzero, zero_neginf
 from regard.functional.score_layout import Index, take

@@ -8,8 +8,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import is_finite, namespace
+from regard.functional.arrays import Array, is_finite, namespace
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.inputs import Options, validate_inputs

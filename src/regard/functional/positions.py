@@ -7,9 +7,8 @@ import math
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard._utils.validation import whole_number
-from regard.functional.arrays import as_array, namespace, widest_float
+from regard.functional.arrays import Array, as_array, namespace, widest_float
 
 
 def sinusoidal_positions(length: int, embed_dim: int, *, base: float = 10_000.0) -> Array:

@@ -4,8 +4,7 @@ This page is ``implementation="reference"``; the others compute the same numbers
 al. (2017), https://arxiv.org/abs/1706.03762; the order of the steps is that of the ONNX operator Attention, opset 25.
 """
 
-from regard._utils.typing import Array
-from regard.functional.arrays import namespace
+from regard.functional.arrays import Array, namespace
 from regard.functional.nonfinite import clamp_posinf, finite_row_max, masked_matmul, nonzero
 from regard.functional.recorder import NULL_RECORDER, Recorder
 

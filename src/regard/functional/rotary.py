@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard._utils.validation import finite_number
-from regard.functional.arrays import as_array, compute_dtype, device, namespace, result_dtype, widest_float
+from regard.functional.arrays import Array, as_array, compute_dtype, device, namespace, result_dtype, widest_float
 from regard.functional.native import ops
 from regard.functional.score_layout import bounds_of, broadcasts
 

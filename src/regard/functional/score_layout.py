@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import as_array, device, integers, namespace
+from regard.functional.arrays import Array, as_array, device, integers, namespace
 
 Index: TypeAlias = slice | Array
 """Rows or columns: a slice ``start:stop``, or an integer array."""

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from regard._utils.typing import Array
+from regard.functional.arrays import Array
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import saturate_cast, zero_masked_nonfinite

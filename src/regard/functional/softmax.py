@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard.functional import reference
-from regard.functional.arrays import as_array, compute_dtype, namespace, result_dtype
+from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
 
 

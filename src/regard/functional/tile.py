@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import as_array, integers, namespace
+from regard.functional.arrays import Array, as_array, integers, namespace
 from regard.functional.blockwise import softmax_stats
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native.map import exposes_masked_nonfinite, map_tile, native_map_inputs

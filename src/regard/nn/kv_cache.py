@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard._utils.validation import whole_number
-from regard.functional.arrays import as_array, device, namespace
+from regard.functional.arrays import Array, as_array, device, namespace
 
 __all__ = ["KVCache"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from regard._utils.typing import Array
 from regard._utils.validation import finite_number
+from regard.functional.arrays import Array
 from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, color_bar, drawn_map, mask_note
 from regard.plot.existing_axes import MIN_SHARE, TITLE, Margins, available_size, draw_title, shrink_axes
 from regard.plot.fonts import FontFallback, find_fonts

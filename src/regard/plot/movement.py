@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
+from regard.functional.arrays import Array
 from regard.plot import plane
 from regard.plot.existing_axes import MIN_SHARE, TITLE, Margins, available_size, draw_title, shrink_axes
 from regard.plot.fonts import FontFallback, find_fonts

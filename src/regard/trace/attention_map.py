@@ -19,9 +19,9 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import available_memory
-from regard._utils.typing import Array
 from regard._utils.validation import whole_number
 from regard.functional import native
+from regard.functional.arrays import Array
 from regard.functional.head_slice import slice_heads
 from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs

@@ -8,7 +8,7 @@ from typing import TypeAlias, get_args
 
 import numpy as np
 
-from regard._utils.typing import Array
+from regard.functional.arrays import Array
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import softmax_stats
 from regard.functional.inputs import AttentionInputs

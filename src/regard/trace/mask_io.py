@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
 from regard._utils.validation import finite_number
 from regard.functional import native
+from regard.functional.arrays import Array
 from regard.functional.biases import ALiBi, DenseBias, DistanceBias, RelativePositionBias
 from regard.functional.head_slice import is_head_slice
 from regard.functional.inputs import AttentionInputs

@@ -15,8 +15,7 @@ import numpy as np
 
 from regard._utils import hooks
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
-from regard.functional.arrays import as_array, namespace
+from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.text.encoding import Encoding

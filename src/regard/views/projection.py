@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
+from regard.functional.arrays import Array
 
 
 def project(original: Array, contextual: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

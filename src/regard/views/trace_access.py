@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.typing import Array
+from regard.functional.arrays import Array
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 

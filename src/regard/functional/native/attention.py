@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from regard._utils.typing import Array
 from regard.functional import native
+from regard.functional.arrays import Array
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native.convert import compute_type, dtype_name, tensor_to_numpy, to_kernel
 from regard.functional.native.mask_args import KernelMaskArgs, kernel_mask_args

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from regard._utils.typing import Array
 from regard.functional import native
+from regard.functional.arrays import Array
 from regard.functional.biases import Bias, DenseBias, sum_to_shape
 from regard.functional.heads import sum_over_query_groups
 from regard.functional.inputs import AttentionInputs

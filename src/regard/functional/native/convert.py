@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regard._utils.typing import Array
+from regard.functional.arrays import Array
 
 
 def to_kernel(x: Array) -> np.ndarray:

@@ -11,9 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from regard._utils.typing import Array
 from regard.functional import native
-from regard.functional.arrays import is_finite, widest_float
+from regard.functional.arrays import Array, is_finite, widest_float
 from regard.functional.blocks import spans
 from regard.functional.dispatch import choose_implementation
 from regard.functional.inputs import AttentionInputs

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard._utils.typing import Array
 from regard.functional import native
-from regard.functional.arrays import compute_dtype
+from regard.functional.arrays import Array, compute_dtype
 from regard.functional.biases import Bias, DenseBias
 from regard.functional.inputs import AttentionInputs
 from regard.functional.masks import DenseMask, KeyRanges, LogicalAnd, Mask

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from regard._utils.typing import Array
 from regard.functional import native
+from regard.functional.arrays import Array
 
 MAX_AXES = 8  # of an array in the kernel
 COMPUTE_DTYPES = {np.dtype(np.float32): np.float32, np.dtype(np.float64): np.float64}
