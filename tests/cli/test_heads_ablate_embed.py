@@ -14,6 +14,7 @@ import regard
 from regard import Trace
 from regard.cli import main
 from regard.metrics import head_metrics, repeated_tokens
+from regard.metrics.registry import listed_metrics
 from regard.models import Bert
 from regard.trace.edits import ablate
 
@@ -52,7 +53,7 @@ def measured(folder):
 
 
 def test_heads_prints_a_line_for_each(run, tiny):
-    status, out, err = run("heads", TEXT, "--model", tiny)
+    status, out, err = run("heads", TEXT, "--model", tiny, "--all")
     assert (status, err) == (0, "")
     found = measured(tiny)
     assert "6 heads on this text" in out
@@ -72,7 +73,36 @@ def test_heads_are_sorted_with_missing_values_last(run, tiny):
     assert [row["previous_token"] for row in rows] == sorted(measured(tiny).previous_token.ravel(), reverse=True)
     _, out, _ = run("heads", "the cat", "--model", tiny, "--json")
     assert json.loads(out)["heads"][0]["induction"] is None
-    assert "–" in run("heads", "the cat", "--model", tiny)[1]
+    assert "–" in run("heads", "the cat", "--model", tiny, "--all")[1]
+    by_distance = run("heads", TEXT, "--model", tiny, "--sort", "distance")[1]
+    heads = re.findall(r"^(L\dH\d) +\S+ +(\S+)", by_distance, re.MULTILINE)
+    assert len(heads) == 6
+    assert heads == sorted(heads, key=lambda head: -float(head[1]))
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_heads_names_the_strongest_and_says_what_each_metric_is(run, tiny, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    status, out, err = run("heads", TEXT, "--model", tiny)
+    assert (status, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= columns
+    found = measured(tiny)
+    for entry in listed_metrics():
+        values = found.values[entry.name][0]
+        largest = sorted(np.ndindex(values.shape), key=lambda at: -values[at])[:3]
+        named = " +".join(rf"L{layer}H{head} {values[layer, head]:.2f}" for layer, head in largest)
+        assert re.search(rf"^{entry.name} +{named}( +{entry.unit})?$", out, re.MULTILINE)
+        assert entry.description in " ".join(out.split())
+    labels = [found.label(0, layer, head) for layer in range(2) for head in range(3)]
+    for label in filter(None, labels):
+        assert f"{labels.count(label)} {label}" in out
+    assert "--all" in out
+    assert "duplicate_token  –" in run("heads", "the cat", "--model", tiny)[1]
+
+
+@pytest.mark.parametrize("entry", listed_metrics(), ids=lambda entry: entry.name)
+def test_what_a_metric_is_fits_on_one_line(entry):
+    assert len(entry.description) <= 78
 
 
 def test_heads_on_repeated_tokens(run, write_bert):

@@ -90,10 +90,10 @@ def _heads(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--sort",
         choices=LazyChoices(_sort_keys),
-        default="layer",
         metavar="KEY",
-        help="%(choices)s; the largest first (layer)",
+        help="print all heads, the largest first: %(choices)s",
     )
+    parser.add_argument("--all", action="store_true", help="print all heads, not only the strongest")
     arguments.add_json(parser, "the metrics")
     arguments.add_color(parser)
     arguments.add_toy(parser)
@@ -207,11 +207,11 @@ COMMANDS = {
         _generate,
     ),
     "heads": Command(
-        "print the metrics of every head",
+        "print the strongest heads by each metric, or all",
         "TEXT [options]",
         """\
   regard heads "The cat sat on the mat, and the cat slept"
-  regard heads "The cat sat on the mat" --sort previous_token
+  regard heads "The cat sat on the mat" --all
   regard heads --repeated-tokens 50 --sort induction""",
         _heads,
     ),

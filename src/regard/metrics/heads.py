@@ -16,7 +16,7 @@ from regard.trace import Trace
 @metric(
     "Entropy",
     "nats",
-    "How widely a token spreads its attention: 0 where it attends to one token only.",
+    "How widely a token spreads its attention: 0 where it attends to one token.",
     caveat="A low entropy does not show that the attended token matters.",
     paper="Clark et al. 2019, arXiv:1906.04341",
 )
@@ -47,8 +47,7 @@ def distance(block: RowBlock) -> Rows:
 @metric(
     "Sink",
     "share",
-    "The share of the first token, of special tokens, and of the model's own sink if it has one: where attention goes "
-    "that is not needed.",
+    "The share of first and special tokens and sinks, where spare attention goes.",
     caveat="It is no sign of importance: the values of these tokens are close to zero.",
     paper="Xiao et al. 2023, arXiv:2309.17453; Clark et al. 2019",
     label_from=0.5,
@@ -76,8 +75,8 @@ def previous_token(block: RowBlock) -> Rows:
 @metric(
     "Duplicate token",
     "share",
-    "The share of earlier occurrences of the same token; empty where no token repeats.",
-    caveat="In a text with few repetitions it rests on few tokens.",
+    "The share of earlier occurrences of the same token.",
+    caveat="Empty where no token repeats; in a text with few repetitions it rests on few tokens.",
     paper="Wang et al. 2022, arXiv:2211.00593",
     label_from=0.4,
 )
@@ -89,7 +88,7 @@ def duplicate_token(block: RowBlock) -> Rows:
 @metric(
     "Induction",
     "share",
-    "The share of tokens that came right after an earlier occurrence of the same token.",
+    "The share of tokens that followed earlier occurrences of the same token.",
     caveat="In a text with few repetitions it rests on few tokens; repeated random tokens test it better.",
     paper="Olsson et al. 2022, arXiv:2209.11895",
     label_from=0.4,

@@ -1,8 +1,9 @@
-"""The metrics of every head as a table and as JSON."""
+"""The metrics of heads: the strongest ones, all as a table, all as JSON."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,43 @@ from rich.text import Text
 from regard._utils.errors import RegardError
 from regard.metrics import HeadMetrics
 from regard.metrics.registry import listed_metrics
+from regard.terminal.tables import wrap_parts
 from regard.views.labels import head_label
+
+
+def heads_summary(metrics: HeadMetrics, *, top: int = 3, batch: int = 0, width: int = 80) -> Text:
+    """Return for each metric the heads in which it is largest, and what it is; then how many heads have each label.
+
+    Parameters
+    ----------
+    metrics : HeadMetrics
+    top : int
+        The number of heads for each metric; – where no row of the text counts.
+    batch : int
+        Which text.
+    width : int
+        Columns of the terminal.
+
+    Returns
+    -------
+    rich.text.Text
+    """
+    summary = Text()
+    names = max(len(entry.name) for entry in listed_metrics())
+    rows = heads_rows(metrics, batch=batch)
+    width_of_head = max(len(head_label(row["layer"], row["head"])) for row in rows)
+    for entry in listed_metrics():
+        ordered = heads_rows(metrics, sort=entry.name, batch=batch)
+        largest = [row for row in ordered[:top] if row[entry.name] is not None]
+        heads = [head_label(row["layer"], row["head"]).ljust(width_of_head) for row in largest]
+        numbers = [format(row[entry.name], entry.format) for row in largest]
+        found = "   ".join(f"{head} {number}" for head, number in zip(heads, numbers, strict=True)) or "–"
+        summary.append(entry.name.ljust(names), style="bold").append(f"  {found}")
+        summary.append("\n" if entry.unit == "share" else f"  {entry.unit}\n", style="dim")
+        summary.append(f"  {entry.description}\n", style="dim")
+    labels = Counter(row["label"] or "no label" for row in rows)
+    counts = [f"{count} {label}" for label, count in labels.most_common()]
+    return summary.append("\n" + "\n".join(wrap_parts(counts, width, "Labels of all heads: ", ", ")))
 
 
 def heads_table(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> Text:

@@ -207,10 +207,10 @@ class _Heatmap:
         parts += ["blank: masked"] * bool(self.view.masked.any())
         indent = " " * min(self._prefix + self.margin + 1, self.width // 4)
         fits = max(map(len, parts)) + len(indent) <= self.width
-        lines = _wrap(parts if fits else "; ".join(parts).split(), self.width, indent, "; " if fits else " ")
+        lines = wrap_parts(parts if fits else "; ".join(parts).split(), self.width, indent, "; " if fits else " ")
         if not self.has_names and self.side == 1 and self.view.queries != self.view.keys:
             names = [f"{number} {escape(key, _LABEL_WIDTH)}" for number, key in enumerate(self.view.keys)]
-            lines += _wrap(names, self.width, "columns: ", "  ")
+            lines += wrap_parts(names, self.width, "columns: ", "  ")
         return lines
 
 
@@ -236,13 +236,14 @@ def _table_size(view: AttentionView, found: Sequence[Sequence[tuple[int, float]]
     return 1, next((n for n in range(_LABEL_WIDTH, _MIN_LABEL, -1) if line(1, n) <= width), _MIN_LABEL)
 
 
-def _wrap(parts: Sequence[str], width: int, start: str, separator: str) -> list[str]:
+def wrap_parts(parts: Sequence[str], width: int, start: str, separator: str) -> list[str]:
     """Return lines of whole parts that fit into `width`; the first begins with `start`."""
     lines = [start + parts[0]]
     for part in parts[1:]:
-        if cell_len(f"{lines[-1]}{separator}{part}") <= width:
+        if cell_len(f"{lines[-1]}{separator}{part}{separator.rstrip()}") <= width:
             lines[-1] += separator + part
         else:
+            lines[-1] += separator.rstrip()
             lines.append(" " * len(start) + part)
     return lines
 
