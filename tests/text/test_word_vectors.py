@@ -1,4 +1,5 @@
 import gzip
+import time
 import tracemalloc
 from contextlib import suppress
 
@@ -278,6 +279,37 @@ def test_a_damaged_gzip_file_is_refused(refusal, place):
     packed = bytearray(gzip.compress(glove(some_rows())))
     packed[place] ^= 0x55
     assert refusal(bytes(packed))
+
+
+BOMBS = {
+    "blank lines": b"a 1\n" + b"\n" * (1 << 24),
+    "the same word": b"a 1\n" * (1 << 22),
+    "long lines": (b"a 1" + b" " * (1 << 22) + b"\n") * 4,
+    "a binary word": b"1 1\n" + b"\0" * (1 << 24),
+}
+
+
+@pytest.mark.parametrize("words", [None, ["b"]])
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_gzip_file_that_expands_too_much_is_refused(tmp_path, bomb, words):
+    path = tmp_path / "vectors.gz"
+    path.write_bytes(gzip.compress(BOMBS[bomb]))
+    assert path.stat().st_size < 50_000
+    start = time.process_time()
+    with pytest.raises(RegardError, match=r"expands to more than 1,\d{3},\d{3} bytes|is longer than"):
+        read_word_vectors(path, words)
+    assert time.process_time() - start < 5
+
+
+def test_a_gzip_file_of_many_zeros_says_how_to_read_it(tmp_path):
+    """One-hot vectors compress like a bomb; uncompressed they are read."""
+    rows = b"".join(b"w%d" % i + b" 0" * i + b" 1" + b" 0" * (999 - i) + b"\n" for i in range(1000))
+    path = tmp_path / "vectors.gz"
+    path.write_bytes(gzip.compress(rows))
+    with pytest.raises(RegardError, match=r"more than 1,048,576 bytes.*unpack it and give the file inside$"):
+        read_word_vectors(path)
+    path.write_bytes(rows)
+    np.testing.assert_array_equal(read_word_vectors(path).vectors, np.eye(1000))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from regard.text.embedding_matrix import as_embedding_matrix
 from regard.text.vocabulary import Vocabulary
 from regard.text.word_vector_formats import read_rows
 from regard.text.words import check_words, join_names
+
+_EXPANSION, _UNPACKED_BYTES = 32, 1 << 20  # a compressed file may give so many times its size, or so many bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +98,7 @@ def read_word_vectors(path: str | os.PathLike[str], words: Iterable[str] | None 
     ------
     RegardError
         The file cannot be read, has another format, or is malformed: the message gives the line, or for word2vec
-        binary the number of the word.
+        binary the number of the word. Or gzip unpacks it to more than 1 MiB and 32 times its size.
 
     Notes
     -----
@@ -123,6 +125,22 @@ def read_word_vectors(path: str | os.PathLike[str], words: Iterable[str] | None 
     return WordVectors(Vocabulary(tuple(found)), vectors)
 
 
+class _BoundedGzipFile(gzip.GzipFile):
+    """A compressed file that may give little more than real ones do: vectors in text shrink to a third."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(fileobj=file)
+        self._limit = max(_UNPACKED_BYTES, _EXPANSION * os.fstat(file.fileno()).st_size)
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell() > self._limit:
+            raise RegardError(
+                f"it expands to more than {self._limit:,} bytes, the limit for its size; if you trust it, unpack it "
+                f"and give the file inside"
+            )
+        return super().read(size)
+
+
 @contextmanager
 def _stream(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader[Any]]:
     """Open a file, decompressed if necessary; errors inside the context name the file."""
@@ -131,7 +149,7 @@ def _stream(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader[Any]]:
             magic = file.read(2)
             file.seek(0)
             if magic == b"\x1f\x8b":
-                with gzip.GzipFile(fileobj=file) as unpacked, io.BufferedReader(unpacked) as stream:
+                with _BoundedGzipFile(file) as unpacked, io.BufferedReader(unpacked) as stream:
                     yield stream
             else:
                 yield file
