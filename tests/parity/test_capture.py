@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import gc
@@ -53,6 +54,12 @@ BART = {
     "decoder_ffn_dim": 20,
     "max_position_embeddings": 40,
 }
+ALBERT = {**SMALL, "embedding_size": 8, "num_hidden_layers": 4}
+SHARED = {
+    "albert": ("AlbertModel", "AlbertConfig", ALBERT),
+    "albert of two groups": ("AlbertForMaskedLM", "AlbertConfig", {**ALBERT, "num_hidden_groups": 2}),
+    "albert of pairs": ("AlbertModel", "AlbertConfig", {**ALBERT, "num_hidden_layers": 2, "inner_group_num": 2}),
+}
 T5 = {"vocab_size": 50, "d_model": 24, "d_kv": 6, "d_ff": 20, "num_layers": 2, "num_heads": 3}
 SEQ2SEQ = {"bart": ("BartModel", "BartConfig", BART), "t5": ("T5Model", "T5Config", T5)}
 WRITERS = {"bart with a head": ("BartForConditionalGeneration", "BartConfig", BART)}
@@ -66,7 +73,7 @@ def pair(transformers):
     import torch
 
     def pair(kind, implementation=None):
-        model_kind, config_kind, sizes = (MODELS | SEQ2SEQ | WRITERS)[kind]
+        model_kind, config_kind, sizes = (MODELS | SEQ2SEQ | WRITERS | SHARED)[kind]
         torch.manual_seed(3)
         config = getattr(transformers, config_kind)(**sizes)
         implementation = implementation or ("eager" if kind in ALONE_IN_EAGER else "sdpa")
@@ -130,6 +137,53 @@ def test_the_weights_are_those_of_eager_and_the_output_is_unchanged(pair, kind, 
     assert trace.names() == tuple(f"blocks.{i}.attn.weights" for i in range(len(theirs.attentions)))
     for layer, weights in enumerate(theirs.attentions):
         close(trace[f"blocks.{layer}.attn.weights"], weights, rows)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", SHARED)
+def test_layers_that_share_a_module_are_numbered_by_the_order_of_their_calls(pair, kind, implementation):
+    model, eager = pair(kind, implementation)
+    given = inputs("right")
+    rows = given["attention_mask"].numpy() > 0
+    theirs = run(eager, given, output_attentions=True).attentions
+    with regard.capture(model) as trace:
+        run(model, given)
+    assert trace.names() == tuple(f"blocks.{i}.attn.weights" for i in range(4))
+    for layer, weights in enumerate(theirs):
+        close(trace[f"blocks.{layer}.attn.weights"], weights, rows)
+    edits = Trace(only=(), edit={"blocks.2.attn.context": np.zeros_like})
+    with regard.capture(model, trace=edits):
+        edited = [run(model, given)[0] for _ in range(2)]  # nothing is recorded, so it may run again
+    assert not np.allclose(edited[0], run(model, given)[0])
+    np.testing.assert_array_equal(*edited)
+
+
+def test_a_second_run_of_shared_layers_is_an_error_also_of_a_part_of_the_model(pair):
+    model, _ = pair("albert")
+    hidden = model.embeddings(inputs()["input_ids"])
+    with regard.capture(model):
+        run(model, inputs())
+        with pytest.raises(RegardError, match="a trace holds one run"):
+            run(model, inputs())
+    with pytest.raises(RegardError, match="recorded already"), regard.capture(model):
+        model.encoder(hidden)
+
+
+def test_one_layer_in_several_places_of_a_list():
+    import torch
+
+    torch.manual_seed(2)
+    layer = torch.nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
+    model = torch.nn.TransformerEncoder(layer, 1)
+    model.layers = torch.nn.ModuleList([layer] * 3)
+    x = torch.randn(2, 5, 12)
+    with torch.no_grad(), regard.capture(model) as trace:
+        model(x)
+    assert trace.names() == tuple(f"blocks.{i}.attn.weights" for i in range(3))
+    with torch.no_grad():
+        second = layer(x)
+        theirs = layer.self_attn(second, second, second, average_attn_weights=False)[1]
+    close(trace["blocks.1.attn.weights"], theirs)
 
 
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
@@ -344,6 +398,141 @@ def test_an_edit_is_an_edit_of_the_model_s_run(pair):
         run(model, inputs())
 
 
+def edited_loss(model, edit):
+    """Return the loss of a run and the gradients of all parameters; a hook, or an edit inside capture, changes it."""
+    model.zero_grad()
+    with edit:
+        out = model(**inputs(), labels=inputs()["input_ids"])
+        out.loss.backward()
+    return out.loss, {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def halve(values):
+    changed = values * 0.5
+    changed[:, 1] = values[:, 1] ** 2
+    return changed
+
+
+def same_gradients(ours, theirs):
+    import torch
+
+    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-6, atol=1e-6)
+    for name, gradient in theirs[1].items():
+        torch.testing.assert_close(ours[1][name], gradient, rtol=2e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("step", ["q", "v", "context"])
+def test_the_gradient_through_an_edit_is_that_of_the_same_edit_by_a_hook(pair, step):
+    import torch
+
+    model, _ = pair("gpt2")
+    attention = model.transformer.h[1].attn
+
+    def heads(x):  # B T E to B H T D
+        return x.unflatten(-1, (3, 8)).transpose(1, 2)
+
+    def rows(x):
+        return x.transpose(1, 2).flatten(-2)
+
+    def after(_, args, output):
+        parts = list(output.split(24, -1))
+        at = {"q": 0, "v": 2}[step]
+        parts[at] = rows(halve(heads(parts[at])))
+        return torch.cat(parts, -1)
+
+    def before(_, args):
+        return (rows(halve(heads(args[0]))),)
+
+    @contextlib.contextmanager
+    def hooked():
+        if step == "context":
+            handle = attention.c_proj.register_forward_pre_hook(before)
+        else:
+            handle = attention.c_attn.register_forward_hook(after)
+        yield
+        handle.remove()
+
+    trace = Trace(only=(), edit={f"blocks.1.attn.{step}": halve})
+    same_gradients(edited_loss(model, regard.capture(model, trace=trace)), edited_loss(model, hooked()))
+    plain = edited_loss(model, contextlib.nullcontext())
+    assert not torch.equal(plain[0], edited_loss(model, hooked())[0])
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_the_gradient_through_edited_weights_is_that_of_torch(transformers, pair, kind):
+    model, eager = pair(kind)
+
+    def own(module, query, key, value, mask, scaling, softcap=None, **_):
+        k, v = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
+        scores = query @ k.mT * scaling
+        scores = scores if softcap is None else softcap * (scores / softcap).tanh()
+        weights = (scores + mask).softmax(-1)
+        return ((halve(weights) if module.layer_idx == 1 else weights) @ v).transpose(1, 2).contiguous(), None
+
+    interfaces = (transformers.AttentionInterface, transformers.AttentionMaskInterface)
+    for interface, function in zip(interfaces, (own, transformers.masking_utils.eager_mask), strict=True):
+        interface.register("edited-eager", function)
+    eager.config._attn_implementation = "edited-eager"
+    try:
+        theirs = edited_loss(eager, contextlib.nullcontext())
+    finally:
+        for interface in interfaces:
+            interface._global_mapping.pop("edited-eager")
+    trace = Trace(maps=True, edit={"blocks.1.attn.weights": halve})
+    same_gradients(edited_loss(model, regard.capture(model, trace=trace)), theirs)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda x: np.multiply(x, 0.5), "fails on a tensor"),
+        (lambda x: np.ones(x.shape, np.float32), "returns a ndarray for a tensor"),
+        (lambda x: x / x.std(-1, keepdims=True), "other numbers"),
+        (lambda x: x * 0.5 if isinstance(x, np.ndarray) else x[0], "other numbers"),
+    ],
+)
+def test_an_edit_without_a_gradient_says_so_where_one_is_taken(pair, edit, message):
+    """In a run it is no error."""
+    model, _ = pair("gpt2")
+    with regard.capture(model, trace=Trace(only=(), edit={"blocks.1.attn.v": edit})):
+        out = model(**inputs(), labels=inputs()["input_ids"])
+    with pytest.raises(RegardError, match=rf"gradient .* edit of blocks\.1\.attn\.v.*{message}"):
+        out.loss.backward()
+
+
+def test_an_edit_may_put_a_constant_in_place_of_a_value(pair):
+    import torch
+
+    model, _ = pair("gpt2")
+    for edit in (lambda x: x * 0, lambda x: torch.zeros(x.shape)):
+        _, gradients = edited_loss(model, regard.capture(model, trace=Trace(only=(), edit={"blocks.1.attn.v": edit})))
+        of_values = gradients["transformer.h.1.attn.c_attn.weight"][:, -24:]
+        assert (of_values == 0).all()
+
+
+def test_a_run_calls_an_edit_once_and_its_gradient_once_more(pair):
+    model, _ = pair("gpt2")
+    calls = []
+    trace = Trace(only=(), edit={"blocks.1.attn.v": lambda x: calls.append(type(x).__name__) or x})
+    with regard.capture(model, trace=trace):
+        out = model(**inputs(), labels=inputs()["input_ids"])
+    assert calls == ["ndarray"]
+    out.loss.backward()
+    assert calls == ["ndarray", "Tensor"]
+
+
+def test_half_precision_keeps_the_gradient_of_an_edit():
+    import torch
+
+    x = torch.randn(2, 3, 4, dtype=torch.bfloat16, requires_grad=True)
+    trace = Trace(only=(), edit={"weights": lambda weights: weights**2})
+    regard.attention(x, x.detach(), x.detach(), trace=trace).sum().backward()
+    assert x.grad.dtype == torch.bfloat16
+    y = x.detach().float().requires_grad_()
+    ((y @ y.detach().mT / 2).softmax(-1) ** 2 @ y.detach()).sum().backward()
+    torch.testing.assert_close(x.grad.float(), y.grad, rtol=0.05, atol=0.02)
+
+
 def registered():
     from transformers import AttentionInterface, AttentionMaskInterface
 
@@ -458,6 +647,22 @@ def test_unsupported_implementations_are_errors(pair, kind, implementation, mess
     with pytest.raises(RegardError, match=message), regard.capture(model):
         pass
     assert (registered(), model.config._attn_implementation) == (before, implementation)
+
+
+def test_only_what_a_model_can_use_is_advised(transformers, pair):
+    model, _ = pair("gpt_oss")
+    model.config._attn_implementation = "flex_attention"
+    with (
+        pytest.raises(RegardError, match=r"call model\.set_attn_implementation\('eager'\) first"),
+        regard.capture(model),
+    ):
+        pass
+    deberta = transformers.DebertaModel(transformers.DebertaConfig(**SMALL))
+    for implementation in ("eager", "flex_attention"):
+        deberta.config._attn_implementation = implementation
+        with pytest.raises(RegardError, match=r"DebertaModel .* has no other that capture supports") as error:
+            regard.capture(deberta).__enter__()
+        assert "sdpa" not in str(error.value)
 
 
 def test_mistakes(pair):

@@ -33,7 +33,8 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
     trace : Trace, optional
         Where to record, and what. ``Trace(maps=True, only="*weights")`` by default: queries and keys of each attention,
         O(n · D) numbers, from which any weight can be computed. ``Trace(maps=True)`` also stores ``q``, ``k``, ``v``
-        and ``context`` as arrays. The edits of a trace edit the model's run; ``nn.MultiheadAttention`` takes none.
+        and ``context`` as arrays. The edits of a trace edit the model's run, and gradients go through
+        them (see `Trace`); ``nn.MultiheadAttention`` takes none.
 
     Yields
     ------

@@ -172,24 +172,30 @@ def _registered(original: str, model: Any, session: CaptureSession) -> Attention
     kind = _implementation(original)
     if kind not in _SUPPORTED:
         raise RegardError(
-            f"{type(model).__name__} computes attention by {original!r}, which capture does not support: call "
-            f"model.set_attn_implementation('sdpa') first"
+            f"{type(model).__name__} computes attention by {original!r}, which capture does not support{_advice(model)}"
         )
     make_mask = ALL_MASK_ATTENTION_FUNCTIONS[original]
     if kind == "eager":
-        odd = [
-            type(part).__name__ for part in _models(model) if not getattr(part, "_supports_attention_backend", False)
-        ]
+        odd = [type(part).__name__ for part in _models(model) if not _has(part, "_supports_attention_backend")]
         if odd:
-            raise RegardError(
-                f"the eager attention of {odd[0]} may bypass the attention interface: call "
-                f"model.set_attn_implementation('sdpa') first"
-            )
-        if original == "eager" and all(getattr(part, "_supports_flex_attn", False) for part in _models(model)):
+            raise RegardError(f"the eager attention of {odd[0]} may bypass the attention interface{_advice(model)}")
+        if original == "eager" and all(_has(part, "_supports_flex_attn") for part in _models(model)):
             make_mask = _structured_mask  # models that pass on a BlockMask pass on any object
     AttentionInterface.register(wrapper.name, wrapper)
     AttentionMaskInterface.register(wrapper.name, make_mask)
     return wrapper
+
+
+def _advice(model: Any) -> str:
+    """Return the end of an error: the implementation of the model that can be recorded."""
+    for name, support in (("sdpa", "_supports_sdpa"), ("eager", "_supports_attention_backend")):
+        if all(_has(part, support) for part in _models(model)):
+            return f": call model.set_attn_implementation({name!r}) first"
+    return f"; {type(model).__name__} has no other that capture supports"
+
+
+def _has(part: Any, support: str) -> bool:
+    return bool(getattr(part, support, False))
 
 
 def _implementation(name: str) -> str:

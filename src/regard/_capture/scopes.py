@@ -2,50 +2,108 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections import Counter, defaultdict
+from typing import Any, NamedTuple
 
 _CROSS = ("cross", "encdec", "encoder_attn", "multihead_attn")  # crossattention, EncDecAttention, encoder_attn, …
+
+
+class _Place(NamedTuple):
+    """A path split at its first number: the path of the stack (without its list), the number, and the rest."""
+
+    stack: str
+    number: int
+    rest: str
+
+    @property
+    def kind(self) -> str:
+        return "cross_attn" if any(word in self.rest.lower() for word in _CROSS) else "attn"
 
 
 class ModuleScopes:
     """From a module to the scope of its steps, ``blocks.3.attn``.
 
     The block's number is the first number in the module's path. With several stacks of blocks the scope begins with the
-    name of the stack, ``encoder.blocks.3.attn``.
+    name of the stack, ``encoder.blocks.3.attn``. A module that a run calls again, as ALBERT does for all its layers, is
+    in its next place in the list, or else in the block after all others; in a stack with lists inside its list, blocks
+    are numbered by the order of calls.
     """
 
     def __init__(self, model: Any) -> None:
         self._paths: dict[int, str] = {id(module): path for path, module in model.named_modules()}
-        stacks = dict.fromkeys(
-            split[0]
+        self._places: dict[int, list[_Place]] = defaultdict(list)
+        for path, module in model.named_modules(remove_duplicate=False):
+            found, first = _split(path), _split(self._paths[id(module)])
+            if found is not None and first is not None and (found.stack, found.rest) == (first.stack, first.rest):
+                self._places[id(module)].append(found)
+        named = [
+            (place, type(module).__name__)
             for path, module in model.named_modules()
-            if "attention" in type(module).__name__.lower() and (split := _split(path)) is not None
-        )
+            if "attention" in type(module).__name__.lower() and (place := _split(path)) is not None
+        ]
+        stacks = dict.fromkeys(place.stack for place, _ in named)
         short = [stack.rpartition(".")[2] for stack in stacks]
         self._stacks = {
             stack: "" if len(stacks) == 1 else f"{last if short.count(last) == 1 else stack}."
             for stack, last in zip(stacks, short, strict=True)
         }
-        self._taken: dict[str, int] = {}
+        inner = {(place.stack, re.sub(r"\b\d+\b", "*", place.rest), name, place.rest) for place, name in named}
+        similar = Counter(key[:-1] for key in inner)
+        self._nested = {stack for (stack, pattern, _), count in similar.items() if "*" in pattern and count > 1}
+        self._is_running = False
+        self._clear()
+
+    def start_run(self) -> None:
+        """Count the calls of modules anew: a run of the whole model begins, in which a module may run again."""
+        self._clear()
+        self._is_running = True
+
+    def end_run(self) -> None:
+        """Give a module the scope that it had from now on: what runs again is another run, or a recomputation."""
+        self._is_running = False
 
     def of(self, module: Any) -> str:
-        """Return the scope of a module; "" for the model itself."""
-        path = self._paths.get(id(module), type(module).__name__)
-        split = _split(path)
-        if split is None or split[0] not in self._stacks:
-            return path
-        stack, number, rest = split
-        block = f"{self._stacks[stack]}blocks.{number}"
-        name = f"{block}.{'cross_attn' if any(word in rest.lower() for word in _CROSS) else 'attn'}"
-        if self._taken.setdefault(name, id(module)) != id(module):  # a second one in this block
-            return f"{block}.{rest}"
-        return name
+        """Return the scope of a call of a module; "" for the model itself."""
+        key = id(module)
+        if not self._is_running and key in self._first:
+            return self._first[key]
+        call = self._calls[key]
+        self._calls[key] += 1
+        scope = self._scope(key, call) or self._paths.get(key, type(module).__name__)
+        self._first.setdefault(key, scope)
+        return scope
+
+    def _scope(self, key: int, call: int) -> str | None:
+        """Return the scope of a module in a numbered layer."""
+        places = self._places.get(key, [])
+        if not places or places[0].stack not in self._stacks:
+            return None
+        place = places[min(call, len(places) - 1)]
+        blocks = place.stack, place.kind
+        if call >= len(places):  # from here on the places of this stack are not those of its modules
+            self._counted.add(blocks)
+        is_counted = blocks in self._counted
+        number = self._next[blocks] if is_counted else place.number
+        self._next[blocks] = max(self._next[blocks], number + 1)
+        block = f"{self._stacks[place.stack]}blocks.{number}"
+        scope = f"{block}.{place.kind}"
+        if self._taken.setdefault(scope, key) != key:  # a second one in this block
+            return f"{block}.{place.rest}"
+        return scope
+
+    def _clear(self) -> None:
+        self._calls: Counter[int] = Counter()
+        self._first: dict[int, str] = {}
+        self._taken: dict[str, int] = {}
+        self._next: Counter[tuple[str, str]] = Counter()
+        self._counted = {(stack, kind) for stack in self._nested for kind in ("attn", "cross_attn")}
 
 
-def _split(path: str) -> tuple[str, int, str] | None:
-    """Split a path at its first number: the path of the stack (without its list), the number, and the rest."""
+def _split(path: str) -> _Place | None:
+    """Split a path at its first number; None if it has none."""
     parts = path.split(".")
     for at, part in enumerate(parts):
         if part.isdecimal():
-            return ".".join(parts[: max(0, at - 1)]), int(part), ".".join(parts[at + 1 :])
+            return _Place(".".join(parts[: max(0, at - 1)]), int(part), ".".join(parts[at + 1 :]))
     return None

@@ -52,6 +52,11 @@ class CaptureSession:
                 "encoder-decoder, with the generated ids as decoder_input_ids)"
             )
         self._model_ran = True
+        self._scopes.start_run()
+
+    def end_run(self) -> None:
+        """Register the end of a run of the model, in success or failure."""
+        self._scopes.end_run()
 
     def check_recorded(self) -> None:
         """Raise RegardError if the model ran without a recorded attention, or if an edit matched no step."""

@@ -27,11 +27,18 @@ def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iter
             encodings = _encodings(ids, options.get("attention_mask"), tokenizer)
         session.trace.set_metadata(name, encodings)
 
-    handle = model.register_forward_pre_hook(before_forward, with_kwargs=True)
+    def after_forward(*_: Any) -> None:
+        session.end_run()
+
+    handles = (
+        model.register_forward_pre_hook(before_forward, with_kwargs=True),
+        model.register_forward_hook(after_forward, always_call=True),
+    )
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def _encodings(ids: Any, mask: Any, tokenizer: Any) -> tuple[Encoding, ...]:
