@@ -49,7 +49,9 @@ class Trace:
 
     Names of TransformerLens are understood too: ``blocks.3.attn.hook_pattern``, ``blocks.3.hook_resid_post``
     (`regard.trace.steps`). Arrays of other libraries are recorded, and passed to edits, as NumPy arrays (bfloat16 as
-    float32); the result of an edit returns to their library and device, without a gradient.
+    float32); the result of an edit returns to their library and device. Where PyTorch records a gradient, the function
+    runs once more when it is computed, on a tensor, and is differentiated; one that cannot run on tensors, or gives
+    other numbers for them, is then an error.
 
     Attributes
     ----------
@@ -362,4 +364,9 @@ def _edited(name: str, value: Array, function: Edit) -> Array:
         return changed.astype(value.dtype, copy=False)
     from array_api_compat import device
 
-    return namespace(value).asarray(changed, dtype=value.dtype, device=device(value))
+    result = namespace(value).asarray(changed, dtype=value.dtype, device=device(value))
+    if not hasattr(value, "requires_grad"):
+        return result
+    from regard.trace.torch_edits import with_gradient
+
+    return with_gradient(name, value, result, function)
