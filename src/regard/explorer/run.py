@@ -31,30 +31,15 @@ _MAX_ROLLOUT_BYTES = LIMIT // 3  # of one run: the cache holds those of two and 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run of a model, as it was recorded.
-
-    Parameters
-    ----------
-    trace : Trace
-    layers : list of LayerMap
-    batch : int
-        Which text of the trace.
-    encoding : Encoding or None
-    model : optional
-        What ran; needed for ablations.
-    title : str
-        "", or the ablated heads in words.
-    ablated : tuple of (layer, head)
-        Heads whose output is set to 0.
-    """
+    """One run of a model, as it was recorded."""
 
     trace: Trace
     layers: list[LayerMap]
-    batch: int
+    batch: int  # which text of the trace
     encoding: Encoding | None
-    model: Any
-    title: str = ""
-    ablated: tuple[tuple[int, int], ...] = ()
+    model: Any  # what ran, or None; needed for ablations
+    title: str = ""  # "", or the ablated heads in words
+    ablated: tuple[tuple[int, int], ...] = ()  # (layer, head) whose output is set to 0
 
     @property
     def length(self) -> int:

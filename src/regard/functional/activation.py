@@ -129,17 +129,10 @@ def _gelu_tanh(x: Array) -> Array:
 
 
 class Activation(NamedTuple):
-    """One line of `ACTIVATIONS`.
-
-    Parameters
-    ----------
-    function : function
-    kernel_name : str or None
-        Its name in csrc/ops/activation_list.h; None: computed by the formula only.
-    """
+    """One line of `ACTIVATIONS`."""
 
     function: Callable[[Array], Array]
-    kernel_name: str | None
+    kernel_name: str | None  # in csrc/ops/activation_list.h; None: computed by the formula only
 
 
 # By the name that model configurations use. A new activation takes a line here.

@@ -20,21 +20,14 @@ class Dropout:
     Whether a weight is dropped depends on the seed and its index alone: every implementation, any block and the
     gradients drop the same ones, and n² random numbers are never stored.
 
-    Parameters
-    ----------
-    rate : float
-        The probability of dropping a weight, 0 ≤ rate < 1.
-    seed : int
-        64 bits.
-
     References
     ----------
     Srivastava et al. (2014), "Dropout"; Steele, Lea and Flood (2014), "Fast splittable pseudorandom number
     generators" (SplitMix64).
     """
 
-    rate: float
-    seed: int
+    rate: float  # the probability of dropping a weight, 0 ≤ rate < 1
+    seed: int  # 64 bits
 
     def factors(self, layout: ScoreLayout, rows: Index, cols: Index, dtype: Any) -> Array:
         """Return the factors of the weights of a block, ``... H R C``: 0 or 1 / (1 − rate)."""

@@ -55,41 +55,21 @@ _OPTION_NAMES = frozenset(Options.__annotations__)
 
 @dataclass(frozen=True, eq=False)
 class AttentionInputs:
-    """Validated arguments of `attention`.
+    """Validated arguments of `attention`."""
 
-    Parameters
-    ----------
-    q, k : array, ``... H T D`` and ``... G S D``
-    v : array, ``... G S Dv``; None where only weights are computed
-    layout : ScoreLayout
-        Shape and positions of the scores.
-    dtype
-        Of the result.
-    scale : float
-    softcap : float or None
-    bias : Bias or None
-    mask : Mask or None
-        `mask`, `causal`, `window` and `key_lengths` together.
-    sinks : array that broadcasts to ``... H 1 1``, or None
-    dropout : Dropout or None
-    implementation : str
-    may_alias : bool
-        Nothing else refers to q and k, so that a recorder may keep them without a copy.
-    """
-
-    q: Array
-    k: Array
-    v: Array
-    layout: ScoreLayout
-    dtype: Any
+    q: Array  # ... H T D
+    k: Array  # ... G S D
+    v: Array  # ... G S Dv; None where only weights are computed
+    layout: ScoreLayout  # shape and positions of the scores
+    dtype: Any  # of the result
     scale: float
     softcap: float | None
     bias: Bias | None
-    mask: Mask | None
-    sinks: Array | None
+    mask: Mask | None  # `mask`, `causal`, `window` and `key_lengths` together
+    sinks: Array | None  # broadcasts to ... H 1 1
     dropout: Dropout | None
     implementation: Implementation
-    may_alias: bool = False
+    may_alias: bool = False  # nothing else refers to q and k, so that a recorder may keep them without a copy
 
     @property
     def itemsize(self) -> int:

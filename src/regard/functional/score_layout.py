@@ -21,26 +21,13 @@ MAX_POSITION = 2**29  # so that sums of positions fit into 32 bits
 
 @dataclass(frozen=True, eq=False)
 class ScoreLayout:
-    """Shape, library and positions of the scores ``... H T S``.
+    """Shape, library and positions of the scores ``... H T S``."""
 
-    Parameters
-    ----------
-    xp : array API namespace
-    device
-        Of the arrays.
-    shape : tuple of int
-        ``... H T S``, or ``T S`` for a single head.
-    query_offset : int, or integer array ``...``, or None
-        Query i is at position i + query_offset of the keys; None: S − T.
-    offsets : integer array that broadcasts to ``... H T S``, or None
-        The same, broadcast, for a slice of another layout; takes precedence over `query_offset`.
-    """
-
-    xp: Any
-    device: Any
-    shape: tuple[int, ...]
-    query_offset: int | Array | None = None
-    offsets: Array | None = None
+    xp: Any  # array API namespace
+    device: Any  # of the arrays
+    shape: tuple[int, ...]  # ... H T S, or T S for a single head
+    query_offset: int | Array | None = None  # ... ; query i is at position i + query_offset of the keys; None: S − T
+    offsets: Array | None = None  # the same for a slice of another layout, broadcasting to ... H T S; takes precedence
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle library and device, of which neither can be, as an empty array."""

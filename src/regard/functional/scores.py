@@ -19,24 +19,12 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 class BlockScores(NamedTuple):
-    """Scores of a block; each broadcasts to ``... H R C``.
+    """Scores of a block; each broadcasts to ``... H R C``."""
 
-    Parameters
-    ----------
-    scores : array
-        q · kᵀ × scale.
-    capped : array
-        After the softcap.
-    biased : array
-        After bias and mask; −inf where masked.
-    mask : boolean array or None
-        True: the query attends to the key. None: everywhere.
-    """
-
-    scores: Array
-    capped: Array
-    biased: Array
-    mask: Array | None
+    scores: Array  # q · kᵀ × scale
+    capped: Array  # after the softcap
+    biased: Array  # after bias and mask; −inf where masked
+    mask: Array | None  # True: the query attends to the key; None: everywhere
 
 
 def block_scores(p: AttentionInputs, rows: Index = ALL, cols: Index = ALL, *, unmasked: bool = False) -> BlockScores:

@@ -24,24 +24,12 @@ CancelCheck: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class LayerMap:
-    """The self-attention of one layer for one sequence of a batch, without its padding.
+    """The self-attention of one layer for one sequence of a batch, without its padding."""
 
-    Parameters
-    ----------
-    name : str
-        ``blocks.3.attn``; "" for a bare layer.
-    source : AttentionMap or array, ``H T S`` or ``T S``
-        With its padding.
-    kv_heads : int or None
-        ``G``; None where neither keys nor values were recorded.
-    length : int
-        Tokens of the sequence: ``T`` and ``S``.
-    """
-
-    name: str
-    source: AttentionMap | np.ndarray
-    kv_heads: int | None
-    length: int
+    name: str  # blocks.3.attn; "" for a bare layer
+    source: AttentionMap | np.ndarray  # H T S or T S, with its padding
+    kv_heads: int | None  # G; None where neither keys nor values were recorded
+    length: int  # tokens of the sequence: T and S
 
     @cached_property
     def heads(self) -> tuple[AttentionMap | np.ndarray, ...]:

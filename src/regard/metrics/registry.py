@@ -15,21 +15,12 @@ Rows: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Some rows of the self-attention of one layer.
+    """Some rows of the self-attention of one layer."""
 
-    Parameters
-    ----------
-    rows : integer array, ``R``
-        Query positions.
-    weights : array of float64, ``H R S``
-    ids, is_special : array, ``S``, or None
-        The vocabulary index of each token, and whether it is a special one; None where the trace has no tokens.
-    """
-
-    rows: np.ndarray
-    weights: np.ndarray
-    ids: np.ndarray | None = None
-    is_special: np.ndarray | None = None
+    rows: np.ndarray  # R, query positions
+    weights: np.ndarray  # H R S, in float64
+    ids: np.ndarray | None = None  # S, the vocabulary index of each token; None where the trace has no tokens
+    is_special: np.ndarray | None = None  # S, whether a token is a special one; None as for `ids`
 
     @cached_property
     def keys(self) -> np.ndarray:

@@ -33,18 +33,10 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Texts as one array.
+    """Texts as one array."""
 
-    Parameters
-    ----------
-    ids : integer array, ``B T``
-    mask : boolean array, ``B 1 1 T``, or None
-        True where there is text, False at padding; None when no text is padded.
-    encodings : tuple of Encoding
-    """
-
-    ids: np.ndarray
-    mask: np.ndarray | None
+    ids: np.ndarray  # B T
+    mask: np.ndarray | None  # B 1 1 T, True where there is text, False at padding; None when no text is padded
     encodings: tuple[Encoding, ...]
 
 

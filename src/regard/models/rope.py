@@ -23,20 +23,11 @@ MAX_POSITIONS = 2**29
 
 @dataclass(frozen=True)
 class Rope:
-    """How queries and keys are rotated by their position.
+    """How queries and keys are rotated by their position."""
 
-    Parameters
-    ----------
-    dim : int
-        The features of a head, rotated in pairs.
-    base : float
-    scaling : mapping, optional
-        As `regard.functional.rotary_frequencies` takes it.
-    """
-
-    dim: int
+    dim: int  # the features of a head, rotated in pairs
     base: float
-    scaling: Mapping[str, Any] | None = None
+    scaling: Mapping[str, Any] | None = None  # as `regard.functional.rotary_frequencies` takes it
 
     def __call__(self, positions: np.ndarray, dtype: Any) -> CosSin:
         """Return cosine and sine for positions ``T`` or ``B T``, of shape ``T D/2`` or ``B 1 T D/2``."""

@@ -25,18 +25,10 @@ _WITHOUT_INK = {" ", "\u00a0", "\u3000", "\u200c", "\u200d", *map(chr, range(0xF
 
 @dataclass(frozen=True)
 class FontFallback:
-    """Font families for a set of labels.
+    """Font families for a set of labels."""
 
-    Parameters
-    ----------
-    families : tuple of str
-        In the order in which matplotlib tries them.
-    missing : frozenset of str
-        The characters that none of them draws.
-    """
-
-    families: tuple[str, ...]
-    missing: frozenset[str]
+    families: tuple[str, ...]  # in the order in which matplotlib tries them
+    missing: frozenset[str]  # the characters that none of them draws
 
     @cached_property
     def metrics(self) -> TextMetrics:

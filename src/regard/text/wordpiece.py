@@ -14,30 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WordPieceSettings:
-    """The settings that a ``vocab.txt`` does not contain. The defaults are those of BERT.
+    """The settings that a ``vocab.txt`` does not contain. The defaults are those of BERT."""
 
-    Parameters
-    ----------
-    lowercase
-        Whether the text is lower-cased.
-    strip_accents
-        Whether accents are removed; None: as `lowercase`.
-    split_chinese
-        Whether every Chinese character is a word of its own.
-    unk_token, cls_token, sep_token
-        The tokens for an unknown word, the start and the end.
-    pad_token, mask_token
-        Tokens that are never split, if the vocabulary has them.
-    """
-
-    lowercase: bool = True
-    strip_accents: bool | None = None
-    split_chinese: bool = True
-    unk_token: str = "[UNK]"
-    cls_token: str = "[CLS]"
-    sep_token: str = "[SEP]"
-    pad_token: str = "[PAD]"
-    mask_token: str = "[MASK]"
+    lowercase: bool = True  # whether the text is lower-cased
+    strip_accents: bool | None = None  # whether accents are removed; None: as `lowercase`
+    split_chinese: bool = True  # whether every Chinese character is a word of its own
+    unk_token: str = "[UNK]"  # for an unknown word
+    cls_token: str = "[CLS]"  # for the start
+    sep_token: str = "[SEP]"  # for the end
+    pad_token: str = "[PAD]"  # never split, if the vocabulary has it
+    mask_token: str = "[MASK]"  # never split, if the vocabulary has it
 
 
 def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings) -> Tokenizer:

@@ -15,28 +15,14 @@ from regard.views.labels import escape, token_labels
 
 @dataclass(frozen=True)
 class Axis:
-    """The items along an axis of ``T`` tokens, each made of one token or of the tokens of a word.
+    """The items along an axis of ``T`` tokens, each made of one token or of the tokens of a word."""
 
-    Parameters
-    ----------
-    labels : tuple of str
-        One for each item; see `escape` before printing them.
-    words : tuple of str
-        The word that contains each item; the label itself where words are unknown.
-    starts : tuple of int
-        The first token of each item; an item ends where the next begins.
-    length : int
-        The number of tokens.
-    shown, omitted : tuple of int
-        Indices of the items that are shown, and of the special tokens that are not.
-    """
-
-    labels: tuple[str, ...]
-    words: tuple[str, ...]
-    starts: tuple[int, ...]
-    length: int
-    shown: tuple[int, ...]
-    omitted: tuple[int, ...]
+    labels: tuple[str, ...]  # one for each item; see `escape` before printing them
+    words: tuple[str, ...]  # the word that contains each item; the label itself where words are unknown
+    starts: tuple[int, ...]  # the first token of each item; an item ends where the next begins
+    length: int  # the number of tokens
+    shown: tuple[int, ...]  # indices of the items that are shown
+    omitted: tuple[int, ...]  # indices of the special tokens that are not
 
     def sum(self, values: np.ndarray, axis: int) -> np.ndarray:
         """Return the sum of each item's tokens along `axis`."""

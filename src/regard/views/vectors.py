@@ -19,29 +19,16 @@ _ORIGINAL = "token_embeddings"
 
 @dataclass(frozen=True, eq=False)
 class TextVectors:
-    """The words of one text with their vectors.
+    """The words of one text with their vectors."""
 
-    Parameters
-    ----------
-    labels : tuple of str, T
-        See `escape` before printing them.
-    words : tuple of str, T
-        The word that contains each item; the label itself where words are unknown.
-    original, contextual : array, ``T E``
-    original_label, contextual_label : str
-        Names of the vectors, such as ``"token embedding"`` and ``"output of layer 5"``.
-    model, text : str
-        The name of the model and the text, or "".
-    """
-
-    labels: tuple[str, ...]
-    words: tuple[str, ...]
-    original: np.ndarray
-    contextual: np.ndarray
-    original_label: str
-    contextual_label: str
-    model: str
-    text: str
+    labels: tuple[str, ...]  # T; see `escape` before printing them
+    words: tuple[str, ...]  # T, the word that contains each item; the label itself where words are unknown
+    original: np.ndarray  # T E
+    contextual: np.ndarray  # T E
+    original_label: str  # such as "token embedding"
+    contextual_label: str  # such as "output of layer 5"
+    model: str  # its name, or ""
+    text: str  # as it was given, or ""
 
 
 def vectors_from_trace(

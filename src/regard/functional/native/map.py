@@ -30,19 +30,12 @@ Pooling: TypeAlias = Literal["max", "mean"]
 
 
 class RowStatistics(NamedTuple):
-    """Statistics of each row of weights; None for those that were not requested.
+    """Statistics of each row of weights; None for those that were not requested."""
 
-    Parameters
-    ----------
-    entropy, mean_distance : float64 array, ``... H T``
-    top_weights, top_keys : array, ``... H T k``
-        The largest weights and their keys; −1 where a query attends to fewer than k keys.
-    """
-
-    entropy: Array | None
-    mean_distance: Array | None
-    top_weights: Array | None
-    top_keys: Array | None
+    entropy: Array | None  # ... H T in float64
+    mean_distance: Array | None  # ... H T in float64
+    top_weights: Array | None  # ... H T k, the largest
+    top_keys: Array | None  # ... H T k, their keys; −1 where a query attends to fewer than k
 
 
 def native_map_inputs(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> AttentionInputs | None:

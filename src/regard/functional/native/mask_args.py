@@ -26,30 +26,15 @@ _STRIP_SCORES = 2**22  # that a mask or a bias is evaluated for at a time
 
 @dataclass(frozen=True)
 class KernelMaskArgs:
-    """Masks and biases in the kernel's form.
-
-    Parameters
-    ----------
-    p : AttentionInputs
-    key_ranges : KeyRanges or None
-        The keys that each query attends to, if `masks` and `strip_masks` allow it.
-    masks : list of boolean arrays, broadcasting to ``... H T S``
-    bias : floating array, broadcasting to ``... H T S``, or None
-    distance_bias : floating array ``... H N``, or None
-        An element for each query − key position, from −(S − 1) on: −distance.
-    strip_masks : list of Mask
-        To evaluate for a strip of queries at a time.
-    strip_bias : Bias or None
-        The same.
-    """
+    """Masks and biases in the kernel's form."""
 
     p: AttentionInputs
-    key_ranges: KeyRanges | None
-    masks: list[np.ndarray]
-    strip_masks: list[Mask]
-    bias: np.ndarray | None
-    distance_bias: np.ndarray | None
-    strip_bias: Bias | None
+    key_ranges: KeyRanges | None  # that each query attends to, if `masks` and `strip_masks` allow it
+    masks: list[np.ndarray]  # boolean, broadcasting to ... H T S
+    strip_masks: list[Mask]  # to evaluate for a strip of queries at a time
+    bias: np.ndarray | None  # broadcasts to ... H T S
+    distance_bias: np.ndarray | None  # ... H N, for each query − key position, from −(S − 1) on: −distance
+    strip_bias: Bias | None  # to evaluate for a strip of queries at a time
 
     def row_spans(self, rows: slice) -> list[slice]:
         """Split the queries, so that a strip has a bounded number of scores."""

@@ -44,30 +44,14 @@ def _minus_one(stored: np.ndarray, _: Mapping[str, Any]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Architecture:
-    """The names and layouts of one architecture.
+    """The names and layouts of one architecture."""
 
-    Parameters
-    ----------
-    model_type
-        The Hugging Face name.
-    fields
-        Hugging Face names of configuration fields, by the key in the file after the architecture.
-    constants
-        Fields that are the same in all such models and not in the file.
-    tensors
-        Hugging Face names of tensors, by the name in the file, without ``blk.i.`` and ``.weight`` or ``.bias``.
-    layer
-        The Hugging Face prefix of a block; ``{}`` is its number.
-    conversions
-        The conversion of tensors that the file stores in another layout.
-    """
-
-    model_type: str
-    fields: Mapping[str, str]
-    constants: Mapping[str, Any]
-    tensors: Mapping[str, str]
-    layer: str = "model.layers.{}."
-    conversions: Mapping[str, Conversion] = field(default_factory=dict)
+    model_type: str  # the Hugging Face name
+    fields: Mapping[str, str]  # Hugging Face names, by the key in the file after the architecture
+    constants: Mapping[str, Any]  # fields that are the same in all such models and not in the file
+    tensors: Mapping[str, str]  # Hugging Face names, by the name in the file without blk.i. and .weight or .bias
+    layer: str = "model.layers.{}."  # the Hugging Face prefix of a block; {} is its number
+    conversions: Mapping[str, Conversion] = field(default_factory=dict)  # of tensors that are stored in another layout
 
 
 _FIELDS = {

