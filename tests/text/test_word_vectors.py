@@ -330,7 +330,12 @@ def peak_memory(function, *arguments):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def stored(content):
+    """Compress nothing: equal rows would expand too much."""
+    return gzip.compress(content, compresslevel=0)
+
+
+@pytest.mark.parametrize("pack", [bytes, stored])
 @pytest.mark.parametrize("write", [glove, word2vec_text, word2vec_binary])
 def test_memory_grows_with_the_words_asked_for_not_with_the_file(tmp_path, write, pack):
     vector = np.random.default_rng(7).standard_normal(53)
