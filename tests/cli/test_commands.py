@@ -22,6 +22,7 @@ from regard import Trace
 from regard.cli import main
 from regard.cli.compare import _conclusion
 from regard.models import toy
+from regard.models.hub.registry import KNOWN
 from regard.plot import head_grid, heatmap, movement, save
 from regard.views import select
 
@@ -331,15 +332,40 @@ def test_compare_does_not_say_that_equal_vectors_have_moved_apart(run, tiny):
     _, out, _ = run("compare", "the cat", "the cat", "--word", "cat", "--model", tiny)
     assert "The vectors of the word start at similarity 1.000 and end at 1.000." in out
     assert _conclusion(1.0, 0.99996) == "The vectors of the word start at similarity 1.000 and end at 1.000."
-    assert "apart: from similarity 1.000 to 0.999" in _conclusion(1.0, 0.9992)
+    assert "apart: from 1.000 to 0.999" in _conclusion(1.0, 0.9992)
 
 
 def test_models_lists_the_names(run):
     status, out, _ = run("models")
     assert status == 0
     assert "minilm" in out
-    assert "6 × 12" in out
+    assert "6 layers × 12 heads" in out
     assert "regard pull minilm" in out
+
+
+@pytest.mark.parametrize("command", ["models", "info"])
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_names_and_paths_are_not_broken(run, monkeypatch, tmp_path, command, columns):
+    folder = tmp_path / ("a-folder-with-a-long-name-" * 4) / "minilm"
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr("regard.models.hub.resolve.installed", lambda: [(KNOWN["minilm"], folder)])
+    _, out, _ = run(command)
+    assert str(folder) in out
+    assert KNOWN["minilm"].summary in " ".join(out.split()) or command == "info"
+    assert all(len(line) <= int(columns) or str(tmp_path) in line for line in out.splitlines())
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize("options", [[], ["--word", "responsibilities"], ["--word", "a", "--embed-dim", "64"]])
+def test_explain_fits_the_terminal(run, monkeypatch, columns, options):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = "a quick incomprehensibility over b lazy electromagnetic responsibilities because it was tired of c d e"
+    _, out, _ = run("explain", text, "--toy", *options)
+    assert max(map(len, out.splitlines())) <= columns
+    if not options:
+        block = out[out.index("attn.weights") : out.index("attn.context")]
+        assert len(re.findall(r"\d\.\d{3}|e−\d\d", block)) >= 16 * 16
 
 
 def test_info_prints_versions_threads_and_families(run):

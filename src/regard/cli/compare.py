@@ -55,5 +55,5 @@ def run(arguments: argparse.Namespace) -> None:
 def _conclusion(original: float, contextual: float) -> str:
     start, end = format_number(original, ".3f"), format_number(contextual, ".3f")
     if contextual < original and start != end:
-        return f"The two contexts move the vectors of the word apart: from similarity {start} to {end}."
+        return f"The contexts move the vectors of the word apart: from {start} to {end}."
     return f"The vectors of the word start at similarity {start} and end at {end}."

@@ -19,7 +19,8 @@ def run(arguments: argparse.Namespace) -> None:
     model = load_model(arguments, [text])
     choose_map(arguments, model)
     trace = run_model(model, text)
-    chosen = {"layer": arguments.layer, "head": arguments.head}
+    console = make_console(arguments)
+    chosen = {"layer": arguments.layer, "head": arguments.head, "width": console.width}
     if arguments.word is None:
         pages = [explain(trace, **chosen)]
     else:
@@ -29,7 +30,6 @@ def run(arguments: argparse.Namespace) -> None:
             raise missing_word(arguments.word, trace.encodings[0]) from None
         pages = [explain_row(trace, row, **chosen) for row in rows]
     write_output_files(trace, arguments)
-    console = make_console(arguments)
     print_header(console, model)
     for page in pages:
         console.print()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import textwrap
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
-from rich.table import Table
+from rich.text import Text
 
 from regard._version import __version__
 from regard.cli.console import has_color, make_console
@@ -27,16 +28,18 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 def run(arguments: argparse.Namespace) -> None:
     """Print what a bug report should contain."""
     console = make_console(arguments)
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _facts():
-        table.add_row(name, escape(value))
-    table.add_row("colour", "yes" if has_color(console) else "no")
-    console.print(table)
+    facts = [*_facts(), ("colour", "yes" if has_color(console) else "no")]
+    width = max(len(name) for name, *_ in facts) + 2
+    page = Text()
+    for name, *values in facts:
+        page.append(name.ljust(width), style="bold")
+        page.append(f"\n{' ' * width}".join(map(escape, values)) + "\n")
+    page.rstrip()
+    console.print(page, soft_wrap=True)  # a path is not broken
 
 
-def _facts() -> Iterator[tuple[str, str]]:
+def _facts() -> Iterator[tuple[str, ...]]:
+    """Yield what a bug report should contain: a name, and the lines of its value."""
     yield "regard", __version__
     yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
     yield "system", f"{platform.system()} {platform.machine()}"
@@ -47,8 +50,8 @@ def _facts() -> Iterator[tuple[str, str]]:
     yield "processors", str(num_processors())
     limits = ", ".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ)
     yield "threads", limits or "one per processor; OMP_NUM_THREADS sets a limit"
-    yield "families", ", ".join(sorted(FAMILIES))
-    yield "models", ", ".join(f"{e.name}: {folder or 'not downloaded'}" for e, folder in resolve.installed())
+    yield "families", *textwrap.wrap(", ".join(sorted(FAMILIES)), 60)
+    yield "models", *(f"{e.name}: {folder or 'not downloaded'}" for e, folder in resolve.installed())
     yield "model folder", str(models_folder())
 
 

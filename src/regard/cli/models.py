@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from rich.table import Table
 from rich.text import Text
 
 from regard.cli.console import make_console
@@ -13,11 +12,14 @@ from regard.views import escape
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print a table of the known models."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in ("name", "description", "layers × heads", "licence", "folder"):
-        table.add_column(heading, overflow="fold")
-    for entry, found in resolve.installed():
-        where = Text(f"not downloaded; run regard pull {entry.name}" if found is None else escape(str(found)))
-        table.add_row(entry.name, entry.summary, f"{entry.layers} × {entry.heads}", entry.licence, where)
-    make_console(arguments).print(table)
+    """Print for each known model what it is and where it lies."""
+    found = resolve.installed()
+    width = max(len(entry.name) for entry, _ in found) + 2
+    page = Text()
+    for entry, folder in found:
+        where = f"not downloaded; run regard pull {entry.name}" if folder is None else escape(str(folder))
+        page.append(entry.name.ljust(width), style="bold").append(f"{entry.summary}\n")
+        page.append(f"{' ' * width}{entry.layers} layers × {entry.heads} heads, {entry.licence}\n")
+        page.append(f"{' ' * width}{where}\n\n", style="dim")
+    page.rstrip()
+    make_console(arguments).print(page, soft_wrap=True)  # a path is not broken

@@ -11,13 +11,15 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from regard._utils.errors import RegardError
-from regard.terminal.tables import ljust
+from regard.terminal.tables import ljust, wrap_parts
 from regard.trace import Trace
 from regard.trace.steps import formula
 from regard.views.labels import escape, format_number, head_label, token_labels
 from regard.views.trace_access import batch_entry, layers_with, resolve_index
 
 _FEW = 6  # printed numbers of a long vector
+_CELL = 9  # columns of a number
+_WIDTH = 100
 _MAX_ROWS = 40
 
 
@@ -55,7 +57,7 @@ class _Numbers:
         return f"÷ √{width}" if not scale or abs(scale * math.sqrt(width) - 1) < 1e-3 else f"× {_number(scale)}"
 
 
-def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int = 0) -> Text:
+def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int = 0, width: int = _WIDTH) -> Text:
     """Return every step of one head of one layer: name, formula, shape and numbers.
 
     Parameters
@@ -66,6 +68,8 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
         From 0; a negative number counts from the last. Default: the first, whose input is the embeddings.
     head, batch : int
         The head, and the text of a batch.
+    width : int
+        Columns of the terminal: a wider map continues below, and of a long vector fewer numbers are printed.
 
     Raises
     ------
@@ -75,29 +79,36 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
     n = _numbers(trace, layer, head, batch)
     page = Text()
     page.append("Tokens\n", style="bold")
-    page.append("  " + "  ".join(f"{i} {token}" for i, token in enumerate(n.tokens)) + "\n\n")
+    numbered = [f"{i} {token}" for i, token in enumerate(n.tokens)]
+    page.append("\n".join(wrap_parts(numbered, width, "  ", "  ")) + "\n\n")
+
+    def matrix(name: str, how: str, values: np.ndarray, rows: Sequence[str], columns: Sequence[str] = ()) -> None:
+        _matrix(page, width, name, how, values, rows, columns)
+
     for name, values in n.inputs:
         rows = n.tokens if values.shape[0] == len(n.tokens) else ("",)
-        _matrix(page, name, formula(name), values, rows)
+        matrix(name, formula(name), values, rows)
     at = f"blocks.{n.layer}.attn"
     shared = f" of kv head {n.kv_head}" if n.kv_head != n.head else ""
-    _matrix(page, f"{at}.q, head {n.head}", "x · W_q: the query of each token", n.q, n.tokens)
-    _matrix(page, f"{at}.k{shared}", "x · W_k: the key of each token", n.k, n.tokens)
-    _matrix(page, f"{at}.v{shared}", "x · W_v: the value of each token", n.v, n.tokens)
-    _matrix(page, f"{at}.scores", f"q · kᵀ {n.scaling}: how well query and key match", n.scores, n.tokens, n.tokens)
+    matrix(f"{at}.q, head {n.head}", "x · W_q: the query of each token", n.q, n.tokens)
+    matrix(f"{at}.k{shared}", "x · W_k: the key of each token", n.k, n.tokens)
+    matrix(f"{at}.v{shared}", "x · W_v: the value of each token", n.v, n.tokens)
+    matrix(f"{at}.scores", f"q · kᵀ {n.scaling}: how well query and key match", n.scores, n.tokens, n.tokens)
     for name, values in n.later_scores:
-        _matrix(page, f"{at}.{name}", formula(name), values, n.tokens, n.tokens)
+        matrix(f"{at}.{name}", formula(name), values, n.tokens, n.tokens)
     last = n.later_scores[-1][0] if n.later_scores else "scores"
     minus = "" if np.allclose(n.weights.sum(-1), 1, atol=1e-3) else ", minus the weight of the sink"
-    _matrix(page, f"{at}.weights", f"softmax({last}): each row sums to 1{minus}", n.weights, n.tokens, n.tokens)
-    _matrix(page, f"{at}.context", "weights · v: the weighted sum of the values", n.context, n.tokens)
+    matrix(f"{at}.weights", f"softmax({last}): each row sums to 1{minus}", n.weights, n.tokens, n.tokens)
+    matrix(f"{at}.context", "weights · v: the weighted sum of the values", n.context, n.tokens)
     several = f"the contexts of {n.heads} heads, concatenated, · W_o"
-    _matrix(page, f"{at}.output", several if n.heads > 1 else "context · W_o, if there is one", n.output, n.tokens)
+    matrix(f"{at}.output", several if n.heads > 1 else "context · W_o, if there is one", n.output, n.tokens)
     page.rstrip()
     return page
 
 
-def explain_row(trace: Trace, row: int, *, layer: int | None = None, head: int = 0, batch: int = 0) -> Text:
+def explain_row(
+    trace: Trace, row: int, *, layer: int | None = None, head: int = 0, batch: int = 0, width: int = _WIDTH
+) -> Text:
     """Return the arithmetic of one row of one head: scores with their terms, softmax, weighted sum of the values.
 
     Masked keys are left out.
@@ -107,7 +118,7 @@ def explain_row(trace: Trace, row: int, *, layer: int | None = None, head: int =
     trace : Trace
     row : int
         The position of the query.
-    layer, head, batch
+    layer, head, batch, width
         As in `explain`.
 
     Raises
@@ -117,20 +128,23 @@ def explain_row(trace: Trace, row: int, *, layer: int | None = None, head: int =
     """
     n = _numbers(trace, layer, head, batch)
     row = resolve_index("token", row, range(len(n.tokens)))
-    width = max(map(cell_len, n.tokens))
+    label = max(map(cell_len, n.tokens))
     q, weights, final = n.q[row], n.weights[row], n.final_scores[row].astype(np.float64)
     allowed = [(token, j) for j, token in enumerate(n.tokens) if final[j] > -math.inf]
     page = Text()
     page.append(f"{n.tokens[row]}, token {row}, in {head_label(n.layer, n.head)}\n\n", style="bold")
-    page.append(f"q({n.tokens[row]}) = {_vector(q)}\n\n")
+    page.append(f"q({n.tokens[row]}) = {_vector(q, width - cell_len(n.tokens[row]) - 6)}\n\n")
     which = "each key" if len(allowed) == len(n.tokens) else "each key that the mask allows"
     how = "divided by √D" if n.scaling.startswith("÷") else "times the scale of the model"
     page.append(f"Score of {which}: q · k, {how}\n", style="bold")
-    for token, j in allowed:
+    is_changed = [abs(final[j] - n.scores[row, j]) > 1e-6 * abs(final[j]) for _, j in allowed]
+    rest = len(f"     = −00.000   {n.scaling} = −00.000") + len(", which becomes −00.000") * any(is_changed)
+    products = _products(q, [n.k[j] for _, j in allowed], width - label - rest)
+    for (token, j), written, changed in zip(allowed, products, is_changed, strict=True):
         dot = float(q.astype(np.float64) @ n.k[j].astype(np.float64))
-        page.append(f"  {ljust(token, width)}  {_products(q, n.k[j])} = {_number(dot)}")
+        page.append(f"  {ljust(token, label)}  {written} = {_number(dot)}")
         page.append(f"   {n.scaling} = {_number(n.scores[row, j])}")
-        if abs(final[j] - n.scores[row, j]) > 1e-6 * abs(final[j]):
+        if changed:
             page.append(f", which becomes {_number(final[j])}")
         page.append("\n")
     best = int(np.argmax(final))
@@ -141,13 +155,13 @@ def explain_row(trace: Trace, row: int, *, layer: int | None = None, head: int =
     page.append(f"\nWeight of each key: softmax, e^(score {_minus(top)}) / {_number(total)}", style="bold")
     page.append(f", of which {_number(sink)} for the sink\n" if sink > 1e-3 * (total - sink) else "\n", style="bold")
     for token, j in allowed:
-        page.append(f"  {ljust(token, width)}  e^{_number(final[j] - top)} = {_number(math.exp(final[j] - top))}")
+        page.append(f"  {ljust(token, label)}  e^{_number(final[j] - top)} = {_number(math.exp(final[j] - top))}")
         page.append(f"   ÷ {_number(total)} = {_number(weights[j])}\n")
-    page.append(f"  {ljust('sum', width)}  {_number(weights.sum())}\n", style="dim")
+    page.append(f"  {ljust('sum', label)}  {_number(weights.sum())}\n", style="dim")
     page.append("\nContext: the sum of the values, each times its weight\n", style="bold")
     for token, j in allowed:
-        page.append(f"  {ljust(token, width)}  {_number(weights[j])} × {_vector(n.v[j])}\n")
-    page.append(f"  {ljust('context', width)} = {_vector(n.context[row])}\n")
+        page.append(f"  {ljust(token, label)}  {_number(weights[j])} × {_vector(n.v[j], width - label - 13)}\n")
+    page.append(f"  {ljust('context', label)} = {_vector(n.context[row], width - max(label, 7) - 5)}\n")
     return page
 
 
@@ -205,35 +219,56 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
 
 
 def _matrix(
-    page: Text, name: str, how: str, values: np.ndarray, rows: Sequence[str], columns: Sequence[str] = ()
+    page: Text,
+    width: int,
+    name: str,
+    how: str,
+    values: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
 ) -> None:
-    """Append a heading and a matrix with its labels; one that is too wide or too high is cut, with its size."""
+    """Append a heading and a matrix with its labels.
+
+    A map with more columns than fit continues below; vectors that are too long, and rows that are too many, are cut,
+    with their number.
+    """
     page.append(name, style="bold").append(f"  {how}")
     page.append(f"  {' × '.join(map(str, values.shape))}\n", style="dim")
-    width = max(map(cell_len, rows))
-    if columns:
-        page.append("  " + " " * width + "".join(_cell(escape(label, 8)) for label in columns) + "\n", style="dim")
+    margin, length = max(map(cell_len, rows)), values.shape[1]
+    fit = max(1, (width - 2 - margin) // _CELL)
+    more = "" if columns or length <= min(fit, 2 * _FEW) else f"   … {length} numbers"
+    per_block = fit if not more else min(_FEW, max(1, (width - 2 - margin - len(more)) // _CELL))
     shown = len(values) if len(values) <= _MAX_ROWS else _MAX_ROWS - 1
-    for label, row in zip(rows[:shown], values[:shown], strict=True):
-        numbers = row if columns or len(row) <= 2 * _FEW else row[:_FEW]
-        more = "" if len(numbers) == len(row) else f"   … {len(row)} numbers"
-        page.append(f"  {ljust(label, width)}" + "".join(_cell(_number(x)) for x in numbers) + more + "\n")
-    if shown < len(values):
-        page.append(f"  … {len(values)} rows\n", style="dim")
+    for start in range(0, length if columns else 1, per_block):
+        block = slice(start, start + per_block)
+        if columns:
+            heading = "".join(_cell(escape(label, _CELL - 1)) for label in columns[block])
+            page.append(f"  {' ' * margin}{heading}\n", style="dim")
+        for label, row in zip(rows[:shown], values[:shown], strict=True):
+            page.append(f"  {ljust(label, margin)}" + "".join(_cell(_number(x)) for x in row[block]) + more + "\n")
+        if shown < len(values):
+            page.append(f"  … {len(values)} rows\n", style="dim")
     page.append("\n")
 
 
-def _products(q: np.ndarray, k: np.ndarray) -> str:
-    terms = [f"{_number(a)}×{_number(b)}" for a, b in zip(q, k, strict=True)]
-    if len(terms) > _FEW:
-        terms = [*terms[:3], f"… {len(terms) - 4} more", terms[-1]]
-    return " + ".join(terms)
+def _products(q: np.ndarray, keys: Sequence[np.ndarray], width: int) -> list[str]:
+    """Return the terms of q · k for each key: all if they are few and fit, else the first ones and the last."""
+    terms = [[f"{_number(a)}×{_number(b)}" for a, b in zip(q, k, strict=True)] for k in keys]
+    count = len(q)
+    choices = [[" + ".join(each) for each in terms]] if count <= _FEW else []
+    choices += [
+        [" + ".join([*each[:first], f"… {count - first - 1} more", each[-1]]) for each in terms]
+        for first in range(min(3, count - 2), -1, -1)
+    ]
+    return next((texts for texts in choices if max(map(len, texts)) <= width), choices[-1])
 
 
-def _vector(values: np.ndarray) -> str:
-    shown = values if len(values) <= 2 * _FEW else values[:_FEW]
-    more = "" if len(shown) == len(values) else f" … {len(values)} numbers"
-    return "[" + " ".join(_number(x) for x in shown) + more + "]"
+def _vector(values: np.ndarray, width: int) -> str:
+    """Return the numbers of a vector: all if they are few and fit, else the first ones."""
+    shown = [_number(x) for x in values[: 2 * _FEW]]
+    choices = [f"[{' '.join(shown)}]"] if len(shown) == len(values) else []
+    choices += [f"[{' '.join(shown[:n])} … {len(values)} numbers]" for n in range(_FEW, 0, -1)]
+    return next((text for text in choices if len(text) <= width), choices[-1])
 
 
 def _number(x: float) -> str:
@@ -248,4 +283,4 @@ def _minus(x: float) -> str:
 
 
 def _cell(text: str) -> str:
-    return " " * max(1, 9 - cell_len(text)) + text
+    return " " * max(1, _CELL - cell_len(text)) + text

@@ -187,7 +187,10 @@ class TestWithPip:
         resolve.find("tiny")
         assert capsys.readouterr().err == f"downloading tiny (about 0 MB) to {home}/models/tiny\n"
 
-    def test_progress_is_a_bar_on_a_terminal(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("columns", ["80", "100", "200"])
+    def test_progress_is_a_bar_of_one_row_on_a_terminal(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+    ) -> None:
         class Terminal(io.StringIO):
             def isatty(self) -> bool:
                 return True
@@ -195,9 +198,12 @@ class TestWithPip:
         make_wheel(home / "wheels", CONTENTS)
         monkeypatch.setattr(sys, "stderr", Terminal())
         monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("COLUMNS", columns)
         resolve.find("tiny")
-        assert "1.0/1.0 kB" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+        title, drawn = sys.stderr.getvalue().split("\n", 1)  # type: ignore[attr-defined]
+        assert title == f"downloading tiny (about 0 MB) to {home}/models/tiny"
+        assert "1.0/1.0 kB" in drawn
+        assert "\x1b[2A" not in drawn  # the cursor goes up at most over the bar
 
     def test_without_standard_error_it_is_silent(
         self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

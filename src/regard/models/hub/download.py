@@ -305,16 +305,17 @@ def _summary(lines: Sequence[str], work: Path) -> str:
 def _progress_bar(title: str, progress: Progress | None) -> Iterator[Progress]:
     if progress is not None:
         yield progress
-    elif sys.stderr is not None and sys.stderr.isatty():
+        return
+    if sys.stderr is not None:
+        print(title, file=sys.stderr, flush=True)
+    if sys.stderr is not None and sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars
 
-        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        columns = BarColumn(), DownloadColumn(), TimeRemainingColumn()
         with Bars(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:
-            task = bars.add_task(title, total=None)
+            task = bars.add_task("", total=None)
             yield lambda done, total: bars.update(task, completed=done, total=total)
     else:
-        if sys.stderr is not None:
-            print(title, file=sys.stderr, flush=True)
         yield lambda *_: None
