@@ -1,11 +1,10 @@
-"""Edits of tensors with a gradient. Imported only when PyTorch is in use."""
+"""Edits of PyTorch tensors with a gradient."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from regard._utils.errors import RegardError
 
@@ -23,41 +22,58 @@ def with_gradient(name: str, value: Any, changed: Any, function: Callable[[Any],
     value, changed : tensor
     function : function
     """
-    return _Edited.apply(value, changed, name, function) if value.requires_grad and torch.is_grad_enabled() else changed
+    import torch
+
+    if not value.requires_grad or not torch.is_grad_enabled():
+        return changed
+    return _edited_function().apply(value, changed, name, function)
 
 
-class _Edited(torch.autograd.Function):  # type: ignore[misc]
-    """The result of an edit; backward differentiates its function."""
+@functools.cache
+def _edited_function() -> Any:
+    """Return the result of an edit as a function of PyTorch, whose backward pass differentiates the edit."""
+    import torch
 
-    @staticmethod
-    def forward(context: Any, value: Any, changed: Any, name: str, function: Callable[[Any], Any]) -> Any:
-        context.save_for_backward(value, changed)
-        context.name, context.function = name, function
-        return changed.view_as(changed)
+    class Edited(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(context: Any, value: Any, changed: Any, name: str, function: Callable[[Any], Any]) -> Any:
+            context.save_for_backward(value, changed)
+            context.name, context.function = name, function
+            return changed.view_as(changed)
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(context: Any, gradient: Any) -> tuple[Any, ...]:
-        value, changed = context.saved_tensors
-        with torch.enable_grad():
-            # An edit gets bfloat16 as float32, and may write into what it gets.
-            copy = (value.float() if value.dtype is torch.bfloat16 else value).detach().requires_grad_()
-            try:
-                again = context.function(copy.clone())
-            except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
-                raise _no_gradient(context.name, f"it fails on a tensor: {error}") from error
-        if not isinstance(again, torch.Tensor):
-            raise _no_gradient(context.name, f"it returns a {type(again).__name__} for a tensor")
-        if again.shape != changed.shape or not _close(again.detach().to(changed), changed):
-            raise _no_gradient(context.name, "it gives other numbers for a tensor than for an array")
-        if not again.requires_grad:
-            return torch.zeros_like(value), None, None, None
+        @staticmethod
+        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+        def backward(context: Any, gradient: Any) -> tuple[Any, None, None, None]:
+            return _pullback(context.name, *context.saved_tensors, context.function, gradient), None, None, None
+
+    return Edited
+
+
+def _pullback(name: str, value: Any, changed: Any, function: Callable[[Any], Any], gradient: Any) -> Any:
+    """Return the gradient of the edit at `value`; raise RegardError where there is none."""
+    import torch
+
+    with torch.enable_grad():
+        # An edit gets bfloat16 as float32, and may write into what it gets.
+        copy = (value.float() if value.dtype is torch.bfloat16 else value).detach().requires_grad_()
+        try:
+            again = function(copy.clone())
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise _no_gradient(name, f"it fails on a tensor: {error}") from error
+    if not isinstance(again, torch.Tensor):
+        raise _no_gradient(name, f"it returns a {type(again).__name__} for a tensor")
+    if again.shape != changed.shape or not _close(again.detach().to(changed), changed):
+        raise _no_gradient(name, "it gives other numbers for a tensor than for an array")
+    found = None
+    if again.requires_grad:
         (found,) = torch.autograd.grad(again, copy, gradient.to(again), allow_unused=True)
-        return torch.zeros_like(value) if found is None else found.to(value.dtype), None, None, None
+    return torch.zeros_like(value) if found is None else found.to(value.dtype)
 
 
 def _close(one: Any, other: Any) -> bool:
     """Whether two tensors differ by rounding only."""
+    import torch
+
     tolerance = 64 * torch.finfo(other.dtype).eps
     finite = other[other.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
