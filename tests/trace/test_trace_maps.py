@@ -99,31 +99,105 @@ def test_a_mask_of_a_user_class_is_recorded_but_not_saved(rng, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda m: m.update(shape=[2, 5, 6]), lambda m: m.update(shape="5"), lambda m: m.update(dtype="object"),
-        lambda m: m.update(dtype="<i8"), lambda m: m.pop("scale"), lambda m: m.update(mask={"kind": "system"}),
-        lambda m: m.update(mask={"kind": "DenseMask", "array": "x"}),
-        lambda m: m.update(mask={"kind": "Causal", "x": 1}),
-        lambda m: m.update(bias={"kind": "ALiBi", "parameter": [1, 2]}), lambda m: m.update(mask=3),
-        lambda m: m.update(scale="big"), lambda m: m.update(sinks=[1]), lambda m: m.update(softcap={}),
-        lambda m: m.update(mask={"kind": "LogicalAnd", "one": None, "other": None}), lambda m: m.clear(),
-    ],
-)  # fmt: skip
-def test_a_damaged_map_is_an_error(tmp_path, rng, damage):
-    path = tmp_path / "trace.safetensors"
-    q, k, v = rng.standard_normal((3, 2, 5, 4))
+Q = {"array": "map:weights.q"}
+CAUSAL = {"kind": "Causal", "query_offset": None}
+T5 = {"kind": "RelativePositionBias", "parameter": {"array": "table"}, "bidirectional": True, "max_distance": 128}
+WINDOW = {"kind": "SlidingWindow", "left": 1, "right": 0, "query_offset": None}
+DAMAGE = [
+    *({"shape": shape} for shape in ([2, 5, 6], "5", [2.0, 5, 5], [True, 5, 5], [2, 5, -5], [5], {}, None, ["2", 5])),
+    *({"dtype": dtype} for dtype in ("object", "<i8", None, [["a", "f4"]], 5)),
+    *({"scale": scale} for scale in ("big", None, True, 1e999, Q, 10**400)),
+    *({"softcap": softcap} for softcap in ({}, 0, -1.0, "1", True, Q)),
+    *({"sinks": sinks} for sinks in ([1], 1, Q, {"array": "none"}, {"array": []}, "x")),
+    *({"query_offset": offset} for offset in (0.5, True, "1", [1], 2**40, Q, CAUSAL)),
+    *({"mask": mask} for mask in (3, "x", [1], {"kind": "system"}, {"kind": []}, CAUSAL | {"x": 1}, T5)),
+    *({"mask": CAUSAL | {"query_offset": offset}} for offset in (0.5, True, "1", Q)),
+    *({"mask": WINDOW | {"left": left}} for left in (0.5, True, "1", -1)),
+    *({"mask": {"kind": "KeyLengths", "lengths": lengths}} for lengths in (0.5, None, "1", 99, [1], CAUSAL)),
+    *({"mask": {"kind": "DenseMask", "array": array}} for array in ("x", None, Q)),
+    *({"mask": {"kind": "SegmentMask", "queries": ids, "keys": None}} for ids in (5, Q)),
+    {"mask": {"kind": "KeyRangeMask", "first": 0, "last": Q}},
+    *({"mask": {"kind": "LogicalAnd", "one": one, "other": None}} for one in (None, 5, CAUSAL)),
+    *({"bias": {"kind": "ALiBi", "parameter": parameter}} for parameter in ([1, 2], "x", Q)),
+    *({"bias": T5 | field} for field in ({"bidirectional": 1}, {"max_distance": 10**400}, {"max_distance": None})),
+    {"bias": {"kind": "DistanceBias", "parameter": Q, "min_distance": 0.5}},
+    *({"bias": bias} for bias in (1, CAUSAL, {"kind": "DenseMask"})),
+]  # fmt: skip
+
+
+def damaged(path, fields, **arrays):
+    """Write a trace of one map with other fields or, in a list, another description of all maps; and other arrays."""
+    q, k, v = np.random.default_rng(1).standard_normal((3, 2, 5, 4))
     trace = Trace(maps=True)
-    attention(q, k, v, causal=True, trace=trace)
+    attention(q, k, v, sinks=np.zeros(2), trace=trace)
     trace.save(path)
     file = SafetensorsFile(path)
     maps = json.loads(file.metadata["maps"])
-    damage(maps["weights"])
-    arrays = {name: np.array(file[name]) for name in file}
-    write_safetensors(path, arrays, file.metadata | {"maps": json.dumps(maps)})
+    fields = {"weights": maps["weights"] | fields} if isinstance(fields, dict) else fields[0]
+    stored = {name: np.array(file[name]) for name in file} | {f"map:weights.{name}": x for name, x in arrays.items()}
+    stored["map:weights.table"] = np.zeros((32, 2))
+    names = json.dumps(fields).replace('"table"', '"map:weights.table"')
+    write_safetensors(path, stored, file.metadata | {"maps": names})
+
+
+@pytest.mark.parametrize("fields", DAMAGE, ids=lambda fields: ascii(fields)[:60])
+def test_a_damaged_map_is_an_error_when_it_is_read(tmp_path, fields):
+    damaged(tmp_path / "trace", fields)
+    with pytest.raises(RegardError, match=r"is a damaged trace: \w"):
+        Trace.load(tmp_path / "trace")
+
+
+@pytest.mark.parametrize("fields", [[], 5, {"weights": []}, {"weights": {}}, {"other": {}}])
+def test_maps_that_are_none_are_an_error_when_they_are_read(tmp_path, fields):
+    damaged(tmp_path / "trace", [fields])
     with pytest.raises(RegardError, match="is a damaged trace"):
-        Trace.load(path)["weights"]
+        Trace.load(tmp_path / "trace")
+
+
+def test_masks_in_masks_have_an_end(tmp_path):
+    mask = {"kind": "Causal", "query_offset": None}
+    for _ in range(200):
+        mask = {"kind": "LogicalAnd", "one": mask, "other": {"kind": "Causal", "query_offset": None}}
+    damaged(tmp_path / "trace", {"mask": mask})
+    with pytest.raises(RegardError, match="masks are combined more than 50 deep"):
+        Trace.load(tmp_path / "trace")
+
+
+@pytest.mark.parametrize("name", ["row_max", "row_sum"])
+def test_row_statistics_of_a_map_are_floats(tmp_path, name):
+    damaged(tmp_path / "trace", {}, **{name: np.zeros((2, 5, 1), np.int32)})
+    with pytest.raises(RegardError, match=r"is a damaged trace: row_max .* do not fit"):
+        Trace.load(tmp_path / "trace")
+
+
+@pytest.mark.parametrize(
+    ("shape", "q", "k"),
+    [
+        ([10**8, 1, 0, 5], (10**8, 1, 0, 4), (1, 1, 5, 4)),
+        ([10**8, 1, 0, 5], (1, 1, 0, 4), (1, 1, 5, 4)),
+        ([1, 1, 10**8], (1, 1, 0), (1, 10**8, 0)),
+        ([10**6, 10**6, 0, 0], (1, 1, 0, 4), (1, 1, 0, 4)),
+    ],
+)
+def test_a_map_without_numbers_has_no_long_axes(tmp_path, shape, q, k):
+    """Eight hundred bytes could else announce hours of work."""
+    rows = np.zeros((*shape[:-1], 1))
+    arrays = {"q": np.zeros(q), "k": np.zeros(k), "row_max": rows, "row_sum": rows}
+    damaged(tmp_path / "trace", {"shape": shape, "sinks": None}, **arrays)
+    assert (tmp_path / "trace").stat().st_size < 3000
+    with pytest.raises(RegardError, match=r"holds no numbers, but has axes of [\d,]+ entries together"):
+        Trace.load(tmp_path / "trace")
+
+
+def test_a_map_of_an_empty_batch_is_read(tmp_path):
+    rows = np.zeros((0, 2, 3, 1))
+    arrays = {"q": np.zeros((0, 2, 3, 4)), "k": np.zeros((0, 2, 5, 4)), "row_max": rows, "row_sum": rows}
+    damaged(tmp_path / "trace", {"shape": [0, 2, 3, 5], "sinks": None}, **arrays)
+    path = tmp_path / "trace"
+    file = SafetensorsFile(path)
+    axes = file.metadata | {"axes": json.dumps(json.loads(file.metadata["axes"]) | {"weights": "B H T S"})}
+    write_safetensors(path, {name: np.array(file[name]) for name in file}, axes)
+    assert Trace.load(path)["weights"].shape == (0, 2, 3, 5)
 
 
 @pytest.mark.parametrize("only", [None, "weights"])

@@ -141,9 +141,11 @@ class AttentionMap:
         """
         attention_map = cls.of(inputs_from_arrays(arrays, fields, prefix))
         row_max, row_sum = arrays[f"{prefix}row_max"], arrays[f"{prefix}row_sum"]
-        if not row_max.shape == row_sum.shape == (*attention_map.shape[:-1], 1):
+        kinds = {row_max.dtype.kind, row_sum.dtype.kind}
+        if not row_max.shape == row_sum.shape == (*attention_map.shape[:-1], 1) or kinds != {"f"}:
             raise RegardError(
-                f"row_max {row_max.shape} and row_sum {row_sum.shape} do not fit a map of {attention_map.shape}"
+                f"row_max {row_max.shape} {row_max.dtype} and row_sum {row_sum.shape} {row_sum.dtype} do not fit a map "
+                f"of {attention_map.shape}"
             )
         attention_map._statistics.exact_stats = SoftmaxStats(row_max, row_sum)
         return attention_map

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import finite_number
+from regard._utils.validation import finite_number, truncate
 from regard.functional import native
 from regard.functional.arrays import Array
-from regard.functional.biases import ALiBi, DenseBias, DistanceBias, RelativePositionBias
+from regard.functional.biases import ALiBi, Bias, DenseBias, DistanceBias, RelativePositionBias
 from regard.functional.head_slice import is_head_slice
 from regard.functional.inputs import AttentionInputs
 from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
-from regard.functional.masks import DenseMask, LogicalAnd, LogicalOr
+from regard.functional.masks import DenseMask, LogicalAnd, LogicalOr, Mask
 from regard.functional.score_layout import ScoreLayout, broadcasts
 
 _OPTIONS = ("scale", "softcap", "sinks", "mask", "bias")
@@ -27,6 +27,19 @@ _KINDS: dict[str, Any] = {
         *(ALiBi, RelativePositionBias, DistanceBias, DenseBias),
     )
 }
+
+_ABSENT = type(None)
+_TYPES: dict[str, tuple[type, ...]] = {  # of the options and of the fields of masks and biases
+    **dict.fromkeys(("query_offset", "lengths"), (int, np.ndarray, _ABSENT)),
+    **dict.fromkeys(("left", "right", "min_distance", "max_distance"), (int, _ABSENT)),
+    **dict.fromkeys(("queries", "keys", "first", "last", "array", "parameter", "sinks"), (np.ndarray, _ABSENT)),
+    **dict.fromkeys(("scale", "softcap"), (int, float, _ABSENT)),
+    **dict.fromkeys(("one", "other"), (Mask,)),
+    "bidirectional": (bool,),
+    "mask": (Mask, _ABSENT),
+    "bias": (Bias, _ABSENT),
+}
+_MAX_DEPTH = 50  # of masks in masks
 
 
 def inputs_to_arrays(p: AttentionInputs, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -48,9 +61,12 @@ def inputs_from_arrays(
 ) -> AttentionInputs:
     """Return the inputs that `inputs_to_arrays` wrote; raise RegardError unless they fit together."""
     q, k = arrays[f"{prefix}q"], arrays[f"{prefix}k"]
-    values = {name: from_json(fields[name], arrays) for name in ("query_offset", *_OPTIONS)}
-    shape, dtype = tuple(fields["shape"]), np.dtype(fields["dtype"])
+    values = {name: from_json(name, fields[name], arrays) for name in ("query_offset", *_OPTIONS)}
+    shape, dtype = tuple(fields["shape"]), np.dtype(str(fields["dtype"]))
+    if len(shape) < 2 or not all(type(length) is int and length >= 0 for length in shape):
+        raise RegardError(f"the shape of a map is a list of lengths, got {truncate(fields['shape'])}")
     layout = ScoreLayout(np, None, shape, values.pop("query_offset"))
+    layout.check_per_sequence(layout.query_offset, "query_offset")
     fits = broadcasts(q.shape[:-1], shape[:-1]) and shape[-2:] == (q.shape[-2], k.shape[-2])
     if not fits or q.shape[-1] != k.shape[-1] or q.dtype != k.dtype or {q.dtype.kind, dtype.kind} != {"f"}:
         raise RegardError(f"q {q.shape} {q.dtype} and k {k.shape} {k.dtype} do not fit a map of {shape} {dtype}")
@@ -60,8 +76,9 @@ def inputs_from_arrays(
     for mask_or_bias in (values["mask"], values["bias"]):
         if mask_or_bias is not None:
             mask_or_bias.check(layout)
-    if values["sinks"] is not None and not broadcasts(values["sinks"].shape, (*shape[:-2], 1, 1)):
-        raise RegardError(f"sinks {values['sinks'].shape} do not fit a map of {shape}")
+    sinks = values["sinks"]
+    if sinks is not None and not (sinks.dtype.kind == "f" and broadcasts(sinks.shape, (*shape[:-2], 1, 1))):
+        raise RegardError(f"sinks {sinks.shape} {sinks.dtype} do not fit a map of {shape}")
     return AttentionInputs(q=q, k=k, v=None, layout=layout, dtype=dtype, dropout=None, implementation="auto", **values)
 
 
@@ -90,15 +107,26 @@ def to_json(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
     return {"kind": kind, **fields}
 
 
-def from_json(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the value that `to_json` wrote. Damaged JSON raises KeyError, TypeError or RegardError."""
-    if not isinstance(value, dict):
-        return value
-    if "kind" not in value:
-        return arrays[value["array"]]
-    fields = dict(value)
-    kind = _KINDS[fields.pop("kind")]
-    return kind(**{name: from_json(field, arrays) for name, field in fields.items()})
+def from_json(name: str, value: Any, arrays: Mapping[str, np.ndarray], depth: int = 0) -> Any:
+    """Return the value of an option or field that `to_json` wrote; its type is checked.
+
+    Raises
+    ------
+    RegardError, KeyError, TypeError
+        The JSON is damaged.
+    """
+    if depth > _MAX_DEPTH:
+        raise RegardError(f"masks are combined more than {_MAX_DEPTH} deep")
+    found = value
+    if isinstance(value, dict) and "kind" in value:
+        fields = dict(value)
+        kind = _KINDS[fields.pop("kind")]
+        found = kind(**{name: from_json(name, field, arrays, depth + 1) for name, field in fields.items()})
+    elif isinstance(value, dict):
+        found = arrays[value["array"]]
+    if not isinstance(found, _TYPES[name]) or (isinstance(found, bool) and bool not in _TYPES[name]):
+        raise RegardError(f"{name} of a map cannot be {truncate(value)}")
+    return found
 
 
 def to_numpy(value: Array) -> np.ndarray:

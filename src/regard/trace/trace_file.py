@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
 
 _FORMAT = "regard.trace/1"
+_MAX_EMPTY = 1 << 20  # entries that loops over the other axes of an array without numbers may pass
 _MAP = "map:"  # prefix of the names of a map's arrays
 
 
@@ -53,7 +55,7 @@ def read_trace(path: str | os.PathLike[str]) -> TraceData:
         return _parsed(file)
     except RegardError as error:
         raise RegardError(f"{path} is a damaged trace: {error}") from error
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise RegardError(f"{path} is a damaged trace: {error!r}") from error
 
 
@@ -61,6 +63,9 @@ def _parsed(file: SafetensorsFile) -> TraceData:
     encodings = tuple(Encoding.from_dict(fields) for fields in json.loads(file.metadata["encodings"]))
     letters = json.loads(file.metadata["axes"])  # in the order of computation, which the tensors are not
     arrays = {name: file[name] for name in file}
+    for name, array in arrays.items():
+        if array.size == 0 and (length := math.prod(filter(None, array.shape))) > _MAX_EMPTY:
+            raise RegardError(f"{name} {array.shape} holds no numbers, but has axes of {length:,} entries together")
     maps = {
         name: AttentionMap.from_arrays(arrays, fields, f"{_MAP}{name}.")
         for name, fields in json.loads(file.metadata.get("maps", "{}")).items()
