@@ -67,3 +67,15 @@ def test_a_crowd_has_its_labels_as_far_away_as_it_takes():
 
 def test_a_label_that_is_larger_than_the_page_is_left_out():
     assert place(np.ones((1, 2)), np.array([[9.0, 0.1]]), (2, 2)) == [None]
+
+
+def test_a_label_is_nearer_to_its_own_point_than_to_another():
+    """To the right of the first point, where labels go first, another point is nearer."""
+    points, page = np.array([[2.0, 2.0], [2.26, 2.101]]), (4.0, 4.0)
+    sizes = np.array([[0.4, 0.1], [0.4, 0.1]])
+    for point, other, size, centre in zip(points, points[::-1], sizes, place(points, sizes, page), strict=True):
+        assert gap(centre, size, point) < gap(centre, size, other)
+
+
+def gap(centre, size, point):
+    return np.linalg.norm(np.maximum(np.abs(np.array(centre) - point) - size / 2, 0))

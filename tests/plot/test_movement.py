@@ -210,3 +210,25 @@ def test_runs_of_different_models_are_an_error(rng):
 def test_a_trace_brings_its_own_tokens(trace):
     with pytest.raises(RegardError, match="leave out contextual and tokens"):
         movement(trace, tokens=["a"])
+
+
+def test_words_that_crowd_the_centre_get_a_larger_plane(rng):
+    """Every label is beside its point, nearer to it than to the point of another word."""
+    words = "the animal did not cross the street because it was too tired".split()
+    original, contextual = rng.standard_normal((2, 12, 9)) * np.where(np.arange(12) < 8, 0.12, 1.0)[:, None]
+    ax = movement(original, contextual, words)
+    figure = ax.figure
+    figure.draw_without_rendering()
+    (points,) = (line for line in ax.lines if line.get_zorder() == 4 and len(line.get_xdata()))
+    at = ax.transData.transform(points.get_xydata())
+    for text in ax.texts:
+        box = text.get_window_extent()
+        apart = np.hypot(
+            *(
+                np.maximum(0, np.maximum(low - x, x - high))
+                for low, x, high in ((box.x0, at[:, 0], box.x1), (box.y0, at[:, 1], box.y1))
+            )
+        )
+        own = [i for i, word in enumerate(words) if word == text.get_text()]
+        assert apart.argmin() in own
+        assert apart.min() < 0.25 * figure.dpi

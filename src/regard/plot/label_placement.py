@@ -9,6 +9,7 @@ _ANGLES = np.deg2rad([0, 180, 90, 270, 45, 135, 225, 315, 22, 67, 112, 157, 202,
 _POINT = 0.05  # half the side of the free square around a point
 _GAP = 0.02  # between two labels
 _CROSSING_COST = 0.12  # of a line that crosses a label, as a distance
+_AMBIGUITY_COST = 0.5  # of another point that is nearer to a label than its own
 
 
 def place_labels(
@@ -21,7 +22,8 @@ def place_labels(
 ) -> list[tuple[float, float] | None]:
     """Return the centre of each label, or None if no place is free.
 
-    Labels are placed greedily, each at the free place nearest to its point; a place crossed by lines counts as farther.
+    Labels are placed greedily, each at the free place nearest to its point; a place crossed by lines, or nearer to
+    another point, counts as farther.
 
     Parameters
     ----------
@@ -49,11 +51,19 @@ def place_labels(
             continue
         leaders = np.stack([np.broadcast_to(point, candidates.shape), candidates], axis=1)
         crossings = _cross(boxes, segments).sum(axis=1) + _cross(labels, leaders).sum(axis=0)
-        best = int(np.where(allowed, distances + _CROSSING_COST * crossings, np.inf).argmin())
+        nearest = gaps(candidates[:, None], size, obstacles).min(axis=1, initial=np.inf)
+        ambiguous = nearest < gaps(candidates, size, point) - 1e-9
+        cost = distances + _CROSSING_COST * crossings + _AMBIGUITY_COST * ambiguous
+        best = int(np.where(allowed, cost, np.inf).argmin())
         centres.append((float(candidates[best, 0]), float(candidates[best, 1])))
         labels = np.concatenate([labels, boxes[best : best + 1] + np.array([-1, -1, 1, 1]) * _GAP])
         segments = np.concatenate([segments, leaders[best : best + 1]])
     return centres
+
+
+def gaps(centres: np.ndarray, size: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return the distances of labels with these centres, ``... 2``, from points, ``... 2``; 0 inside."""
+    return np.asarray(np.linalg.norm(np.maximum(np.abs(centres - points) - size / 2, 0), axis=-1))
 
 
 def _candidates(point: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

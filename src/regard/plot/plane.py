@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.plot.fonts import FontFallback
-from regard.plot.label_placement import place_labels
+from regard.plot.label_placement import gaps, place_labels
 from regard.plot.style import Style
 from regard.views.axis import rows_of_word
 from regard.views.projection import is_degenerate, project
@@ -23,6 +23,7 @@ _LABEL_TYPE, _FADED_TYPE, _AXIS_TYPE = 9.0, 7.5, 8.5
 _LABEL_COLUMNS, TEXT_COLUMNS = 28, 70
 _MIN_SIDE, _MAX_SIDE = 4.8, 11.0
 _AREA_PER_LABEL_AREA = 26.0  # of the plane
+_NEAR, _GROWTH = 0.2, 1.15  # a plane grows until every label is so near to its point; by this factor
 MARKERS = "os^D"
 _LINES: tuple[tuple[float, Sequence[float]], ...] = ((0, ()), (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 _MANY_WORDS = 40  # more have smaller points and arrows
@@ -80,10 +81,40 @@ class Scene:
         return np.concatenate([self.after, self.before[self.focus]])
 
     def size(self) -> tuple[float, float]:
-        """Return a width and a height that have space for the labels."""
+        """Return a width and a height that have space for the labels, beside their points if that is possible."""
         width = np.clip(np.sqrt(_AREA_PER_LABEL_AREA * self.sizes.prod(axis=1).sum()), _MIN_SIDE, _MAX_SIDE)
         across, down = np.ptp(self.drawn, axis=0)
-        return float(width), float(width * np.clip(down / across if across > 0 else 0.6, 0.6, 1))
+        height = np.clip(down / across if across > 0 else 0.6, 0.6, 1)
+        count = 1 + int(np.log(_MAX_SIDE / width) / np.log(_GROWTH)) if len(self.labels) <= _MANY_WORDS else 1
+        sizes = [(float(w), float(w * height)) for w in width * _GROWTH ** np.arange(count)]
+        return min(sizes, key=self._far_labels)
+
+    def _far_labels(self, size: tuple[float, float]) -> int:
+        """Return how many labels are far from their point, or nearer to another, on a plane of this size."""
+        corner, unit = self.window(size)
+        points, drawn = (self.after - corner) * unit, (self.drawn - corner) * unit
+        far = 0
+        for i, centre in self.place_labels(size):
+            own, nearest = (gaps(np.array(centre or np.inf), self.sizes[i], at).min() for at in (points[i], drawn))
+            far += centre is None or own > min(_NEAR, nearest + 1e-9)
+        return far
+
+    def place_labels(self, size: tuple[float, float]) -> list[tuple[int, tuple[float, float] | None]]:
+        """Return the index of each label and its centre in inches; None where no place is free.
+
+        Words that move most are placed first.
+        """
+        corner, unit = self.window(size)
+        before, after = (self.before - corner) * unit, (self.after - corner) * unit
+        order = np.lexsort((-np.linalg.norm(after - before, axis=1), ~self.focus))
+        centres = place_labels(
+            after[order],
+            self.sizes[order],
+            size,
+            obstacles=np.concatenate([after, before[self.focus]]),
+            segments=np.stack([before, after], axis=1)[self.focus],
+        )
+        return list(zip(order.tolist(), centres, strict=True))
 
     def window(self, size: tuple[float, float]) -> tuple[np.ndarray, float]:
         """Return the coordinates of the lower left corner of the plane, and the inches per unit, equal on both axes."""
@@ -213,22 +244,15 @@ def draw_labels(ax: Axes, scene: Scene, size: tuple[float, float], fonts: FontFa
     from matplotlib.patheffects import withStroke
 
     corner, unit = scene.window(size)
-    before, after = (scene.before - corner) * unit, (scene.after - corner) * unit
-    # Words that move most are placed first.
-    order = np.lexsort((-np.linalg.norm(after - before, axis=1), ~scene.focus))
-    centres = place_labels(
-        after[order],
-        scene.sizes[order],
-        size,
-        obstacles=np.concatenate([after, before[scene.focus]]),
-        segments=np.stack([before, after], axis=1)[scene.focus],
-    )
-    for i, centre in zip(order, centres, strict=True):
+    after = (scene.after - corner) * unit
+    left_out = 0
+    for i, centre in scene.place_labels(size):
         if centre is None:
+            left_out += 1
             continue
         x, y = at = corner + np.array(centre) / unit
         if (np.abs(np.array(centre) - after[i]) - scene.sizes[i] / 2).max() > _MIN_LEADER:
-            ax.plot(*np.stack([scene.after[i], at]).T, "-", color=style.faint, linewidth=0.7, zorder=1)
+            ax.plot(*np.stack([scene.after[i], at]).T, "-", color=style.bar, linewidth=0.6, zorder=1)
         ax.text(
             x,
             y,
@@ -242,4 +266,4 @@ def draw_labels(ax: Axes, scene: Scene, size: tuple[float, float], fonts: FontFa
             zorder=5,
             path_effects=[withStroke(linewidth=2, foreground=style.background)],
         )
-    return centres.count(None)
+    return left_out
