@@ -26,10 +26,7 @@ def uses_attention_interface(model: Any) -> bool:
 def patched_interface(model: Any, session: CaptureSession) -> Iterator[None]:
     """Replace the attention implementations of a model of transformers by `AttentionWrapper` inside the context.
 
-    Raises
-    ------
-    RegardError
-        The model's attention implementation is not supported.
+    An error if the model's implementation is not supported.
     """
     configs = _configs(model)
     before = [config._attn_implementation for config in configs]

@@ -8,11 +8,12 @@ from typing import Any
 
 from regard._capture.scopes import ModuleScopes
 from regard._utils.errors import RegardError
-from regard.functional import Options, tile
+from regard.functional import Options
 from regard.functional.arrays import Array
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.inputs import validate_inputs
 from regard.functional.recorder import Recorder
+from regard.functional.tile import record_maps
 from regard.trace import Trace
 
 
@@ -38,13 +39,7 @@ class CaptureSession:
             yield self.trace
 
     def start_run(self) -> None:
-        """Register a run of the model.
-
-        Raises
-        ------
-        RegardError
-            An earlier run is recorded already.
-        """
+        """Register a run of the model; an error if an earlier run is recorded already."""
         if self._attention_ran and len(self.trace):
             raise RegardError(
                 "the model runs again, but a trace holds one run: use a capture for each. generate runs the model for "
@@ -76,4 +71,6 @@ def edits_weights(trace: Recorder) -> bool:
 
 def record_call(trace: Recorder, q: Array, k: Array, v: Array, options: Options) -> None:
     """Record the map of a call, and the n² arrays that the trace wants."""
-    tile.record_call(validate_inputs(q, k, v, **options), trace)
+    p = validate_inputs(q, k, v, **options)
+    trace.record_attention(p.to_compute_dtype())
+    record_maps(p, trace)

@@ -12,8 +12,7 @@ import numpy as np
 
 from regard.explorer.movement import embeddings_of, vectors_of
 from regard.metrics.layer_maps import LayerMap
-from regard.trace import Trace
-from regard.trace.attention_map import AttentionMap
+from regard.trace import AttentionMap, Trace
 
 _FIT_SIZE = 64  # rows and columns that the scale of recorded scores is fitted to
 _EMBEDDING_SHOWN = 8  # numbers of an embedding, of which there are hundreds

@@ -16,8 +16,7 @@ from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
 from regard.metrics.layer_maps import LayerMap, layers_of
 from regard.text.encoding import Encoding
-from regard.trace import Trace
-from regard.trace.attention_map import AttentionMap
+from regard.trace import AttentionMap, Trace
 from regard.views.labels import token_labels
 
 STEPS = ("*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")

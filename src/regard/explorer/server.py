@@ -122,13 +122,8 @@ def serve(
 ) -> None:
     """Serve the page until Ctrl-C, and open it in the browser.
 
-    Parameters
-    ----------
-    port : int, optional
-        The first port to try, 8765 by default; 0 takes any free one.
-    browser : bool
-    tell : function
-        Called with the address, and with a message if no browser opens.
+    `port` is the first port to try, 8765 by default; 0 takes any free one. `tell` is called with the address, and with
+    a message if no browser opens.
     """
     import uvicorn
 
@@ -174,10 +169,7 @@ def serve(
 def listen(port: int) -> socket.socket:
     """Return a socket that listens on loopback, on `port` or the next free one.
 
-    Raises
-    ------
-    RegardError
-        The port is invalid, or none is free.
+    An error if the port is invalid, or if none is free.
     """
     if not 0 <= port <= 65535:
         raise RegardError(f"port is a number from 0 to 65535, not {port}")

@@ -56,12 +56,6 @@ def _tile(p: AttentionInputs, rows: Index, cols: Index, stage: Stage, stats: Sof
     return row_stats.weights(block.biased, p.layout.xp)
 
 
-def record_call(p: AttentionInputs, trace: Recorder) -> None:
-    """Record a call of attention that is computed elsewhere: its map, or the steps that the recorder wants."""
-    trace.record_attention(p.to_compute_dtype())
-    record_maps(p, trace)
-
-
 def record_maps(p: AttentionInputs, trace: Recorder) -> None:
     """Record the steps of shape ``... H T S`` that the kernel did not hold, computed beside its result."""
     if trace is NULL_RECORDER:

@@ -12,8 +12,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.scores import Stage
 from regard.text.encoding import Encoding
-from regard.trace import Trace
-from regard.trace.attention_map import AttentionMap
+from regard.trace import AttentionMap, Trace
 
 WEIGHTS_PER_BLOCK = 1 << 22
 """The number of weights of a block of rows."""

@@ -18,8 +18,7 @@ from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState, Stream, generation_loop
 from regard.models.generation.options import ForcedTokens, GenerationArguments, GenerationOptions
 from regard.models.tokenized_inputs import TokenizedInputs
-from regard.text import SubwordTokenizer
-from regard.text.encoding import Encoding
+from regard.text import Encoding, SubwordTokenizer
 from regard.trace import Trace
 
 

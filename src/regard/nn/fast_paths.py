@@ -92,21 +92,11 @@ def _context(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Opt
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Several maps x · W + b of the same x, concatenated.
+    """Several maps x · W + b of the same x, concatenated."""
 
-    Parameters
-    ----------
-    panels : array
-        The weights, as `regard.functional.native.ops.pack` lays them out.
-    bias : array, ``F``, or None
-        Of all maps.
-    columns : int
-        The number of outputs of all maps.
-    """
-
-    panels: np.ndarray
-    bias: np.ndarray | None
-    columns: int
+    panels: np.ndarray  # the weights, as `regard.functional.native.ops.pack` lays them out
+    bias: np.ndarray | None  # F, of all maps
+    columns: int  # the number of outputs of all maps
 
     @classmethod
     def of(cls, maps: Sequence[Linear]) -> Packed | None:

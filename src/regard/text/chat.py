@@ -18,18 +18,10 @@ _TIMEOUT = 10.0  # seconds; a template takes 0.1
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """The Jinja chat template of a model.
-
-    Parameters
-    ----------
-    source
-        The template.
-    tokens
-        Its variables ``bos_token``, ``eos_token`` and so on.
-    """
+    """The Jinja chat template of a model."""
 
     source: str = field(repr=False)
-    tokens: Mapping[str, str] = field(default_factory=dict)
+    tokens: Mapping[str, str] = field(default_factory=dict)  # the variables bos_token, eos_token and so on
 
     def render(self, messages: Iterable[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
         """Return the messages as one text.

@@ -85,10 +85,7 @@ def inputs_from_arrays(
 def to_json(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
     """Return a mask, a bias, an array or a plain value as JSON; arrays go to `arrays`, under `name` and a path.
 
-    Raises
-    ------
-    RegardError
-        The mask or bias is of a user's own class.
+    An error if the mask or bias is of a user's own class.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regard.text import SubwordTokenizer
-from regard.text.encoding import Encoding
+from regard.text import Encoding, SubwordTokenizer
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what the first bytes of a character decode to
 

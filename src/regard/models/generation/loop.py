@@ -16,8 +16,7 @@ from regard.functional.recorder import Recorder
 from regard.models.batch import Batch
 from regard.models.generation.detokenizer import StreamingDetokenizer, append_tokens
 from regard.models.generation.options import FinishReason, ForcedTokens, GenerationOptions
-from regard.text import SubwordTokenizer
-from regard.text.encoding import Encoding
+from regard.text import Encoding, SubwordTokenizer
 
 if TYPE_CHECKING:
     from regard.models.language import LanguageModel

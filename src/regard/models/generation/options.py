@@ -63,15 +63,7 @@ class GenerationOptions(Sampling):
 
 @dataclass(frozen=True)
 class ForcedTokens:
-    """Tokens at fixed places of a continuation, whatever their logits.
+    """Tokens at fixed places of a continuation, whatever their logits."""
 
-    Parameters
-    ----------
-    bos : int, optional
-        The first token that an encoder-decoder generates: for translators it selects the target language.
-    eos : int, optional
-        The token at position `max_new_tokens`.
-    """
-
-    bos: int | None = None
-    eos: int | None = None
+    bos: int | None = None  # the first token that an encoder-decoder generates: for translators, the target language
+    eos: int | None = None  # the token at position `max_new_tokens`
