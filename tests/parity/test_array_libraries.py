@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import regard
 from attention_cases import cut_into_blocks
 from library_calls import BIAS, CALLS, HEADS, IDS_OF_KEYS, IDS_OF_QUERIES, KEYS, MASK, K, Q, V, draw, in_precision
 from regard import (
@@ -390,3 +391,25 @@ def test_a_rule_of_ones_own_is_traced_beside_torch():
     x, trace = torch.ones(4, 3), Trace(maps=True)
     attention(x, x, x, mask=Even(), trace=trace)
     assert trace.map()[0].tolist() == [0.5, 0, 0.5, 0]
+
+
+@pytest.mark.skipif(regard.functional.native.kernel() is None, reason="needs the compiled kernel")
+def test_arrays_that_the_kernel_cannot_read_are_named_with_what_to_do():
+    import jax
+    import jax.numpy as jnp
+
+    def native(x):
+        return regard.attention(x, x, x, implementation="native")
+
+    x = jnp.ones((2, 3, 4))
+    advice = r"PyTorch on the CPU, not of JAX on .* \(numpy\.asarray converts them\); use 'auto'"
+    with pytest.raises(RegardError, match=advice):
+        native(x)
+    with pytest.raises(RegardError, match="JAX traces the call"):
+        jax.jit(native)(x)
+    strict = pytest.importorskip("array_api_strict").ones((2, 3, 4))
+    with pytest.raises(RegardError, match=r"not of array_api_strict on .*CPU.*numpy\.asarray"):
+        native(strict)
+    plan = regard.explain_plan(x, x, x)
+    assert plan.implementation == "reference"
+    assert native(np.asarray(x)).shape == (2, 3, 4)

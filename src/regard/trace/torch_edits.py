@@ -44,7 +44,8 @@ def _edited_function() -> Any:
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(context: Any, gradient: Any) -> tuple[Any, None, None, None]:
-            return _pullback(context.name, *context.saved_tensors, context.function, gradient), None, None, None
+            value, changed = context.saved_tensors
+            return _pullback(context.name, value, changed, context.function, gradient), None, None, None
 
     return Edited
 

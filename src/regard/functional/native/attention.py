@@ -17,6 +17,7 @@ from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
+_LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy", "dask": "Dask"}
 _MAX_POSITIONS = 2**30
 
 
@@ -130,9 +131,16 @@ def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
 
 def _reason_against_library(p: AttentionInputs) -> str | None:
     """Return why the kernel does not support these arrays; None for plain PyTorch tensors on the CPU."""
-    library = p.layout.xp.__name__.split(".")[-1]
+    first, _, rest = p.layout.xp.__name__.partition(".")  # jax.numpy, array_api_compat.torch, array_api_strict
+    library = rest.partition(".")[0] if first == "array_api_compat" else first
     if library != "torch" or p.layout.device.type != "cpu":
-        return f"the kernel supports arrays of NumPy and of PyTorch on the CPU; got {library} on {p.layout.device}"
+        known = _LIBRARIES.get(library, library)
+        if p.layout.device is None:  # a tracer
+            return f"{known} traces the call"
+        return (
+            f"the kernel supports arrays of NumPy and of PyTorch on the CPU, not of {known} on {p.layout.device} "
+            f"(numpy.asarray converts them)"
+        )
     import torch
 
     tensors = [x for x in (p.q, p.k, p.v, p.sinks, getattr(p.bias, "parameter", None)) if x is not None]
