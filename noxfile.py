@@ -117,6 +117,14 @@ def sanitize(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Damaged and hostile files, seeded, for a few minutes; ``-- --cases 200000`` for a long run."""
+    session.install(package(session), *groups("test"))
+    session.env["OPENBLAS_NUM_THREADS"] = "1"
+    session.run("python", "tests/fuzz/fuzz_formats.py", *(session.posargs or ["--cases", "10000"]))
+
+
+@nox.session
 def races(session: nox.Session) -> None:
     """The kernel's threads while ThreadSanitizer watches, which needs addresses that are not random."""
     watch(session, "thread", "libtsan.so")

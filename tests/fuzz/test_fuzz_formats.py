@@ -17,7 +17,28 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="m
 
 @pytest.mark.parametrize("first", sweep_after(2, range(0, 2000, 250)))
 def test_damaged_files_are_refused_or_read(first):
-    assert fuzz_formats.run(250, seed=20170613, first=first) == []
+    assert fuzz_formats.supervised(250, seed=20170613, first=first) == []
+
+
+def test_a_case_that_ends_the_process_is_one_failure(tmp_path, monkeypatch):
+    """Cases after it go on."""
+    script = (
+        Path(fuzz_formats.__file__)
+        .read_text()
+        .replace(
+            "    try:\n        with warnings",
+            "    if float(rng.random()) < 0.1:\n        os.abort()\n    try:\n        with warnings",
+        )
+    )
+    copy = tmp_path / "fuzz" / "fuzz_formats.py"
+    copy.parent.mkdir()
+    copy.write_text(
+        script.replace("Path(__file__).parent.parent", repr(str(Path(fuzz_formats.__file__).parent.parent)))
+    )
+    monkeypatch.setattr(fuzz_formats, "__file__", str(copy))
+    failures = fuzz_formats.supervised(20, seed=1)
+    assert 0 < len(failures) < 10
+    assert all("the process ended with -6" in failure for failure in failures)
 
 
 def test_what_is_no_error_of_ours_is_found(monkeypatch):
