@@ -316,6 +316,13 @@ def test_compare_prints_the_similarity_of_embeddings_and_after_each_layer(run, t
     assert found["layer 1"] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-5)
 
 
+def test_compare_concludes_from_the_first_and_the_last_row(run, tiny):
+    words = ("compare", "the cat sat", "a cat b c", "--word", "cat", "--model", tiny)
+    found = [f"{number:.3f}" for number in json.loads(run(*words, "--json")[1])["similarities"].values()]
+    assert len(set(found)) == len(found) > 2
+    assert run(*words)[1].strip().splitlines()[-1].endswith(f"from {found[0]} to {found[-1]}.")
+
+
 def test_compare_draws_both(run, tiny, tmp_path):
     path = tmp_path / "both.png"
     status, out, _ = run("compare", "the cat sat", "a cat b c", "--word", "cat", "--model", tiny, "-o", str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import numpy as np
@@ -248,6 +249,14 @@ POOLER = {
     "pooler_size_per_head": 128,
     "pooler_type": "first_token_transform",
 }
+
+
+def test_a_configuration_without_an_epsilon_has_that_of_bert(write_bert):
+    config = {name: value for name, value in tiny_bert.CONFIG.items() if name != "layer_norm_eps"}
+    folder = write_bert()
+    (folder / "config.json").write_text(json.dumps(config))
+    model = regard.load(folder)
+    assert model.config.norm_eps == model.embedding_norm.eps == model.blocks[1].mlp_norm.eps == 1e-12
 
 
 def test_what_a_configuration_says_of_the_pooler_has_no_part_in_this(write_bert):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import golden
 import make_golden
+from regard import RegardError, models
+from regard.models.checkpoint.config import ConfigReader
 
 CASES = [(family, case) for family, kind in make_golden.CASES.items() for case in kind.cases]
 
@@ -16,3 +20,28 @@ CASES = [(family, case) for family, kind in make_golden.CASES.items() for case i
 def test_the_numbers_of_transformers(transformers, tmp_path, family, case, dtype, tolerance):
     make_golden.write(family, case, tmp_path, dtype=np.dtype(dtype).name)
     golden.check(tmp_path, dtype=dtype, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("family", make_golden.CASES)
+def test_a_field_that_is_left_out_has_the_default_of_transformers(transformers, family):
+    kind = make_golden.CASES[family]
+    full = getattr(transformers, kind.config)(**kind.sizes).to_dict()
+    full.pop("chunk_size_feed_forward")
+    reads = getattr(models, models.FAMILIES[family].rpartition(".")[2] + "Config").read
+
+    def read(fields):
+        config = reads(ConfigReader(fields, "config.json"))
+        rope = getattr(config, "rope", None)
+        if rope is None or rope.scaling != {"rope_type": "default"}:
+            return config
+        return dataclasses.replace(config, rope=dataclasses.replace(rope, scaling=None))
+
+    required = set()
+    for name in full.keys() - kind.sizes.keys():
+        try:
+            found = read({field: value for field, value in full.items() if field != name})
+        except RegardError as error:
+            required |= {name} if name in str(error) else {str(error)}
+        else:
+            assert found == read(full), name
+    assert required <= {"model_type", "type_vocab_size", "num_key_value_heads", "num_hidden_layers"}
