@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +57,8 @@ def test_special_tokens_are_those_of_the_template_and_none_besides(tokenizer):
         ("{{ bos_token }}", "<s>"),
         ("{{ messages[0] | tojson }}", '{"role": "user", "content": " Hello <|im_end|> "}'),
         ("{{ {'a': '<é>'} | tojson(indent=1) }}", '{\n "a": "<é>"\n}'),
+        ("{{ {'b': 1, 'a': 'é'} | tojson(true, '\t', (',', ':'), true) }}", '{\n\t"a":"\\u00e9",\n\t"b":1\n}'),
+        ("{{ [1, 2] | tojson(separators=none, ensure_ascii=false, indent=none, sort_keys=false) }}", "[1, 2]"),
         ("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", "01"),
         ("{% generation %}{{ tools }}{% endgeneration %}", "None"),
         ("{{ strftime_now('%Y') | length }}", "4"),
@@ -76,6 +80,14 @@ def test_what_templates_rely_on(template, text):
         ("{{ cycler.__init__.__globals__ }}", "SecurityError|Undefined"),
         ("{{ messages.append(1) }}", "SecurityError"),
         ("{% include '/etc/passwd' %}", "TypeError|no loader"),
+        ("{{ cycler | tojson(default='{0.__init__.__globals__[os].environ}'.format) }}", "unexpected keyword"),
+        ("{{ {1: 2} | tojson(cls=cycler) }}", "TypeError: .*unexpected keyword"),
+        ("{{ 1 | tojson(indent=cycler) }}", "TypeError: indent of tojson must be a number or a string"),
+        ("{{ 1 | tojson(indent=true) }}", "TypeError: indent of tojson must be a number or a string"),
+        ("{{ 1 | tojson(separators=',') }}", "TypeError: separators of tojson must be two strings"),
+        ("{{ 1 | tojson(separators=[1, 2]) }}", "TypeError: separators of tojson must be two strings"),
+        ("{{ 1 | tojson(ensure_ascii=1) }}", "TypeError: ensure_ascii of tojson must be true or false"),
+        ("{{ 1 | tojson(sort_keys='x') }}", "TypeError: sort_keys of tojson must be true or false"),
         ("{{ 'a' * 10**10 }}", "it exceeds the limit on memory"),
         ("{{ 'a'.center(10**10) }}", "it exceeds the limit on memory"),
         (
@@ -89,6 +101,24 @@ def test_what_templates_rely_on(template, text):
 def test_what_a_template_may_not_do(template, message):
     with pytest.raises(RegardError, match=rf"\Athe chat template cannot be used: .*({message})"):
         rendered(template)
+
+
+def test_the_child_has_no_environment_variable_of_the_parent(monkeypatch, tmp_path):
+    """So that a template that left the sandbox would find no key there."""
+    spy = tmp_path / "render_chat.py"
+    spy.write_text("import json, os; print(json.dumps({'text': json.dumps(dict(os.environ))}))")
+    monkeypatch.setattr(chat, "_SCRIPT", spy)
+    monkeypatch.setenv("REGARD_TEST_KEY", "secret")
+    found = json.loads(rendered("x"))
+    assert found.keys() <= {"LC_CTYPE", *chat._KEPT_VARIABLES}
+    assert "secret" not in found.values()
+
+
+def test_jinja_is_one_that_keeps_templates_in_its_sandbox():
+    """Older ones let str.format out (CVE-2025-27516)."""
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    given = [*pyproject["project"]["optional-dependencies"]["chat"], *pyproject["dependency-groups"]["test"]]
+    assert [each for each in given if each.startswith("jinja2")] == ["jinja2>=3.1.6"] * 2
 
 
 def test_a_template_without_an_end_is_ended(monkeypatch):

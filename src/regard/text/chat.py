@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,9 @@ from typing import Any
 from regard._utils.errors import RegardError
 
 _TIMEOUT = 10.0  # seconds; a template takes 0.1
+_SCRIPT = Path(__file__).with_name("render_chat.py")
+# What Python needs to start, and the time zone. No other variable reaches a template: it may hold a key.
+_KEPT_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TZ")
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,10 @@ class ChatTemplate:
             request = json.dumps(given, default=dict).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise RegardError(f"messages and variables of a chat must be JSON-serialisable: {error}") from error
-        command = [sys.executable, "-P", str(Path(__file__).with_name("render_chat.py"))]
+        command = [sys.executable, "-P", str(_SCRIPT)]
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         try:
-            done = subprocess.run(command, input=request, capture_output=True, timeout=_TIMEOUT, check=False)
+            done = subprocess.run(command, input=request, capture_output=True, timeout=_TIMEOUT, check=False, env=kept)
         except subprocess.TimeoutExpired:
             raise RegardError(f"the chat template did not end within {_TIMEOUT:g} seconds") from None
         try:

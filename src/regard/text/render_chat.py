@@ -58,9 +58,27 @@ def render(template: str, variables: dict[str, Any]) -> str:
     return environment.from_string(template).render(**variables)
 
 
-def _as_json(value: Any, indent: int | None = None, ensure_ascii: bool = False, **options: Any) -> str:
-    """Write plain JSON; Jinja's own filter escapes it for HTML."""
-    return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, **options)
+def _as_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: list[str] | tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Write plain JSON (Jinja's own filter escapes it for HTML), with the options that transformers has, and no others.
+
+    Any other option, such as a function that is called with the values, would lead out of the sandbox.
+    """
+    for name, flag in (("ensure_ascii", ensure_ascii), ("sort_keys", sort_keys)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} of tojson must be true or false")
+    if isinstance(indent, bool) or not isinstance(indent, int | str | None):
+        raise TypeError("indent of tojson must be a number or a string")
+    if separators is not None:
+        if not isinstance(separators, list | tuple) or [isinstance(each, str) for each in separators] != [True, True]:
+            raise TypeError("separators of tojson must be two strings")
+        separators = (separators[0], separators[1])
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _limit() -> None:
