@@ -13,6 +13,7 @@ from regard.models import Model, Toy
 from regard.views import escape
 
 _DEFAULT_WIDTH = 80
+_WARNING = "#af5f00"  # readable on a light and on a dark background
 
 
 class _Console(Console):
@@ -46,7 +47,7 @@ def print_header(console: Console, model: Model, more: str = "") -> None:
     """Print the name of a model, `more` on the same line, and a warning if its weights are random."""
     console.print(Text.assemble((escape(model.name), "bold"), more))
     if isinstance(model, Toy):
-        console.print(Text("Random weights: the attention pattern is meaningless.", style="yellow"))
+        console.print(Text("Random weights: the attention pattern is meaningless.", style=_WARNING))
 
 
 def has_color(console: Console) -> bool:

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
         console.print(heads_summary(metrics, width=console.width))
         console.print(Text("--all prints the table of all heads, --sort METRIC the largest first", style="dim"))
         return
-    console.print(heads_table(metrics, sort=arguments.sort or "layer"), soft_wrap=True)
+    console.print(heads_table(metrics, sort=arguments.sort or "layer", width=console.width), soft_wrap=True)
     console.print()
     units = ", ".join(f"{entry.name} in {entry.unit}" for entry in listed_metrics() if entry.unit != "share")
     console.print(Text(f"{units}, the others fractions of the weight; –: not defined on this text", style="dim"))

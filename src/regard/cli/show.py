@@ -78,9 +78,12 @@ def _chosen(arguments: argparse.Namespace, view: AttentionView) -> str:
     """Return a sentence that says which layer and head are shown, and how to choose others if nothing was chosen."""
     if arguments.layer is not None or arguments.head is not None:
         return f"{view.describe[0].upper()}{view.describe[1:]}"
-    last = f"Last layer ({view.layer} of {format_range(view.layers)})" if len(view.layers) > 1 else "The only layer"
-    heads = f", averaged over {view.heads} heads" if view.heads > 1 else ""
-    return f"{last}{heads}; --layer and --head choose others"
+    if len(view.layers) <= 1:
+        return f"Averaged over {view.heads} heads; --head chooses one"
+    last = f"Last layer ({view.layer} of {format_range(view.layers)})"
+    if view.heads <= 1:
+        return f"{last}; --layer chooses another"
+    return f"{last}, averaged over {view.heads} heads; --layer and --head choose others"
 
 
 def _counted(count: int, noun: str) -> str:

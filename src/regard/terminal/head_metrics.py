@@ -51,7 +51,7 @@ def heads_summary(metrics: HeadMetrics, *, top: int = 3, batch: int = 0, width: 
     return summary.append("\n" + "\n".join(wrap_parts(counts, width, "Labels of all heads: ", ", ")))
 
 
-def heads_table(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> Text:
+def heads_table(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0, width: int | None = None) -> Text:
     """Return a line for each head: its layer and number, its metrics, and a label for what it mostly does.
 
     Parameters
@@ -61,24 +61,33 @@ def heads_table(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) ->
         ``"layer"``, or a metric, the largest first; – (no row of the text counts) comes last.
     batch : int
         Which text.
+    width : int, optional
+        Columns of the terminal: in fewer than the lines need, names of metrics take two lines. Default: enough.
 
     Returns
     -------
     rich.text.Text
-        As wide as its content, so that nothing is cut in a pipe.
     """
     columns = listed_metrics()
-    lines = [["head", *(column.name for column in columns), ""]]
+    lines = []
     for row in heads_rows(metrics, sort=sort, batch=batch):
         numbers = ["–" if row[column.name] is None else format(row[column.name], column.format) for column in columns]
         lines.append([head_label(row["layer"], row["head"]), *numbers, row["label"]])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    heading = [["head", *(column.name for column in columns), ""]]
+    if width is not None and sum(_widths(heading + lines)) + 2 * len(columns) + 2 > width:
+        names = [column.name.partition("_") for column in columns]
+        heading = [["head", *(first + mark for first, mark, _ in names), ""], ["", *(rest for *_, rest in names), ""]]
+    head_width, *widths = _widths(heading + lines)
     table = Text()
-    for number, (head, *cells, label) in enumerate(lines):
-        table.append("\n" if number else "").append(head.ljust(widths[0]), style="bold")
-        filled = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=False))
-        table.append(f"{filled}  {label}".rstrip(), style="" if number else "bold")
+    for number, (head, *cells, label) in enumerate(heading + lines):
+        table.append("\n" if number else "").append(head.ljust(head_width), style="bold")
+        filled = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=False))
+        table.append(f"{filled}  {label}".rstrip(), style="" if number >= len(heading) else "bold")
     return table
+
+
+def _widths(lines: list[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
 
 
 def heads_rows(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> list[dict[str, Any]]:

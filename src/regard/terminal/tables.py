@@ -17,7 +17,10 @@ from regard.views.labels import escape
 from regard.views.selection import AttentionView, top_k
 
 _SHADES = " ░▒▓█"
-_RAMP = np.array([(70, 96, 140), (63, 127, 191), (255, 176, 0)])  # blue to amber, for every kind of colour vision
+# Slate blue to vermilion. All are about as light, so that each differs from a light and from a dark background by a
+# contrast of at least 3, and from `_INK` by 4.5.
+_RAMP = np.array([(112, 137, 182), (160, 118, 176), (206, 96, 128), (222, 92, 20)])
+_INK = "#101010"
 _FAINT = 0.2  # of the largest weight; smaller ones keep the background of the terminal
 _LABEL_WIDTH = 24  # longer labels are cut where others would not fit beside them
 _MIN_LABEL = 8
@@ -184,14 +187,13 @@ class _Heatmap:
         if share is None:
             lines.append(" " * cell)
         elif not self.has_weights:
-            if self.color and share >= _FAINT:
-                lines.append(" " * cell, style=_style(share))
-            else:
-                mark = "" if self.color else _shade(share).strip()
-                lines.append(mark * cell if mark else "·".center(cell), style="" if mark else "dim")
+            mark = _shade(share).strip()
+            style = Style(color=_color(share)) if self.color and share >= _FAINT else "" if mark else "dim"
+            lines.append(mark * cell if mark else "·".center(cell), style=style)
         elif self.color:
             gap = min(1, cell - 3)
-            lines.append(" " * gap).append(_right(_hundredths(weight), cell - gap), style=_style(share))
+            style = Style(dim=True) if share < _FAINT else Style(color=_INK, bgcolor=_color(share))
+            lines.append(" " * gap).append(_right(_hundredths(weight), cell - gap), style=style)
         else:
             lines.append(_right(f"{_shade(share)}{_hundredths(weight):>3}", cell))
 
@@ -257,14 +259,12 @@ def _shade(share: float) -> str:
     return _SHADES[min(len(_SHADES) - 1, round(share * (len(_SHADES) - 1)))]
 
 
-def _style(share: float) -> Style:
-    if share < _FAINT:
-        return Style(dim=True)
+def _color(share: float) -> str:
+    """Return the colour of a share of the largest weight, from `_FAINT` to 1."""
     place = (share - _FAINT) / (1 - _FAINT) * (len(_RAMP) - 1)
     low = min(int(place), len(_RAMP) - 2)
     red, green, blue = np.round(_RAMP[low] + (place - low) * (_RAMP[low + 1] - _RAMP[low])).astype(int)
-    ink = "#101010" if place > 1.2 else "#ffffff"
-    return Style(color=ink, bgcolor=f"rgb({red},{green},{blue})")
+    return f"rgb({red},{green},{blue})"
 
 
 def ljust(text: str, width: int) -> str:

@@ -161,7 +161,7 @@ def explain_row(
     page.append("\nContext: the sum of the values, each times its weight\n", style="bold")
     for token, j in allowed:
         page.append(f"  {ljust(token, label)}  {_number(weights[j])} × {_vector(n.v[j], width - label - 13)}\n")
-    page.append(f"  {ljust('context', label)} = {_vector(n.context[row], width - max(label, 7) - 5)}\n")
+    page.append(f"  {ljust('context', label)} = {_vector(n.context[row], width - max(label, 7) - 5)}")
     return page
 
 
@@ -275,7 +275,10 @@ def _number(x: float) -> str:
     x = float(x)
     if x == 0 or not math.isfinite(x):
         return {math.inf: "∞", -math.inf: "−∞"}.get(x, "0" if x == 0 else "NaN")
-    return format_number(x, ".3f" if 1e-3 <= abs(x) < 1e5 else ".2e")
+    if 1e-3 <= abs(x) < 1e5:
+        return format_number(x, ".3f")
+    digits, _, exponent = format_number(x, ".2e").partition("e")
+    return f"{digits}e{exponent[0].replace('+', '')}{exponent[1:].lstrip('0')}"  # e−4, in at most 9 columns
 
 
 def _minus(x: float) -> str:
