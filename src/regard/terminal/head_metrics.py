@@ -76,7 +76,7 @@ def heads_table(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0, wi
     heading = [["head", *(column.name for column in columns), ""]]
     if width is not None and sum(_widths(heading + lines)) + 2 * len(columns) + 2 > width:
         names = [column.name.partition("_") for column in columns]
-        heading = [["head", *(first + mark for first, mark, _ in names), ""], ["", *(rest for *_, rest in names), ""]]
+        heading = [["head", *(first for first, *_ in names), ""], ["", *(mark + rest for _, mark, rest in names), ""]]
     head_width, *widths = _widths(heading + lines)
     table = Text()
     for number, (head, *cells, label) in enumerate(heading + lines):
