@@ -14,6 +14,7 @@ from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.batch import Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
+from regard.models.memory import check_memory
 from regard.models.pooling import MODES, Pooling
 from regard.nn import Layer
 from regard.text.encoding import Encoding
@@ -135,6 +136,7 @@ class TextModel(Layer):
         """
         trace = with_edits(trace, edit)
         batch = make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
+        check_memory(self, batch.ids.shape, trace)
         trace.set_metadata(self.name, batch.encodings)
         hidden = self.forward(batch.ids, mask=batch.mask, trace=trace)
         trace.check_edits_used()

@@ -19,6 +19,7 @@ from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState
 from regard.models.generation.options import GenerationOptions
 from regard.models.language import LanguageModel
+from regard.models.memory import check_memory
 from regard.nn import CrossAttention
 from regard.nn.kv_cache import KVCache
 from regard.text.encoding import Encoding
@@ -146,6 +147,7 @@ class EncoderDecoder(LanguageModel):
         trace = with_edits(trace, edit)
         batch = make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
         targets = self._targets(target, len(batch.ids))
+        check_memory(self, batch.ids.shape, trace, target_length=targets.ids.shape[1])
         trace.set_metadata(self.name, batch.encodings)
         memory = self.encode(batch.ids, mask=batch.mask, trace=trace)
         state = self.init_cross_attention_cache(memory, batch.mask, trace=trace)

@@ -17,6 +17,7 @@ from regard.functional import learned_positions, sinusoidal_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import Output
 from regard.models.batch import Text, make_batch
+from regard.models.memory import check_memory
 from regard.nn import Embedding, Layer, SelfAttention
 from regard.text import Vocabulary, WordTokenizer
 from regard.text.embedding_matrix import as_embedding_matrix
@@ -70,6 +71,7 @@ class Toy(Layer):
         """
         max_length = _MAX_TOKENS if self.position_table is None else len(self.position_table)
         texts = make_batch(text, self.tokenizer, max_length=max_length, name=self.name)
+        check_memory(self, texts.ids.shape, trace)
         trace.set_metadata(self.name, texts.encodings)
         x = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")
         if self.position_table is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from regard.plot.heading import MARGIN, Heading
 from regard.plot.style import Style, get_style
 from regard.plot.text_metrics import LINE
 from regard.trace import Trace
-from regard.views.selection import AttentionView, every_head
+from regard.views.selection import AttentionView, lazy_heads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,17 +73,18 @@ def head_grid(
     if figure is not None and not isinstance(figure, Figure):
         raise RegardError("head_grid sets the size of its figure: give a Figure, not a SubFigure")
     style = get_style(theme)
-    layers = every_head(trace, batch=batch, show_special_tokens=show_special_tokens, merge_subwords=merge_subwords)
-    view = layers[0][0]
+    computed = lazy_heads(trace, batch, show_special_tokens, merge_subwords)
+    view = computed[0][0]()
     text = trace.encodings[batch].text if trace.encodings else " ".join(view.queries)
     fonts = find_fonts([text, *view.special_tokens, view.model])
-    panels = _Panels.fit(len(layers), max(map(len, layers)), with_shares=bool(view.special_tokens))
-    names = [str(row[0].layer) if row[0].layer is not None else "" for row in layers]
+    panels = _Panels.fit(len(computed), max(map(len, computed)), with_shares=bool(view.special_tokens))
+    layers = [[panels.pooled(each()) for each in of_layer] for of_layer in computed]
+    names = list(map(str, view.layers)) or [""]
     left = max(fonts.metrics.max_width(names, _LABEL_TYPE), fonts.metrics.max_width(_CORNER, _LABEL_TYPE)) + _PAD
     above = len(_CORNER) * _LABEL_TYPE * LINE + _PAD
     below = _BAR_DROP + BAR_HEIGHT + BAR_LABELS
     across = max(left + panels.width, left + BAR_WIDTH, _MIN_WIDTH)
-    note = "\n".join(filter(None, (_note(view, text, fonts), mask_note(view), panels.pooled(view)[1])))
+    note = "\n".join(filter(None, (_note(view, text, fonts), mask_note(view), layers[0][0].note)))
     heading = Heading.wrap(_title(view, fonts), note, across, fonts.metrics)
     W, H = across + 2 * MARGIN, heading.height + above + panels.height + below + 2 * MARGIN
     with style.rc_context():
@@ -98,12 +99,12 @@ def head_grid(
             ylim=(panels.height, 0),
         )
         ax.set_axis_off()
-        largest = float(max(view.weights.max() for row in layers for view in row)) or 1.0
+        largest = float(max(panel.weights.max() for row in layers for panel in row)) or 1.0
         scale = PowerNorm(0.5, 0, largest)
-        for row, views in enumerate(layers):
+        for row, of_layer in enumerate(layers):
             _draw_label(ax, names[row], (-_PAD, panels.corner(row, 0)[1] + panels.size / 2), style, ha="right")
-            for column, view in enumerate(views):
-                _draw_panel(ax, view, panels, panels.corner(row, column), scale, style)
+            for column, panel in enumerate(of_layer):
+                _draw_panel(ax, panel, panels, panels.corner(row, column), scale, style)
         for column in range(panels.across if view.heads else 0):
             middle = panels.corner(0, column)[0] + panels.size / 2
             _draw_label(ax, str(column), (middle, -_PAD), style, va="bottom")
@@ -153,14 +154,23 @@ class _Panels:
         """Return the top left corner of a panel."""
         return column * (self.size + _GAP), row * (self.size + self.below + _GAP)
 
-    def pooled(self, view: AttentionView) -> tuple[np.ndarray, str]:
-        """Return a map at the resolution of a panel, and a note if it is pooled."""
-        return drawn_map(view, self.size / max(view.weights.shape))
+    def pooled(self, view: AttentionView) -> _Panel:
+        """Return a map at the resolution of a panel."""
+        share = float(view.special_mass.mean()) if view.special_tokens else None
+        return _Panel(*drawn_map(view, self.size / max(view.weights.shape)), share)
+
+
+class _Panel(NamedTuple):
+    """One map as it is drawn, a note if it is pooled, and the share of the special tokens that are left out."""
+
+    weights: np.ndarray
+    note: str
+    share: float | None
 
 
 def _draw_panel(
     ax: Axes,
-    view: AttentionView,
+    panel: _Panel,
     panels: _Panels,
     corner: tuple[float, float],
     scale: Normalize,
@@ -171,7 +181,7 @@ def _draw_panel(
 
     (x, y), size = corner, panels.size
     ax.imshow(
-        panels.pooled(view)[0],
+        panel.weights,
         extent=(x, x + size, y + size, y),
         aspect="auto",
         cmap=style.colormap(),
@@ -179,8 +189,7 @@ def _draw_panel(
         interpolation="nearest",
     )
     ax.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=style.faint, linewidth=0.6, clip_on=False))
-    if view.special_tokens:
-        share = float(view.special_mass.mean())
+    if (share := panel.share) is not None:
         width = size - panels.points * 0.037  # beside the number
         middle = y + size + panels.below / 2 + 0.01
         bar = Rectangle((x, middle - _SHARE_BAR / 2), width, _SHARE_BAR, color=style.faint, linewidth=0)

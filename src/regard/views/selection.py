@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,10 +13,12 @@ from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
 from regard.text.encoding import Encoding
 from regard.trace import Trace
+from regard.trace.attention_map import AttentionMap
 from regard.views.axis import Axis, make_axis, rows_of_word
 from regard.views.trace_access import batch_encoding, batch_entry, format_range, layers_with, resolve_index
 
 _ROUNDING = 0.01  # of the sum of a row of bfloat16 weights
+_CELLS_PER_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,16 +148,16 @@ def select(
     elif layer is not None:
         raise RegardError(f"there are no layers, got layer={layer}: leave it out")
     weights, axes, scope = recorded[layer]
-    stack, entries = batch_entry(weights, axes, batch)
+    stack, entries = _batch_entry(weights, axes, batch)
     if head is not None:
         if stack.ndim != 3:
             raise RegardError(f"weights of shape {stack.shape}, T S, have no heads: leave out head")
-        head = resolve_index("head", head, range(len(stack)))
+        head = resolve_index("head", head, range(stack.shape[0]))
     if tokens is None and isinstance(source, Trace):
         tokens = batch_encoding(source, batch, entries)
     rows, columns = _axes(stack, tokens, keys, show_special_tokens, merge_subwords, padded=entries > 1)
     masked = _masked(source, scope, stack, batch)
-    return _view(source, stack, masked, rows, columns, layer=layer, layers=layers, head=head)
+    return _view(source, stack, masked, rows, columns, layer, layers, head)
 
 
 def every_head(
@@ -163,19 +167,25 @@ def every_head(
 
     A bare layer is one layer, and weights without heads are one head.
     """
+    computed = lazy_heads(trace, batch, show_special_tokens, merge_subwords)
+    return tuple(tuple(view() for view in of_layer) for of_layer in computed)
+
+
+def lazy_heads(
+    trace: Trace, batch: int, show_special_tokens: bool, merge_subwords: bool
+) -> list[list[Callable[[], AttentionView]]]:
+    """Return for each head of each layer a function that computes its map; the arguments are those of `select`."""
     recorded = _recorded(trace)
     layers = tuple(number for number in recorded if number is not None)
-    views = []
+    found: list[list[Callable[[], AttentionView]]] = []
     for layer, (weights, axes, scope) in recorded.items():
-        stack, entries = batch_entry(weights, axes, batch)
+        stack, entries = _batch_entry(weights, axes, batch)
         tokens = batch_encoding(trace, batch, entries)
         rows, columns = _axes(stack, tokens, None, show_special_tokens, merge_subwords, padded=entries > 1)
-        heads = range(len(stack)) if stack.ndim == 3 else (None,)
+        heads = range(stack.shape[0]) if stack.ndim == 3 else (None,)
         masked = _masked(trace, scope, stack, batch)
-        views.append(
-            tuple(_view(trace, stack, masked, rows, columns, layer=layer, layers=layers, head=head) for head in heads)
-        )
-    return tuple(views)
+        found.append([partial(_view, trace, stack, masked, rows, columns, layer, layers, head) for head in heads])
+    return found
 
 
 def top_k(view: AttentionView, k: int) -> tuple[tuple[tuple[int, float], ...], ...]:
@@ -185,11 +195,11 @@ def top_k(view: AttentionView, k: int) -> tuple[tuple[tuple[int, float], ...], .
     """
     if k < 1:
         raise RegardError(f"k must be at least 1, got {k}")
-    order = np.argsort(np.where(view.masked, np.inf, -view.weights), axis=-1, kind="stable")[:, :k]
-    return tuple(
-        tuple((int(key), float(row[key])) for key in chosen if not masked[key])
-        for row, masked, chosen in zip(view.weights, view.masked, order, strict=True)
-    )
+    found = []
+    for row, masked in zip(view.weights, view.masked, strict=True):
+        order = np.argsort(np.where(masked, np.inf, -row), kind="stable")[:k]
+        found.append(tuple((int(key), float(row[key])) for key in order if not masked[key]))
+    return tuple(found)
 
 
 def find_rows(view: AttentionView, word: str) -> tuple[int, ...]:
@@ -203,7 +213,10 @@ def find_rows(view: AttentionView, word: str) -> tuple[int, ...]:
     return rows_of_word(view.queries, view.words, word)
 
 
-def _recorded(source: Trace | Array) -> dict[int | None, tuple[Array, str, str]]:
+_Weights: TypeAlias = "np.ndarray | AttentionMap"
+
+
+def _recorded(source: Trace | Array) -> dict[int | None, tuple[_Weights, str, str]]:
     """Return the weights, axes and scope of each layer, in order; the layer is None for weights without a layer."""
     if not isinstance(source, Trace):
         try:
@@ -227,11 +240,30 @@ def _recorded(source: Trace | Array) -> dict[int | None, tuple[Array, str, str]]
     for name in names.values():
         if source.axes(name) not in ("T S", "H T S", "B H T S"):
             raise RegardError(f"{name} has the axes {source.axes(name)}: give an array with the axes H T S")
-    return {layer: (source[name], source.axes(name), name.removesuffix("weights")) for layer, name in names.items()}
+    scopes = {name: name.removesuffix("weights") for name in names.values()}
+    return {
+        layer: (
+            source.map(scopes[name].rstrip(".")) if source.has_map(scopes[name].rstrip(".")) else source[name],
+            source.axes(name),
+            scopes[name],
+        )
+        for layer, name in names.items()
+    }
+
+
+def _batch_entry(weights: _Weights, axes: str, batch: int) -> tuple[_Weights, int]:
+    """Return the weights of one text, without the axis ``B``, and the number of texts."""
+    if isinstance(weights, np.ndarray):
+        return batch_entry(weights, axes, batch)
+    if axes.startswith("B "):
+        return weights.select(resolve_index("batch entry", batch, range(weights.shape[0]))), weights.shape[0]
+    if batch != 0:
+        raise RegardError(f"values of shape {weights.shape}, {axes}, have no batch axis: leave out batch")
+    return weights, 1
 
 
 def _axes(
-    stack: np.ndarray,
+    stack: _Weights,
     tokens: Encoding | Sequence[str] | None,
     keys: Sequence[str] | None,
     show_special_tokens: bool,
@@ -249,7 +281,8 @@ def _axes(
         columns = rows if keys is None else make_axis(keys)
     fits = (rows.length, columns.length) == (height, width)
     within = rows.length <= height and columns.length <= width
-    if not fits and not (padded and within and not np.any(stack[..., : rows.length, columns.length :])):
+    beyond = slice(rows.length), slice(columns.length, None)
+    if not fits and not (padded and within and not np.any(_tile(stack, *beyond))):
         raise RegardError(
             f"{rows.length} tokens and {columns.length} keys do not fit weights of shape {stack.shape}: give tokens "
             f"for the {height} rows, and keys for the {width} columns if they differ"
@@ -259,42 +292,62 @@ def _axes(
 
 def _view(
     source: Trace | Array,
-    stack: np.ndarray,
+    stack: _Weights,
     masked: np.ndarray,
     rows: Axis,
     columns: Axis,
-    *,
     layer: int | None,
     layers: tuple[int, ...],
     head: int | None,
 ) -> AttentionView:
-    stack = stack[..., : rows.length, : columns.length]
-    if masked.ndim == 3:
-        masked = np.asarray(masked.all(axis=0)) if head is None else masked[head]
-    masked = masked[: rows.length, : columns.length]
-    chosen = stack if stack.ndim == 2 else stack.mean(axis=0, dtype=np.float64) if head is None else stack[head]
-    weights = validate_weights(chosen)
-    merged = rows.mean(columns.sum(weights, axis=1))
-    shown = merged[list(rows.shown)]
+    chosen = stack if head is None else stack.select(head) if isinstance(stack, AttentionMap) else stack[head]
+    masked = masked[head] if masked.ndim == 3 and head is not None else masked
+    starts = np.array([*rows.starts, rows.length])
+    items, keys, omitted = (np.array(indices, np.intp) for indices in (rows.shown, columns.shown, columns.omitted))
+    weights = np.empty((len(items), len(keys)))
+    hidden, special_mass = np.empty(weights.shape, bool), np.empty(len(items))
+    is_causal = rows.length > 1
+    height = max(1, _CELLS_PER_BLOCK // columns.length)
+    for first in range(0, len(rows.starts), height):  # so that no other array of the size of the map is made
+        block = range(first, min(first + height, len(rows.starts)))
+        span, bounds = slice(starts[block.start], starts[block.stop]), starts[block.start : block.stop + 1]
+        tile = _tile(chosen, span, slice(columns.length))
+        tile = validate_weights(tile if tile.ndim == 2 else tile.mean(axis=0, dtype=np.float64))
+        merged = columns.sum(tile, axis=1)
+        averaged = np.add.reduceat(merged, bounds[:-1] - span.start) / np.diff(bounds)[:, None]
+        mask = masked[..., span, : columns.length]
+        mask = mask if mask.ndim == 2 else mask.all(axis=0)
+        is_causal = is_causal and np.array_equal(mask, np.arange(columns.length) > np.arange(rows.length)[span, None])
+        visible = np.logical_or.reduceat(~mask, columns.starts, axis=1)
+        visible = np.logical_or.reduceat(visible, bounds[:-1] - span.start, axis=0)
+        low, high = np.searchsorted(items, [block.start, block.stop])
+        shown = items[low:high] - block.start
+        weights[low:high] = averaged[np.ix_(shown, keys)]
+        hidden[low:high] = ~visible[np.ix_(shown, keys)]
+        special_mass[low:high] = averaged[np.ix_(shown, omitted)].sum(axis=1)
     return AttentionView(
-        weights=shown[:, list(columns.shown)],
+        weights=weights,
         queries=tuple(rows.labels[i] for i in rows.shown),
         keys=tuple(columns.labels[i] for i in columns.shown),
         words=tuple(rows.words[i] for i in rows.shown),
-        masked=(rows.sum(columns.sum(~masked, axis=1), axis=0) == 0)[np.ix_(rows.shown, columns.shown)],
-        is_causal=len(masked) > 1 and np.array_equal(masked, _later(len(masked))),
-        positions=tuple(range(len(rows.shown))),
-        special_mass=shown[:, list(columns.omitted)].sum(axis=1),
+        masked=hidden,
+        is_causal=is_causal,
+        positions=tuple(range(len(items))),
+        special_mass=special_mass,
         special_tokens=tuple(dict.fromkeys(columns.labels[i] for i in columns.omitted)),
         layer=layer,
         layers=layers,
         head=head,
-        heads=len(stack) if stack.ndim == 3 else 0,
+        heads=stack.shape[0] if stack.ndim == 3 else 0,
         model=source.model if isinstance(source, Trace) else "",
     )
 
 
-def _masked(source: Trace | Array, scope: str, stack: np.ndarray, batch: int) -> np.ndarray:
+def _tile(weights: _Weights, rows: slice, cols: slice) -> np.ndarray:
+    return np.asarray(weights.tile(rows, cols) if isinstance(weights, AttentionMap) else weights[..., rows, cols])
+
+
+def _masked(source: Trace | Array, scope: str, stack: _Weights, batch: int) -> np.ndarray:
     """Return where queries cannot attend to keys, ``T S`` or ``H T S``; `stack` are the weights of that `scope`."""
     if isinstance(source, Trace) and source.has_map(scope.rstrip(".")):
         mask = source.map(scope.rstrip(".")).mask()

@@ -1,0 +1,79 @@
+"""How much memory a run takes: estimated before it, and refused where it cannot fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.memory import available_memory, gigabytes
+from regard.trace import Trace
+from regard.trace.memory_probe import MemoryProbe
+
+_WORKING_ARRAYS = 6  # of the size of the largest value of a layer, that live at the same time
+_SMALL = 64  # tokens, whose run is not worth an estimate
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes that a run takes beside the model: the values that its trace holds, and those while it runs."""
+
+    recorded: int
+    working: int
+
+    @property
+    def total(self) -> int:
+        """The sum of both."""
+        return self.recorded + self.working
+
+
+def estimate_memory(
+    model: Any, batch: int, length: int, trace: Trace, *, target_length: int = 1, cached: bool = False
+) -> MemoryEstimate:
+    """Return an estimate for a batch of `batch` texts of `length` tokens, from a run of two tokens.
+
+    Parameters
+    ----------
+    model : Model
+    batch, length : int
+    trace : Trace
+        What is to be recorded.
+    target_length : int
+        The tokens of a decoder that attends to an encoder.
+    cached : bool
+        Whether keys and values of all layers stay, as in generation.
+    """
+    probe = MemoryProbe(trace, batch, length, target_length)
+    ids = np.zeros((1, min(2, length)), np.int64)
+    with np.errstate(all="ignore"):
+        getattr(model, "forward", model)(ids, trace=probe)
+    # A growing cache is copied into one of twice the size.
+    working = _WORKING_ARRAYS * probe.largest + 2 * probe.largest_recorded + 3 * probe.cache * cached
+    return MemoryEstimate(probe.recorded, working)
+
+
+def check_memory(model: Any, shape: tuple[int, ...], trace: Any, *, target_length: int = 1) -> None:
+    """Check that what a trace records of a run on ids of this shape, ``B T``, fits into memory, unless it is short.
+
+    Raises
+    ------
+    RegardError
+        It does not.
+    """
+    batch, length = shape
+    if not isinstance(trace, Trace) or isinstance(trace, MemoryProbe) or batch * (length + target_length) <= _SMALL:
+        return
+    require_memory(estimate_memory(model, batch, length, trace, target_length=target_length), length)
+
+
+def require_memory(estimate: MemoryEstimate, length: int) -> None:
+    """Raise `RegardError` if a run of `length` tokens that takes `estimate` does not fit into memory."""
+    available = available_memory()
+    if available is not None and estimate.total > available:
+        raise RegardError(
+            f"a run of {length:,} tokens takes about {gigabytes(estimate.total)} of memory, "
+            f"{gigabytes(estimate.recorded)} of it for what is recorded, but {gigabytes(available)} are available: "
+            "shorten the text, or record less, Trace(maps=True) or Trace(only=...)"
+        )
