@@ -132,9 +132,13 @@ def test_json_prints_only_the_view(run, tiny):
 def test_save_keeps_everything(run, tiny, tmp_path):
     path = tmp_path / "trace.safetensors"
     assert run(TEXT, "--model", tiny, "-o", str(path))[0] == 0
-    saved, fresh = Trace.load(path), traced(tiny)
+    saved, fresh, arrays = Trace.load(path), Trace(maps=True), traced(tiny)
+    regard.load(tiny)(TEXT, trace=fresh)
     assert saved.names() == fresh.names()
-    assert np.array_equal(saved["blocks.1.mlp.hidden"], fresh["blocks.1.mlp.hidden"])
+    assert np.array_equal(saved["blocks.1.mlp.hidden"], arrays["blocks.1.mlp.hidden"])
+    for stage in ("scores", "weights"):  # computed from the maps, which round otherwise
+        name = f"blocks.1.attn.{stage}"
+        assert np.allclose(saved[name], arrays[name], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("option", ["-o", "--head-grid", "--movement"])
@@ -156,7 +160,9 @@ def test_all_files_of_one_run(run, tiny, tmp_path):
     assert [line.split(":")[0] for line in err.splitlines()] == [f"wrote {path}" for path in paths if "." in path]
     assert "wrote" not in out
     assert sorted(path.name for path in tmp_path.glob("*.*")) == ["a.safetensors", "a.svg", "b.png", "c.svg", "d.png"]
-    assert Trace.load(tmp_path / "a.safetensors").names() == traced(tiny).names()
+    maps = Trace(maps=True)
+    regard.load(tiny)(TEXT, trace=maps)
+    assert Trace.load(tmp_path / "a.safetensors").names() == maps.names()
 
 
 def test_a_head_may_be_named_with_its_layer(run, tiny):
@@ -289,7 +295,7 @@ def test_explain_a_word_writes_the_arithmetic_out(run):
 def test_explain_saves_everything(run, tmp_path):
     path = tmp_path / "trace.safetensors"
     assert run("explain", "The cat sat", "--toy", "-o", str(path))[0] == 0
-    trace = Trace()
+    trace = Trace(maps=True)
     toy("The cat sat")("The cat sat", trace=trace)
     assert Trace.load(path).names() == trace.names()
 

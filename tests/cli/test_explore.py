@@ -53,7 +53,7 @@ def test_a_failed_page_leaves_the_existing_file(tmp_path, capsys):
     target = tmp_path / "page.html"
     target.write_text("before")
     assert main(["explore", "word " * 3000, "--toy", "-o", str(target)]) == 2
-    assert "a file holds texts of at most 2,048 tokens, this one has 3,000" in capsys.readouterr().err
+    assert "works offline: at most 2,048 tokens, this text has 3,000" in capsys.readouterr().err
     assert target.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 

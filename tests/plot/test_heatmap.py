@@ -207,3 +207,12 @@ def test_masked_cells_have_a_colour_of_their_own(length, theme):
     assert len(ax.texts) == (1 + 10 if length == 4 else 1)  # with the corner
     note = " ".join(" ".join(text.get_text() for text in ax.figure.texts).split())
     assert "Causal: each word attends to itself and to earlier words only. Grey cells are masked." in note
+
+
+def test_a_view_is_drawn_like_the_map_that_it_was_selected_from(rng):
+    weights, words = softmaxed(rng, (3, 4, 4)), WORDS[:4]
+    view = select(weights, words, head=1)
+    one, other = heatmap(view).images[0], heatmap(weights, words, head=1).images[0]
+    assert np.array_equal(one.get_array(), other.get_array())
+    with pytest.raises(RegardError, match="give heatmap no other selection"):
+        heatmap(view, head=1)

@@ -358,3 +358,12 @@ def test_a_pickle_is_as_large_as_the_map_however_much_of_it_was_read(rng):
     before = len(pickle.dumps(look))
     look.weights(), look.entropy(), look.lse
     assert len(pickle.dumps(look)) < before + 2 * look.lse.nbytes + 1000
+
+
+def test_all_heads_of_a_sequence_share_its_keys(rng):
+    q, k = rng.standard_normal((2, 6, 5, 4)), rng.standard_normal((2, 3, 5, 4))
+    whole = AttentionMap(q, k, causal=True)
+    one = whole.select(1)
+    assert one.k.shape == (3, 5, 4)
+    assert np.shares_memory(one.k, whole.k)
+    assert np.allclose(one.weights(), whole.weights()[1])

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.cli.console import make_console, print_header
-from regard.cli.input import load_model, read_text
+from regard.cli.input import announce_memory, load_model, read_text
 from regard.cli.output import write
 from regard.models import Model, Output
 from regard.trace import Trace
@@ -27,9 +27,10 @@ def run(arguments: argparse.Namespace) -> None:
     for layer, head in arguments.head:
         resolve_index("layer", layer, range(model.config.num_layers))
         resolve_index("head", head, range(model.config.num_heads))
-    edit = ablate(*arguments.head, by=arguments.by)
+    trace, encoding = Trace(only=(), edit=ablate(*arguments.head, by=arguments.by)), model.tokenizer(text)
+    announce_memory(model, len(encoding), trace)
     with np.errstate(all="ignore"):
-        before, after = model(text), model(text, trace=Trace(only=(), edit=edit))
+        before, after = model(encoding), model(encoding, trace=trace)
     found = _predictions(model, before, after, arguments.top) if before.head else _vectors(before, after)
     heads = [head_label(layer, head) for layer, head in arguments.head]
     if arguments.json:

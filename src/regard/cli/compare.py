@@ -10,10 +10,11 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
-from regard.cli.input import load_model, missing_word, run_model
+from regard.cli.input import check_word, load_model, run_model
 from regard.cli.output import write
-from regard.cli.output_files import check_output_files, required_steps, write_output_files
-from regard.views import escape, format_number, word_similarities
+from regard.cli.output_files import check_length, check_output_files, required_steps, write_output_files
+from regard.views import escape, format_number
+from regard.views.similarity import similarities, word_vectors
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -24,13 +25,17 @@ def run(arguments: argparse.Namespace) -> None:
     check_output_files(arguments)
     model = load_model(arguments, texts)
     steps = required_steps(arguments, "token_embeddings", "blocks.*.output")
-    traces = [run_model(model, text, steps) for text in texts]
-    for name, trace in zip(("the first text", "the second text"), traces, strict=True):
-        try:
-            word_similarities(trace, trace, arguments.word)
-        except RegardError:
-            raise missing_word(arguments.word, trace.encodings[0], name) from None
-    found = word_similarities(traces[0], traces[1], arguments.word)
+    encodings = [model.tokenizer(text) for text in texts]
+    for name, encoding in zip(("the first text", "the second text"), encodings, strict=True):
+        check_length(arguments, model, len(encoding))
+        check_word(arguments.word, encoding, name, show_special_tokens=True, merge_subwords=True)
+    traces, vectors = [], []
+    for encoding in encodings:
+        trace = run_model(model, encoding, steps)
+        vectors.append(word_vectors(trace, arguments.word))
+        traces += [trace] * bool(arguments.output)  # otherwise only the vectors of the word stay
+        del trace
+    found = similarities(*vectors)
     write_output_files(traces, arguments)
     if arguments.json:
         shown = {"model": model.name, "word": arguments.word, "texts": texts, "similarities": dict(found)}

@@ -6,10 +6,11 @@ import argparse
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
-from regard.cli.input import choose_map, load_model, missing_word, read_text, run_model
-from regard.cli.output_files import check_output_files, write_output_files
+from regard.cli.input import check_word, choose_map, load_model, read_text, run_model
+from regard.cli.output_files import check_length, check_output_files, required_steps, write_output_files
 from regard.terminal import explain, explain_row
-from regard.views import find_rows, select
+
+_MAX_TOKENS = 1024
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -18,17 +19,19 @@ def run(arguments: argparse.Namespace) -> None:
     check_output_files(arguments)
     model = load_model(arguments, [text])
     choose_map(arguments, model)
-    trace = run_model(model, text)
-    console = make_console(arguments)
-    chosen = {"layer": arguments.layer, "head": arguments.head, "width": console.width}
-    if arguments.word is None:
-        pages = [explain(trace, **chosen)]
-    else:
-        try:
-            rows = find_rows(select(trace, show_special_tokens=True), arguments.word)
-        except RegardError:
-            raise missing_word(arguments.word, trace.encodings[0]) from None
-        pages = [explain_row(trace, row, **chosen) for row in rows]
+    encoding = model.tokenizer(text)
+    if len(encoding) > _MAX_TOKENS:
+        raise RegardError(
+            f"explain prints every number: at most {_MAX_TOKENS:,} tokens, this text has {len(encoding):,}"
+        )
+    check_length(arguments, model, len(encoding))
+    console, layer = make_console(arguments), arguments.layer or 0
+    chosen = {"layer": layer, "head": arguments.head, "width": console.width}
+    rows = None if arguments.word is None else check_word(arguments.word, encoding, show_special_tokens=True)
+    before = f"blocks.{layer - 1}.output"  # of layer 0 there is none
+    steps = ("*embeddings", before, f"blocks.{layer}.attn.*")
+    trace = run_model(model, encoding, required_steps(arguments, *steps))
+    pages = [explain(trace, **chosen)] if rows is None else [explain_row(trace, row, **chosen) for row in rows]
     write_output_files(trace, arguments)
     print_header(console, model)
     for page in pages:

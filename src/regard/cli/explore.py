@@ -7,11 +7,12 @@ from pathlib import Path
 
 from regard._utils.errors import RegardError
 from regard.cli.arguments import TOY_OPTIONS
-from regard.cli.input import load_model, option_names, read_text
+from regard.cli.input import announce_memory, load_model, option_names, read_text
 from regard.cli.output import write
-from regard.cli.output_files import check_output_files, write_output_files
+from regard.cli.output_files import check_length, check_output_files, write_output_files
 from regard.explorer import Exploration
 from regard.explorer.launch import exploration_of
+from regard.explorer.run import shown_steps
 from regard.models import load
 from regard.trace import Trace
 
@@ -46,6 +47,11 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
     models = [load_model(arguments, texts)]
     if arguments.compare_model is not None:
         models.append(load(arguments.compare_model))
+    for text in texts:
+        for model in models:
+            length = len(model.tokenizer(text))
+            check_length(arguments, model, length)
+            announce_memory(model, length, Trace(maps=True, only=shown_steps(length, layer)))
     return exploration_of(texts, models if len(models) > 1 else models[0], layer=layer, head=head)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.cli.input import read_text
+from regard.cli.input import announce_memory, read_text
 from regard.cli.output import writing
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.models import LanguageModel, load
@@ -33,7 +33,9 @@ def run(arguments: argparse.Namespace) -> None:
     if not isinstance(model, LanguageModel):
         raise RegardError(f"{model.name} is no language model and cannot generate text: choose a decoder, --model NAME")
     prompt = model.tokenizer.apply_chat_template([{"role": "user", "content": text}]) if arguments.chat else text
-    stream = model.stream(prompt, **options)
+    encoding = model.tokenizer(prompt) if isinstance(prompt, str) else prompt
+    announce_memory(model, len(encoding), _recorder(arguments), cached=True)
+    stream = model.stream(encoding, **options)
     try:
         _print_all(stream)
     except KeyboardInterrupt:
@@ -57,9 +59,13 @@ def _print_all(stream: Stream) -> None:
 def _write(model: LanguageModel, done: Generated, arguments: argparse.Namespace) -> None:
     """Run the whole text again and save its attention, if a token was generated."""
     if arguments.output and done.ids:
-        trace = Trace(maps=True, only="*attn.weights")
+        trace = _recorder(arguments)
         model.record_full_sequence([done], trace=trace)
         write_output_files(trace, arguments)
+
+
+def _recorder(arguments: argparse.Namespace) -> Trace:
+    return Trace(maps=True, only="*attn.weights" if arguments.output else ())
 
 
 def _print(piece: str) -> None:

@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.repeated_tokens is None:
         text = read_text(arguments)
         model = load_model(arguments, [text])
-        metrics = head_metrics(run_model(model, text, ["blocks.*.attn.weights"], maps=True))
+        metrics = head_metrics(run_model(model, model.tokenizer(text), ["blocks.*.attn.weights"]))
         source = "on this text"
     else:
         if arguments.text or arguments.file is not None or arguments.toy:

@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard._utils.memory import gigabytes
 from regard.cli.arguments import TOY_OPTIONS
 from regard.models import Model, load, toy
 from regard.models.base import run_traced
+from regard.models.memory import MemoryEstimate, estimate_memory, require_memory
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
 from regard.trace import Trace
 from regard.views import escape
+from regard.views.axis import make_axis, rows_of_word
 from regard.views.trace_access import resolve_index
 
 _MAX_TEXT_BYTES = 50_000_000
+_SMALL_MAP = 1 << 16  # weights, of a text whose run is not worth an estimate
+_LARGE = 1_000_000_000  # bytes
 
 
 def read_text(arguments: argparse.Namespace) -> str:
@@ -85,14 +90,38 @@ def option_names(names: Iterable[str]) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
-def run_model(model: Model, text: str, only: Sequence[str] | None = None, *, maps: bool = False) -> Trace:
+def run_model(model: Model, text: Encoding, only: Sequence[str] | None = None, *, shown: int = 0) -> Trace:
     """Return the trace of `model` on a text: the steps in `only`, or all; of an encoder-decoder, of its encoder.
 
-    An error if the model cannot run the text, or if its vectors overflow.
+    Attention is recorded as maps. `shown` are bytes that the command takes after the run. An error if the model cannot
+    run the text, or if its vectors overflow.
     """
-    trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=maps)
+    trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=True)
+    announce_memory(model, len(text), trace, shown=shown)
     run_traced(model, text, trace)
     return trace.subtrace("encoder") if any(name.startswith("encoder.") for name in trace) else trace
+
+
+def announce_memory(model: Model, length: int, trace: Trace, *, shown: int = 0, cached: bool = False) -> None:
+    """Print the memory of a run on standard error if it is large, and check that it fits; `shown` as in `run_model`."""
+    if length * length <= _SMALL_MAP or length > getattr(model, "max_length", length):  # the model says that
+        return
+    estimate = estimate_memory(model, 1, length, trace, cached=cached)
+    estimate = MemoryEstimate(estimate.recorded, estimate.working + shown)
+    require_memory(estimate, 1, length)
+    if estimate.total >= _LARGE and sys.stderr is not None:
+        text = f"{length:,} tokens take about {gigabytes(estimate.total)} of memory beside the model"
+        print(f"regard: {text}", file=sys.stderr, flush=True)
+
+
+def check_word(word: str, encoding: Encoding, where: str = "the text", **options: bool) -> tuple[int, ...]:
+    """Return the rows of a word among the tokens that are shown with these options of `make_axis`; or an error."""
+    axis = make_axis(encoding, **options)
+    labels, words = ([names[i] for i in axis.shown] for names in (axis.labels, axis.words))
+    try:
+        return rows_of_word(labels, words, word)
+    except RegardError:
+        raise missing_word(word, encoding, where) from None
 
 
 def missing_word(word: str, encoding: Encoding, where: str = "the text") -> RegardError:

@@ -25,25 +25,32 @@ class OutputFile(NamedTuple):
     content: str  # for --help, and for the line that says what was written unless `write` returns it
     write: Callable[[str, Any, argparse.Namespace], str | None]  # write(path, result of the command, arguments)
     steps: tuple[str, ...] | None = None  # required in the trace; None: all
+    max_tokens: int | None = None  # of a text; of more it would take too long, or show nothing
 
 
-def _heatmap(path: str, trace: Any, arguments: argparse.Namespace) -> None:
+class Shown(NamedTuple):
+    """The result of ``show``: the trace of the run, and the map that is shown."""
+
+    trace: Any
+    view: Any
+
+
+def _heatmap(path: str, shown: Shown, arguments: argparse.Namespace) -> None:
     from regard.plot import heatmap, save
 
-    axes = heatmap(trace, layer=arguments.layer, head=arguments.head, **_tokens_and_theme(arguments))
-    save(axes.figure, path)
+    save(heatmap(shown.view, theme=arguments.theme).figure, path)
 
 
-def _head_grid(path: str, trace: Any, arguments: argparse.Namespace) -> None:
+def _head_grid(path: str, shown: Shown, arguments: argparse.Namespace) -> None:
     from regard.plot import head_grid, save
 
-    save(head_grid(trace, **_tokens_and_theme(arguments)), path)
+    save(head_grid(shown.trace, **_tokens_and_theme(arguments)), path)
 
 
-def _movement(path: str, trace: Any, arguments: argparse.Namespace) -> None:
+def _movement(path: str, shown: Shown, arguments: argparse.Namespace) -> None:
     from regard.plot import movement, save
 
-    save(movement(trace, **_tokens_and_theme(arguments)).figure, path)
+    save(movement(shown.trace, **_tokens_and_theme(arguments)).figure, path)
 
 
 def _movement_of_word(path: str, traces: Any, arguments: argparse.Namespace) -> None:
@@ -51,6 +58,10 @@ def _movement_of_word(path: str, traces: Any, arguments: argparse.Namespace) -> 
 
     axes = movement(traces, merge_subwords=True, highlight=arguments.word, theme=arguments.theme)
     save(axes.figure, path)
+
+
+def _save(path: str, trace: Any, _: argparse.Namespace) -> None:
+    trace.save(path)
 
 
 def _page(path: str, exploration: Any, _: argparse.Namespace) -> None:
@@ -77,19 +88,29 @@ def _tokens_and_theme(arguments: argparse.Namespace) -> dict[str, Any]:
 
 _PICTURES = (".png", ".svg", ".pdf")
 _WEIGHTS, _VECTORS = ("blocks.*.attn.weights",), ("token_embeddings", "blocks.*.output")
-_RUN = OutputFile("-o", (".safetensors",), "every step of the run", lambda path, trace, _: trace.save(path))
+_STEPS = "every step of the run"
+_MAX_STEPS_BYTES = 1_000_000_000
+_MAX_DRAWN_TOKENS = 2048
 
 OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
     "show": (
-        OutputFile("-o", _PICTURES, "the heat map", _heatmap, _WEIGHTS),
-        _RUN,
-        OutputFile("--head-grid", _PICTURES, "a grid of the maps of all heads", _head_grid, _WEIGHTS),
-        OutputFile("--movement", _PICTURES, "how the vector of each token moves", _movement, _VECTORS),
+        OutputFile("-o", _PICTURES, "the heat map", _heatmap, ()),
+        OutputFile("-o", (".safetensors",), _STEPS, lambda path, shown, _: shown.trace.save(path)),
+        OutputFile(
+            "--head-grid", _PICTURES, "a grid of the maps of all heads", _head_grid, _WEIGHTS, _MAX_DRAWN_TOKENS
+        ),
+        OutputFile(
+            "--movement", _PICTURES, "how the vector of each token moves", _movement, _VECTORS, _MAX_DRAWN_TOKENS
+        ),
     ),
-    "explain": (_RUN,),
-    "compare": (OutputFile("-o", _PICTURES, "how the vectors of the word move", _movement_of_word, _VECTORS),),
-    "explore": (OutputFile("-o", (".html",), "the page as one file, which works offline", _page),),
-    "generate": (OutputFile("-o", (".safetensors",), "the attention of the whole text", _RUN.write),),
+    "explain": (OutputFile("-o", (".safetensors",), _STEPS, _save),),
+    "compare": (
+        OutputFile("-o", _PICTURES, "how the vectors of the word move", _movement_of_word, _VECTORS, _MAX_DRAWN_TOKENS),
+    ),
+    "explore": (
+        OutputFile("-o", (".html",), "the page as one file, which works offline", _page, max_tokens=_MAX_DRAWN_TOKENS),
+    ),
+    "generate": (OutputFile("-o", (".safetensors",), "the attention of the whole text", _save),),
     "embed": (OutputFile("-o", (".npy", ".parquet"), "the vectors; Parquet: a table of line, text, vector", _vectors),),
 }
 """The files of each command, by its name."""
@@ -109,6 +130,35 @@ def check_output_files(arguments: argparse.Namespace) -> None:
             raise RegardError(f"{other} and {kind.flag} name the same file, {path}: give each its own")
         with suppress(_DiscardError), atomic_write(path):
             raise _DiscardError
+
+
+def check_length(arguments: argparse.Namespace, model: Any, length: int) -> None:
+    """Check before a run that the requested files can hold a text of `length` tokens.
+
+    Raises
+    ------
+    RegardError
+        The message names the option and the limit.
+    """
+    for kind, _ in _requested(arguments):
+        if kind.max_tokens is not None and length > kind.max_tokens:
+            raise RegardError(
+                f"{kind.flag}, {kind.content}: at most {kind.max_tokens:,} tokens, this text has {length:,}"
+            )
+        if kind.content == _STEPS and length > 2:
+            _check_steps(kind.flag, model, length)
+
+
+def _check_steps(flag: str, model: Any, length: int) -> None:
+    from regard._utils.memory import gigabytes
+    from regard.models.memory import estimate_memory
+    from regard.trace import Trace
+
+    if (size := estimate_memory(model, 1, length, Trace(maps=True)).recorded) > _MAX_STEPS_BYTES:
+        raise RegardError(
+            f"{flag}, {_STEPS}: at most {gigabytes(_MAX_STEPS_BYTES)}, those of {length:,} tokens take "
+            f"{gigabytes(size)}; record some in Python: regard.Trace(maps=True, only=...)"
+        )
 
 
 def write_output_files(result: Any, arguments: argparse.Namespace) -> None:

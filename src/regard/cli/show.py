@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 
 from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import has_color, make_console, print_header
-from regard.cli.input import choose_map, load_model, missing_word, read_text, run_model
+from regard.cli.input import check_word, choose_map, load_model, read_text, run_model
 from regard.cli.output import write
-from regard.cli.output_files import check_output_files, required_steps, write_output_files
+from regard.cli.output_files import Shown, check_length, check_output_files, required_steps, write_output_files
 from regard.models import Model
 from regard.terminal import terminal_heatmap, terminal_table
 from regard.trace import Trace
-from regard.views import AttentionView, escape, find_rows, select, to_json
+from regard.views import AttentionView, escape, select, to_json
 from regard.views.trace_access import format_range
+
+_MAX_JSON_TOKENS = 2048
+_BYTES_PER_WEIGHT = 12  # of a view: a weight in float64, whether it is masked, and a picture or the largest of a row
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -27,23 +31,25 @@ def run(arguments: argparse.Namespace) -> None:
     check_output_files(arguments)
     model = load_model(arguments, [text])
     choose_map(arguments, model)
-    trace = run_model(model, text, required_steps(arguments, "blocks.*.attn.weights"))
-    seconds = time.perf_counter() - start
-    if all(trace.encodings[0].special_tokens_mask) and not arguments.show_special_tokens:
+    encoding = model.tokenizer(text)
+    options = {"show_special_tokens": arguments.show_special_tokens, "merge_subwords": arguments.merge_subwords}
+    if len(encoding) and all(encoding.special_tokens_mask) and not arguments.show_special_tokens:
         raise RegardError("the text has only special tokens: --show-special-tokens shows them")
-    view = select(
-        trace,
-        layer=arguments.layer,
-        head=arguments.head,
-        show_special_tokens=arguments.show_special_tokens,
-        merge_subwords=arguments.merge_subwords,
-    )
-    if arguments.word is not None:
-        try:
-            view = view.rows(find_rows(view, arguments.word))
-        except RegardError:
-            raise missing_word(arguments.word, trace.encodings[0]) from None
-    write_output_files(trace, arguments)
+    check_length(arguments, model, len(encoding))
+    rows = None if arguments.word is None else check_word(arguments.word, encoding, **options)
+    if arguments.json and rows is None and len(encoding) > _MAX_JSON_TOKENS:
+        raise RegardError(
+            f"--json prints every weight of at most {_MAX_JSON_TOKENS:,} tokens, this text has {len(encoding):,}: "
+            "--word WORD prints those of one word"
+        )
+    layers = range(model.config.num_layers)
+    layer = layers[-1] if arguments.layer is None else arguments.layer
+    shown = _BYTES_PER_WEIGHT * len(encoding) ** 2
+    trace = run_model(model, encoding, required_steps(arguments, f"blocks.{layer}.attn.weights"), shown=shown)
+    seconds = time.perf_counter() - start
+    view = replace(select(trace, layer=layer, head=arguments.head, **options), layers=tuple(layers))
+    write_output_files(Shown(trace, view), arguments)
+    view = view if rows is None else view.rows(rows)
     if arguments.json:
         write(json.dumps(to_json(view, top=arguments.top), allow_nan=False))
     else:

@@ -73,6 +73,8 @@ class HeadSlice:
         xp, groups, query_heads = namespace(k), count_heads(k), self.layout.heads
         if groups in (1, query_heads):
             return self.take(k)
+        if range(query_heads)[self.index[-1]] == range(query_heads):  # all heads, which go on sharing
+            return HeadSlice(self.layout, (*self.index[:-1], slice(None))).take(k)
         if isinstance(self.index[-1], int):
             shared = self.index[-1] * groups // query_heads
             return HeadSlice(self.layout, (*self.index[:-1], shared)).take(k)

@@ -13,7 +13,7 @@ from regard.trace import Trace
 from regard.trace.memory_probe import MemoryProbe
 
 _WORKING_ARRAYS = 6  # of the size of the largest value of a layer, that live at the same time
-_SMALL = 64  # tokens, whose run is not worth an estimate
+_SMALL, _SMALL_UNRECORDED = 64, 4096  # tokens of a run that is not worth an estimate, with and without a trace
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,22 @@ def check_memory(model: Any, shape: tuple[int, ...], trace: Any, *, target_lengt
         It does not.
     """
     batch, length = shape
-    if not isinstance(trace, Trace) or isinstance(trace, MemoryProbe) or batch * (length + target_length) <= _SMALL:
+    if isinstance(trace, MemoryProbe):
         return
-    require_memory(estimate_memory(model, batch, length, trace, target_length=target_length), length)
+    records = isinstance(trace, Trace)
+    if batch * (length + target_length) > (_SMALL if records else _SMALL_UNRECORDED):
+        recorder = trace if records else Trace(only=())
+        require_memory(estimate_memory(model, batch, length, recorder, target_length=target_length), batch, length)
 
 
-def require_memory(estimate: MemoryEstimate, length: int) -> None:
-    """Raise `RegardError` if a run of `length` tokens that takes `estimate` does not fit into memory."""
+def require_memory(estimate: MemoryEstimate, batch: int, length: int) -> None:
+    """Raise `RegardError` if a run that takes `estimate` does not fit into memory."""
     available = available_memory()
     if available is not None and estimate.total > available:
+        texts, fewer = ("", "a shorter text") if batch == 1 else (f"{batch} × ", "fewer or shorter texts")
+        recorded = f", {gigabytes(estimate.recorded)} of it for what is recorded" if estimate.recorded else ""
+        less = ", or record less: Trace(maps=True) or only=" if estimate.recorded else ""
         raise RegardError(
-            f"a run of {length:,} tokens takes about {gigabytes(estimate.total)} of memory, "
-            f"{gigabytes(estimate.recorded)} of it for what is recorded, but {gigabytes(available)} are available: "
-            "shorten the text, or record less, Trace(maps=True) or Trace(only=...)"
+            f"a run of {texts}{length:,} tokens takes about {gigabytes(estimate.total)} of memory{recorded}, but "
+            f"{gigabytes(available)} are available: give {fewer}{less}"
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number
 from regard.functional.arrays import Array
 from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, color_bar, drawn_map, mask_note
@@ -42,7 +43,7 @@ _PARTS = ("title", "labels", "corner", "special mass", "color bar", "note")  # d
 
 
 def heatmap(
-    source: Trace | Array,
+    source: Trace | Array | AttentionView,
     tokens: Encoding | Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
     *,
@@ -63,7 +64,7 @@ def heatmap(
     Parameters
     ----------
     source, tokens, keys, layer, head, batch, show_special_tokens, merge_subwords
-        As in `select`.
+        As in `select`; or its result as `source`, without the others.
     annotate : bool, optional
         Write the weights into the cells. Default: if they fit.
     vmax : float, optional
@@ -86,16 +87,21 @@ def heatmap(
     """
     style = get_style(theme)
     end = None if vmax is None else finite_number("vmax", vmax, positive=True)
-    view = select(
-        source,
-        tokens,
-        keys,
-        layer=layer,
-        head=head,
-        batch=batch,
-        show_special_tokens=show_special_tokens,
-        merge_subwords=merge_subwords,
-    )
+    if isinstance(source, AttentionView):
+        view = source
+        if (tokens, keys, layer, head, batch, show_special_tokens, merge_subwords) != (None,) * 4 + (0, False, False):
+            raise RegardError("a view is one map with its tokens: give heatmap no other selection")
+    else:
+        view = select(
+            source,
+            tokens,
+            keys,
+            layer=layer,
+            head=head,
+            batch=batch,
+            show_special_tokens=show_special_tokens,
+            merge_subwords=merge_subwords,
+        )
     fonts = find_fonts([*view.queries, *view.keys, *view.special_tokens, view.model])
     with style.rc_context():
         outer_style = style if ax is None else style_for_axes(ax, style)

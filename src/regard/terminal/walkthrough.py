@@ -197,7 +197,8 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
         inputs.append((before, rows(before)))
     later_scores, previous = [], cells("scores")
     for name in ("capped", "biased"):
-        if f"blocks.{chosen}.attn.{name}" in trace and not np.array_equal(cells(name), previous):
+        recorded = f"blocks.{chosen}.attn.{name}" in trace or trace.has_map(f"blocks.{chosen}.attn")
+        if recorded and not np.array_equal(cells(name), previous):
             previous = cells(name)
             later_scores.append((name, previous))
     return _Numbers(

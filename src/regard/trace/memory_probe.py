@@ -55,7 +55,8 @@ class MemoryProbe(Trace):
         if self.wants_attention():
             name = f"{self._prefix}weights"
             q, k = self._nbytes(name, "... H T D", inputs.q), self._nbytes(name, "... G S D", inputs.k)
-            self.recorded += q + k + 2 * q // inputs.q.shape[-1]
+            rows = q // (inputs.q.shape[-1] * inputs.q.dtype.itemsize)
+            self.recorded += q + k + 16 * rows  # as AttentionMap.nbytes
 
     def check_edits_used(self) -> None:
         """Do nothing: nothing was edited."""

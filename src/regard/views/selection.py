@@ -355,6 +355,7 @@ def _masked(source: Trace | Array, scope: str, stack: _Weights, batch: int) -> n
     elif isinstance(source, Trace) and f"{scope}biased" in source:
         masked = np.isneginf(source[f"{scope}biased"])
     else:
+        assert isinstance(stack, np.ndarray)
         never = np.asarray((stack == 0).reshape(-1, *stack.shape[-2:]).all(axis=0))
         masked = never if np.array_equal(never, _later(len(never))) else np.zeros((1, 1), bool)
     if masked.ndim == 4:

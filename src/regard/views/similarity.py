@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from regard._utils.errors import RegardError
@@ -34,7 +36,11 @@ def word_similarities(one: Trace, other: Trace, word: str, *, batch: int = 0) ->
     RegardError
         A text does not contain the word, or the traces are of different models.
     """
-    vectors = _vectors(one, word, batch), _vectors(other, word, batch)
+    return similarities(word_vectors(one, word, batch=batch), word_vectors(other, word, batch=batch))
+
+
+def similarities(*vectors: Mapping[str, np.ndarray]) -> tuple[tuple[str, float], ...]:
+    """Return the cosine similarity of the vectors of two texts, each as of `word_vectors`."""
     layers, widths = ([list(found) for found in vectors], [found["original"].shape for found in vectors])
     if layers[0] != layers[1] or widths[0] != widths[1]:
         raise RegardError(
@@ -51,7 +57,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b) / lengths if lengths else 0.0
 
 
-def _vectors(trace: Trace, word: str, batch: int) -> dict[str, np.ndarray]:
+def word_vectors(trace: Trace, word: str, *, batch: int = 0) -> dict[str, np.ndarray]:
     """Return the vector of a word, ``E``: in the embedding table, and after each layer."""
     layers = layers_with("output", trace.names())
     names = {"original": "token_embeddings", **{f"layer {n}": f"blocks.{n}.output" for n in layers}}

@@ -1,0 +1,123 @@
+"""Long texts: a command takes memory linear in the text and the layers, or says before the run that it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import tiny_decoder
+from regard.cli import main
+from regard.models import TextModel
+
+LAYERS = 16
+SHORT, LONG = 100, 1200  # tokens
+GROWTH = (
+    160_000_000  # bytes; the weights of all layers are 6 · 16 · 1200² · 4 = 553 MB, those of one head in float64 12 MB
+)
+MEASURE = """
+import resource, sys
+from regard.cli import main
+status = main(sys.argv[1:])
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+print(f"peak {peak}", file=sys.stderr)
+sys.exit(status)
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Return a decoder of many layers, one token for each letter."""
+    sizes = {"num_hidden_layers": LAYERS}
+    config = {**sizes, "max_position_embeddings": 8192}
+    return str(tiny_decoder.write(tmp_path_factory.mktemp("long") / "model", config, tiny_decoder.tensors(**sizes)))
+
+
+def text(length):
+    return ("abcdefg hi" * length)[: length - 1] + "z"
+
+
+def peak(*argv):
+    """Return the peak resident bytes of a command."""
+    done = subprocess.run([sys.executable, "-c", MEASURE, *argv], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stderr.rpartition("peak ")[2])
+
+
+COMMANDS = {
+    "show": ["show", "TEXT"],
+    "json": ["show", "TEXT", "--json"],
+    "picture": ["show", "TEXT", "-o", "map.png"],
+    "movement": ["compare", "TEXT", "TEXT", "--word", "abcdefg", "--json"],
+    "ablate": ["ablate", "TEXT", "--head", "L3H1", "--json"],
+    "generate": ["generate", "TEXT", "--max-new-tokens", "2", "-o", "run.safetensors"],
+    "heads": ["heads", "TEXT", "--json"],
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ru_maxrss is of POSIX")
+@pytest.mark.parametrize("argv", COMMANDS.values(), ids=COMMANDS)
+def test_memory_does_not_grow_with_the_weights_of_all_layers(model, tmp_path, monkeypatch, argv):
+    monkeypatch.chdir(tmp_path)
+    small, large = (
+        peak(*(text(n) if word == "TEXT" else word for word in argv), "--model", model) for n in (SHORT, LONG)
+    )
+    assert large - small < GROWTH
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--json"], "--json prints every weight of at most 2,048 tokens, this text has 3,000: --word WORD prints"),
+        (
+            ["--head-grid", "x.png"],
+            "--head-grid, a grid of the maps of all heads: at most 2,048 tokens, this",
+        ),
+        (["--movement", "x.png"], "at most 2,048 tokens, this text has 3,000"),
+        (["explain"], "explain prints every number: at most 1,024 tokens, this text has 3,000"),
+        (["explore", "-o", "x.html"], "at most 2,048 tokens, this text has 3,000"),
+        (["--word", "nowhere"], "the text has no word 'nowhere'"),
+    ],
+    ids=str,
+)
+def test_what_has_no_meaning_is_said_before_the_run(model, capsys, tmp_path, monkeypatch, argv, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("regard.models.decoder.Decoder.forward", lambda *_, **__: pytest.fail("the model ran"))
+    monkeypatch.setattr("regard.cli.input.estimate_memory", lambda *_, **__: pytest.fail("the run was planned"))
+    command = argv if argv[0][0] != "-" else ["show", *argv]
+    assert main([command[0], text(3000), *command[1:], "--model", model]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_step_of_a_long_run_is_refused_before_it(model, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.cli.output_files._MAX_STEPS_BYTES", 1_000_000)
+    monkeypatch.setattr(TextModel, "__call__", lambda *_, **__: pytest.fail("the model ran"))
+    for command in ("show", "explain"):
+        assert main([command, text(1000), "--model", model, "-o", str(tmp_path / "run.safetensors")]) == 2
+        assert "-o, every step of the run: at most 0.0 GB, those of 1,000 tokens take" in capsys.readouterr().err
+
+
+COMMANDS_THAT_RUN = [argv for name, argv in COMMANDS.items() if name != "json"]
+
+
+@pytest.mark.parametrize("argv", COMMANDS_THAT_RUN, ids=lambda argv: argv[0])
+def test_a_run_that_does_not_fit_is_one_line_before_it(model, capsys, tmp_path, monkeypatch, argv):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("regard.models.memory.available_memory", lambda: 1000)
+    monkeypatch.setattr(TextModel, "__call__", lambda *_, **__: pytest.fail("the model ran"))
+    assert main([*(text(LONG) if word == "TEXT" else word for word in argv), "--model", model]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "but 0.0 GB are available: give a shorter text" in err
+
+
+def test_a_large_run_is_announced(model, capsys, monkeypatch):
+    monkeypatch.setattr("regard.cli.input._LARGE", 1)
+    assert main([text(400), "--model", model]) == 0
+    assert capsys.readouterr().err == "regard: 400 tokens take about 0.0 GB of memory beside the model\n"
+    assert main(["short", "--model", model]) == 0
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,78 @@
+"""The memory of a run is estimated before it, and refused where it does not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+import tiny_decoder
+from regard import RegardError, Trace
+from regard.models import TextModel, toy
+from regard.models.memory import estimate_memory
+from regard.trace.edits import force_pattern
+
+CASES = sorted({case.split("/")[0]: case for case in sorted(golden.cases(TextModel))}.values())
+RECORDINGS = [{}, {"maps": True}, {"only": "*attn.weights"}, {"only": "*attn.weights", "maps": True}, {"only": ()}]
+
+
+@pytest.fixture
+def decoder(tmp_path):
+    return regard.load(tiny_decoder.write(tmp_path / "model", {"max_position_embeddings": 4000}))
+
+
+def held(trace):
+    return sum(x.nbytes for x in trace._values.values()) + sum(x.nbytes for x in trace._maps.values())
+
+
+@pytest.mark.parametrize("options", RECORDINGS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_the_estimate_is_what_a_trace_holds(case, options):
+    model = regard.load(golden.FOLDER / case)
+    trace, length = Trace(**options), min(24, model.max_length)
+    estimate = estimate_memory(model, 3, length, trace)
+    model(np.full((3, length), 3), trace=trace)
+    assert estimate.recorded == pytest.approx(held(trace), rel=0.02)
+
+
+def test_the_estimate_of_a_toy_is_what_a_trace_holds():
+    model, trace = toy("a b " * 50, num_heads=2), Trace()
+    estimate = estimate_memory(model, 1, 100, trace)
+    model("a b " * 50, trace=trace)
+    assert estimate.recorded == pytest.approx(held(trace), rel=0.02)
+
+
+def test_an_edited_map_is_recorded_as_weights(decoder):
+    trace = Trace(maps=True, edit=force_pattern("first", (0, 1)))
+    estimate = estimate_memory(decoder, 1, 300, trace)
+    decoder([3] * 300, trace=trace)
+    assert estimate.recorded == pytest.approx(held(trace), rel=0.02)
+
+
+def test_an_estimate_calls_no_edit_and_records_nothing(decoder):
+    trace = Trace(edit={"blocks.0.output": lambda _: pytest.fail("an edit was called")})
+    estimate_memory(decoder, 1, 300, trace)
+    assert len(trace) == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"only": "blocks.0.attn.scores"}], ids=str)
+def test_what_does_not_fit_is_refused_before_the_run(decoder, monkeypatch, options):
+    monkeypatch.setattr("regard.models.memory.available_memory", lambda: 40_000_000)
+    trace = Trace(**options)
+    message = r"a run of 2,000 tokens takes about 0\.\d GB of memory, .* but 0\.0 GB are available: give a shorter text"
+    with pytest.raises(RegardError, match=message):
+        decoder([3] * 2000, trace=trace)
+    assert len(trace) == 0
+    decoder([3] * 2000, trace=Trace(only="*attn.weights", maps=True))
+
+
+def test_a_batch_that_does_not_fit_is_refused(decoder, monkeypatch):
+    monkeypatch.setattr("regard.models.memory.available_memory", lambda: 1_000_000)
+    with pytest.raises(RegardError, match=r"a run of 40 × 200 tokens .* give fewer or shorter texts"):
+        decoder.embed(["a" * 200] * 40, pooling="mean", batch_size=40)
+
+
+def test_where_memory_is_unknown_nothing_is_refused(decoder, monkeypatch):
+    monkeypatch.setattr("regard.models.memory.available_memory", lambda: None)
+    assert decoder([3] * 200, trace=Trace()).hidden.shape == (1, 200, 12)
