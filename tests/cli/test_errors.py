@@ -34,6 +34,8 @@ MISTAKES = {
     ),
     "heads that do not divide": (["a b", "--toy", "--num-heads", "3"], "does not split into 3 heads"),
     "a seed below 0": (["a b", "--toy", "--seed", "-1"], "seed must be a whole number of at least 0, got -1"),
+    "an ignored field of the toy layer": (["a b", "--toy", "--ignore", "x"], "--ignore is for the configuration"),
+    "a trace and an ignored field": (["explore", "--trace", "x", "--ignore", "y"], "leave out --ignore"),
     "layer out of range": (["a b", "--toy", "--layer", "4"], "layer"),
     "head out of range": (["a b", "--toy", "--head", "4"], "head"),
     "a head that is no number": (

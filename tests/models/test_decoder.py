@@ -262,6 +262,36 @@ def test_a_decoder_without_its_head_has_vectors_alone(changed, case, is_classifi
             ask()
 
 
+def test_an_unknown_field_that_is_null_is_absent(changed):
+    assert regard.load(changed("llama/plain", {"quantization_config": None, "odd": None})).config.num_layers == 2
+
+
+@pytest.mark.parametrize("field", ["unk_token_id", "mask_token_id", "cls_token_id", "_model_name_or_path"])
+def test_fields_without_an_effect_are_read_over(changed, field):
+    assert regard.load(changed("llama/plain", {field: 5})).config.num_layers == 2
+
+
+def test_fields_can_be_ignored_by_name(changed):
+    folder = changed("llama/plain", {"odd": 1, "odder": {"a": 2}})
+    assert regard.load(folder, ignore=("odd", "odder")).config.num_layers == 2
+    with pytest.raises(RegardError, match=r"unknown field odder="):
+        regard.load(folder, ignore=["odd"])
+
+
+@pytest.mark.parametrize("name", ["hidden_size", "rope_parameters", "absent"])
+def test_only_a_field_that_is_there_and_is_not_read_can_be_ignored(changed, name):
+    with pytest.raises(
+        RegardError, match=rf"ignore names '{name}', which is not an unknown field of the configuration"
+    ):
+        regard.load(changed("llama/plain", {}), ignore=[name])
+
+
+@pytest.mark.parametrize("ignore", ["odd", 5, [5], None])
+def test_what_is_ignored_are_names(changed, ignore):
+    with pytest.raises(RegardError, match=r"ignore takes names of fields, such as \['quantization_config'\], got"):
+        regard.load(changed("llama/plain", {}), ignore=ignore)
+
+
 @pytest.mark.parametrize("cap", [1e308, 1e-320])
 @pytest.mark.parametrize("name", ["final_logit_softcapping", "attn_logit_softcapping"])
 def test_a_cap_is_a_number_of_either_precision(changed, name, cap):
@@ -288,7 +318,16 @@ def test_a_cap_at_the_edge_gives_scores(changed, cap):
         ({"attention_bias": "yes"}, r"attention_bias must be true or false, got 'yes'"),
         ({"tie_word_embeddings": None}, r"tie_word_embeddings must be true or false, got None"),
         ({"partial_rotary_factor": 0.5}, r"unknown field partial_rotary_factor=0\.5"),
-        ({"quantization_config": {"bits": 4}}, r"unknown field quantization_config=\{'bits': 4\}"),
+        (
+            {"quantization_config": {"bits": 4}},
+            r"unknown field quantization_config=\{'bits': 4\}; pass load\(\.\.\., ignore=\['quantization_config'\]\), "
+            r"or --ignore quantization_config, if this field changes nothing$",
+        ),
+        (
+            {"partial_rotary_factor": 0.5, "odd": 1},
+            r"unknown field odd=1; unknown field partial_rotary_factor=0\.5; pass load\(\.\.\., ignore=\['odd', "
+            r"'partial_rotary_factor'\]\), or --ignore odd --ignore partial_rotary_factor, if these fields change noth",
+        ),
         ({"is_encoder_decoder": True}, r"is_encoder_decoder=True is not supported"),
         ({"rope_scaling": {"type": "linear", "factor": 2}}, r"rope_parameters and rope_scaling are both present"),
         ({"rope_parameters": 3}, r"rope_parameters must be an object, got 3"),

@@ -37,9 +37,12 @@ def add_text(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add ``--model``."""
+    """Add ``--model`` and ``--ignore``."""
     parser.add_argument(
         "--model", default=default, metavar="NAME", help=f"a name from regard models, or a folder ({default})"
+    )
+    parser.add_argument(
+        "--ignore", action="append", metavar="FIELD", help="an unknown field of its config.json that changes nothing"
     )
 
 

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_output_files(arguments)
     if any(map(_is_parquet, arguments.output)):
         _pyarrow()  # raises before anything is computed
-    model = load(arguments.model)
+    model = load(arguments.model, ignore=arguments.ignore or ())
     if not isinstance(model, TextModel):
         raise RegardError(f"{model.name} does not embed texts: choose an encoder, --model NAME")
     lines = list(texts)

@@ -36,7 +36,7 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
     if arguments.trace is not None:
         if arguments.text or arguments.file is not None:
             raise RegardError("give either a text or --trace, not both")
-        options = ("model", "compare_model", "toy", *TOY_OPTIONS)
+        options = ("model", "compare_model", "ignore", "toy", *TOY_OPTIONS)
         given = [option for option in options if getattr(arguments, option) not in (None, False)]
         if given:
             raise RegardError(f"--trace shows a saved run: leave out {option_names(given)}")

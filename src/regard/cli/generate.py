@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_output_files(arguments)
     options: Any = {field.name: getattr(arguments, field.name) for field in fields(GenerationOptions)}
     GenerationOptions(**options)  # raises before the model is loaded
-    model = load(arguments.model)
+    model = load(arguments.model, ignore=arguments.ignore or ())
     if not isinstance(model, LanguageModel):
         raise RegardError(f"{model.name} is no language model and cannot generate text: choose a decoder, --model NAME")
     prompt = model.tokenizer.apply_chat_template([{"role": "user", "content": text}]) if arguments.chat else text

@@ -63,10 +63,12 @@ def read_file_or_input(name: str, hint: str = "") -> str:
 def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
     """Return the model, or with ``--toy`` the toy layer; an error if its options are given without ``--toy``."""
     given = {name: getattr(arguments, name) for name in TOY_OPTIONS if getattr(arguments, name) is not None}
+    if arguments.toy and arguments.ignore:
+        raise RegardError("--ignore is for the configuration of a model: leave it out with --toy")
     if not arguments.toy:
         if given:
             raise RegardError(f"options of the toy layer need --toy: got {option_names(given)}")
-        model: Model = load(arguments.model)
+        model: Model = load(arguments.model, ignore=arguments.ignore or ())
         return model
     file = given.pop("embeddings", None)
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)

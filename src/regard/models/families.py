@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -64,14 +64,26 @@ def register(model_type: str, family: type[TextModel]) -> None:
 
 
 @overload  # the named models of `hub.registry`
-def load(name_or_path: Literal["minilm"], *, download: bool = ..., dtype: Any = ...) -> Bert: ...
+def load(
+    name_or_path: Literal["minilm"], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
+) -> Bert: ...
 @overload
-def load(name_or_path: Literal["smollm2"], *, download: bool = ..., dtype: Any = ...) -> Llama: ...
+def load(
+    name_or_path: Literal["smollm2"], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
+) -> Llama: ...
 @overload
-def load(name_or_path: str | os.PathLike[str], *, download: bool = ..., dtype: Any = ...) -> TextModel: ...
+def load(
+    name_or_path: str | os.PathLike[str], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
+) -> TextModel: ...
 
 
-def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: Any = np.float32) -> TextModel:
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    download: bool = True,
+    dtype: Any = np.float32,
+    ignore: Iterable[str] = (),
+) -> TextModel:
     """Return a pretrained model, ready to run.
 
     A type checker knows the family of a named model. That of a folder is a `TextModel`: ``isinstance(model,
@@ -88,6 +100,9 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
         Face hub, the package index.
     dtype
         The compute precision: ``float32``, or ``float64``.
+    ignore : iterable of str
+        Fields of config.json (or of a GGUF file's metadata) that regard does not know and that change nothing. An
+        unknown field is otherwise an error: the numbers of the model might depend on it.
 
     Raises
     ------
@@ -103,13 +118,21 @@ def load(name_or_path: str | os.PathLike[str], *, download: bool = True, dtype: 
     if not isinstance(name_or_path, str | os.PathLike):
         raise RegardError(f"load takes the name of a model, a folder or a GGUF file, got {name_or_path!r}")
     dtype = _precision(dtype)
+    ignore = _field_names(ignore)
     path = resolve.find(name_or_path, download=download)
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path, ignore)
     model_type = checkpoint.config().peek("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise RegardError(f"{path} holds a model of type {model_type!r}; regard can run: {', '.join(sorted(FAMILIES))}")
     model = _family(model_type).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
     return replace(model, pooling=read_pooling(checkpoint.path))
+
+
+def _field_names(ignore: Any) -> tuple[str, ...]:
+    names = tuple(ignore) if isinstance(ignore, Iterable) and not isinstance(ignore, str) else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise RegardError(f"ignore takes names of fields, such as ['quantization_config'], got {ignore!r}")
+    return names
 
 
 def _family(model_type: str) -> type[TextModel]:

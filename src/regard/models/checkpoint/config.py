@@ -1,4 +1,4 @@
-"""Read a checkpoint's config.json strictly: every unknown field or value is an error."""
+"""Read a checkpoint's config.json strictly: every unknown field or value is an error, unless it is to be ignored."""
 
 from __future__ import annotations
 
@@ -12,40 +12,46 @@ from regard._utils.validation import escape, truncate
 from regard.functional.activation import ACTIVATIONS
 from regard.text.files import read_json_object
 
-# Fields that do not affect the hidden states: origin of the weights, training, generation, labels of classes, pooler.
+# Fields that do not affect the hidden states: origin of the weights, training, generation, labels of classes, pooler,
+# ids of tokens that the tokenizer knows, and the way to compute the same numbers.
 IGNORED_FIELDS = frozenset(
     """
-    _attn_implementation_autoset _attn_implementation_internal _commit_hash _name_or_path _num_labels architectures
-    attention_dropout attention_probs_dropout_prob auto_map bad_words_ids begin_suppress_tokens bos_token_id
-    classifier_dropout decoder_start_token_id directionality diversity_penalty do_sample dtype early_stopping
-    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
-    forced_eos_token_id gradient_checkpointing hidden_dropout_prob id2label initializer_range label2id
-    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_labels
-    num_return_sequences output_attentions output_hidden_states output_past output_scores pad_token_id
-    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
-    problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id
-    suppress_tokens task_specific_params temperature tf_legacy_loss tie_word_embeddings tokenizer_class top_k top_p
-    torch_dtype torchscript transformers.js_config transformers_version typical_p unsloth_fixed unsloth_version
+    _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash _model_name_or_path
+    _name_or_path _num_labels architectures attention_dropout attention_probs_dropout_prob attn_implementation auto_map
+    bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward classifier_dropout cls_token_id
+    decoder_start_token_id directionality diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size
+    eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
+    gradient_checkpointing hidden_dropout_prob id2label initializer_range label2id length_penalty mask_token_id
+    max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences
+    output_attentions output_hidden_states output_past output_scores pad_token_id pooler_fc_size
+    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix problem_type
+    remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens
+    task_specific_params temperature tf_legacy_loss tie_word_embeddings tokenizer_class top_k top_p torch_dtype
+    torchscript transformers.js_config transformers_version typical_p unk_token_id unsloth_fixed unsloth_version
     use_bfloat16 use_cache
     """.split()  # noqa: SIM905
 )
 
 
 class ConfigReader:
-    """Reads the fields of config.json at `path` one by one, and reports all problems at once."""
+    """Reads the fields of config.json at `path` one by one, and reports all problems at once.
 
-    def __init__(self, fields: dict[str, Any], path: str | Path) -> None:
+    The unknown fields `ignore` are no problem; if it is None, none can be ignored.
+    """
+
+    def __init__(self, fields: dict[str, Any], path: str | Path, ignore: Collection[str] | None = None) -> None:
         self._fields = dict(fields)
         self._path = path
+        self._ignore = ignore
         self._problems: list[str] = []
 
     @classmethod
-    def open(cls, path: Path) -> ConfigReader:
+    def open(cls, path: Path, ignore: Collection[str] | None = None) -> ConfigReader:
         """Read config.json at `path`."""
         fields = read_json_object(path)
         if fields is None:
             raise RegardError(f"there is no {path.name} in {path.parent}: not the folder of a model")
-        return cls(fields, path)
+        return cls(fields, path, ignore)
 
     def peek(self, name: str) -> Any:
         """Return the value of a field, or None, without reading it."""
@@ -135,7 +141,16 @@ class ConfigReader:
 
     def finish(self) -> None:
         """Raise an error that names all problems and every field that was not read, if there are any."""
-        unknown = sorted(self._fields.keys() - IGNORED_FIELDS)
+        ignore = self._ignore or ()
+        given = {name for name, value in self._fields.items() if value is not None}
+        unknown = sorted(given - IGNORED_FIELDS - set(ignore))
         problems = self._problems + [f"unknown field {name}={truncate(self._fields[name])}" for name in unknown]
+        for name in ignore:
+            if name not in self._fields:
+                problems.append(f"ignore names {truncate(name)}, which is not an unknown field of the configuration")
+        if unknown and self._ignore is not None:
+            options = " ".join(f"--ignore {name}" for name in unknown)
+            these = "these fields change" if len(unknown) > 1 else "this field changes"
+            problems.append(f"pass load(..., ignore={[*ignore, *unknown]}), or {options}, if {these} nothing")
         if problems:
             raise RegardError(f"cannot run the model of {self._path}: {escape('; '.join(problems))}")

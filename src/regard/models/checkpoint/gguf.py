@@ -7,7 +7,7 @@ undone here, so that a family reads one kind of checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -29,8 +29,8 @@ class GgufCheckpoint:
     An error if the file is malformed, is one part of several, or holds an unsupported architecture.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, ignore: Collection[str] = ()) -> None:
+        self.path, self._ignore = path, ignore
         self._file = GgufFile(path)
         name = self._file.metadata.get("general.architecture")
         if not isinstance(name, str) or name not in ARCHITECTURES:
@@ -44,7 +44,7 @@ class GgufCheckpoint:
 
     def config(self) -> ConfigReader:
         """Return a new reader of the configuration, with the fields of a config.json."""
-        return ConfigReader(self._fields, self.path)
+        return ConfigReader(self._fields, self.path, self._ignore)
 
     def tensors(self) -> GgufTensors:
         """Return the tensors under their Hugging Face names."""

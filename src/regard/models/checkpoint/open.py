@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,12 +18,12 @@ from regard.text.words import join_names
 class FolderCheckpoint:
     """A folder with config.json, model.safetensors (or its shards) and tokenizer.json (or vocab.txt)."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder
+    def __init__(self, folder: Path, ignore: Collection[str] = ()) -> None:
+        self.path, self._ignore = folder, ignore
 
     def config(self) -> ConfigReader:
         """Return a new reader of config.json."""
-        return ConfigReader.open(self.path / "config.json")
+        return ConfigReader.open(self.path / "config.json", self._ignore)
 
     def tensors(self) -> Tensors:
         """Return the tensors, memory-mapped."""
@@ -37,17 +38,19 @@ Checkpoint: TypeAlias = FolderCheckpoint | GgufCheckpoint
 """A pretrained model on disk."""
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
+def open_checkpoint(path: Path, ignore: Collection[str] = ()) -> Checkpoint:
     """Return the checkpoint at `path`: a GGUF file, a folder with one GGUF file and no config.json, or a folder.
+
+    Its configuration may have the unknown fields `ignore`.
 
     An error if a GGUF file is malformed, or if the folder has several.
     """
     if not path.is_dir():
-        return GgufCheckpoint(path)
+        return GgufCheckpoint(path, ignore)
     files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
     if len(files) > 1:
         raise RegardError(f"{path} holds {len(files)} GGUF files; give one of {join_names(f.name for f in files)}")
-    return GgufCheckpoint(files[0]) if files else FolderCheckpoint(path)
+    return GgufCheckpoint(files[0], ignore) if files else FolderCheckpoint(path, ignore)
 
 
 def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
