@@ -665,6 +665,13 @@ def test_what_a_run_holds_is_counted(short):
     assert short.memory()["runs"] == sum(vectors) + sum(maps)
 
 
+def test_a_run_with_arrays_of_weights_holds_them_once(bert):
+    trace = Trace(only=("*weights", "*output"))
+    bert("the cat sat", trace=trace)
+    held = [trace[name].nbytes for name in trace.names()]
+    assert Exploration(trace).memory()["runs"] == sum(held)
+
+
 def test_memory_stays_below_its_bound():
     exploration = long_exploration(6000, heads=3)
     exploration._cache.limit = 40_000_000

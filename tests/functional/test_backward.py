@@ -9,7 +9,7 @@ import pytest
 
 from attention_cases import PATHS, cut_into_blocks
 from regard import attention, attention_vjp
-from regard.functional import ALiBi, Causal, RelativePositionBias, SegmentMask
+from regard.functional import ALiBi, Causal, DistanceBias, RelativePositionBias, SegmentMask
 
 HEADS, GROUPS, QUERIES, KEYS, DIM, WIDTH = 4, 2, 5, 7, 3, 2
 STEP = 1e-5  # the error of a central difference is about step² + 1e-16 / step
@@ -66,6 +66,11 @@ CASES = {
     "relative positions": {"bias": RelativePositionBias(TABLE, max_distance=6)},
     "relative positions, one way": {"bias": RelativePositionBias(TABLE, bidirectional=False, max_distance=6)},
     "relative positions, one column": {"bias": RelativePositionBias(TABLE[:, :1], max_distance=6), "window": (3, 1)},
+    "distances": {"bias": DistanceBias(draw(HEADS, QUERIES + KEYS - 1), 1 - KEYS)},
+    "more distances than there are, for all heads": {"bias": DistanceBias(draw(15), -8), "causal": True},
+    "distances, offset for each entry": {
+        "bias": DistanceBias(draw(HEADS, 1 + QUERIES + KEYS), -QUERIES - 1), "query_offset": np.array([1, 2]),
+    },
     "dropout": {"dropout": 0.4},
     "dropout, sinks and bias": {"dropout": 0.4, "sinks": SINKS, "bias": draw(HEADS, QUERIES, KEYS)},
     "all at once": {
@@ -79,6 +84,8 @@ def with_parameter(bias, parameter):
     """Return a bias of the same kind, made from another array."""
     if isinstance(bias, ALiBi):
         return ALiBi(parameter)
+    if isinstance(bias, DistanceBias):
+        return DistanceBias(parameter, bias.min_distance)
     if isinstance(bias, RelativePositionBias):
         return RelativePositionBias(parameter, bidirectional=bias.bidirectional, max_distance=bias.max_distance)
     return parameter

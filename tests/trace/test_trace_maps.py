@@ -85,6 +85,15 @@ def test_an_edited_map_is_recorded_as_it_was_used(rng, edited):
         maps.map()
 
 
+def test_a_second_map_of_one_name_is_an_error(rng):
+    q, k, v = rng.standard_normal((3, 5, 4))
+    trace = Trace(maps=True, only="weights")
+    attention(q, k, v, trace=trace)
+    with pytest.raises(RegardError, match="weights is recorded already"):
+        attention(k, q, v, trace=trace)
+    np.testing.assert_array_equal(trace.map().q, q)
+
+
 def test_a_mask_of_a_user_class_is_recorded_but_not_saved(rng, tmp_path):
     class Even(Mask):
         def allows(self, grid, rows, cols):
