@@ -8,8 +8,10 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import webbrowser
@@ -23,7 +25,8 @@ from explorations import explored, long_exploration, whole
 
 from regard import RegardError
 from regard.explorer import server
-from regard.explorer.server import application, listen, serve
+from regard.explorer.connections import BoundedProtocol
+from regard.explorer.server import application, listen, redirect_file, serve
 
 TOKEN = "secret-token"
 WATCHDOG = 120  # seconds that no passing test comes near
@@ -50,7 +53,8 @@ class Client:
 @contextmanager
 def served(exploration, closing=None):
     listening = listen(0)
-    config = uvicorn.Config(application(exploration, TOKEN, closing), log_level="error", lifespan="off")
+    app = application(exploration, TOKEN, closing)
+    config = uvicorn.Config(app, log_level="error", lifespan="off", http=BoundedProtocol, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -348,11 +352,12 @@ def test_without_a_browser_the_address_is_told(monkeypatch, browser):
 
 def test_a_browser_is_opened_at_the_address(monkeypatch, exploration):
     opened = threading.Event()
-    addresses = []
+    addresses, paths = [], []
 
     class Browser:
         def open(self, address):
-            addresses.append(address)
+            paths.append(Path.from_uri(address) if hasattr(Path, "from_uri") else Path(address.removeprefix("file://")))
+            addresses.extend(re.findall(r'url=([^"]+)"', paths[0].read_text()))
             opened.set()
             return True
 
@@ -364,6 +369,48 @@ def test_a_browser_is_opened_at_the_address(monkeypatch, exploration):
     assert told == [f"{addresses[0]}\nCtrl-C ends it"]
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", addresses[0])
     assert ran[0][0].fileno() == -1  # closed at the end
+    assert not paths[0].parent.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of files")
+def test_the_browser_is_started_without_the_token(tmp_path, monkeypatch):
+    """Everyone on the machine can read the arguments of a process; only the user can read the file that leads there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    address = "http://127.0.0.1:1/token/"
+    with redirect_file(address) as path:
+        assert "token" not in str(path)
+        assert path.read_text().count(address) == 2
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits on open files")
+def test_idle_connections_leave_the_page_reachable(tmp_path):
+    """More of them than the server may have open files."""
+    limited = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); import regard.cli as c; c.main()"
+    )
+    command = [sys.executable, "-c", limited, "explore", "a b a", "--toy", "--no-browser", "--port", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
+    )
+    idle = []
+    try:
+        address = process.stdout.readline().strip()
+        port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/", address).groups()
+        idle = [socket.create_connection(("127.0.0.1", int(port)), timeout=WATCHDOG) for _ in range(400)]
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=WATCHDOG)
+        connection.request("GET", f"/{token}/api/manifest")
+        assert json.loads(connection.getresponse().read())["title"] == "a b a"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=WATCHDOG)
+        connection.close()
+    finally:
+        process.kill()
+        for each in idle:
+            each.close()
+    assert err.count("\n") <= 1  # at most one line about what could not be accepted
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")

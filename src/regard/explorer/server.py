@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import secrets
 import socket
+import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 from urllib.parse import parse_qsl
@@ -127,6 +130,8 @@ def serve(
     """
     import uvicorn
 
+    from regard.explorer.connections import MAX_CONNECTIONS, BoundedProtocol, log_once
+
     listening = listen(PORT if port is None else port)
     token = secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
@@ -141,6 +146,10 @@ def serve(
             exploration.prepare(check)
 
     class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            asyncio.get_running_loop().set_exception_handler(log_once())
+            await super().startup(sockets)
+
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             closing.set()
             super().handle_exit(sig, frame)
@@ -150,20 +159,39 @@ def serve(
         log_level="error",
         access_log=False,
         lifespan="off",
+        http=BoundedProtocol,
+        ws="none",
+        backlog=MAX_CONNECTIONS,  # asyncio accepts as many at a time, before any can be closed
         timeout_graceful_shutdown=5,
     )
     server = Server(config)
     tell(f"{address}\nCtrl-C ends it")
-    if browser:
-        threading.Thread(target=_show, args=(address, tell), daemon=True).start()
     preparing = threading.Thread(target=prepare)  # while the browser starts
-    preparing.start()
-    try:
-        with listening, suppress(KeyboardInterrupt):
-            server.run(sockets=[listening])
-    finally:
-        closing.set()
-        preparing.join()
+    with redirect_file(address) as redirect:
+        if browser:
+            threading.Thread(target=_show, args=(redirect.as_uri(), tell), daemon=True).start()
+        preparing.start()
+        try:
+            with listening, suppress(KeyboardInterrupt):
+                server.run(sockets=[listening])
+        finally:
+            closing.set()
+            preparing.join()
+
+
+@contextmanager
+def redirect_file(address: str) -> Iterator[Path]:
+    """Write a page that leads to `address` and that only this user can read; it is removed at the end.
+
+    The browser is started with its path, because everyone on the machine can read the arguments of a process, and the
+    address has the token.
+    """
+    with tempfile.TemporaryDirectory(prefix="regard-", ignore_cleanup_errors=True) as folder:  # mode 0700
+        path = Path(folder) / "open.html"
+        page = f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}"><a href="{address}">regard</a>'
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(page)
+        yield path
 
 
 def listen(port: int) -> socket.socket:

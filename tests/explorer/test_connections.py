@@ -1,0 +1,139 @@
+"""Connections that send nothing, too slowly, or are too many, with a clock that stands still."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import h11
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from regard.explorer.connections import MAX_CONNECTIONS, REQUEST_SECONDS, BoundedProtocol, log_once
+
+
+class Timer:
+    def __init__(self, at, call):
+        self.at, self.call, self.cancelled = at, call, False
+
+    def when(self):
+        return self.at
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class Loop:
+    """A loop whose timers are called by hand."""
+
+    def __init__(self):
+        self.timers, self.tasks, self.reported = [], [], []
+
+    def call_later(self, seconds, call, *arguments):
+        self.timers.append(Timer(len(self.timers) + seconds, lambda: call(*arguments)))
+        return self.timers[-1]
+
+    def create_task(self, task, **_):
+        task.close()
+        self.tasks.append(task)
+        return self
+
+    def add_done_callback(self, _):
+        pass
+
+    def default_exception_handler(self, context):
+        self.reported.append(context)
+
+
+class Transport:
+    def __init__(self):
+        self.aborted = False
+
+    def get_extra_info(self, name):
+        return None
+
+    def abort(self):
+        self.aborted = True
+
+    is_closing = property(lambda self: lambda: self.aborted)
+
+    def write(self, data):
+        pass
+
+
+@pytest.fixture
+def connect():
+    """Return a function that opens a connection, all of them to one server."""
+    state, loop = ServerState(), Loop()
+    config = uvicorn.Config(lambda: None, http=BoundedProtocol, ws="none", lifespan="off", log_config=None)
+
+    def open_one():
+        protocol = BoundedProtocol(config, state, {}, _loop=loop)
+        protocol.connection_made(Transport())
+        return protocol
+
+    open_one.loop, open_one.state = loop, state
+    return open_one
+
+
+def test_a_connection_without_a_complete_request_is_closed(connect):
+    protocol = connect()
+    (timer,) = connect.loop.timers
+    assert timer.at == REQUEST_SECONDS
+    for part in (b"GET / HT", b"TP/1.1\r\n", b"Host: x\r\n"):  # which does not give it more time
+        protocol.data_received(part)
+    assert connect.loop.timers == [timer]
+    timer.call()
+    assert protocol.transport.aborted
+    assert not connect.state.connections
+
+
+def test_a_body_must_be_complete_too(connect):
+    protocol = connect()
+    protocol.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n12345")
+    assert not connect.loop.timers[0].cancelled
+    protocol.data_received(b"6789")
+    assert connect.loop.timers[0].cancelled
+
+
+def test_a_complete_request_may_take_any_time_and_the_next_has_its_own(connect):
+    protocol = connect()
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert connect.loop.timers[0].cancelled
+    assert len(connect.loop.timers) == 1
+    protocol.conn.send(h11.Response(status_code=200, headers=[("Content-Length", "0")]))
+    protocol.conn.send(h11.EndOfMessage())
+    protocol.on_response_complete()
+    assert any(not timer.cancelled and timer.at >= REQUEST_SECONDS for timer in connect.loop.timers[1:])
+
+
+def test_of_too_many_the_one_that_waits_longest_is_closed(connect):
+    first, second, *_ = [connect() for _ in range(MAX_CONNECTIONS)]
+    first.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")  # in work
+    connect()
+    assert (first.transport.aborted, second.transport.aborted) == (False, True)
+    assert len(connect.state.connections) == MAX_CONNECTIONS
+
+
+def test_of_too_many_in_work_the_new_one_is_closed(connect):
+    working = [connect() for _ in range(MAX_CONNECTIONS)]
+    for protocol in working:
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    transport = Transport()
+    protocol = BoundedProtocol(working[0].config, connect.state, {}, _loop=connect.loop)
+    protocol.connection_made(transport)
+    protocol.connection_lost(None)
+    assert transport.aborted
+    assert not any(each.transport.aborted for each in working)
+
+
+def test_that_no_file_can_be_opened_is_logged_once(caplog):
+    loop, handle = Loop(), log_once()
+    with caplog.at_level(logging.ERROR, "uvicorn.error"):
+        for _ in range(1000):
+            handle(loop, {"exception": OSError(errno.EMFILE, "Too many open files")})
+    assert [record.message for record in caplog.records] == ["cannot accept a connection: Too many open files"]
+    other = {"exception": OSError(errno.EPIPE, "other")}
+    handle(loop, other)
+    assert loop.reported == [other]
