@@ -37,6 +37,7 @@ namespace regard {
   f(size_t, linear_scratch, (const LinearParams&))                                               \
   f(void, linear, (const LinearParams&, ptrdiff_t task, void* scratch))                          \
   f(void, pack, (const PackParams&, ptrdiff_t panel))                                            \
+  f(void, pack_group, (const QuantizedPackParams&, ptrdiff_t group))                             \
   f(double, run_fmas, (ptrdiff_t rounds))
 // clang-format on
 

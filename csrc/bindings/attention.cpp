@@ -130,21 +130,7 @@ void forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
   a.row_sum = call.operands.make("row_sum", row_sum, DType::float64, 1, a.queries, 0);
   check_contiguous_rows({&a.row_max, &a.row_sum}, a.heads ? a.queries : 0);
   if (bool(a.output) != bool(a.v) || bool(a.row_max) != bool(a.row_sum)) throw_invalid("the output", "does not fit");
-  const KernelTable& isa = kernels();
-  const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.head_dim + a.value_dim + 20);
-  if (!uses_splitkv(a)) {
-    run_tasks(isa.forward_tasks(a), cost, isa.forward_scratch(a),
-              [&](ptrdiff_t task, void* scratch) { isa.forward(a, task, scratch); });
-    return;
-  }
-  const std::unique_ptr<char[]> partials(new char[isa.splitkv_partials_bytes(a)]);
-  a.partials = partials.get();
-  run_tasks(product(a.heads / a.heads_per_kv, num_splits(a)), cost, isa.splitkv_scratch(a),
-            [&](ptrdiff_t task, void* scratch) { isa.splitkv(a, task, scratch); });
-  const ptrdiff_t rows = product(a.heads, a.queries);
-  run_tasks(rows, double(rows) * double(num_splits(a)) * double(a.value_dim), 0,
-            [&](ptrdiff_t task, void*) { isa.splitkv_combine(a, task); });
-  a.partials = nullptr;
+  run_forward(a);
 }
 
 // Bytes of memory that the forward pass takes on all threads, besides inputs and output.
@@ -223,6 +209,24 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
 }
 
 }  // namespace
+
+void run_forward(AttentionParams& a) {
+  const KernelTable& isa = kernels();
+  const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.head_dim + a.value_dim + 20);
+  if (!uses_splitkv(a)) {
+    run_tasks(isa.forward_tasks(a), cost, isa.forward_scratch(a),
+              [&](ptrdiff_t task, void* scratch) { isa.forward(a, task, scratch); });
+    return;
+  }
+  const std::unique_ptr<char[]> partials(new char[isa.splitkv_partials_bytes(a)]);
+  a.partials = partials.get();
+  run_tasks(product(a.heads / a.heads_per_kv, num_splits(a)), cost, isa.splitkv_scratch(a),
+            [&](ptrdiff_t task, void* scratch) { isa.splitkv(a, task, scratch); });
+  const ptrdiff_t rows = product(a.heads, a.queries);
+  run_tasks(rows, double(rows) * double(num_splits(a)) * double(a.value_dim), 0,
+            [&](ptrdiff_t task, void*) { isa.splitkv_combine(a, task); });
+  a.partials = nullptr;
+}
 
 void bind_attention(nb::module_& m) {
   nb::class_<DropoutArgs>(m, "Dropout")

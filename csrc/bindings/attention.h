@@ -11,4 +11,7 @@ struct AttentionCall {
   AttentionParams params;
 };
 
+// The forward pass, with outputs; on all threads.
+void run_forward(AttentionParams&);
+
 }  // namespace regard

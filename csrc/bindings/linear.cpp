@@ -1,9 +1,11 @@
 // Python bindings of the linear map, of weight packing and of the fused tail of an encoder block.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 
+#include <string>
+
+#include "bindings/linear.h"
 #include "bindings/ops.h"
-#include "gemm/params.h"
-#include "runtime/buffer_pool.h"
 #include "runtime/dispatch.h"
 
 using namespace nb::literals;
@@ -15,18 +17,6 @@ DType dtype_of(const char* name, const Array& x) {
   const DType dtype = x.dtype() == nb::dtype<double>() ? DType::float64 : DType::float32;
   check_dtype(name, x, dtype);
   return dtype;
-}
-
-const char* data_ptr(const Array& a) { return static_cast<const char*>(static_cast<const void*>(a.data())); }
-template <class A> ptrdiff_t stride_of(const A& a, size_t axis) {
-  return a.shape(axis) < 2 ? 1 : ptrdiff_t(a.stride(axis));
-}
-template <class A> bool is_contiguous(const A& a) {  // in C order
-  if (a.size() == 0) return true;
-  ptrdiff_t step = 1;
-  for (size_t axis = a.ndim(); axis-- > 0; step = product(step, a.shape(axis)))
-    if (a.shape(axis) > 1 && ptrdiff_t(a.stride(axis)) != step) return false;
-  return true;
 }
 
 // Pack a weight, inputs x outputs, into panels, beginning at column `first_column`.
@@ -61,61 +51,42 @@ ptrdiff_t num_rows(const WritableArray& output, const Array& x) {
   }
   return rows;
 }
-template <class A> ptrdiff_t last_axis(const A& a) { return ptrdiff_t(a.shape(a.ndim() - 1)); }
-
-// A linear map from `depth` to `columns` features, without its input and output.
-LinearParams linear_params(const Array& weight, const OptionalArray& bias, Activation activation, DType dtype,
-                           ptrdiff_t depth, ptrdiff_t columns) {
-  LinearParams params;
-  params.dtype = dtype, params.activation = activation, params.depth = depth, params.columns = columns;
-  params.is_packed = weight.ndim() == 3;
-  if ((weight.ndim() != 2 && !params.is_packed) || (bias && bias->ndim() != 1))
-    throw_invalid("weight and bias", "need two axes and one");
-  check_dtype("weight", weight, dtype);
-  if (bias) check_dtype("bias", *bias, dtype);
-  const bool fits = params.is_packed
-                        ? ptrdiff_t(weight.shape(0)) == ceil_div(columns, NR) && ptrdiff_t(weight.shape(1)) == depth &&
-                              ptrdiff_t(weight.shape(2)) == NR && is_contiguous(weight)
-                        : ptrdiff_t(weight.shape(0)) == depth && ptrdiff_t(weight.shape(1)) == columns;
-  if (!fits || (bias && ptrdiff_t(bias->shape(0)) != columns)) throw_invalid("the shapes", "do not fit");
-  if (bias && stride_of(*bias, 0) != 1) throw_invalid("bias", "must be contiguous");
-  params.weight = data_ptr(weight), params.bias = bias ? data_ptr(*bias) : nullptr;
-  params.weight_row_stride = ptrdiff_t(weight.stride(0)), params.weight_col_stride = ptrdiff_t(weight.stride(1));
-  return params;
-}
-
-void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
-  params.rows = rows, params.x = x, params.x_row_stride = params.depth, params.output = output;
-  const KernelTable& isa = kernels();
-  const double cost = double(params.rows) * double(params.depth) * double(params.columns);
-  run_tasks(isa.linear_tasks(params), cost, isa.linear_scratch(params),
-            [&](ptrdiff_t task, void* scratch) { isa.linear(params, task, scratch); });
-}
 
 // x and the output are contiguous, with any axes before the last.
 void linear(const WritableArray& output, const Array& x, const Array& weight, const OptionalArray& bias,
-            Activation activation) {
+            Activation activation, const std::string& quantization) {
   const ptrdiff_t rows = num_rows(output, x), columns = last_axis(output);
-  const LinearParams params = linear_params(weight, bias, activation, dtype_of("x", x), last_axis(x), columns);
+  const LinearParams params = linear_params(weight, bias, activation, dtype_of("x", x), last_axis(x), columns,
+                                            quantization_named(quantization));
   check_dtype("the output", output, params.dtype);
   if (!rows || !columns) return;  // an empty array may have any strides
   if (!is_contiguous(x) || !is_contiguous(output)) throw_invalid("x and the output", "must be contiguous");
   run_linear(params, rows, data_ptr(x), static_cast<char*>(output.data()));
 }
 
-// Memory for an intermediate result.
-class TemporaryBuffer {
- public:
-  TemporaryBuffer(ptrdiff_t rows, ptrdiff_t columns, DType dtype)
-      : bytes_(size_t(product(rows, columns, dtype == DType::float64 ? 8 : 4))), data_(acquire_buffer(bytes_)) {}
-  TemporaryBuffer(const TemporaryBuffer&) = delete;
-  ~TemporaryBuffer() { release_buffer(data_, bytes_); }
-  operator char*() const { return static_cast<char*>(data_); }
-
- private:
-  const size_t bytes_;
-  void* const data_;
-};
+// Pack quantized weights, a row of blocks for each of `columns`, into groups.
+void pack_quantized(const WritableArray& groups, const Array& blocks, const std::string& quantization) {
+  const auto check_bytes = [](const char* name, const auto& x) {
+    if (x.ndim() != 2 || x.dtype() != nb::dtype<uint8_t>() || stride_of(x, 1) != 1)
+      throw_invalid(name, "must be rows of contiguous bytes");
+  };
+  check_bytes("blocks", blocks);
+  check_bytes("groups", groups);
+  QuantizedPackParams params;
+  params.quantization = quantization_named(quantization);
+  const BlockLayout block = block_layout(params.quantization);
+  params.columns = ptrdiff_t(blocks.shape(0)), params.depth = ptrdiff_t(blocks.shape(1)) / block.bytes() * block.inputs;
+  if (ptrdiff_t(blocks.shape(1)) % block.bytes() || !is_contiguous(groups) ||
+      ptrdiff_t(groups.shape(0)) != ceil_div(params.columns, GROUP) ||
+      ptrdiff_t(groups.shape(1)) != group_bytes(params.quantization, params.depth))
+    throw_invalid("the shapes", "do not fit");
+  if (!params.depth || !params.columns) return;
+  params.blocks = data_ptr(blocks), params.row_stride = stride_of(blocks, 0);
+  params.groups = static_cast<char*>(groups.data());
+  const KernelTable& isa = kernels();
+  run_tasks(ptrdiff_t(groups.shape(0)), double(blocks.size()), 0,
+            [&](ptrdiff_t task, void*) { isa.pack_group(params, task); });
+}
 
 struct Norm {
   Array weight, bias;
@@ -193,12 +164,65 @@ class FusedBlockTail {
 
 }  // namespace
 
+Quantization quantization_named(const std::string& name) {
+  if (name == "none") return Quantization::none;
+#define REGARD_CASE(known, inputs, halves, words) \
+  if (name == #known) return Quantization::known;
+  REGARD_QUANTIZATIONS(REGARD_CASE)
+#undef REGARD_CASE
+  throw_invalid("the quantization", "is unknown");
+}
+
+LinearParams linear_params(const Array& weight, const OptionalArray& bias, Activation activation, DType dtype,
+                           ptrdiff_t depth, ptrdiff_t columns, Quantization quantization) {
+  LinearParams params;
+  params.dtype = dtype, params.activation = activation, params.depth = depth, params.columns = columns;
+  params.quantization = quantization;
+  const auto has_shape = [&](std::initializer_list<ptrdiff_t> shape) {
+    size_t axis = 0;
+    bool fits = weight.ndim() == shape.size();
+    for (const ptrdiff_t length : shape) fits = fits && ptrdiff_t(weight.shape(axis++)) == length;
+    return fits;
+  };
+  bool fits;
+  if (quantization != Quantization::none) {
+    fits = dtype == DType::float32 && weight.dtype() == nb::dtype<uint8_t>() && is_contiguous(weight) &&
+           depth % block_layout(quantization).inputs == 0 &&
+           has_shape({ceil_div(columns, GROUP), group_bytes(quantization, depth)});
+  } else {
+    check_dtype("weight", weight, dtype);
+    params.is_packed = weight.ndim() == 3;
+    fits = params.is_packed ? has_shape({ceil_div(columns, NR), depth, NR}) && is_contiguous(weight)
+                            : has_shape({depth, columns});
+  }
+  if (bias) check_dtype("bias", *bias, dtype);
+  if (!fits || (bias && (bias->ndim() != 1 || ptrdiff_t(bias->shape(0)) != columns)))
+    throw_invalid("the shapes", "do not fit");
+  if (bias && stride_of(*bias, 0) != 1) throw_invalid("bias", "must be contiguous");
+  params.weight = data_ptr(weight), params.bias = bias ? data_ptr(*bias) : nullptr;
+  params.weight_row_stride = ptrdiff_t(weight.stride(0)), params.weight_col_stride = ptrdiff_t(weight.stride(1));
+  return params;
+}
+
+void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
+  params.rows = rows, params.x = x, params.x_row_stride = params.depth, params.output = output;
+  const KernelTable& isa = kernels();
+  const double cost = double(params.rows) * double(params.depth) * double(params.columns);
+  run_tasks(isa.linear_tasks(params), cost, isa.linear_scratch(params),
+            [&](ptrdiff_t task, void* scratch) { isa.linear(params, task, scratch); });
+}
+
 void bind_linear(nb::module_& m) {
 #define REGARD_VALUE(name) .value(#name, Activation::name)
   nb::enum_<Activation>(m, "Activation").value("identity", Activation::identity) REGARD_ACTIVATIONS(REGARD_VALUE);
 #undef REGARD_VALUE
   m.attr("NR") = NR;
+  m.attr("GROUP") = GROUP;
   m.def("pack", &pack, "panels"_a, "weight"_a, "first_column"_a);
+  m.def("pack_quantized", &pack_quantized, "groups"_a, "blocks"_a, "quantization"_a);
+  m.def("group_bytes", [](const std::string& quantization, ptrdiff_t depth) {
+    return group_bytes(quantization_named(quantization), depth);
+  });
   nb::class_<FusedBlockTail>(m, "FusedBlockTail")
       .def(
           "__init__",
@@ -212,7 +236,8 @@ void bind_linear(nb::module_& m) {
           "up_bias"_a.none(), "activation"_a, "down"_a, "down_bias"_a.none(), "mlp_norm_weight"_a, "mlp_norm_bias"_a,
           "mlp_norm_eps"_a)
       .def("__call__", &FusedBlockTail::operator(), "output"_a, "context"_a, "x"_a);
-  m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "activation"_a = Activation::identity);
+  m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "activation"_a = Activation::identity,
+        "quantization"_a = "none");
 }
 
 }  // namespace regard

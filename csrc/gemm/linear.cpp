@@ -3,8 +3,10 @@
 //
 // With few rows of x, reading the weights dominates. If the weights of an output are contiguous, they are read once, in
 // memory order, by dot products along the inputs (GEMV). Otherwise a panel of NR columns is packed and multiplied by
-// all rows (GEMM). Weights packed in advance take the GEMM path with any number of rows.
+// all rows (GEMM). Weights packed in advance take the GEMM path with any number of rows. Quantized weights are
+// dequantized in registers for the dot products of few rows, and panel by panel for more.
 #include "gemm/gemm.h"
+#include "gemm/quantized.h"
 #include "kernels.h"
 #include "ops/activations.h"
 #include "ops/strided_rows.h"
@@ -18,13 +20,18 @@ constexpr int LINEAR_MR = VECTOR_BYTES == 64 ? 8 : MR, LINEAR_TILE_VECTORS = VEC
 constexpr ptrdiff_t GEMV_MAX_ROWS = 48;      // rows of x up to which dot products are faster
 constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;  // outputs of a task of dot products
 constexpr ptrdiff_t KC = 384;                // inputs of a panel, which then stays in L2; shorter sums also round less
+constexpr int MAX_DOT_ROWS = VECTOR_BYTES == 64 ? 8 : 4;  // as the registers allow
+constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 2 * MAX_DOT_ROWS,
+                    QUANTIZED_KC = 256;      // the latter a multiple of every block
 constexpr ptrdiff_t MC = 256;                // rows of x of a task
 constexpr ptrdiff_t PREFETCH_BYTES = 16384;  // prefetch distance, at least
 
 // A tile of dot products has as many sums as a vector has lanes: `rows` rows of x by LANES / rows outputs.
 template <class T> constexpr int GEMV_ROWS = LANES<T> < 4 ? LANES<T> : 4;
 
+bool is_quantized(const LinearParams& params) { return params.quantization != Quantization::none; }
 bool uses_gemv(const LinearParams& params) {
+  if (is_quantized(params)) return params.rows <= QUANTIZED_GEMV_MAX_ROWS;
   return !params.is_packed && params.weight_row_stride == 1 && params.rows <= GEMV_MAX_ROWS;
 }
 bool packs_weights(const LinearParams& params) {
@@ -120,11 +127,74 @@ template <class T, int rows> void gemv(const LinearParams& params, ptrdiff_t sta
   }
 }
 
+// Dot products of `rows` rows of x with a vector of outputs, from `column` on, of which `width` exist.
+template <class Format, int rows>
+void quantized_dot(const LinearParams& params, BlockCursor block, const float* x_sums, ptrdiff_t first,
+                   ptrdiff_t column, ptrdiff_t width) {
+  const float *x_rows[rows], *sum_rows[rows];
+  for (int r = 0; r < rows; ++r) {
+    x_rows[r] = reinterpret_cast<const float*>(params.x) + (first + r) * params.x_row_stride;
+    sum_rows[r] = x_sums + (first + r) * (params.depth / Format::PART);
+  }
+  V<float> totals[rows] = {};
+  if constexpr (Format::HAS_SCALE)
+    dot_blocks<Format, rows>(block, params.depth, x_rows, sum_rows, totals);
+  else
+    dot_halves<Format, rows>(block, params.depth, x_rows, totals);
+  const float* bias = reinterpret_cast<const float*>(params.bias);
+  for (int r = 0; r < rows; ++r) {
+    if (bias) totals[r] += load_n<float>(bias + column, width);
+    store_n<float>(reinterpret_cast<float*>(params.output) + (first + r) * params.columns + column, totals[r], width);
+  }
+}
+
+template <class Format>
+void quantized_gemv(const LinearParams& params, ptrdiff_t start, ptrdiff_t count, float* x_sums) {
+  const ptrdiff_t parts = params.depth / Format::PART;
+  for (ptrdiff_t m = 0; Format::HAS_OFFSET && m < params.rows; ++m)
+    for (ptrdiff_t part = 0; part < parts; ++part) {
+      const float* x = reinterpret_cast<const float*>(params.x) + m * params.x_row_stride + part * Format::PART;
+      V<float> sum = {};
+      for (int i = 0; i < Format::PART; i += LANES<float>) sum += load<float>(x + i);
+      x_sums[m * parts + part] = reduce_sum<float>(sum);
+    }
+  for (ptrdiff_t n = start; n < start + count; n += LANES<float>) {
+    const BlockCursor block = first_block(params, n / GROUP, int(n % GROUP));
+    const ptrdiff_t width = min_of<ptrdiff_t>(LANES<float>, start + count - n);
+    ptrdiff_t m = 0;
+    for (; MAX_DOT_ROWS >= 8 && m + 8 <= params.rows; m += 8)
+      quantized_dot<Format, MAX_DOT_ROWS>(params, block, x_sums, m, n, width);
+    for (; m + 4 <= params.rows; m += 4) quantized_dot<Format, 4>(params, block, x_sums, m, n, width);
+    for (; m + 2 <= params.rows; m += 2) quantized_dot<Format, 2>(params, block, x_sums, m, n, width);
+    for (; m < params.rows; ++m) quantized_dot<Format, 1>(params, block, x_sums, m, n, width);
+  }
+}
+
+// Dequantize `depth` inputs of columns into a panel with rows of `width` elements.
+void dequantize_panel(const LinearParams& params, ptrdiff_t t, ptrdiff_t depth, ptrdiff_t start, ptrdiff_t width,
+                      float* to) {
+  with_format(params.quantization, [&](auto format) {
+    for (ptrdiff_t n = 0; n < width; n += LANES<float>)
+      dequantize<decltype(format)>(first_block(params, (start + n) / GROUP, int((start + n) % GROUP)), t, depth, to + n,
+                                   width);
+  });
+}
+
+ptrdiff_t panel_depth(const LinearParams& params) { return is_quantized(params) ? QUANTIZED_KC : KC; }
+
 template <class T> struct PanelScratch {
   T *weights, *sums;
 
   PanelScratch(const LinearParams& params, Scratch& scratch)
-      : weights(scratch.allocate<T>(min_of(KC, params.depth), NR)), sums(scratch.allocate<T>(MC, NR)) {}
+      : weights(scratch.allocate<T>(min_of(panel_depth(params), params.depth), NR)),
+        sums(scratch.allocate<T>(MC, NR)) {}
+};
+
+struct GemvScratch {
+  float* x_sums;
+
+  GemvScratch(const LinearParams& params, Scratch& scratch)
+      : x_sums(scratch.allocate<float>(is_quantized(params) ? params.rows : 0, ceil_div(params.depth, 16))) {}
 };
 
 // Copy `count` columns into rows of `width` elements, one for each of `depth` inputs.
@@ -154,17 +224,19 @@ void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptr
   PanelScratch<T> panel(params, scratch);
   const T* x = reinterpret_cast<const T*>(params.x) + first * params.x_row_stride;
   T* out = reinterpret_cast<T*>(params.output) + first * params.columns + start;
-  const ptrdiff_t width = params.is_packed ? NR : round_up(count, LANES<T>);
+  const ptrdiff_t width = params.is_packed ? NR : round_up(count, is_quantized(params) ? GROUP : LANES<T>);
   T* sums = count == width ? out : panel.sums;  // a partial last vector would overwrite the output
   const ptrdiff_t sums_row = count == width ? params.columns : width;
   ptrdiff_t t = 0;
   do {
-    const ptrdiff_t depth = min_of(KC, params.depth - t);
+    const ptrdiff_t depth = min_of(panel_depth(params), params.depth - t);
     const Matrix<T> x_block{x + t, params.x_row_stride, 1};
     const T* weights = panel.weights;
     ptrdiff_t weights_row = width;
     if (params.is_packed) {
       weights = reinterpret_cast<const T*>(params.weight) + start * params.depth + t * NR;
+    } else if (is_quantized(params)) {
+      if constexpr (sizeof(T) == 4) dequantize_panel(params, t, depth, start, width, panel.weights);
     } else if (packs_weights(params) || count < width) {
       pack_weights<T>(params, t, depth, start, count, width, panel.weights);
     } else {
@@ -222,7 +294,13 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
   const ptrdiff_t blocks = row_blocks(params), start = task / blocks * columns_per_task(params);
   const ptrdiff_t count = min_of(columns_per_task(params), params.columns - start);
   if (uses_gemv(params)) {
-    if (params.rows == 1)
+    if (is_quantized(params)) {
+      Scratch scratch(memory);
+      const GemvScratch buffers(params, scratch);
+      if constexpr (sizeof(T) == 4)
+        with_format(params.quantization,
+                    [&](auto format) { quantized_gemv<decltype(format)>(params, start, count, buffers.x_sums); });
+    } else if (params.rows == 1)
       gemv<T, 1>(params, start, count);
     else
       gemv<T, GEMV_ROWS<T>>(params, start, count);
@@ -243,9 +321,10 @@ ptrdiff_t linear_tasks(const LinearParams& params) {
 }
 
 size_t linear_scratch(const LinearParams& params) {
-  if (uses_gemv(params)) return 0;
   Scratch scratch(nullptr);
-  if (params.dtype == DType::float64)
+  if (uses_gemv(params))
+    GemvScratch(params, scratch);
+  else if (params.dtype == DType::float64)
     PanelScratch<double>(params, scratch);
   else
     PanelScratch<float>(params, scratch);
@@ -254,6 +333,29 @@ size_t linear_scratch(const LinearParams& params) {
 
 void pack(const PackParams& params, ptrdiff_t panel) {
   params.dtype == DType::float64 ? pack_panel<double>(params, panel) : pack_panel<float>(params, panel);
+}
+
+// Interleave the blocks of the outputs of a group; outputs that do not exist are zeros.
+void pack_group(const QuantizedPackParams& params, ptrdiff_t group) {
+  with_format(params.quantization, [&](auto format) {
+    typedef decltype(format) Format;
+    const ptrdiff_t blocks = params.depth / Format::INPUTS, stride = block_layout(params.quantization).bytes();
+    char* to = params.groups + group * group_bytes(params.quantization, params.depth);
+    uint16_t* halves = reinterpret_cast<uint16_t*>(to);
+    uint32_t* words = reinterpret_cast<uint32_t*>(to + group_halves_bytes(params.quantization, params.depth));
+    __builtin_memset(to, 0, size_t(group_bytes(params.quantization, params.depth)));
+    for (ptrdiff_t lane = 0; lane < min_of(GROUP, params.columns - group * GROUP); ++lane) {
+      const char* from = params.blocks + (group * GROUP + lane) * params.row_stride;
+      for (ptrdiff_t block = 0; block < blocks; ++block, from += stride) {
+        for (int field = 0; field < Format::HALVES; ++field)
+          __builtin_memcpy(halves + (block * Format::HALVES + field) * GROUP + lane,
+                           from + Format::FIRST_HALF + 2 * field, 2);
+        for (int field = 0; field < Format::WORDS; ++field)
+          __builtin_memcpy(words + (block * Format::WORDS + field) * GROUP + lane,
+                           from + Format::FIRST_WORD + 4 * field, 4);
+      }
+    }
+  });
 }
 
 void linear(const LinearParams& params, ptrdiff_t task, void* scratch) {

@@ -13,15 +13,50 @@ enum class Activation : int { identity, REGARD_ACTIVATIONS(REGARD_ENUMERATOR) };
 // Packed weights are panels of NR columns, one row for each input; the last panel is padded with zeros.
 constexpr ptrdiff_t NR = 48;
 
+// Quantized weights are packed as groups of GROUP columns (gemm/quantized.h); the last group is padded with zeros.
+constexpr ptrdiff_t GROUP = 16;
+// f(name, inputs of a block, its 16-bit fields, its 32-bit words)
+#define REGARD_QUANTIZATIONS(f)                                                                                     \
+  f(q4_0, 32, 1, 4) f(q4_1, 32, 2, 4) f(q8_0, 32, 1, 8) f(q4_k, 256, 2, 35) f(q5_k, 256, 2, 43) f(q6_k, 256, 1, 52) \
+      f(f16, 1, 1, 0) f(bf16, 1, 1, 0)
+#define REGARD_QUANTIZATION_NAME(name, inputs, halves, words) name,
+enum class Quantization : int { none, REGARD_QUANTIZATIONS(REGARD_QUANTIZATION_NAME) };
+#undef REGARD_QUANTIZATION_NAME
+
+struct BlockLayout {
+  ptrdiff_t inputs, halves, words;
+  ptrdiff_t bytes() const { return 2 * halves + 4 * words; }
+};
+static inline BlockLayout block_layout(Quantization quantization) {
+  switch (quantization) {
+#define REGARD_CASE(name, inputs, halves, words) \
+  case Quantization::name: return {inputs, halves, words};
+    REGARD_QUANTIZATIONS(REGARD_CASE)
+#undef REGARD_CASE
+    default: return {1, 0, 0};
+  }
+}
+
+// Bytes of the 16-bit fields of a group, and of a whole group, of `depth` inputs; both are multiples of a cache line.
+static inline ptrdiff_t group_halves_bytes(Quantization quantization, ptrdiff_t depth) {
+  const BlockLayout block = block_layout(quantization);
+  return product(ceil_div(product(depth / block.inputs, block.halves, GROUP * 2), 64), 64);
+}
+static inline ptrdiff_t group_bytes(Quantization quantization, ptrdiff_t depth) {
+  const BlockLayout block = block_layout(quantization);
+  return group_halves_bytes(quantization, depth) + product(depth / block.inputs, block.words, GROUP * 4);
+}
+
 // activation(x W + b). Strides count elements; the output is contiguous.
 struct LinearParams {
   ptrdiff_t rows, depth, columns;
   const char *x, *weight, *bias;
   ptrdiff_t x_row_stride, weight_row_stride, weight_col_stride;
   char* output;
-  DType dtype;  // of all arrays
+  DType dtype;  // of all arrays but quantized weights
   Activation activation = Activation::identity;
   bool is_packed = false;
+  Quantization quantization = Quantization::none;
 };
 
 // Pack the columns of a weight into panels, beginning at column `first_column` of these.
@@ -33,5 +68,14 @@ struct PackParams {
   DType dtype;
 };
 static inline ptrdiff_t first_panel(const PackParams& params) { return params.first_column / NR; }
+
+// Pack quantized weights, a row of blocks for each column, into groups.
+struct QuantizedPackParams {
+  Quantization quantization;
+  ptrdiff_t depth, columns;
+  const char* blocks;
+  ptrdiff_t row_stride;  // bytes
+  char* groups;
+};
 
 }  // namespace regard

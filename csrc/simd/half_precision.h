@@ -48,28 +48,30 @@ REGARD_INLINE uint16_t to_float16(float x) {
 typedef uint16_t HalfVector __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef uint32_t Bits __attribute__((vector_size(VECTOR_BYTES)));
 
+REGARD_INLINE HalfVector load_half_vector(const uint16_t* from) {
+  HalfVector x;
+  __builtin_memcpy(&x, from, sizeof x);
+  return x;
+}
+
+REGARD_INLINE V<float> upcast_vector(DType dtype, HalfVector x) {
+  if (dtype == DType::bfloat16) return V<float>(__builtin_convertvector(x, Bits) << 16);
+#if defined(__AVX512F__)
+  return V<float>(_mm512_cvtph_ps(__m256i(x)));
+#elif defined(__F16C__)
+  return V<float>(_mm256_cvtph_ps(__m128i(x)));
+#else
+  const Bits bits = __builtin_convertvector(x, Bits), magnitude = (bits & 0x7fff) << 13, sign = (bits & 0x8000) << 16;
+  const Bits finite = Bits(V<float>(magnitude) * 0x1p112f);
+  return V<float>((magnitude >= 0x0f800000 ? magnitude | 0x7f800000 : finite) | sign);
+#endif
+}
+
 // Convert `count` contiguous elements; `dtype` is that of the half-precision side.
 inline void upcast(DType dtype, const uint16_t* from, ptrdiff_t count, float* to) {
   ptrdiff_t i = 0;
-  for (; i + LANES<float> <= count; i += LANES<float>) {
-    HalfVector x;
-    __builtin_memcpy(&x, from + i, sizeof x);
-    Bits bits = __builtin_convertvector(x, Bits);
-    if (dtype == DType::bfloat16) {
-      bits <<= 16;
-    } else {
-#if defined(__AVX512F__)
-      bits = Bits(_mm512_cvtph_ps(__m256i(x)));
-#elif defined(__F16C__)
-      bits = Bits(_mm256_cvtph_ps(__m128i(x)));
-#else
-      const Bits magnitude = (bits & 0x7fff) << 13, sign = (bits & 0x8000) << 16;
-      const Bits finite = Bits(V<float>(magnitude) * 0x1p112f);
-      bits = (magnitude >= 0x0f800000 ? magnitude | 0x7f800000 : finite) | sign;
-#endif
-    }
-    store<float>(to + i, V<float>(bits));
-  }
+  for (; i + LANES<float> <= count; i += LANES<float>)
+    store<float>(to + i, upcast_vector(dtype, load_half_vector(from + i)));
   for (; i < count; ++i) to[i] = dtype == DType::bfloat16 ? from_bfloat16(from[i]) : from_float16(from[i]);
 }
 

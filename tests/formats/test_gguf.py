@@ -61,7 +61,7 @@ def test_plain_numbers_are_views_on_the_map(tmp_path: Path) -> None:
 def test_every_way_to_store_reads_as_the_library_reads_it_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.formats.gguf._CHUNK", 4096)  # several parts, the last a short one
+    monkeypatch.setattr("regard.formats.quantized._CHUNK", 4096)  # several parts, the last a short one
     array = np.random.default_rng(1).standard_normal((37, 256)).astype(np.float32)
     for kind in ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4", *SCALES):
         opened = GgufFile(write_gguf(tmp_path / "a.gguf", tensors={"x.weight": array}, kind=kind))

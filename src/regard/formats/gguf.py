@@ -17,22 +17,19 @@ import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
+from regard.formats.quantized import BLOCKS, dequantize, gguf_library
 from regard.formats.tensor_file import TensorFile
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _MAX_HEADER = 50_000_000  # bytes; twice the header of a vocabulary of 250,000 tokens
 _MAX_VALUES, _MAX_TENSORS = 1 << 16, 1 << 18  # many times those of any model
 _MAX_AXES = 4  # limit of ggml
-_CHUNK = 1 << 17  # numbers dequantised at a time, so that intermediate arrays stay in the cache
 
 _STRING, _ARRAY = 8, 9  # value types
 _NUMBERS: dict[int, np.dtype[Any]] = {
@@ -90,25 +87,28 @@ class GgufFile(TensorFile):
         tensor = self._tensors[name]
         if (plain := _PLAIN.get(tensor.kind.name)) is not None:
             return np.frombuffer(self._bytes, plain, prod(tensor.shape), tensor.start).reshape(tensor.shape)
-        blocks = np.frombuffer(self._bytes, np.uint8, tensor.size, tensor.start)
-        result = np.empty(prod(tensor.shape), np.float32)
-        numbers = _CHUNK // tensor.block * tensor.block
-        for at in range(0, result.size, numbers):
-            part = blocks[at // tensor.block * tensor.block_size :][: numbers // tensor.block * tensor.block_size]
-            result[at : at + numbers] = self._dequantised(name, part, tensor.kind)
+        try:
+            result = dequantize(self._stored(tensor)[None], tensor.kind.name)
+        except NotImplementedError as error:
+            raise RegardError(
+                f"tensor {truncate(name)} of {self.path} is {tensor.kind.name}, which gguf {_version()} cannot "
+                f"dequantise"
+            ) from error
         result.flags.writeable = False
         return result.reshape(tensor.shape)
 
-    def _dequantised(self, name: str, blocks: NDArray[np.uint8], kind: Any) -> NDArray[np.float32]:
-        try:
-            with np.errstate(all="ignore"):  # a scale may be infinite; the caller checks the weights
-                # As one row: the library works on 16 rows at a time, which is slow for short ones.
-                values: NDArray[np.float32] = _library().dequantize(blocks[None], kind)[0]
-        except NotImplementedError as error:
-            raise RegardError(
-                f"tensor {truncate(name)} of {self.path} is {kind.name}, which gguf {_version()} cannot dequantise"
-            ) from error
-        return values
+    def quantized(self, name: str) -> tuple[NDArray[np.uint8], str] | None:
+        """Return the blocks of a matrix, ``rows bytes``, a read-only view of the file, and their kind in `BLOCKS`.
+
+        None for other kinds and other shapes.
+        """
+        tensor = self._tensors[name]
+        if tensor.kind.name not in BLOCKS or len(tensor.shape) != 2:
+            return None
+        return self._stored(tensor).reshape(tensor.shape[0], -1), tensor.kind.name
+
+    def _stored(self, tensor: _Tensor) -> NDArray[np.uint8]:
+        return np.frombuffer(self._bytes, np.uint8, tensor.size, tensor.start)
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -125,14 +125,6 @@ def is_gguf(path: str | os.PathLike[str]) -> bool:
             return stream.read(4) == b"GGUF"
     except (OSError, ValueError):
         return False
-
-
-def _library() -> ModuleType:
-    try:
-        import gguf
-    except ImportError as error:
-        raise RegardError('reading a GGUF file needs the gguf library: pip install "regard[gguf]"') from error
-    return gguf
 
 
 def _version() -> str:
@@ -241,7 +233,7 @@ class _Header:
 
 
 def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[str, _Tensor]:
-    gguf = _library()
+    gguf = gguf_library()
     if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
         raise ValueError(f"its general.alignment is {truncate(alignment)}, not a power of two up to 2**20")
     tensors: dict[str, _Tensor] = {}

@@ -103,6 +103,17 @@ class SafetensorsFile(TensorFile):
         array.flags.writeable = False
         return array
 
+    def quantized(self, name: str) -> tuple[NDArray[np.uint8], str] | None:
+        """Return the bytes of a matrix in half precision, ``rows bytes``, a view of the file, and "F16" or "BF16".
+
+        None for other dtypes and other shapes.
+        """
+        tensor = self._tensors[name]
+        if tensor.kind not in ("F16", "BF16") or len(tensor.shape) != 2 or tensor.start == tensor.stop:
+            return None
+        flat = np.frombuffer(self._bytes, np.uint8, tensor.stop - tensor.start, self._data + tensor.start)
+        return flat.reshape(tensor.shape[0], -1), tensor.kind
+
     @property
     def dtypes(self) -> dict[str, str]:
         """The dtype of each tensor as in the file: ``"F32"``, ``"BF16"``."""

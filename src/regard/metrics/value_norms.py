@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from regard._utils.errors import RegardError
 from regard.metrics.layer_maps import LayerMap, chosen_rows, layers_of
@@ -75,16 +76,16 @@ def value_norms(
     return np.asarray(np.sqrt(np.maximum(squared, 0)))
 
 
-def value_lengths(projection: np.ndarray, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
+def value_lengths(projection: ArrayLike, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
     """Return ‖v W_O‖ of each token in each head, float64 ``H S``; `projection` is the whole W_O, ``(H Dv) E``."""
     return np.stack(
         [np.linalg.norm(vectors, axis=-1) for vectors in transformed_values(projection, trace, layer, batch)]
     )
 
 
-def transformed_values(projection: np.ndarray, trace: Trace, layer: LayerMap, batch: int) -> Iterator[np.ndarray]:
+def transformed_values(projection: ArrayLike, trace: Trace, layer: LayerMap, batch: int) -> Iterator[np.ndarray]:
     """Yield the transformed value vectors of each head, v W_O, ``S E``."""
     v, count = layer.values(trace, batch), len(layer.heads)
-    split = projection.astype(np.float64).reshape(count, v.shape[-1], -1)  # H Dv E
+    split = np.asarray(projection, np.float64).reshape(count, v.shape[-1], -1)  # H Dv E
     for head in range(count):
         yield v[layer.kv_head(head)] @ split[head]

@@ -17,7 +17,11 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.language import LanguageModel
 from regard.nn import DecoderBlock, Embedding, LayerNorm, Linear, RMSNorm
+from regard.nn.decoder import CosSin
+from regard.nn.decoder_step import decode_step
+from regard.nn.fast_paths import instance_cache
 from regard.nn.kv_cache import KVCache
+from regard.nn.quantized import QuantizedWeight
 
 Caches: TypeAlias = Sequence[KVCache | None]
 """The keys and values of the tokens before, for each block; None: there are none, and none are kept."""
@@ -58,6 +62,29 @@ class Decoder(LanguageModel):
             True where a key is text, False at padding.
         """
         raise NotImplementedError
+
+    def run_blocks(
+        self,
+        x: np.ndarray,
+        caches: Caches,
+        *,
+        rotation: CosSin | None = None,
+        mask: np.ndarray | None = None,
+        trace: Recorder = NULL_RECORDER,
+    ) -> tuple[np.ndarray, Caches]:
+        """Return the output of all blocks, ``B T E``, for x ``B T E``, and the caches; arguments of a `DecoderBlock`.
+
+        One new token of each text is computed in one call of the kernel where no recorder wants a step.
+        """
+        if trace is NULL_RECORDER and mask is None and rotation is not None:
+            found = decode_step(self, self.blocks, x, caches, rotation)
+            if found is not None:
+                return found
+        caches = list(caches)
+        for i, block in enumerate(self.blocks):
+            with trace.scope(f"blocks.{i}"):
+                x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
+        return x, caches
 
     def forward(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
@@ -108,7 +135,10 @@ class Decoder(LanguageModel):
         self._require_head()
         if self.lm_head is not None:
             return self.lm_head(hidden)
-        return np.asarray(F.linear(hidden, self.token_embedding.weight.T))
+        weight = self.token_embedding.weight.T
+        if isinstance(weight, QuantizedWeight):
+            return instance_cache(self, "_tied_head", lambda: Linear(weight))(hidden)
+        return np.asarray(F.linear(hidden, weight))
 
     def _require_head(self) -> None:
         if self.lm_head is None and not self.config.tied:

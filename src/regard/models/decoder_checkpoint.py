@@ -174,7 +174,7 @@ def decoder_tensors(
     `block_tensors` takes the name of a block here and in the checkpoint.
     """
     E, q_width, kv_width = config.embed_dim, config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    yield TensorSpec("token_embedding.weight", f"{prefix}embed_tokens.weight", (config.vocab_size, E))
+    yield TensorSpec("token_embedding.weight", f"{prefix}embed_tokens.weight", (config.vocab_size, E), table=True)
     for i in range(config.num_layers):
         name, hf_name = f"blocks.{i}", f"{prefix}layers.{i}"
         attn, hf_attn = f"{name}.attn", f"{hf_name}.self_attn"

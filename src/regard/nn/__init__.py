@@ -9,6 +9,7 @@ from regard.nn.decoder import CausalAttention, CosSin, DecoderBlock
 from regard.nn.encoder import EncoderBlock
 from regard.nn.layer import Layer, parameters
 from regard.nn.layers import Embedding, FeedForward, GatedFeedForward, LayerNorm, Linear, RMSNorm
+from regard.nn.quantized import QuantizedWeight
 
 __all__ = [
     "Layer",
@@ -25,5 +26,6 @@ __all__ = [
     "EncoderBlock",
     "DecoderBlock",
     "CosSin",
+    "QuantizedWeight",
     "parameters",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from mmap import mmap
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,11 +19,12 @@ from regard.functional.attention import compute_attention
 from regard.functional.inputs import validate_inputs
 from regard.functional.native import ops
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.nn.quantized import QuantizedWeight
 
 if TYPE_CHECKING:
     from regard.nn.attention import MultiHeadAttention, SelfAttention
     from regard.nn.encoder import EncoderBlock
-    from regard.nn.layers import Linear
+    from regard.nn.layers import GatedFeedForward, Linear
 
 T = TypeVar("T")
 
@@ -33,20 +34,30 @@ _TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")  # the taps
 
 def linear(layer: Linear, x: np.ndarray, activation: str | None) -> np.ndarray | None:
     """Return activation(x · W + b) with packed weights."""
-    packed = _packed(layer, (layer,))
+    packed = packed_maps(layer, (layer,))
     return None if packed is None else packed(x, activation)
 
 
 def project_qkv(attn: MultiHeadAttention, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Return queries, keys and values of one x, ``... T E``, from one product with packed weights."""
     maps = attn.q_proj, attn.k_proj, attn.v_proj
-    packed = _packed(attn, maps) if attn.k_proj.weight.shape[1] == attn.v_proj.weight.shape[1] else None  # D = Dv
+    packed = packed_maps(attn, maps) if attn.k_proj.weight.shape[1] == attn.v_proj.weight.shape[1] else None  # D = Dv
     qkv = None if packed is None else packed(x)
     if qkv is None:
         return None
     heads = F.split_heads(qkv, attn.num_heads + 2 * attn.num_kv_heads)
     first_k, first_v = attn.num_heads, attn.num_heads + attn.num_kv_heads
     return heads[..., :first_k, :, :], heads[..., first_k:first_v, :, :], heads[..., first_v:, :, :]
+
+
+def gate_and_up(mlp: GatedFeedForward, x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return gate_proj(x) and up_proj(x), ``... F`` each, from one product with packed weights."""
+    packed = packed_maps(mlp, (mlp.gate_proj, mlp.up_proj))
+    both = None if packed is None else packed(x)
+    if both is None:
+        return None
+    hidden = mlp.gate_proj.weight.shape[1]
+    return both[..., :hidden], both[..., hidden:]
 
 
 def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray | None:
@@ -68,9 +79,9 @@ def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
     """Return the steps after the heads as one call of the kernel."""
     attn, mlp, norms = block.attn, block.mlp, (block.attn_norm, block.mlp_norm)
     maps = [linear for linear in (attn.o_proj, mlp.up_proj, mlp.down_proj) if linear is not None]
-    if len(maps) < 3 or not _are_ours(block.attn, attn.q_proj, attn.k_proj, attn.v_proj, mlp, *maps, *norms):
+    if len(maps) < 3 or not are_ours(block.attn, attn.q_proj, attn.k_proj, attn.v_proj, mlp, *maps, *norms):
         return None
-    packed = [_packed(linear, (linear,)) for linear in maps]
+    packed = [packed_maps(linear, (linear,)) for linear in maps]
     out, up, down = (None if p is None else (p.panels, p.bias) for p in packed)
     if out is None or up is None or down is None:
         return None
@@ -94,40 +105,60 @@ def _context(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Opt
 class Packed:
     """Several maps x · W + b of the same x, concatenated."""
 
-    panels: np.ndarray  # the weights, as `regard.functional.native.ops.pack` lays them out
+    panels: np.ndarray  # the weights, as `pack` or, with a kind, `pack_quantized` of `native.ops` lays them out
     bias: np.ndarray | None  # F, of all maps
+    inputs: int
     columns: int  # the number of outputs of all maps
+    kind: str | None = None  # of quantised weights
 
     @classmethod
     def of(cls, maps: Sequence[Linear]) -> Packed | None:
         """Return the maps packed; None where the kernel does not multiply, or where their arrays may change.
 
+        Quantized weights stay quantized; the pages of their file are given back to the system.
         Only weights in a file that is mapped read-only are packed: they cannot change, and the system may drop their
         pages, so that the packed copy costs no more memory than reading them would. Arrays that the user owns may be
         mutated.
         """
-        weights = [linear.weight for linear in maps]
+        weights: list[Any] = [linear.weight for linear in maps]
         biases = [linear.bias for linear in maps]
-        if not all(_is_mapped(x) for x in (*weights, *biases) if x is not None):
+        arrays = [x for x in (*weights, *biases) if x is not None and not isinstance(x, QuantizedWeight)]
+        if not all(map(_is_mapped, arrays)):
             return None
-        panels = ops.pack(weights)
+        kinds = {weight.kind if isinstance(weight, QuantizedWeight) else None for weight in weights}
+        if len(kinds) > 1:
+            return None
+        (kind,) = kinds
+        panels = ops.pack(weights) if kind is None else _pack_quantized(weights, kind)
         if panels is None:
             return None
         bias = None
         if any(b is not None for b in biases):
             parts = [np.zeros(w.shape[1], w.dtype) if b is None else b for w, b in zip(weights, biases, strict=True)]
             bias = np.concatenate(parts)
-            if bias.dtype != panels.dtype:
+            if bias.dtype != weights[0].dtype:
                 return None
-        return cls(panels, bias, sum(weight.shape[1] for weight in weights))
+        return cls(panels, bias, weights[0].shape[0], sum(weight.shape[1] for weight in weights), kind)
 
     def __call__(self, x: np.ndarray, activation: str | None = None) -> np.ndarray | None:
         """Return the outputs of the maps for x, ``... E``; None where the kernel does not take x."""
-        return ops.packed_linear(x, self.panels, self.columns, self.bias, kernel_activation(activation))
+        how = kernel_activation(activation)
+        return ops.packed_linear(x, self.panels, self.inputs, self.columns, self.bias, how, self.kind)
 
 
-def _packed(layer: object, maps: Sequence[Linear]) -> Packed | None:
-    return instance_cache(layer, "_packed", lambda: Packed.of(maps) if _are_ours(*maps) else None)
+def _pack_quantized(weights: Sequence[QuantizedWeight], kind: str) -> np.ndarray | None:
+    if not all(weight.transposed for weight in weights) or len({weight.shape[0] for weight in weights}) > 1:
+        return None
+    groups = ops.pack_quantized([weight.blocks for weight in weights], kind, weights[0].shape[0])
+    for weight in weights:
+        if groups is not None:
+            weight.release_pages()
+    return groups
+
+
+def packed_maps(layer: object, maps: Sequence[Linear]) -> Packed | None:
+    """Return the maps packed together, which is stored in `layer`; None as in `Packed.of`."""
+    return instance_cache(layer, "_packed", lambda: Packed.of(maps) if are_ours(*maps) else None)
 
 
 def instance_cache(layer: object, name: str, make: Callable[[], T]) -> T:
@@ -141,8 +172,8 @@ def instance_cache(layer: object, name: str, make: Callable[[], T]) -> T:
     return attributes[name]
 
 
-def _are_ours(*layers: object) -> bool:
-    """Whether all are of classes of `regard.nn`: a subclass from elsewhere may compute differently."""
+def are_ours(*layers: object) -> bool:
+    """Tell whether all are of classes of `regard.nn`: a subclass from elsewhere may compute differently."""
     return all(type(layer).__module__.startswith("regard.nn.") for layer in layers)
 
 

@@ -90,6 +90,20 @@ class KVCache:
         buffer.write(self._high, k, v)
         return KVCache(self.start, _buffer=buffer, _low=self._low, _high=self._high + count)
 
+    def reserve(self, count: int) -> KVCache:
+        """Return the cache with `count` more positions, whose keys and values the caller writes before any use.
+
+        Raises
+        ------
+        RegardError
+            The cache is empty, and so has no shape yet.
+        """
+        buffer = self._filled_buffer()
+        if not buffer.claim(self._high, count):
+            buffer = _Buffer.copy_of(self.k, self.v, count)
+            return KVCache(self.start, _buffer=buffer, _high=len(self)).reserve(count)
+        return KVCache(self.start, _buffer=buffer, _low=self._low, _high=self._high + count)
+
     def crop(self, end: int) -> KVCache:
         """Return the cache without the positions from `end` on."""
         end = whole_number("the end of a cache", end, 0)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from regard.nn.quantized import QuantizedWeight
+
 REQUIRED: Any = None
 """The default of a required field: `__post_init__` then raises a RegardError that says how to make the layer."""
 
@@ -32,7 +34,7 @@ def _short(value: Any) -> str:
     return repr(value)
 
 
-def parameters(layer: Any) -> dict[str, np.ndarray]:
+def parameters(layer: Any) -> dict[str, np.ndarray | QuantizedWeight]:
     """Return every array of `layer` by its path: ``blocks.3.attn.q_proj.weight``.
 
     Parameters
@@ -50,8 +52,8 @@ def parameters(layer: Any) -> dict[str, np.ndarray]:
     return dict(_walk(layer, ""))
 
 
-def _walk(value: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
-    if isinstance(value, np.ndarray):
+def _walk(value: Any, name: str) -> Iterator[tuple[str, np.ndarray | QuantizedWeight]]:
+    if isinstance(value, np.ndarray | QuantizedWeight):
         yield name, value
     elif is_dataclass(value):
         for field in fields(value):

@@ -16,6 +16,7 @@ from regard.functional.arrays import as_array
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.nn import fast_paths
 from regard.nn.layer import REQUIRED, Layer
+from regard.nn.quantized import QuantizedWeight
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -24,16 +25,16 @@ class Linear(Layer):
 
     Parameters
     ----------
-    weight : array, ``E F``
+    weight : array or QuantizedWeight, ``E F``
         Columns are output features.
     bias : array, ``F``, optional
     """
 
-    weight: np.ndarray
+    weight: np.ndarray | QuantizedWeight
     bias: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.weight, np.ndarray) and self.weight.ndim == 2):
+        if not (isinstance(self.weight, np.ndarray | QuantizedWeight) and self.weight.ndim == 2):
             raise RegardError(
                 f"a Linear is made from its weight, an array of 2 dimensions (inputs, outputs), got "
                 f"{_described(self.weight)}; for a fresh one call Linear.init(rng, in_dim, out_dim)"
@@ -71,7 +72,12 @@ class Linear(Layer):
     def __call__(self, x: np.ndarray, *, activation: str | None = None) -> np.ndarray:
         """Return ``... F`` for x ``... E``, after an activation if one is named."""
         y = fast_paths.linear(self, x, activation)
-        return F.linear(x, self.weight, self.bias, activation=activation) if y is None else y
+        if y is not None:
+            return y
+        if isinstance(self.weight, QuantizedWeight):
+            return self.weight.linear(x, self.bias, activation)
+        product: np.ndarray = F.linear(x, self.weight, self.bias, activation=activation)
+        return product
 
     forward = __call__
 
@@ -159,13 +165,13 @@ class Embedding(Layer):
 
     Parameters
     ----------
-    weight : array, ``V E``
+    weight : array or QuantizedWeight, ``V E``
     """
 
-    weight: np.ndarray
+    weight: np.ndarray | QuantizedWeight
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.weight, np.ndarray) and self.weight.ndim == 2):
+        if not (isinstance(self.weight, np.ndarray | QuantizedWeight) and self.weight.ndim == 2):
             raise RegardError(
                 f"an Embedding is made from its table, an array of 2 dimensions (vocabulary, features), got "
                 f"{_described(self.weight)}; for a fresh one call Embedding.init(rng, size, embed_dim)"
@@ -307,8 +313,8 @@ class GatedFeedForward(Layer):
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``gate``, ``up``, ``hidden`` (``... T F``) and ``output``."""
-        gate = trace("gate", self.gate_proj(x), "... T F")
-        up = trace("up", self.up_proj(x), "... T F")
+        gate, up = fast_paths.gate_and_up(self, x) or (self.gate_proj(x), self.up_proj(x))
+        gate, up = trace("gate", gate, "... T F"), trace("up", up, "... T F")
         activation = F.activation(self.activation)
         gated = F.swiglu(gate, up) if activation is F.silu else activation(gate) * up
         hidden = trace("hidden", gated, "... T F")

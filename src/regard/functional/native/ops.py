@@ -92,10 +92,43 @@ def pack(weights: Sequence[np.ndarray]) -> np.ndarray | None:
 
 
 def packed_linear(
-    x: Array, panels: np.ndarray, columns: int, bias: np.ndarray | None, activation: str | None
+    x: Array,
+    packed: np.ndarray,
+    inputs: int,
+    columns: int,
+    bias: np.ndarray | None,
+    activation: str | None,
+    kind: str | None = None,
 ) -> np.ndarray | None:
-    """Return `linear` of weights from `pack` and a contiguous bias; None as in `linear`."""
-    return _linear(x, panels, panels.shape[1], columns, bias, activation)
+    """Return `linear` of weights from `pack`, or from `pack_quantized` of `kind`, and a contiguous bias."""
+    return _linear(x, packed, inputs, columns, bias, activation, kind)
+
+
+def pack_quantized(blocks: Sequence[np.ndarray], kind: str, inputs: int) -> np.ndarray | None:
+    """Return weights in groups of outputs whose blocks are interleaved, as the kernel reads them.
+
+    None without a kernel, or where a weight but the last has outputs that do not fill its groups.
+
+    Parameters
+    ----------
+    blocks : sequence of uint8 arrays, ``F bytes``
+        The blocks of each output, of weights with the same inputs, which are concatenated.
+    kind : str
+        Their kind, as ggml calls it.
+    inputs : int
+    """
+    kernel = native.kernel()
+    if kernel is None or any(len(part) % kernel.GROUP for part in blocks[:-1]):
+        return None
+    size = kernel.group_bytes(kind.lower(), inputs)
+    groups = [-(-len(part) // kernel.GROUP) for part in blocks]
+    memory = np.empty(sum(groups) * size + 64, np.uint8)
+    packed = memory[-memory.ctypes.data % 64 :][: sum(groups) * size].reshape(-1, size)
+    first = 0
+    for part, count in zip(blocks, groups, strict=True):
+        kernel.pack_quantized(packed[first : first + count], part, kind.lower())
+        first += count
+    return packed
 
 
 def prepare_block_tail(
@@ -138,16 +171,23 @@ def fused_block_tail(tail: FusedBlockTail, context: Array, x: Array) -> np.ndarr
 
 
 def _linear(
-    x: Array, weight: np.ndarray, inputs: int, columns: int, bias: np.ndarray | None, activation: str | None
+    x: Array,
+    weight: np.ndarray,
+    inputs: int,
+    columns: int,
+    bias: np.ndarray | None,
+    activation: str | None,
+    kind: str | None = None,
 ) -> np.ndarray | None:
-    kernel = _gemm_kernel()
+    kernel = _gemm_kernel() if kind is None else native.kernel()
     if kernel is None or activation is None or not isinstance(x, np.ndarray):
         return None
-    if x.dtype != weight.dtype or x.ndim == 0 or x.shape[-1] != inputs:
+    if x.dtype != (weight.dtype if kind is None else np.float32) or x.ndim == 0 or x.shape[-1] != inputs:
         return None
     output = native.empty((*x.shape[:-1], columns), x.dtype)
-    kind = getattr(kernel.Activation, activation)
-    kernel.linear(output, np.ascontiguousarray(_kernel_view(x)), weight, bias, kind)
+    how = getattr(kernel.Activation, activation)
+    quantization = () if kind is None else (kind.lower(),)
+    kernel.linear(output, np.ascontiguousarray(_kernel_view(x)), weight, bias, how, *quantization)
     return output
 
 

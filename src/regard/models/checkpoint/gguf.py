@@ -158,6 +158,16 @@ class GgufTensors:
         except RegardError as error:
             raise RegardError(f"{stored} of {self._file.path}: {error}") from error
 
+    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:
+        """Return the blocks of a matrix and their kind; None where the layout of the checkpoint divides blocks."""
+        stored = self._stored.get(name)
+        found = None if stored is None else self._file.quantized(stored)
+        convert = self._architecture.conversions.get(_inner(stored)[1]) if stored is not None else None
+        if found is None or convert is transposed:
+            return None
+        blocks, kind = found
+        return (blocks if convert is None else convert(blocks, self._fields)), kind
+
     def _hf_name(self, stored: str) -> str:
         number, inner = _inner(stored)
         name, dot, ending = inner.rpartition(".")

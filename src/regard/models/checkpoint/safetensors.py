@@ -80,6 +80,10 @@ class ShardedTensors:
         """Return a tensor, memory-mapped."""
         return self._files[self._file_of[name]][name]
 
+    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:
+        """Return a matrix in half precision as its file does."""
+        return self._files[self._file_of[name]].quantized(name)
+
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._file_of)

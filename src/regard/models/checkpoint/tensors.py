@@ -10,6 +10,8 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import escape
+from regard.formats.quantized import are_finite
+from regard.nn.quantized import QuantizedWeight
 from regard.text.words import join_names
 
 if TYPE_CHECKING:
@@ -22,13 +24,15 @@ _MAX_NAMES = 50  # in a message
 class TensorSpec:
     """A tensor that a family needs: its name here, its Hugging Face name, and its shape in the checkpoint.
 
-    A `transposed` tensor is the weight of a linear map, which the checkpoint stores as (outputs, inputs).
+    A `transposed` tensor is the weight of a linear map, which the checkpoint stores as (outputs, inputs); a `table` is
+    read by rows alone. Both stay in the blocks in which they are stored.
     """
 
     name: str
     hf_name: str
     shape: tuple[int, ...]
     transposed: bool = False
+    table: bool = False
 
 
 def linear_tensors(name: str, hf_name: str, inputs: int, outputs: int, *, bias: bool = True) -> Iterator[TensorSpec]:
@@ -54,6 +58,9 @@ class Tensors(Protocol):
     def __getitem__(self, name: str, /) -> np.ndarray:
         """Return a tensor, memory-mapped where its dtype is one of NumPy's."""
 
+    def quantized(self, name: str, /) -> tuple[np.ndarray, str] | None:
+        """Return the blocks of a matrix and their kind, if it is stored in blocks."""
+
     def __len__(self) -> int:
         """Return how many there are."""
 
@@ -67,8 +74,10 @@ def load_tensors(
     unused: tuple[str, ...] = (),
     renamed_suffixes: Mapping[str, str] | None = None,
     dtype: Any = np.float32,
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """Return the tensors of a checkpoint by their names here, in `dtype`; without a copy where stored in it.
+
+    In float32, matrices that are stored in blocks or in half precision become a `regard.nn.QuantizedWeight`.
 
     Parameters
     ----------
@@ -114,8 +123,15 @@ def load_tensors(
     if problems:
         raise RegardError(f"the tensors of {path} do not fit its configuration: {'; '.join(problems)}")
 
-    weights = {}
+    weights: dict[str, Any] = {}
     for name, spec in wanted.items():
+        quantized = tensors.quantized(stored_names[name]) if spec.transposed or spec.table else None
+        if quantized is not None and np.dtype(dtype) == np.float32:
+            if not are_finite(*quantized):
+                raise RegardError(f"{name} of {path} has numbers that are not finite; fetch it again")
+            weight = QuantizedWeight(*quantized)
+            weights[spec.name] = weight.T if spec.transposed else weight
+            continue
         array = tensors[stored_names[name]]
         if array.dtype.kind != "f":
             raise RegardError(f"{name} of {path} is stored as {array.dtype}, not as floating-point numbers")

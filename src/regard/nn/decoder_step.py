@@ -1,0 +1,109 @@
+"""All blocks of a decoder for one new token of each text, in one call of the compiled kernel.
+
+Every step is the kernel's own that the layers call one by one, so the results have the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from regard.functional import native
+from regard.nn.decoder import CausalAttention, CosSin, DecoderBlock
+from regard.nn.fast_paths import Packed, instance_cache, packed_maps
+from regard.nn.kv_cache import KVCache
+from regard.nn.layers import GatedFeedForward, Linear, RMSNorm
+
+
+def decode_step(
+    owner: object, blocks: Sequence[DecoderBlock], x: np.ndarray, caches: Sequence[KVCache | None], rotation: CosSin
+) -> tuple[np.ndarray, list[KVCache | None]] | None:
+    """Return the output of all blocks, ``B 1 E``, and the caches with the new keys and values.
+
+    None where the blocks have other parts than those of Llama, or weights that cannot be packed; where x has other
+    than one new token; or where the caches are empty, or arrays of another library.
+
+    Parameters
+    ----------
+    owner
+        The model of the blocks, in which the prepared call is stored.
+    blocks : sequence of DecoderBlock
+    x : array, ``B 1 E``
+    caches : sequence of KVCache
+        One for each block.
+    rotation : pair of arrays
+        Cosines and sines of the new positions.
+    """
+    if x.ndim != 3 or x.shape[1] != 1 or x.dtype != np.float32:
+        return None
+    step = instance_cache(owner, "_decoder_step", lambda: _prepare(blocks))
+    windows = [block.attn.window and block.attn.window[0] for block in blocks]
+    if step is None or not all(map(_fits, caches, windows)):
+        return None
+    reserved = [cache.reserve(1) for cache in caches if cache is not None]
+    y = x[:, 0].copy()
+    cos, sin = (np.ascontiguousarray(part.reshape(-1, part.shape[-1])) for part in rotation)
+    step(y, cos, sin, [cache.k for cache in reserved], [cache.v for cache in reserved])
+    after = zip(reserved, windows, strict=True)
+    return y[:, None], [cache if window is None else cache.slide(window) for cache, window in after]
+
+
+def _fits(cache: KVCache | None, window: int | None) -> bool:
+    """Tell whether the kernel can append to a cache, and a new token attends to all of it."""
+    if not cache or (window is not None and len(cache) > window):
+        return False
+    return all(type(x) is np.ndarray and x.ndim == 4 and x.dtype == np.float32 for x in (cache.k, cache.v))
+
+
+def _prepare(blocks: Sequence[DecoderBlock]) -> Any:
+    kernel, attn = native.kernel(), blocks[0].attn
+    options = {(b.attn.num_heads, b.attn.num_kv_heads, b.attn.head_dim, b.attn.scale, b.attn.softcap) for b in blocks}
+    prepared = [] if kernel is None or len(options) > 1 else [_prepare_block(kernel, block) for block in blocks]
+    if not prepared or None in prepared:
+        return None
+    scale = 1 / math.sqrt(attn.head_dim) if attn.scale is None else attn.scale
+    return kernel.DecoderStep(attn.num_heads, attn.num_kv_heads, attn.head_dim, scale, attn.softcap or 0.0, prepared)
+
+
+def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
+    """Return the kernel's block; None where it has other parts."""
+    attn, mlp = block.attn, block.mlp
+    if type(block) is not DecoderBlock or type(attn) is not CausalAttention or type(mlp) is not GatedFeedForward:
+        return None
+    if mlp.activation != "silu" or block.attn_post_norm is not None or block.mlp_post_norm is not None:
+        return None
+    norms = [block.attn_norm, attn.q_norm, attn.k_norm, block.mlp_norm]
+    if attn.o_proj is None or any(type(norm) not in (RMSNorm, type(None)) for norm in norms):
+        return None
+    if attn.k_proj.weight.shape[1] != attn.v_proj.weight.shape[1]:  # D = Dv
+        return None
+    qkv = _maps(attn, (attn.q_proj, attn.k_proj, attn.v_proj))
+    out = _maps(attn.o_proj, (attn.o_proj,))
+    gate_up = _maps(mlp, (mlp.gate_proj, mlp.up_proj))
+    down = _maps(mlp.down_proj, (mlp.down_proj,))
+    if qkv is None or out is None or gate_up is None or down is None:
+        return None
+    attn_norm, q_norm, k_norm, mlp_norm = (
+        None if norm is None else kernel.RMSNorm(np.ascontiguousarray(norm.weight, np.float32), norm.eps)
+        for norm in norms
+    )
+    sinks = None if attn.sinks is None else np.ascontiguousarray(attn.sinks, np.float32).reshape(-1)
+    return kernel.DecoderBlock(attn_norm, qkv, q_norm, k_norm, sinks, out[0], mlp_norm, gate_up, down[0])
+
+
+def _maps(layer: object, maps: Sequence[Linear]) -> list[Any] | None:
+    """Return maps of the same x packed together, or else each of them; None if one cannot be packed."""
+    together = packed_maps(layer, maps)
+    packed = [together] if together is not None else [packed_maps(linear, (linear,)) for linear in maps]
+    found = [_map(p) for p in packed if p is not None]
+    return found if len(found) == len(packed) and None not in found else None
+
+
+def _map(packed: Packed) -> Any:
+    if packed.kind is None and packed.panels.dtype != np.float32:
+        return None
+    kind = "none" if packed.kind is None else packed.kind.lower()
+    return native.kernel().PackedMap(packed.panels, kind, packed.bias, packed.inputs, packed.columns)

@@ -1,0 +1,105 @@
+"""Weights that stay in the blocks in which a file stores them."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from regard import functional as F
+from regard.formats.quantized import BLOCKS, dequantize
+
+_CHUNK = 1 << 21  # weights dequantized at a time
+
+
+class QuantizedWeight(NDArrayOperatorsMixin):
+    """A matrix in the quantized blocks of a file: a read-only array of float32 that is computed when it is read.
+
+    `Linear` multiplies by it without dequantizing the whole. Indexing, ``np.asarray`` and arithmetic give ordinary
+    arrays.
+
+    Parameters
+    ----------
+    blocks : uint8 array, ``rows bytes``
+        The blocks of each row. Nothing may change them afterwards.
+    kind : str
+        Their type, as ggml calls it: ``"Q4_1"``, ``"BF16"``.
+    transposed : bool
+        Whether the rows of the matrix are the columns of the blocks.
+    """
+
+    ndim = 2
+    dtype = np.dtype(np.float32)
+    __hash__ = None  # type: ignore[assignment]  # as arrays
+
+    def __init__(self, blocks: np.ndarray, kind: str, *, transposed: bool = False) -> None:
+        numbers, size = BLOCKS[kind]
+        self.blocks, self.kind, self.transposed = blocks, kind, transposed
+        shape = len(blocks), blocks.shape[1] // size * numbers
+        self.shape: tuple[int, int] = shape[::-1] if transposed else shape
+
+    @property
+    def T(self) -> QuantizedWeight:
+        """The transpose, with the same blocks."""
+        return QuantizedWeight(self.blocks, self.kind, transposed=not self.transposed)
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the blocks."""
+        return int(self.blocks.nbytes)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"{self.kind}[{self.shape[0]} {self.shape[1]}]"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError(f"reading {self!r} dequantizes it, which makes a copy")
+        dense = dequantize(self.blocks, self.kind)
+        return np.asarray(dense.T if self.transposed else dense, dtype)
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """Return what the same index of an array gives; of rows of the blocks, these alone are dequantized."""
+        if self.transposed or not isinstance(index, int | np.integer | slice | np.ndarray):
+            entries: np.ndarray = np.asarray(self)[index]
+            return entries
+        blocks = self.blocks[index]
+        return dequantize(blocks.reshape(-1, self.blocks.shape[1]), self.kind).reshape(
+            *blocks.shape[:-1], self.shape[1]
+        )
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        dense = (np.asarray(x) if isinstance(x, QuantizedWeight) else x for x in inputs)
+        return getattr(ufunc, method)(*dense, **options)
+
+    def linear(self, x: np.ndarray, bias: np.ndarray | None, activation: str | None) -> np.ndarray:
+        """Return `regard.functional.linear` with this weight, ``E F``, of which a part is dequantized at a time."""
+        if not self.transposed:
+            return np.asarray(F.linear(x, np.asarray(self), bias, activation=activation))
+        step, outputs = max(1, _CHUNK // max(1, self.shape[0])), []
+        for start in range(0, len(self.blocks), step):
+            part = dequantize(self.blocks[start : start + step], self.kind)
+            some = None if bias is None else bias[start : start + step]
+            outputs.append(F.linear(x, part.T, some, activation=activation))
+        return np.concatenate(outputs, axis=-1)
+
+    def release_pages(self) -> None:
+        """Let the system drop what it read of the file; it reads it again where it is needed."""
+        base: Any = self.blocks
+        while isinstance(base, np.ndarray | memoryview):
+            base = base.base if isinstance(base, np.ndarray) else base.obj
+        if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        start = self.blocks.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data
+        first, stop = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, (start + self.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < stop:
+            base.madvise(mmap.MADV_DONTNEED, first, stop - first)

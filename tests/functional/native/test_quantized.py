@@ -1,0 +1,112 @@
+"""Weights in quantised blocks: the kernel's products beside those of the weights as `gguf` dequantises them."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+
+from gguf_files import quantised
+from regard import functional as F
+from regard.functional import native
+from regard.functional.native import ops
+
+kernel = native.kernel()
+pytestmark = pytest.mark.skipif(kernel is None, reason="there is no compiled kernel")
+
+KINDS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16")
+
+
+def drawn(rng, kind, outputs, inputs):
+    """Return blocks of random weights, and the weights, ``outputs inputs``, in float32."""
+    blocks = quantised(rng.standard_normal((outputs, inputs)).astype(np.float32), kind).view(np.uint8)
+    return blocks, gguf.dequantize(blocks, gguf.GGMLQuantizationType[kind])
+
+
+def product(x, blocks, kind, bias=None, activation="identity"):
+    groups = ops.pack_quantized([blocks], kind, x.shape[-1])
+    return ops.packed_linear(x, groups, x.shape[-1], len(blocks), bias, activation, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 16, 17, 40, 300])
+def test_products_are_those_of_the_dequantised_weights(rng, instruction_set, kind, rows):
+    for inputs, outputs in ((256, 16), (768, 51), (512, 1)):
+        blocks, weight = drawn(rng, kind, outputs, inputs)
+        x, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, inputs), outputs))
+        wanted = x.astype(np.float64) @ weight.T.astype(np.float64) + bias
+        # An error of each product and sum relative to the sum of magnitudes, as of any float32 dot product.
+        bound = np.abs(x).astype(np.float64) @ np.abs(weight.T) + np.abs(bias)
+        assert (np.abs(product(x, blocks, kind, bias) - wanted) <= 4e-7 * bound).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_dequantised_to_the_last_bit(rng, instruction_set, kind):
+    blocks, weight = drawn(rng, kind, 35, 512)
+    np.testing.assert_array_equal(product(np.eye(512, dtype=np.float32), blocks, kind), weight.T)
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16"])
+@pytest.mark.parametrize("inputs", [1, 2, 3, 5, 63])
+def test_half_precision_has_any_number_of_inputs(rng, instruction_set, kind, inputs):
+    blocks, weight = drawn(rng, kind, 18, inputs)
+    for rows in (1, 5, 30):
+        x = rng.standard_normal((rows, inputs)).astype(np.float32)
+        np.testing.assert_allclose(product(x, blocks, kind), x @ weight.T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_number_of_threads_gives_the_same_bits(rng, threads, kind):
+    blocks, _ = drawn(rng, kind, 700, 1024)
+    for rows in (1, 4, 60):
+        x, found = rng.standard_normal((rows, 1024)).astype(np.float32), []
+        for count in (1, 2, 5):
+            threads(count)
+            found.append(product(x, blocks, kind))
+        np.testing.assert_array_equal(found[1], found[0])
+        np.testing.assert_array_equal(found[2], found[0])
+
+
+def test_weights_packed_together_give_the_bits_of_each(rng):
+    (first, _), (second, _), (last, _) = (drawn(rng, "Q4_1", outputs, 64) for outputs in (32, 16, 5))
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    groups = ops.pack_quantized([first, second, last], "Q4_1", 64)
+    together = ops.packed_linear(x, groups, 64, 53, None, "identity", "Q4_1")
+    apart = np.concatenate([product(x, blocks, "Q4_1") for blocks in (first, second, last)], axis=-1)
+    np.testing.assert_array_equal(together, apart)
+    assert ops.pack_quantized([last, first], "Q4_1", 64) is None  # 5 outputs do not fill a group
+
+
+def test_activations_are_applied(rng):
+    blocks, _ = drawn(rng, "Q8_0", 20, 32)
+    for rows in (2, 30):
+        x = rng.standard_normal((rows, 32)).astype(np.float32)
+        found, plain = (product(x, blocks, "Q8_0", activation=name) for name in ("silu", "identity"))
+        np.testing.assert_array_equal(found, F.silu(plain))
+
+
+def test_rows_of_blocks_may_be_apart(rng):
+    blocks, _ = drawn(rng, "Q4_0", 20, 64)
+    x = rng.standard_normal((2, 64)).astype(np.float32)
+    wide = np.zeros((20, 100), np.uint8)
+    wide[:, : blocks.shape[1]] = blocks
+    np.testing.assert_array_equal(product(x, wide[:, : blocks.shape[1]], "Q4_0"), product(x, blocks, "Q4_0"))
+
+
+def test_what_does_not_fit_is_refused(rng):
+    blocks, _ = drawn(rng, "Q4_1", 16, 64)
+    groups = ops.pack_quantized([blocks], "Q4_1", 64)
+    x, output = np.zeros((1, 64), np.float32), np.zeros((1, 16), np.float32)
+    identity = kernel.Activation.identity
+    for wrong in (
+        lambda: kernel.linear(output, x, groups[:, :-64], None, identity, "q4_1"),
+        lambda: kernel.linear(output, x[:, :32], groups, None, identity, "q4_1"),
+        lambda: kernel.linear(np.zeros((1, 17), np.float32), x, groups, None, identity, "q4_1"),
+        lambda: kernel.linear(output, x.astype(np.float64), groups, None, identity, "q4_1"),
+        lambda: kernel.linear(output, x, groups, None, identity, "q9_9"),
+        lambda: kernel.pack_quantized(groups, blocks[:, :-1], "q4_1"),
+        lambda: kernel.pack_quantized(groups[:0], blocks, "q4_1"),
+        lambda: kernel.pack_quantized(groups, blocks.astype(np.int8), "q4_1"),
+    ):
+        with pytest.raises(ValueError, match=r"fit|dtype|unknown|bytes"):
+            wrong()

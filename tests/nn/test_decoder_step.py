@@ -1,0 +1,183 @@
+"""One call for all blocks gives the bits of the blocks one by one."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gguf_files import quantised
+from regard import nn
+from regard.functional import native
+from regard.nn.decoder_step import decode_step
+from regard.nn.kv_cache import KVCache
+
+pytestmark = pytest.mark.skipif(native.kernel() is None, reason="there is no kernel that runs a step")
+
+E, H, G, D, F = 64, 6, 3, 32, 96
+
+
+class Owner:
+    """What the prepared call is stored in."""
+
+
+class Maker:
+    """Makes layers whose weights cannot change, as those of a file."""
+
+    def __init__(self, rng, folder):
+        self.rng, self.folder, self.count = rng, folder, 0
+
+    def mapped(self, array):
+        self.count += 1
+        path = self.folder / str(self.count)
+        path.write_bytes(array.astype(np.float32).tobytes())
+        with path.open("rb") as stream:
+            view = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(view, np.float32).reshape(array.shape)
+
+    def linear(self, inputs, outputs, kind, bias=False):
+        weight = self.rng.normal(0, inputs**-0.5, (outputs, inputs)).astype(np.float32)
+        stored = (
+            self.mapped(weight).T
+            if kind is None
+            else nn.QuantizedWeight(quantised(weight, kind).view(np.uint8), kind).T
+        )
+        return nn.Linear(stored, self.mapped(self.rng.standard_normal(outputs)) if bias else None)
+
+    def norm(self, features):
+        return nn.RMSNorm(self.mapped(self.rng.uniform(0.5, 1.5, features)), 1e-5)
+
+    def block(self, kind="Q4_1", *, v_kind=None, up_kind=None, bias=False, qk_norm=False, **options):
+        q, k, v, o = (
+            self.linear(E, H * D, kind, bias),
+            self.linear(E, G * D, kind, bias),
+            self.linear(E, G * D, v_kind or kind, bias),
+            self.linear(H * D, E, kind, bias),
+        )
+        norms = {name: self.norm(D) for name in ("q_norm", "k_norm") if qk_norm}
+        attn = nn.CausalAttention(q, k, v, o, num_heads=H, **norms, **options)
+        maps = self.linear(E, F, kind), self.linear(E, F, up_kind or kind), self.linear(F, E, kind)
+        return nn.DecoderBlock(self.norm(E), attn, self.norm(E), nn.GatedFeedForward(*maps))
+
+
+@pytest.fixture
+def maker(rng, tmp_path):
+    return Maker(rng, tmp_path)
+
+
+def rotation(rng, batch=1, pairs=D // 2):
+    angles = rng.uniform(0, 7, (batch, 1, 1, pairs) if batch > 1 else (1, pairs))
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def caches_of(rng, blocks, batch, length):
+    def drawn():
+        return rng.standard_normal((batch, G, length, D)).astype(np.float32)
+
+    return [KVCache().append(drawn(), drawn()) for _ in blocks]
+
+
+def one_by_one(blocks, x, caches, rotated):
+    after = []
+    for block, cache in zip(blocks, caches, strict=True):
+        x, cache = block(x, rotation=rotated, cache=cache)
+        after.append(cache)
+    return x, after
+
+
+BLOCKS = {
+    "quantised": {},
+    "float32": {"kind": None},
+    "half precision": {"kind": "BF16"},
+    "values stored otherwise": {"v_kind": "Q8_0", "up_kind": "Q8_0"},
+    "biases": {"bias": True},
+    "norms of queries and keys": {"qk_norm": True},
+    "another scale and softcap": {"scale": 0.3, "softcap": 5.0},
+    "sinks": {"sinks": np.linspace(-1, 2, H).astype(np.float32)},
+    "a window": {"window": (40, 0)},
+}
+
+
+@pytest.mark.parametrize("length", [1, 5, 70, 600])
+@pytest.mark.parametrize("batch", [1, 2, 9])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_step_gives_the_bits_of_the_blocks(rng, maker, name, batch, length):
+    blocks = [maker.block(**BLOCKS[name]) for _ in range(2)]
+    x = rng.standard_normal((batch, 1, E)).astype(np.float32)
+    before = caches_of(rng, blocks, batch, min(length, 40) if "window" in name else length)
+    rotated, owner = rotation(rng, batch if length % 2 else 1), Owner()
+    wanted, theirs = x, before
+    found, ours = x, before
+    for _ in range(3):
+        wanted, theirs = one_by_one(blocks, wanted, theirs, rotated)
+        step = decode_step(owner, blocks, found, ours, rotated)
+        assert step is not None
+        found, ours = step
+        np.testing.assert_array_equal(found, wanted)
+        for one, other in zip(ours, theirs, strict=True):
+            assert (one.start, one.end) == (other.start, other.end)
+            np.testing.assert_array_equal(one.k, other.k)
+            np.testing.assert_array_equal(one.v, other.v)
+
+
+def test_neither_x_nor_the_caches_change(rng, maker):
+    blocks = [maker.block()]
+    x, caches = rng.standard_normal((1, 1, E)).astype(np.float32), caches_of(rng, blocks, 1, 8)
+    kept = x.copy(), caches[0].k.copy(), len(caches[0])
+    owner, rotated = Owner(), rotation(rng)
+    first = decode_step(owner, blocks, x, caches, rotated)
+    again = decode_step(owner, blocks, x, caches, rotated)  # a second branch from the same cache
+    np.testing.assert_array_equal(first[0], again[0])
+    np.testing.assert_array_equal(x, kept[0])
+    np.testing.assert_array_equal(caches[0].k, kept[1])
+    assert len(caches[0]) == kept[2]
+    np.testing.assert_array_equal(first[1][0].k, again[1][0].k)
+    assert not np.shares_memory(first[1][0].k, again[1][0].k)
+
+
+def test_every_number_of_threads_gives_the_same_bits(rng, maker):
+    blocks, owner = [maker.block() for _ in range(2)], Owner()
+    x, caches, rotated = (
+        rng.standard_normal((3, 1, E)).astype(np.float32),
+        caches_of(rng, blocks, 3, 700),
+        rotation(rng),
+    )
+    before, found = native.num_threads(), []
+    try:
+        for count in (1, 2, 4):
+            native.set_num_threads(count)
+            found.append(decode_step(owner, blocks, x, caches, rotated)[0])
+    finally:
+        native.set_num_threads(before)
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+
+
+def test_other_blocks_and_inputs_are_left_to_the_layers(rng, maker):
+    block = maker.block()
+    x, caches, rotated = rng.standard_normal((1, 1, E)).astype(np.float32), caches_of(rng, [block], 1, 4), rotation(rng)
+    assert decode_step(Owner(), [block], x, caches, rotated) is not None
+    changeable = nn.Linear(np.array(block.mlp.down_proj.weight))
+    others = {
+        "post-norms": replace(block, attn_post_norm=maker.norm(E)),
+        "another activation": replace(block, mlp=replace(block.mlp, activation="gelu")),
+        "another network": replace(block, mlp=nn.FeedForward(block.mlp.up_proj, block.mlp.down_proj)),
+        "weights that may change": replace(block, mlp=replace(block.mlp, down_proj=changeable)),
+    }
+    for name, other in others.items():
+        assert decode_step(Owner(), [other], x, caches, rotated) is None, name
+    assert decode_step(Owner(), [block], np.repeat(x, 2, axis=1), caches, rotated) is None
+    assert decode_step(Owner(), [block], x.astype(np.float64), caches, rotated) is None
+    assert decode_step(Owner(), [block], x, [KVCache()], rotated) is None
+    assert decode_step(Owner(), [block], x, [None], rotated) is None
+    windowed = replace(block, attn=replace(block.attn, window=(3, 0)))
+    assert decode_step(Owner(), [windowed], x, caches, rotated) is None  # a key that the new token does not attend to
+
+
+def test_a_cache_that_does_not_fit_is_refused(rng, maker):
+    blocks, owner, rotated = [maker.block()], Owner(), rotation(rng)
+    x, caches = rng.standard_normal((2, 1, E)).astype(np.float32), caches_of(rng, [None], 1, 4)
+    with pytest.raises(ValueError, match="the cache does not fit"):
+        decode_step(owner, blocks, x, caches, rotated)

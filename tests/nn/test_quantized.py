@@ -1,0 +1,105 @@
+"""A weight in quantised blocks behaves as the array that it stands for."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gguf
+import numpy as np
+import pytest
+
+from gguf_files import quantised
+from regard import RegardError
+from regard.functional import native
+from regard.nn import Embedding, Linear, QuantizedWeight, parameters
+
+KINDS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16")
+
+
+@pytest.fixture(params=KINDS)
+def weight(request, rng):
+    return made(rng, request.param)
+
+
+def made(rng, kind, rows=20, columns=256):
+    return QuantizedWeight(
+        quantised(rng.standard_normal((rows, columns)).astype(np.float32), kind).view(np.uint8), kind
+    )
+
+
+@pytest.fixture
+def without_kernel(monkeypatch):
+    monkeypatch.setattr(native, "kernel", lambda: None)
+
+
+def dense(weight):
+    return gguf.dequantize(weight.blocks, gguf.GGMLQuantizationType[weight.kind])
+
+
+def test_it_reads_as_the_library_reads_it(weight):
+    wanted = dense(weight)
+    assert weight.shape == wanted.shape == (20, 256)
+    assert (weight.dtype, weight.ndim, weight.size, len(weight)) == (np.float32, 2, 5120, 20)
+    rows = (0, -1, slice(3, 9), np.array([2, 2, 5]), np.array([[1], [0]]), (3, slice(2)), ..., np.arange(20) > 4)
+    for index in rows:
+        np.testing.assert_array_equal(weight[index], wanted[index])
+    for index in (0, slice(3, 9), (slice(2), 3)):
+        np.testing.assert_array_equal(weight.T[index], wanted.T[index])
+    np.testing.assert_array_equal(np.asarray(weight, np.float64), wanted.astype(np.float64))
+    np.testing.assert_array_equal(np.asarray(weight.T), wanted.T)
+    with pytest.raises(IndexError):
+        weight[20]
+
+
+def test_it_takes_part_in_arithmetic(weight):
+    wanted = dense(weight)
+    np.testing.assert_array_equal(weight * 2, wanted * 2)
+    np.testing.assert_array_equal(np.ones((1, 20), np.float32) @ weight, np.ones((1, 20), np.float32) @ wanted)
+    np.testing.assert_array_equal(weight == weight, wanted == wanted)
+    assert np.linalg.norm(weight) == np.linalg.norm(wanted)
+
+
+def test_it_stays_small_and_says_what_it_is(rng):
+    weight = made(rng, "Q4_1", 8, 64)
+    assert (weight.nbytes, repr(weight), repr(weight.T)) == (8 * 40, "Q4_1[8 64]", "Q4_1[64 8]")
+    assert repr(Linear(weight.T)) == "Linear(weight=Q4_1[64 8], bias=None)"
+    assert parameters(Linear(weight.T))["weight"].kind == "Q4_1"
+    with pytest.raises(ValueError, match="makes a copy"):
+        np.asarray(weight, copy=False)
+
+
+def test_copies_and_pickles_are_equal(weight):
+    for other in (copy.deepcopy(weight), pickle.loads(pickle.dumps(weight.T)).T):
+        np.testing.assert_array_equal(np.asarray(other), np.asarray(weight))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 33])
+def test_a_linear_map_with_it_is_that_of_the_array(weight, rng, rows):
+    x, bias = rng.standard_normal((2, rows, 256)).astype(np.float32), rng.standard_normal(20).astype(np.float32)
+    ours, plain = Linear(weight.T, bias), Linear(np.ascontiguousarray(dense(weight).T), bias)
+    for activation in (None, "gelu"):
+        np.testing.assert_allclose(
+            ours(x, activation=activation), plain(x, activation=activation), rtol=1e-4, atol=2e-4
+        )
+
+
+def test_without_the_kernel_too(weight, rng, without_kernel, monkeypatch):
+    monkeypatch.setattr("regard.nn.quantized._CHUNK", 256 * 7)  # several parts, the last a short one
+    x, bias = rng.standard_normal((3, 256)).astype(np.float32), rng.standard_normal(20).astype(np.float32)
+    np.testing.assert_allclose(Linear(weight.T, bias)(x), x @ dense(weight).T + bias, rtol=1e-4, atol=2e-4)
+    np.testing.assert_allclose(Linear(weight)(x[:, :20]), x[:, :20] @ dense(weight), rtol=1e-4, atol=2e-4)
+
+
+def test_other_dtypes_are_multiplied_too(weight, rng):
+    x = rng.standard_normal((3, 256))
+    np.testing.assert_allclose(Linear(weight.T)(x), x @ dense(weight).T, rtol=1e-6, atol=1e-6)
+    assert Linear(weight.T)(x).dtype == np.float64
+
+
+def test_an_embedding_reads_its_rows(weight):
+    table = Embedding(weight)
+    np.testing.assert_array_equal(table([[3, 0], [19, 3]]), dense(weight)[[[3, 0], [19, 3]]])
+    assert table([]).shape == (0, 256)
+    with pytest.raises(RegardError, match="outside the vocabulary"):
+        table([20])
