@@ -113,10 +113,10 @@ def _without_value(line: re.Match[str]) -> str:
 
 
 @functools.cache
-def _load(name: str):
+def _load(name: str, **options):
     import regard
 
-    return regard.load(name, download=False)
+    return regard.load(name, download=False, **options)
 
 
 def _is_close(old: str, new: str) -> bool:

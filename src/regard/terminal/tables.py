@@ -5,6 +5,7 @@ Both are readable without colour, in a pipe, and at any width.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -188,7 +189,7 @@ class _Heatmap:
             lines.append(" " * cell)
         elif not self.has_weights:
             mark = _shade(share).strip()
-            style = Style(color=_color(share)) if self.color and share >= _FAINT else "" if mark else "dim"
+            style = Style(color=_color(share)) if self.color and share >= _FAINT else Style(dim=self.color or not mark)
             lines.append(mark * cell if mark else "·".center(cell), style=style)
         elif self.color:
             gap = min(1, cell - 3)
@@ -222,11 +223,15 @@ def _table_size(view: AttentionView, found: Sequence[Sequence[tuple[int, float]]
     lengths = {key: cell_len(escape(view.keys[key])) for row in found for key, _ in row}
     special = len("  special") * bool(view.special_tokens)
 
+    @functools.cache
+    def longest_key(per_line: int, column: int) -> int:
+        return max((lengths[key] for row in found for key, _ in row[column::per_line]), default=0)
+
     def line(per_line: int, longest: int) -> int:
         total = max(len("word"), min(longest, max(queries, default=0))) + special
         for column in range(per_line):
-            keys = [min(longest, lengths[key]) for row in found for key, _ in row[column::per_line]]
-            total += 2 + max(len("then to" if column else "attends most to"), 5 + max(keys, default=0))
+            key = len("0.00 ") + min(longest, longest_key(per_line, column))
+            total += 2 + max(len("then to" if column else "attends most to"), key)
         return total
 
     named = max(map(len, found), default=1) or 1
