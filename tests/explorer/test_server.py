@@ -414,6 +414,27 @@ def test_idle_connections_leave_the_page_reachable(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_no_file_with_the_token_is_left(tmp_path, sent):
+    command = [sys.executable, "-m", "regard", "explore", "a b a", "--toy", "--port", "0"]
+    variables = {**os.environ, "TMPDIR": str(tmp_path), "BROWSER": "/bin/true"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables, start_new_session=True)
+    try:
+        port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/\n", process.stdout.readline()).groups()
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=WATCHDOG)
+        connection.request("GET", f"/{token}/api/manifest")
+        connection.getresponse().read()
+        (folder,) = tmp_path.iterdir()
+        assert token in (folder / "open.html").read_text()
+        process.send_signal(sent)
+        process.communicate(timeout=WATCHDOG)
+        connection.close()
+    finally:
+        process.kill()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_ctrl_c_ends_it_without_a_word(tmp_path):
     command = [sys.executable, "-m", "regard", "explore", "a b a", "--toy", "--no-browser", "--port", "0"]
     process = subprocess.Popen(

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -136,6 +136,7 @@ def serve(
     token = secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
     closing = threading.Event()
+    files = ExitStack()
 
     def check() -> None:
         if closing.is_set():
@@ -149,6 +150,10 @@ def serve(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             asyncio.get_running_loop().set_exception_handler(log_once())
             await super().startup(sockets)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            files.close()  # now: after a SIGTERM nothing runs once the server has ended
+            await super().shutdown(sockets)
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             closing.set()
@@ -167,8 +172,9 @@ def serve(
     server = Server(config)
     tell(f"{address}\nCtrl-C ends it")
     preparing = threading.Thread(target=prepare)  # while the browser starts
-    with redirect_file(address) as redirect:
+    with files:
         if browser:
+            redirect = files.enter_context(redirect_file(address))
             threading.Thread(target=_show, args=(redirect.as_uri(), tell), daemon=True).start()
         preparing.start()
         try:
