@@ -665,6 +665,29 @@ def test_what_a_run_holds_is_counted(short):
     assert short.memory()["runs"] == sum(vectors) + sum(maps)
 
 
+def test_a_smaller_run_opens_with_a_head_that_it_has(bert):
+    model = regard.models.toy(["the cat sat"])
+    exploration = Exploration(recorded(bert, "the cat sat"), recorded(model, "the cat sat"), layer=1, head=2)
+    opened = [run["initial"] for run in exploration.manifest()["runs"]]
+    assert opened == [{"layer": 1, "head": 2}, {"layer": 0, "head": 0}]
+
+
+@pytest.mark.parametrize("length", [100, 3000])
+def test_a_cell_of_a_thumbnail_is_the_largest_weight_that_it_covers(length):
+    exploration = long_exploration(length)
+    run, (side, content) = exploration.runs[0], exploration.thumbnails(0)
+    weights = run.layers[0].tile(1, run.sampled_rows(), None)
+    assert side < len(weights)
+    rows, cols = ([i * n // side for i in range(side)] for n in weights.shape)
+    largest = np.maximum.reduceat(np.maximum.reduceat(weights, rows, 0), cols, 1)
+    found = np.frombuffer(content, np.uint8).reshape(1, 2, side, side)[0, 1]
+    np.testing.assert_allclose(found, 255 * np.sqrt(largest / largest.max()), atol=0.51)
+
+
+def test_a_single_token_does_not_show_whether_a_model_is_causal():
+    assert [long_exploration(n).manifest()["runs"][0]["layers"][0]["causal"] for n in (1, 2)] == [False, True]
+
+
 def test_a_run_with_arrays_of_weights_holds_them_once(bert):
     trace = Trace(only=("*weights", "*output"))
     bert("the cat sat", trace=trace)

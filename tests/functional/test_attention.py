@@ -381,3 +381,10 @@ def test_other_array_libraries_get_their_own_arrays_back(rng):
     ours = attention(*(xp.asarray(x) for x in (q, k, v)), mask=xp.asarray(mask), causal=True)
     assert type(ours) is type(xp.asarray(q))
     np.testing.assert_allclose(np.asarray(ours), attention(q, k, v, mask=mask, causal=True), rtol=1e-12)
+
+
+def test_sinks_without_heads_are_one_number(rng):
+    q, k, v = rng.standard_normal((3, 5, 4))
+    with pytest.raises(RegardError, match=r"sinks \(2,\) must have one number for each of the 1 heads"):
+        attention(q, k, v, sinks=np.zeros(2))
+    assert attention(q, k, v, sinks=np.zeros(1)).shape == (5, 4)

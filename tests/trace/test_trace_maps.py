@@ -12,7 +12,7 @@ import pytest
 
 from attention_cases import PATHS, random_case, reference
 from fake_traces import encoding_of
-from regard import AttentionMap, RegardError, Trace, attention, explain_plan, nn
+from regard import AttentionMap, RegardError, Trace, attention, attention_weights, explain_plan, nn
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.functional import Mask
 
@@ -83,6 +83,28 @@ def test_an_edited_map_is_recorded_as_it_was_used(rng, edited):
     assert np.array_equal(maps["weights"], arrays["weights"])
     with pytest.raises(RegardError, match="no map"):
         maps.map()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_implementation_records_its_map(rng, path):
+    q, k, v = rng.standard_normal((3, 5, 4))
+    trace = Trace(maps=True, only="weights")
+    attention(q, k, v, causal=True, trace=trace, implementation=path)
+    np.testing.assert_allclose(trace.map().weights() @ v, attention(q, k, v, causal=True), rtol=1e-12)
+
+
+@pytest.mark.parametrize("path", ["auto", "reference"])
+def test_dropped_weights_are_recorded_as_they_were_used(rng, path):
+    q, k, v = rng.standard_normal((3, 5, 4))
+    trace = Trace()
+    context = attention(q, k, v, dropout=0.4, rng=np.random.default_rng(1), trace=trace, implementation=path)
+    dropped = trace["dropped"]
+    np.testing.assert_allclose(dropped @ v, context, rtol=1e-12)
+    kept = dropped != 0
+    assert 0 < kept.sum() < kept.size
+    again = {"dropout": 0.4, "rng": np.random.default_rng(1)}
+    np.testing.assert_allclose(attention_weights(q, k, trace=Trace(), implementation=path, **again), dropped, rtol=1e-12)
+    np.testing.assert_allclose(dropped[kept], trace["weights"][kept] / 0.6, rtol=1e-12)
 
 
 def test_a_second_map_of_one_name_is_an_error(rng):
