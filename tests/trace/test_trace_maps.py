@@ -102,8 +102,8 @@ def test_dropped_weights_are_recorded_as_they_were_used(rng, path):
     np.testing.assert_allclose(dropped @ v, context, rtol=1e-12)
     kept = dropped != 0
     assert 0 < kept.sum() < kept.size
-    again = {"dropout": 0.4, "rng": np.random.default_rng(1)}
-    np.testing.assert_allclose(attention_weights(q, k, trace=Trace(), implementation=path, **again), dropped, rtol=1e-12)
+    options = {"dropout": 0.4, "rng": np.random.default_rng(1), "implementation": path}
+    np.testing.assert_allclose(attention_weights(q, k, trace=Trace(), **options), dropped, rtol=1e-12)
     np.testing.assert_allclose(dropped[kept], trace["weights"][kept] / 0.6, rtol=1e-12)
 
 
