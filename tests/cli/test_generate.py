@@ -176,3 +176,10 @@ def test_a_decoder_is_shown_like_an_encoder(run, tiny, monkeypatch):
 def _script(text):
     ids = iter(tiny_decoder.tokenizer()(text).ids)
     return lambda *_: next(ids)
+
+
+def test_jinja_is_checked_before_the_model_is_loaded(run, monkeypatch):
+    monkeypatch.setattr("regard.cli.generate.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    status, _, err = run("generate", "hi", "--chat")
+    assert (status, err) == (2, "regard: a chat template needs Jinja: pip install jinja2\n")

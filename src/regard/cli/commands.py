@@ -228,7 +228,7 @@ COMMANDS = {
         "FILE -o FILE [options]",
         """\
   regard embed sentences.txt -o vectors.npy
-  regard embed sentences.txt -o vectors.parquet --truncate
+  regard embed sentences.txt -o vectors.npy --truncate
   cat sentences.txt | regard embed - -o vectors.npy
   regard embed --text "The cat sat." --text "A dog ran." -o vectors.npy""",
         _embed,

@@ -17,6 +17,7 @@ from regard.cli.output_files import check_output_files, write_output_files
 from regard.models import LanguageModel, load
 from regard.models.generation.loop import Generated, Stream
 from regard.models.generation.options import GenerationOptions
+from regard.text.chat import require_jinja
 from regard.trace import Trace
 from regard.views import escape
 
@@ -29,6 +30,8 @@ def run(arguments: argparse.Namespace) -> None:
     check_output_files(arguments)
     options: Any = {field.name: getattr(arguments, field.name) for field in fields(GenerationOptions)}
     GenerationOptions(**options)  # raises before the model is loaded
+    if arguments.chat:
+        require_jinja()
     model = load(arguments.model, ignore=arguments.ignore or ())
     if not isinstance(model, LanguageModel):
         raise RegardError(f"{model.name} is no language model and cannot generate text: choose a decoder, --model NAME")

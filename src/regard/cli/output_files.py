@@ -111,7 +111,11 @@ OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
         OutputFile("-o", (".html",), "the page as one file, which works offline", _page, max_tokens=_MAX_DRAWN_TOKENS),
     ),
     "generate": (OutputFile("-o", (".safetensors",), "the attention of the whole text", _save),),
-    "embed": (OutputFile("-o", (".npy", ".parquet"), "the vectors; Parquet: a table of line, text, vector", _vectors),),
+    "embed": (
+        OutputFile(
+            "-o", (".npy", ".parquet"), "the vectors; Parquet (pyarrow): a table of line, text, vector", _vectors
+        ),
+    ),
 }
 """The files of each command, by its name."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -96,11 +97,16 @@ def are_finite(blocks: NDArray[np.uint8], kind: str) -> bool:
     return not ((upper & 0x7C) == 0x7C).any()  # an exponent of all ones
 
 
+def require_gguf() -> None:
+    """Check that the library that reads blocks is installed, without importing it; an error says how to install it."""
+    if find_spec("gguf") is None:
+        raise RegardError("reading a GGUF file needs the gguf library: pip install gguf")
+
+
 def gguf_library() -> ModuleType:
     """Return the `gguf` library."""
-    try:
-        import gguf
-    except ImportError as error:
-        raise RegardError('reading a GGUF file needs the gguf library: pip install "regard[gguf]"') from error
+    require_gguf()
+    import gguf
+
     module: Any = gguf
     return module  # type: ignore[no-any-return]

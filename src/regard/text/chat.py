@@ -20,6 +20,12 @@ _SCRIPT = Path(__file__).with_name("render_chat.py")
 _KEPT_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TZ")
 
 
+def require_jinja() -> None:
+    """Check that Jinja is installed, without importing it; an error says how to install it."""
+    if find_spec("jinja2") is None:
+        raise RegardError("a chat template needs Jinja: pip install jinja2")
+
+
 @dataclass(frozen=True)
 class ChatTemplate:
     """The Jinja chat template of a model."""
@@ -39,8 +45,7 @@ class ChatTemplate:
             Jinja is not installed, the messages cannot be JSON, or the template is invalid, rejects the messages or
             exceeds its limits.
         """
-        if find_spec("jinja2") is None:
-            raise RegardError('a chat template needs Jinja: pip install "regard[chat]"')
+        require_jinja()
         messages = list(messages) if isinstance(messages, Iterable) else messages
         if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
             raise RegardError('messages must be a list of mappings: [{"role": "user", "content": "Hello"}]')

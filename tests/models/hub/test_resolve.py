@@ -475,3 +475,14 @@ def test_a_folder_that_is_closed_is_not_said_to_be_empty(home: Path, monkeypatch
         result = verify(home / "models" / "tiny", MODEL.files)
     assert not result.missing
     assert f"{home / 'models' / 'tiny' / 'config.json'} cannot be read: Permission denied" in result.wrong
+
+
+def test_what_a_model_requires_is_checked_before_a_download(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REGARD_OFFLINE", raising=False)
+    monkeypatch.setattr("regard.models.hub.resolve._other_places", lambda model: ())
+    monkeypatch.setattr("regard.models.hub.registry.KNOWN", {"smollm2": registry._SMOLLM2})
+    monkeypatch.setattr("regard.models.hub.download.download", lambda *_, **__: pytest.fail("downloaded"))
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    for fetch in (resolve.find, resolve.pull):
+        with pytest.raises(RegardError, match="reading a GGUF file needs the gguf library: pip install gguf"):
+            fetch("smollm2")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
 from regard.formats.gguf import is_gguf
+from regard.formats.quantized import require_gguf
 from regard.models.hub import registry
 from regard.models.hub.paths import cache_folder, in_hub_cache, in_package, models_folder
 from regard.models.hub.registry import KnownModel
@@ -109,6 +110,8 @@ def _other_places(model: KnownModel) -> Iterator[Path]:
 
 
 def _fetch(model: KnownModel, rejected: list[str], *, replace: bool, progress: Progress | None) -> Path:
+    if any(file.name.endswith(".gguf") for file in model.files):
+        require_gguf()
     if variable := _offline():
         raise _not_found(model, f" and {variable} forbids downloads", _skipped(rejected))
     from regard.models.hub import download

