@@ -388,3 +388,12 @@ def test_sinks_without_heads_are_one_number(rng):
     with pytest.raises(RegardError, match=r"sinks \(2,\) must have one number for each of the 1 heads"):
         attention(q, k, v, sinks=np.zeros(2))
     assert attention(q, k, v, sinks=np.zeros(1)).shape == (5, 4)
+
+
+@pytest.mark.parametrize("offset", [2**29, np.array([2**29]), -(2**29)])
+def test_the_largest_position_is_one_that_is_accepted(rng, offset):
+    q, k, v = rng.standard_normal((3, 1, 1, 5, 4))
+    expected = attention(q, k, v) if np.all(np.asarray(offset) > 0) else np.zeros_like(v)
+    np.testing.assert_array_equal(attention(q, k, v, causal=True, query_offset=offset), expected)
+    with pytest.raises(RegardError, match="out of range: positions are at most 536870912"):
+        attention(q, k, v, causal=True, query_offset=offset + np.sign(offset))
