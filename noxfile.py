@@ -114,14 +114,16 @@ def sanitize(session: nox.Session) -> None:
         *session.posargs,
     )
     session.run("python", FUZZ, "--cases", "500")
+    session.run("python", FUZZ, "--cases", "2000", "--extreme")
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Damaged and hostile files, seeded, for a few minutes; ``-- --cases 200000`` for a long run."""
+    """Files and calls that are damaged, hostile or extreme, seeded; ``-- --cases 200000`` for a long run."""
     session.install(package(session), *groups("test"))
     session.env["OPENBLAS_NUM_THREADS"] = "1"
     session.run("python", "tests/fuzz/fuzz_formats.py", *(session.posargs or ["--cases", "10000"]))
+    session.run("python", FUZZ, "--extreme", *(session.posargs or ["--cases", "3000"]))
 
 
 @nox.session

@@ -68,7 +68,7 @@ template <class T> class BackwardKernel {
 
  private:
   bool cancelled() const { return __atomic_load_n(params_.nonfinite, __ATOMIC_RELAXED); }
-  void cancel() const { __atomic_store_n(params_.nonfinite, true, __ATOMIC_RELAXED); }
+  void cancel() const { set_flag(params_.nonfinite); }
   static void clear(T* x, ptrdiff_t count) {
     for (ptrdiff_t i = 0; i < count; ++i) x[i] = 0;
   }
@@ -370,7 +370,7 @@ template <class T> void compute_delta(const BackwardParams& params, ptrdiff_t ta
     delta[i] += reduce_sum<T>(sums);
     finite &= delta[i] - delta[i] == 0 && row_sum[i] - row_sum[i] == 0;
   }
-  if (!finite) __atomic_store_n(params.nonfinite, true, __ATOMIC_RELAXED);
+  if (!finite) set_flag(params.nonfinite);
 }
 
 template <class T> size_t scratch_bytes(const BackwardParams& params) {

@@ -162,14 +162,18 @@ template <class T> class SplitKernel {
     const MaskAccess<T> mask(params_, head_of(head, row));
     const ptrdiff_t i = query_of(row);
     T* scores = scores_ + row * SCORE_STRIDE;
-    for (ptrdiff_t j = count; j < round_up(count, LANES<T>); ++j) scores[j] = -INF<T>;
+    for (ptrdiff_t j = count; j < round_up(count, LANES<T>); ++j) scores[j] = 0;
+    if (!all_finite<T>({scores, 0, 1}, 1, count)) set_flag(params_.nonfinite);
     if (params_.softcap > 0) {
       const T cap = T(params_.softcap);
       for (ptrdiff_t j = 0; j < count; j += LANES<T>) store<T>(scores + j, cap * tanh<T>(load<T>(scores + j) / cap));
-      for (ptrdiff_t j = count; j < round_up(count, LANES<T>); ++j) scores[j] = -INF<T>;
     }
+    for (ptrdiff_t j = count; j < round_up(count, LANES<T>); ++j) scores[j] = -INF<T>;
     if (params_.bias || params_.distance_bias)
-      for (ptrdiff_t j = 0; j < count; ++j) scores[j] += mask.bias(i, start + j);
+      for (ptrdiff_t j = 0; j < count; ++j) {
+        const T bias = mask.bias(i, start + j);
+        scores[j] = bias == -INF<T> ? bias : max_of(scores[j] + bias, -MAX_FINITE<T>);
+      }
     if (params_.key_begin || params_.key_end || params_.mask || params_.bias)
       for (ptrdiff_t j = 0; j < count; ++j)
         if (!mask.allows(i, start + j)) scores[j] = -INF<T>;
@@ -232,6 +236,7 @@ template <class T> void merge_splits(const AttentionParams& params, ptrdiff_t ta
     const_cast<T&>(head_matrix<T>(params.row_max, head).block(i).data[0]) = row_max;
     const_cast<double&>(head_matrix<double>(params.row_sum, head).block(i).data[0]) = row_sum;
   }
+  if (is_clamped(row_max)) set_flag(params.nonfinite);
   if (!params.v) return;
   T* sums = SplitResult<T>(params, group, 0, row).sums;  // those of the first split accumulate the others
   const T inverse_sum = T(1 / (row_sum == 0 ? 1 : row_sum));
@@ -244,6 +249,7 @@ template <class T> void merge_splits(const AttentionParams& params, ptrdiff_t ta
     }
   }
   for (ptrdiff_t f = 0; f < params.value_dim; ++f) sums[f] *= inverse_sum;
+  if (!all_finite<T>({sums, 0, 1}, 1, params.value_dim)) set_flag(params.nonfinite);
   store_row<T>(sums, params.value_dim, params.output, head, i);
 }
 

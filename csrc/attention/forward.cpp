@@ -72,13 +72,20 @@ template <class T> class ForwardKernel {
 
   void finish() {
     const ptrdiff_t width = params_.v ? params_.value_dim : 0;
+    V<T> invalid = {};  // becomes NaN where a result is not finite
     for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
       V<T> row_sum;
       for (ptrdiff_t n = 0; n < LANES<T>; ++n) row_sum[n] = T(softmax_.row_sum[i + n]);
       const V<T> divisor = row_sum == 0 ? splat(T(1)) : row_sum;
-      for (ptrdiff_t f = 0; f < width; ++f)
-        store<T>(context_ + f * BLOCK_QUERIES + i, load<T>(context_ + f * BLOCK_QUERIES + i) / divisor);
+      for (ptrdiff_t f = 0; f < width; ++f) {
+        const V<T> mean = load<T>(context_ + f * BLOCK_QUERIES + i) / divisor;
+        invalid += mean * 0;
+        store<T>(context_ + f * BLOCK_QUERIES + i, mean);
+      }
     }
+    bool overflows = !scores_.all_finite() || any(invalid != 0);
+    for (ptrdiff_t i = 0; i < count_; ++i) overflows |= is_clamped(softmax_.row_max[i]);
+    if (overflows) set_flag(params_.nonfinite);
     for (ptrdiff_t n = 0; has_nonfinite_ && n < width * BLOCK_QUERIES; ++n) {
       if (!nonfinite_[n]) continue;
       const bool is_nan = context_[n] != context_[n] || (nonfinite_[n] != plus && nonfinite_[n] != minus);

@@ -15,6 +15,9 @@ constexpr ptrdiff_t SUM_CHUNK = 32;  // keys summed in the compute type before t
 // difference of two finite scores may be -infinity, whose exponential is correctly 0.
 template <class T> T clamped_sink(T sink) { return min_of(sink, MAX_FINITE<T>); }
 
+// Whether the maximum of a row is a score that overflowed, or could be.
+template <class T> bool is_clamped(T row_max) { return row_max == MAX_FINITE<T> || row_max == -MAX_FINITE<T>; }
+
 template <class T> class OnlineSoftmax {
  public:
   T* row_max;

@@ -53,9 +53,12 @@ struct AttentionParams {
   ptrdiff_t heads_per_kv = 1;  // consecutive heads with the same keys and values (GQA)
   void* partials = nullptr;    // split-KV: partial results, splitkv_partials_bytes() large
 
-  Operand output;            // T Dv
-  Operand row_max, row_sum;  // T, row_sum in float64; weight = exp(score - row_max) / row_sum
+  Operand output;             // T Dv
+  Operand row_max, row_sum;   // T, row_sum in float64; weight = exp(score - row_max) / row_sum
+  bool* nonfinite = nullptr;  // set if a score or a result is NaN or infinite: sums may have overflowed
 };
+
+static inline void set_flag(bool* flag) { __atomic_store_n(flag, true, __ATOMIC_RELAXED); }
 
 // Gradients have the compute dtype; those not wanted are absent. Heads that share an operand get separate gradients,
 // except in `d_bias`.

@@ -49,6 +49,9 @@ template <class T> class ScoreBlock {
   ptrdiff_t end() const { return end_; }
   ptrdiff_t lanes() const { return lanes_; }
 
+  // Whether all scaled scores so far were finite.
+  bool all_finite() const { return !any(load<T>(invalid_) != 0); }
+
   // Whether the mask allows any of these keys for any query of the block.
   bool any_allowed(ptrdiff_t start, ptrdiff_t count) {
     return !params_.mask || mask_block_kind(start, count) != BlockKind::empty;
@@ -68,7 +71,8 @@ template <class T> class ScoreBlock {
       for (ptrdiff_t j = from; j < to; j += PREFETCH_KEYS) {
         if (params_.bias) prefetch_bias(start, count, j);
         gemm<T, Epilogue::scale>(keys.block(j), min_of(PREFETCH_KEYS, to - j), params_.head_dim, queries_ + lane,
-                                 BLOCK_QUERIES, scores + j * BLOCK_QUERIES + lane, BLOCK_QUERIES, lanes, &scale);
+                                 BLOCK_QUERIES, scores + j * BLOCK_QUERIES + lane, BLOCK_QUERIES, lanes, &scale,
+                                 invalid_);
       }
       fill_masked(from, to, lane + lanes, lanes_, scores);
     });
@@ -166,8 +170,9 @@ template <class T> class ScoreBlock {
     transform(count, scores, [=](V<T> s, ptrdiff_t, ptrdiff_t) { return cap * tanh<T>(s * inverse); });
   }
 
-  static REGARD_INLINE V<T> biased(V<T> s, V<T> bias) {  // a bias of -infinity masks, NaN included
-    return bias == -INF<T> ? bias : s + bias;
+  // A bias of -infinity masks, NaN included; a sum that overflows does not.
+  static REGARD_INLINE V<T> biased(V<T> s, V<T> bias) {
+    return bias == -INF<T> ? bias : max<T>(s + bias, splat(-MAX_FINITE<T>));
   }
 
   // Prefetch the bias of a few queries while a few keys are multiplied.
@@ -202,7 +207,7 @@ template <class T> class ScoreBlock {
 
   void add_distance_bias(ptrdiff_t start, ptrdiff_t count, T* scores) const {
     const T* biases = head_matrix<T>(params_.distance_bias, head_).data + start_ + params_.keys - 1 - start;
-    transform(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t i) { return s + load<T>(biases + i - j); });
+    transform(count, scores, [=](V<T> s, ptrdiff_t j, ptrdiff_t i) { return biased(s, load<T>(biases + i - j)); });
   }
 
   const uint8_t* mask_ptr(ptrdiff_t key) const {
@@ -280,6 +285,7 @@ template <class T> class ScoreBlock {
 
   const AttentionParams& params_;
   T *queries_, *buffer_;
+  T invalid_[LANES<T>] = {};  // 0, or NaN once a scaled score was not finite
   Int<T>*key_begin_, *key_end_;
   // For each vector of queries: the keys that any, and that all of them attend to.
   ptrdiff_t *any_begin_, *any_end_, *all_begin_, *all_end_;

@@ -120,7 +120,8 @@ AttentionCall make_call(const AttentionArgs& args) {
   return call;
 }
 
-void forward(AttentionCall& call, std::optional<WritableArray> output, std::optional<WritableArray> row_max,
+// Compute the output; false if a score or a result is not finite: sums may have overflowed.
+bool forward(AttentionCall& call, std::optional<WritableArray> output, std::optional<WritableArray> row_max,
              std::optional<WritableArray> row_sum) {
   AttentionParams& a = call.params;
   const DType compute = compute_dtype(a.q.dtype);
@@ -130,7 +131,7 @@ void forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
   a.row_sum = call.operands.make("row_sum", row_sum, DType::float64, 1, a.queries, 0);
   check_contiguous_rows({&a.row_max, &a.row_sum}, a.heads ? a.queries : 0);
   if (bool(a.output) != bool(a.v) || bool(a.row_max) != bool(a.row_sum)) throw_invalid("the output", "does not fit");
-  run_forward(a);
+  return run_forward(a);
 }
 
 // Bytes of memory that the forward pass takes on all threads, besides inputs and output.
@@ -210,13 +211,15 @@ bool backward(const AttentionCall& call, Array d_output, Array output, Array row
 
 }  // namespace
 
-void run_forward(AttentionParams& a) {
+bool run_forward(AttentionParams& a) {
+  bool nonfinite = false;
+  a.nonfinite = &nonfinite;
   const KernelTable& isa = kernels();
   const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.head_dim + a.value_dim + 20);
   if (!uses_splitkv(a)) {
     run_tasks(isa.forward_tasks(a), cost, isa.forward_scratch(a),
               [&](ptrdiff_t task, void* scratch) { isa.forward(a, task, scratch); });
-    return;
+    return !nonfinite;
   }
   const std::unique_ptr<char[]> partials(new char[isa.splitkv_partials_bytes(a)]);
   a.partials = partials.get();
@@ -226,6 +229,7 @@ void run_forward(AttentionParams& a) {
   run_tasks(rows, double(rows) * double(num_splits(a)) * double(a.value_dim), 0,
             [&](ptrdiff_t task, void*) { isa.splitkv_combine(a, task); });
   a.partials = nullptr;
+  return !nonfinite;
 }
 
 void bind_attention(nb::module_& m) {

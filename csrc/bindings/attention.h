@@ -11,7 +11,7 @@ struct AttentionCall {
   AttentionParams params;
 };
 
-// The forward pass, with outputs; on all threads.
-void run_forward(AttentionParams&);
+// The forward pass, with outputs; on all threads. False if a score or a result is not finite: sums may have overflowed.
+bool run_forward(AttentionParams&);
 
 }  // namespace regard

@@ -18,7 +18,7 @@ enum class Epilogue {
 
 template <class T, Epilogue epilogue, int rows, int vectors>
 __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ldb, ptrdiff_t depth, T* c, ptrdiff_t ldc,
-                                           const T* factor) {
+                                           const T* factor, T* invalid) {
   V<T> sums[rows][vectors] = {};
   const T* a_rows[rows];
 #pragma GCC unroll 8
@@ -36,6 +36,7 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ld
     }
     b += ldb;
   }
+  V<T> found_invalid[vectors] = {};
 #pragma GCC unroll 8
   for (int n = 0; n < vectors; ++n) {
     V<T> scale = {};
@@ -45,41 +46,54 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ld
     for (int i = 0; i < rows; ++i) {
       T* to = c + i * ldc + n * LANES<T>;
       if constexpr (epilogue == Epilogue::set) store<T>(to, sums[i][n]);
-      if constexpr (epilogue == Epilogue::scale) store<T>(to, sums[i][n] * scale);
+      if constexpr (epilogue == Epilogue::scale) {
+        const V<T> scaled = sums[i][n] * scale;
+        found_invalid[n] += scaled * 0;
+        store<T>(to, scaled);
+      }
       if constexpr (epilogue == Epilogue::add) store<T>(to, load<T>(to) + sums[i][n]);
       if constexpr (epilogue == Epilogue::rescale) store<T>(to, load<T>(to) * scale + sums[i][n]);
     }
+  }
+  if constexpr (epilogue == Epilogue::scale) {
+    V<T> all = load<T>(invalid);
+    for (int n = 0; n < vectors; ++n) all += found_invalid[n];
+    store<T>(invalid, all);
   }
 }
 
 template <class T, Epilogue epilogue, int rows, int tile_vectors>
 REGARD_INLINE void gemm_rows(Matrix<T> a, const T* b, ptrdiff_t ldb, ptrdiff_t depth, T* c, ptrdiff_t ldc,
-                             ptrdiff_t lanes, const T* factor) {
+                             ptrdiff_t lanes, const T* factor, T* invalid) {
   constexpr int width = tile_vectors * LANES<T>;
   const auto factor_at = [&](ptrdiff_t n) { return epilogue == Epilogue::rescale ? factor + n : factor; };
   ptrdiff_t n = 0;
   for (; n + width <= lanes; n += width)
-    microkernel<T, epilogue, rows, tile_vectors>(a, b + n, ldb, depth, c + n, ldc, factor_at(n));
+    microkernel<T, epilogue, rows, tile_vectors>(a, b + n, ldb, depth, c + n, ldc, factor_at(n), invalid);
   switch ((lanes - n) / LANES<T>) {
     case 3:
-      return microkernel<T, epilogue, rows, 3 < tile_vectors ? 3 : 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n));
+      return microkernel<T, epilogue, rows, 3 < tile_vectors ? 3 : 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n),
+                                                                      invalid);
     case 2:
-      return microkernel<T, epilogue, rows, 2 < tile_vectors ? 2 : 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n));
-    case 1: return microkernel<T, epilogue, rows, 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n));
+      return microkernel<T, epilogue, rows, 2 < tile_vectors ? 2 : 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n),
+                                                                      invalid);
+    case 1: return microkernel<T, epilogue, rows, 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n), invalid);
     default: return;
   }
 }
 
-// `lanes` is a multiple of the lanes of a vector.
+// `lanes` is a multiple of the lanes of a vector. Epilogue::scale adds 0 to a vector, `invalid`, and NaN if a result is
+// NaN or infinite.
 template <class T, Epilogue epilogue, int mr = MR, int tile_vectors = TILE_VECTORS>
 void gemm(Matrix<T> a, ptrdiff_t rows, ptrdiff_t depth, const T* b, ptrdiff_t ldb, T* c, ptrdiff_t ldc, ptrdiff_t lanes,
-          const T* factor = nullptr) {
+          const T* factor = nullptr, T* invalid = nullptr) {
   ptrdiff_t i = 0;
   for (; i + mr <= rows; i += mr)
-    gemm_rows<T, epilogue, mr, tile_vectors>(a.block(i), b, ldb, depth, c + i * ldc, ldc, lanes, factor);
+    gemm_rows<T, epilogue, mr, tile_vectors>(a.block(i), b, ldb, depth, c + i * ldc, ldc, lanes, factor, invalid);
   if constexpr (mr > 1)  // remaining rows
     if (i < rows)
-      gemm<T, epilogue, mr - 1, tile_vectors>(a.block(i), rows - i, depth, b, ldb, c + i * ldc, ldc, lanes, factor);
+      gemm<T, epilogue, mr - 1, tile_vectors>(a.block(i), rows - i, depth, b, ldb, c + i * ldc, ldc, lanes, factor,
+                                              invalid);
 }
 
 }  // namespace regard::REGARD_ISA

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from attention_cases import Case, Sizes, chance, random_case, small_sizes
+from attention_cases import PATHS, Case, Sizes, chance, random_case, small_sizes
 from regard import attention, attention_partial
 from regard.functional import native
 
@@ -81,6 +81,45 @@ def draw(seed: int, number: int) -> Call:
     arrays = tuple(laid_out(rng, x) for x in (q, k, v))
     name, threads = sets[int(rng.integers(len(sets)))], int(rng.integers(1, 5))
     return Call(case, arrays, options, factors, dropout, name, threads)
+
+
+def draw_extreme(seed: int, number: int) -> Call:
+    """Draw a call with numbers of all magnitudes, up to the largest float and down to subnormals."""
+    call = draw(seed, number)
+    rng, case = np.random.default_rng([seed, number, 1]), call.case
+    q, k, v = (of_any_magnitude(rng, x) for x in (case.q, case.k, case.v))
+    options, added, sinks, softcap, scale = dict(call.options), case.added, case.sinks, case.softcap, case.scale
+    if isinstance(options.get("bias"), np.ndarray):
+        bias = options["bias"]
+        options["bias"] = of_any_magnitude(rng, bias.astype(case.q.dtype if case.q.dtype != np.float16 else np.float32))
+        added = np.broadcast_to(options["bias"].astype(np.longdouble), added.shape)
+    if sinks is not None and chance(rng, 0.5):
+        sinks = options["sinks"] = of_any_magnitude(rng, sinks.astype(np.float32))
+    if softcap is not None and chance(rng, 0.5):
+        softcap = options["softcap"] = float(10 ** rng.uniform(-30, 30))
+    if chance(rng, 0.3):
+        scale = options["scale"] = float(10 ** rng.uniform(-30, 30))
+    case = replace(case, q=q, k=k, v=v, added=added, sinks=sinks, softcap=softcap, scale=scale)
+    return replace(call, case=case, arrays=tuple(laid_out(rng, x) for x in (q, k, v)), options=options)
+
+
+def of_any_magnitude(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+    """Return numbers of another magnitude in the same dtype, which are finite where those of `x` are."""
+    floats = ml_dtypes.finfo(x.dtype)
+    largest, tiny, kind = np.longdouble(floats.max), np.longdouble(floats.tiny), rng.random()
+    wide = np.where(np.isfinite(x), x, 0).astype(np.longdouble)
+    if kind < 0.3:  # one power of ten
+        wide = wide * 10 ** np.longdouble(rng.uniform(-30, 30))
+    elif kind < 0.5:  # one for each number
+        wide = wide * 10 ** rng.uniform(-30, 30, x.shape).astype(np.longdouble)
+    elif kind < 0.8:  # near the largest
+        ends = np.array([-1, -0.999, -0.5, -0.3, 0, 0.3, 0.5, 0.999, 1], np.longdouble)
+        wide = rng.choice(ends if chance(rng, 0.5) else ends[5:], x.shape) * largest
+    elif kind < 0.9:  # subnormals
+        wide = wide * tiny
+    with np.errstate(over="ignore", under="ignore"):
+        found = np.clip(wide, -largest, largest).astype(np.float64).astype(x.dtype)
+    return np.where(np.isfinite(x), found, x).astype(x.dtype)
 
 
 def sizes(rng: np.random.Generator) -> Sizes:
@@ -186,13 +225,16 @@ class Bounds:
     lse_error: np.ndarray
 
 
-def allowed(call: Call) -> Bounds:
+def allowed(call: Call, *, extreme: bool = False) -> Bounds:
     """Return the formula in higher precision, and bounds of the rounding errors.
 
     With u half a unit in the last place of 1, a dot product of D terms is off by at most D·u·Σ|q||k|, in whatever
     order; scale, softcap and bias add a few u of what they give. A weight exp(s − m) / Σ exp(s − m), in which s is off
     by d, lies between w·exp(±d) / Σ w·exp(∓d). The exponential, the shift and the sum over S keys, block by block,
     add 2|s − m|·u + (S + 20)·u to d.
+
+    Of `extreme` numbers d can be larger than 1/2: which keys then have the weight is open, and the context is within
+    the range of the values.
     """
     case, dtype = call.case, call.case.q.dtype
     wide = np.longdouble if dtype == np.float64 else np.float64
@@ -220,6 +262,9 @@ def allowed(call: Call) -> Bounds:
     exponentials, of_sink = np.exp(scores - highest), np.exp(sinks - highest)
     off = np.where(known, off + u * (2 * abs(np.where(known, scores, highest) - highest) + scores.shape[-1] + 20), 0)
     off_sink = np.where(of_sink > 0, u * (abs(np.where(of_sink > 0, sinks, 0)) + scores.shape[-1] + 20), 0)
+    score_error = np.maximum(off.max(-1, initial=0), off_sink[..., 0])
+    if extreme:
+        off, off_sink = np.minimum(off, 0.5), np.minimum(off_sink, 0.5)
     total = exponentials.sum(-1, keepdims=True) + of_sink
     ends = [
         (exponentials * np.exp(sign * off)).sum(-1, keepdims=True) + of_sink * np.exp(sign * off_sink)
@@ -238,19 +283,32 @@ def allowed(call: Call) -> Bounds:
     context = weights * call.factors @ finite
     # Exponentials that underflow are lost: at most that fraction of the sum's minimum, 1 / safe.
     tiny = 8 * float(np.finfo(work).tiny) * (1 + 1 / safe) * abs(finite).sum(-2, keepdims=True)
+    tiny = tiny + (v.shape[-2] + 2) * float(np.finfo(work).smallest_subnormal)  # of each product
     error = np.maximum(most - weights, weights - least) * call.factors @ abs(finite) * (1 + 4 * u) + tiny
     error = error + 4 * u * abs(context)
+    low, high = context - error, context + error
+    if extreme:
+        open_rows = score_error > 0.5
+        lse_error = np.where(open_rows, score_error, 0) + lse_error
+        largest = np.finfo(np.float64).max  # of a log-sum-exp
+        lse = np.where(np.isfinite(lse) | (lse > 0), np.clip(lse, -largest, largest), lse)
+        factor = (1 + 1e-6) * np.max(call.factors, initial=1)
+        least, most = (how(finite, axis=-2, keepdims=True, initial=0) * factor for how in (np.min, np.max))
+        low, high = (
+            np.where(open_rows[..., None], x, bound) for x, bound in ((least - tiny, low), (most + tiny, high))
+        )
     marks = [attends.astype(wide) @ (v == sign * np.inf).astype(wide) > 0 for sign in (1, -1)]
     marks.append(attends.astype(wide) @ np.isnan(v).astype(wide) > 0)
-    context = np.where(marks[0], np.inf, np.where(marks[1], -np.inf, context))
-    context = np.where(lost[..., None] | marks[2] | (marks[0] & marks[1]), np.nan, context)
-    return Bounds(context - error, context + error, np.where(lost, np.nan, lse), lse_error)
+    low, high = (np.where(marks[0], np.inf, np.where(marks[1], -np.inf, x)) for x in (low, high))
+    low, high = (np.where(lost[..., None] | marks[2] | (marks[0] & marks[1]), np.nan, x) for x in (low, high))
+    return Bounds(low, high, np.where(lost, np.nan, lse), lse_error)
 
 
 def rounded(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return values rounded to a dtype. Rounding is monotonic, so bounds remain bounds."""
     with np.errstate(over="ignore"):
-        return (x if dtype == np.float64 else x.astype(np.float64)).astype(dtype).astype(x.dtype)
+        wide = x if dtype in (np.float32, np.float64) else x.astype(np.float64)  # of ml_dtypes
+        return wide.astype(dtype).astype(x.dtype)
 
 
 def fault(call: Call) -> str | None:
@@ -281,6 +339,25 @@ def fault(call: Call) -> str | None:
     return None if ours.tobytes() == again.tobytes() else "other bits with another number of threads"
 
 
+def fault_of_extremes(call: Call) -> str | None:
+    """Return where a path is beyond its bounds, such as not finite where the exact result is; None if nowhere."""
+    native.kernel().use_instruction_set(call.instruction_set)
+    native.set_num_threads(call.threads)
+    with np.errstate(all="ignore"):
+        bounds, dtype = allowed(call, extreme=True), call.case.q.dtype
+    for path in PATHS:
+        output = attention(*call.arrays, **call.arguments(), implementation=path)
+        if wrong := outside(output, *(rounded(x, dtype) for x in (bounds.low, bounds.high))):
+            return f"{path}: context {wrong}"
+        part = attention_partial(*call.arrays, **call.arguments(), implementation=path)
+        if wrong := outside(part.output, *(rounded(x, part.output.dtype) for x in (bounds.low, bounds.high))):
+            return f"{path}: context of attention_partial {wrong}"
+        lse = np.broadcast_to(part.lse, bounds.lse.shape)
+        if wrong := outside(lse, *(rounded(bounds.lse + d, lse.dtype) for d in (-bounds.lse_error, bounds.lse_error))):
+            return f"{path}: lse {wrong}"
+    return None
+
+
 def outside(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str | None:
     """Return where values are out of bounds; a bound of NaN requires NaN."""
     given = x.astype(low.dtype)
@@ -291,20 +368,21 @@ def outside(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str | None:
     return f"at {at} ({wrong.sum()} of {wrong.size}): {given[at]!r} is not from {low[at]!r} to {high[at]!r}"
 
 
-def run(cases: int, seed: int, first: int = 0, progress: float | None = None) -> list[str]:
+def run(cases: int, seed: int, first: int = 0, progress: float | None = None, *, extreme: bool = False) -> list[str]:
     """Return the faults, a line for each case; print the progress every `progress` seconds."""
     kernel, failures = native.kernel(), []
     before = kernel.instruction_set(), native.num_threads()
     start = said = time.monotonic()
     try:
         for number in range(first, first + cases):
-            call = draw(seed, number)
-            wrong = fault(call)
+            call = (draw_extreme if extreme else draw)(seed, number)
+            wrong = (fault_of_extremes if extreme else fault)(call)
             if wrong is not None:
                 shapes = ", ".join(f"{name} {x.shape}" for name, x in zip("qkv", call.arrays, strict=True))
                 asked = ", ".join([*call.options, *(["dropout"] if call.dropout else [])])
                 failures.append(
-                    f"--seed {seed} --first {number} --cases 1: {shapes} of {call.case.q.dtype}, {asked or 'plain'}, "
+                    f"{'--extreme ' if extreme else ''}--seed {seed} --first {number} --cases 1: "
+                    f"{shapes} of {call.case.q.dtype}, {asked or 'plain'}, "
                     f"{call.instruction_set}, {call.threads} threads: {wrong}"
                 )
                 if progress is not None:
@@ -322,12 +400,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--extreme", action="store_true", help="numbers of all magnitudes, on every path")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     given = parser.parse_args()
     if native.kernel() is None:
         sys.exit(native.unavailable_reason())
     start = time.monotonic()
-    failures = run(given.cases, given.seed, given.first, progress=30)
+    failures = run(given.cases, given.seed, given.first, progress=30, extreme=given.extreme)
     print(f"{given.cases:,} cases, {len(failures)} wrong, {time.monotonic() - start:.0f} s")
     sys.exit(bool(failures))
 

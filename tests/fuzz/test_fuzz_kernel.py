@@ -16,6 +16,11 @@ def test_random_calls_are_within_rounding_error(first):
     assert fuzz_kernel.run(100, seed=20170612, first=first) == []
 
 
+@pytest.mark.parametrize("first", sweep_after(2, range(0, 600, 100)))
+def test_random_calls_of_extreme_numbers_are_finite_and_within_rounding_error(first):
+    assert fuzz_kernel.run(100, seed=20170613, first=first, extreme=True) == []
+
+
 def test_a_difference_just_beyond_the_bound_is_found(monkeypatch):
     """The oracle can fail: it detects a result moved by twice the width of its bound."""
     honest = fuzz_kernel.attention

@@ -16,6 +16,7 @@ from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
 from regard.functional.masks import Mask
 from regard.functional.native.attention import computes_in_blocks, native_forward, native_forward_with_stats
+from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index
 from regard.functional.scores import Stage, block_arguments, dropout_factors, whole_map
@@ -124,11 +125,11 @@ def compute_attention(p: AttentionInputs, trace: Recorder) -> Array:
         raise RegardError(f"trace must be a recorder such as regard.Trace(), got {trace!r}")
     implementation, _ = choose_implementation(p, trace)
     compute = {"reference": _reference, "blockwise": _blockwise, "native": _native}[implementation]
-    return p.layout.xp.astype(trace("context", compute(p, trace), "... H T Dv"), p.dtype, copy=False)
+    return narrowed(trace("context", compute(p, trace), "... H T Dv"), p.dtype)
 
 
 def _reference(p: AttentionInputs, trace: Recorder) -> Array:
-    p = p.to_compute_dtype()
+    p = widened(p)
     trace.record_attention(p)
     with np.errstate(invalid="ignore", over="ignore"):  # masked keys may hold anything
         return reference.attention(
@@ -141,21 +142,24 @@ def _reference(p: AttentionInputs, trace: Recorder) -> Array:
 
 
 def _blockwise(p: AttentionInputs, trace: Recorder) -> Array:
-    p = p.to_compute_dtype()
+    p = widened(p)
     trace.record_attention(p)
     return blockwise(p)[0]
 
 
 def _native(p: AttentionInputs, trace: Recorder) -> Array:
     if trace is NULL_RECORDER:
-        return native_forward(p, p.dtype)
+        context, is_valid = native_forward(p, p.dtype)
+        return context if is_valid else _blockwise(p, trace)
     stats = None
     if trace.wants_attention() and computes_in_blocks(p):
-        context, stats = native_forward_with_stats(p, p.compute_dtype)
+        context, stats, is_valid = native_forward_with_stats(p, p.compute_dtype)
     else:
-        context = native_forward(p, p.compute_dtype)
-    trace.record_attention(p, stats)
+        context, is_valid = native_forward(p, p.compute_dtype)
     record_maps(p, trace)
+    if not is_valid:
+        return _blockwise(p, trace)
+    trace.record_attention(p, stats)
     return context
 
 
@@ -204,5 +208,5 @@ def attention_weights(
     if whole and choose_implementation(p, trace)[0] == "native":
         record_maps(p, trace)
     elif whole:
-        return p.layout.xp.astype(whole_map(p, stage, trace), p.dtype, copy=False)
+        return narrowed(whole_map(widened(p), stage, trace), p.dtype)
     return attention_tile(p, rows, cols, stage)

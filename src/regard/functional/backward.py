@@ -8,7 +8,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array, as_array, concat, is_floating, namespace, no_grad, result_dtype
+from regard.functional.arrays import Array, as_array, concat, is_finite, is_floating, namespace, no_grad, result_dtype
 from regard.functional.biases import BiasGradAccumulator, sum_to_shape
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import blockwise
@@ -19,6 +19,7 @@ from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.native.backward import native_backward
 from regard.functional.nonfinite import finite_matmul
 from regard.functional.online_softmax import SoftmaxStats
+from regard.functional.overflow import narrowed, widened
 from regard.functional.score_layout import take
 from regard.functional.scores import BlockScores, block_scores
 
@@ -75,9 +76,9 @@ def attention_vjp(
     with no_grad(p.layout.xp):
         native = choose_implementation(p)[0] == "native"
         if native:
-            context, stats = native_forward_with_stats(p, p.compute_dtype)
-        else:
-            p = p.to_compute_dtype()
+            context, stats, native = native_forward_with_stats(p, p.compute_dtype)
+        if not native:
+            p = widened(p)
             context, stats = blockwise(p)
 
     def pullback(d_output: Array) -> Gradients:
@@ -89,13 +90,19 @@ def attention_vjp(
             )
         with no_grad(p.layout.xp):
             gradients = native_backward(p, context, stats, d_output) if native else None
-            if gradients is None:
-                inputs = p.to_compute_dtype()
-                forward = blockwise(inputs) if native else (context, stats)
-                gradients = _backward(inputs, *forward, p.layout.xp.astype(d_output, p.compute_dtype, copy=False))
+            if gradients is None or not _all_finite(gradients):
+                inputs = widened(p, d_output)
+                same = not native and inputs is p
+                forward = (context, stats) if same else blockwise(inputs)
+                d_output = p.layout.xp.astype(d_output, inputs.q.dtype, copy=False)
+                gradients = _backward(inputs, *forward, d_output)
         return Gradients(**{name: _like(p, gradient, given[name]) for name, gradient in gradients.items()})
 
-    return p.layout.xp.astype(context, p.dtype, copy=False), pullback
+    return narrowed(context, p.dtype), pullback
+
+
+def _all_finite(gradients: dict[str, Array | None]) -> bool:
+    return all(x is None or is_finite(x) for x in gradients.values())
 
 
 def _backward(p: AttentionInputs, context: Array, stats: SoftmaxStats, d_context: Array) -> dict[str, Array | None]:
@@ -196,4 +203,4 @@ def _like(p: AttentionInputs, gradient: Array | None, given: object) -> Array | 
         return gradient
     array = p.layout.to_namespace(as_array(getattr(given, "parameter", given), "input"))
     dtype = array.dtype if is_floating(array) else gradient.dtype
-    return p.layout.xp.astype(p.layout.xp.reshape(gradient, array.shape), dtype, copy=False)
+    return narrowed(p.layout.xp.reshape(gradient, array.shape), dtype)

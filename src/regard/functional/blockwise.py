@@ -19,7 +19,7 @@ from regard.functional.scores import block_scores
 
 
 def blockwise(p: AttentionInputs) -> tuple[Array, SoftmaxStats]:
-    """Return the context, ``... H T Dv`` in the compute dtype, and the stats of its rows."""
+    """Return the context, ``... H T Dv``, and the stats of its rows, in the dtype of the inputs."""
     rows, cols = block_sizes(p)
     parts = [_rows(p, span, spans(p.layout.keys, cols)) for span in spans(p.layout.queries, rows)]
     contexts, stats = zip(*parts, strict=True)

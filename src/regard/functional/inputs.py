@@ -91,16 +91,17 @@ class AttentionInputs:
 
     def to_compute_dtype(self) -> AttentionInputs:
         """Return the inputs with their arrays in the compute dtype."""
-        return self._in(self.compute_dtype)
+        return self.cast(self.compute_dtype)
 
     def upcast(self) -> AttentionInputs:
         """Return the inputs with their arrays in the widest float of the library."""
         wide = widest_float(self.layout.xp, self.layout.device)
         if self.layout.xp is np:
             wide = np.promote_types(self.compute_dtype, wide)  # longdouble stays
-        return self._in(wide)
+        return self.cast(wide)
 
-    def _in(self, dtype: Any) -> AttentionInputs:
+    def cast(self, dtype: Any) -> AttentionInputs:
+        """Return the inputs with their arrays in a dtype to compute in."""
         given = {"q": self.q, "k": self.k, "v": self.v, "sinks": self.sinks}
         cast = {
             name: self.layout.xp.astype(x, dtype, copy=False)
@@ -231,9 +232,9 @@ def _sinks(layout: ScoreLayout, sinks: Array, dtype: Any) -> Array:
 
 
 def _softcap(layout: ScoreLayout, softcap: float, dtype: Any) -> float | None:
-    """Return the softcap; None if no score can reach it."""
-    softcap = finite_number("softcap", softcap, positive=True)
-    return softcap if softcap <= float(layout.xp.finfo(compute_dtype(layout.xp, dtype)).max) else None
+    """Return the softcap, at least one that can be divided by; None if no score can reach it."""
+    softcap, floats = finite_number("softcap", softcap, positive=True), layout.xp.finfo(compute_dtype(layout.xp, dtype))
+    return max(softcap, 4 * float(floats.smallest_normal)) if softcap <= float(floats.max) else None
 
 
 def _flag(name: str, value: Any) -> bool:

@@ -5,13 +5,16 @@ A weight of exactly 0 times NaN is NaN, so that one masked NaN would otherwise r
 
 from __future__ import annotations
 
+import numpy as np
+
 from regard.functional.arrays import Array, device, is_finite, namespace
 
 
 def clamp_posinf(x: Array) -> Array:
     """Return `x` with +inf replaced by the largest finite number, so that no other score has weight."""
     xp = namespace(x)
-    return xp.where(x == xp.inf, float(xp.finfo(x.dtype).max), x)
+    largest = xp.finfo(x.dtype).max
+    return xp.where(x == xp.inf, largest if xp is np else float(largest), x)  # a longdouble may be too large for float
 
 
 def finite_row_max(scores: Array, sinks: Array | None = None) -> Array:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from regard.functional.arrays import Array, widest_float
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import clamp_posinf, nonzero, zero_neginf
@@ -38,8 +40,9 @@ class SoftmaxStats(NamedTuple):
     def lse(self, xp: Any, device: Any) -> Array:
         """Return log Σ exp(score), ``... H R``, in the widest float of the library; −inf for an empty row."""
         wide = widest_float(xp, device)
-        row_max, row_sum = (xp.astype(x[..., 0], wide) for x in self)
-        return xp.where(row_sum == 0, -xp.inf, row_max + xp.log(nonzero(row_sum)))
+        with np.errstate(over="ignore"):  # of longdouble
+            row_max, row_sum = (xp.astype(x[..., 0], wide) for x in self)
+        return xp.where(row_sum == 0, -xp.inf, clamp_posinf(row_max) + xp.log(nonzero(row_sum)))
 
 
 def initial_stats(p: AttentionInputs, rows: Index) -> SoftmaxStats:
@@ -58,7 +61,7 @@ def online_softmax_step(stats: SoftmaxStats, biased: Array, xp: Any) -> tuple[So
     biased = clamp_posinf(biased)
     row_max = xp.maximum(stats.row_max, xp.max(biased, axis=-1, keepdims=True))
     shift = zero_neginf(row_max)
-    exponentials = xp.exp(biased - shift)
-    correction = xp.exp(stats.row_max - shift)
+    with np.errstate(over="ignore"):  # to −inf, of which the exponential is 0
+        exponentials, correction = xp.exp(biased - shift), xp.exp(stats.row_max - shift)
     row_sum = stats.row_sum * correction + xp.sum(exponentials, axis=-1, keepdims=True)
     return SoftmaxStats(row_max, row_sum), correction, exponentials

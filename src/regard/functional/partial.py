@@ -14,6 +14,7 @@ from regard.functional.dispatch import choose_implementation
 from regard.functional.inputs import Options, validate_inputs
 from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.nonfinite import nonzero, zero_neginf
+from regard.functional.overflow import narrowed, widened
 from regard.functional.score_layout import broadcasts
 
 
@@ -51,12 +52,12 @@ def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) 
     True
     """
     p = validate_inputs(q, k, v, **options)
-    context, stats = (
-        native_forward_with_stats(p, p.compute_dtype)
-        if choose_implementation(p)[0] == "native"
-        else blockwise(p.to_compute_dtype())
-    )
-    return Partial(context, stats.lse(p.layout.xp, p.layout.device))
+    is_valid = False
+    if choose_implementation(p)[0] == "native":
+        context, stats, is_valid = native_forward_with_stats(p, p.compute_dtype)
+    if not is_valid:
+        context, stats = blockwise(widened(p))
+    return Partial(narrowed(context, p.compute_dtype), stats.lse(p.layout.xp, p.layout.device))
 
 
 def merge_partials(*partials: Partial) -> Partial:
@@ -92,11 +93,21 @@ def merge_partials(*partials: Partial) -> Partial:
     row_max = functools.reduce(xp.maximum, (part.lse for part in partials))
     exponentials = [xp.exp(part.lse - zero_neginf(row_max)) for part in partials]
     row_sum = functools.reduce(xp.add, exponentials)
-    with np.errstate(invalid="ignore"):  # +inf of one part plus −inf of another is NaN, as in attention over all keys
+    with np.errstate(invalid="ignore", over="ignore"):  # +inf of one part plus −inf of another is NaN, as over all keys
         output = functools.reduce(
             xp.add, [_scaled(part, x / nonzero(row_sum)) for x, part in zip(exponentials, partials, strict=True)]
         )
+        output = _not_overflowed(output, partials)
     return Partial(output, xp.where(row_sum == 0, -xp.inf, zero_neginf(row_max) + xp.log(nonzero(row_sum))))
+
+
+def _not_overflowed(output: Array, partials: tuple[Partial, ...]) -> Array:
+    """Return a mean of outputs within their bounds: rounding may move it past the largest float."""
+    if is_finite(output):
+        return output
+    xp = namespace(output)
+    largest = functools.reduce(xp.maximum, [xp.abs(part.output) for part in partials])
+    return xp.where(xp.isinf(output) & xp.isfinite(largest), xp.sign(output) * largest, output)
 
 
 def _scaled(part: Partial, weight: Array) -> Array:

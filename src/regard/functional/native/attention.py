@@ -14,6 +14,7 @@ from regard.functional.native.convert import compute_type, dtype_name, tensor_to
 from regard.functional.native.mask_args import KernelMaskArgs, kernel_mask_args
 from regard.functional.nonfinite import saturate_cast
 from regard.functional.online_softmax import SoftmaxStats
+from regard.functional.overflow import may_overflow
 from regard.functional.score_layout import Index
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -34,23 +35,25 @@ def unsupported_reason(p: AttentionInputs) -> str | None:
 
 def native_forward(
     p: AttentionInputs, dtype: Any, row_max: np.ndarray | None = None, row_sum: np.ndarray | None = None
-) -> Array:
-    """Return the context, ``... H T Dv``, in `dtype`: the dtype of the result or the compute dtype.
+) -> tuple[Array, bool]:
+    """Return the context, ``... H T Dv``, and whether it is valid: no sum overflowed.
 
-    The kernel writes the softmax statistics to `row_max` and `row_sum`, ``... H T``, if they are given.
+    `dtype` is that of the result or the compute dtype. The kernel writes the softmax statistics to `row_max` and
+    `row_sum`, ``... H T``, if they are given.
     """
     output = _empty(p, p.context_shape, dtype)
-    out = to_kernel(output)
+    out, finite = to_kernel(output), True
     for span, call in kernel_calls(p):
         stats = (None if x is None else x[..., span] for x in (row_max, row_sum))
-        native.kernel().forward(call, out[..., span, :], *stats)
-    return output
+        finite &= native.kernel().forward(call, out[..., span, :], *stats)
+    return output, finite or not may_overflow(p)
 
 
-def native_forward_with_stats(p: AttentionInputs, dtype: Any) -> tuple[Array, SoftmaxStats]:
-    """Return the context and the softmax statistics of each row."""
+def native_forward_with_stats(p: AttentionInputs, dtype: Any) -> tuple[Array, SoftmaxStats, bool]:
+    """Return the context, the softmax statistics of each row, and whether they are valid."""
     row_max, row_sum = (np.empty(p.context_shape[:-1], each) for each in (compute_type(p.dtype), np.float64))
-    return native_forward(p, dtype, row_max, row_sum), stats_from_kernel(p, row_max, row_sum)
+    output, is_valid = native_forward(p, dtype, row_max, row_sum)
+    return output, stats_from_kernel(p, row_max, row_sum), is_valid
 
 
 def computes_in_blocks(p: AttentionInputs) -> bool:
