@@ -155,8 +155,8 @@ class DecoderStep {
   }
 
   // Replace x, B E, by the output of the blocks. The keys and values of each block, B G S D, have space for those of
-  // the new tokens at their last position.
-  void operator()(const WritableArray& x, const Array& cos, const Array& sin, const std::vector<WritableArray>& keys,
+  // the new tokens at their last position. False, with x of no use, where attention may have overflowed.
+  bool operator()(const WritableArray& x, const Array& cos, const Array& sin, const std::vector<WritableArray>& keys,
                   const std::vector<WritableArray>& values) const {
     check_dtype("x", x, F32);
     check(x.ndim() == 2 && last_axis(x) == width_ && is_contiguous(x), "x");
@@ -176,16 +176,17 @@ class DecoderStep {
                   stride_of(array, 3) == 1,
               "the cache");
       }
-    if (!texts) return;
+    if (!texts) return true;
     const Rotation rotation{cos, sin};
     for (size_t i = 0; i < blocks_.size(); ++i) {
       check(keys[i].shape(2) == values[i].shape(2), "the cache");
-      run(blocks_[i], texts, static_cast<char*>(x.data()), rotation, keys[i], values[i]);
+      if (!run(blocks_[i], texts, static_cast<char*>(x.data()), rotation, keys[i], values[i])) return false;
     }
+    return true;
   }
 
  private:
-  void run(const DecoderBlock& block, ptrdiff_t texts, char* x, const Rotation& rotation, const WritableArray& keys,
+  bool run(const DecoderBlock& block, ptrdiff_t texts, char* x, const Rotation& rotation, const WritableArray& keys,
            const WritableArray& values) const {
     const ptrdiff_t q_width = heads_ * head_dim_, kv_width = kv_heads_ * head_dim_, all = q_width + 2 * kv_width;
     const TemporaryBuffer y(texts, width_, F32), qkv(texts, all, F32), context(texts, q_width, F32);
@@ -204,7 +205,7 @@ class DecoderStep {
     rotation.apply(k);
     append(k, keys);
     append(v, values);
-    attend(block, q, keys, values, context);
+    if (!attend(block, q, keys, values, context)) return false;
     run_linear(block.out.params, texts, context, y);
     add(y, texts * width_, x);
 
@@ -218,6 +219,7 @@ class DecoderStep {
     swiglu(gate, up, {hidden, texts, hidden_, 1, hidden_});
     run_linear(block.down.params, texts, hidden, y);
     add(y, texts * width_, x);
+    return true;
   }
 
   // Copy keys or values of the new tokens to the last position of the cache.
@@ -229,7 +231,7 @@ class DecoderStep {
                     last + text * ptrdiff_t(cache.stride(0)) + head * ptrdiff_t(cache.stride(1)));
   }
 
-  void attend(const DecoderBlock& block, const HeadRows& q, const WritableArray& keys, const WritableArray& values,
+  bool attend(const DecoderBlock& block, const HeadRows& q, const WritableArray& keys, const WritableArray& values,
               char* context) const {
     const ptrdiff_t count = q.texts * heads_, group = heads_ / kv_heads_;
     std::vector<ptrdiff_t> offsets(size_t(5 * count));
@@ -251,7 +253,7 @@ class DecoderStep {
     a.v = {static_cast<char*>(values.data()), v_at, ptrdiff_t(values.stride(2)), 1, F32};
     a.output = {context, out_at, head_dim_, 1, F32};
     if (block.sinks) a.sinks = {const_cast<char*>(data_ptr(*block.sinks)), sinks_at, 0, 0, F32};
-    run_forward(a);
+    return run_forward(a);
   }
 
   const ptrdiff_t heads_, kv_heads_, head_dim_;

@@ -181,3 +181,12 @@ def test_a_cache_that_does_not_fit_is_refused(rng, maker):
     x, caches = rng.standard_normal((2, 1, E)).astype(np.float32), caches_of(rng, [None], 1, 4)
     with pytest.raises(ValueError, match="the cache does not fit"):
         decode_step(owner, blocks, x, caches, rotated)
+
+
+def test_values_near_the_largest_float_are_left_to_the_layers(rng, maker):
+    """Attention computes such sums in a wider dtype, which the call for all blocks does not."""
+    blocks, rotated = [maker.block()], rotation(rng)
+    x = rng.standard_normal((1, 1, E)).astype(np.float32)
+    large = np.full((1, G, 80, D), 3e38, np.float32)
+    caches = [KVCache().append(np.zeros_like(large), large)]
+    assert decode_step(Owner(), blocks, x, caches, rotated) is None

@@ -24,7 +24,7 @@ def decode_step(
     """Return the output of all blocks, ``B 1 E``, and the caches with the new keys and values.
 
     None where the blocks have other parts than those of Llama, or weights that cannot be packed; where x has other
-    than one new token; or where the caches are empty, or arrays of another library.
+    than one new token; where the caches are empty, or arrays of another library; or where attention may overflow.
 
     Parameters
     ----------
@@ -46,7 +46,8 @@ def decode_step(
     reserved = [cache.reserve(1) for cache in caches if cache is not None]
     y = x[:, 0].copy()
     cos, sin = (np.ascontiguousarray(part.reshape(-1, part.shape[-1])) for part in rotation)
-    step(y, cos, sin, [cache.k for cache in reserved], [cache.v for cache in reserved])
+    if not step(y, cos, sin, [cache.k for cache in reserved], [cache.v for cache in reserved]):
+        return None
     after = zip(reserved, windows, strict=True)
     return y[:, None], [cache if window is None else cache.slide(window) for cache, window in after]
 
