@@ -69,6 +69,9 @@ def read(tmp_path):
     return reader
 
 
+BPE = {"type": "BPE", "unk_token": "a", "vocab": {"a": 0}, "merges": []}
+UNIGRAM = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a" * 257, -1.0]]}
+LONG = "#" * 20_000
 PADDING = wordpiece_json()["padding"]
 MANY = [f"{i:0999}" for i in range(20)]
 TOO_MUCH = {
@@ -92,6 +95,12 @@ TOO_MUCH = {
     "a long added token": (added("ab" * 501), "an added token has 1,002 characters; at most 1,000"),
     "many long added tokens": (added(*MANY) | {"normalizer": replace("0", "a" * 4000)}, "become 4,000 times as long"),
     "long words": ({"model": wordpiece_json()["model"] | {"max_input_chars_per_word": 10**6}}, "is 1000000; at most"),
+    "long beginnings of pieces": (
+        {"model": wordpiece_json()["model"] | {"continuing_subword_prefix": LONG}}, "20,000 characters; at most 100"
+    ),
+    "long beginnings of merges": ({"model": BPE | {"continuing_subword_prefix": LONG}}, "subword_prefix has 20,000"),
+    "long ends of merges": ({"model": BPE | {"end_of_word_suffix": LONG}}, "end_of_word_suffix has 20,000"),
+    "long pieces": ({"model": UNIGRAM}, "a piece of its vocabulary has 257 characters; at most 256"),
 }  # fmt: skip
 MALFORMED = {
     "an empty pattern": ({"normalizer": replace("", "x")}, "replaces empty matches"),
@@ -164,6 +173,25 @@ def test_growth_that_is_admitted_has_an_end_for_long_texts(read):
     assert len(tokenizer("the " * 20_000)) == 20_002
     with pytest.raises(RegardError, match=r"make 8,192,000 bytes of 2,000$"):
         tokenizer("a" * 2000)
+
+
+HIDDEN = {
+    "what comes after": replace(r"e(?=[\s\S]{256})", "b" * 4000, "Regex"),
+    "a pattern longer than a part": replace("e" * 300, "b" * 300 * 4000),
+    "special tokens": {"type": "Prepend", "prepend": "b" * 4000},
+    "special tokens and a replacement": normalizers({"type": "Prepend", "prepend": "b"}, replace("b", "b" * 2000))[
+        "normalizer"
+    ],
+}
+
+
+@pytest.mark.parametrize("normalizer", HIDDEN.values(), ids=HIDDEN)
+def test_growth_that_shows_in_the_whole_text_alone_is_refused(read, normalizer):
+    """A text is normalised in parts to see how long it becomes."""
+    tokenizer = read({"normalizer": normalizer})
+    assert tokenizer.growth.normalizer * 40_000 < 200_000_000  # what a failure of this test may take
+    with pytest.raises(RegardError, match=r"normalizers and pre-tokenizers make [\d,]+ bytes of 40,000$"):
+        tokenizer("e" * 20_000 + "[SEP]e  " * 2500)
 
 
 NFC, LOWER, UNICODE = {"type": "NFC"}, {"type": "Lowercase"}, {"type": "NFKD"}

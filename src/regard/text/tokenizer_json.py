@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
@@ -26,6 +27,11 @@ _MAX_TEMPLATE_TOKENS = 1000
 _MAX_ADDED_TOKEN = 1000  # characters; the library's search takes seconds for longer ones
 _MAX_ADDED = 1 << 26  # characters of all added tokens, which the library normalizes at once
 _MAX_WORD = 1000  # characters of a word of WordPiece, whose time grows with the cube
+_MAX_AFFIX = 100  # characters that WordPiece and BPE put around parts of a word, each time anew
+_MAX_PIECE = 256  # characters of a piece of Unigram, which looks for the longest at each character
+_MAX_MEASURED = 16  # bytes of a pattern whose matches are counted in parts of a text
+
+_LOOKS_AROUND = re.compile(r"\(\?[=!<]|(?<!\[)\^|\$|\\[AbBGzZ]")
 
 # The components by type, and the largest factor by which each makes a text longer, in bytes of UTF-8. A function
 # computes it. NFKD makes 33 bytes of the 3 bytes of U+FDFA; a byte becomes a character of 2; a prefix is added to a
@@ -39,6 +45,8 @@ class Growth:
 
     normalizer: int = 1
     pre_tokenizer: int = 1
+    prefix: int = 0  # bytes that normalizers add to each part between added tokens
+    can_measure: bool = True  # whether a text in parts becomes about as long as the whole
 
     def check(self, text: str, normalizer: Any) -> None:
         """Raise RegardError if `text` becomes too long; if it might, it is normalised in parts to see."""
@@ -46,8 +54,11 @@ class Growth:
         limit = max(_MAX_BYTES, _MAX_FACTOR * size)
         if size * self.normalizer * self.pre_tokenizer <= limit:
             return
-        parts = (text[start : start + _PART] for start in range(0, len(text), _PART))
-        longer = sum(len(normalizer.normalize_str(part).encode()) if normalizer else len(part) for part in parts)
+        longer = size * self.normalizer
+        if normalizer and self.can_measure:
+            parts = (text[start : start + _PART] for start in range(0, len(text), _PART))
+            measured = sum(len(normalizer.normalize_str(part).encode()) for part in parts)
+            longer = max(size, measured) + size * self.prefix
         if longer * self.pre_tokenizer > limit:
             raise RegardError(
                 f"its normalizers and pre-tokenizers make {longer * self.pre_tokenizer:,} bytes of {size:,}"
@@ -83,11 +94,9 @@ def check_document(content: bytes) -> Growth:
     if added > _MAX_TEMPLATE_TOKENS:
         raise RegardError(f"its post-processor adds {added:,} tokens to a text; at most {_MAX_TEMPLATE_TOKENS:,}")
     _check_added_tokens(document.get("added_tokens"), growth)
-    model = document.get("model")
-    longest = model.get("max_input_chars_per_word", 100) if isinstance(model, dict) else 100
-    if isinstance(longest, int) and longest > _MAX_WORD:
-        raise RegardError(f"max_input_chars_per_word is {longest}; at most {_MAX_WORD}")
-    return Growth(growth, pre_growth)
+    _check_model(document.get("model"))
+    normalizers = _components(document, "normalizer", "normalizers")
+    return Growth(growth, pre_growth, _prefix(normalizers), all(map(_can_measure, normalizers)))
 
 
 def _growth(document: Mapping[str, Any], name: str, members: str, known: _Growth) -> int:
@@ -146,6 +155,23 @@ def _replacement(component: Mapping[str, Any]) -> int:
     return max(1, ceil(len(_text(component, "content").encode("utf-8", "surrogatepass")) / width))
 
 
+def _prefix(normalizers: Iterable[Mapping[str, Any]]) -> int:
+    """Return the most bytes that normalizers make of the prefixes that they add to a text."""
+    size = 0
+    for component in normalizers:
+        growth = _growth_of(component, _NORMALIZERS)
+        size = size + growth - 1 if component["type"] == "Prepend" else size * growth
+    return size
+
+
+def _can_measure(component: Mapping[str, Any]) -> bool:
+    """Tell whether a normalizer does about the same to a text in parts, whatever stands before and after these."""
+    if component["type"] != "Replace":
+        return True
+    pattern = component["pattern"].get("Regex", "")
+    return _pattern_width(component) <= _MAX_MEASURED and not _LOOKS_AROUND.search(pattern)
+
+
 def _split(component: Mapping[str, Any]) -> int:
     _pattern_width(component)
     return 1
@@ -201,6 +227,23 @@ def _check_added_tokens(tokens: Any, growth: int) -> None:
         raise RegardError(f"an added token has {max(sizes):,} characters; at most {_MAX_ADDED_TOKEN:,}")
     if sum(sizes) * growth > _MAX_ADDED:
         raise RegardError(f"its added tokens have {sum(sizes):,} characters, and may become {growth:,} times as long")
+
+
+def _check_model(model: Any) -> None:
+    """Check the numbers and texts of a model on which its time depends."""
+    if not isinstance(model, dict):
+        return
+    longest = model.get("max_input_chars_per_word")
+    if isinstance(longest, int) and longest > _MAX_WORD:
+        raise RegardError(f"max_input_chars_per_word is {longest}; at most {_MAX_WORD}")
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if len(model.get(name) or "") > _MAX_AFFIX:
+            raise RegardError(f"{name} has {len(model[name]):,} characters; at most {_MAX_AFFIX}")
+    vocab = model.get("vocab")
+    pieces = vocab if isinstance(vocab, list) else []
+    longest = max((len(piece[0]) for piece in pieces if isinstance(piece, list) and piece), default=0)
+    if longest > _MAX_PIECE:
+        raise RegardError(f"a piece of its vocabulary has {longest:,} characters; at most {_MAX_PIECE}")
 
 
 _NORMALIZERS: _Growth = {
