@@ -255,6 +255,13 @@ def test_a_text_may_be_the_name_of_a_command(run):
     assert "toy layer" in out
 
 
+@pytest.mark.parametrize("argv", [["--model", "TINY", "the cat"], ["explain it", "--model", "TINY"]])
+def test_an_option_or_a_text_of_words_is_no_misspelt_command(run, tiny, argv):
+    status, out, err = run(*(tiny if word == "TINY" else word for word in argv))
+    assert (status, err) == (0, "")
+    assert "2 layers × 3 heads" in out
+
+
 def test_a_long_text_is_drawn_in_shades(run, tmp_path):
     (tmp_path / "long").write_text(" ".join(f"w{i}" for i in range(500)))
     _, out, _ = run("--file", str(tmp_path / "long"), "--toy")

@@ -73,9 +73,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _check_no_command_meant(words: Sequence[str]) -> None:
-    """Raise `RegardError` if the first word is spelled almost like a command."""
+    """Raise `RegardError` if the first argument, neither an option nor several words, is almost a command."""
     from difflib import get_close_matches
 
+    if words[0].startswith("-") or words[0].split() != [words[0]]:
+        return
     if close := get_close_matches(words[0].lower(), COMMANDS, n=1, cutoff=0.75):
         raise RegardError(
             f"unknown command {words[0]}; did you mean {close[0]}? To use it as a text, put it after --: "
