@@ -108,6 +108,18 @@ def test_a_complete_request_may_take_any_time_and_the_next_has_its_own(connect):
     assert any(not timer.cancelled and timer.at >= REQUEST_SECONDS for timer in connect.loop.timers[1:])
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    ],
+)
+def test_the_last_request_of_a_connection_may_take_any_time(connect, request_):
+    connect().data_received(request_)
+    assert connect.loop.timers[0].cancelled
+
+
 def test_of_too_many_the_one_that_waits_longest_is_closed(connect):
     first, second, *_ = [connect() for _ in range(MAX_CONNECTIONS)]
     first.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")  # in work

@@ -158,6 +158,15 @@ def test_nothing_is_answered_without_the_token(client, path):
     assert "Location" not in headers
 
 
+@pytest.mark.parametrize("line", ["GET /wrong/", "GET /", "POST /wrong/"])
+def test_who_is_refused_gets_one_answer_and_keeps_no_connection(client, line):
+    """Requests that are sent ahead, and whose answers nobody reads, would keep a connection in work without end."""
+    with socket.create_connection(("127.0.0.1", client.port), timeout=WATCHDOG) as connection:
+        connection.sendall(f"{line} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 3)
+        with connection.makefile("rb") as answers:
+            assert answers.read().count(b"HTTP/1.1 40") == 1
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:1", "[::2]:80", ""])
 def test_a_page_that_came_by_another_name_gets_nothing(client, host):
     status, _, content = client.api("manifest", Host=host)

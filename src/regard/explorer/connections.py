@@ -62,7 +62,7 @@ class BoundedProtocol(H11Protocol):
 
     def _watch(self) -> None:
         """Wait for a complete request, from now on if none is waited for yet."""
-        if self.conn.their_state is h11.DONE or self.transport.is_closing():
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
             self._stop()
         elif self._timer is None:
             self._timer = self.loop.call_later(REQUEST_SECONDS, self.close)

@@ -235,13 +235,13 @@ def _show(address: str, tell: Callable[[str], None]) -> None:
 def _checked(request: Request, token: str) -> Response | None:
     """Return the response that refuses a request; None if it is allowed."""
     if re.sub(r":\d+$", "", request.headers.get("host", "")) not in _HOSTS:
-        return _response(421, b"wrong host: use 127.0.0.1", "text/plain")
+        return _refusal(421, b"wrong host: use 127.0.0.1")
     given = request.path_params["token"].encode("utf-8", "surrogatepass")
     if not secrets.compare_digest(given, token.encode("ascii")):
-        return _response(404, b"no such page: use the address that regard printed", "text/plain")
+        return _refusal(404, b"no such page: use the address that regard printed")
     origin = request.headers.get("origin")
     if origin is not None and origin != f"http://{request.headers['host']}":
-        return _response(403, b"cross-origin request refused", "text/plain")
+        return _refusal(403, b"cross-origin request refused")
     return None
 
 
@@ -306,12 +306,17 @@ def _response(status: int, body: bytes, media: str, headers: dict[str, str] | No
     return Response(body, status, {**_HEADERS, **(headers or {}), "Content-Type": kind})
 
 
+def _refusal(status: int, body: bytes) -> Response:
+    """End the connection: who is refused gets no answer to requests that were sent ahead, and keeps no place."""
+    return _response(status, body, "text/plain", {"Connection": "close"})
+
+
 async def _not_found(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return _response(404, b"no such page: use the address that regard printed", "text/plain")
+    return _refusal(404, b"no such page: use the address that regard printed")
 
 
 async def _method_not_allowed(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return _response(405, b"", "text/plain")
+    return _refusal(405, b"")
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
