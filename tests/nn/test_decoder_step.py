@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gguf_files import quantised
-from regard import nn
+from regard import RegardError, nn
 from regard.functional import native
 from regard.nn.decoder_step import decode_step
 from regard.nn.kv_cache import KVCache
@@ -172,6 +172,7 @@ def test_other_blocks_and_inputs_are_left_to_the_layers(rng, maker):
     assert decode_step(Owner(), [block], x.astype(np.float64), caches, rotated) is None
     assert decode_step(Owner(), [block], x, [KVCache()], rotated) is None
     assert decode_step(Owner(), [block], x, [None], rotated) is None
+    assert decode_step(Owner(), [block], np.repeat(x, 2, axis=0), caches, rotated) is None  # of another batch
     windowed = replace(block, attn=replace(block.attn, window=(3, 0)))
     assert decode_step(Owner(), [windowed], x, caches, rotated) is None  # a key that the new token does not attend to
 
@@ -179,8 +180,9 @@ def test_other_blocks_and_inputs_are_left_to_the_layers(rng, maker):
 def test_a_cache_that_does_not_fit_is_refused(rng, maker):
     blocks, owner, rotated = [maker.block()], Owner(), rotation(rng)
     x, caches = rng.standard_normal((2, 1, E)).astype(np.float32), caches_of(rng, [None], 1, 4)
-    with pytest.raises(ValueError, match="the cache does not fit"):
-        decode_step(owner, blocks, x, caches, rotated)
+    assert decode_step(owner, blocks, x, caches, rotated) is None
+    with pytest.raises(RegardError, match="does not continue a cache"):
+        one_by_one(blocks, x, caches, rotated)
 
 
 def test_values_near_the_largest_float_are_left_to_the_layers(rng, maker):

@@ -103,3 +103,31 @@ def test_an_embedding_reads_its_rows(weight):
     assert table([]).shape == (0, 256)
     with pytest.raises(RegardError, match="outside the vocabulary"):
         table([20])
+
+
+def test_nothing_can_be_written_to_it(rng):
+    weight = made(rng, "Q4_1", 8, 64)
+    before = np.asarray(weight)
+    with pytest.raises(ValueError, match="is read-only"):
+        weight += 1
+    with pytest.raises(ValueError, match="is read-only"):
+        np.add(before, 1, out=weight)
+    with pytest.raises(ValueError, match="is read-only"):
+        np.add.at(weight, 0, 1)
+    np.testing.assert_array_equal(np.asarray(weight), before)
+    with pytest.raises(TypeError, match="Cannot cast"):
+        np.add(before, 1, where=weight, out=before.copy())
+
+
+@pytest.mark.parametrize(
+    ("blocks", "kind"),
+    [
+        (np.zeros((8, 21), np.uint8), "Q4_1"),
+        (np.zeros((8, 20), np.int8), "Q4_1"),
+        (np.zeros(20, np.uint8), "Q4_1"),
+        (np.zeros((8, 20), np.uint8), "Q9"),
+    ],
+)
+def test_it_is_made_from_whole_blocks(blocks, kind):
+    with pytest.raises(RegardError, match="rows of whole blocks, uint8, and their kind"):
+        QuantizedWeight(blocks, kind)

@@ -24,7 +24,8 @@ def decode_step(
     """Return the output of all blocks, ``B 1 E``, and the caches with the new keys and values.
 
     None where the blocks have other parts than those of Llama, or weights that cannot be packed; where x has other
-    than one new token; where the caches are empty, or arrays of another library; or where attention may overflow.
+    than one new token; where the caches are empty, arrays of another library or of another shape; or where attention
+    may overflow.
 
     Parameters
     ----------
@@ -41,7 +42,9 @@ def decode_step(
         return None
     step = instance_cache(owner, "_decoder_step", lambda: _prepare(blocks))
     windows = [block.attn.window and block.attn.window[0] for block in blocks]
-    if step is None or not all(map(_fits, caches, windows)):
+    attn = blocks[0].attn
+    shape = len(x), attn.num_kv_heads, attn.head_dim
+    if step is None or not all(_fits(cache, window, shape) for cache, window in zip(caches, windows, strict=True)):
         return None
     reserved = [cache.reserve(1) for cache in caches if cache is not None]
     y = x[:, 0].copy()
@@ -52,11 +55,14 @@ def decode_step(
     return y[:, None], [cache if window is None else cache.slide(window) for cache, window in after]
 
 
-def _fits(cache: KVCache | None, window: int | None) -> bool:
-    """Tell whether the kernel can append to a cache, and a new token attends to all of it."""
+def _fits(cache: KVCache | None, window: int | None, shape: tuple[int, int, int]) -> bool:
+    """Tell whether the kernel can append to a cache of ``B G D``, and a new token attends to all of it."""
     if not cache or (window is not None and len(cache) > window):
         return False
-    return all(type(x) is np.ndarray and x.ndim == 4 and x.dtype == np.float32 for x in (cache.k, cache.v))
+    return all(
+        type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and (*x.shape[:2], x.shape[3]) == shape
+        for x in (cache.k, cache.v)
+    )
 
 
 def _prepare(blocks: Sequence[DecoderBlock]) -> Any:

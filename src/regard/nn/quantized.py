@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from regard import functional as F
+from regard._utils.errors import RegardError
 from regard.formats.quantized import BLOCKS, dequantize
 
 _CHUNK = 1 << 21  # weights dequantized at a time
@@ -35,7 +36,12 @@ class QuantizedWeight(NDArrayOperatorsMixin):
     __hash__ = None  # type: ignore[assignment]  # as arrays
 
     def __init__(self, blocks: np.ndarray, kind: str, *, transposed: bool = False) -> None:
-        numbers, size = BLOCKS[kind]
+        numbers, size = BLOCKS.get(kind, (0, 0))
+        if not size or blocks.ndim != 2 or blocks.dtype != np.uint8 or blocks.shape[1] % size:
+            raise RegardError(
+                f"a QuantizedWeight is made from rows of whole blocks, uint8, and their kind ({', '.join(BLOCKS)}), "
+                f"got {blocks.dtype} {blocks.shape} and {kind!r}"
+            )
         self.blocks, self.kind, self.transposed = blocks, kind, transposed
         shape = len(blocks), blocks.shape[1] // size * numbers
         self.shape: tuple[int, int] = shape[::-1] if transposed else shape
@@ -78,7 +84,12 @@ class QuantizedWeight(NDArrayOperatorsMixin):
         )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        dense = (np.asarray(x) if isinstance(x, QuantizedWeight) else x for x in inputs)
+        written = (*options.get("out", ()), *(inputs[:1] if method == "at" else ()))
+        if any(isinstance(x, QuantizedWeight) for x in written):
+            raise ValueError(f"{self!r} is read-only; np.asarray gives an ordinary array")
+        dense = [np.asarray(x) if isinstance(x, QuantizedWeight) else x for x in inputs]
+        if isinstance(options.get("where"), QuantizedWeight):
+            options["where"] = np.asarray(options["where"])
         return getattr(ufunc, method)(*dense, **options)
 
     def linear(self, x: np.ndarray, bias: np.ndarray | None, activation: str | None) -> np.ndarray:
