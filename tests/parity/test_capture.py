@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard import RegardError, Trace
+from regard import RegardError, Trace, edits
 from regard._capture.masks import mask_of
 
 TOLERANCE = 1e-5
@@ -480,6 +480,45 @@ def test_the_gradient_through_edited_weights_is_that_of_torch(transformers, pair
             interface._global_mapping.pop("edited-eager")
     trace = Trace(maps=True, edit={"blocks.1.attn.weights": halve})
     same_gradients(edited_loss(model, regard.capture(model, trace=trace)), theirs)
+
+
+def with_all_weight_on_the_first(weights):
+    weights = weights * 0
+    weights[..., 0] = 1
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("step", "ready_made", "change"),
+    [
+        ("context", edits.ablate((1, 1)), lambda x: x * 0),
+        ("context", edits.ablate((1, 1), by="mean"), lambda x: x.mean(1, keepdims=True)),
+        ("weights", edits.force_pattern("uniform", (1, 1)), lambda x: (x > 0) / (x > 0).sum(-1, keepdims=True)),
+        ("weights", edits.force_pattern("first", (1, 1)), with_all_weight_on_the_first),
+    ],
+    ids=["zero", "mean", "uniform", "first"],
+)
+def test_the_gradient_through_a_ready_made_edit_is_that_of_the_same_change(pair, step, ready_made, change):
+    model, _ = pair("gpt2")
+
+    def own(value):
+        value[:, 1] = change(value[:, 1])
+        return value
+
+    ours, theirs = (
+        edited_loss(model, regard.capture(model, trace=Trace(only=(), edit=edit)))
+        for edit in (ready_made, {f"blocks.1.attn.{step}": own})
+    )
+    same_gradients(ours, theirs)
+
+
+def test_a_patched_value_has_no_gradient(pair):
+    model, _ = pair("gpt2")
+    with regard.capture(model, trace=Trace(only="*.v")) as plain:
+        run(model, inputs())
+    trace = Trace(only=(), edit=edits.patch(plain, "blocks.1.attn.v"))
+    _, gradients = edited_loss(model, regard.capture(model, trace=trace))
+    assert (gradients["transformer.h.1.attn.c_attn.weight"][:, -24:] == 0).all()
 
 
 @pytest.mark.parametrize(

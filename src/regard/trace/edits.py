@@ -13,6 +13,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
+from regard.functional.arrays import Array, device, namespace
 from regard.trace import Edit, Trace
 
 __all__ = ["Edits", "Head", "Pattern", "ablate", "patch", "force_pattern"]
@@ -42,8 +43,8 @@ def ablate(*heads: Head, by: Literal["zero", "mean"] = "zero") -> Edits:
     if by not in ("zero", "mean"):
         raise RegardError(f"by must be zero or mean, got {by!r}")
 
-    def ablated(context: np.ndarray) -> np.ndarray:  # B T Dv
-        return np.zeros_like(context) if by == "zero" else np.asarray(context.mean(-2, keepdims=True))
+    def ablated(context: Array) -> None:  # B T Dv
+        context[...] = 0 if by == "zero" else context.mean(-2, keepdims=True)
 
     return _of_heads(heads, "context", ablated)
 
@@ -61,15 +62,18 @@ def force_pattern(pattern: Pattern, *heads: Head) -> Edits:
     if pattern not in get_args(Pattern):
         raise RegardError(f"pattern must be one of {', '.join(get_args(Pattern))}, got {pattern!r}")
 
-    def forced(weights: np.ndarray) -> np.ndarray:  # B T S
+    def forced(weights: Array) -> None:  # B T S
         queries, keys = weights.shape[-2:]
         if pattern == "uniform":
             has_weight = weights > 0
-            return np.asarray(has_weight / np.maximum(has_weight.sum(-1, keepdims=True), 1))
+            weights[...] = has_weight / has_weight.sum(-1, keepdims=True).clip(1)
+            return
         if queries != keys:
             raise RegardError(f"the pattern {pattern} needs self-attention, got {queries} queries and {keys} keys")
-        targets = {"self": np.arange(keys), "previous": np.arange(-1, keys - 1), "first": np.zeros(keys, int)}
-        return np.broadcast_to(np.eye(keys)[np.maximum(targets[pattern], 0)], weights.shape)
+        rows = np.arange(keys)
+        targets = {"self": rows, "previous": np.maximum(rows - 1, 0), "first": 0 * rows}
+        weights[...] = 0
+        weights[..., rows, targets[pattern]] = 1
 
     return _of_heads(heads, "weights", forced)
 
@@ -96,14 +100,18 @@ def patch(trace: Trace, *names: str) -> Edits:
     if not names:
         raise RegardError("patch needs the names of the steps to replace, such as 'blocks.3.output'")
 
-    def replace_by(value: np.ndarray) -> Edit:
-        return lambda before: value.astype(before.dtype)
+    def replace_by(value: Array) -> Edit:
+        def edit(before: Array) -> Array:
+            xp = namespace(before)
+            return xp.astype(xp.asarray(value, device=device(before)), before.dtype, copy=True)
+
+        return edit
 
     return {name: replace_by(trace[name]) for name in names}
 
 
-def _of_heads(heads: Sequence[Head], step: str, change: Callable[[np.ndarray], np.ndarray]) -> Edits:
-    """Return edits of a step with an axis of heads, ``B H …``, that change those of `heads` only."""
+def _of_heads(heads: Sequence[Head], step: str, change: Callable[[Array], None]) -> Edits:
+    """Return edits of a step with an axis of heads, ``B H …``; `change` writes into those of `heads`."""
     if not heads:
         raise RegardError("no heads given: give each as (layer, head)")
     chosen: dict[str, list[int]] = {}
@@ -117,12 +125,12 @@ def _of_heads(heads: Sequence[Head], step: str, change: Callable[[np.ndarray], n
     return {name: _changing(name, sorted(set(numbers)), change) for name, numbers in chosen.items()}
 
 
-def _changing(name: str, heads: list[int], change: Callable[[np.ndarray], np.ndarray]) -> Edit:
-    def edit(value: np.ndarray) -> np.ndarray:
+def _changing(name: str, heads: list[int], change: Callable[[Array], None]) -> Edit:
+    def edit(value: Array) -> Array:
         if heads[-1] >= value.shape[1]:
             raise RegardError(f"head {heads[-1]} of {name} is out of range: it has {value.shape[1]}")
         for head in heads:
-            value[:, head] = change(value[:, head])
+            change(value[:, head])
         return value
 
     return edit
