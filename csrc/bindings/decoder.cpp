@@ -133,7 +133,7 @@ class DecoderStep {
     check(!blocks_.empty() && num_kv_heads > 0 && num_heads % num_kv_heads == 0 && head_dim > 0, "the number of heads");
     width_ = blocks_[0].attn_norm.features();
     hidden_ = blocks_[0].down.params.depth;
-    const ptrdiff_t q = num_heads * head_dim, kv = num_kv_heads * head_dim;
+    const ptrdiff_t q = product(num_heads, head_dim), kv = product(num_kv_heads, head_dim);
     const auto is_map = [](const PackedMap& map, ptrdiff_t depth, ptrdiff_t columns) {
       return map.params.depth == depth && map.params.columns == columns;
     };

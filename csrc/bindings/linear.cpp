@@ -196,7 +196,7 @@ LinearParams linear_params(const Array& weight, const OptionalArray& bias, Activ
                             : has_shape({depth, columns});
   }
   if (bias) check_dtype("bias", *bias, dtype);
-  if (!fits || (bias && (bias->ndim() != 1 || ptrdiff_t(bias->shape(0)) != columns)))
+  if (!fits || depth < 0 || columns < 0 || (bias && (bias->ndim() != 1 || ptrdiff_t(bias->shape(0)) != columns)))
     throw_invalid("the shapes", "do not fit");
   if (bias && stride_of(*bias, 0) != 1) throw_invalid("bias", "must be contiguous");
   params.weight = data_ptr(weight), params.bias = bias ? data_ptr(*bias) : nullptr;

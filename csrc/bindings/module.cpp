@@ -67,6 +67,7 @@ void translate_out_of_memory(const std::exception_ptr& error, void*) {
 
 NB_MODULE(_kernel, m) {
   using namespace regard;
+  nb::set_leak_warnings(false);  // a daemon thread may be in a call when the interpreter ends
   m.doc() = "The compiled kernels of regard.";
   nb::enum_<DType>(m, "DType")
       .value("float32", DType::float32)

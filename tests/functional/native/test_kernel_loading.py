@@ -65,6 +65,21 @@ def test_a_subinterpreter_computes_without_the_kernel():
     assert "cannot compute this call: the compiled kernel of regard runs in the main interpreter" in refused
 
 
+@pytest.mark.skipif(PURE, reason="there is no kernel")
+def test_a_daemon_thread_in_a_call_at_exit_says_nothing():
+    code = (
+        "import threading, numpy as np, regard\n"
+        "x, started = np.ones((8, 512, 64), np.float32), threading.Event()\n"
+        "def work():\n"
+        "    while True: started.set(); regard.attention(x, x, x)\n"
+        "threading.Thread(target=work, daemon=True).start()\n"
+        "started.wait()\n"
+        "regard.attention(x, x, x)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_kernel_that_does_not_load_is_a_reason_too(tmp_path):
     code = (
         "import sys; sys.modules['regard.functional.native._kernel'] = None\n"
