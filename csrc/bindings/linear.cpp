@@ -74,6 +74,7 @@ void pack_quantized(const WritableArray& groups, const Array& blocks, const std:
   check_bytes("groups", groups);
   QuantizedPackParams params;
   params.quantization = quantization_named(quantization);
+  if (params.quantization == Quantization::none) throw_invalid("the quantization", "has no blocks");
   const BlockLayout block = block_layout(params.quantization);
   params.columns = ptrdiff_t(blocks.shape(0)), params.depth = ptrdiff_t(blocks.shape(1)) / block.bytes() * block.inputs;
   if (ptrdiff_t(blocks.shape(1)) % block.bytes() || !is_contiguous(groups) ||

@@ -110,3 +110,11 @@ def test_what_does_not_fit_is_refused(rng):
     ):
         with pytest.raises(ValueError, match=r"fit|dtype|unknown|bytes"):
             wrong()
+
+
+def test_sizes_that_cannot_be_are_refused():
+    """A division by the size of no block would end the process; these arrays have the bytes that they ask for: none."""
+    with pytest.raises(ValueError, match="the quantization has no blocks"):
+        kernel.pack_quantized(np.zeros((1, 10), np.uint8), np.zeros((16, 20), np.uint8), "none")
+    with pytest.raises(ValueError, match="the shapes do not fit"):
+        kernel.PackedMap(np.zeros((1, 0), np.uint8), "f16", None, -1, 16)
