@@ -42,6 +42,10 @@ MISTAKES = {
         ["a b", "--toy", "--head", "x"],
         "argument --head: expected a head such as 7 or L3H7, got 'x'",
     ),
+    "a layer that is no number": (
+        ["a b", "--toy", "--layer", "x"],
+        "argument --layer: expected a whole number, got 'x'; see regard show --help",
+    ),
     "top of none": (["a b", "--toy", "--top", "0"], "expected a whole number of at least 1, got '0'"),
     "unknown word": (["a b", "--toy", "--word", "c"], "a, b"),
     "word missing in compare": (["compare", "a b", "c d", "--word", "b", "--toy"], "c, d"),

@@ -367,3 +367,9 @@ def test_all_heads_of_a_sequence_share_its_keys(rng):
     assert one.k.shape == (3, 5, 4)
     assert np.shares_memory(one.k, whole.k)
     assert np.allclose(one.weights(), whole.weights()[1])
+
+
+def test_a_map_is_no_sequence():
+    q = np.zeros((2, 3, 4), np.float32)
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(AttentionMap(q, q))

@@ -50,7 +50,7 @@ def add_toy(parser: argparse.ArgumentParser) -> None:
     """Add ``--toy`` and the options of the toy layer."""
     toy = parser.add_argument_group("toy layer")
     toy.add_argument("--toy", action="store_true", help="one layer with random weights in place of a model")
-    toy.add_argument("--seed", type=int, metavar="N", help="seed of the random weights (42)")
+    toy.add_argument("--seed", type=whole_number, metavar="N", help="seed of the random weights (42)")
     toy.add_argument("--embed-dim", type=count, metavar="E", help="features of a token vector (8)")
     toy.add_argument("--num-heads", type=count, metavar="H", help="number of heads (1)")
     toy.add_argument(
@@ -66,7 +66,7 @@ def add_layer_and_head(
     group: argparse._ActionsContainer, kind: Callable[[str], Any], *, layer: str, head: str, default: int | None = None
 ) -> None:
     """Add ``--layer`` and ``--head``, a value of `kind`; `layer` and `head` say in the help what the defaults are."""
-    group.add_argument("--layer", type=int, metavar="N", help=f"layer, from 0; -1 is the last ({layer})")
+    group.add_argument("--layer", type=whole_number, metavar="N", help=f"layer, from 0; -1 is the last ({layer})")
     group.add_argument(
         "--head", type=kind, default=default, metavar="N", help=f"head, from 0; or L3H7 for layer and head ({head})"
     )
@@ -107,6 +107,13 @@ def add_color(parser: argparse.ArgumentParser) -> None:
         metavar="WHEN",
         help="colour in the terminal: %(choices)s (auto)",
     )
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number."""
+    with suppress(ValueError):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}")
 
 
 def count(text: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from regard.cli import arguments
-from regard.cli.arguments import LazyChoices, count, head, head_or_mean, layer_and_head
+from regard.cli.arguments import LazyChoices, count, head, head_or_mean, layer_and_head, whole_number
 
 
 class Command(NamedTuple):
@@ -63,7 +63,7 @@ def _explore(parser: ArgumentParser) -> None:
     parser.add_argument("--compare-model", metavar="NAME", help="a second model, for the same text or the second text")
     parser.add_argument("--trace", metavar="FILE", nargs="+", help="one or two saved runs in place of a text")
     arguments.add_layer_and_head(parser, head, layer="the page chooses", head="the page chooses")
-    parser.add_argument("--port", type=int, metavar="N", help="the port, or the next free one (8765)")
+    parser.add_argument("--port", type=whole_number, metavar="N", help="the port, or the next free one (8765)")
     parser.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
     arguments.add_output_files(parser, "explore")
     arguments.add_toy(parser)
@@ -78,7 +78,7 @@ def _generate(parser: ArgumentParser) -> None:
     group.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0: greedy decoding (0)")
     group.add_argument("--top-k", type=count, metavar="K", help="sample from the K most probable tokens")
     group.add_argument("--top-p", type=float, metavar="P", help="sample from the fewest tokens of total probability P")
-    group.add_argument("--seed", type=int, metavar="N", help="seed of the sampling")
+    group.add_argument("--seed", type=whole_number, metavar="N", help="seed of the sampling")
     parser.add_argument("--chat", action="store_true", help="format the text with the model's chat template")
     arguments.add_output_files(parser, "generate")
 

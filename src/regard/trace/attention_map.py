@@ -207,6 +207,8 @@ class AttentionMap:
 
     # Weights
 
+    __iter__: None = None  # else Python calls __getitem__ until an IndexError, which it does not raise
+
     def __getitem__(self, index: Any) -> Array:
         """Return the weights at `index`: integers, slices, ``...``, and for rows and columns integer arrays too."""
         *lead, rows, cols = _filled(index, self.ndim)
