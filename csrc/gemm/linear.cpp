@@ -20,11 +20,9 @@ constexpr int LINEAR_MR = VECTOR_BYTES == 64 ? 8 : MR, LINEAR_TILE_VECTORS = VEC
 constexpr ptrdiff_t GEMV_MAX_ROWS = 48;      // rows of x up to which dot products are faster
 constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;  // outputs of a task of dot products
 constexpr ptrdiff_t KC = 384;                // inputs of a panel, which then stays in L2; shorter sums also round less
-constexpr int MAX_DOT_ROWS = VECTOR_BYTES == 64 ? 8 : 4;  // as the registers allow
-constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 2 * MAX_DOT_ROWS,
-                    QUANTIZED_KC = 256;      // the latter a multiple of every block
-constexpr ptrdiff_t MC = 256;                // rows of x of a task
-constexpr ptrdiff_t PREFETCH_BYTES = 16384;  // prefetch distance, at least
+constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 8, QUANTIZED_KC = 256;  // the latter a multiple of every block
+constexpr ptrdiff_t MC = 256;                                         // rows of x of a task
+constexpr ptrdiff_t PREFETCH_BYTES = 16384;                           // prefetch distance, at least
 
 // A tile of dot products has as many sums as a vector has lanes: `rows` rows of x by LANES / rows outputs.
 template <class T> constexpr int GEMV_ROWS = LANES<T> < 4 ? LANES<T> : 4;
@@ -162,8 +160,6 @@ void quantized_gemv(const LinearParams& params, ptrdiff_t start, ptrdiff_t count
     const BlockCursor block = first_block(params, n / GROUP, int(n % GROUP));
     const ptrdiff_t width = min_of<ptrdiff_t>(LANES<float>, start + count - n);
     ptrdiff_t m = 0;
-    for (; MAX_DOT_ROWS >= 8 && m + 8 <= params.rows; m += 8)
-      quantized_dot<Format, MAX_DOT_ROWS>(params, block, x_sums, m, n, width);
     for (; m + 4 <= params.rows; m += 4) quantized_dot<Format, 4>(params, block, x_sums, m, n, width);
     for (; m + 2 <= params.rows; m += 2) quantized_dot<Format, 2>(params, block, x_sums, m, n, width);
     for (; m < params.rows; ++m) quantized_dot<Format, 1>(params, block, x_sums, m, n, width);

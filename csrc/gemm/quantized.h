@@ -172,7 +172,7 @@ void dequantize(BlockCursor block, ptrdiff_t start, ptrdiff_t depth, float* to, 
 template <class Format, int rows>
 REGARD_INLINE void dot_blocks(BlockCursor block, ptrdiff_t depth, const float* const (&x)[rows],
                               const float* const (&x_sums)[rows], V<float> (&totals)[rows]) {
-  constexpr int CHAINS = rows == 8 ? 1 : rows == 1 ? 4 : 2;
+  constexpr int CHAINS = rows == 1 ? 4 : 2;
   constexpr int PREFETCH_BLOCKS = Format::INPUTS == 32 ? 8 : 1;
   ptrdiff_t part_index = 0;
   for (ptrdiff_t t = 0; t < depth; t += Format::INPUTS, block = block.next<Format>()) {
@@ -206,7 +206,7 @@ REGARD_INLINE void dot_blocks(BlockCursor block, ptrdiff_t depth, const float* c
 template <class HalfFormat, int rows>
 REGARD_INLINE void dot_halves(BlockCursor block, ptrdiff_t depth, const float* const (&x)[rows],
                               V<float> (&totals)[rows]) {
-  constexpr int CHAINS = rows == 8 ? 2 : 4;
+  constexpr int CHAINS = 4;
   V<float> sums[rows][CHAINS] = {};
   ptrdiff_t t = 0;
   for (; t + CHAINS <= depth; t += CHAINS)
