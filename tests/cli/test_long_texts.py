@@ -10,6 +10,7 @@ import pytest
 import tiny_decoder
 from regard.cli import main
 from regard.models import TextModel
+from regard.views import similarity
 
 LAYERS = 16
 SHORT, LONG = 100, 1200  # tokens
@@ -121,3 +122,15 @@ def test_a_large_run_is_announced(model, capsys, monkeypatch):
     assert capsys.readouterr().err == "regard: 400 tokens take about 0.0 GB of memory beside the model\n"
     assert main(["short", "--model", model]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_compare_records_the_outputs_of_blocks_and_no_others(model, monkeypatch):
+    recorded = []
+
+    def word_vectors(trace, word):
+        recorded.append(trace.names())
+        return similarity.word_vectors(trace, word)
+
+    monkeypatch.setattr("regard.cli.compare.word_vectors", word_vectors)
+    assert main(["compare", "abc d", "abc e", "--word", "abc", "--model", model]) == 0
+    assert recorded == [("token_embeddings", *(f"blocks.{i}.output" for i in range(LAYERS)))] * 2

@@ -24,7 +24,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise RegardError('compare needs two texts: regard compare "the river bank" "the bank manager" --word bank')
     check_output_files(arguments)
     model = load_model(arguments, texts)
-    steps = required_steps(arguments, "token_embeddings", "blocks.*.output")
+    outputs = (f"blocks.{n}.output" for n in range(model.config.num_layers))
+    steps = required_steps(arguments, "token_embeddings", *outputs)
     encodings = [model.tokenizer(text) for text in texts]
     for name, encoding in zip(("the first text", "the second text"), encodings, strict=True):
         check_length(arguments, model, len(encoding))
