@@ -70,7 +70,14 @@ def test_a_change_in_the_future_leaves_the_past_unchanged(path, seed):
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e308])
 @given(seed=seeds)
 def test_masked_values_never_show(path, poison, seed):
-    """Not in the output, not in the weights, and not in the gradient of anything else."""
+    """Not in the output, not in the weights, and not in the gradient of anything else.
+
+    Beside finite numbers as large as this everything is computed in a wider dtype, and so rounded once.
+    """
+
+    def same(one, other):
+        return np.allclose(one, other, rtol=1e-12, atol=1e-13) if np.isfinite(poison) else np.array_equal(one, other)
+
     rng, q, k, v = one_head(seed)
     masked = rng.random((6, 7)) < 0.4
     masked[:, 2] = True
@@ -84,10 +91,10 @@ def test_masked_values_never_show(path, poison, seed):
     gradients = attention_vjp(q, k, v, bias=bias, **options)[1](d_output)
     k[2], v[2] = poison, poison
     bias[masked] = poison
-    assert np.array_equal(attention(q, k, v, bias=bias, **options), clean)
-    assert np.array_equal(attention_weights(q, k, bias=bias, **options), weights)
+    assert same(attention(q, k, v, bias=bias, **options), clean)
+    assert same(attention_weights(q, k, bias=bias, **options), weights)
     for ours, theirs in zip(attention_vjp(q, k, v, bias=bias, **options)[1](d_output), gradients, strict=True):
-        assert ours is None or np.array_equal(ours, theirs)
+        assert ours is None or same(ours, theirs)
 
 
 @pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"bias": ALiBi(alibi_slopes(1))}])
