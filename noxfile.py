@@ -111,6 +111,8 @@ def sanitize(session: nox.Session) -> None:
         "tests/functional/native",
         "tests/fuzz/test_fuzz_kernel.py",
         "tests/nn/test_fast_paths.py",
+        "tests/nn/test_quantized.py",
+        "tests/nn/test_decoder_step.py",
         *others,
         *session.posargs,
     )
