@@ -12,7 +12,7 @@ from regard.views import escape
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print for each known model what it is and where it lies."""
+    """Print each known model, and where its files are."""
     found = resolve.installed()
     width = max(len(entry.name) for entry, _ in found) + 2
     page = Text()

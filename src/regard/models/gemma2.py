@@ -75,10 +75,7 @@ class Gemma2(Decoder):
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         x = trace("embeddings", x * x.dtype.type(math.sqrt(x.shape[-1])), "B T E")
         rotation = self.config.rope(positions, x.dtype)
-        caches = list(caches)
-        for i, block in enumerate(self.blocks):
-            with trace.scope(f"blocks.{i}"):
-                x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
+        x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
         return trace("final_norm", self.final_norm(x), "B T E"), caches
 
     def head(self, hidden: np.ndarray) -> np.ndarray:

@@ -96,10 +96,7 @@ class GPT2(Decoder):
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         table = trace("position_embeddings", self.position_embedding(positions), "... T E")
         x = trace("embeddings", x + table, "B T E")
-        caches = list(caches)
-        for i, block in enumerate(self.blocks):
-            with trace.scope(f"blocks.{i}"):
-                x, caches[i] = block(x, cache=caches[i], mask=mask, trace=trace)
+        x, caches = self.run_blocks(x, caches, mask=mask, trace=trace)
         return trace("final_norm", self.final_norm(x), "B T E"), caches
 
     @classmethod

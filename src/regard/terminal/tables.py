@@ -97,7 +97,7 @@ class _Heatmap:
     cells : list of int
         The width of each column; the number of columns is that of the keys, or of squares of `side` keys.
     side : int
-        How many keys, and queries if there are as many, one mark stands for.
+        The keys that one mark covers; queries too, if there are as many.
     has_weights : bool
         Cells are weights; else they are marks.
     has_names : bool

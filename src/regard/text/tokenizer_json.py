@@ -165,7 +165,7 @@ def _prefix(normalizers: Iterable[Mapping[str, Any]]) -> int:
 
 
 def _can_measure(component: Mapping[str, Any]) -> bool:
-    """Tell whether a normalizer does about the same to a text in parts, whatever stands before and after these."""
+    """Tell whether normalizing a text in parts gives about what normalizing the whole does."""
     if component["type"] != "Replace":
         return True
     pattern = component["pattern"].get("Regex", "")
