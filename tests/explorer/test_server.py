@@ -409,9 +409,7 @@ def test_idle_connections_leave_the_page_reachable(tmp_path):
         address = process.stdout.readline().strip()
         port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/", address).groups()
         idle = [socket.create_connection(("127.0.0.1", int(port)), timeout=WATCHDOG) for _ in range(400)]
-        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=WATCHDOG)
-        connection.request("GET", f"/{token}/api/manifest")
-        assert json.loads(connection.getresponse().read())["title"] == "a b a"
+        connection = answered(port, token)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=WATCHDOG)
         connection.close()
@@ -422,6 +420,14 @@ def test_idle_connections_leave_the_page_reachable(tmp_path):
     assert err.count("\n") <= 1  # at most one line about what could not be accepted
 
 
+def answered(port, token):
+    """Return a connection on which the server of "a b a" has answered; it stays open, as a browser's does."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=WATCHDOG)
+    connection.request("GET", f"/{token}/api/manifest")
+    assert json.loads(connection.getresponse().read())["title"] == "a b a"
+    return connection
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_no_file_with_the_token_is_left(tmp_path, sent):
@@ -430,9 +436,7 @@ def test_no_file_with_the_token_is_left(tmp_path, sent):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables, start_new_session=True)
     try:
         port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/\n", process.stdout.readline()).groups()
-        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=WATCHDOG)
-        connection.request("GET", f"/{token}/api/manifest")
-        connection.getresponse().read()
+        connection = answered(port, token)
         (folder,) = tmp_path.iterdir()
         assert token in (folder / "open.html").read_text()
         process.send_signal(sent)
@@ -452,11 +456,7 @@ def test_ctrl_c_ends_it_without_a_word(tmp_path):
     try:
         address, how = (process.stdout.readline().strip() for _ in range(2))
         port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/", address).groups()
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", int(port), timeout=WATCHDOG
-        )  # stays open, as a browser's does
-        connection.request("GET", f"/{token}/api/manifest")
-        assert json.loads(connection.getresponse().read())["title"] == "a b a"
+        connection = answered(port, token)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=WATCHDOG)
         connection.close()
