@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 import tracemalloc
 
@@ -318,7 +319,13 @@ def test_as_an_array_it_is_its_weights(rng):
     np.testing.assert_array_equal(np.max(look, axis=-1), array.max(-1))
     with pytest.raises(ValueError, match="weights are computed, so they cannot be had without a copy"):
         np.array(look, copy=False)
-    torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parity
+def test_a_map_of_bfloat16_tensors_is_an_array_of_float32(rng):
+    import torch
+
+    look = AttentionMap(*rng.standard_normal((2, 3, 4, 2), dtype=np.float32))
     half = AttentionMap(torch.from_numpy(np.array(look.q)).bfloat16(), torch.from_numpy(np.array(look.k)).bfloat16())
     assert np.asarray(half).dtype == np.float32
     np.testing.assert_array_equal(np.asarray(half), half.weights().float().numpy())
@@ -343,9 +350,16 @@ def test_maps_are_copied_and_pickled_with_every_mask_and_bias(rng):
         same_map(pickle.loads(pickle.dumps(part)), part)
 
 
-@pytest.mark.parametrize("library", ["torch", "jax.numpy", "array_api_strict"])
+@pytest.mark.parametrize(
+    "library",
+    [
+        "array_api_strict",
+        pytest.param("torch", marks=pytest.mark.parity),
+        pytest.param("jax.numpy", marks=pytest.mark.parity),
+    ],
+)
 def test_maps_of_other_libraries_are_copied_and_pickled(library, rng):
-    xp = pytest.importorskip(library)
+    xp = importlib.import_module(library)
     x = xp.asarray(rng.standard_normal((2, 3, 4)).astype(np.float32))
     look = AttentionMap(x, x, causal=True)
     for kept in (copy.deepcopy(look), pickle.loads(pickle.dumps(look))):
