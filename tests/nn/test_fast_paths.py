@@ -58,6 +58,15 @@ def test_only_what_cannot_change_is_packed(rng, mapped):
     assert Packed.of([Linear(own)]) is None
 
 
+@WITH_KERNEL
+@pytest.mark.parametrize("shape", [(384, 384), (384, 1152), (1, 1), (3, 50), (0, 5), (5, 0)])
+def test_packed_weights_begin_at_a_cache_line(rng, mapped, shape):
+    weights = [mapped(rng.standard_normal(shape).astype(np.float32)) for _ in range(5) if 0 not in shape]
+    for weight in weights or [np.frombuffer(b"", np.float32).reshape(shape)]:
+        packed = Packed.of([Linear(weight)])
+        assert packed.panels.ctypes.data % 64 == 0
+
+
 def test_a_change_of_user_owned_weights_is_effective(rng):
     linear = Linear(rng.standard_normal((4, 3)))
     x = rng.standard_normal((2, 4))

@@ -13,6 +13,7 @@ from regard.functional.native.loader import kernel
 
 _LARGE = 1 << 17  # bytes; any allocator reuses smaller buffers
 _MAX_BYTES = 1 << 62
+_CACHE_LINE = 64  # bytes
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -46,6 +47,14 @@ def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int],
     keys = [-(abs(step) if size > 1 else 0) or -_MAX_BYTES for size, step in zip(shape, strides, strict=True)]
     order = [*sorted(range(last), key=keys.__getitem__), last]
     return order, sorted(range(last + 1), key=order.__getitem__)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Return zeros that begin at a cache line, so that no vector that the kernel loads lies in two of them."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(size + _CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % _CACHE_LINE
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def pooled_copy(x: np.ndarray) -> np.ndarray:

@@ -83,7 +83,7 @@ def pack(weights: Sequence[np.ndarray]) -> np.ndarray | None:
     if kernel is None or dtype not in COMPUTE_DTYPES or any(w.dtype != dtype or len(w) != inputs for w in weights):
         return None
     columns = sum(weight.shape[1] for weight in weights)
-    panels = np.zeros((-(-columns // kernel.NR), inputs, kernel.NR), dtype)
+    panels = native.aligned_zeros((-(-columns // kernel.NR), inputs, kernel.NR), dtype)
     first = 0
     for weight in weights:
         kernel.pack(panels, _kernel_view(weight), first)
@@ -122,8 +122,7 @@ def pack_quantized(blocks: Sequence[np.ndarray], kind: str, inputs: int) -> np.n
         return None
     size = kernel.group_bytes(kind.lower(), inputs)
     groups = [-(-len(part) // kernel.GROUP) for part in blocks]
-    memory = np.empty(sum(groups) * size + 64, np.uint8)
-    packed = memory[-memory.ctypes.data % 64 :][: sum(groups) * size].reshape(-1, size)
+    packed = native.aligned_zeros((sum(groups), size), np.dtype(np.uint8))
     first = 0
     for part, count in zip(blocks, groups, strict=True):
         kernel.pack_quantized(packed[first : first + count], part, kind.lower())
