@@ -6,16 +6,17 @@ a round, because the speed of a machine drifts slowly. Last, how long a model lo
 
 llama.cpp runs from `llama-cpp-python`, built for this processor without AMX, whose path fails in some virtual machines;
 it quantises the activations to 8 bits, which regard and transformers do not. It reads the same file, and one that its
-own quantiser made of it in Q4_0, its quickest kind.
+own quantiser made of it in Q4_0, its quickest kind, in Q8_0 and in F16.
 
     python benchmarks/generation.py            the tables in benchmarks/results/generation.md
-    python benchmarks/generation.py --smoke    two rounds without llama.cpp, nothing written
+    python benchmarks/generation.py --smoke    short texts, transformers with random weights, no llama.cpp; no file
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import os
 import statistics
 import subprocess
@@ -30,17 +31,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import Times, alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions
+from _measure import (
+    BLAS_REST,
+    Ratio,
+    Times,
+    alternate_processes,
+    answer,
+    faster,
+    kernel_in_words,
+    machine,
+    markdown,
+    versions,
+)
 
+SMOKE = "--smoke" in sys.argv
 PROMPT = "The cat sat on the mat, and the dog"
-TOKENS = 32
-LENGTHS = (512, 2048)
+TOKENS = 8 if SMOKE else 32
+LENGTHS = (64,) if SMOKE else (512, 2048)
 THREADS = 2
-SECONDS = 0.5  # of a round, at least one run
+SECONDS = 0.1 if SMOKE else 0.5  # of a round, at least one run
 CALLS = {"token": f"a token, of {TOKENS}"} | {str(n): f"a text of {n:,} tokens" for n in LENGTHS}
-FIRST = "cold start to the first token"
 RESULTS = Path(__file__).parent / "results" / "generation.md"
 LLAMA_FILES = "LLAMA_FILES"  # names the folder of llama.cpp's own files
+LLAMA_KINDS = {"Q4_0": 2, "Q8_0": 7, "F16": 1}  # made by its quantiser, and their numbers there
 
 Calls = Mapping[str, Callable[[], object]]
 
@@ -57,6 +70,10 @@ def ids_of_a_text(length: int) -> np.ndarray:
     return np.random.default_rng(0).integers(100, 40_000, (1, length))
 
 
+def prompt_ids() -> Sequence[int]:
+    return regard_model().tokenizer(PROMPT).ids
+
+
 def regard_model() -> Any:
     import regard
 
@@ -64,8 +81,7 @@ def regard_model() -> Any:
     return replace(regard.load("smollm2"), end_ids=())
 
 
-def regard_calls() -> Calls:
-    model = regard_model()
+def regard_calls(model: Any) -> Calls:
 
     def text(ids: np.ndarray) -> object:
         return model.head(model.forward(ids)[:, -1])
@@ -74,26 +90,27 @@ def regard_calls() -> Calls:
     return {"token": token} | {str(n): partial(text, ids_of_a_text(n)) for n in LENGTHS}
 
 
-def peer() -> tuple[Any, Any]:
+def peer() -> Any:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
     torch.set_num_threads(THREADS)
+    if SMOKE:  # reading the file takes it a minute
+        return LlamaForCausalLM(
+            LlamaConfig(vocab_size=50_000, hidden_size=64, intermediate_size=64, num_hidden_layers=2)
+        ).eval()
     file = gguf()
-    tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-    model = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
-    return tokenizer, model.eval()
+    return AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32).eval()
 
 
-def transformers_calls() -> Calls:
+def transformers_calls(model: Any) -> Calls:
     import torch
 
-    tokenizer, model = peer()
-    prompt = tokenizer(PROMPT, return_tensors="pt")
+    prompt = torch.tensor([prompt_ids()])
 
     def token() -> object:
         with torch.inference_mode():
-            return model.generate(**prompt, max_new_tokens=TOKENS, min_new_tokens=TOKENS, do_sample=False)
+            return model.generate(prompt, max_new_tokens=TOKENS, min_new_tokens=TOKENS, do_sample=False)
 
     def text(ids: Any) -> object:
         with torch.inference_mode():
@@ -110,16 +127,18 @@ def llama_model(kind: str) -> Any:
     return Llama(str(path), n_ctx=context, n_threads=THREADS, n_threads_batch=THREADS, verbose=False)
 
 
-def llama_calls(kind: str) -> Calls:
-    model = llama_model(kind)
-    prompt = model.tokenize(PROMPT.encode())
+def llama_calls(model: Any) -> Calls:
+    prompt = model.tokenize(PROMPT.encode(), add_bos=False)
+
+    def best() -> int:
+        return int(np.argmax(np.ctypeslib.as_array(model._ctx.get_logits_ith(-1), (model.n_vocab(),))))
 
     def token() -> object:
         model.reset()
         model.eval(prompt)
-        for _ in range(TOKENS):
-            model.eval([int(np.argmax(model.scores[model.n_tokens - 1]))])
-        return model
+        for _ in range(TOKENS - 1):
+            model.eval([best()])
+        return best()
 
     def text(ids: Sequence[int]) -> object:
         model.reset()
@@ -130,34 +149,35 @@ def llama_calls(kind: str) -> Calls:
 
 
 def write_llama_files(folder: str) -> None:
-    """Write the model as llama.cpp's quantiser stores it in its quickest kind."""
+    """Write the model as llama.cpp's quantiser stores it."""
     import llama_cpp
 
     options = llama_cpp.llama_model_quantize_default_params()
-    options.ftype, options.allow_requantize = llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0, True
-    if llama_cpp.llama_model_quantize(str(gguf()).encode(), f"{folder}/Q4_0.gguf".encode(), options):
-        sys.exit("llama.cpp does not quantise the file")
+    for kind, options.ftype in LLAMA_KINDS.items():
+        options.allow_requantize = True
+        if llama_cpp.llama_model_quantize(str(gguf()).encode(), f"{folder}/{kind}.gguf".encode(), options):
+            sys.exit(f"llama.cpp does not quantise the file to {kind}")
 
 
-RUNS: dict[str, Callable[[], Calls]] = {
+RUNS: dict[str, Callable[[Any], Calls]] = {
     "regard": regard_calls,
     "transformers": transformers_calls,
-    "llama.cpp Q4_1": lambda: llama_calls("Q4_1"),
-    "llama.cpp Q4_0": lambda: llama_calls("Q4_0"),
+    **{f"llama.cpp {kind}": llama_calls for kind in ("Q4_1", *LLAMA_KINDS)},
 }
-LOADS: dict[str, Callable[[], object]] = {
+LOADS: dict[str, Callable[[], Any]] = {
     "regard": regard_model,
     "transformers": peer,
-    "llama.cpp Q4_1": lambda: llama_model("Q4_1"),
-    "llama.cpp Q4_0": lambda: llama_model("Q4_0"),
+    **{f"llama.cpp {kind}": partial(llama_model, kind) for kind in ("Q4_1", *LLAMA_KINDS)},
 }
 
 
 def first_token() -> None:
     """Be transformers from a cold start to the first token."""
     import torch
+    from transformers import AutoTokenizer
 
-    tokenizer, model = peer()
+    file = gguf()
+    tokenizer, model = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name), peer()
     prompt = tokenizer(PROMPT, return_tensors="pt")
     with torch.inference_mode():
         print(tokenizer.decode(model.generate(**prompt, max_new_tokens=1, do_sample=False)[0]))
@@ -169,15 +189,17 @@ COLD = {
 }
 
 
-def cold_starts(rounds: int) -> dict[str, Times]:
+def cold_starts(names: Sequence[str], rounds: int) -> dict[str, Times]:
     """Return the seconds of whole processes, which alternate; the first of each, which fills the page cache, not."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = os.environ | {"OMP_NUM_THREADS": str(THREADS), "PATH": path}
-    times: dict[str, Times] = {name: Times([]) for name in COLD}
+    times: dict[str, Times] = {name: Times([]) for name in names}
     for number in range(rounds + 1):
-        for name, command in COLD.items():
+        for name in names:
             start = time.perf_counter()
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+            subprocess.run(
+                COLD[name], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+            )
             if number:
                 times[name].rounds.append(time.perf_counter() - start)
     return times
@@ -188,9 +210,9 @@ def footprint(name: str) -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     importlib.import_module({"regard": "regard.models", "transformers": "transformers"}.get(name, "llama_cpp"))
     start = time.perf_counter()
-    LOADS[name]()
+    model = LOADS[name]()
     seconds = time.perf_counter() - start
-    RUNS[name]()["token"]()
+    RUNS[name](model)["token"]()
     resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     print(seconds, resident / 1e6, file=answers)
 
@@ -208,32 +230,34 @@ def footprints(names: Sequence[str], rounds: int) -> dict[str, tuple[float, floa
 
 
 def page(times: dict[str, dict[str, Times]], cold: dict[str, Times], sizes: dict[str, tuple[float, float]]) -> str:
-    """Return the measurement as Markdown: for each peer its time, and how many times as fast regard is."""
-    peers = [name for name in times if name != "regard"]
-    rows = [[FIRST, f"{cold['regard'].median:.2f} s", f"{cold['transformers'].median:.2f} s",
-             str(faster(*cold.values())), *[""] * (2 * len(peers) - 2)]]  # fmt: skip
-    for call, what in CALLS.items():
-        share = TOKENS if call == "token" else 1
-        each = {name: Times([t / share for t in times[name][call].rounds]) for name in times}
-        compared = [text for peer in peers for text in (str(each[peer]), str(faster(each["regard"], each[peer])))]
-        rows.append([what, str(each["regard"]), *compared])
-    for what, at, unit, digits in (("loading", 0, "s", 2), ("resident memory after some tokens", 1, "MB", 0)):
-        ours = sizes["regard"][at]
-        compared = [text for p in peers for text in (f"{sizes[p][at]:.{digits}f} {unit}", f"{sizes[p][at] / ours:.2f}")]
-        rows.append([what, f"{ours:.{digits}f} {unit}", *compared])
-    packages = ["numpy", "torch", "transformers", *(["llama_cpp_python"] if len(peers) > 1 else [])]
+    """Return the measurement as Markdown: a row for each model, with the ratio of its times to those of regard."""
+    rows = []
+    for name, measured in times.items():
+        row = [name]
+        for call in CALLS:
+            share = TOKENS if call == "token" else 1
+            spread = Ratio([1e3 * seconds / share for seconds in measured[call].rounds])
+            row += [str(spread), "" if name == "regard" else str(faster(times["regard"][call], measured[call]))]
+        seconds, megabytes = sizes.get(name, (math.nan, math.nan))
+        rows.append([*row, f"{seconds:.2f}", f"{megabytes:.0f}"])
+    calls = [text for what in CALLS.values() for text in (f"{what}, ms", "times")]
+    header = ["", *calls, "loading, s", "memory after some tokens, MB"]
+    starts = ", ".join(f"{name} {each.median:.2f} s" for name, each in cold.items())
+    packages = ["numpy", "torch", "transformers", *(["llama_cpp_python"] if len(times) > 2 else [])]
     return "\n".join(
         [
             "# SmolLM2-135M from its GGUF",
             "",
             f"{machine()}; {THREADS} threads each; {date.today().isoformat()}. {versions(*packages)}.",
-            f"{kernel_in_words()}. Greedy; medians of {len(times['regard']['token'].rounds)} rounds that alternate",
-            f"({len(cold['regard'].rounds)} of the cold start), in brackets the middle half;",
-            "the ratios are the peer's ÷ regard's.",
-            "transformers computes with weights in float32; llama.cpp (without AMX) with activations of 8 bits.",
+            f"{kernel_in_words()}. Greedy; medians of {len(times['regard']['token'].rounds)} rounds that alternate, in",
+            "brackets the middle half; times: the model's ÷ regard's. regard and llama.cpp Q4_1 read the file itself.",
+            "transformers computes with weights in float32, llama.cpp (without AMX) with activations of 8 bits, except",
+            "those of F16.",
             "Made by `nox -s bench`.",
             "",
-            markdown(["", "regard", *[text for peer in peers for text in (peer, "times")]], rows),
+            markdown(header, rows),
+            "",
+            f"From a cold start to the first token: {starts}.",
             "",
         ]
     )
@@ -241,27 +265,31 @@ def page(times: dict[str, dict[str, Times]], cold: dict[str, Times], sizes: dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="SmolLM2 beside transformers and llama.cpp.")
-    parser.add_argument("--smoke", action="store_true", help="two rounds without llama.cpp; write nothing")
+    parser.add_argument("--smoke", action="store_true", help="short and without llama.cpp; write nothing")
     parser.add_argument("--work", choices=RUNS, help=argparse.SUPPRESS)
     parser.add_argument("--footprint", choices=RUNS, help=argparse.SUPPRESS)
     parser.add_argument("--first-token", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
-        return answer(RUNS[arguments.work](), SECONDS)
+        return answer(RUNS[arguments.work](LOADS[arguments.work]()), SECONDS)
     if arguments.footprint:
         return footprint(arguments.footprint)
     if arguments.first_token:
         return first_token()
-    names = ("regard", "transformers") if arguments.smoke else tuple(RUNS)
+    names = ("regard", "transformers") if SMOKE else tuple(RUNS)
+    rounds, starts, read = (1, 1, ("regard",)) if SMOKE else (7, 3, names)  # transformers takes long to read the file
     with tempfile.TemporaryDirectory() as folder:
         os.environ[LLAMA_FILES] = folder
-        if not arguments.smoke:
+        if not SMOKE:
             write_llama_files(folder)
-        times = alternate_processes(__file__, names, list(CALLS), rounds=2 if arguments.smoke else 7, threads=THREADS)
-        sizes = footprints(names, 1 if arguments.smoke else 3)
-    text = page(times, cold_starts(1 if arguments.smoke else 3), sizes)
+        options = ["--smoke"] if SMOKE else []
+        times = alternate_processes(
+            __file__, names, list(CALLS), rounds=rounds, threads=THREADS, rest=BLAS_REST, options=options
+        )
+        sizes = footprints(read, starts)
+    text = page(times, cold_starts([name for name in COLD if name in read], starts), sizes)
     print(text)
-    if not arguments.smoke:
+    if not SMOKE:
         RESULTS.write_text(text, encoding="utf-8")
     return None
 
