@@ -109,7 +109,7 @@ RETIRED = (
     ("python", r"Silent|SILENT", "NullRecorder, NULL_RECORDER"),
     ("python", r"\.passes\(|def passes", "can_skip"),
     ("python", r"keep_attention|keeps_attention", "record_attention, wants_attention"),
-    ("trace", r"def (?:describe|finish|part|unused)", "set_metadata, check_edits_used, subtrace, unmatched"),
+    ("trace", r"def (?:describe|finish|part|unused)", "set_metadata, check_matched, subtrace, unmatched"),
     # Models and text
     (
         "models",

@@ -23,6 +23,7 @@ from regard.cli import main
 from regard.cli.compare import _conclusion
 from regard.models import toy
 from regard.models.hub.registry import KNOWN
+from regard.nn import EncoderBlock
 from regard.plot import head_grid, heatmap, movement, save
 from regard.views import select
 
@@ -318,6 +319,20 @@ def test_explain_runs_a_real_model(run, tiny):
     assert status == 0
     assert "blocks.0.output" in out  # what goes into layer 1
     assert "blocks.1.attn.weights" in out
+
+
+@pytest.mark.parametrize("command", [[TEXT], [TEXT, "--word", "cats"], [TEXT, "--json"], ["explain", TEXT]])
+def test_layers_above_the_chosen_one_are_not_run(run, tiny, tmp_path, monkeypatch, command):
+    ran, call = [], EncoderBlock.__call__
+    monkeypatch.setattr(
+        EncoderBlock, "__call__", lambda self, x, **options: ran.append(self) or call(self, x, **options)
+    )
+    chosen = [*command, "--model", tiny, "--layer", "0", "--head", "1"]
+    status, out, _ = run(*chosen)
+    assert (status, len(ran)) == (0, 1)
+    everything = run(*chosen, "-o", str(tmp_path / "everything.safetensors"))[1]
+    assert len(ran) > 2  # those of an estimate of its memory too
+    assert everything.splitlines()[-3:] == out.splitlines()[-3:]
 
 
 def test_compare_prints_the_similarity_of_embeddings_and_after_each_layer(run, tiny):

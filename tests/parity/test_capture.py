@@ -296,6 +296,24 @@ def test_beams_are_looked_into_when_they_have_ended(pair):
     assert trace["blocks.1.attn.weights"].shape[2:] == (LENGTH + 5, LENGTH + 5)
 
 
+def test_a_run_ends_after_the_step_that_stop_names(pair):
+    model, text = pair("llama")[0], inputs()
+    with regard.capture(model) as whole:
+        model(**text)
+    ran = []
+    hook = model.model.layers[1].register_forward_pre_hook(lambda *_: ran.append(1))
+    with regard.capture(model, trace=Trace(maps=True, stop="blocks.0.attn.weights")) as trace:
+        model(**text)
+        raise AssertionError("the context has ended")
+    hook.remove()
+    assert not ran
+    assert "blocks.1.attn.weights" not in trace
+    np.testing.assert_array_equal(trace["blocks.0.attn.weights"], whole["blocks.0.attn.weights"])
+    beyond = Trace(maps=True, stop="blocks.7.attn.weights")
+    with pytest.raises(RegardError, match="stop= matched no step"), regard.capture(model, trace=beyond):
+        model(**text)
+
+
 def test_an_edit_without_a_record_acts_on_every_step_of_generation(pair):
     """A trace that keeps nothing may be run into as often as one likes."""
     model, _ = pair("llama")

@@ -128,7 +128,7 @@ def test_names_that_no_step_has_are_known_afterwards(block, x):
     assert trace.unmatched() == ("*.wieghts", "blocks.0.attn.qq")
     assert repr(trace).endswith("; no step is called *.wieghts, blocks.0.attn.qq>")
     with pytest.raises(RegardError, match=r"'blocks\.0\.attn\.qq' \(did you mean blocks\.0\.attn\.q or"):
-        trace.check_edits_used()
+        trace.check_matched()
     assert traced(block, x, only="*.weights", edit={"*.q": np.negative}).unmatched() == ()
 
 
@@ -136,9 +136,9 @@ def test_a_run_inside_a_scope_may_be_only_a_part(block, x):
     trace = Trace(edit={"second.q": np.negative})
     with trace.scope("first"):
         block(x, trace=trace)
-        trace.check_edits_used()
+        trace.check_matched()
     with pytest.raises(RegardError, match="edit= matched no step"):
-        trace.check_edits_used()
+        trace.check_matched()
 
 
 def test_bfloat16_is_kept_as_float32(tmp_path):

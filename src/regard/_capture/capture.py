@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from regard._capture.interface import patched_interface, uses_attention_interface
@@ -12,6 +12,7 @@ from regard._capture.scopes import ModuleScopes
 from regard._capture.session import CaptureSession
 from regard._capture.tokens import recorded_tokens
 from regard._utils.errors import RegardError
+from regard.functional.recorder import RunStopped
 from regard.trace import Trace
 
 
@@ -34,7 +35,7 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
         Where to record, and what. ``Trace(maps=True, only="*weights")`` by default: queries and keys of each attention,
         O(n · D) numbers, from which any weight can be computed. ``Trace(maps=True)`` also stores ``q``, ``k``, ``v``
         and ``context`` as arrays. The edits of a trace edit the model's run, and gradients go through
-        them (see `Trace`); ``nn.MultiheadAttention`` takes none.
+        them (see `Trace`); ``nn.MultiheadAttention`` takes none. At its ``stop`` the context ends.
 
     Yields
     ------
@@ -93,5 +94,6 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
             stack.enter_context(hooked_modules(multihead, session))
         if through_interface:
             stack.enter_context(patched_interface(model, session))
+        stack.enter_context(suppress(RunStopped))
         yield session.trace
     session.check_recorded()

@@ -61,7 +61,7 @@ class CaptureSession:
                 "transformers, or a fast path of PyTorch bypassed its modules"
             )
         if self._attention_ran:
-            self.trace.check_edits_used()
+            self.trace.check_matched()
 
 
 def edits_weights(trace: Recorder) -> bool:

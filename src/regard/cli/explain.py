@@ -29,8 +29,10 @@ def run(arguments: argparse.Namespace) -> None:
     chosen = {"layer": layer, "head": arguments.head, "width": console.width}
     rows = None if arguments.word is None else check_word(arguments.word, encoding, show_special_tokens=True)
     before = f"blocks.{layer - 1}.output"  # of layer 0 there is none
-    steps = ("*embeddings", before, f"blocks.{layer}.attn.*")
-    trace = run_model(model, encoding, required_steps(arguments, *steps))
+    steps = ["*embeddings", before, f"blocks.{layer}.attn.*"]
+    needed = required_steps(arguments, *steps)
+    last = f"blocks.{layer}.attn.output" if needed == steps else None
+    trace = run_model(model, encoding, needed, stop=last)
     pages = [explain(trace, **chosen)] if rows is None else [explain_row(trace, row, **chosen) for row in rows]
     write_output_files(trace, arguments)
     print_header(console, model)

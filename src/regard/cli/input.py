@@ -92,13 +92,18 @@ def option_names(names: Iterable[str]) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
-def run_model(model: Model, text: Encoding, only: Sequence[str] | None = None, *, shown: int = 0) -> Trace:
+def run_model(
+    model: Model, text: Encoding, only: Sequence[str] | None = None, *, shown: int = 0, stop: str | None = None
+) -> Trace:
     """Return the trace of `model` on a text: the steps in `only`, or all; of an encoder-decoder, of its encoder.
 
-    Attention is recorded as maps. `shown` are bytes that the command takes after the run. An error if the model cannot
-    run the text, or if its vectors overflow.
+    Attention is recorded as maps. `shown` are bytes that the command takes after the run, which ends after the step
+    `stop`. An error if the model cannot run the text, or if its vectors overflow.
     """
-    trace = Trace(only=None if only is None else [*only, *(f"encoder.{name}" for name in only)], maps=True)
+    if stop is not None and hasattr(model, "encode"):
+        stop = f"encoder.{stop}"
+    names = None if only is None else [*only, *(f"encoder.{name}" for name in only)]
+    trace = Trace(only=names, maps=True, stop=stop)
     announce_memory(model, len(text), trace, shown=shown)
     run_traced(model, text, trace)
     return trace.subtrace("encoder") if any(name.startswith("encoder.") for name in trace) else trace

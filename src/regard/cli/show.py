@@ -45,7 +45,9 @@ def run(arguments: argparse.Namespace) -> None:
     layers = range(model.config.num_layers)
     layer = layers[-1] if arguments.layer is None else arguments.layer
     shown = _BYTES_PER_WEIGHT * len(encoding) ** 2
-    trace = run_model(model, encoding, required_steps(arguments, f"blocks.{layer}.attn.weights"), shown=shown)
+    weights = f"blocks.{layer}.attn.weights"
+    steps = required_steps(arguments, weights)
+    trace = run_model(model, encoding, steps, shown=shown, stop=weights if steps == [weights] else None)
     seconds = time.perf_counter() - start
     view = replace(select(trace, layer=layer, head=arguments.head, **options), layers=tuple(layers))
     write_output_files(Shown(trace, view), arguments)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
+from regard._utils.errors import RegardError
+
 T = TypeVar("T")
 
 
@@ -48,9 +50,24 @@ class Recorder(Protocol):
         """Store the model's name, and the tokens of each batch entry."""
         return
 
-    def check_edits_used(self) -> None:
-        """Raise after a model's run if an edit matched no step."""
+    def check_matched(self) -> None:
+        """Raise after a model's run if an edit, or the step at which to stop, matched no step."""
         return
+
+
+class RunStopped(RegardError):
+    """What a recorder raises at the step after which a run ends; a model catches it.
+
+    Parameters
+    ----------
+    step : str
+    value : array
+        The value of that step; of one that a map stands for, the queries.
+    """
+
+    def __init__(self, step: str, value: Any) -> None:
+        super().__init__(f"the run ended after {step!r}, as stop= asked, so that it has no result")
+        self.step, self.value = step, value
 
 
 class NullRecorder(Recorder):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
-from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
 from regard.models.batch import Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.memory import check_memory
@@ -48,9 +48,36 @@ class Output:
         RegardError
             The model is not a language model.
         """
+        hidden = self.hidden
         if self.head is None:
             raise RegardError("an encoder has no logits; use its contextual vectors (.hidden)")
-        return self.head(self.hidden)
+        return self.head(hidden)
+
+
+class StoppedOutput(Output):
+    """The result of a run that ended after a step: the texts as tokens, and no vectors.
+
+    Parameters
+    ----------
+    encodings : tuple of Encoding
+    reason : RunStopped
+        What is raised where a vector is read.
+    """
+
+    def __init__(self, encodings: tuple[Encoding, ...], reason: RunStopped) -> None:
+        object.__setattr__(self, "encodings", encodings)
+        object.__setattr__(self, "reason", reason)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("hidden", "memory", "memory_encodings"):
+            raise RegardError(str(self.reason))
+        raise AttributeError(name)
+
+    def __repr__(self) -> str:
+        return f"StoppedOutput({self.reason.step!r})"
+
+
+Result = TypeVar("Result", bound=Output)
 
 
 class Model(Protocol):
@@ -138,9 +165,11 @@ class TextModel(Layer):
         batch = make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
         check_memory(self, batch.ids.shape, trace)
         trace.set_metadata(self.name, batch.encodings)
-        hidden = self.forward(batch.ids, mask=batch.mask, trace=trace)
-        trace.check_edits_used()
-        return Output(hidden, batch.encodings, self.head)
+        return until_stop(
+            lambda: Output(self.forward(batch.ids, mask=batch.mask, trace=trace), batch.encodings, self.head),
+            trace,
+            batch.encodings,
+        )
 
     def embed(
         self,
@@ -248,6 +277,16 @@ def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
     return Trace(only=(), edit=edit)
 
 
+def until_stop(run: Callable[[], Result], trace: Recorder, encodings: tuple[Encoding, ...]) -> Result:
+    """Return the result of `run`, or that of a run which its recorder ended, and check what the recorder matched."""
+    try:
+        result = run()
+    except RunStopped as reason:
+        result = cast(Result, StoppedOutput(encodings, reason))
+    trace.check_matched()
+    return result
+
+
 def _truncated(encoding: Encoding, max_length: int) -> Encoding:
     """Return the first tokens of a text and its final special tokens, `max_length` together."""
     num_final = 0
@@ -260,10 +299,12 @@ def _truncated(encoding: Encoding, max_length: int) -> Encoding:
 def run_traced(model: Any, text: Any, trace: Trace) -> Trace:
     """Run `model` on `text` and return `trace`, which has recorded it.
 
-    An error if the text is invalid, or if the contextual vectors are not finite.
+    An error if the text is invalid, or if the contextual vectors, or those of the step after which the run ends, are
+    not finite.
     """
     with np.errstate(all="ignore"):
-        hidden = model(text, trace=trace).hidden
+        output = model(text, trace=trace)
+    hidden = output.reason.value if isinstance(output, StoppedOutput) else output.hidden
     if not np.isfinite(hidden).all():
         raise RegardError(f"the vectors of {model.name} are not finite in {hidden.dtype}: its numbers are too large")
     return trace

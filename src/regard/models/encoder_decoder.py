@@ -13,7 +13,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import Output, with_edits
+from regard.models.base import Output, until_stop, with_edits
 from regard.models.batch import Batch, Text, make_batch
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState
@@ -149,10 +149,12 @@ class EncoderDecoder(LanguageModel):
         targets = self._targets(target, len(batch.ids))
         check_memory(self, batch.ids.shape, trace, target_length=targets.ids.shape[1])
         trace.set_metadata(self.name, batch.encodings)
+        return until_stop(lambda: self._run(batch, targets, trace), trace, targets.encodings)
+
+    def _run(self, batch: Batch, targets: Batch, trace: Recorder) -> EncoderDecoderOutput:
         memory = self.encode(batch.ids, mask=batch.mask, trace=trace)
         state = self.init_cross_attention_cache(memory, batch.mask, trace=trace)
         hidden, _ = self.decode(targets.ids, state, mask=targets.mask, trace=trace)
-        trace.check_edits_used()
         return EncoderDecoderOutput(
             hidden, targets.encodings, self.head, memory=memory, memory_encodings=batch.encodings
         )

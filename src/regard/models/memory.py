@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import available_memory, gigabytes
+from regard.functional.recorder import RunStopped
 from regard.trace import Trace
 from regard.trace.memory_probe import MemoryProbe
 
@@ -47,7 +49,7 @@ def estimate_memory(
     """
     probe = MemoryProbe(trace, batch, length, target_length)
     ids = np.zeros((1, min(2, length)), np.int64)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), suppress(RunStopped):
         getattr(model, "forward", model)(ids, trace=probe)
     # A growing cache is copied into one of twice the size.
     working = _WORKING_ARRAYS * probe.largest + 2 * probe.largest_recorded + 3 * probe.cache * cached

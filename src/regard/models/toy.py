@@ -15,8 +15,8 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional import learned_positions, sinusoidal_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import Output
-from regard.models.batch import Text, make_batch
+from regard.models.base import Output, until_stop
+from regard.models.batch import Batch, Text, make_batch
 from regard.models.memory import check_memory
 from regard.nn import Embedding, Layer, SelfAttention
 from regard.text import Vocabulary, WordTokenizer
@@ -73,6 +73,9 @@ class Toy(Layer):
         texts = make_batch(text, self.tokenizer, max_length=max_length, name=self.name)
         check_memory(self, texts.ids.shape, trace)
         trace.set_metadata(self.name, texts.encodings)
+        return until_stop(lambda: Output(self._forward(texts, trace), texts.encodings), trace, texts.encodings)
+
+    def _forward(self, texts: Batch, trace: Recorder) -> np.ndarray:
         x = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")
         if self.position_table is not None:
             positions = learned_positions(self.position_table, x.shape[1])
@@ -81,9 +84,7 @@ class Toy(Layer):
         with trace.scope("blocks.0"):
             with trace.scope("attn"):
                 x = self.attn(x, mask=texts.mask, trace=trace)
-            x = trace("output", x, "B T E")
-        trace.check_edits_used()
-        return Output(x, texts.encodings)
+            return trace("output", x, "B T E")
 
 
 def toy(

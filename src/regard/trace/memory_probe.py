@@ -33,7 +33,8 @@ class MemoryProbe(Trace):
     """
 
     def __init__(self, trace: Trace, batch: int, length: int, target_length: int = 1) -> None:
-        super().__init__(only=trace._only, maps=trace._keep_maps, edit=dict.fromkeys(trace._edit, lambda x: x))
+        edits = dict.fromkeys(trace._edit, lambda x: x)
+        super().__init__(only=trace._only, maps=trace._keep_maps, edit=edits, stop=trace._stop)
         self._sizes = (batch, length, target_length)
         self.recorded = self.cache = self.largest = self.largest_recorded = 0
 
@@ -48,6 +49,7 @@ class MemoryProbe(Trace):
         if self.wants(name):
             self.largest_recorded = max(self.largest_recorded, size)
             self.recorded += size * self._is_recorded(full)
+        self._stop_after(full, value)
         return value
 
     def record_attention(self, inputs: Any, stats: Any = None) -> None:  # noqa: ARG002
@@ -57,8 +59,9 @@ class MemoryProbe(Trace):
             q, k = self._nbytes(name, "... H T D", inputs.q), self._nbytes(name, "... G S D", inputs.k)
             rows = q // (inputs.q.shape[-1] * inputs.q.dtype.itemsize)
             self.recorded += q + k + 16 * rows  # as AttentionMap.nbytes
+            self._stop_after_map(inputs.q)
 
-    def check_edits_used(self) -> None:
+    def check_matched(self) -> None:
         """Do nothing: nothing was edited."""
 
     def _nbytes(self, name: str, axes: str, value: Array) -> int:

@@ -17,7 +17,7 @@ from regard._utils import hooks
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.dispatch import QUADRATIC_STEPS
-from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
 from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy
@@ -42,6 +42,9 @@ class Trace:
         which hold n² numbers. ``trace["blocks.3.attn.weights"]`` then computes the weights, and
         ``trace.map("blocks.3.attn")`` any part of them. Where one of those arrays is edited, the weights are recorded
         instead.
+    stop : str, optional
+        The name of the step after which a run ends: nothing later is computed, and the result of the model has no
+        vectors. A function or a layer called by itself raises instead.
     edit : mapping of str to function, optional
         Names (``*`` as above) to functions: a function gets a copy of the value and returns an array of the same shape,
         with which the computation continues. The edited value is recorded. The model raises after the run if a name
@@ -78,6 +81,7 @@ class Trace:
         *,
         only: str | Iterable[str] | None = None,
         maps: bool = False,
+        stop: str | None = None,
         edit: Mapping[str, Edit] | None = None,
     ) -> None:
         self.model = ""
@@ -91,7 +95,10 @@ class Trace:
                 raise RegardError(f"edit maps names to functions, got {name!r} for a name")
             if not callable(function):
                 raise RegardError(f"the edit of {name} must be a function of its array, got {function!r}")
-        for pattern in (*(self._only or ()), *self._edit):
+        if stop is not None and (not isinstance(stop, str) or set(stop) & set("*?[")):
+            raise RegardError(f"stop is the name of one step, such as 'blocks.3.output', got {stop!r}")
+        self._stop = stop
+        for pattern in (*(self._only or ()), *self._edit, *([] if stop is None else [stop])):
             canonical_name(pattern)  # raises where it names several steps
         self._keep_maps = maps
         self._maps: dict[str, AttentionMap] = {}  # by the name of its weights
@@ -113,6 +120,7 @@ class Trace:
             self._check_new(full)
             self._axes[full] = fitted_axes(full, axes, value.ndim)
             self._values[full] = to_numpy(value)
+        self._stop_after(full, value)
         return value
 
     def scope(self, name: str) -> AbstractContextManager[None]:
@@ -126,7 +134,7 @@ class Trace:
     def wants(self, name: str) -> bool:
         """Whether a tap called `name` in this scope would be recorded or edited."""
         full = self._prefix + name
-        return self._is_recorded(full) or self._is_edited(full)
+        return self._is_recorded(full) or self._is_edited(full) or self._is_stop(full)
 
     def edits(self, name: str) -> bool:
         """Whether a tap called `name` in this scope would be edited."""
@@ -154,26 +162,40 @@ class Trace:
         self._taps[name] = None
         self._axes[name] = fitted_axes(name, "... H T S", attention_map.ndim)
         self._maps[name] = attention_map
+        self._stop_after_map(attention_map.q)
 
     def set_metadata(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Store the model's name, and the tokens of each batch entry."""
         self.model = model
         self.encodings = tuple(encodings)
 
-    def check_edits_used(self) -> None:
-        """Check after a run that every edit was applied; within a `scope` the run is not over, and nothing is checked.
+    def check_matched(self) -> None:
+        """Check after a run that every edit was applied, and that it ended at ``stop``.
+
+        Within a `scope` the run is not over, and nothing is checked.
 
         Raises
         ------
         RegardError
-            A name of ``edit`` matched no step, so that nothing was edited there.
+            A name of ``edit``, or ``stop``, matched no step.
         """
-        if not self._edit or self._prefix:
+        if self._prefix:
             return
-        unused = [pattern for pattern in self.unmatched() if pattern in self._edit]
-        if unused:
-            named = "; ".join(f"{pattern!r} ({did_you_mean(pattern, self._taps)})" for pattern in unused)
-            raise RegardError(f"edit= matched no step of this run: {named}")
+        for argument, names in (("edit", self._edit), ("stop", [] if self._stop is None else [self._stop])):
+            if unused := self._without_tap(names):
+                named = "; ".join(f"{name!r} ({did_you_mean(name, self._taps)})" for name in unused)
+                raise RegardError(f"{argument}= matched no step of this run: {named}")
+
+    def _stop_after(self, full: str, value: Any) -> None:
+        """End the run if this is the step after which it ends."""
+        if self._stop is not None and matches(full, self._stop):
+            raise RunStopped(full, value)
+
+    def _stop_after_map(self, value: Any) -> None:
+        """End the run if it ends after a step that the map of this scope stands for."""
+        for stage in QUADRATIC_STEPS:
+            if stage != "dropped":
+                self._stop_after(self._prefix + stage, value)
 
     def _check_new(self, full: str) -> None:
         if full in self._axes:
@@ -190,6 +212,12 @@ class Trace:
 
     def _is_edited(self, full: str) -> bool:
         return bool(self._edit) and matches(full, *self._edit)
+
+    def _is_stop(self, full: str) -> bool:
+        """Whether a run ends after this step, which then has to be computed unless a map stands for it."""
+        if self._stop is None or not matches(full, self._stop):
+            return False
+        return quadratic_stage(full) in (None, "dropped") or not self.wants_attention()
 
     def _has_edited_map(self, full: str) -> bool:
         """Whether a step from ``scores`` to ``weights`` in the scope of `full` is edited."""
@@ -213,7 +241,9 @@ class Trace:
 
     def unmatched(self) -> tuple[str, ...]:
         """Return the names of ``only`` and ``edit`` that have matched no step so far."""
-        patterns = dict.fromkeys((*(self._only or ()), *self._edit))
+        return self._without_tap(dict.fromkeys((*(self._only or ()), *self._edit)))
+
+    def _without_tap(self, patterns: Iterable[str]) -> tuple[str, ...]:
         return tuple(pattern for pattern in patterns if not any(matches(tap, pattern) for tap in self._taps))
 
     def steps(self) -> tuple[Step, ...]:

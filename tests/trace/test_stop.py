@@ -1,0 +1,94 @@
+"""A run that ends after a step: what was recorded until then is that of a whole run, and nothing later was computed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from regard import RegardError, Trace, attention
+
+CASES = [case for case in golden.KEPT if case.startswith(("bert", "llama", "gpt2", "gemma2", "gpt_oss", "t5", "bart"))]
+IDS = np.array([[5, 6, 7]])
+
+
+def steps_until(names, stop):
+    return names[: names.index(stop) + 1]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("maps", [False, True])
+def test_the_steps_until_then_are_those_of_a_whole_run(case, maps, rng):
+    model = regard.load(golden.FOLDER / case)
+    whole = Trace(maps=maps)
+    whole_output = model(IDS, trace=whole)
+    names = whole.names()
+    for stop in (names[0], *rng.choice(names, 6), names[-1]):
+        trace = Trace(maps=maps, stop=str(stop))
+        output = model(IDS, trace=trace)
+        assert trace.names() == steps_until(names, stop)
+        for name in trace:
+            np.testing.assert_array_equal(trace[name], whole[name])
+        with pytest.raises(RegardError, match=re.escape(f"the run ended after '{stop}'")):
+            _ = output.hidden
+        assert output.encodings == whole_output.encodings
+
+
+def test_only_what_is_named_is_recorded(write_bert):
+    model = regard.load(write_bert())
+    trace = Trace(only="blocks.0.attn.q", stop="blocks.1.attn.weights")
+    model("the cat sat", trace=trace)
+    assert trace.names() == ("blocks.0.attn.q",)
+
+
+def test_a_layer_after_the_stop_is_not_run(write_bert, monkeypatch):
+    model = regard.load(write_bert())
+    ran = []
+    run = type(model.blocks[0]).__call__
+    monkeypatch.setattr(
+        type(model.blocks[0]),
+        "__call__",
+        lambda self, *args, **options: ran.append(self) or run(self, *args, **options),
+    )
+    model("the cat sat", trace=Trace(maps=True, stop="blocks.0.attn.hook_pattern"))
+    assert ran == [model.blocks[0]]
+
+
+@pytest.mark.parametrize("stop", ["blocks.7.output", "blocks.0.attn.wieghts"])
+def test_a_step_that_does_not_occur_is_an_error_after_the_run(write_bert, stop):
+    with pytest.raises(RegardError, match=r"stop= matched no step of this run: 'blocks.*did you mean"):
+        regard.load(write_bert())("the cat sat", trace=Trace(only=(), stop=stop))
+
+
+def test_an_edit_after_the_stop_is_an_error(write_bert):
+    trace = Trace(stop="blocks.0.output", edit={"blocks.1.output": np.negative})
+    with pytest.raises(RegardError, match="edit= matched no step"):
+        regard.load(write_bert())("the cat sat", trace=trace)
+
+
+@pytest.mark.parametrize("stop", ["blocks.*.output", 3, ("a", "b")])
+def test_it_is_the_name_of_one_step(stop):
+    with pytest.raises(RegardError, match=r"stop is the name of one step, such as 'blocks.3.output', got"):
+        Trace(stop=stop)
+
+
+def test_a_function_by_itself_says_that_it_was_ended(rng):
+    trace = Trace(stop="weights")
+    x = rng.standard_normal((3, 4))
+    with pytest.raises(RegardError, match="the run ended after 'weights', as stop= asked"):
+        attention(x, x, x, trace=trace)
+    assert trace.names() == ("scores", "weights")
+
+
+def test_generation_runs_to_its_end():
+    model = regard.load(golden.FOLDER / next(case for case in CASES if case.startswith("llama")))
+    trace = Trace(stop="blocks.0.output")
+    generated = model.generate([5, 6, 7], max_new_tokens=4, trace=trace)
+    assert generated.ids == model.generate([5, 6, 7], max_new_tokens=4).ids
+    assert trace.names()[-1] == "blocks.0.output"
+    assert trace["blocks.0.output"].shape[1] == len(generated.encoding)
+    with pytest.raises(RegardError, match=r"the run ended after 'blocks.0.output'"):
+        _ = model(IDS, trace=Trace(stop="blocks.0.output")).logits
