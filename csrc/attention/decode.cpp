@@ -3,7 +3,7 @@
 //
 // Vectors run over features instead of queries. The keys are split, one task for each split: its scores, their
 // exponentials relative to the split's own maximum, and the weighted sum of its values. splitkv_combine then merges the
-// splits of each row, in order. Query heads that share keys and values (GQA) are rows of one task.
+// splits of each row, in order. Query heads that share keys and values (GQA) are rows of one task, up to 64.
 #include "attention/dropout.h"
 #include "attention/online_softmax.h"
 #include "gemm/gemm.h"
@@ -13,6 +13,7 @@ namespace regard::REGARD_ISA {
 namespace {
 
 constexpr ptrdiff_t SCORE_STRIDE = SPLITKV_KEYS + 16;  // of a row of scores, padded for a partial last vector
+constexpr ptrdiff_t L1_KEYS = 64;                      // multiplied by all rows while they are in L1
 
 // Rows padded with zeros to whole vectors: in place where no padding is needed, otherwise copied into `buffer`,
 // which has space for count + 1 rows.
@@ -45,13 +46,8 @@ REGARD_INLINE void dot_tile(const T* queries, ptrdiff_t width, Matrix<T> keys, T
       for (int j = 0; j < columns; ++j) sums[r * columns + j] += query * key[j];
     }
   }
-  transpose<N>(sums);  // lane n of each vector is now a partial sum of dot product n
-#pragma GCC unroll 8
-  for (int half = N / 2; half > 0; half /= 2)
-#pragma GCC unroll 16
-    for (int n = 0; n < half; ++n) sums[n] += sums[n + half];
   T found[N];
-  store<T>(found, sums[0] * scale);
+  store<T>(found, sum_lanes<T>(sums) * scale);
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) __builtin_memcpy(scores + r * SCORE_STRIDE, found + r * columns, columns * sizeof(T));
 }
@@ -89,37 +85,39 @@ template <class T> class SplitKernel {
       : params_(params),
         width_(round_up(params.head_dim, LANES<T>)),
         value_width_(round_up(params.value_dim, LANES<T>)),
-        queries_(scratch.allocate<T>(SPLITKV_MAX_ROWS + 1, width_)),
+        queries_(scratch.allocate<T>(splitkv_task_rows(params) + 1, width_)),
         tail_keys_(scratch.allocate<T>(LANES<T>, width_)),
         buffer_(scratch.allocate<T>(SPLITKV_KEYS + 1, max_of(width_, value_width_))),
-        scores_(scratch.allocate<T>(SPLITKV_MAX_ROWS, SCORE_STRIDE)) {}
+        scores_(scratch.allocate<T>(splitkv_task_rows(params), SCORE_STRIDE)) {}
 
-  void run(ptrdiff_t group, ptrdiff_t split) {
-    const ptrdiff_t rows = splitkv_rows(params_), head = group * params_.heads_per_kv;
+  // Rows first_row, first_row + 1, ... of a group.
+  void run(ptrdiff_t group, ptrdiff_t split, ptrdiff_t first_row) {
+    first_row_ = first_row;
+    const ptrdiff_t rows = min_of(splitkv_task_rows(params_), splitkv_rows(params_) - first_row),
+                    head = group * params_.heads_per_kv;
+    const auto result = [&](ptrdiff_t r) { return SplitResult<T>(params_, group, split, first_row + r); };
     ptrdiff_t start = split * SPLITKV_KEYS, end = min_of(start + SPLITKV_KEYS, params_.keys);
     trim_masked_keys(head, rows, start, end);
     const ptrdiff_t count = end - start;
     if (count <= 0) {
-      for (ptrdiff_t r = 0; r < rows; ++r) SplitResult<T>(params_, group, split, r).clear(value_width_);
+      for (ptrdiff_t r = 0; r < rows; ++r) result(r).clear(value_width_);
       return;
     }
     compute_scores(head, rows, start, count);
-    for (ptrdiff_t r = 0; r < rows; ++r)
-      mask_and_exponentiate(head, r, start, count, SplitResult<T>(params_, group, split, r));
+    for (ptrdiff_t r = 0; r < rows; ++r) mask_and_exponentiate(head, r, start, count, result(r));
     if (!params_.v) return;
     const Matrix<T> values = load_padded_rows<T>(params_.v, head, start, count, params_.value_dim, buffer_);
-    const SplitResult<T> first(params_, group, split, 0);
     if (all_finite(values, count, value_width_))
-      gemm<T, Epilogue::set>({scores_, SCORE_STRIDE, 1}, rows, count, values.data, values.row_stride, first.sums,
+      gemm<T, Epilogue::set>({scores_, SCORE_STRIDE, 1}, rows, count, values.data, values.row_stride, result(0).sums,
                              value_width_ + 2, value_width_);
     else
-      for (ptrdiff_t r = 0; r < rows; ++r)
-        weighted_sum_nonfinite(head, r, start, count, values, SplitResult<T>(params_, group, split, r));
+      for (ptrdiff_t r = 0; r < rows; ++r) weighted_sum_nonfinite(head, r, start, count, values, result(r));
   }
 
  private:
-  ptrdiff_t head_of(ptrdiff_t head, ptrdiff_t row) const { return head + row / params_.queries; }
-  ptrdiff_t query_of(ptrdiff_t row) const { return row % params_.queries; }
+  // The head and the query of a row of this task.
+  ptrdiff_t head_of(ptrdiff_t head, ptrdiff_t row) const { return head + (first_row_ + row) / params_.queries; }
+  ptrdiff_t query_of(ptrdiff_t row) const { return (first_row_ + row) % params_.queries; }
 
   // Shrink start <= j < end to keys that some row attends to; others are not read.
   void trim_masked_keys(ptrdiff_t head, ptrdiff_t rows, ptrdiff_t& start, ptrdiff_t& end) const {
@@ -148,13 +146,18 @@ template <class T> class SplitKernel {
     const Matrix<T> keys = load_padded_rows<T>(params_.k, head, start, count, params_.head_dim, buffer_);
     const T scale = T(params_.scale);
     constexpr int FOUR = LANES<T> < 4 ? 1 : 4;
-    ptrdiff_t r = 0;
-    for (; r + 4 <= rows && LANES<T> >= 4; r += 4)
-      row_dots<T, FOUR>(queries_ + r * width_, width_, keys, count, scale, scores_ + r * SCORE_STRIDE, tail_keys_);
-    for (; r + 2 <= rows; r += 2)
-      row_dots<T, 2>(queries_ + r * width_, width_, keys, count, scale, scores_ + r * SCORE_STRIDE, tail_keys_);
-    for (; r < rows; ++r)
-      row_dots<T, 1>(queries_ + r * width_, width_, keys, count, scale, scores_ + r * SCORE_STRIDE, tail_keys_);
+    for (ptrdiff_t j = 0; j < count; j += L1_KEYS) {
+      const Matrix<T> block = keys.block(j);
+      const ptrdiff_t size = min_of(L1_KEYS, count - j);
+      const T* queries = queries_;
+      T* scores = scores_ + j;
+      ptrdiff_t r = 0;
+      const auto next = [&](ptrdiff_t n) { r += n, queries += n * width_, scores += n * SCORE_STRIDE; };
+      for (; r + 4 <= rows && LANES<T> >= 4; next(4))
+        row_dots<T, FOUR>(queries, width_, block, size, scale, scores, tail_keys_);
+      for (; r + 2 <= rows; next(2)) row_dots<T, 2>(queries, width_, block, size, scale, scores, tail_keys_);
+      for (; r < rows; next(1)) row_dots<T, 1>(queries, width_, block, size, scale, scores, tail_keys_);
+    }
   }
 
   // Softcap, bias and mask of a row of scores, then its exponentials, maximum and sum.
@@ -217,6 +220,7 @@ template <class T> class SplitKernel {
   const AttentionParams& params_;
   ptrdiff_t width_, value_width_;
   T *queries_, *tail_keys_, *buffer_, *scores_;
+  ptrdiff_t first_row_ = 0;
 };
 
 template <class T> void merge_splits(const AttentionParams& params, ptrdiff_t task) {
@@ -256,7 +260,8 @@ template <class T> void merge_splits(const AttentionParams& params, ptrdiff_t ta
 template <class T> void run_task(const AttentionParams& params, ptrdiff_t task, void* memory) {
   Scratch scratch(memory);
   SplitKernel<T> kernel(params, scratch);
-  kernel.run(task / num_splits(params), task % num_splits(params));
+  const ptrdiff_t parts = ceil_div(splitkv_rows(params), splitkv_task_rows(params)), splits = num_splits(params);
+  kernel.run(task / parts / splits, task / parts % splits, task % parts * splitkv_task_rows(params));
 }
 
 template <class T> size_t scratch_bytes(const AttentionParams& params) {

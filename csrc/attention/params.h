@@ -12,9 +12,9 @@ namespace regard {
 constexpr int BLOCK_QUERIES = 64;  // the score block is stored transposed: this many lanes for each key
 constexpr int BLOCK_KEYS = 96;     // a score block is 24 KB in float32 and stays in L1/L2
 
-// Split-KV decoding (decode.cpp) is used for at most this many query rows that share keys and values.
-constexpr int SPLITKV_MAX_ROWS = 8;
-constexpr int SPLITKV_KEYS = 512;  // keys of one split, one task
+// Split-KV decoding (decode.cpp) is used for at most this many queries, of any number of heads.
+constexpr int SPLITKV_MAX_QUERIES = 12;
+constexpr int SPLITKV_KEYS = 512;  // keys of one split
 
 // One matrix for each head. Offsets and strides count elements; a stride of 0 broadcasts. Absent: data is null.
 struct Operand {
@@ -114,12 +114,26 @@ struct MapParams {
   Operand pooled;     // row cells, column cells; float64
 };
 
+// Query rows that share keys and values.
 static inline ptrdiff_t splitkv_rows(const AttentionParams& params) {
   return product(params.heads_per_kv, params.queries);
 }
 static inline ptrdiff_t num_splits(const AttentionParams& params) { return ceil_div(params.keys, SPLITKV_KEYS); }
 static inline bool uses_splitkv(const AttentionParams& params) {
-  return splitkv_rows(params) <= SPLITKV_MAX_ROWS && params.keys > BLOCK_QUERIES;
+  return params.queries <= SPLITKV_MAX_QUERIES && params.keys > BLOCK_QUERIES;
+}
+
+// At most as many rows of a split are one task: few where there would otherwise be few tasks, since tasks with the same
+// split each read its keys.
+static inline ptrdiff_t splitkv_task_rows(const AttentionParams& params) {
+  const ptrdiff_t most = product(params.heads / params.heads_per_kv, num_splits(params)) < 16 ? 8 : 64;
+  const ptrdiff_t rows = splitkv_rows(params);
+  return rows < most ? rows : most;
+}
+static inline ptrdiff_t splitkv_tasks(const AttentionParams& params) {
+  const ptrdiff_t rows = splitkv_rows(params);
+  if (rows == 0) return 0;
+  return product(params.heads / params.heads_per_kv, num_splits(params), ceil_div(rows, splitkv_task_rows(params)));
 }
 
 // Keys of one task of the backward pass: few enough for several tasks a thread, many enough to amortise loading the

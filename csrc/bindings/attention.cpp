@@ -62,7 +62,8 @@ struct DropoutArgs {
 // The keyword arguments of an attention call.
 struct AttentionArgs {
   Shape heads;
-  DType dtype;  // of q, k and v
+  DType dtype;  // of q; k and v have the same or, where that is float32, half precision
+  DType k_dtype, v_dtype;
   Array q, k;
   OptionalArray v;
   double scale, softcap;
@@ -88,9 +89,13 @@ AttentionCall make_call(const AttentionArgs& args) {
     throw_invalid("q, k and v", "must have fewer than 2^60 features");
 
   const DType dtype = args.dtype, compute = compute_dtype(dtype);
+  const auto is_half = [](DType x) { return x == DType::float16 || x == DType::bfloat16; };
+  for (const DType other : {args.k_dtype, args.v_dtype})
+    if (other != dtype && !(dtype == DType::float32 && is_half(other)))
+      throw_invalid("k and v", "have the wrong dtype");
   a.q = operands.make("q", OptionalArray(args.q), dtype, 2, a.queries, a.head_dim);
-  a.k = operands.make("k", OptionalArray(args.k), dtype, 2, a.keys, a.head_dim);
-  a.v = operands.make("v", args.v, dtype, 2, a.keys, a.value_dim);
+  a.k = operands.make("k", OptionalArray(args.k), args.k_dtype, 2, a.keys, a.head_dim);
+  a.v = operands.make("v", args.v, args.v_dtype, 2, a.keys, a.value_dim);
   a.key_begin = operands.make("key_begin", args.key_begin, DType::int32, 1, a.queries, 0);
   a.key_end = operands.make("key_end", args.key_end, DType::int32, 1, a.queries, 0);
   a.mask = operands.make("mask", args.mask, DType::boolean, 2, a.queries, a.keys);
@@ -103,9 +108,10 @@ AttentionCall make_call(const AttentionArgs& args) {
   a.scale = args.scale, a.softcap = args.softcap;
 
   a.heads_per_kv = heads_per_kv(a);
-  if ((dtype == DType::float16 || dtype == DType::bfloat16) && !uses_splitkv(a)) {
-    a.k = upcast_operand(operands, "k", args.k, dtype, a.keys, a.head_dim);
-    if (args.v) a.v = upcast_operand(operands, "v", *args.v, dtype, a.keys, a.value_dim);
+  if (!uses_splitkv(a)) {
+    if (is_half(args.k_dtype)) a.k = upcast_operand(operands, "k", args.k, args.k_dtype, a.keys, a.head_dim);
+    if (args.v && is_half(args.v_dtype))
+      a.v = upcast_operand(operands, "v", *args.v, args.v_dtype, a.keys, a.value_dim);
   }
 
   if (const auto& dropout = args.dropout) {
@@ -223,7 +229,7 @@ bool run_forward(AttentionParams& a) {
   }
   const std::unique_ptr<char[]> partials(new char[isa.splitkv_partials_bytes(a)]);
   a.partials = partials.get();
-  run_tasks(product(a.heads / a.heads_per_kv, num_splits(a)), cost, isa.splitkv_scratch(a),
+  run_tasks(splitkv_tasks(a), cost, isa.splitkv_scratch(a),
             [&](ptrdiff_t task, void* scratch) { isa.splitkv(a, task, scratch); });
   const ptrdiff_t rows = product(a.heads, a.queries);
   run_tasks(rows, double(rows) * double(num_splits(a)) * double(a.value_dim), 0,
@@ -245,14 +251,16 @@ void bind_attention(nb::module_& m) {
           "__init__",
           [](AttentionCall* self, Shape heads, DType dtype, Array q, Array k, OptionalArray v, double scale,
              double softcap, OptionalArray key_begin, OptionalArray key_end, OptionalArray mask, OptionalArray bias,
-             OptionalArray distance_bias, OptionalArray sinks, std::optional<DropoutArgs> dropout) {
-            new (self) AttentionCall(make_call({std::move(heads), dtype, q, k, v, scale, softcap, key_begin, key_end,
-                                                mask, bias, distance_bias, sinks, std::move(dropout)}));
+             OptionalArray distance_bias, OptionalArray sinks, std::optional<DropoutArgs> dropout,
+             std::optional<DType> k_dtype, std::optional<DType> v_dtype) {
+            new (self) AttentionCall(
+                make_call({std::move(heads), dtype, k_dtype.value_or(dtype), v_dtype.value_or(dtype), q, k, v, scale,
+                           softcap, key_begin, key_end, mask, bias, distance_bias, sinks, std::move(dropout)}));
           },
           "heads"_a, "dtype"_a, "q"_a, "k"_a, "v"_a.none(), "scale"_a, "softcap"_a = 0.0,
           "key_begin"_a.none() = nb::none(), "key_end"_a.none() = nb::none(), "mask"_a.none() = nb::none(),
           "bias"_a.none() = nb::none(), "distance_bias"_a.none() = nb::none(), "sinks"_a.none() = nb::none(),
-          "dropout"_a.none() = nb::none());
+          "dropout"_a.none() = nb::none(), "k_dtype"_a.none() = nb::none(), "v_dtype"_a.none() = nb::none());
   m.def("forward", &forward, "call"_a, "output"_a.none(), "row_max"_a.none(), "row_sum"_a.none());
   m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "row_max"_a, "row_sum"_a, "delta"_a, "d_q"_a,
         "d_k"_a, "d_v"_a, "d_bias"_a.none() = nb::none(), "d_key_bias"_a.none() = nb::none(),
@@ -261,7 +269,7 @@ void bind_attention(nb::module_& m) {
   m.def("forward_memory", &forward_memory, "call"_a);
   m.attr("BLOCK_QUERIES") = BLOCK_QUERIES;
   m.attr("BLOCK_KEYS") = BLOCK_KEYS;
-  m.attr("SPLITKV_MAX_ROWS") = SPLITKV_MAX_ROWS;
+  m.attr("SPLITKV_MAX_QUERIES") = SPLITKV_MAX_QUERIES;
   m.attr("SPLITKV_KEYS") = SPLITKV_KEYS;
 }
 

@@ -258,4 +258,16 @@ template <int N, int SIDE = N / 2, class X> REGARD_INLINE void transpose(X (&x)[
   if constexpr (SIDE > 1) transpose<N, SIDE / 2>(x);
 }
 
+// The sums of the lanes of x[0], x[1], ..., one in each lane: as after a transposition, in a third of its steps.
+template <class T, int SIDE = LANES<T> / 2> REGARD_INLINE V<T> sum_lanes(V<T> (&x)[LANES<T>]) {
+#pragma GCC unroll 32
+  for (int i = 0; i < SIDE; ++i) {
+    V<T> upper = x[i], lower = x[i + SIDE];
+    swap_blocks<LANES<T>, SIDE>(upper, lower, typename MakeIndexSequence<LANES<T>>::type{});
+    x[i] = upper + lower;
+  }
+  if constexpr (SIDE > 1) return sum_lanes<T, SIDE / 2>(x);
+  return x[0];
+}
+
 }  // namespace regard::REGARD_ISA

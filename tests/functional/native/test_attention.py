@@ -426,6 +426,33 @@ def test_the_splitkv_plan_is_in_splits_of_keys(rng):
     assert short.memory > 2 * 4096 * 64 * 4  # keys and values in float32
 
 
+@pytest.mark.parametrize(("queries", "heads"), [(1, 9), (1, 17), (2, 8), (3, 4), (8, 2), (5, 33), (12, 16)])
+def test_few_queries_of_any_number_of_heads_are_split_over_keys(isa, queries, heads, rng):
+    for groups, keys in ((1, 600), (2, 1100), (8, 1100)):
+        q, k, v = plain(rng, queries, keys, 20, 17, lead=(groups * heads,), groups=(groups,))
+        attends = np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
+        held(isa, q, k, v, attends=attends, causal=True)
+        assert explain_plan(q, k, v).cols == native.kernel().SPLITKV_KEYS
+        one = attention(q[heads - 1], k[0], v[0], implementation="native")
+        np.testing.assert_array_equal(attention(q, k, v, implementation="native")[heads - 1], one)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("queries", [1, 70])
+def test_half_precision_keys_and_values_are_upcast_without_a_copy(isa, queries, dtype, rng):
+    q, k, v = plain(rng, queries, 4000, 40, 48, lead=(3, 4), groups=(3, 2))
+    for keys, values in ((k.astype(dtype), v.astype(dtype)), (k.astype(dtype), v), (k, v.astype(dtype))):
+        wide = [x.astype(np.float32) for x in (keys, values)]
+        expected = attention(q, *wide, implementation="native")
+        assert expected.dtype == np.float32
+        tracemalloc.start()
+        found = attention(q, keys, values, implementation="native")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        np.testing.assert_array_equal(found, expected)
+        assert peak < found.nbytes + k.nbytes / 2
+
+
 def test_attention_weights_records_the_same_with_and_without_the_kernel(rng):
     q, k = rng.standard_normal((2, 5, 4))
     for path in ("native", "reference"):

@@ -6,7 +6,7 @@ import numpy as np
 
 BLOCK_QUERIES: int
 BLOCK_KEYS: int
-SPLITKV_MAX_ROWS: int
+SPLITKV_MAX_QUERIES: int
 SPLITKV_KEYS: int
 NR: int
 
@@ -112,6 +112,8 @@ class AttentionCall:
         distance_bias: np.ndarray | None = None,
         sinks: np.ndarray | None = None,
         dropout: Dropout | None = None,
+        k_dtype: DType | None = None,
+        v_dtype: DType | None = None,
     ) -> None: ...
 
 def forward(

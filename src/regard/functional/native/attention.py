@@ -59,7 +59,7 @@ def native_forward_with_stats(p: AttentionInputs, dtype: Any) -> tuple[Array, So
 def computes_in_blocks(p: AttentionInputs) -> bool:
     """Tell whether the kernel computes blocks of queries, whose scores have the same bits in every pass."""
     kernel = native.kernel()
-    return bool(p.layout.queries > kernel.SPLITKV_MAX_ROWS or p.layout.keys <= kernel.BLOCK_QUERIES)
+    return bool(p.layout.queries > kernel.SPLITKV_MAX_QUERIES or p.layout.keys <= kernel.BLOCK_QUERIES)
 
 
 def stats_from_kernel(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarray) -> SoftmaxStats:
@@ -91,19 +91,21 @@ def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Inde
     kernel = native.kernel()
     lead = p.layout.shape[:-2] if p.v is None else p.context_shape[:-2]
     whole = isinstance(rows, slice) and rows == slice(0, p.layout.queries)
-    q, k = to_kernel(_of_dtype(p, p.q)), to_kernel(_of_dtype(p, p.k))
-    v = None if p.v is None else to_kernel(_of_dtype(p, p.v))
+    q = to_kernel(p.q if p.q.dtype == p.dtype else p.layout.xp.astype(p.q, p.dtype))
+    k, v = _keys_or_values(p, p.k), None if p.v is None else _keys_or_values(p, p.v)
     return kernel.AttentionCall(
         lead,
         getattr(kernel.DType, dtype_name(p.dtype)),
         q if whole else q[..., rows, :],
-        k,
-        v,
+        to_kernel(k),
+        None if v is None else to_kernel(v),
         p.scale,
         softcap=p.softcap or 0.0,
         **({} if mask_args is None else mask_args.arguments(rows)),
         sinks=None if p.sinks is None else _sinks(p),
         dropout=None if p.dropout is None else _dropout(p, rows),
+        k_dtype=getattr(kernel.DType, dtype_name(k.dtype)),
+        v_dtype=None if v is None else getattr(kernel.DType, dtype_name(v.dtype)),
     )
 
 
@@ -117,8 +119,11 @@ def _dropout(p: AttentionInputs, rows: Index) -> Any:
     return native.kernel().Dropout(threshold, drop.seed, scale, rows.start, queries, heads)
 
 
-def _of_dtype(p: AttentionInputs, x: Array) -> Array:
-    return x if x.dtype == p.dtype else p.layout.xp.astype(x, p.dtype, copy=False)
+def _keys_or_values(p: AttentionInputs, x: Array) -> Array:
+    """Return keys or values in the dtype of the call, or in half precision, which the kernel upcasts to float32."""
+    if x.dtype == p.dtype or (dtype_name(p.dtype) == "float32" and dtype_name(x.dtype) in ("float16", "bfloat16")):
+        return x
+    return p.layout.xp.astype(x, p.dtype)
 
 
 def _sinks(p: AttentionInputs) -> np.ndarray:
