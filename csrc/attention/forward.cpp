@@ -16,7 +16,9 @@ template <class T> class ForwardKernel {
       : params_(params),
         scores_(params, scratch),
         softmax_(scratch),
-        weights_(scratch.allocate<T>(BLOCK_KEYS, BLOCK_QUERIES)),
+        weights_(scratch.allocate<T>(params.weights ? max_of<ptrdiff_t>(params.keys, BLOCK_KEYS) : BLOCK_KEYS,
+                                     BLOCK_QUERIES)),
+        block_max_(scratch.allocate<T>(params.weights ? ceil_div(params.keys, BLOCK_KEYS) : 0, BLOCK_QUERIES)),
         context_(scratch.allocate<T>(params.value_dim, BLOCK_QUERIES)),
         values_(scratch.allocate<T>(max_of<ptrdiff_t>(BLOCK_KEYS, BLOCK_QUERIES), params.value_dim)),
         nonfinite_(scratch.allocate<uint8_t>(params.value_dim, BLOCK_QUERIES)) {}
@@ -27,27 +29,33 @@ template <class T> class ForwardKernel {
     softmax_.reset(params_, head);
     const ptrdiff_t all = params_.value_dim * BLOCK_QUERIES;
     for (ptrdiff_t i = 0; i < all; ++i) context_[i] = 0;
-    for (ptrdiff_t j = scores_.begin(); j < scores_.end(); j += BLOCK_KEYS)
-      add_keys(j, min_of<ptrdiff_t>(BLOCK_KEYS, scores_.end() - j));
+    for (ptrdiff_t j = scores_.begin(); j < scores_.end(); j += BLOCK_KEYS) {
+      T* weights = weights_ + (params_.weights ? j * BLOCK_QUERIES : 0);
+      const bool is_added = add_keys(j, min_of<ptrdiff_t>(BLOCK_KEYS, scores_.end() - j), weights);
+      if (params_.weights) keep_block_max(j, is_added);
+    }
     finish();
+    if (params_.weights) write_weights();
   }
 
  private:
-  void add_keys(ptrdiff_t start, ptrdiff_t count) {
-    if (!scores_.any_allowed(start, count)) return;
-    scores_.compute(start, count, weights_);
+  // Returns whether any of these keys is allowed. `weights` receives exp(score - row_max).
+  bool add_keys(ptrdiff_t start, ptrdiff_t count, T* weights) {
+    if (!scores_.any_allowed(start, count)) return false;
+    scores_.compute(start, count, weights);
     scores_.for_each_allowed_part(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
-      softmax_.update(to - from, lane, lanes, weights_ + from * BLOCK_QUERIES);
+      softmax_.update(to - from, lane, lanes, weights + from * BLOCK_QUERIES);
     });
-    if (params_.dropout.threshold) apply_dropout<T>(params_, head_, start_, scores_.lanes(), start, count, weights_);
-    if (!params_.v) return;
+    if (params_.dropout.threshold) apply_dropout<T>(params_, head_, start_, scores_.lanes(), start, count, weights);
+    if (!params_.v) return true;
     Matrix<T> values = load_rows<T>(params_.v, head_, start, count, params_.value_dim, values_);
     if (!all_finite(values, count, params_.value_dim)) values = zero_nonfinite(values, start, count);
     scores_.for_each_allowed_part(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
       gemm<T, Epilogue::rescale>(values.block(from).transposed(), params_.value_dim, to - from,
-                                 weights_ + from * BLOCK_QUERIES + lane, BLOCK_QUERIES, context_ + lane, BLOCK_QUERIES,
+                                 weights + from * BLOCK_QUERIES + lane, BLOCK_QUERIES, context_ + lane, BLOCK_QUERIES,
                                  lanes, softmax_.rescale + lane);
     });
+    return true;
   }
 
   // Copy the values with 0 for infinities and NaN; record which queries attend to these.
@@ -99,10 +107,60 @@ template <class T> class ForwardKernel {
     }
   }
 
+  // The maximum of each row that the exponentials of a block of keys are relative to; -infinity for a masked block.
+  void keep_block_max(ptrdiff_t start, bool is_added) {
+    T* to = block_max_ + (start - scores_.begin()) / BLOCK_KEYS * BLOCK_QUERIES;
+    for (int i = 0; i < BLOCK_QUERIES; ++i) to[i] = is_added ? softmax_.row_max[i] : -INF<T>;
+  }
+
+  // Write the normalised weights, 0 where masked.
+  void write_weights() {
+    T* out = const_cast<T*>(head_matrix<T>(params_.weights, head_).block(start_).data);
+    const ptrdiff_t begin = min_of(scores_.begin(), params_.keys), end = max_of(begin, scores_.end());
+    write_zeros(out, 0, begin);
+    for (ptrdiff_t j = begin; j < end; j += BLOCK_KEYS) {
+      const T* block_max = block_max_ + (j - begin) / BLOCK_KEYS * BLOCK_QUERIES;
+      T factors[BLOCK_QUERIES];
+      bool any = false;
+      for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
+        const V<T> row_max = load<T>(softmax_.row_max + i), max = load<T>(block_max + i);
+        V<T> inverse;
+        for (ptrdiff_t n = 0; n < LANES<T>; ++n)
+          inverse[n] = softmax_.row_sum[i + n] == 0 ? T(0) : T(1 / softmax_.row_sum[i + n]);
+        const V<T> factor = max == -INF<T> ? V<T>{} : exp<T>(max - row_max) * inverse;
+        any |= regard::REGARD_ISA::any(factor != 0);
+        store<T>(factors + i, factor);
+      }
+      const ptrdiff_t keys = min_of<ptrdiff_t>(BLOCK_KEYS, end - j);
+      if (any)
+        write_block(out, j, keys, factors);
+      else
+        write_zeros(out, j, keys);
+    }
+    write_zeros(out, end, params_.keys - end);
+  }
+
+  void write_zeros(T* out, ptrdiff_t start, ptrdiff_t keys) const {
+    for (ptrdiff_t i = 0; keys > 0 && i < count_; ++i)
+      for (ptrdiff_t j = 0; j < keys; ++j) out[i * params_.weights.row_stride + start + j] = 0;
+  }
+
+  void write_block(T* out, ptrdiff_t start, ptrdiff_t keys, const T* factors) const {
+    const ptrdiff_t row_stride = params_.weights.row_stride;
+    const T* from = weights_ + start * BLOCK_QUERIES;
+    ptrdiff_t j = for_each_column<T>(from, BLOCK_QUERIES, keys, count_,
+                                     [=](ptrdiff_t i, ptrdiff_t at, V<T> x) __attribute__((always_inline)) {
+                                       store<T>(out + i * row_stride + start + at, max<T>(x, V<T>{}) * factors[i]);
+                                     });
+    for (; j < keys; ++j)
+      for (ptrdiff_t i = 0; i < count_; ++i)
+        out[i * row_stride + start + j] = max_of(from[j * BLOCK_QUERIES + i], T(0)) * factors[i];
+  }
+
   const AttentionParams& params_;
   ScoreBlock<T> scores_;
   OnlineSoftmax<T> softmax_;
-  T *weights_, *context_, *values_;
+  T *weights_, *block_max_, *context_, *values_;
   uint8_t* nonfinite_;
   ptrdiff_t head_ = 0, start_ = 0, count_ = 0;
   bool has_nonfinite_ = false;

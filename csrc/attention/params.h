@@ -55,6 +55,7 @@ struct AttentionParams {
 
   Operand output;             // T Dv
   Operand row_max, row_sum;   // T, row_sum in float64; weight = exp(score - row_max) / row_sum
+  Operand weights;            // T S in the compute dtype, rows contiguous; only where keeps_weights()
   bool* nonfinite = nullptr;  // set if a score or a result is NaN or infinite: sums may have overflowed
 };
 
@@ -134,6 +135,13 @@ static inline ptrdiff_t splitkv_tasks(const AttentionParams& params) {
   const ptrdiff_t rows = splitkv_rows(params);
   if (rows == 0) return 0;
   return product(params.heads / params.heads_per_kv, num_splits(params), ceil_div(rows, splitkv_task_rows(params)));
+}
+
+// Whether the forward pass can keep the exponentials of all keys of a block of queries, in a core's own cache.
+static inline bool keeps_weights(const AttentionParams& params) {
+  const ptrdiff_t size = params.q.dtype == DType::float64 ? 8 : 4;
+  return params.v && !params.dropout.threshold && !uses_splitkv(params) &&
+         params.keys <= (ptrdiff_t(1) << 19) / (BLOCK_QUERIES * size);
 }
 
 // Keys of one task of the backward pass: few enough for several tasks a thread, many enough to amortise loading the

@@ -128,7 +128,7 @@ AttentionCall make_call(const AttentionArgs& args) {
 
 // Compute the output; false if a score or a result is not finite: sums may have overflowed.
 bool forward(AttentionCall& call, std::optional<WritableArray> output, std::optional<WritableArray> row_max,
-             std::optional<WritableArray> row_sum) {
+             std::optional<WritableArray> row_sum, std::optional<WritableArray> weights) {
   AttentionParams& a = call.params;
   const DType compute = compute_dtype(a.q.dtype);
   const bool half_output = output && output->dtype() == nb::dtype<uint16_t>();
@@ -136,6 +136,10 @@ bool forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
   a.row_max = call.operands.make("row_max", row_max, compute, 1, a.queries, 0);
   a.row_sum = call.operands.make("row_sum", row_sum, DType::float64, 1, a.queries, 0);
   check_contiguous_rows({&a.row_max, &a.row_sum}, a.heads ? a.queries : 0);
+  a.weights = call.operands.make("weights", weights, compute, 2, a.queries, a.keys);
+  if (a.weights && (!keeps_weights(a) || ptrdiff_t(weights->size()) != product(a.heads, a.queries, a.keys) ||
+                    (weights->size() && a.keys > 1 && a.weights.col_stride != 1)))
+    throw_invalid("weights", "cannot be written");
   if (bool(a.output) != bool(a.v) || bool(a.row_max) != bool(a.row_sum)) throw_invalid("the output", "does not fit");
   return run_forward(a);
 }
@@ -261,7 +265,9 @@ void bind_attention(nb::module_& m) {
           "key_begin"_a.none() = nb::none(), "key_end"_a.none() = nb::none(), "mask"_a.none() = nb::none(),
           "bias"_a.none() = nb::none(), "distance_bias"_a.none() = nb::none(), "sinks"_a.none() = nb::none(),
           "dropout"_a.none() = nb::none(), "k_dtype"_a.none() = nb::none(), "v_dtype"_a.none() = nb::none());
-  m.def("forward", &forward, "call"_a, "output"_a.none(), "row_max"_a.none(), "row_sum"_a.none());
+  m.def("forward", &forward, "call"_a, "output"_a.none(), "row_max"_a.none(), "row_sum"_a.none(),
+        "weights"_a.none() = nb::none());
+  m.def("keeps_weights", [](const AttentionCall& call) { return keeps_weights(call.params); }, "call"_a);
   m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "row_max"_a, "row_sum"_a, "delta"_a, "d_q"_a,
         "d_k"_a, "d_v"_a, "d_bias"_a.none() = nb::none(), "d_key_bias"_a.none() = nb::none(),
         "d_query_bias"_a.none() = nb::none(), "d_distance_bias"_a.none() = nb::none());

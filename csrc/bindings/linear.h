@@ -22,6 +22,23 @@ template <class A> bool is_contiguous(const A& a) {  // in C order
 }
 template <class A> ptrdiff_t last_axis(const A& a) { return ptrdiff_t(a.shape(a.ndim() - 1)); }
 
+inline DType dtype_of(const char* name, const Array& x) {
+  const DType dtype = x.dtype() == nb::dtype<double>() ? DType::float64 : DType::float32;
+  check_dtype(name, x, dtype);
+  return dtype;
+}
+
+// The number of rows of x; the output must have the same axes before the last.
+inline ptrdiff_t num_rows(const WritableArray& output, const Array& x) {
+  if (x.ndim() == 0 || output.ndim() != x.ndim()) throw_invalid("x and the output", "need the same number of axes");
+  ptrdiff_t rows = 1;
+  for (size_t axis = 0; axis + 1 < x.ndim(); ++axis) {
+    if (x.shape(axis) != output.shape(axis)) throw_invalid("x and the output", "have different shapes");
+    rows = product(rows, x.shape(axis));
+  }
+  return rows;
+}
+
 // Memory for an intermediate result.
 class TemporaryBuffer {
  public:

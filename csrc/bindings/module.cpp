@@ -80,6 +80,7 @@ NB_MODULE(_kernel, m) {
   bind_ops(m);
   bind_linear(m);
   bind_decoder(m);
+  bind_encoder(m);
   m.def("acquire_buffer", &acquire_array, "bytes"_a);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);

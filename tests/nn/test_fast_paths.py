@@ -11,7 +11,8 @@ import pytest
 
 from regard import Trace
 from regard.functional import native
-from regard.nn import EncoderBlock, FeedForward, LayerNorm, Linear, SelfAttention
+from regard.functional.recorder import NULL_RECORDER
+from regard.nn import EncoderBlock, FeedForward, LayerNorm, Linear, SelfAttention, fast_paths
 from regard.nn.fast_paths import Packed
 
 WITH_KERNEL = pytest.mark.skipif(native.kernel() is None, reason="there is no kernel to pack for")
@@ -59,12 +60,10 @@ def test_only_what_cannot_change_is_packed(rng, mapped):
 
 
 @WITH_KERNEL
-@pytest.mark.parametrize("shape", [(384, 384), (384, 1152), (1, 1), (3, 50), (0, 5), (5, 0)])
+@pytest.mark.parametrize("shape", [(384, 384), (384, 1152), (1, 1), (3, 50)])
 def test_packed_weights_begin_at_a_cache_line(rng, mapped, shape):
-    weights = [mapped(rng.standard_normal(shape).astype(np.float32)) for _ in range(5) if 0 not in shape]
-    for weight in weights or [np.frombuffer(b"", np.float32).reshape(shape)]:
-        packed = Packed.of([Linear(weight)])
-        assert packed.panels.ctypes.data % 64 == 0
+    for weight in [mapped(rng.standard_normal(shape).astype(np.float32)) for _ in range(5)]:
+        assert Packed.of([Linear(weight)]).panels.ctypes.data % 64 == 0
 
 
 def test_a_change_of_user_owned_weights_is_effective(rng):
@@ -310,3 +309,154 @@ def test_queries_that_may_be_aliased_are_stored_without_a_copy(rng, mapped, monk
     monkeypatch.setattr("regard.nn.fast_paths._SMALL", 0)
     with pytest.raises(TypeError):  # large ones are copied, because v stays in memory with them
         block(x, trace=Trace(maps=True, only="attn.weights"))
+
+
+class Model:
+    """The owner of blocks, in which a prepared call is stored."""
+
+
+def stack(put, **options):
+    return Model(), (encoder_block(put, **options), encoder_block(put, **options))
+
+
+def one_by_one(blocks, x, mask=None, trace=NULL_RECORDER):
+    for i, block in enumerate(blocks):
+        with trace.scope(f"blocks.{i}"):
+            x = block(x, mask=mask, trace=trace)
+    return x
+
+
+def padding(rng, batch, length):
+    """Return where there is text, ``B 1 1 T``, in rows that begin or end with padding."""
+    positions, ends = np.arange(length), rng.integers(1, length + 1, (batch, 1))
+    return (positions < ends if rng.random() < 0.5 else positions >= length - ends)[:, None, None]
+
+
+@WITH_KERNEL
+@pytest.mark.parametrize("instructions", native.kernel().instruction_sets()[:-1] if native.kernel() else [])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_all_blocks_at_once_are_the_blocks_one_by_one(mapped, dtype, seed, instructions):
+    rng = np.random.default_rng(seed)
+    owner, blocks = stack(mapped, dtype=dtype, bias=bool(seed % 2), activation=["gelu", "silu"][seed // 2 % 2])
+    before = native.kernel().instruction_set(), native.num_threads()
+    native.kernel().use_instruction_set(instructions)
+    try:
+        for batch, length in ((1, 1), (1, 9), (3, 70), (5, 2), (2, 130)):
+            x = rng.standard_normal((batch, length, 50)).astype(dtype)
+            for mask in (None, padding(rng, batch, length)):
+                expected = one_by_one(blocks, x, mask)
+                for threads in (1, 3):
+                    native.set_num_threads(threads)
+                    found = fast_paths.encode(owner, blocks, x, mask, NULL_RECORDER)
+                    text = np.ones((batch, length), bool) if mask is None else mask[:, 0, 0]
+                    if text.all():
+                        np.testing.assert_array_equal(found, expected)
+                    else:  # padding before a text moves it in the order in which sums are added
+                        np.testing.assert_allclose(found[text], expected[text], atol=200 * np.finfo(dtype).eps)
+                    assert not found[~text].any()
+    finally:
+        native.kernel().use_instruction_set(before[0])
+        native.set_num_threads(before[1])
+
+
+@WITH_KERNEL
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (3, 70), (2, 130)])
+def test_all_blocks_at_once_record_their_weights(rng, mapped, shape, monkeypatch):
+    owner, blocks = stack(mapped)
+    x = rng.standard_normal((*shape, 50)).astype(np.float32)
+    every = Trace()
+    expected = one_by_one(blocks, x, trace=every)
+    monkeypatch.setattr(native, "pooled_copy", None)
+    for only in ("*.attn.weights", "blocks.1.attn.weights", ()):
+        trace = Trace(only=only)
+        np.testing.assert_array_equal(fast_paths.encode(owner, blocks, x, None, trace), expected)
+        assert trace.unmatched() == ()
+        assert trace.names() == {"*": ("blocks.0.attn.weights", "blocks.1.attn.weights"), "b": (only,)}.get(
+            only[:1], ()
+        )
+        for name in trace:
+            assert trace.axes(name) == every.axes(name)
+            np.testing.assert_array_equal(trace[name], every[name])
+            np.testing.assert_allclose(trace[name].sum(-1), 1, atol=1e-6)
+
+
+@WITH_KERNEL
+def test_all_blocks_at_once_only_where_no_other_step_is_wanted(rng, mapped):
+    owner, blocks = stack(mapped)
+    x = rng.standard_normal((2, 9, 50)).astype(np.float32)
+    every, mask = Trace(), padding(rng, 2, 9)
+    one_by_one(blocks, x, trace=every)
+    steps = [name for name in every.names() if not name.endswith("weights")]
+    assert len(steps) == 20
+    for trace in (
+        *(Trace(only=name) for name in steps),
+        *(Trace(only=(), edit={name: np.copy}) for name in every.names()),
+        Trace(maps=True, only="*.attn.weights"),
+    ):
+        assert fast_paths.encode(owner, blocks, x, None, trace) is None
+    assert fast_paths.encode(owner, blocks, x, mask, Trace(only="*.weights")) is None
+    assert fast_paths.encode(owner, blocks, x, mask, Trace(only=())) is not None
+    assert fast_paths.encode(owner, blocks, x, mask & False, NULL_RECORDER) is None
+    assert fast_paths.encode(owner, blocks, x, mask[..., 0], NULL_RECORDER) is None
+    assert fast_paths.encode(owner, blocks, x.astype(np.float64), None, NULL_RECORDER) is None
+    assert fast_paths.encode(*stack(mapped, activation="relu"), x, None, NULL_RECORDER) is None  # not of the kernel
+    own = stack(np.array)
+    assert fast_paths.encode(*own, x, None, NULL_RECORDER) is None
+    for kind, method in OWN:
+        theirs = stack(mapped, kinds=[type("Own", (kind,), {method: getattr(kind, method)})])
+        assert fast_paths.encode(*theirs, x, None, NULL_RECORDER) is None
+
+
+@WITH_KERNEL
+def test_scores_that_overflow_are_computed_one_by_one(rng, mapped):
+    owner, blocks = stack(mapped)
+    x = rng.standard_normal((1, 9, 50)).astype(np.float32)
+    x[0, 3, 4] = np.inf
+    with np.errstate(all="ignore"):
+        assert fast_paths.encode(owner, blocks, x, None, NULL_RECORDER) is None
+
+
+@WITH_KERNEL
+def test_misfits_of_all_blocks_are_refused(rng, mapped):
+    owner, blocks = stack(mapped)
+    x = rng.standard_normal((1, 9, 50)).astype(np.float32)
+    fast_paths.encode(owner, blocks, x, None, NULL_RECORDER)
+    compute, _ = vars(owner)["_encoder_blocks"]
+
+    def zeros(*shape, dtype=np.float32):
+        return np.zeros(shape, dtype)
+
+    compute(zeros(9, 50), zeros(9, 50), [4, 5], [])
+    compute(zeros(8, 50), zeros(8, 50), [4, 4], [zeros(2, 4, 4, 4), None])
+    for output, x, lengths, weights in (
+        (zeros(9, 50), zeros(9, 50), [4, 4], []),
+        (zeros(9, 50), zeros(9, 50), [4, 6], []),
+        (zeros(9, 50), zeros(9, 50), [9, 0], []),
+        (zeros(9, 50), zeros(9, 50), [10, -1], []),
+        (zeros(9, 50), zeros(9, 50), [2**62, 2**62], []),
+        (zeros(8, 50), zeros(9, 50), [9], []),
+        (zeros(9, 51), zeros(9, 51), [9], []),
+        (zeros(1, 9, 50), zeros(1, 9, 50), [9], []),
+        (zeros(9, 50), zeros(9, 50, dtype=np.float64), [9], []),
+        (zeros(9, 50, dtype=np.float64), zeros(9, 50), [9], []),
+        (zeros(9, 100)[:, ::2], zeros(9, 50), [9], []),
+        (zeros(9, 50), zeros(9, 50), [9], [zeros(1, 4, 9, 9)]),
+        (zeros(9, 50), zeros(9, 50), [9], [zeros(1, 4, 9, 9), zeros(1, 4, 9, 8)]),
+        (zeros(9, 50), zeros(9, 50), [9], [zeros(1, 4, 9, 9), zeros(1, 3, 9, 9)]),
+        (zeros(9, 50), zeros(9, 50), [9], [zeros(1, 4, 9, 9), zeros(1, 4, 9, 9, dtype=np.float64)]),
+        (zeros(9, 50), zeros(9, 50), [9], [zeros(1, 4, 9, 18)[..., ::2], None]),
+        (zeros(9, 50), zeros(9, 50), [4, 5], [zeros(2, 4, 4, 4), None]),
+        (zeros(0, 50), zeros(0, 50), [], [zeros(0, 4, 4, 4), None]),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            compute(output, x, lengths, weights)
+    kernel, (tail, _) = native.kernel(), vars(blocks[0])["_fused_tail"]
+    packed = vars(blocks[0].attn)["_packed"]
+    block = kernel.EncoderBlock(packed.panels, packed.bias, tail)
+    kernel.EncoderBlocks(4, 4, 5, 0.5, [block])
+    for sizes in ((4, 4, 6), (4, 3, 5), (3, 3, 5), (0, 0, 5), (4, 0, 5), (4, 4, 0)):
+        with pytest.raises((ValueError, TypeError)):
+            kernel.EncoderBlocks(*sizes, 0.5, [block])
+    with pytest.raises(ValueError, match="number of heads"):
+        kernel.EncoderBlocks(4, 4, 5, 0.5, [])

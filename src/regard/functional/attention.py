@@ -15,7 +15,12 @@ from regard.functional.dispatch import choose_implementation
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
 from regard.functional.masks import Mask
-from regard.functional.native.attention import computes_in_blocks, native_forward, native_forward_with_stats
+from regard.functional.native.attention import (
+    computes_in_blocks,
+    native_forward,
+    native_forward_with_stats,
+    native_forward_with_weights,
+)
 from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index
@@ -151,6 +156,11 @@ def _native(p: AttentionInputs, trace: Recorder) -> Array:
     if trace is NULL_RECORDER:
         context, is_valid = native_forward(p, p.dtype)
         return context if is_valid else _blockwise(p, trace)
+    if trace.wants("weights") and not trace.wants_attention():
+        context, weights = native_forward_with_weights(p) or (None, None)
+        if weights is not None:
+            record_maps(p, trace, weights)
+            return context
     stats = None
     if trace.wants_attention() and computes_in_blocks(p):
         context, stats, is_valid = native_forward_with_stats(p, p.compute_dtype)

@@ -22,6 +22,10 @@ class Recorder(Protocol):
         """Return `value`, or the value to use instead."""
         return value
 
+    def take(self, name: str, value: Any, axes: str) -> None:
+        """Record a value that nothing else refers to, so that a recorder may store it without a copy."""
+        self(name, value, axes)
+
     def scope(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002
         """Return a context in which every name begins with ``name.``."""
         return nullcontext()

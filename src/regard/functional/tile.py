@@ -56,8 +56,8 @@ def _tile(p: AttentionInputs, rows: Index, cols: Index, stage: Stage, stats: Sof
     return row_stats.weights(block.biased, p.layout.xp)
 
 
-def record_maps(p: AttentionInputs, trace: Recorder) -> None:
-    """Record the steps of shape ``... H T S`` that the kernel did not hold, computed beside its result."""
+def record_maps(p: AttentionInputs, trace: Recorder, weights: Array | None = None) -> None:
+    """Record the steps of shape ``... H T S``, computed beside the kernel's result; `weights`, if it wrote them."""
     if trace is NULL_RECORDER:
         return
     available: dict[Stage, bool] = {
@@ -72,9 +72,10 @@ def record_maps(p: AttentionInputs, trace: Recorder) -> None:
         return
     exact = p.to_compute_dtype().replace(dtype=p.compute_dtype, v=None, dropout=None)
     for stage in wanted:
-        trace(stage, attention_tile(exact, None, None, stage), "... H T S")
+        known = weights if stage == "weights" else None
+        trace.take(stage, attention_tile(exact, None, None, stage) if known is None else known, "... H T S")
     if drops:
-        trace("dropped", attention_tile(exact.replace(dropout=p.dropout), None, None), "... H T S")
+        trace.take("dropped", attention_tile(exact.replace(dropout=p.dropout), None, None), "... H T S")
 
 
 def check_stage(stage: str) -> None:

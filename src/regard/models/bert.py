@@ -19,7 +19,7 @@ from regard.models.build import encoder_blocks, layer_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
-from regard.nn import Embedding, EncoderBlock, LayerNorm
+from regard.nn import Embedding, EncoderBlock, LayerNorm, fast_paths
 from regard.text import SubwordTokenizer
 
 
@@ -107,6 +107,8 @@ class Bert(TextModel):
     ) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
 
+        Vectors of padding are 0.
+
         Taps ``token_embeddings``, ``position_embeddings``, ``type_embeddings`` if there are any, their sum
         ``embeddings``, ``normed_embeddings``, and for each block ``blocks.i.attn.*``, ``blocks.i.mlp.*``,
         ``blocks.i.output``.
@@ -120,10 +122,13 @@ class Bert(TextModel):
             embeddings = embeddings + trace("type_embeddings", segment, "T E")
         embeddings = trace("embeddings", embeddings, "B T E")
         x: np.ndarray = trace("normed_embeddings", self.embedding_norm(embeddings), "B T E")
+        fused = fast_paths.encode(self, self.blocks, x, mask, trace)
+        if fused is not None:
+            return fused
         for index, block in enumerate(self.blocks):
             with trace.scope(f"blocks.{index}"):
                 x = block(x, mask=mask, trace=trace)
-        return x
+        return x if mask is None else np.where(mask[:, 0, 0, :, None], x, x.dtype.type(0))
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Return the position embeddings of ids ``B T``: ``T E``, or ``B T E`` where they depend on the text."""

@@ -6,6 +6,8 @@ weights give results that differ by rounding; fused and single steps of the kern
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from mmap import mmap
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from regard import functional as F
+from regard.functional import native
 from regard.functional.activation import kernel_activation
 from regard.functional.attention import compute_attention
 from regard.functional.inputs import validate_inputs
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SMALL = 1 << 22  # bytes of queries
+_HEADS = ("q", "k", "v", "scores", "capped", "biased", "dropped", "context")
 _TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")  # the taps of the steps that are fused
+_BLOCK = (*(f"attn.{name}" for name in _HEADS), *_TAIL, "output")  # of all of a block but the weights
 
 
 def linear(layer: Linear, x: np.ndarray, activation: str | None) -> np.ndarray | None:
@@ -73,6 +78,89 @@ def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options
     with trace.scope("attn"):
         y = block.attn.project_out(context, trace=trace)
     return block.after_attention(x, y, trace)
+
+
+def encode(
+    owner: object, blocks: Sequence[EncoderBlock], x: np.ndarray, mask: np.ndarray | None, trace: Recorder
+) -> np.ndarray | None:
+    """Return the output of all blocks, ``B T E``, from one call, in which padding is not computed: it is 0.
+
+    Only where no step but the weights of texts without padding is wanted. Taps as the blocks do one by one, in the
+    scopes ``blocks.i``.
+
+    Parameters
+    ----------
+    owner
+        The model of the blocks, in which the prepared call is stored.
+    blocks : sequence of EncoderBlock
+    x : array, ``B T E``
+    mask : boolean array, ``B 1 1 T``, optional
+        True where there is text.
+    """
+    batch, length, width = x.shape
+    prepared = instance_cache(owner, "_encoder_blocks", lambda: _encoder_blocks(blocks))
+    if prepared is None or (mask is not None and (mask.shape != (batch, 1, 1, length) or mask.dtype != bool)):
+        return None
+    is_text = None if mask is None else mask[:, 0, 0]
+    lengths = [length] * batch if is_text is None else is_text.sum(-1).tolist()
+    keeps_weights = mask is None and prepared[0].keeps_weights(length)
+    shape = (batch, blocks[0].attn.num_heads, length, length) if keeps_weights else None
+    weights = _skip_steps(len(blocks), trace, shape, x.dtype)
+    if weights is None or not all(lengths):
+        return None
+    rows = ops.encode_rows(prepared, x.reshape(-1, width) if is_text is None else x[is_text], lengths, weights)
+    if rows is None:
+        return None
+    for i, array in enumerate(weights):
+        with trace.scope(f"blocks.{i}"), trace.scope("attn"):
+            if array is not None:
+                trace.take("weights", array, "B H T S")
+    if is_text is None:
+        return rows.reshape(x.shape)
+    padded = np.zeros(x.shape, x.dtype)
+    padded[is_text] = rows
+    return padded
+
+
+def _skip_steps(
+    num_blocks: int, trace: Recorder, shape: tuple[int, ...] | None, dtype: np.dtype[Any]
+) -> list[np.ndarray | None] | None:
+    """Return an array for the weights of each block, of this shape, or None for it where they are not wanted.
+
+    None if another step is wanted, or if the weights are and `shape` is None.
+    """
+    arrays: list[np.ndarray | None] = []
+    for i in range(num_blocks if trace is not NULL_RECORDER else 0):
+        with trace.scope(f"blocks.{i}"):
+            if not trace.can_skip(*_BLOCK):
+                return None
+            with trace.scope("attn"):
+                if trace.wants_attention():
+                    return None
+                if trace.can_skip("weights"):
+                    arrays.append(None)
+                elif shape is None or trace.edits("weights"):
+                    return None
+                else:
+                    arrays.append(native.empty(shape, dtype))
+    return arrays
+
+
+def _encoder_blocks(blocks: Sequence[EncoderBlock]) -> ops.EncoderBlocks | None:
+    """Return all blocks as one call of the kernel; None unless all are our own, packed and alike."""
+    shapes = {(b.attn.num_heads, b.attn.num_kv_heads, b.attn.head_dim) for b in blocks}
+    if len(shapes) != 1 or not are_ours(*blocks) or any(block.norm_first for block in blocks):
+        return None
+    parts = []
+    for block in blocks:
+        attn, tail = block.attn, instance_cache(block, "_fused_tail", functools.partial(_fused_tail, block))
+        same_width = attn.k_proj.weight.shape[1] == attn.v_proj.weight.shape[1]  # D = Dv
+        qkv = packed_maps(attn, (attn.q_proj, attn.k_proj, attn.v_proj)) if same_width else None
+        if tail is None or qkv is None or qkv.kind is not None:
+            return None
+        parts.append((qkv.panels, qkv.bias, tail))
+    ((heads, kv_heads, head_dim),) = shapes
+    return ops.prepare_encoder_blocks(heads, kv_heads, head_dim, 1 / math.sqrt(head_dim), parts)
 
 
 def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:

@@ -52,6 +52,10 @@ class MemoryProbe(Trace):
         self._stop_after(full, value)
         return value
 
+    def take(self, name: str, value: Array, axes: str) -> None:
+        """Count `value`."""
+        self(name, value, axes)
+
     def record_attention(self, inputs: Any, stats: Any = None) -> None:  # noqa: ARG002
         """Count the map of a call of attention."""
         if self.wants_attention():

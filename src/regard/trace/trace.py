@@ -111,6 +111,13 @@ class Trace:
 
     def __call__(self, name: str, value: Array, axes: str) -> Array:
         """Record `value` as `name` in the current scope and return it, or the result of its edit."""
+        return self._tap(name, value, axes, is_shared=True)
+
+    def take(self, name: str, value: np.ndarray, axes: str) -> None:
+        """Record a value that nothing else refers to, as a call does but without a copy of a NumPy array."""
+        self._tap(name, value, axes, is_shared=not isinstance(value, np.ndarray) or self.edits(name))
+
+    def _tap(self, name: str, value: Array, axes: str, *, is_shared: bool) -> Array:
         full = self._prefix + name
         self._taps[full] = None
         for pattern, function in self._edit.items():
@@ -119,7 +126,7 @@ class Trace:
         if self._is_recorded(full):
             self._check_new(full)
             self._axes[full] = fitted_axes(full, axes, value.ndim)
-            self._values[full] = to_numpy(value)
+            self._values[full] = to_numpy(value) if is_shared else value
         self._stop_after(full, value)
         return value
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from regard import AttentionMap, attention_weights, num_threads, set_num_threads
+from regard import AttentionMap, Trace, attention, attention_weights, num_threads, set_num_threads
 from regard.functional import ALiBi, Causal, Mask, PrefixLM, RelativePositionBias, SegmentMask, native
 from sweeps import sweep_after
 
@@ -116,6 +116,52 @@ def test_stages_and_tiles_of_any_rows_and_columns(dtype, first):
                 rounding = relative if stage == "weights" else float(ml_dtypes.finfo(dtype).eps)
                 tile, expected = (look.tile(rows, cols, stage=stage) for look in (ours, theirs))
                 close(tile, expected, rounding, 0 if stage == "weights" else error)
+
+
+@pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 20)))
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.usefixtures("instruction_set")
+def test_the_forward_pass_writes_the_recorded_weights(dtype, first, monkeypatch):
+    written = []
+    forward = kernel.forward
+    monkeypatch.setattr(kernel, "forward", lambda *arguments: written.append(len(arguments)) or forward(*arguments))
+    for seed in range(first, first + 20):
+        rng, ours, theirs, _, relative = pair(seed, dtype)
+        _, _, _, options = drawn(seed)
+        v = rng.standard_normal((*ours.k.shape[:-1], int(rng.choice([1, 7, 20])))).astype(dtype)
+        trace, one = Trace(only="weights"), Trace(only="weights")
+        context = attention(ours.q, ours.k, v, **options, implementation="native", trace=trace)
+        close(trace["weights"], theirs.weights(), relative)
+        np.testing.assert_array_equal(context, attention(ours.q, ours.k, v, **options, implementation="native"))
+        if "sinks" not in options and len(ours.q):
+            sums = trace["weights"].astype(np.float64).sum(-1)
+            assert (np.abs(sums - 1) < 1e-6)[theirs.weights().any(-1)].all()
+        set_num_threads(1)
+        attention(ours.q, ours.k, v, **options, implementation="native", trace=one)
+        set_num_threads(3)
+        np.testing.assert_array_equal(one["weights"], trace["weights"])
+    assert max(written) == 5
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_weights_beside_numbers_that_are_not_finite(rng, poison):
+    q, k, v = rng.standard_normal((3, 2, 70, 8)).astype(np.float32)
+    for poisoned in (q, k, v):
+        poisoned[0, 3, 1] = poison
+        trace = Trace(only="weights")
+        mask = np.arange(70) != 3
+        with np.errstate(all="ignore"):
+            context = attention(q, k, v, mask=mask, trace=trace)
+            np.testing.assert_array_equal(trace["weights"], attention_weights(q, k, mask=mask))
+            np.testing.assert_array_equal(context, attention(q, k, v, mask=mask))
+
+
+def test_recorded_weights_are_not_copied(rng, monkeypatch):
+    q, k, v = rng.standard_normal((3, 2, 70, 8)).astype(np.float32)
+    monkeypatch.setattr(native, "pooled_copy", None)
+    trace = Trace(only="weights")
+    attention(q, k, v, trace=trace)
+    np.testing.assert_allclose(trace["weights"].sum(-1), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 20)))

@@ -49,6 +49,24 @@ def native_forward(
     return output, finite or not may_overflow(p)
 
 
+def native_forward_with_weights(p: AttentionInputs) -> tuple[Array, Array] | None:
+    """Return the context and the weights, ``... H T S``, in the compute dtype, of NumPy arrays.
+
+    None where the kernel cannot write the weights of a row while it holds them: with few queries, with dropout, with
+    very many keys or with values of further axes; or where a score or a result is not finite.
+    """
+    if p.layout.xp is not np or p.dropout is not None or p.context_shape[:-1] != p.layout.shape[:-1]:
+        return None
+    kernel, output = native.kernel(), _empty(p, p.context_shape, p.compute_dtype)
+    weights = native.empty(p.layout.shape, output.dtype)
+    for span, call in kernel_calls(p):
+        if not kernel.keeps_weights(call):
+            return None
+        if not kernel.forward(call, output[..., span, :], None, None, weights[..., span, :]):
+            return None
+    return output, weights
+
+
 def native_forward_with_stats(p: AttentionInputs, dtype: Any) -> tuple[Array, SoftmaxStats, bool]:
     """Return the context, the softmax statistics of each row, and whether they are valid."""
     row_max, row_sum = (np.empty(p.context_shape[:-1], each) for each in (compute_type(p.dtype), np.float64))

@@ -21,6 +21,7 @@ _FAST_GEMM = frozenset({"AVX-512", "AVX2"})  # instruction sets with which the k
 Map: TypeAlias = tuple[np.ndarray, np.ndarray | None]
 Norm: TypeAlias = tuple[np.ndarray, np.ndarray, float]
 FusedBlockTail: TypeAlias = tuple[Any, np.dtype[Any]]  # of the kernel, and the dtype of its weights
+EncoderBlocks: TypeAlias = tuple[Any, np.dtype[Any]]
 
 
 def apply_op(
@@ -167,6 +168,44 @@ def fused_block_tail(tail: FusedBlockTail, context: Array, x: Array) -> np.ndarr
     output = native.empty(x.shape, dtype)
     compute(output, np.ascontiguousarray(_kernel_view(context)), np.ascontiguousarray(_kernel_view(x)))
     return output
+
+
+def prepare_encoder_blocks(
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    scale: float,
+    blocks: Sequence[tuple[np.ndarray, np.ndarray | None, FusedBlockTail]],
+) -> EncoderBlocks | None:
+    """Return blocks, each the packed weights and the bias of queries, keys and values and a tail, for `encode_rows`.
+
+    None where NumPy's BLAS is faster, or where the blocks are not of one dtype.
+    """
+    kernel = _gemm_kernel()
+    dtypes = {x for panels, _, (_, dtype) in blocks for x in (panels.dtype, dtype)}
+    if kernel is None or len(dtypes) != 1:
+        return None
+    prepared = [kernel.EncoderBlock(panels, bias, tail) for panels, bias, (tail, _) in blocks]
+    return kernel.EncoderBlocks(num_heads, num_kv_heads, head_dim, scale, prepared), dtypes.pop()
+
+
+def encode_rows(
+    blocks: EncoderBlocks, x: np.ndarray, lengths: Sequence[int], weights: Sequence[np.ndarray | None]
+) -> np.ndarray | None:
+    """Return the output of blocks for x, ``N E``, the tokens of texts of these lengths one after the other.
+
+    None where NumPy's BLAS is faster, where x is not of the dtype of the weights, or where attention may overflow.
+
+    Parameters
+    ----------
+    weights : sequence of arrays, ``B H T T``, or None
+        One for each block, or none at all; receives its weights, of texts of one length.
+    """
+    compute, dtype = blocks
+    if type(x) is not np.ndarray or x.dtype != dtype or _gemm_kernel() is None:
+        return None
+    output = native.empty(x.shape, dtype)
+    return output if compute(output, np.ascontiguousarray(_kernel_view(x)), lengths, weights) else None
 
 
 def _linear(
