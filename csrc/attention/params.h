@@ -121,7 +121,7 @@ static inline ptrdiff_t splitkv_rows(const AttentionParams& params) {
 }
 static inline ptrdiff_t num_splits(const AttentionParams& params) { return ceil_div(params.keys, SPLITKV_KEYS); }
 static inline bool uses_splitkv(const AttentionParams& params) {
-  return params.queries <= SPLITKV_MAX_QUERIES && params.keys > BLOCK_QUERIES;
+  return params.queries == 1 || (params.queries <= SPLITKV_MAX_QUERIES && params.keys > BLOCK_QUERIES);
 }
 
 // At most as many rows of a split are one task: few where there would otherwise be few tasks, since tasks with the same

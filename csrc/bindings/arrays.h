@@ -53,24 +53,38 @@ template <class X> void check_dtype(const char* name, const X& x, DType dtype) {
 
 inline DType compute_dtype(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
 
-// The GIL is released while this lives. A thread that asks for it while the interpreter shuts down never returns:
-// Python before 3.14 ends the thread with an exception that C++ functions without exceptions turn into an abort, so it
-// sleeps.
+// The GIL is released while this lives; there may be another on the same thread. A thread that asks for it while the
+// interpreter shuts down never returns: Python before 3.14 ends the thread with an exception that C++ functions without
+// exceptions turn into an abort, so it sleeps.
 class ReleasedGil {
  public:
-  ReleasedGil() : thread_(PyEval_SaveThread()) {}
+  ReleasedGil() : outer_(current()), thread_(outer_ ? nullptr : PyEval_SaveThread()) {
+    if (!outer_) current() = this;
+  }
   ReleasedGil(const ReleasedGil&) = delete;
-  ~ReleasedGil() { acquire(); }
+  ~ReleasedGil() {
+    if (outer_) return;
+    current() = nullptr;
+    acquire();
+  }
 
   // Return f() with the GIL.
   template <class F> bool reacquired(F f) {
+    if (outer_) return outer_->reacquired(f);
+    current() = nullptr;
     acquire();
     const bool result = f();
     thread_ = PyEval_SaveThread();
+    current() = this;
     return result;
   }
 
  private:
+  static ReleasedGil*& current() {  // that of this thread
+    static thread_local ReleasedGil* gil = nullptr;
+    return gil;
+  }
+
   void acquire() const noexcept {
     try {
       PyEval_RestoreThread(thread_);
@@ -79,10 +93,12 @@ class ReleasedGil {
     }
   }
 
+  ReleasedGil* const outer_;  // the one that released it, if it was before
   PyThreadState* thread_;
 };
 
-constexpr double COST_PER_THREAD = 500'000;  // multiply-adds: about 20 microseconds
+constexpr double COST_PER_THREAD = 500'000;       // multiply-adds: about 20 microseconds
+constexpr double COST_PER_AWAKE_THREAD = 30'000;  // in a ParallelRegion
 
 // Run tasks on all threads without holding the GIL; Ctrl-C interrupts between tasks. `cost`, in multiply-adds, limits
 // the number of threads.
@@ -90,7 +106,8 @@ template <class Work> void run_tasks(ptrdiff_t tasks, double cost, size_t scratc
   bool interrupted = false, done;
   {
     ReleasedGil released;
-    done = parallel_for(tasks, int(std::min(1 + cost / COST_PER_THREAD, 1024.0)), scratch, work,
+    const double cost_per_thread = in_parallel_region() ? COST_PER_AWAKE_THREAD : COST_PER_THREAD;
+    done = parallel_for(tasks, int(std::min(1 + cost / cost_per_thread, 1024.0)), scratch, work,
                         [&] { return released.reacquired([&] { return interrupted = PyErr_CheckSignals() != 0; }); });
   }
   if (!done && interrupted) throw nb::python_error();

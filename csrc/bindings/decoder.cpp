@@ -178,6 +178,8 @@ class DecoderStep {
       }
     if (!texts) return true;
     const Rotation rotation{cos, sin};
+    const ReleasedGil released;
+    const ParallelRegion region(num_threads());
     for (size_t i = 0; i < blocks_.size(); ++i) {
       check(keys[i].shape(2) == values[i].shape(2), "the cache");
       if (!run(blocks_[i], texts, static_cast<char*>(x.data()), rotation, keys[i], values[i])) return false;

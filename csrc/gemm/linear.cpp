@@ -20,7 +20,8 @@ constexpr int LINEAR_MR = VECTOR_BYTES == 64 ? 8 : MR, LINEAR_TILE_VECTORS = VEC
 constexpr ptrdiff_t GEMV_MAX_ROWS = 48;      // rows of x up to which dot products are faster
 constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;  // outputs of a task of dot products
 constexpr ptrdiff_t KC = 384;                // inputs of a panel, which then stays in L2; shorter sums also round less
-constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 8, QUANTIZED_KC = 256;  // the latter a multiple of every block
+constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 8, QUANTIZED_GEMV_TASK_COLUMNS = 32;
+constexpr ptrdiff_t QUANTIZED_KC = 256;  // a multiple of every block
 constexpr ptrdiff_t MC = 256;                                         // rows of x of a task
 constexpr ptrdiff_t PREFETCH_BYTES = 16384;                           // prefetch distance, at least
 
@@ -146,16 +147,24 @@ void quantized_dot(const LinearParams& params, BlockCursor block, const float* x
   }
 }
 
+// The sum of x over each part.
+template <int part> void sum_parts(const LinearParams& params, float* x_sums) {
+  constexpr int N = LANES<float>;
+  const ptrdiff_t parts = params.depth / part;
+  for (ptrdiff_t m = 0; m < params.rows; ++m, x_sums += parts)
+    for (ptrdiff_t first = 0; first < parts; first += N) {
+      const ptrdiff_t count = min_of<ptrdiff_t>(N, parts - first);
+      const float* x = reinterpret_cast<const float*>(params.x) + m * params.x_row_stride + first * part;
+      V<float> sums[N] = {};
+      for (ptrdiff_t p = 0; p < count; ++p)
+        for (int i = 0; i < part; i += N) sums[p] += load<float>(x + p * part + i);
+      store_n<float>(x_sums + first, reduce_vectors<float, 1>(sums), count);
+    }
+}
+
 template <class Format>
 void quantized_gemv(const LinearParams& params, ptrdiff_t start, ptrdiff_t count, float* x_sums) {
-  const ptrdiff_t parts = params.depth / Format::PART;
-  for (ptrdiff_t m = 0; Format::HAS_OFFSET && m < params.rows; ++m)
-    for (ptrdiff_t part = 0; part < parts; ++part) {
-      const float* x = reinterpret_cast<const float*>(params.x) + m * params.x_row_stride + part * Format::PART;
-      V<float> sum = {};
-      for (int i = 0; i < Format::PART; i += LANES<float>) sum += load<float>(x + i);
-      x_sums[m * parts + part] = reduce_sum<float>(sum);
-    }
+  if (Format::HAS_OFFSET) sum_parts<Format::PART>(params, x_sums);
   for (ptrdiff_t n = start; n < start + count; n += LANES<float>) {
     const BlockCursor block = first_block(params, n / GROUP, int(n % GROUP));
     const ptrdiff_t width = min_of<ptrdiff_t>(LANES<float>, start + count - n);
@@ -283,7 +292,10 @@ template <class T> void pack_panel(const PackParams& params, ptrdiff_t panel) {
                   reinterpret_cast<T*>(params.panels) + panel * NR * params.depth + start % NR, NR);
 }
 
-ptrdiff_t columns_per_task(const LinearParams& params) { return uses_gemv(params) ? GEMV_TASK_COLUMNS : NR; }
+ptrdiff_t columns_per_task(const LinearParams& params) {
+  if (!uses_gemv(params)) return NR;
+  return is_quantized(params) ? QUANTIZED_GEMV_TASK_COLUMNS : GEMV_TASK_COLUMNS;
+}
 ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
 
 template <class T> void run_task(const LinearParams& params, ptrdiff_t task, void* memory) {

@@ -83,29 +83,75 @@ class ScratchMemory {
   size_t size_ = 0;
 };
 
-struct Job {
-  ptrdiff_t tasks = 0;
-  size_t scratch = 0;
-  const std::function<void(ptrdiff_t, void*)>* work = nullptr;
-  std::atomic<ptrdiff_t> next{0};
-  std::atomic<bool> stopped{false};
-  std::atomic<bool> out_of_memory{false};
+// Tasks that several threads take, one stage after another.
+class Job {
+ public:
+  std::atomic<bool> stopped{false}, out_of_memory{false};
 
-  template <class ShouldStop> void run_tasks(ScratchMemory& memory, ShouldStop should_stop) {
-    void* scratch_memory = nullptr;
-    try {
-      scratch_memory = memory.reserve(scratch);
-    } catch (const std::bad_alloc&) {
-      out_of_memory = stopped = true;
-      return;
-    }
-    while (!stopped) {
-      const ptrdiff_t task = next.fetch_add(1, std::memory_order_relaxed);
-      if (task >= tasks) return;
-      (*work)(task, scratch_memory);
-      if (should_stop()) stopped = true;
+  // Run a stage on this thread and on those that are in work_on(). At most MAX_TASKS tasks.
+  template <class ShouldStop>
+  void run_stage(ptrdiff_t tasks, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
+                 ScratchMemory& memory, ShouldStop should_stop) {
+    work_ = &work, scratch_ = scratch;
+    unfinished_.store(tasks, std::memory_order_relaxed);
+    state_.store(uint64_t(tasks) << 32, std::memory_order_release);
+    while (run_next(memory))
+      if (should_stop()) cancel();
+    for (int tries = 0; unfinished_.load(std::memory_order_acquire) != 0; ++tries) wait(tries);
+  }
+
+  // Take part in all stages until close().
+  void work_on(ScratchMemory& memory) {
+    for (int tries = 0;; ++tries) {
+      while (run_next(memory)) tries = 0;
+      if (!open_.load(std::memory_order_acquire)) return;
+      wait(tries);
     }
   }
+
+  void close() { open_.store(false, std::memory_order_release); }
+
+  static constexpr ptrdiff_t MAX_TASKS = ptrdiff_t(1) << 30;
+
+ private:
+  bool run_next(ScratchMemory& memory) {
+    uint64_t state = state_.load(std::memory_order_acquire);
+    do {
+      if (uint32_t(state) == state >> 32) return false;
+    } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel, std::memory_order_acquire));
+    void* scratch_memory = nullptr;
+    try {
+      scratch_memory = memory.reserve(scratch_);
+    } catch (const std::bad_alloc&) {
+      out_of_memory = true;
+      cancel();
+    }
+    if (!stopped) (*work_)(ptrdiff_t(uint32_t(state)), scratch_memory);
+    unfinished_.fetch_sub(1, std::memory_order_release);
+    return true;
+  }
+
+  // Take all tasks that are left, without running them.
+  void cancel() {
+    stopped = true;
+    uint64_t state = state_.load();
+    while (!state_.compare_exchange_weak(state, (state >> 32) << 32 | state >> 32)) {
+    }
+    unfinished_.fetch_sub(ptrdiff_t((state >> 32) - uint32_t(state)), std::memory_order_release);
+  }
+
+  static void wait(int tries) {
+    if (tries < 1000)
+      pause();
+    else
+      std::this_thread::yield();  // give the processor to other threads
+  }
+
+  std::atomic<uint64_t> state_{0};  // the tasks of the stage << 32 | those taken
+  std::atomic<ptrdiff_t> unfinished_{0};
+  std::atomic<bool> open_{true};
+  const std::function<void(ptrdiff_t, void*)>* work_ = nullptr;
+  size_t scratch_ = 0;
 };
 
 // The worker threads, besides the caller. Never destroyed: at exit they sleep.
@@ -113,9 +159,8 @@ class Pool {
  public:
   std::mutex busy;
 
-  // Run the job on this thread and at most `workers` others. A worker that has not woken up before the last task is
-  // taken is not waited for.
-  template <class ShouldStop> void run(Job& job, unsigned workers, ScratchMemory& memory, ShouldStop should_stop) {
+  // Give the job to at most `workers` threads. One that has not woken up by end() is not waited for.
+  void begin(Job& job, unsigned workers) {
     add_workers(workers);
     avoid_caller_cpu(workers);
     {
@@ -125,7 +170,10 @@ class Pool {
       round_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
-    job.run_tasks(memory, should_stop);
+  }
+
+  void end(Job& job) {
+    job.close();
     {
       std::lock_guard lock(mutex_);
       job_ = nullptr;
@@ -191,7 +239,7 @@ class Pool {
         if (job) working_.fetch_add(1, std::memory_order_relaxed);
       }
       if (!job) continue;
-      job->run_tasks(memory, [] { return false; });
+      job->work_on(memory);
       memory.shrink();
       working_.fetch_sub(1, std::memory_order_release);
     }
@@ -230,6 +278,35 @@ __attribute__((visibility("default"))) int regard_num_threads() { return num_thr
 __attribute__((visibility("default"))) void regard_set_num_threads(int count) { set_num_threads(count); }
 }
 
+struct ParallelRegion::Members {
+  std::unique_lock<std::mutex> lock;
+  Pool& pool;
+  Job job;
+};
+
+namespace {
+thread_local ParallelRegion::Members* region = nullptr;
+}
+
+ParallelRegion::ParallelRegion(int max_threads) {
+  const int workers = std::min(num_threads(), max_threads) - 1;
+  Pool& pool = *pool_instance;
+  if (workers < 1 || region) return;
+  std::unique_lock lock(pool.busy, std::try_to_lock);
+  if (!lock) return;
+  region = members_ = new Members{std::move(lock), pool, {}};
+  pool.begin(members_->job, unsigned(workers));
+}
+
+ParallelRegion::~ParallelRegion() {
+  if (!members_) return;
+  members_->pool.end(members_->job);
+  delete members_;
+  region = nullptr;
+}
+
+bool in_parallel_region() { return region != nullptr; }
+
 bool parallel_for(ptrdiff_t tasks, int max_threads, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
                   const std::function<bool()>& stop) {
   // `stop` may call parallel_for again on this thread: the nested call gets its own memory, and no workers.
@@ -238,8 +315,6 @@ bool parallel_for(ptrdiff_t tasks, int max_threads, size_t scratch, const std::f
   const bool outermost = !nested;
   ScratchMemory memory = std::move(thread_memory);
   nested = true;
-  Job job;
-  job.tasks = tasks, job.scratch = scratch, job.work = &work;
   auto last_poll = Clock::now();
   const auto should_stop = [&] {
     const auto now = Clock::now();
@@ -248,13 +323,17 @@ bool parallel_for(ptrdiff_t tasks, int max_threads, size_t scratch, const std::f
     return stop();
   };
   const auto workers = std::min<ptrdiff_t>(std::min(num_threads(), max_threads), tasks) - 1;
+  Job own;
+  Job& job = workers > 0 && outermost && region ? region->job : own;
   Pool& pool = *pool_instance;
   std::unique_lock<std::mutex> lock;
-  if (workers > 0 && outermost) lock = std::unique_lock(pool.busy, std::try_to_lock);
-  if (lock)
-    pool.run(job, unsigned(workers), memory, should_stop);
-  else
-    job.run_tasks(memory, should_stop);
+  if (workers > 0 && outermost && !region) lock = std::unique_lock(pool.busy, std::try_to_lock);
+  if (lock) pool.begin(job, unsigned(workers));
+  for (ptrdiff_t first = 0; first < tasks && !job.stopped; first += Job::MAX_TASKS) {
+    const std::function<void(ptrdiff_t, void*)> rest = [&](ptrdiff_t task, void* s) { work(first + task, s); };
+    job.run_stage(std::min(tasks - first, Job::MAX_TASKS), scratch, first ? rest : work, memory, should_stop);
+  }
+  if (lock) pool.end(job);
   memory.shrink();
   thread_memory = std::move(memory);
   nested = !outermost;

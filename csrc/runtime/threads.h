@@ -15,4 +15,19 @@ void set_num_threads(int count);
 bool parallel_for(ptrdiff_t tasks, int max_threads, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
                   const std::function<bool()>& stop);
 
+// While it lives, the calls of parallel_for on this thread share workers that stay awake between them, which makes
+// short calls worthwhile. Without effect where the pool is in use.
+class ParallelRegion {
+ public:
+  explicit ParallelRegion(int max_threads);
+  ParallelRegion(const ParallelRegion&) = delete;
+  ~ParallelRegion();
+
+  struct Members;
+
+ private:
+  Members* members_ = nullptr;
+};
+bool in_parallel_region();
+
 }  // namespace regard

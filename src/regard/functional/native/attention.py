@@ -77,7 +77,8 @@ def native_forward_with_stats(p: AttentionInputs, dtype: Any) -> tuple[Array, So
 def computes_in_blocks(p: AttentionInputs) -> bool:
     """Tell whether the kernel computes blocks of queries, whose scores have the same bits in every pass."""
     kernel = native.kernel()
-    return bool(p.layout.queries > kernel.SPLITKV_MAX_QUERIES or p.layout.keys <= kernel.BLOCK_QUERIES)
+    few_keys = p.layout.keys <= kernel.BLOCK_QUERIES and p.layout.queries > 1
+    return bool(p.layout.queries > kernel.SPLITKV_MAX_QUERIES or few_keys)
 
 
 def stats_from_kernel(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarray) -> SoftmaxStats:
