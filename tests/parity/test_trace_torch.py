@@ -23,7 +23,8 @@ def test_tensors_with_gradients_are_kept_and_edited(dtype):
     trace = Trace(edit={"weights": without_first_key})
     edited = attention(x, x, x, trace=trace)
     assert (type(edited), edited.dtype) == (torch.Tensor, x.dtype)
-    np.testing.assert_array_equal(trace["weights"], without_first_key(plain["weights"]))
+    rounding = 8 * np.finfo(trace["weights"].dtype).eps  # an edit is computed by the equation, not by the kernel
+    np.testing.assert_allclose(trace["weights"], without_first_key(plain["weights"]), rtol=rounding)
     want = torch.from_numpy(trace["weights"]) @ x.detach().to(torch.from_numpy(trace["weights"]).dtype)
     torch.testing.assert_close(edited.detach(), want.to(x.dtype))
 

@@ -9,6 +9,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional import reference
 from regard.functional.arrays import Array
+from regard.functional.autograd import differentiable
 from regard.functional.biases import Bias
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
@@ -17,6 +18,7 @@ from regard.functional.inputs import AttentionInputs, Implementation, Options, v
 from regard.functional.masks import Mask
 from regard.functional.native.attention import (
     computes_in_blocks,
+    is_differentiated,
     native_forward,
     native_forward_with_stats,
     native_forward_with_weights,
@@ -128,7 +130,7 @@ def compute_attention(p: AttentionInputs, trace: Recorder) -> Array:
     """Return the context of validated inputs, ``... H T Dv``."""
     if not hasattr(trace, "record_attention"):
         raise RegardError(f"trace must be a recorder such as regard.Trace(), got {trace!r}")
-    implementation, _ = choose_implementation(p, trace)
+    implementation, _ = choose_implementation(p, trace, with_gradient=True)
     compute = {"reference": _reference, "blockwise": _blockwise, "native": _native}[implementation]
     return narrowed(trace("context", compute(p, trace), "... H T Dv"), p.dtype)
 
@@ -153,6 +155,11 @@ def _blockwise(p: AttentionInputs, trace: Recorder) -> Array:
 
 
 def _native(p: AttentionInputs, trace: Recorder) -> Array:
+    if is_differentiated(p):
+        recorded = p.with_parameters({name: x.detach() for name, x in p.parameters.items()})
+        record_maps(recorded, trace)
+        trace.record_attention(recorded)
+        return differentiable(p)
     if trace is NULL_RECORDER:
         context, is_valid = native_forward(p, p.dtype)
         return context if is_valid else _blockwise(p, trace)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array, as_array, concat, is_finite, is_floating, namespace, no_grad, result_dtype
+from regard.functional.arrays import Array, as_array, concat, is_floating, namespace, no_grad, result_dtype
 from regard.functional.biases import BiasGradAccumulator, sum_to_shape
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import blockwise
@@ -73,13 +73,8 @@ def attention_vjp(
     """
     given = {"q": q, "k": k, "v": v, "bias": options.get("bias"), "sinks": options.get("sinks")}
     p = validate_inputs(q, k, v, **options)
-    with no_grad(p.layout.xp):
-        native = choose_implementation(p)[0] == "native"
-        if native:
-            context, stats, native = native_forward_with_stats(p, p.compute_dtype)
-        if not native:
-            p = widened(p)
-            context, stats = blockwise(p)
+    native = choose_implementation(p)[0] == "native"
+    p, context, stats, native = forward_with_stats(p, native=native)
 
     def pullback(d_output: Array) -> Gradients:
         d_output = p.layout.to_namespace(as_array(d_output, "d_output"))
@@ -88,21 +83,39 @@ def attention_vjp(
             raise RegardError(
                 f"d_output {tuple(d_output.shape)} must have the shape of the output, {tuple(context.shape)}"
             )
-        with no_grad(p.layout.xp):
-            gradients = native_backward(p, context, stats, d_output) if native else None
-            if gradients is None or not _all_finite(gradients):
-                inputs = widened(p, d_output)
-                same = not native and inputs is p
-                forward = (context, stats) if same else blockwise(inputs)
-                d_output = p.layout.xp.astype(d_output, inputs.q.dtype, copy=False)
-                gradients = _backward(inputs, *forward, d_output)
-        return Gradients(**{name: _like(p, gradient, given[name]) for name, gradient in gradients.items()})
+        gradients = backward(p, context, stats, d_output, native=native)
+        return Gradients(**{name: like(p, gradient, given[name]) for name, gradient in gradients.items()})
 
     return narrowed(context, p.dtype), pullback
 
 
-def _all_finite(gradients: dict[str, Array | None]) -> bool:
-    return all(x is None or is_finite(x) for x in gradients.values())
+def forward_with_stats(p: AttentionInputs, *, native: bool) -> tuple[AttentionInputs, Array, SoftmaxStats, bool]:
+    """Return the inputs as they were computed, context and softmax statistics for `backward`, and whether natively.
+
+    `native` asks for the kernel; where a sum of it overflows, a wider dtype is used without it.
+    """
+    with no_grad(p.layout.xp):
+        if native:
+            context, stats, native = native_forward_with_stats(p, p.compute_dtype)
+        if not native:
+            p = widened(p)
+            context, stats = blockwise(p)
+    return p, context, stats, native
+
+
+def backward(
+    p: AttentionInputs, context: Array, stats: SoftmaxStats, d_output: Array, *, native: bool
+) -> dict[str, Array | None]:
+    """Return the gradients of what `forward_with_stats` returned, in its dtype or a wider one."""
+    with no_grad(p.layout.xp):
+        gradients = native_backward(p, context, stats, d_output) if native else None
+        if gradients is None:
+            inputs = widened(p, d_output)
+            same = not native and inputs is p
+            forward = (context, stats) if same else blockwise(inputs)
+            d_output = p.layout.xp.astype(d_output, inputs.q.dtype, copy=False)
+            gradients = _backward(inputs, *forward, d_output)
+    return gradients
 
 
 def _backward(p: AttentionInputs, context: Array, stats: SoftmaxStats, d_context: Array) -> dict[str, Array | None]:
@@ -195,7 +208,7 @@ def _add(total: Array | None, part: Array) -> Array:
     return part if total is None else total + part
 
 
-def _like(p: AttentionInputs, gradient: Array | None, given: object) -> Array | None:
+def like(p: AttentionInputs, gradient: Array | None, given: object) -> Array | None:
     """Return a gradient in the shape and, if that is floating, the dtype of the input."""
     if gradient is None:
         return None

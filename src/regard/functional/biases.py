@@ -42,8 +42,12 @@ class Bias:
         """Return the bias with its parameter in the library of the layout."""
         if getattr(self, "parameter", None) is None:
             return self
+        return self.with_parameter(layout.to_namespace(self.parameter))
+
+    def with_parameter(self, parameter: Array) -> Bias:
+        """Return the bias with another parameter of the same shape."""
         bias = copy.copy(self)
-        object.__setattr__(bias, "parameter", layout.to_namespace(self.parameter))
+        object.__setattr__(bias, "parameter", parameter)
         return bias
 
     def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:

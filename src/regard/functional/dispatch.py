@@ -76,7 +76,7 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDE
     ('blockwise', {'full': 6, 'partial': 4, 'empty': 6})
     """
     p = validate_inputs(q, k, v, **options)
-    implementation, reason = choose_implementation(p, trace)
+    implementation, reason = choose_implementation(p, trace, with_gradient=True)
     if implementation == "native":
         return _native_plan(p, reason)
     p = p.to_compute_dtype()
@@ -90,8 +90,13 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDE
     return Plan(implementation, reason, rows, cols, counts, _ARRAYS * cells * p.itemsize)
 
 
-def choose_implementation(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -> tuple[str, str]:
-    """Return ``"native"``, ``"reference"`` or ``"blockwise"``, and why."""
+def choose_implementation(
+    p: AttentionInputs, trace: Recorder = NULL_RECORDER, *, with_gradient: bool = False
+) -> tuple[str, str]:
+    """Return ``"native"``, ``"reference"`` or ``"blockwise"``, and why.
+
+    `with_gradient`: the caller gives PyTorch the kernel's gradients where PyTorch differentiates the call.
+    """
     whole = trace is not NULL_RECORDER and any([trace.wants(name) for name in QUADRATIC_STEPS])  # noqa: C419, a list is made sooner
     edited = whole and any(trace.edits(name) for name in QUADRATIC_STEPS)
     if p.implementation == "blockwise" and whole:
@@ -101,7 +106,9 @@ def choose_implementation(p: AttentionInputs, trace: Recorder = NULL_RECORDER) -
         )
     if p.implementation == "native" and edited:
         raise RegardError("implementation='native' holds no whole map to edit; leave it at 'auto'")
-    reason = unsupported_reason(p) if p.implementation in ("auto", "native") else None
+    reason = None
+    if p.implementation in ("auto", "native"):
+        reason = unsupported_reason(p, with_gradient=with_gradient)
     if p.implementation == "native" and reason is not None:
         raise RegardError(f"implementation='native' cannot compute this call: {reason}; use 'auto'")
     if p.implementation != "auto":

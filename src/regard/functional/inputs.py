@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
@@ -88,6 +89,21 @@ class AttentionInputs:
     def compute_dtype(self) -> Any:
         """float32 for half precision, else the dtype of the result."""
         return compute_dtype(self.layout.xp, self.dtype)
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """The arrays that have gradients, by name: q, k, v, and the parameter of the bias and the sinks if given."""
+        found = {"q": self.q, "k": self.k, "v": self.v, "sinks": self.sinks}
+        found["bias"] = getattr(self.bias, "parameter", None)  # a custom bias may have none
+        return {name: x for name, x in found.items() if x is not None}
+
+    def with_parameters(self, changed: Mapping[str, Array]) -> AttentionInputs:
+        """Return the inputs with some of `parameters` changed."""
+        arrays = {name: x for name, x in changed.items() if name != "bias"}
+        if "bias" in changed:
+            assert self.bias is not None
+            arrays["bias"] = self.bias.with_parameter(changed["bias"])
+        return self.replace(**arrays)
 
     def to_compute_dtype(self) -> AttentionInputs:
         """Return the inputs with their arrays in the compute dtype."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from regard.functional import native
 from regard.functional.arrays import Array
+from regard.functional.biases import Bias
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native.convert import compute_type, dtype_name, tensor_to_numpy, to_kernel
 from regard.functional.native.mask_args import KernelMaskArgs, kernel_mask_args
@@ -22,15 +23,15 @@ _LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy", "dask": "Dask"}
 _MAX_POSITIONS = 2**30
 
 
-def unsupported_reason(p: AttentionInputs) -> str | None:
-    """Return why the kernel cannot compute a call, or None if it can."""
+def unsupported_reason(p: AttentionInputs, *, with_gradient: bool = False) -> str | None:
+    """Return why the kernel cannot compute a call, or None if it can; `with_gradient` as in `choose_implementation`."""
     if native.kernel() is None:
         return native.unavailable_reason()
     if dtype_name(p.dtype) not in _DTYPES:
         return f"the kernel supports {', '.join(_DTYPES)}; got {dtype_name(p.dtype)}"
     if max(p.layout.shape[-2:]) >= _MAX_POSITIONS:
         return f"the kernel supports fewer than {_MAX_POSITIONS:,} positions"
-    return None if p.layout.xp is np else _reason_against_library(p)
+    return None if p.layout.xp is np else _reason_against_library(p, with_gradient)
 
 
 def native_forward(
@@ -153,10 +154,24 @@ def _sinks(p: AttentionInputs) -> np.ndarray:
 def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
     if p.layout.xp is np:
         return native.empty_like(p.q, shape, np.dtype(dtype).newbyteorder("="))
-    return p.layout.xp.empty(shape, dtype=dtype, device=p.layout.device)
+    if p.layout.xp.__name__ != "array_api_compat.torch":
+        return p.layout.xp.empty(shape, dtype=dtype, device=p.layout.device)
+    import torch
+
+    bits = native.empty(shape, np.dtype(f"u{torch.finfo(dtype).bits // 8}"))
+    return torch.from_numpy(bits).view(dtype)
 
 
-def _reason_against_library(p: AttentionInputs) -> str | None:
+def is_differentiated(p: AttentionInputs) -> bool:
+    """Tell whether PyTorch records the gradient of a call."""
+    if p.layout.xp is np or not hasattr(p.q, "requires_grad"):
+        return False
+    import torch
+
+    return torch.is_grad_enabled() and any(x.requires_grad for x in p.parameters.values())
+
+
+def _reason_against_library(p: AttentionInputs, with_gradient: bool) -> str | None:
     """Return why the kernel does not support these arrays; None for plain PyTorch tensors on the CPU."""
     first, _, rest = p.layout.xp.__name__.partition(".")  # jax.numpy, array_api_compat.torch, array_api_strict
     library = rest.partition(".")[0] if first == "array_api_compat" else first
@@ -170,16 +185,20 @@ def _reason_against_library(p: AttentionInputs) -> str | None:
         )
     import torch
 
-    tensors = [x for x in (p.q, p.k, p.v, p.sinks, getattr(p.bias, "parameter", None)) if x is not None]
-    if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors):
+    given = p.parameters.values()
+    if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in given):
         return "PyTorch traces the call"
     if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():  # such as make_fx or an operation counter
         return "PyTorch intercepts the operations of the call"
-    derived = torch.autograd.forward_ad._current_level >= 0
-    if derived or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
-        return "PyTorch differentiates the call (attention_vjp returns the kernel's gradients)"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "PyTorch computes forward derivatives of the call"
+    if is_differentiated(p):
+        if not with_gradient:
+            return "PyTorch differentiates the call (attention_vjp returns the kernel's gradients)"
+        if p.bias is not None and type(p.bias).gradient is Bias.gradient:
+            return f"PyTorch differentiates the call, and {type(p.bias).__name__} has no method gradient"
     try:
-        for x in tensors:
+        for x in given:
             tensor_to_numpy(x)
     except RuntimeError:  # inside a transformation such as vmap tensors have no memory
         return "PyTorch transforms the call"

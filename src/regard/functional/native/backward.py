@@ -6,13 +6,14 @@ gradients that heads and leading axes share are summed here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from regard.functional import native
-from regard.functional.arrays import Array
+from regard.functional.arrays import Array, is_finite
 from regard.functional.biases import Bias, DenseBias, sum_to_shape
 from regard.functional.heads import sum_over_query_groups
 from regard.functional.inputs import AttentionInputs
@@ -28,7 +29,8 @@ def native_backward(
 ) -> dict[str, Array | None] | None:
     """Return the gradients of q, k, v, bias and sinks in the compute dtype.
 
-    None if an input that a query attends to is not finite: the kernel does not determine which gradients it affects.
+    None if an input that a query attends to is not finite, for the kernel does not determine which gradients it
+    affects, or if a sum overflows.
     """
     xp, kernel = p.layout.xp, native.kernel()
     d_out = to_kernel(xp.astype(d_output, p.dtype if d_output.dtype == p.dtype else p.compute_dtype, copy=False))
@@ -36,11 +38,11 @@ def native_backward(
     row_max, row_sum = (to_kernel(x[..., 0]) for x in stats)
     lead, keys = p.context_shape[:-2], p.layout.keys
     delta = np.empty(p.context_shape[:-1], out.dtype)
-    d_q = np.empty((*delta.shape, p.q.shape[-1]), out.dtype)
+    d_q = native.empty((*delta.shape, p.q.shape[-1]), out.dtype)
     d_kv: list[np.ndarray] = []
     bias = _BiasGradient(p, out.dtype)
     for rows, call in kernel_calls(p):
-        parts = [np.empty((*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v)]
+        parts = [native.empty((*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v)]
         sums = (x if x.shape[-1] == 1 else x[..., rows] for x in (row_max, row_sum))
         valid = kernel.backward(
             call, d_out[..., rows, :], out[..., rows, :], *sums, delta[..., rows], d_q[..., rows, :], *parts,
@@ -51,6 +53,9 @@ def native_backward(
         bias.gather(rows)
         d_kv = [total + part for total, part in zip(d_kv, parts, strict=True)] if d_kv else parts
 
+    if not all(_is_finite(x) for x in (d_q, *d_kv)):
+        return None
+
     def to_library(x: np.ndarray) -> Array:
         return xp.asarray(x, device=p.layout.device)
 
@@ -58,13 +63,21 @@ def native_backward(
     if p.sinks is not None:
         sinks = xp.astype(p.sinks, p.compute_dtype, copy=False)
         d_sinks = sum_to_shape(-to_library(delta)[..., None] * stats.weights(sinks, xp), p.sinks.shape)
+    d_bias = bias.total()
+    if not all(x is None or is_finite(x) for x in (d_bias, d_sinks)):
+        return None
     return {
         "q": sum_to_shape(to_library(d_q), p.q.shape),
         "k": sum_over_query_groups(to_library(d_kv[0]), p.k.shape),
         "v": sum_over_query_groups(to_library(d_kv[1]), p.v.shape),
-        "bias": bias.total(),
+        "bias": d_bias,
         "sinks": d_sinks,
     }
+
+
+def _is_finite(x: np.ndarray) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(x.sum()) or bool(np.isfinite(x).all())
 
 
 class _BiasGradient:

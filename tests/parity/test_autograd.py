@@ -1,0 +1,206 @@
+"""PyTorch's autograd through the kernel: the gradients of every argument, and what may happen to tensors between."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from regard import RegardError, Trace, attention, attention_weights, explain_plan, num_threads, set_num_threads
+from regard.functional import ALiBi, Bias, DistanceBias, RelativePositionBias
+
+pytestmark = pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it")
+
+B, H, G, T, S, D, Dv = 2, 6, 3, 5, 7, 4, 3
+
+
+def tensor(*shape, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+
+@pytest.fixture
+def qkv():
+    return tensor(B, H, T, D), tensor(B, G, S, D, seed=1), tensor(B, G, S, Dv, seed=2)
+
+
+MASK = np.random.default_rng(5).random((B, 1, T, S)) > 0.3
+OPTIONS = {
+    "plain": {},
+    "causal": {"causal": True},
+    "mask": {"mask": torch.from_numpy(MASK)},
+    "no key": {"mask": torch.zeros((T, S), dtype=torch.bool)},
+    "window": {"causal": True, "window": (2, 0), "query_offset": 1},
+    "lengths": {"key_lengths": torch.tensor([3, 7])},
+    "softcap and scale": {"softcap": 1.5, "scale": 0.7},
+}
+LEARNED = {
+    "bias": lambda x: {"bias": x},
+    "row bias": lambda x: {"bias": x},
+    "sinks": lambda x: {"sinks": x},
+    "slopes": lambda x: {"bias": ALiBi(x)},
+    "table": lambda x: {"bias": RelativePositionBias(x, max_distance=4)},
+    "distances": lambda x: {"bias": DistanceBias(x, -6)},
+}
+SHAPES = {
+    "bias": (H, T, S), "row bias": (B, 1, 1, S), "sinks": (H,), "slopes": (H,), "table": (6, H), "distances": (H, 11),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_gradcheck(qkv, options):
+    assert explain_plan(*qkv, **options).implementation == "native"
+    assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, **options), qkv)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_gradcheck_of_what_is_learned(qkv, name):
+    given = tensor(*SHAPES[name], seed=3)
+    assert explain_plan(*qkv, **LEARNED[name](given)).implementation == "native"
+    assert torch.autograd.gradcheck(lambda q, k, v, x: attention(q, k, v, **LEARNED[name](x)), (*qkv, given))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_are_those_of_sdpa(dtype, causal):
+    exact = [tensor(2, 3, 130, 16, seed=i) for i in range(3)]
+    ours = [x.detach().to(dtype).requires_grad_() for x in exact]
+    theirs = [x.detach().to(dtype).double().requires_grad_() for x in exact]
+    direction = tensor(2, 3, 130, 16, seed=9).detach()
+    attention(*ours, causal=causal).backward(direction.to(dtype))
+    torch.nn.functional.scaled_dot_product_attention(*theirs, is_causal=causal).backward(direction.to(dtype).double())
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.grad.dtype == dtype
+        bound = 8 * torch.finfo(dtype).eps * max(1.0, float(other.grad.abs().max()))
+        assert (one.grad.double() - other.grad).abs().max() <= bound
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_one_tensor_that_is_learned_is_enough(qkv, which):
+    given = [x if i == which else x.detach() for i, x in enumerate(qkv)]
+    attention(*given).square().sum().backward()
+    wanted = torch.autograd.grad(attention(*given, implementation="reference").square().sum(), given[which])[0]
+    torch.testing.assert_close(given[which].grad, wanted)
+
+
+def test_tensors_of_two_dtypes_have_gradients_of_their_own():
+    q, k = tensor(3, 5, 4, dtype=torch.float32), tensor(3, 5, 4, dtype=torch.bfloat16)
+    attention(q, k, k, implementation="native").sum().backward()
+    assert (q.grad.dtype, k.grad.dtype) == (torch.float32, torch.bfloat16)
+
+
+def test_a_second_derivative_is_refused_in_a_sentence(qkv):
+    q, k, v = qkv
+    (first,) = torch.autograd.grad(attention(q, k, v).square().sum(), q, create_graph=True)
+    for inputs in (q, k):
+        with pytest.raises(RegardError, match=r"cannot be differentiated again.*implementation='reference'"):
+            torch.autograd.grad(first.sum(), inputs, retain_graph=True)
+    assert torch.autograd.gradgradcheck(lambda q: attention(q, k, v, implementation="reference"), q)
+
+
+def test_the_graph_can_be_walked_twice_if_it_is_kept(qkv):
+    output = attention(*qkv).square().sum()
+    first = torch.autograd.grad(output, qkv, retain_graph=True)
+    for one, other in zip(first, torch.autograd.grad(output, qkv), strict=True):
+        assert torch.equal(one, other)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(output, qkv)
+
+
+def test_a_tensor_that_is_changed_in_between_is_noticed():
+    q = tensor(3, 4)
+    used = q * 1
+    output = attention(used, used, used)
+    used.data.add_(0)
+    output.sum().backward(retain_graph=True)
+    with torch.no_grad():
+        used.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+def test_it_lives_in_checkpoints_and_saved_tensor_hooks(qkv):
+    wanted = torch.autograd.grad(attention(*qkv, causal=True).sum(), qkv)
+    output = torch.utils.checkpoint.checkpoint(lambda *x: attention(*x, causal=True), *qkv, use_reentrant=False)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.clone(), lambda x: x):
+        hooked = attention(*qkv, causal=True)
+    for result in (output, hooked):
+        for one, other in zip(torch.autograd.grad(result.sum(), qkv), wanted, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_views_and_broadcast_tensors_are_read_as_they_are():
+    base = tensor(2, 9, 3, 4)
+    x = base.transpose(1, 2)  # B H T D in the memory of B T H D
+    shared = tensor(1, 1, 9, 4, seed=4)
+    assert torch.autograd.gradcheck(lambda b, s: attention(b.transpose(1, 2), s, s.expand(2, 1, 9, 4)), (base, shared))
+    attention(x, x, x).sum().backward()
+    assert base.grad.shape == base.shape
+
+
+def test_numbers_near_the_largest_have_gradients_too():
+    q, k, v = (tensor(4, 6, dtype=torch.float32, seed=i) for i in range(3))
+    huge = (v.detach() * 1e38).requires_grad_()
+    attention(q, k, huge).sum().backward()
+    wanted = torch.autograd.grad(
+        attention(*(x.detach().double() for x in (q, k)), (exact := huge.detach().double().requires_grad_())).sum(),
+        exact,
+    )[0]
+    torch.testing.assert_close(huge.grad.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_query_that_attends_to_nothing_poisons_no_gradient(qkv):
+    q, k, v = qkv
+    mask = torch.ones((T, S), dtype=torch.bool)
+    mask[2] = False
+    with torch.no_grad():
+        hidden = v.clone()
+        hidden[..., 3, :] = torch.nan
+    mask[:, 3] = False
+    hidden.requires_grad_()
+    attention(q, k, hidden, mask=mask).sum().backward()
+    for x in (q, k, hidden):
+        assert torch.isfinite(x.grad).all()
+    assert (q.grad[..., 2, :] == 0).all()
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_trace_records_beside_it(qkv, maps):
+    trace = Trace(maps=maps)
+    output = attention(*qkv, trace=trace)
+    np.testing.assert_allclose(trace["weights"], attention_weights(*(x.detach() for x in qkv[:2])).numpy(), atol=1e-15)
+    wanted = torch.autograd.grad(attention(*qkv).square().sum(), qkv)
+    for one, other in zip(torch.autograd.grad(output.square().sum(), qkv), wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_weights_are_differentiated_by_their_formula(qkv):
+    q, k, _ = qkv
+    assert torch.autograd.gradcheck(attention_weights, (q, k))
+    with pytest.raises(RegardError, match="differentiates"):
+        attention_weights(q, k, implementation="native")
+
+
+def test_a_bias_of_ones_own_without_a_gradient_goes_by_the_formula(qkv):
+    learned = tensor(1)
+
+    class Mine(Bias):
+        def values(self, layout, rows, cols):
+            return learned * layout.xp.ones((len(layout.query_indices(rows)), len(layout.key_indices(cols))))
+
+    plan = explain_plan(*qkv, bias=Mine())
+    assert plan.implementation == "reference"
+    attention(*qkv, bias=Mine()).square().sum().backward()
+    assert torch.isfinite(learned.grad).all()
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads(qkv):
+    before, found = num_threads(), []
+    for threads in (1, 2):
+        set_num_threads(threads)
+        found.append(torch.autograd.grad(attention(*qkv, causal=True).square().sum(), qkv))
+    set_num_threads(before)
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
