@@ -222,6 +222,33 @@ void pack_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t depth, ptrd
     for (ptrdiff_t j = count; j < width; ++j) to[i * width + j] = 0;
 }
 
+// Call f(function) with the activation as a function of a vector.
+template <class T, class F> REGARD_INLINE void with_activation(Activation activation, F f) {
+  switch (activation) {
+    case Activation::identity: return f([](V<T> x) __attribute__((always_inline)) { return x; });
+#define REGARD_CASE(name) \
+  case Activation::name: return f([](V<T> x) __attribute__((always_inline)) { return name<T>(x); });
+      REGARD_ACTIVATIONS(REGARD_CASE)
+#undef REGARD_CASE
+  }
+}
+
+// out = activation(sums + bias), which may be in place, for `rows` rows of `count` columns from `start` on.
+template <class T>
+void finish_rows(const LinearParams& params, const T* sums, ptrdiff_t sums_row, ptrdiff_t rows, ptrdiff_t start,
+                 ptrdiff_t count, T* out) {
+  const T* bias = reinterpret_cast<const T*>(params.bias);
+  if (!bias && sums == out && params.activation == Activation::identity) return;
+  with_activation<T>(params.activation, [&](auto f) __attribute__((always_inline)) {
+    for (ptrdiff_t i = 0; i < rows; ++i)
+      for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
+        V<T> x = load_n<T>(sums + i * sums_row + j, n);
+        if (bias) x += load_n<T>(bias + start + j, n);
+        store_n<T>(out + i * params.columns + j, f(x), n);
+      });
+  });
+}
+
 template <class T>
 void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count,
                 void* memory) {
@@ -248,40 +275,20 @@ void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptr
       weights = reinterpret_cast<const T*>(params.weight) + t * params.weight_row_stride + start;
       weights_row = params.weight_row_stride;
     }
-    if (t == 0)
-      gemm<T, Epilogue::set, LINEAR_MR, LINEAR_TILE_VECTORS>(x_block, rows, depth, weights, weights_row, sums, sums_row,
-                                                             width);
-    else
-      gemm<T, Epilogue::add, LINEAR_MR, LINEAR_TILE_VECTORS>(x_block, rows, depth, weights, weights_row, sums, sums_row,
-                                                             width);
+    const bool is_last = t + depth >= params.depth;
+    for (ptrdiff_t i = 0; i < rows; i += LINEAR_MR) {  // bias and activation while a tile is in L1
+      const ptrdiff_t tile = min_of<ptrdiff_t>(LINEAR_MR, rows - i);
+      T* to = sums + i * sums_row;
+      if (t == 0)
+        gemm<T, Epilogue::set, LINEAR_MR, LINEAR_TILE_VECTORS>(x_block.block(i), tile, depth, weights, weights_row, to,
+                                                               sums_row, width);
+      else
+        gemm<T, Epilogue::add, LINEAR_MR, LINEAR_TILE_VECTORS>(x_block.block(i), tile, depth, weights, weights_row, to,
+                                                               sums_row, width);
+      if (is_last) finish_rows<T>(params, to, sums_row, tile, start, count, out + i * params.columns);
+    }
     t += depth;
   } while (t < params.depth);
-  const T* bias = reinterpret_cast<const T*>(params.bias);
-  if (!bias && sums == out) return;
-  for (ptrdiff_t i = 0; i < rows; ++i)
-    for (ptrdiff_t j = 0; j < count; ++j)
-      out[i * params.columns + j] = sums[i * sums_row + j] + (bias ? bias[start + j] : T(0));
-}
-
-template <class T, class F>
-void apply(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count, F f) {
-  for (ptrdiff_t i = first; i < first + rows; ++i) {
-    T* row = reinterpret_cast<T*>(params.output) + i * params.columns + start;
-    for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n)
-                                  __attribute__((always_inline)) { store_n<T>(row + j, f(load_n<T>(row + j, n)), n); });
-  }
-}
-
-// Apply the activation to the results of a task while they are in cache.
-template <class T>
-void apply_activation(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count) {
-  switch (params.activation) {
-    case Activation::identity: break;
-#define REGARD_CASE(name) \
-  case Activation::name: apply<T>(params, first, rows, start, count, name<T>); break;
-      REGARD_ACTIVATIONS(REGARD_CASE)
-#undef REGARD_CASE
-  }
 }
 
 template <class T> void pack_panel(const PackParams& params, ptrdiff_t panel) {
@@ -312,14 +319,17 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
       gemv<T, 1>(params, start, count);
     else
       gemv<T, GEMV_ROWS<T>>(params, start, count);
-    return apply_activation<T>(params, 0, params.rows, start, count);
+    if (params.activation == Activation::identity) return;
+    LinearParams without_bias = params;
+    without_bias.bias = nullptr;
+    T* out = reinterpret_cast<T*>(params.output) + start;
+    return finish_rows<T>(without_bias, out, params.columns, params.rows, start, count, out);
   }
   const ptrdiff_t height = min_of(MC, round_up(ceil_div(params.rows, blocks), LINEAR_MR));  // of equal size
   const ptrdiff_t first = task % blocks * height;
   if (first >= params.rows) return;
   const ptrdiff_t rows = min_of(height, params.rows - first);
   gemm_block<T>(params, first, rows, start, count, memory);
-  apply_activation<T>(params, first, rows, start, count);
 }
 
 }  // namespace
