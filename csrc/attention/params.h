@@ -16,6 +16,9 @@ constexpr int BLOCK_KEYS = 96;     // a score block is 24 KB in float32 and stay
 constexpr int SPLITKV_MAX_QUERIES = 12;
 constexpr int SPLITKV_KEYS = 512;  // keys of one split
 
+// bfloat16_forward.cpp multiplies packed tiles (simd/bfloat16_tiles.h) of this many rows and columns.
+constexpr int TILE_ROWS = 16, TILE_DEPTH = 32;
+
 // One matrix for each head. Offsets and strides count elements; a stride of 0 broadcasts. Absent: data is null.
 struct Operand {
   char* data = nullptr;
@@ -51,6 +54,8 @@ struct AttentionParams {
   DropoutParams dropout;
 
   ptrdiff_t heads_per_kv = 1;  // consecutive heads with the same keys and values (GQA)
+  // bfloat16_forward.cpp: keys (row by row) and transposed values as packed tiles, TILE_DEPTH keys after the other.
+  Operand k_tiles, v_tiles;
   void* partials = nullptr;    // split-KV: partial results, splitkv_partials_bytes() large
 
   Operand output;             // T Dv
@@ -114,6 +119,14 @@ struct MapParams {
   bool mean = false;  // sum, otherwise maximum
   Operand pooled;     // row cells, column cells; float64
 };
+
+// The columns of the packed tiles of a head's keys, and the rows of those of its values.
+static inline ptrdiff_t key_tile_columns(const AttentionParams& params) {
+  return product(ceil_div(params.head_dim, TILE_DEPTH), TILE_DEPTH);
+}
+static inline ptrdiff_t value_tile_rows(const AttentionParams& params) {
+  return product(ceil_div(params.value_dim, TILE_ROWS), TILE_ROWS);
+}
 
 // Query rows that share keys and values.
 static inline ptrdiff_t splitkv_rows(const AttentionParams& params) {

@@ -76,6 +76,11 @@ template <class T> class ScoreBlock {
       }
       fill_masked(from, to, lane + lanes, lanes_, scores);
     });
+    finish(start, count, scores, capped);
+  }
+
+  // Apply softcap, bias and mask to the scaled scores of a block.
+  void finish(ptrdiff_t start, ptrdiff_t count, T* scores, T* capped = nullptr) {
     if (params_.softcap > 0) apply_softcap(count, scores);
     if (capped)
       for (ptrdiff_t i = 0; i < count * BLOCK_QUERIES; i += LANES<T>) store<T>(capped + i, load<T>(scores + i));

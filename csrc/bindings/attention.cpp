@@ -5,12 +5,16 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
 #include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "runtime/dispatch.h"
+#include "runtime/tile_dispatch.h"
 
 using namespace nb::literals;
 
@@ -69,7 +73,104 @@ struct AttentionArgs {
   double scale, softcap;
   OptionalArray key_begin, key_end, mask, bias, distance_bias, sinks;
   std::optional<DropoutArgs> dropout;
+  bool tiles;  // compute in bfloat16, if that is supported and in use
 };
+
+// An array of matrices, each once however many heads share it.
+class SharedMatrices {
+ public:
+  SharedMatrices(const char* name, const Array& x, ptrdiff_t rows, ptrdiff_t columns)
+      : name(name), lead(leading_axes(x)), rows(rows), columns(columns), operands_(lead) {
+    operand = operands_.make(name, OptionalArray(x), DType::bfloat16, 2, rows, columns);
+  }
+  ptrdiff_t tasks() const { return product(operands_.count(), ceil_div(rows, ROWS_PER_TASK)); }
+  ptrdiff_t count() const { return operands_.count(); }
+
+  // f(matrix, first row, rows) of a task.
+  template <class F> auto run(ptrdiff_t task, F f) const {
+    const ptrdiff_t chunks = ceil_div(rows, ROWS_PER_TASK), start = task % chunks * ROWS_PER_TASK;
+    return f(task / chunks, start, std::min(ROWS_PER_TASK, rows - start));
+  }
+
+  const char* name;
+  const Shape lead;
+  const ptrdiff_t rows, columns;
+  Operand operand;
+
+ private:
+  static constexpr ptrdiff_t ROWS_PER_TASK = 256;
+  static_assert(ROWS_PER_TASK % TILE_DEPTH == 0);
+  static Shape leading_axes(const Array& x) {
+    Shape lead;
+    for (size_t axis = 0; axis + 2 < x.ndim(); ++axis) lead.push_back(ptrdiff_t(x.shape(axis)));
+    return lead;
+  }
+  Operands operands_;
+};
+
+// The largest bfloat16 of at most x, as bits.
+uint16_t to_bfloat16_down(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return uint16_t(bits >> 16);
+}
+
+// Pack keys and values for bfloat16_forward. False, and the call is computed in float32, if it has a bias, dropout or
+// an unusual scale, or if a number is not finite or too large or small (tile_kernels.h).
+bool pack_tiles(AttentionCall& call, const AttentionArgs& args) {
+  AttentionParams& a = call.params;
+  const TileKernelTable* const isa = tile_kernels();
+  const auto is_bfloat16 = [](DType dtype) { return dtype == DType::bfloat16; };
+  if (!is_bfloat16(args.dtype) || !is_bfloat16(args.k_dtype) || !is_bfloat16(args.v_dtype)) return false;
+  if (!isa || !args.v || a.bias || a.distance_bias || args.dropout) return false;
+  if (!(a.scale >= TILE_MIN_SCALE && a.scale <= TILE_MAX_SCALE)) return false;
+  if (!a.heads || !a.queries || !a.keys || !a.head_dim || !a.value_dim) return false;
+  const double largest = std::sqrt(TILE_MAX_SCORE / (double(a.head_dim) * a.scale * 1.4427));
+  const uint16_t limit = largest < 0x1p40 ? to_bfloat16_down(float(largest)) : TILE_MAX;
+  const SharedMatrices queries("q", args.q, a.queries, a.head_dim), keys("k", args.k, a.keys, a.head_dim),
+      values("v", *args.v, a.keys, a.value_dim);
+  const ptrdiff_t padded_keys = product(ceil_div(a.keys, TILE_DEPTH), TILE_DEPTH);
+  const auto allocate = [&](const SharedMatrices& x, ptrdiff_t columns) {
+    const ptrdiff_t size = product(padded_keys, columns);
+    Operand packed;
+    packed.data = reinterpret_cast<char*>(call.operands.add_buffer(ceil_div(product(x.count(), size), 2)));
+    packed.offsets = call.operands.head_offsets(x.name, x.lead, contiguous_strides(x.lead, size));
+    packed.row_stride = columns, packed.col_stride = 1, packed.dtype = DType::bfloat16;
+    return packed;
+  };
+  a.k_tiles = allocate(keys, key_tile_columns(a));
+  a.v_tiles = allocate(values, value_tile_rows(a));
+  const auto tiles_of = [&](const Operand& packed, ptrdiff_t matrix, ptrdiff_t start) {
+    return reinterpret_cast<uint16_t*>(packed.data) + (matrix * padded_keys + start) * packed.row_stride;
+  };
+  std::atomic<bool> within{true};
+  const ptrdiff_t of_keys = keys.tasks(), of_values = values.tasks();
+  const double elements = double(queries.count()) * double(a.queries) * double(a.head_dim) +
+                          double(padded_keys) * (double(keys.count()) * double(a.k_tiles.row_stride) +
+                                                 double(values.count()) * double(a.v_tiles.row_stride));
+  const size_t scratch = isa->pack_tiles_scratch(std::max(a.head_dim, a.value_dim));
+  run_tasks(of_keys + of_values + queries.tasks(), elements, scratch, [&](ptrdiff_t task, void* memory) {
+    if (!within) return;
+    bool fits;
+    if (task < of_keys)
+      fits = keys.run(task, [&](ptrdiff_t matrix, ptrdiff_t start, ptrdiff_t count) {
+        return isa->pack_key_tiles(keys.operand, matrix, start, count, a.head_dim, limit, memory,
+                                   tiles_of(a.k_tiles, matrix, start));
+      });
+    else if (task < of_keys + of_values)
+      fits = values.run(task - of_keys, [&](ptrdiff_t matrix, ptrdiff_t start, ptrdiff_t count) {
+        return isa->pack_value_tiles(values.operand, matrix, start, count, a.value_dim, TILE_MAX, memory,
+                                     tiles_of(a.v_tiles, matrix, start));
+      });
+    else
+      fits = queries.run(task - of_keys - of_values, [&](ptrdiff_t matrix, ptrdiff_t start, ptrdiff_t count) {
+        return isa->within_tile_limits(queries.operand, matrix, start, count, a.head_dim, limit, memory);
+      });
+    if (!fits) within = false;
+  });
+  if (within) call.tiles = isa;
+  return within;
+}
 
 AttentionCall make_call(const AttentionArgs& args) {
   AttentionCall call{Operands(args.heads), {}};
@@ -108,7 +209,9 @@ AttentionCall make_call(const AttentionArgs& args) {
   a.scale = args.scale, a.softcap = args.softcap;
 
   a.heads_per_kv = heads_per_kv(a);
-  if (!uses_splitkv(a)) {
+  const bool in_blocks = !uses_splitkv(a);
+  if (in_blocks && args.tiles) pack_tiles(call, args);
+  if (in_blocks && !call.tiles) {
     if (is_half(args.k_dtype)) a.k = upcast_operand(operands, "k", args.k, args.k_dtype, a.keys, a.head_dim);
     if (args.v && is_half(args.v_dtype))
       a.v = upcast_operand(operands, "v", *args.v, args.v_dtype, a.keys, a.value_dim);
@@ -126,6 +229,10 @@ AttentionCall make_call(const AttentionArgs& args) {
   return call;
 }
 
+double forward_cost(const AttentionParams& a) {
+  return double(a.heads) * double(a.queries) * double(a.keys) * double(a.head_dim + a.value_dim + 20);
+}
+
 // Compute the output; false if a score or a result is not finite: sums may have overflowed.
 bool forward(AttentionCall& call, std::optional<WritableArray> output, std::optional<WritableArray> row_max,
              std::optional<WritableArray> row_sum, std::optional<WritableArray> weights) {
@@ -141,7 +248,11 @@ bool forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
                     (weights->size() && a.keys > 1 && a.weights.col_stride != 1)))
     throw_invalid("weights", "cannot be written");
   if (bool(a.output) != bool(a.v) || bool(a.row_max) != bool(a.row_sum)) throw_invalid("the output", "does not fit");
-  return run_forward(a);
+  if (!call.tiles) return run_forward(a);
+  if (a.row_max || a.weights) throw_invalid("softmax statistics and weights", "are those of a call without tiles");
+  run_tasks(kernels().forward_tasks(a), forward_cost(a), call.tiles->bfloat16_scratch(a),
+            [&](ptrdiff_t task, void* scratch) { call.tiles->bfloat16_forward(a, task, scratch); });
+  return true;
 }
 
 // Bytes of memory that the forward pass takes on all threads, besides inputs and output.
@@ -150,6 +261,7 @@ size_t forward_memory(const AttentionCall& call) {
   const KernelTable& isa = kernels();
   const auto on_all_threads = [](size_t bytes) { return size_t(product(num_threads(), bytes)); };
   if (uses_splitkv(a)) return on_all_threads(isa.splitkv_scratch(a)) + isa.splitkv_partials_bytes(a);
+  if (call.tiles) return on_all_threads(call.tiles->bfloat16_scratch(a)) + call.operands.buffer_bytes();
   return on_all_threads(isa.forward_scratch(a)) + call.operands.buffer_bytes();
 }
 
@@ -225,7 +337,7 @@ bool run_forward(AttentionParams& a) {
   bool nonfinite = false;
   a.nonfinite = &nonfinite;
   const KernelTable& isa = kernels();
-  const double cost = double(a.heads) * double(a.queries) * double(a.keys) * double(a.head_dim + a.value_dim + 20);
+  const double cost = forward_cost(a);
   if (!uses_splitkv(a)) {
     run_tasks(isa.forward_tasks(a), cost, isa.forward_scratch(a),
               [&](ptrdiff_t task, void* scratch) { isa.forward(a, task, scratch); });
@@ -256,15 +368,17 @@ void bind_attention(nb::module_& m) {
           [](AttentionCall* self, Shape heads, DType dtype, Array q, Array k, OptionalArray v, double scale,
              double softcap, OptionalArray key_begin, OptionalArray key_end, OptionalArray mask, OptionalArray bias,
              OptionalArray distance_bias, OptionalArray sinks, std::optional<DropoutArgs> dropout,
-             std::optional<DType> k_dtype, std::optional<DType> v_dtype) {
+             std::optional<DType> k_dtype, std::optional<DType> v_dtype, bool tiles) {
             new (self) AttentionCall(
                 make_call({std::move(heads), dtype, k_dtype.value_or(dtype), v_dtype.value_or(dtype), q, k, v, scale,
-                           softcap, key_begin, key_end, mask, bias, distance_bias, sinks, std::move(dropout)}));
+                           softcap, key_begin, key_end, mask, bias, distance_bias, sinks, std::move(dropout), tiles}));
           },
           "heads"_a, "dtype"_a, "q"_a, "k"_a, "v"_a.none(), "scale"_a, "softcap"_a = 0.0,
           "key_begin"_a.none() = nb::none(), "key_end"_a.none() = nb::none(), "mask"_a.none() = nb::none(),
           "bias"_a.none() = nb::none(), "distance_bias"_a.none() = nb::none(), "sinks"_a.none() = nb::none(),
-          "dropout"_a.none() = nb::none(), "k_dtype"_a.none() = nb::none(), "v_dtype"_a.none() = nb::none());
+          "dropout"_a.none() = nb::none(), "k_dtype"_a.none() = nb::none(), "v_dtype"_a.none() = nb::none(),
+          "tiles"_a = false)
+      .def_prop_ro("tiles", [](const AttentionCall& call) { return call.tiles ? call.tiles->name : nullptr; });
   m.def("forward", &forward, "call"_a, "output"_a.none(), "row_max"_a.none(), "row_sum"_a.none(),
         "weights"_a.none() = nb::none());
   m.def("keeps_weights", [](const AttentionCall& call) { return keeps_weights(call.params); }, "call"_a);

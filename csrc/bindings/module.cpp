@@ -14,6 +14,7 @@
 #include "bindings/arrays.h"
 #include "runtime/buffer_pool.h"
 #include "runtime/dispatch.h"
+#include "runtime/tile_dispatch.h"
 
 using namespace nb::literals;
 
@@ -87,5 +88,8 @@ NB_MODULE(_kernel, m) {
   m.def("instruction_sets", &instruction_sets);
   m.def("instruction_set", [] { return std::string(kernels().name); });
   m.def("use_instruction_set", &use_instruction_set, "name"_a);
+  m.def("tile_implementations", &tile_implementations);
+  m.def("tiles", [] { return std::string(tile_kernels() ? tile_kernels()->name : "float32"); });
+  m.def("use_tiles", &use_tiles, "name"_a);
   m.def("fma_peak", &fma_peak);
 }

@@ -9,7 +9,9 @@ import pytest
 
 from attention_cases import PATHS
 from regard import AttentionMap, attention, attention_weights
+from regard.functional import native
 
+TILES = native.kernel().tile_implementations() if native.kernel() else []
 SHORT = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
 
 
@@ -41,7 +43,22 @@ def exact(q, k, v, scale):
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 513, 4096])
 def test_error_is_at_most_twice_that_of_the_naive_formula(rng, size, spread, kind, path):
     """`spread` is the largest score."""
-    dtype, queries, dim = SHORT[kind], min(size, 64), 64
+    check_error(rng, size, spread, SHORT[kind], path)
+
+
+@pytest.mark.parametrize("tiles", TILES)
+@pytest.mark.parametrize("spread", [0.1, 1.0, 30.0, 1e3, 1e4])
+@pytest.mark.parametrize("size", [64, 513, 4096])
+def test_so_is_that_of_products_of_bfloat16(rng, size, spread, tiles):
+    assert native.kernel().use_tiles(tiles)
+    try:
+        check_error(rng, size, spread, ml_dtypes.bfloat16, "native")
+    finally:
+        native.kernel().use_tiles("auto")
+
+
+def check_error(rng, size, spread, dtype, path):
+    queries, dim = min(size, 64), 64
     q, k, v = (rng.standard_normal(shape) for shape in ((queries, dim), (size, dim), (size, 16)))
     grown = np.sqrt(spread / np.abs(q @ k.T / 8).max())
     q, k = q * grown, k * grown

@@ -18,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from attention_cases import PATHS, Case, Sizes, chance, random_case, small_sizes
-from regard import attention, attention_partial
+from regard import attention, attention_partial, explain_plan
 from regard.functional import native
 
 DTYPES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64))
@@ -42,6 +42,18 @@ class Call:
     dropout: tuple[float, int] | None
     instruction_set: str
     threads: int
+    tiles: str = "auto"
+
+    def select(self) -> None:
+        """Make the kernel use the instructions and the threads of this call."""
+        native.kernel().use_instruction_set(self.instruction_set)
+        native.kernel().use_tiles(self.tiles)
+        native.set_num_threads(self.threads)
+
+    def computes_in_bfloat16(self) -> bool:
+        """Tell whether the products of `attention` are of bfloat16."""
+        plan = explain_plan(*self.arrays, **self.arguments(), implementation="native")
+        return plan.instruction_set not in native.kernel().instruction_sets()
 
     def arguments(self) -> dict[str, Any]:
         """Return the options, with a new generator each time, because a call draws from it."""
@@ -80,7 +92,8 @@ def draw(seed: int, number: int) -> Call:
     sets = native.kernel().instruction_sets()
     arrays = tuple(laid_out(rng, x) for x in (q, k, v))
     name, threads = sets[int(rng.integers(len(sets)))], int(rng.integers(1, 5))
-    return Call(case, arrays, options, factors, dropout, name, threads)
+    tiles = native.kernel().tile_implementations()
+    return Call(case, arrays, options, factors, dropout, name, threads, tiles[int(rng.integers(len(tiles)))])
 
 
 def draw_extreme(seed: int, number: int) -> Call:
@@ -225,13 +238,16 @@ class Bounds:
     lse_error: np.ndarray
 
 
-def allowed(call: Call, *, extreme: bool = False) -> Bounds:
+def allowed(call: Call, *, extreme: bool = False, bfloat16: bool = False) -> Bounds:
     """Return the formula in higher precision, and bounds of the rounding errors.
 
     With u half a unit in the last place of 1, a dot product of D terms is off by at most D·u·Σ|q||k|, in whatever
     order; scale, softcap and bias add a few u of what they give. A weight exp(s − m) / Σ exp(s − m), in which s is off
     by d, lies between w·exp(±d) / Σ w·exp(∓d). The exponential, the shift and the sum over S keys, block by block,
     add 2|s − m|·u + (S + 20)·u to d.
+
+    In products of `bfloat16` a weight is rounded to that: 2⁻⁸ more, and 2⁻¹⁷ of the exponential. Of products of float32
+    below 2⁻¹²⁶ nothing is left.
 
     Of `extreme` numbers d can be larger than 1/2: which keys then have the weight is open, and the context is within
     the range of the values.
@@ -260,7 +276,9 @@ def allowed(call: Call, *, extreme: bool = False) -> Bounds:
     highest = np.maximum(scores.max(-1, keepdims=True, initial=-np.inf), sinks)
     highest = np.where(highest == -np.inf, 0, highest)
     exponentials, of_sink = np.exp(scores - highest), np.exp(sinks - highest)
-    off = np.where(known, off + u * (2 * abs(np.where(known, scores, highest) - highest) + scores.shape[-1] + 20), 0)
+    in_weight = 2.0**-8 + 2.0**-17 if bfloat16 else 0
+    off = off + u * (2 * abs(np.where(known, scores, highest) - highest) + scores.shape[-1] + 20) + in_weight
+    off = np.where(known, off, 0)
     off_sink = np.where(of_sink > 0, u * (abs(np.where(of_sink > 0, sinks, 0)) + scores.shape[-1] + 20), 0)
     score_error = np.maximum(off.max(-1, initial=0), off_sink[..., 0])
     if extreme:
@@ -283,7 +301,8 @@ def allowed(call: Call, *, extreme: bool = False) -> Bounds:
     context = weights * call.factors @ finite
     # Exponentials that underflow are lost: at most that fraction of the sum's minimum, 1 / safe.
     tiny = 8 * float(np.finfo(work).tiny) * (1 + 1 / safe) * abs(finite).sum(-2, keepdims=True)
-    tiny = tiny + (v.shape[-2] + 2) * float(np.finfo(work).smallest_subnormal)  # of each product
+    lost_of_product = float(np.finfo(work).tiny if bfloat16 else np.finfo(work).smallest_subnormal)
+    tiny = tiny + (v.shape[-2] + 2) * (3 if bfloat16 else 1) * lost_of_product
     error = np.maximum(most - weights, weights - least) * call.factors @ abs(finite) * (1 + 4 * u) + tiny
     error = error + 4 * u * abs(context)
     low, high = context - error, context + error
@@ -313,15 +332,14 @@ def rounded(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def fault(call: Call) -> str | None:
     """Return the fault of the kernel's results of a call, or None."""
-    kernel = native.kernel()
-    kernel.use_instruction_set(call.instruction_set)
-    native.set_num_threads(call.threads)
+    call.select()
     bounds, dtype = allowed(call), call.case.q.dtype
+    of_context = allowed(call, bfloat16=True) if call.computes_in_bfloat16() else bounds
     ours = attention(*call.arrays, **call.arguments(), implementation="native")
     if ours.shape != bounds.low.shape or ours.dtype != dtype:
         return f"{ours.shape} of {ours.dtype}, not {bounds.low.shape} of {dtype}"
     short = dtype.itemsize == 2
-    ends = (rounded(x, dtype) if short else x for x in (bounds.low, bounds.high))
+    ends = (rounded(x, dtype) if short else x for x in (of_context.low, of_context.high))
     wrong = outside(ours, *ends)
     if wrong:
         return f"context {wrong}"
@@ -341,13 +359,14 @@ def fault(call: Call) -> str | None:
 
 def fault_of_extremes(call: Call) -> str | None:
     """Return where a path is beyond its bounds, such as not finite where the exact result is; None if nowhere."""
-    native.kernel().use_instruction_set(call.instruction_set)
-    native.set_num_threads(call.threads)
+    call.select()
     with np.errstate(all="ignore"):
         bounds, dtype = allowed(call, extreme=True), call.case.q.dtype
+        of_tiles = allowed(call, extreme=True, bfloat16=True) if call.computes_in_bfloat16() else bounds
     for path in PATHS:
         output = attention(*call.arrays, **call.arguments(), implementation=path)
-        if wrong := outside(output, *(rounded(x, dtype) for x in (bounds.low, bounds.high))):
+        of_context = of_tiles if path == "native" else bounds
+        if wrong := outside(output, *(rounded(x, dtype) for x in (of_context.low, of_context.high))):
             return f"{path}: context {wrong}"
         part = attention_partial(*call.arrays, **call.arguments(), implementation=path)
         if wrong := outside(part.output, *(rounded(x, part.output.dtype) for x in (bounds.low, bounds.high))):
@@ -383,7 +402,7 @@ def run(cases: int, seed: int, first: int = 0, progress: float | None = None, *,
                 failures.append(
                     f"{'--extreme ' if extreme else ''}--seed {seed} --first {number} --cases 1: "
                     f"{shapes} of {call.case.q.dtype}, {asked or 'plain'}, "
-                    f"{call.instruction_set}, {call.threads} threads: {wrong}"
+                    f"{call.instruction_set}, bfloat16 in {call.tiles}, {call.threads} threads: {wrong}"
                 )
                 if progress is not None:
                     print(failures[-1], flush=True)
@@ -392,6 +411,7 @@ def run(cases: int, seed: int, first: int = 0, progress: float | None = None, *,
                 print(f"{number + 1 - first:,} cases, {len(failures)} wrong, {said - start:.0f} s", flush=True)
     finally:
         kernel.use_instruction_set(before[0])
+        kernel.use_tiles("auto")
         native.set_num_threads(before[1])
     return failures
 

@@ -67,7 +67,8 @@ def _attention() -> str:
     if kernel is None:
         return f"NumPy: {native.unavailable_reason()}"
     threads = native.num_threads()
-    return f"compiled kernel, {kernel.instruction_set()}, {threads} thread{'s' * (threads != 1)}"
+    by = f"{kernel.instruction_set()}, {threads} thread{'s' * (threads != 1)}"
+    return f"compiled kernel, {by}; bfloat16 in {kernel.tiles()}"
 
 
 def _blas() -> str:

@@ -41,7 +41,7 @@ class Plan:
     memory : int
         Approximate bytes beside the inputs and the output.
     instruction_set : str or None
-        Of the kernel; None for the other implementations.
+        Of the kernel, "AMX" or "AVX512-BF16" if its products are of bfloat16; None for the other implementations.
     """
 
     implementation: str
@@ -128,9 +128,10 @@ def choose_implementation(
 def _native_plan(p: AttentionInputs, reason: str) -> Plan:
     """Return the plan of the kernel, whose blocks begin at the first key that a query attends to."""
     kernel, mask_args = native.kernel(), kernel_mask_args(p)
-    call = kernel_call(p, mask_args, mask_args.row_spans(slice(0, p.layout.queries))[0])
+    call = kernel_call(p, mask_args, mask_args.row_spans(slice(0, p.layout.queries))[0], tiles=True)
     few = kernel.uses_splitkv(call)
     rows, cols = (p.layout.queries, kernel.SPLITKV_KEYS) if few else (kernel.BLOCK_QUERIES, kernel.BLOCK_KEYS)
     rows, cols = (max(1, min(size, n)) for size, n in zip((rows, cols), p.layout.shape[-2:], strict=True))
     memory = kernel.forward_memory(call) + mask_args.memory
-    return Plan("native", reason, rows, cols, mask_args.count_blocks(rows, cols), memory, kernel.instruction_set())
+    instruction_set = call.tiles or kernel.instruction_set()
+    return Plan("native", reason, rows, cols, mask_args.count_blocks(rows, cols), memory, instruction_set)

@@ -20,7 +20,7 @@ collect_ignore = [
 
 @pytest.fixture(autouse=True)
 def as_it_was():
-    """Restore the instruction set and the number of threads."""
+    """Restore the instruction set, the instructions of bfloat16 and the number of threads."""
     kernel = native.kernel()
     if kernel is None:
         yield
@@ -28,6 +28,7 @@ def as_it_was():
     before = kernel.instruction_set(), native.num_threads()
     yield
     kernel.use_instruction_set(before[0])
+    kernel.use_tiles("auto")
     native.set_num_threads(before[1])
 
 
@@ -35,6 +36,13 @@ def as_it_was():
 def instruction_set(request):
     """Run the test on each instruction set; `as_it_was` restores the default."""
     assert native.kernel().use_instruction_set(request.param)
+    return request.param
+
+
+@pytest.fixture(params=native.kernel().tile_implementations()[:-1] if native.kernel() else [])
+def tiles(request):
+    """Run the test on each implementation of products of bfloat16; `as_it_was` restores the default."""
+    assert native.kernel().use_tiles(request.param)
     return request.param
 
 

@@ -37,7 +37,20 @@ def plain(rng, queries, keys, dim, width, dtype=np.float32, lead=(2,), groups=No
 
 
 def held(
-    isa, q, k, v, *, attends=True, added=0.0, scale=None, softcap=None, sinks=None, dropout=None, threads=2, **options
+    isa,
+    q,
+    k,
+    v,
+    *,
+    attends=True,
+    added=0.0,
+    scale=None,
+    softcap=None,
+    sinks=None,
+    dropout=None,
+    threads=2,
+    tiles="auto",
+    **options,
 ):
     """Compare a call with the formula, given which query `attends` to which key and the bias `added`."""
     shape = (*q.shape[:-1], k.shape[-2])
@@ -46,7 +59,8 @@ def held(
     attends, added = np.broadcast_to(attends, shape), np.broadcast_to(np.asarray(added, np.float64), shape)
     case = Case(q, k, v, options, attends & (added > -np.inf), added, scale, softcap, sinks)
     factors = 1.0 if dropout is None else fuzz_kernel.dropout_factors(shape, *dropout)
-    assert fuzz_kernel.fault(fuzz_kernel.Call(case, (q, k, v), options, factors, dropout, isa, threads)) is None
+    call = fuzz_kernel.Call(case, (q, k, v), options, factors, dropout, isa, threads, tiles)
+    assert fuzz_kernel.fault(call) is None
 
 
 @pytest.mark.parametrize("dtype", fuzz_kernel.DTYPES, ids=str)
@@ -61,6 +75,15 @@ def test_head_dims_around_vector_borders(isa, dtype, rng):
     for dim, width in itertools.product((1, 2, 3, 15, 16, 17, 33, 64, 65, 129), (1, 3, 8, 17, 64, 71)):
         held(isa, *plain(rng, 66, 98, dim, width, dtype, lead=(1,)))
         held(isa, *plain(rng, 2, 98, dim, width, dtype, lead=(1,)))
+
+
+def test_sizes_around_the_borders_of_tiles(tiles, rng):
+    widths = itertools.cycle(fuzz_kernel.FEATURES)
+    for queries, keys in SHAPES:
+        arrays = plain(rng, queries, keys, next(widths), next(widths), ml_dtypes.bfloat16, lead=(1,))
+        held(ISAS[0], *arrays, tiles=tiles)
+    for dim, width in itertools.product((1, 2, 3, 15, 16, 17, 31, 32, 33, 64, 65, 129), (1, 3, 15, 16, 17, 33, 71)):
+        held(ISAS[0], *plain(rng, 66, 98, dim, width, ml_dtypes.bfloat16, lead=(1,)), tiles=tiles)
 
 
 # Full, partial and empty blocks of queries and keys; and split-KV over three splits.
@@ -122,6 +145,14 @@ def test_every_argument(isa, size, dtype, rng):
     for _, options, attends, added in arguments(rng, heads, queries, keys):
         arrays = plain(rng, queries, keys, 17, 5, dtype, (heads,), (groups,))
         held(isa, *arrays, attends=attends, added=added, **options)
+
+
+@pytest.mark.parametrize("size", SIZES[:2], ids=str)
+def test_every_argument_in_tiles(tiles, size, rng):
+    heads, groups, queries, keys = size
+    for _, options, attends, added in arguments(rng, heads, queries, keys):
+        arrays = plain(rng, queries, keys, 17, 5, ml_dtypes.bfloat16, (heads,), (groups,))
+        held(ISAS[0], *arrays, attends=attends, added=added, tiles=tiles, **options)
 
 
 @pytest.mark.parametrize("queries", [3, 70])

@@ -40,11 +40,11 @@ def native_forward(
     """Return the context, ``... H T Dv``, and whether it is valid: no sum overflowed.
 
     `dtype` is that of the result or the compute dtype. The kernel writes the softmax statistics to `row_max` and
-    `row_sum`, ``... H T``, if they are given.
+    `row_sum`, ``... H T``, if they are given; it then computes bfloat16 in float32.
     """
     output = _empty(p, p.context_shape, dtype)
     out, finite = to_kernel(output), True
-    for span, call in kernel_calls(p):
+    for span, call in kernel_calls(p, tiles=row_max is None):
         stats = (None if x is None else x[..., span] for x in (row_max, row_sum))
         finite &= native.kernel().forward(call, out[..., span, :], *stats)
     return output, finite or not may_overflow(p)
@@ -54,9 +54,15 @@ def native_forward_with_weights(p: AttentionInputs) -> tuple[Array, Array] | Non
     """Return the context and the weights, ``... H T S``, in the compute dtype, of NumPy arrays.
 
     None where the kernel cannot write the weights of a row while it holds them: with few queries, with dropout, with
-    very many keys or with values of further axes; or where a score or a result is not finite.
+    very many keys, with values of further axes or with products of bfloat16; or where a score or a result is not
+    finite.
     """
-    if p.layout.xp is not np or p.dropout is not None or p.context_shape[:-1] != p.layout.shape[:-1]:
+    if (
+        p.layout.xp is not np
+        or p.dropout is not None
+        or _may_use_tiles(p)
+        or p.context_shape[:-1] != p.layout.shape[:-1]
+    ):
         return None
     kernel, output = native.kernel(), _empty(p, p.context_shape, p.compute_dtype)
     weights = native.empty(p.layout.shape, output.dtype)
@@ -79,7 +85,12 @@ def computes_in_blocks(p: AttentionInputs) -> bool:
     """Tell whether the kernel computes blocks of queries, whose scores have the same bits in every pass."""
     kernel = native.kernel()
     few_keys = p.layout.keys <= kernel.BLOCK_QUERIES and p.layout.queries > 1
-    return bool(p.layout.queries > kernel.SPLITKV_MAX_QUERIES or few_keys)
+    return not _may_use_tiles(p) and bool(p.layout.queries > kernel.SPLITKV_MAX_QUERIES or few_keys)
+
+
+def _may_use_tiles(p: AttentionInputs) -> bool:
+    """Tell whether the context may be computed in products of bfloat16, which give no weights and no statistics."""
+    return dtype_name(p.dtype) == "bfloat16" and native.kernel().tiles() != "float32"
 
 
 def stats_from_kernel(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarray) -> SoftmaxStats:
@@ -95,18 +106,19 @@ def stats_from_kernel(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarr
     return SoftmaxStats(*found)
 
 
-def kernel_calls(p: AttentionInputs) -> Iterator[tuple[slice, Any]]:
+def kernel_calls(p: AttentionInputs, *, tiles: bool = False) -> Iterator[tuple[slice, Any]]:
     """Yield calls of the kernel with the queries of each."""
     every = slice(0, p.layout.queries)
     mask_args = None if p.mask is None and p.bias is None else kernel_mask_args(p)
     for span in [every] if mask_args is None else mask_args.row_spans(every):
-        yield span, kernel_call(p, mask_args, span)
+        yield span, kernel_call(p, mask_args, span, tiles=tiles)
 
 
-def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Index) -> Any:
+def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Index, *, tiles: bool = False) -> Any:
     """Return the kernel's call for some queries.
 
-    `mask_args` are those of `p`, None if it has none. With dropout, `rows` must be a slice.
+    `mask_args` are those of `p`, None if it has none. With dropout, `rows` must be a slice. With `tiles`, products are
+    of bfloat16 where the processor has such instructions; the call is then for the context only.
     """
     kernel = native.kernel()
     lead = p.layout.shape[:-2] if p.v is None else p.context_shape[:-2]
@@ -126,6 +138,7 @@ def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Inde
         dropout=None if p.dropout is None else _dropout(p, rows),
         k_dtype=getattr(kernel.DType, dtype_name(k.dtype)),
         v_dtype=None if v is None else getattr(kernel.DType, dtype_name(v.dtype)),
+        tiles=tiles,
     )
 
 
