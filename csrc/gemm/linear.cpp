@@ -21,7 +21,7 @@ constexpr ptrdiff_t GEMV_MAX_ROWS = 48;      // rows of x up to which dot produc
 constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;  // outputs of a task of dot products
 constexpr ptrdiff_t KC = 384;                // inputs of a panel, which then stays in L2; shorter sums also round less
 constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 8, QUANTIZED_GEMV_TASK_COLUMNS = 32;
-constexpr ptrdiff_t QUANTIZED_KC = 256;  // a multiple of every block
+constexpr ptrdiff_t QUANTIZED_KC = 192;  // a panel then stays in L1
 constexpr ptrdiff_t MC = 256;                                         // rows of x of a task
 constexpr ptrdiff_t PREFETCH_BYTES = 16384;                           // prefetch distance, at least
 
@@ -185,7 +185,12 @@ void dequantize_panel(const LinearParams& params, ptrdiff_t t, ptrdiff_t depth, 
   });
 }
 
-ptrdiff_t panel_depth(const LinearParams& params) { return is_quantized(params) ? QUANTIZED_KC : KC; }
+// Inputs of a panel: whole blocks if quantized, and panels of about equal depth.
+ptrdiff_t panel_depth(const LinearParams& params) {
+  if (!is_quantized(params)) return KC;
+  const ptrdiff_t inputs = block_layout(params.quantization).inputs;
+  return round_up(ceil_div(params.depth, max_of<ptrdiff_t>(1, ceil_div(params.depth, QUANTIZED_KC))), inputs);
+}
 
 template <class T> struct PanelScratch {
   T *weights, *sums;
