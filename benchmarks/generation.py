@@ -71,7 +71,7 @@ def ids_of_a_text(length: int) -> np.ndarray:
 
 
 def prompt_ids() -> Sequence[int]:
-    return regard_model().tokenizer(PROMPT).ids
+    return tuple(regard_model().tokenizer(PROMPT).ids)
 
 
 def regard_model() -> Any:

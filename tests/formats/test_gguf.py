@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
 import sys
 import time
 import tracemalloc
@@ -15,7 +16,7 @@ import pytest
 
 from gguf_files import SCALES, TOKENS, llama_tensors, quantised, write_gguf
 from regard._utils.errors import RegardError
-from regard.formats.gguf import GgufFile, is_gguf
+from regard.formats.gguf import _KINDS, GgufFile, _layout, is_gguf
 
 
 @pytest.fixture
@@ -224,3 +225,19 @@ def test_what_is_gguf_is_told_by_its_first_bytes(tmp_path: Path) -> None:
 
 def test_a_vocabulary_is_read_whole(tmp_path: Path) -> None:
     assert GgufFile(write_gguf(tmp_path / "a.gguf")).metadata["tokenizer.ggml.tokens"] == TOKENS
+
+
+def test_common_kinds_have_the_layout_of_the_library() -> None:
+    for number, name in _KINDS.items():
+        kind = gguf.GGMLQuantizationType(number)
+        assert _layout(number) == (name, *gguf.GGML_QUANT_SIZES[kind])
+        assert name == kind.name
+
+
+def test_common_kinds_are_read_without_importing_the_library(file) -> None:
+    path = file(header(tensors=tensor(), num_tensors=1) + bytes(4096)).path
+    code = (
+        "import sys; from regard.formats.gguf import GgufFile; GgufFile(sys.argv[1])['x']; print('gguf' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

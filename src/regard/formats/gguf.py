@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
-from regard.formats.quantized import BLOCKS, dequantize, gguf_library
+from regard.formats.quantized import BLOCKS, dequantize, gguf_library, require_gguf
 from regard.formats.tensor_file import TensorFile
 
 _MAX_HEADER = 50_000_000  # bytes; twice the header of a vocabulary of 250,000 tokens
@@ -37,12 +37,14 @@ _NUMBERS: dict[int, np.dtype[Any]] = {
     5: np.dtype("<i4"), 6: np.dtype("<f4"), 7: np.dtype("?"), 10: np.dtype("<u8"), 11: np.dtype("<i8"),
     12: np.dtype("<f8"),
 }  # fmt: skip
+# The numbers of the kinds that need no import of the library, which takes longer than reading a header.
+_KINDS = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 8: "Q8_0", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 30: "BF16"}
 _PLAIN: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "F64": np.dtype("<f8")}
 
 
 @dataclass(frozen=True)
 class _Tensor:
-    kind: Any  # GGMLQuantizationType
+    kind: str  # as ggml calls it
     shape: tuple[int, ...]
     start: int
     block: int  # numbers in a block
@@ -85,14 +87,13 @@ class GgufFile(TensorFile):
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         tensor = self._tensors[name]
-        if (plain := _PLAIN.get(tensor.kind.name)) is not None:
+        if (plain := _PLAIN.get(tensor.kind)) is not None:
             return np.frombuffer(self._bytes, plain, prod(tensor.shape), tensor.start).reshape(tensor.shape)
         try:
-            result = dequantize(self._stored(tensor)[None], tensor.kind.name)
+            result = dequantize(self._stored(tensor)[None], tensor.kind)
         except NotImplementedError as error:
             raise RegardError(
-                f"tensor {truncate(name)} of {self.path} is {tensor.kind.name}, which gguf {_version()} cannot "
-                f"dequantise"
+                f"tensor {truncate(name)} of {self.path} is {tensor.kind}, which gguf {_version()} cannot dequantise"
             ) from error
         result.flags.writeable = False
         return result.reshape(tensor.shape)
@@ -103,9 +104,9 @@ class GgufFile(TensorFile):
         None for other kinds and other shapes.
         """
         tensor = self._tensors[name]
-        if tensor.kind.name not in BLOCKS or len(tensor.shape) != 2:
+        if tensor.kind not in BLOCKS or len(tensor.shape) != 2:
             return None
-        return self._stored(tensor).reshape(tensor.shape[0], -1), tensor.kind.name
+        return self._stored(tensor).reshape(tensor.shape[0], -1), tensor.kind
 
     def _stored(self, tensor: _Tensor) -> NDArray[np.uint8]:
         return np.frombuffer(self._bytes, np.uint8, tensor.size, tensor.start)
@@ -113,7 +114,7 @@ class GgufFile(TensorFile):
     @property
     def kinds(self) -> dict[str, str]:
         """The type of each tensor: ``"F32"``, ``"Q4_1"``."""
-        return {name: tensor.kind.name for name, tensor in self._tensors.items()}
+        return {name: tensor.kind for name, tensor in self._tensors.items()}
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:
@@ -232,8 +233,18 @@ class _Header:
         return texts
 
 
-def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[str, _Tensor]:
+def _layout(number: int) -> tuple[str, int, int]:
+    """Return the name of a kind of tensors, the numbers of a block, and its bytes."""
+    if number in _KINDS:
+        name = _KINDS[number]
+        return name, *BLOCKS.get(name, (1, 4))
     gguf = gguf_library()
+    kind = gguf.GGMLQuantizationType(number)
+    return kind.name, *gguf.GGML_QUANT_SIZES[kind]
+
+
+def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[str, _Tensor]:
+    require_gguf()
     if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
         raise ValueError(f"its general.alignment is {truncate(alignment)}, not a power of two up to 2**20")
     tensors: dict[str, _Tensor] = {}
@@ -248,18 +259,17 @@ def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[
         shape = tuple(header.integer(8) for _ in range(axes))[::-1]
         kind, start = header.integer(4), header.integer(8)
         try:
-            kind = gguf.GGMLQuantizationType(kind)
-            block, block_size = gguf.GGML_QUANT_SIZES[kind]
+            name_of_kind, block, block_size = _layout(kind)
         except (ValueError, KeyError):
             raise ValueError(f"{where} has type {kind}, which gguf {_version()} does not support") from None
         if 0 in shape:
             raise ValueError(f"{where} has shape {truncate(shape)}, which is empty")
         row = shape[-1] if shape else 1
         if row % block:
-            raise ValueError(f"{where} has rows of {row} numbers, but {kind.name} has blocks of {block}")
+            raise ValueError(f"{where} has rows of {row} numbers, but {name_of_kind} has blocks of {block}")
         if start % alignment:
             raise ValueError(f"{where} starts at byte {start} of the data, which is not a multiple of {alignment}")
-        tensors[name] = _Tensor(kind, shape, start, block, block_size)
+        tensors[name] = _Tensor(name_of_kind, shape, start, block, block_size)
     data = -(-header.at // alignment) * alignment
     end, before = 0, ""
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].start):
