@@ -44,7 +44,8 @@ def test_only_what_is_named_is_recorded(write_bert):
     assert trace.names() == ("blocks.0.attn.q",)
 
 
-def test_a_layer_after_the_stop_is_not_run(write_bert, monkeypatch):
+@pytest.mark.parametrize("recorded", [{"maps": True}, {"only": "*.weights"}])
+def test_a_layer_after_the_stop_is_not_run(write_bert, monkeypatch, recorded):
     model = regard.load(write_bert())
     ran = []
     run = type(model.blocks[0]).__call__
@@ -53,7 +54,7 @@ def test_a_layer_after_the_stop_is_not_run(write_bert, monkeypatch):
         "__call__",
         lambda self, *args, **options: ran.append(self) or run(self, *args, **options),
     )
-    model("the cat sat", trace=Trace(maps=True, stop="blocks.0.attn.hook_pattern"))
+    model("the cat sat", trace=Trace(**recorded, stop="blocks.0.attn.hook_pattern"))
     assert ran == [model.blocks[0]]
 
 

@@ -38,6 +38,10 @@ class Recorder(Protocol):
         """Whether a tap called `name` in this scope would be edited, so that later steps depend on it."""
         return False
 
+    def stops(self, name: str) -> bool:  # noqa: ARG002
+        """Whether a run ends after a tap called `name` in this scope."""
+        return False
+
     def can_skip(self, *names: str) -> bool:  # noqa: ARG002
         """Whether none of these taps needs its value; if so, count their names as tapped."""
         return True

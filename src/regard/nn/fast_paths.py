@@ -139,7 +139,7 @@ def _skip_steps(
                     return None
                 if trace.can_skip("weights"):
                     arrays.append(None)
-                elif shape is None or trace.edits("weights"):
+                elif shape is None or trace.edits("weights") or trace.stops("weights"):
                     return None
                 else:
                     arrays.append(native.empty(shape, dtype))

@@ -147,6 +147,10 @@ class Trace:
         """Whether a tap called `name` in this scope would be edited."""
         return self._is_edited(self._prefix + name)
 
+    def stops(self, name: str) -> bool:
+        """Whether a run ends after a tap called `name` in this scope."""
+        return self._stop is not None and matches(self._prefix + name, self._stop)
+
     def can_skip(self, *names: str) -> bool:
         """Whether none of these taps needs its value; if so, count their names as tapped."""
         if any([self.wants(name) for name in names]):  # noqa: C419, a list is faster
