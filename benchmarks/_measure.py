@@ -72,7 +72,7 @@ def alternate(contestants: Mapping[str, Callable[[], object]], rounds: int) -> d
     return {name: Times(rounds) for name, rounds in times.items()}
 
 
-def answer(calls: Mapping[str, Callable[[], object]], seconds: float) -> None:
+def answer(calls: Mapping[str, Callable[[], object]], seconds: float, *, warm_up: bool = True) -> None:
     """Run the process of one contestant: read names of calls, write the seconds that each takes.
 
     Parameters
@@ -81,14 +81,17 @@ def answer(calls: Mapping[str, Callable[[], object]], seconds: float) -> None:
         What is measured, by name.
     seconds : float
         How long a call is repeated; at least one call.
+    warm_up : bool
+        Whether calls that are not measured come before; a long call needs none.
     """
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries print to stderr
-    for call in calls.values():
+    for call in calls.values() if warm_up else ():
         call(), call()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         call, times = calls[line.strip()], list[float]()
-        call()  # not measured: fills the caches
+        if warm_up:
+            call()  # not measured: fills the caches
         until = time.perf_counter() + seconds
         while not times or time.perf_counter() < until:
             start = time.perf_counter()

@@ -1,164 +1,332 @@
-"""MiniLM with its attention recorded: regard beside transformers on PyTorch and ONNX Runtime.
+"""MiniLM beside transformers on PyTorch and ONNX Runtime: all maps as arrays, one sentence, many, and a whole process.
 
-Each runs in a process of its own that stays, with the same weights, ids and number of threads. They take turns within
-one run, a round for each length; the result is the ratio within a round, because the speed of a machine drifts slowly.
-regard records the queries, keys and log-sum-exp of every layer (`Trace(maps=True)`), from which any weight can be had;
-the others return the weights themselves, as transformers does with `output_attentions=True`. Tokenization is left out.
+Each contestant runs in a process of its own that stays, with the same weights, texts and number of threads. They take
+turns within one run, and the result is the ratio within a round, because the speed of a machine drifts.
 
-    python benchmarks/minilm.py            30 rounds, and the table in benchmarks/results/minilm.md
-    python benchmarks/minilm.py --smoke    three rounds, nothing written
+    python benchmarks/minilm.py                  all parts, and the table in benchmarks/results/minilm.md
+    python benchmarks/minilm.py --part maps      one part of it; the table once all have been measured
+    python benchmarks/minilm.py --smoke          two rounds of little, nothing written
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
+import os
+import random
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import Times, alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions
+from _measure import REST, Times, alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions
 
-LENGTHS = (8, 32, 128, 512)
+LENGTHS = (8, 128, 510)
 THREADS = 2
-SECONDS = 0.15  # of a round, at least one run
+SECONDS = 0.1  # of a round of short calls
+BATCH = 32
+SENTENCES = 1000
+WORDS = """
+    the of and to in a is that it was for on are as with his they at be this from have or by one had not but what all
+    were when we there can an your which their said if do will each about how up out them then she many some so these
+    would other into has more her two like him see time could no make than first been its who now people my made over
+"""
 RESULTS = Path(__file__).parent / "results" / "minilm.md"
 
 Run = Callable[[], Any]
 
 
-def regard_run(only: str | None) -> Callable[[list[int]], Run]:
-    """Return what makes a run of regard that records the steps of this name; all of them without one."""
+def sentences(count: int) -> list[str]:
+    """Return sentences of 3 to 200 words, most of them short."""
+    draw, words = random.Random(0), WORDS.split()
+    return [
+        " ".join(draw.choice(words) for _ in range(max(3, min(200, int(draw.lognormvariate(3.2, 0.7))))))
+        for _ in range(count)
+    ]
+
+
+def ids_of(length: int) -> list[int]:
+    return [int(i) for i in np.random.default_rng(0).integers(1000, 20000, length)]
+
+
+def model_folder() -> str:
+    from regard.models.hub import resolve
+
+    return str(resolve.find("minilm"))
+
+
+def regard_runs(count: int, *, lazy: bool = False) -> dict[str, Run]:
     import regard
 
     regard.set_num_threads(THREADS)
-    model = regard.load("minilm")
+    model, texts = regard.load("minilm"), sentences(count)
+    encodings = {n: model.tokenizer.from_ids(ids_of(n)) for n in LENGTHS}
 
-    def prepared(ids: list[int]) -> Run:
-        text = model.tokenizer.from_ids(ids)
-        return lambda: model(text, trace=regard.Trace(maps=True, only=only))
+    def maps(n: int) -> Run:
+        return lambda: model(encodings[n], trace=regard.Trace(maps=lazy, only="*.attn.weights"))
 
-    return prepared
+    return {
+        **{f"{n} maps": maps(n) for n in LENGTHS},
+        "plain": lambda: model(encodings[LENGTHS[0]]),
+        "mixed": lambda: model.embed(texts, batch_size=BATCH),
+    }
 
 
-def transformers_model() -> Any:
+def transformers_runs(count: int) -> dict[str, Run]:
     import torch
-    from transformers import AutoModel
-
-    from regard.models.hub import resolve
 
     torch.set_num_threads(THREADS)
-    return AutoModel.from_pretrained(str(resolve.find("minilm")), attn_implementation="eager").eval()
+    eager, fused = (transformers_model(kind) for kind in ("eager", "sdpa"))
+    tensors = {n: torch.tensor([ids_of(n)]) for n in LENGTHS}
 
+    def hidden(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            found: np.ndarray = fused(torch.from_numpy(ids), torch.from_numpy(mask)).last_hidden_state.numpy()
+        return found
 
-def transformers_run() -> Callable[[list[int]], Run]:
-    import torch
-
-    model = transformers_model()
-
-    def prepared(ids: list[int]) -> Run:
-        tensor = torch.tensor([ids])
-
-        def run() -> Any:
-            with torch.inference_mode():
-                return model(input_ids=tensor, output_attentions=True)
-
+    def maps(n: int) -> Run:
+        run: Run = torch.inference_mode()(lambda: eager(input_ids=tensors[n], output_attentions=True))
         return run
 
-    return prepared
+    return {
+        **{f"{n} maps": maps(n) for n in LENGTHS},
+        "plain": torch.inference_mode()(lambda: fused(input_ids=tensors[LENGTHS[0]])),
+        "mixed": lambda: embed(sentences(count), model_folder(), hidden),
+    }
 
 
-def onnx_run() -> Callable[[list[int]], Run]:
+def onnx_runs(count: int, folder: str) -> dict[str, Run]:
+    maps, plain = (session(f"{folder}/{kind}.onnx") for kind in ("maps", "plain"))
+    arrays = {n: np.array([ids_of(n)]) for n in LENGTHS}
+    mask = np.ones_like(arrays[LENGTHS[0]])
+
+    def run_maps(n: int) -> Run:
+        return lambda: maps.run(None, {"ids": arrays[n]})
+
+    return {
+        **{f"{n} maps": run_maps(n) for n in LENGTHS},
+        "plain": lambda: plain.run(None, {"ids": arrays[LENGTHS[0]], "mask": mask}),
+        "mixed": lambda: embed(sentences(count), model_folder(), onnx_hidden(plain)),
+    }
+
+
+def session(path: str) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = THREADS, 1
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "minilm.onnx")
-        export(path)
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda ids: lambda: session.run(None, {"ids": np.array([ids])})
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def export(path: str) -> None:
-    """Write the transformers model as ONNX, with the weights of every layer among its outputs."""
+def onnx_hidden(plain: Any) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda ids, mask: plain.run(None, {"ids": ids, "mask": mask})[0]
+
+
+def embed(texts: list[str], folder: str, hidden: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return a vector for each text as a peer's user would: sorted by length, in padded batches."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    encoded = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    order = sorted(range(len(encoded)), key=lambda i: -len(encoded[i]))
+    vectors = np.empty((len(texts), 384), np.float32)
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
+        lengths = np.array([len(encoded[i]) for i in chosen])
+        mask = (np.arange(lengths[0]) < lengths[:, None]).astype(np.int64)
+        ids = np.zeros_like(mask)
+        for row, i in zip(ids, chosen, strict=True):
+            row[: len(encoded[i])] = encoded[i]
+        means = (hidden(ids, mask) * mask[:, :, None]).sum(1) / lengths[:, None]
+        vectors[chosen] = means / np.linalg.norm(means, axis=1, keepdims=True)
+    return vectors
+
+
+def transformers_model(attention: str) -> Any:
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(model_folder(), attn_implementation=attention).eval()
+
+
+def export(folder: str) -> None:
+    """Write the transformers model as ONNX, with the weights of every layer among its outputs, and without."""
     import warnings
 
     import torch
 
-    class Whole(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    class Maps(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
-            self.model = transformers_model()
+            self.model = transformers_model("eager")
 
         def forward(self, ids: Any) -> Any:
             output = self.model(input_ids=ids, output_attentions=True)
             return output.last_hidden_state, *output.attentions
 
-    whole = Whole()
-    names = ["hidden", *(f"weights.{i}" for i in range(whole.model.config.num_hidden_layers))]
+    class Plain(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = transformers_model("sdpa")
+
+        def forward(self, ids: Any, mask: Any) -> Any:
+            return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+    ids, axes = torch.randint(1000, 20000, (2, 8)), {0: "B", 1: "T"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            whole, (torch.randint(1000, 20000, (1, 8)),), path, dynamo=False, opset_version=17,
-            input_names=["ids"], output_names=names, dynamic_axes={"ids": {1: "T"}},
+            Maps(), (ids[:1],), f"{folder}/maps.onnx", dynamo=False, opset_version=17, input_names=["ids"],
+            output_names=["hidden", *(f"weights.{i}" for i in range(6))], dynamic_axes={"ids": {1: "T"}},
+        )  # fmt: skip
+        torch.onnx.export(
+            Plain(), (ids, torch.ones_like(ids)), f"{folder}/plain.onnx", dynamo=False, opset_version=17,
+            input_names=["ids", "mask"], output_names=["hidden"], dynamic_axes={"ids": axes, "mask": axes},
         )  # fmt: skip
 
 
-RUNS: dict[str, Callable[[], Callable[[list[int]], Run]]] = {
-    "regard": lambda: regard_run("*.attn.weights"),
-    "regard, every step": lambda: regard_run(None),
-    "transformers": transformers_run,
-    "ONNX Runtime": onnx_run,
+RUNS: dict[str, Callable[[int, str], dict[str, Run]]] = {
+    "regard": lambda count, _: regard_runs(count),
+    "regard, lazy": lambda count, _: regard_runs(count, lazy=True),
+    "transformers": lambda count, _: transformers_runs(count),
+    "ONNX Runtime": onnx_runs,
 }
 PEERS = ("transformers", "ONNX Runtime")
 
 
-def work(name: str) -> None:
-    """Be the process of one of them."""
-    prepared = RUNS[name]()
-    rng = np.random.default_rng(0)
-    answer({str(n): prepared([int(i) for i in rng.integers(1000, 20000, n)]) for n in LENGTHS}, SECONDS)
+def measure_processes(folder: str, count: int, rounds: int) -> dict[str, dict[str, Times]]:
+    """Return the seconds of whole processes that write a vector for each line of a file."""
+    lines = Path(folder) / "lines.txt"
+    lines.write_text("\n".join(sentences(count)) + "\n", encoding="utf-8")
+    commands = {
+        "regard": [sys.executable, "-m", "regard", "embed", str(lines), "-o", f"{folder}/regard.npy"],
+        "ONNX Runtime": [sys.executable, __file__, "--embed", "--folder", folder, "--model", model_folder()],
+    }
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(THREADS))
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(rounds + 1):
+        for name, command in commands.items():
+            time.sleep(REST)
+            start = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | limits)
+            times[name].append(time.perf_counter() - start)
+    ours, theirs = np.load(f"{folder}/regard.npy"), np.load(f"{folder}/onnx.npy")
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    return {name: {"process": Times(seconds[1:])} for name, seconds in times.items()}  # the first fills file caches
 
 
-def page(times: dict[str, dict[str, Times]]) -> str:
+def row(title: str, its: dict[str, Times]) -> list[str]:
+    """Return a row: seconds of each, and how many times as fast regard is as the better peer."""
+    rounds = [[its[peer].rounds for peer in PEERS if peer in its]]
+    best = Times([min(each) for each in zip(*rounds[0], strict=True)])
+    shown = [f"{its[name]}" if name in its else "" for name in RUNS]
+    return [title, *shown, f"{faster(its['regard'], best)}"]
+
+
+def page(parts: dict[str, dict[str, dict[str, Times]]], count: int) -> str:
     """Return the measurement as Markdown."""
-    rows = []
-    for length in LENGTHS:
-        its = {name: by_length[str(length)] for name, by_length in times.items()}
-        best = Times([min(pair) for pair in zip(*(its[peer].rounds for peer in PEERS), strict=True)])
-        ratios = [f"{faster(its[ours], best)}" for ours in RUNS if ours not in PEERS]
-        rows.append([f"{length}", *(f"{its[name]}" for name in RUNS), *ratios])
-    rounds = len(times["regard"][str(LENGTHS[0])].rounds)
+
+    def of(part: str, call: str) -> dict[str, Times]:
+        return {name: calls[call] for name, calls in parts[part].items() if call in calls}
+
+    rows = [row(f"all 72 maps, {n} tokens", of("maps", f"{n} maps")) for n in LENGTHS]
+    plain, mixed = of("maps", "plain"), of("mixed", "mixed")
+    plain.pop("regard, lazy", None)
+    rows.append(row(f"one sentence of {LENGTHS[0]} tokens, nothing recorded", plain))
+    rows.append(row(f"{count:,} sentences to vectors", mixed))
+    rows.append(row(f"the same, whole process from `python` to the file, {count:,} lines", of("process", "process")))
+    rounds = {part: len(next(iter(next(iter(calls.values())).values())).rounds) for part, calls in parts.items()}
     return "\n".join(
         [
-            "# MiniLM with its attention recorded",
+            "# MiniLM",
             "",
-            f"{machine()}; {THREADS} threads each. {versions('numpy', 'torch', 'transformers', 'onnxruntime')}.",
-            f"{kernel_in_words()}. float32, one text, tokenization left out; medians of {rounds} rounds that",
-            "alternate, in brackets the middle half. Made by `nox -s bench`.",
+            f"{machine()}; {THREADS} threads each; {datetime.date.today()}.",
+            f"{versions('numpy', 'torch', 'transformers', 'onnxruntime')}.",
+            f"{kernel_in_words()}. float32; medians of rounds that alternate",
+            f"({', '.join(f'{part} {n}' for part, n in rounds.items())}), in brackets the middle half.",
+            "Made by `nox -s bench`.",
             "",
-            '`regard` records q, k and the log-sum-exp of every layer, `Trace(maps=True, only="*.attn.weights")`;',
-            "*every step* all other taps too, `Trace(maps=True)`. transformers (eager, `output_attentions=True`) and",
-            "ONNX Runtime (exported from it, weights among the outputs) return the weights of every layer.",
+            'Maps are arrays of weights in `regard` (`Trace(only="*.attn.weights")`), transformers (eager,',
+            "`output_attentions=True`) and ONNX Runtime (exported from it, weights among the outputs). *Lazy* records",
+            "q, k and the log-sum-exp of every layer in their place (`Trace(maps=True)`), from which any weight can be",
+            "computed: it is not compared. Without maps the peers use PyTorch's fused attention. Tokenization is left",
+            "out of the first four rows. Sentences have 3 to 200 words; peers run them sorted by length in batches of",
+            f"{BATCH}, padded.",
             "",
-            markdown(["tokens", *RUNS, "times as fast as the better peer", "and with every step"], rows),
+            markdown(["", *RUNS, "times as fast as the better peer"], rows),
             "",
         ]
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="MiniLM, recorded, beside transformers and ONNX Runtime.")
-    parser.add_argument("--smoke", action="store_true", help="three rounds; write nothing")
-    parser.add_argument("--work", choices=RUNS, help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(description="MiniLM beside transformers and ONNX Runtime.")
+    parser.add_argument("--smoke", action="store_true", help="two rounds of little; write nothing")
+    parser.add_argument(
+        "--part", choices=("maps", "mixed", "process"), help="measure one part, and keep it in --folder"
+    )
+    parser.add_argument("--folder", help="where the peer's files, and the parts measured so far, are")
+    for hidden in ("--work", "--model", "--count"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--embed", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--export", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
-        work(arguments.work)
+        name = arguments.work
+        runs = RUNS[name](int(arguments.count), arguments.folder)
+        wanted = {known: run for known, run in runs.items() if (known == "mixed") == (arguments.model == "mixed")}
+        return answer(wanted, SECONDS, warm_up=arguments.model != "mixed")
+    if arguments.export:
+        return export(arguments.folder)
+    if arguments.embed:
+        lines = Path(f"{arguments.folder}/lines.txt").read_text(encoding="utf-8").splitlines()
+        plain = session(f"{arguments.folder}/plain.onnx")
+        np.save(f"{arguments.folder}/onnx.npy", embed(lines, arguments.model, onnx_hidden(plain)))
+        return None
+    with tempfile.TemporaryDirectory() as temporary:
+        measure(arguments, arguments.folder or temporary)
+    return None
+
+
+def measure(arguments: argparse.Namespace, folder: str) -> None:
+    """Measure the parts that are wanted; write the table once all are there."""
+    if not Path(folder, "plain.onnx").exists():
+        subprocess.run([sys.executable, __file__, "--export", "--folder", folder], check=True)
+    count = 40 if arguments.smoke else SENTENCES
+
+    def alternated(part: str, names: Sequence[str], calls: Sequence[str], rounds: int) -> dict[str, dict[str, Times]]:
+        options = ["--folder", folder, "--count", str(count), "--model", part]
+        return alternate_processes(__file__, names, calls, rounds=rounds, threads=THREADS, options=options)
+
+    parts: dict[str, Callable[[], dict[str, dict[str, Times]]]] = {
+        "maps": lambda: alternated(
+            "maps", [*RUNS], [*(f"{n} maps" for n in LENGTHS), "plain"], 2 if arguments.smoke else 15
+        ),
+        "mixed": lambda: alternated(
+            "mixed", [n for n in RUNS if "lazy" not in n], ["mixed"], 2 if arguments.smoke else 5
+        ),
+        "process": lambda: measure_processes(folder, count, 2 if arguments.smoke else 5),
+    }
+    found = {}
+    for part, run in parts.items():
+        kept = Path(folder, f"{part}.json")
+        if arguments.part in (None, part):
+            kept.write_text(json.dumps(run()), encoding="utf-8")
+        if kept.exists():
+            stored = json.loads(kept.read_text(encoding="utf-8"))
+            found[part] = {
+                name: {call: Times(*rounds) for call, rounds in calls.items()} for name, calls in stored.items()
+            }
+    if len(found) < len(parts):
+        print(f"measured: {', '.join(found)}; still missing: {', '.join(parts.keys() - found)}")
         return
-    rounds = 3 if arguments.smoke else 30
-    text = page(alternate_processes(__file__, RUNS, [str(n) for n in LENGTHS], rounds=rounds, threads=THREADS))
+    text = page(found, count)
     print(text)
     if not arguments.smoke:
         RESULTS.write_text(text, encoding="utf-8")

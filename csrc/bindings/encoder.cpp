@@ -159,18 +159,41 @@ class EncoderBlocks {
       if (!fits) throw_invalid("the weights", "do not fit");
     }
     if (!rows) return true;
-    const TemporaryBuffer qkv(rows, qkv_width_, dtype()), context(rows, heads_ * head_dim_, dtype());
-    const char* from = data_ptr(x);
-    for (size_t i = 0; i < blocks_.size(); ++i, from = static_cast<char*>(output.data())) {
-      run_linear(qkv_[i], rows, from, qkv);
-      char* const to = weights.empty() || !weights[i] ? nullptr : static_cast<char*>(weights[i]->data());
-      if (!attend(qkv, lengths, context, to)) return false;
-      blocks_[i].tail->run(rows, context, from, static_cast<char*>(output.data()));
+    // A few texts at a time, so that their intermediate results stay in the cores' own caches.
+    const ptrdiff_t size = dtype() == DType::float64 ? 8 : 4;
+    for (size_t first = 0, end; first < lengths.size(); first = end) {
+      ptrdiff_t part = 0, before = 0;
+      for (size_t i = 0; i < first; ++i) before += lengths[i];
+      for (end = first; end < lengths.size() && (end == first || part + lengths[end] <= ROWS_AT_ONCE); ++end)
+        part += lengths[end];
+      std::vector<char*> maps;
+      for (const auto& array : weights) {
+        char* const data = array ? static_cast<char*>(array->data()) : nullptr;
+        maps.push_back(data ? data + product(ptrdiff_t(first), heads_, lengths[0], lengths[0], size) : nullptr);
+      }
+      const ptrdiff_t offset = before * width() * size;
+      if (!run(part, data_ptr(x) + offset,
+               std::vector(lengths.begin() + ptrdiff_t(first), lengths.begin() + ptrdiff_t(end)), maps,
+               static_cast<char*>(output.data()) + offset))
+        return false;
     }
     return true;
   }
 
  private:
+  static constexpr ptrdiff_t ROWS_AT_ONCE = 384;
+
+  bool run(ptrdiff_t rows, const char* x, const std::vector<ptrdiff_t>& lengths, const std::vector<char*>& weights,
+           char* output) const {
+    const TemporaryBuffer qkv(rows, qkv_width_, dtype()), context(rows, heads_ * head_dim_, dtype());
+    for (size_t i = 0; i < blocks_.size(); ++i, x = output) {
+      run_linear(qkv_[i], rows, x, qkv);
+      if (!attend(qkv, lengths, context, weights.empty() ? nullptr : weights[i])) return false;
+      blocks_[i].tail->run(rows, context, x, output);
+    }
+    return true;
+  }
+
   DType dtype() const { return blocks_[0].tail->dtype(); }
   ptrdiff_t width() const { return blocks_[0].tail->width(); }
 
