@@ -117,19 +117,16 @@ def alternate_processes(
     ``script --work NAME``, with the options, must be the process of a contestant, which runs `answer`.
     """
     limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    workers = {
-        name: subprocess.Popen(
-            [sys.executable, script, "--work", name, *options],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=os.environ | limits,
-        )
-        for name in contestants
-    }  # fmt: skip
+    workers: dict[str, subprocess.Popen[str]] = {}
     try:
-        pipes = {name: (worker.stdin, worker.stdout) for name, worker in workers.items()}
-        for name, (_, answers) in pipes.items():
+        for name in contestants:  # one after the other: threads that wait for each other are slow on busy cores
+            command = [sys.executable, script, "--work", name, *options]
+            pipe, environment = subprocess.PIPE, os.environ | limits
+            workers[name] = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+            answers = workers[name].stdout
             if not answers or answers.readline().strip() != "ready":
                 sys.exit(f"{name} does not run here")
+        pipes = {name: (worker.stdin, worker.stdout) for name, worker in workers.items()}
         times = {name: {call: Times([]) for call in calls} for name in workers}
         for _ in range(rounds):
             for call in calls:
