@@ -14,7 +14,7 @@ from regard.functional.arrays import Array, as_array, device, namespace
 
 __all__ = ["KVCache"]
 
-_FIRST_CAPACITY = 16
+_FIRST_CAPACITY = 64  # so that a short text is rarely copied
 
 
 @dataclass(frozen=True, eq=False, repr=False)
