@@ -306,30 +306,44 @@ def decode(rounds: int, smoke: bool) -> str:
     return f"## One query\n\n32 heads on 8 key/value heads, float32.\n\n{markdown(header, rows)}"
 
 
-def short_floats(rounds: int, smoke: bool) -> str:
-    """Return the table of float16 and bfloat16 beside float32."""
-    rows = []
-    for length, causal in ((128, False),) if smoke else ((512, False), (2048, False), (2048, True)):
-        q, k, v = inputs(length, 64)
-        for dtype in (np.float16, ml_dtypes.bfloat16):
-            short = [x.astype(dtype) for x in (q, k, v)]
-            theirs = [
-                torch.from_numpy(x).to(torch.float16 if dtype is np.float16 else torch.bfloat16) for x in (q, k, v)
-            ]
-            times = alternate(
-                {
-                    "short": partial(regard.attention, *short, causal=causal),
-                    "float32": partial(regard.attention, q, k, v, causal=causal),
-                    "torch": partial(sdpa, *theirs, is_causal=causal),
-                },
-                rounds,
-            )
-            rows.append([
-                np.dtype(dtype).name, f"{length:,}", "causal" if causal else "full", str(times["short"]),
-                str(faster(times["short"], times["float32"])), str(faster(times["short"], times["torch"])),
-            ])  # fmt: skip
-    header = ["", "n", "", "regard", "times as fast as in float32", "times as fast as PyTorch"]
-    return f"## Half precision\n\n{HEADS} heads, D = 64.\n\n{markdown(header, rows)}"
+def half_precision(rounds: int, smoke: bool) -> str:
+    """Return the table of bfloat16, and some of float16, beside float32 and PyTorch."""
+    some = [(64, 512, False), (64, 2048, False), (64, 2048, True)]
+    every = [(ml_dtypes.bfloat16, *shape) for shape in shapes(smoke)]
+    every += [] if smoke else [(np.float16, *shape) for shape in some]
+    rows, ratios = [], []
+    for dtype, dim, length, causal in every:
+        q, k, v = inputs(length, dim)
+        half = [x.astype(dtype) for x in (q, k, v)]
+        theirs = [torch.from_numpy(x).to(torch.float16 if dtype is np.float16 else torch.bfloat16) for x in (q, k, v)]
+        times = alternate(
+            {
+                "half": partial(regard.attention, *half, causal=causal),
+                "float32": partial(regard.attention, q, k, v, causal=causal),
+                "torch": partial(sdpa, *theirs, is_causal=causal),
+            },
+            rounds,
+        )
+        ratio = faster(times["half"], times["torch"])
+        ratios += [ratio] if dtype is ml_dtypes.bfloat16 else []
+        computed = regard.explain_plan(*half, causal=causal).instruction_set
+        rows.append([
+            np.dtype(dtype).name, str(dim), f"{length:,}", "causal" if causal else "full", str(computed),
+            str(times["half"]), str(times["torch"]), str(faster(times["half"], times["float32"])), str(ratio),
+        ])  # fmt: skip
+    header = [
+        "",
+        "D",
+        "n",
+        "",
+        "products",
+        "regard",
+        "PyTorch",
+        "times as fast as in float32",
+        "times as fast as PyTorch",
+    ]
+    note = f"{HEADS} heads. bfloat16: {summary(ratios)} Products on AVX-512 or AVX2 are of float32."
+    return f"## Half precision\n\n{note}\n\n{markdown(header, rows)}"
 
 
 def memory(smoke: bool) -> str:
@@ -380,7 +394,7 @@ def main() -> None:
         f"The kernel runs on {kernel.instruction_set()}. Medians of {rounds} rounds that alternate, in brackets the "
         "middle half of the rounds. Made by `nox -s bench`.",
     ]
-    for part in (forward, both_ways, options, decode, short_floats, peers):
+    for part in (forward, both_ways, options, decode, half_precision, peers):
         parts.append(part(rounds, smoke))
         print(parts[-1], flush=True)
     parts.append(memory(smoke))
