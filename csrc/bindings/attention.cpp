@@ -46,7 +46,7 @@ Operand upcast_operand(Operands& operands, const char* name, const Array& x, DTy
   float* to = operands.add_buffer(elements);
   const ptrdiff_t chunks = ceil_div(rows, ROWS_PER_TASK);
   const KernelTable& isa = kernels();
-  run_tasks(product(source.count(), chunks), double(elements), 0, [&](ptrdiff_t task, void*) {
+  run_tasks(product(source.count(), chunks), 8 * double(elements), 0, [&](ptrdiff_t task, void*) {
     const ptrdiff_t head = task / chunks, start = task % chunks * ROWS_PER_TASK;
     isa.upcast_rows(from, head, start, std::min(ROWS_PER_TASK, rows - start), columns,
                     to + (head * rows + start) * columns);
@@ -149,7 +149,7 @@ bool pack_tiles(AttentionCall& call, const AttentionArgs& args) {
                           double(padded_keys) * (double(keys.count()) * double(a.k_tiles.row_stride) +
                                                  double(values.count()) * double(a.v_tiles.row_stride));
   const size_t scratch = isa->pack_tiles_scratch(std::max(a.head_dim, a.value_dim));
-  run_tasks(of_keys + of_values + queries.tasks(), elements, scratch, [&](ptrdiff_t task, void* memory) {
+  run_tasks(of_keys + of_values + queries.tasks(), 8 * elements, scratch, [&](ptrdiff_t task, void* memory) {
     if (!within) return;
     bool fits;
     if (task < of_keys)
@@ -211,7 +211,9 @@ AttentionCall make_call(const AttentionArgs& args) {
   a.heads_per_kv = heads_per_kv(a);
   const bool in_blocks = !uses_splitkv(a);
   if (in_blocks && args.tiles) pack_tiles(call, args);
-  if (in_blocks && !call.tiles) {
+  // Of few queries each block converts the keys that it reads: results of one core are slow to read from another one.
+  const bool upcasts_in_tasks = args.tiles && a.queries <= 8 * BLOCK_QUERIES;
+  if (in_blocks && !call.tiles && !upcasts_in_tasks) {
     if (is_half(args.k_dtype)) a.k = upcast_operand(operands, "k", args.k, args.k_dtype, a.keys, a.head_dim);
     if (args.v && is_half(args.v_dtype))
       a.v = upcast_operand(operands, "v", *args.v, args.v_dtype, a.keys, a.value_dim);
