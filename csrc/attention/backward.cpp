@@ -229,7 +229,7 @@ template <class T> class BackwardKernel {
       for (int n = 0; n < vectors; ++n) {
         T *at = weights_ + j * BLOCK_QUERIES + lane + n * LANES<T>,
           *d_at = d_scores_ + j * BLOCK_QUERIES + lane + n * LANES<T>;
-        const V<T> e = exp<T>(min<T>(load<T>(at) - shift[n], V<T>{})), weight = e * inverse_sum[n];
+        const V<T> e = softmax_exp<T>(min<T>(load<T>(at) - shift[n], V<T>{})), weight = e * inverse_sum[n];
         store<T>(at, weight);
         store<T>(d_at, e == 0 ? V<T>{} : weight * factor * (load<T>(d_at) - delta[n]));  // masked: 0, even for NaN
       }

@@ -191,7 +191,7 @@ template <class T> class SplitKernel {
     for (int n = 0; n < LANES<T>; ++n) row_max = max_of(row_max, T(top[n]));
     const T shift = row_max == -INF<T> ? T(0) : row_max;
     for (ptrdiff_t j = 0; j < count; j += LANES<T>) {
-      const V<T> e = exp<T>(load<T>(scores + j) - shift);
+      const V<T> e = softmax_exp<T>(load<T>(scores + j) - shift);
       sums += e;
       store<T>(scores + j, e);
     }

@@ -24,9 +24,16 @@ template <class T> class ForwardKernel {
         nonfinite_(scratch.allocate<uint8_t>(params.value_dim, BLOCK_QUERIES)) {}
 
   void run(ptrdiff_t head, ptrdiff_t start, ptrdiff_t count) {
-    head_ = head, start_ = start, count_ = count, has_nonfinite_ = false;
-    scores_.load_queries(head, start, count);
-    softmax_.reset(params_, head);
+    head_ = head, start_ = start, count_ = count;
+    if (!compute(false)) compute(true);
+  }
+
+ private:
+  // False if a result is not finite and values were not checked: one of them may have been masked.
+  bool compute(bool checks_values) {
+    checks_values_ = checks_values, has_nonfinite_ = false;
+    scores_.load_queries(head_, start_, count_);
+    softmax_.reset(params_, head_);
     const ptrdiff_t all = params_.value_dim * BLOCK_QUERIES;
     for (ptrdiff_t i = 0; i < all; ++i) context_[i] = 0;
     for (ptrdiff_t j = scores_.begin(); j < scores_.end(); j += BLOCK_KEYS) {
@@ -34,11 +41,12 @@ template <class T> class ForwardKernel {
       const bool is_added = add_keys(j, min_of<ptrdiff_t>(BLOCK_KEYS, scores_.end() - j), weights);
       if (params_.weights) keep_block_max(j, is_added);
     }
+    if (params_.v && !divide() && !checks_values_) return false;
     finish();
     if (params_.weights) write_weights();
+    return true;
   }
 
- private:
   // Returns whether any of these keys is allowed. `weights` receives exp(score - row_max).
   bool add_keys(ptrdiff_t start, ptrdiff_t count, T* weights) {
     if (!scores_.any_allowed(start, count)) return false;
@@ -49,7 +57,7 @@ template <class T> class ForwardKernel {
     if (params_.dropout.threshold) apply_dropout<T>(params_, head_, start_, scores_.lanes(), start, count, weights);
     if (!params_.v) return true;
     Matrix<T> values = load_rows<T>(params_.v, head_, start, count, params_.value_dim, values_);
-    if (!all_finite(values, count, params_.value_dim)) values = zero_nonfinite(values, start, count);
+    if (checks_values_ && !all_finite(values, count, params_.value_dim)) values = zero_nonfinite(values, start, count);
     scores_.for_each_allowed_part(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
       gemm<T, Epilogue::rescale>(values.block(from).transposed(), params_.value_dim, to - from,
                                  weights + from * BLOCK_QUERIES + lane, BLOCK_QUERIES, context_ + lane, BLOCK_QUERIES,
@@ -78,20 +86,26 @@ template <class T> class ForwardKernel {
     return {values_, width, 1};
   }
 
-  void finish() {
-    const ptrdiff_t width = params_.v ? params_.value_dim : 0;
+  // Divide by the row sums; whether the results are finite.
+  bool divide() {
     V<T> invalid = {};  // becomes NaN where a result is not finite
     for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
       V<T> row_sum;
       for (ptrdiff_t n = 0; n < LANES<T>; ++n) row_sum[n] = T(softmax_.row_sum[i + n]);
       const V<T> divisor = row_sum == 0 ? splat(T(1)) : row_sum;
-      for (ptrdiff_t f = 0; f < width; ++f) {
+      for (ptrdiff_t f = 0; f < params_.value_dim; ++f) {
         const V<T> mean = load<T>(context_ + f * BLOCK_QUERIES + i) / divisor;
         invalid += mean * 0;
         store<T>(context_ + f * BLOCK_QUERIES + i, mean);
       }
     }
-    bool overflows = !scores_.all_finite() || any(invalid != 0);
+    is_finite_ = !any(invalid != 0);
+    return is_finite_;
+  }
+
+  void finish() {
+    const ptrdiff_t width = params_.v ? params_.value_dim : 0;
+    bool overflows = !scores_.all_finite() || (params_.v && !is_finite_);
     for (ptrdiff_t i = 0; i < count_; ++i) overflows |= is_clamped(softmax_.row_max[i]);
     if (overflows) set_flag(params_.nonfinite);
     for (ptrdiff_t n = 0; has_nonfinite_ && n < width * BLOCK_QUERIES; ++n) {
@@ -163,7 +177,7 @@ template <class T> class ForwardKernel {
   T *weights_, *block_max_, *context_, *values_;
   uint8_t* nonfinite_;
   ptrdiff_t head_ = 0, start_ = 0, count_ = 0;
-  bool has_nonfinite_ = false;
+  bool checks_values_ = false, has_nonfinite_ = false, is_finite_ = true;
 };
 
 template <class T> void run_task(const AttentionParams& params, ptrdiff_t task, void* memory) {

@@ -80,7 +80,7 @@ template <class T> class OnlineSoftmax {
 #pragma GCC unroll 8
         for (int n = 0; n < vectors; ++n) {
           T* at = scores + j * BLOCK_QUERIES + n * LANES<T>;
-          const V<T> e = exp<T>(load<T>(at) - shift[n]);
+          const V<T> e = softmax_exp<T>(load<T>(at) - shift[n]);
           chunk_sums[n] += e;
           store<T>(at, e);
         }

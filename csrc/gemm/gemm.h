@@ -20,22 +20,27 @@ template <class T, Epilogue epilogue, int rows, int vectors>
 __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ldb, ptrdiff_t depth, T* c, ptrdiff_t ldc,
                                            const T* factor, T* invalid) {
   V<T> sums[rows][vectors] = {};
-  const T* a_rows[rows];
+  const auto accumulate = [&](ptrdiff_t row_stride, ptrdiff_t col_stride) __attribute__((always_inline)) {
+    const T* at = a.data;
+    for (ptrdiff_t t = 0; t < depth; ++t) {
+      V<T> b_vectors[vectors];
 #pragma GCC unroll 8
-  for (int i = 0; i < rows; ++i) a_rows[i] = a.data + i * a.row_stride;
-  for (ptrdiff_t t = 0; t < depth; ++t) {
-    V<T> b_vectors[vectors];
+      for (int n = 0; n < vectors; ++n) b_vectors[n] = load<T>(b + n * LANES<T>);
 #pragma GCC unroll 8
-    for (int n = 0; n < vectors; ++n) b_vectors[n] = load<T>(b + n * LANES<T>);
+      for (int i = 0; i < rows; ++i) {
+        const V<T> x = splat(at[i * row_stride]);
 #pragma GCC unroll 8
-    for (int i = 0; i < rows; ++i) {
-      const V<T> x = splat(*a_rows[i]);
-      a_rows[i] += a.col_stride;
-#pragma GCC unroll 8
-      for (int n = 0; n < vectors; ++n) sums[i][n] += x * b_vectors[n];
+        for (int n = 0; n < vectors; ++n) sums[i][n] += x * b_vectors[n];
+      }
+      at += col_stride, b += ldb;
     }
-    b += ldb;
-  }
+  };
+  if (a.col_stride == 1)  // the usual cases, with fewer instructions to compute addresses
+    accumulate(a.row_stride, 1);
+  else if (a.row_stride == 1)
+    accumulate(1, a.col_stride);
+  else
+    accumulate(a.row_stride, a.col_stride);
   V<T> found_invalid[vectors] = {};
 #pragma GCC unroll 8
   for (int n = 0; n < vectors; ++n) {
