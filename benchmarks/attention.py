@@ -306,6 +306,72 @@ def decode(rounds: int, smoke: bool) -> str:
     return f"## One query\n\n32 heads on 8 key/value heads, float32.\n\n{markdown(header, rows)}"
 
 
+def many_heads(rounds: int, smoke: bool) -> str:
+    """Return the table of few queries of many heads, and of a cache in half precision."""
+    keys = 256 if smoke else 2048
+    q, k, v = draw(64, 1, 128), draw(4, keys, 128), draw(4, keys, 128)
+    folded = q.reshape(4, 16, 128)
+    times = alternate(
+        {"64 on 4": partial(regard.attention, q, k, v), "by hand": partial(regard.attention, folded, k, v)}, rounds
+    )
+    rows = [
+        ["one query, 64 heads on 4", str(times["64 on 4"]), "folded by hand to 4 heads of 16", str(times["by hand"]),
+         str(faster(times["64 on 4"], times["by hand"]))],
+    ]  # fmt: skip
+    for dtype in (ml_dtypes.bfloat16, np.float16):
+        q, k, v = draw(32, 1, 128), draw(8, 4 * keys, 128).astype(dtype), draw(8, 4 * keys, 128).astype(dtype)
+        name, same = np.dtype(dtype).name, q.astype(dtype)
+        times = alternate(
+            {"mixed": partial(regard.attention, q, k, v), "same": partial(regard.attention, same, k, v)}, rounds
+        )
+        rows.append([
+            f"float32 query, {name} cache of {4 * keys:,}", str(times["mixed"]), f"{name} throughout",
+            str(times["same"]), str(faster(times["mixed"], times["same"])),
+        ])  # fmt: skip
+    header = ["", "time", "beside", "time", "times as fast"]
+    return f"## One query: many heads, mixed precision\n\nD = 128.\n\n{markdown(header, rows)}"
+
+
+def neighbouring_shapes(rounds: int, smoke: bool) -> str:
+    """Return the largest jumps of the time of a multiply-add between neighbouring shapes, along each axis of a grid."""
+    axes: dict[str, list[Any]] = {
+        "heads on one": [1, 2, 4, 8, 9, 16, 17, 32],
+        "queries": [1, 2, 4, 8, 9, 12, 13, 16, 17, 33, 64, 65],
+        "keys": [64, 65, 96, 97, 512, 513, 2048],
+        "D": [32, 48, 64, 65, 80, 128],
+        "dtype": ["float32", "float16", "bfloat16"],
+    }
+    base: dict[str, Any] = {"heads on one": 4, "queries": 4, "keys": 1024, "D": 64, "dtype": "float32"}
+    bases = (
+        [base]
+        if smoke
+        else [base, base | {"queries": 1, "heads on one": 16}, base | {"queries": 64, "heads on one": 1}]
+    )
+    rows = []
+    for at in bases:
+        for axis, values in axes.items():
+            spent = [cost(at | {axis: value}, 1 if smoke else min(rounds, 3)) for value in values]
+            jumps = [(b / a, x, y) for a, b, x, y in zip(spent, spent[1:], values, values[1:], strict=False)]
+            jump, one, other = max(jumps)
+            rest = ", ".join(f"{name} {value}" for name, value in at.items() if name != axis)
+            rows.append([axis, rest, f"{one} to {other}", f"{jump:.2f}"])
+    rows.sort(key=lambda row: -float(row[-1]))
+    header = ["along", "at", "worst jump", "times as long a multiply-add"]
+    return (
+        "## Neighbouring shapes\n\n4 key/value heads. Each row: the step along an axis after which a multiply-add "
+        f"takes longest in comparison. The worst: {rows[0][0]}, {rows[0][2]}.\n\n{markdown(header, rows)}"
+    )
+
+
+def cost(shape: dict[str, Any], rounds: int) -> float:
+    """Return the seconds of a multiply-add."""
+    heads, queries, keys, dim, name = shape.values()
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    q, k, v = (x.astype(dtype) for x in (draw(4 * heads, queries, dim), draw(4, keys, dim), draw(4, keys, dim)))
+    seconds = min(alternate({"": partial(regard.attention, q, k, v)}, rounds)[""].rounds)
+    return float(seconds / (8 * heads * queries * keys * dim))
+
+
 def half_precision(rounds: int, smoke: bool) -> str:
     """Return the table of bfloat16, and some of float16, beside float32 and PyTorch."""
     some = [(64, 512, False), (64, 2048, False), (64, 2048, True)]
@@ -394,7 +460,7 @@ def main() -> None:
         f"The kernel runs on {kernel.instruction_set()}. Medians of {rounds} rounds that alternate, in brackets the "
         "middle half of the rounds. Made by `nox -s bench`.",
     ]
-    for part in (forward, both_ways, options, decode, half_precision, peers):
+    for part in (forward, both_ways, options, decode, many_heads, neighbouring_shapes, half_precision, peers):
         parts.append(part(rounds, smoke))
         print(parts[-1], flush=True)
     parts.append(memory(smoke))
