@@ -153,16 +153,22 @@ def test_implementations_agree_but_for_few_roundings(tiles, rng):
     assert 0.5 < (ours == wide).mean() < 0.99  # the weights are rounded
 
 
-def test_torch_tensors_and_broadcast_heads(tiles, rng):
-    torch = pytest.importorskip("torch")
+def test_heads_of_one_key_are_broadcast(tiles, rng):
+    q, k, v = draw(rng, heads=4)
+    once = attention(q, np.broadcast_to(k[:1], k.shape), v)
+    np.testing.assert_array_equal(once, attention(q, np.repeat(k[:1], 4, 0), v))
+
+
+@pytest.mark.parity
+def test_tensors_of_torch(tiles, rng):
+    import torch
+
     q, k, v = draw(rng, heads=4)
     tensors = [torch.from_numpy(x.astype(np.float32)).bfloat16() for x in (q, k[:2], v[:2])]
     ours = attention(*tensors)
     assert ours.dtype == torch.bfloat16
     expected = attention(q, k[:2], v[:2])
     np.testing.assert_array_equal(ours.float().numpy(), expected.astype(np.float32))
-    once = attention(q, np.broadcast_to(k[:1], k.shape), v)
-    np.testing.assert_array_equal(once, attention(q, np.repeat(k[:1], 4, 0), v))
 
 
 def test_names(tiles):
