@@ -56,7 +56,7 @@ struct AttentionParams {
   ptrdiff_t heads_per_kv = 1;  // consecutive heads with the same keys and values (GQA)
   // bfloat16_forward.cpp: keys (row by row) and transposed values as packed tiles, TILE_DEPTH keys after the other.
   Operand k_tiles, v_tiles;
-  void* partials = nullptr;    // split-KV: partial results, splitkv_partials_bytes() large
+  void* partials = nullptr;  // split-KV: partial results, splitkv_partials_bytes() large
 
   Operand output;             // T Dv
   Operand row_max, row_sum;   // T, row_sum in float64; weight = exp(score - row_max) / row_sum

@@ -21,9 +21,9 @@ constexpr ptrdiff_t GEMV_MAX_ROWS = 48;      // rows of x up to which dot produc
 constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;  // outputs of a task of dot products
 constexpr ptrdiff_t KC = 384;                // inputs of a panel, which then stays in L2; shorter sums also round less
 constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 8, QUANTIZED_GEMV_TASK_COLUMNS = 32;
-constexpr ptrdiff_t QUANTIZED_KC = 192;  // a panel then stays in L1
-constexpr ptrdiff_t MC = 256;                                         // rows of x of a task
-constexpr ptrdiff_t PREFETCH_BYTES = 16384;                           // prefetch distance, at least
+constexpr ptrdiff_t QUANTIZED_KC = 192;      // a panel then stays in L1
+constexpr ptrdiff_t MC = 256;                // rows of x of a task
+constexpr ptrdiff_t PREFETCH_BYTES = 16384;  // prefetch distance, at least
 
 // A tile of dot products has as many sums as a vector has lanes: `rows` rows of x by LANES / rows outputs.
 template <class T> constexpr int GEMV_ROWS = LANES<T> < 4 ? LANES<T> : 4;
