@@ -35,9 +35,11 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ld
       at += col_stride, b += ldb;
     }
   };
-  if (a.col_stride == 1)  // the usual cases, with fewer instructions to compute addresses
+  // The usual cases of whole tiles, with fewer instructions to compute addresses; in each tile they would compile long.
+  constexpr bool is_whole = rows >= MR;
+  if (is_whole && a.col_stride == 1)
     accumulate(a.row_stride, 1);
-  else if (a.row_stride == 1)
+  else if (is_whole && a.row_stride == 1)
     accumulate(1, a.col_stride);
   else
     accumulate(a.row_stride, a.col_stride);
