@@ -108,6 +108,8 @@ def sanitize(session: nox.Session) -> None:
     others.append("--ignore=tests/functional/native/test_sizes.py")  # it limits the address space, which ASan fills
     session.run(
         "pytest",
+        "-m",
+        "not parity",
         "tests/functional/native",
         "tests/fuzz/test_fuzz_kernel.py",
         "tests/nn/test_fast_paths.py",
