@@ -141,6 +141,7 @@ def races(session: nox.Session) -> None:
     others = "not fork and not child and not ctrl_c"  # no threads after a fork; everything is ten times as slow
     for command in (
         ["-m", "pytest", "tests/functional/native/test_threads.py", "-k", others],
+        ["-m", "pytest", "tests/nn/test_decoder_step.py", "-k", "threads"],
         [FUZZ, "--cases", "200"],
     ):
         session.run("setarch", "-R", "python", *command, external=True)
