@@ -52,7 +52,7 @@ template <class T> class ForwardKernel {
     if (!scores_.any_allowed(start, count)) return false;
     scores_.compute(start, count, weights);
     scores_.for_each_allowed_part(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
-      softmax_.template update<true>(to - from, lane, lanes, weights + from * BLOCK_QUERIES);
+      softmax_.update(to - from, lane, lanes, weights + from * BLOCK_QUERIES);
     });
     if (params_.dropout.threshold) apply_dropout<T>(params_, head_, start_, scores_.lanes(), start, count, weights);
     if (!params_.v) return true;

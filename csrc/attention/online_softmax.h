@@ -40,13 +40,12 @@ template <class T> class OnlineSoftmax {
     }
   }
 
-  // Replace the scores of a block of keys by exp(score - row_max), and add them to row_sum. With `fast`, small
-  // exponentials are a few ulp less accurate (softmax_exp).
-  template <bool fast = false> void update(ptrdiff_t keys, ptrdiff_t lane, ptrdiff_t lanes, T* scores) {
+  // Replace the scores of a block of keys by exp(score - row_max), and add them to row_sum.
+  void update(ptrdiff_t keys, ptrdiff_t lane, ptrdiff_t lanes, T* scores) {
     constexpr ptrdiff_t width = TILE_VECTORS * LANES<T>;
     ptrdiff_t i = lane;
-    for (; i + width <= lane + lanes; i += width) update_lanes<TILE_VECTORS, fast>(keys, i, scores + i);
-    for (; i < lane + lanes; i += LANES<T>) update_lanes<1, fast>(keys, i, scores + i);
+    for (; i + width <= lane + lanes; i += width) update_lanes<TILE_VECTORS>(keys, i, scores + i);
+    for (; i < lane + lanes; i += LANES<T>) update_lanes<1>(keys, i, scores + i);
   }
 
   // Clamp scores of +infinity to MAX_FINITE.
@@ -59,7 +58,7 @@ template <class T> class OnlineSoftmax {
   }
 
  private:
-  template <int vectors, bool fast> void update_lanes(ptrdiff_t keys, ptrdiff_t lane, T* scores) {
+  template <int vectors> void update_lanes(ptrdiff_t keys, ptrdiff_t lane, T* scores) {
     V<T> block_max[vectors], shift[vectors], sums[vectors] = {};
     max_over_keys<vectors>(keys, scores, block_max);
     for (int n = 0; n < vectors; ++n)
@@ -81,7 +80,7 @@ template <class T> class OnlineSoftmax {
 #pragma GCC unroll 8
         for (int n = 0; n < vectors; ++n) {
           T* at = scores + j * BLOCK_QUERIES + n * LANES<T>;
-          const V<T> x = load<T>(at) - shift[n], e = fast ? softmax_exp<T>(x) : exp<T>(x);
+          const V<T> e = exp<T>(load<T>(at) - shift[n]);
           chunk_sums[n] += e;
           store<T>(at, e);
         }

@@ -134,6 +134,7 @@ static inline ptrdiff_t splitkv_rows(const AttentionParams& params) {
 }
 static inline ptrdiff_t num_splits(const AttentionParams& params) { return ceil_div(params.keys, SPLITKV_KEYS); }
 static inline bool uses_splitkv(const AttentionParams& params) {
+  if (params.keys == 0) return false;  // no split would write a result
   return params.queries == 1 || (params.queries <= SPLITKV_MAX_QUERIES && params.keys > BLOCK_QUERIES);
 }
 

@@ -59,7 +59,7 @@ def tiny(write_bert):
 
 
 def traced(folder, text=TEXT):
-    trace = Trace(maps=True)  # as commands record
+    trace = Trace()
     regard.load(folder)(text, trace=trace)
     return trace
 

@@ -491,3 +491,15 @@ def test_attention_weights_records_the_same_with_and_without_the_kernel(rng):
         weights = attention_weights(q, k, causal=True, trace=trace, implementation=path)
         assert trace.names() == ("scores", "biased", "weights")
         np.testing.assert_array_equal(trace["weights"], weights)
+
+
+@pytest.mark.parametrize("queries", [1, 2, 70])
+def test_without_keys_the_result_is_zero_whatever_was_in_memory(queries, rng):
+    noisy = rng.standard_normal((2, 9, 1, 64)) * 1e300
+    q, sinks = rng.standard_normal((2, 9, queries, 7)), rng.standard_normal(9)
+    nothing = np.zeros((2, 3, 0, 7))
+    for _ in range(20):
+        attention(noisy, noisy[:, :3], noisy[:, :3], scale=1e-300, implementation="native")
+        part = attention_partial(q, nothing, nothing, sinks=sinks, implementation="native")
+        assert not part.output.any()
+        np.testing.assert_allclose(part.lse, np.broadcast_to(sinks[:, None], part.lse.shape))
