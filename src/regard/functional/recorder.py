@@ -70,7 +70,7 @@ class RunStopped(RegardError):
     ----------
     step : str
     value : array
-        The value of that step; of one that a map stands for, the queries.
+        The value of that step; the queries, if a map gives that step.
     """
 
     def __init__(self, step: str, value: Any) -> None:

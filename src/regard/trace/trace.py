@@ -18,6 +18,7 @@ from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
+from regard.functional.scores import STAGES
 from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy
@@ -141,7 +142,7 @@ class Trace:
     def wants(self, name: str) -> bool:
         """Whether a tap called `name` in this scope would be recorded or edited."""
         full = self._prefix + name
-        return self._is_recorded(full) or self._is_edited(full) or self._is_stop(full)
+        return self._is_recorded(full) or self._is_edited(full) or self._is_computed_last(full)
 
     def edits(self, name: str) -> bool:
         """Whether a tap called `name` in this scope would be edited."""
@@ -149,7 +150,7 @@ class Trace:
 
     def stops(self, name: str) -> bool:
         """Whether a run ends after a tap called `name` in this scope."""
-        return self._stop is not None and matches(self._prefix + name, self._stop)
+        return self._is_last(self._prefix + name)
 
     def can_skip(self, *names: str) -> bool:
         """Whether none of these taps needs its value; if so, count their names as tapped."""
@@ -199,14 +200,13 @@ class Trace:
 
     def _stop_after(self, full: str, value: Any) -> None:
         """End the run if this is the step after which it ends."""
-        if self._stop is not None and matches(full, self._stop):
+        if self._is_last(full):
             raise RunStopped(full, value)
 
     def _stop_after_map(self, value: Any) -> None:
-        """End the run if it ends after a step that the map of this scope stands for."""
-        for stage in QUADRATIC_STEPS:
-            if stage != "dropped":
-                self._stop_after(self._prefix + stage, value)
+        """End the run if it ends after a step of this scope that its map gives."""
+        for stage in STAGES:
+            self._stop_after(self._prefix + stage, value)
 
     def _check_new(self, full: str) -> None:
         if full in self._axes:
@@ -224,11 +224,13 @@ class Trace:
     def _is_edited(self, full: str) -> bool:
         return bool(self._edit) and matches(full, *self._edit)
 
-    def _is_stop(self, full: str) -> bool:
-        """Whether a run ends after this step, which then has to be computed unless a map stands for it."""
-        if self._stop is None or not matches(full, self._stop):
-            return False
-        return quadratic_stage(full) in (None, "dropped") or not self.wants_attention()
+    def _is_last(self, full: str) -> bool:
+        """Whether a run ends after this step."""
+        return self._stop is not None and matches(full, self._stop)
+
+    def _is_computed_last(self, full: str) -> bool:
+        """Whether a run ends after this step, and no map gives it, so that it has to be computed."""
+        return self._is_last(full) and (quadratic_stage(full) not in STAGES or not self.wants_attention())
 
     def _has_edited_map(self, full: str) -> bool:
         """Whether a step from ``scores`` to ``weights`` in the scope of `full` is edited."""

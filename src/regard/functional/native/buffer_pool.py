@@ -50,7 +50,7 @@ def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int],
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Return zeros that begin at a cache line, so that no vector that the kernel loads lies in two of them."""
+    """Return zeros aligned to a cache line, so that no vector load crosses one."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.zeros(size + _CACHE_LINE, np.uint8)
     start = -memory.ctypes.data % _CACHE_LINE
