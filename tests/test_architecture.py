@@ -28,6 +28,7 @@ PACKAGES = (
     "regard.metrics",
     "regard.plot",
     "regard.terminal",
+    "regard.torch",
     "regard.trace",
 )
 MODULES = sorted(

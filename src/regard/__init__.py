@@ -12,6 +12,7 @@ array([0.5, 0.5])
 `regard.capture`             the attention of PyTorch and transformers modules as a trace
 `regard.functional`          the mathematics: arrays in, arrays out
 `regard.nn`                  layers
+`regard.torch`               attention as an operator of PyTorch
 `regard.models`              model families, text generation, checkpoints
 `regard.text`                tokenizers, chat templates, word vectors
 `regard.metrics`             metrics of heads; rollout, flow, value norms
@@ -34,7 +35,7 @@ TYPE_CHECKING = False  # not of `typing`: no import may delay the handler of int
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard import explorer, functional, metrics, models, nn, plot, terminal, text, views
+    from regard import explorer, functional, metrics, models, nn, plot, terminal, text, torch, views
     from regard._capture import capture
     from regard.explorer import explore
     from regard.functional import (
@@ -85,6 +86,7 @@ __all__ = [
     "plot",
     "terminal",
     "explorer",
+    "torch",
     "__version__",
 ]
 
@@ -112,7 +114,7 @@ _MODULE_OF = {
     }.items()
     for name in names
 }
-_PACKAGES = ("functional", "nn", "text", "models", "metrics", "views", "plot", "terminal", "explorer")
+_PACKAGES = ("functional", "nn", "text", "models", "metrics", "views", "plot", "terminal", "explorer", "torch")
 _MODULES = {"edits": "trace.edits"} | {name: name for name in _PACKAGES}
 
 
