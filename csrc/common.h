@@ -6,7 +6,7 @@
 namespace regard {
 
 // Element types of arrays.
-enum class DType : int { float32, float64, float16, bfloat16, boolean, int32 };
+enum class DType : int { float32, float64, float16, bfloat16, boolean, int32, int8 };
 
 static inline ptrdiff_t ceil_div(ptrdiff_t length, ptrdiff_t size) { return length / size + (length % size > 0); }
 

@@ -15,19 +15,22 @@ namespace {
 constexpr ptrdiff_t SCORE_STRIDE = SPLITKV_KEYS + 16;  // of a row of scores, padded for a partial last vector
 constexpr ptrdiff_t L1_KEYS = 64;                      // multiplied by all rows while they are in L1
 
-// Rows padded with zeros to whole vectors: in place where no padding is needed, otherwise copied into `buffer`,
-// which has space for count + 1 rows.
+// Whether rows are read in place: no conversion or padding is needed.
+template <class T> bool is_in_place(const Operand& x, ptrdiff_t width) {
+  return has_compute_dtype(x) && x.col_stride == 1 && width % LANES<T> == 0;
+}
+
+// Rows padded with zeros to whole vectors: in place if they lie together, otherwise copied into `buffer`.
 template <class T>
 Matrix<T> load_padded_rows(const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width,
                            T* buffer) {
   const ptrdiff_t padded = round_up(width, LANES<T>);
-  if (!is_half(x.dtype) && x.col_stride == 1 && padded == width) return head_matrix<T>(x, head).block(start);
-  for (ptrdiff_t i = 0; i < count; ++i, buffer += padded) {
-    const Matrix<T> row = load_rows<T>(x, head, start + i, 1, width, buffer);
-    for (ptrdiff_t f = 0; f < width; ++f) buffer[f] = row.data[f * row.col_stride];
-    for (ptrdiff_t f = width; f < padded; ++f) buffer[f] = 0;
-  }
-  return {buffer - count * padded, padded, 1};
+  if (is_in_place<T>(x, width) && rows_together(x, start, count) == count)
+    return {reinterpret_cast<const T*>(x.data) + row_offset(x, head, start), x.row_stride, 1};
+  copy_rows<T>(x, head, start, count, width, buffer, padded);
+  for (ptrdiff_t i = 0; padded > width && i < count; ++i)
+    for (ptrdiff_t f = width; f < padded; ++f) buffer[i * padded + f] = 0;
+  return {buffer, padded, 1};
 }
 
 // scores[r][j] = queries[r] . keys[j] * scale for rows x keys dot products, as many as a vector has lanes.
@@ -87,7 +90,7 @@ template <class T> class SplitKernel {
         value_width_(round_up(params.value_dim, LANES<T>)),
         queries_(scratch.allocate<T>(splitkv_task_rows(params) + 1, width_)),
         tail_keys_(scratch.allocate<T>(LANES<T>, width_)),
-        buffer_(scratch.allocate<T>(SPLITKV_KEYS + 1, max_of(width_, value_width_))),
+        buffer_(scratch.allocate<T>(SPLITKV_KEYS, max_of(width_, value_width_))),
         scores_(scratch.allocate<T>(splitkv_task_rows(params), SCORE_STRIDE)) {}
 
   // Rows first_row, first_row + 1, ... of a group.
@@ -106,12 +109,9 @@ template <class T> class SplitKernel {
     compute_scores(head, rows, start, count);
     for (ptrdiff_t r = 0; r < rows; ++r) mask_and_exponentiate(head, r, start, count, result(r));
     if (!params_.v) return;
+    if (weighted_sum(head, rows, start, count, result(0).sums)) return;
     const Matrix<T> values = load_padded_rows<T>(params_.v, head, start, count, params_.value_dim, buffer_);
-    if (all_finite(values, count, value_width_))
-      gemm<T, Epilogue::set>({scores_, SCORE_STRIDE, 1}, rows, count, values.data, values.row_stride, result(0).sums,
-                             value_width_ + 2, value_width_);
-    else
-      for (ptrdiff_t r = 0; r < rows; ++r) weighted_sum_nonfinite(head, r, start, count, values, result(r));
+    for (ptrdiff_t r = 0; r < rows; ++r) weighted_sum_nonfinite(head, r, start, count, values, result(r));
   }
 
  private:
@@ -143,12 +143,11 @@ template <class T> class SplitKernel {
       const Matrix<T> query = load_padded_rows<T>(params_.q, head_of(head, r), query_of(r), 1, params_.head_dim, to);
       if (query.data != to) __builtin_memcpy(to, query.data, size_t(width_) * sizeof(T));
     }
-    const Matrix<T> keys = load_padded_rows<T>(params_.k, head, start, count, params_.head_dim, buffer_);
     const T scale = T(params_.scale);
     constexpr int FOUR = LANES<T> < 4 ? 1 : 4;
-    for (ptrdiff_t j = 0; j < count; j += L1_KEYS) {
-      const Matrix<T> block = keys.block(j);
-      const ptrdiff_t size = min_of(L1_KEYS, count - j);
+    for (ptrdiff_t j = 0, size; j < count; j += size) {
+      size = rows_at_once(params_.k, start + j, count - j, params_.head_dim);
+      const Matrix<T> block = load_padded_rows<T>(params_.k, head, start + j, size, params_.head_dim, buffer_);
       const T* queries = queries_;
       T* scores = scores_ + j;
       ptrdiff_t r = 0;
@@ -158,6 +157,28 @@ template <class T> class SplitKernel {
       for (; r + 2 <= rows; next(2)) row_dots<T, 2>(queries, width_, block, size, scale, scores, tail_keys_);
       for (; r < rows; next(1)) row_dots<T, 1>(queries, width_, block, size, scale, scores, tail_keys_);
     }
+  }
+
+  // How many keys or values to read before all rows are multiplied: as many as stay in L1. Small pages are copied.
+  static ptrdiff_t rows_at_once(const Operand& x, ptrdiff_t start, ptrdiff_t left, ptrdiff_t width) {
+    const ptrdiff_t count = min_of(L1_KEYS, left), together = rows_together(x, start, count);
+    return is_in_place<T>(x, width) && together >= min_of<ptrdiff_t>(left, LANES<T>) ? together : count;
+  }
+
+  // The sums of the values, each times its weight, of all rows; false if a value is not finite.
+  bool weighted_sum(ptrdiff_t head, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count, T* sums) {
+    const ptrdiff_t stride = value_width_ + 2;  // SplitResult
+    for (ptrdiff_t j = 0, size; j < count; j += size) {
+      size = rows_at_once(params_.v, start + j, count - j, params_.value_dim);
+      const Matrix<T> values = load_padded_rows<T>(params_.v, head, start + j, size, params_.value_dim, buffer_);
+      if (!all_finite(values, size, value_width_)) return false;
+      const Matrix<T> weights = {scores_ + j, SCORE_STRIDE, 1};
+      if (j == 0)
+        gemm<T, Epilogue::set>(weights, rows, size, values.data, values.row_stride, sums, stride, value_width_);
+      else
+        gemm<T, Epilogue::extend>(weights, rows, size, values.data, values.row_stride, sums, stride, value_width_);
+    }
+    return true;
   }
 
   // Softcap, bias and mask of a row of scores, then its exponentials, maximum and sum.
@@ -177,9 +198,15 @@ template <class T> class SplitKernel {
         const T bias = mask.bias(i, start + j);
         scores[j] = bias == -INF<T> ? bias : max_of(scores[j] + bias, -MAX_FINITE<T>);
       }
-    if (params_.key_begin || params_.key_end || params_.mask || params_.bias)
+    if (params_.mask || params_.bias) {
       for (ptrdiff_t j = 0; j < count; ++j)
         if (!mask.allows(i, start + j)) scores[j] = -INF<T>;
+    } else {
+      const ptrdiff_t begin = min_of(count, mask.key_begin(i) - start),
+                      end = max_of<ptrdiff_t>(0, mask.key_end(i) - start);
+      for (ptrdiff_t j = 0; j < begin; ++j) scores[j] = -INF<T>;
+      for (ptrdiff_t j = end; j < count; ++j) scores[j] = -INF<T>;
+    }
 
     V<T> top = splat(-INF<T>), sums = {};
     for (ptrdiff_t j = 0; j < count; j += LANES<T>) {

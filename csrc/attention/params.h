@@ -26,6 +26,14 @@ struct Operand {
   ptrdiff_t row_stride = 0, col_stride = 0;
   DType dtype = DType::float32;
 
+  // A paged cache: row i is row i % page_rows of page pages[i / page_rows], and pages are page_stride elements apart.
+  const int32_t* pages = nullptr;
+  ptrdiff_t page_rows = 0, page_stride = 0;
+  // int8: an element is its integer times the scale of its row, which lies as the row does; a stride of 0: of the head.
+  const float* scales = nullptr;
+  const ptrdiff_t* scale_offsets = nullptr;  // H
+  ptrdiff_t scale_row_stride = 0, scale_page_stride = 0;
+
   explicit __attribute__((always_inline)) operator bool() const { return data != nullptr; }
 };
 

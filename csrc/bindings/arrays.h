@@ -27,6 +27,7 @@ using Shape = std::vector<ptrdiff_t>;
 
 // Each adds its functions to the module.
 void bind_attention(nb::module_&);
+void bind_varlen(nb::module_&);
 void bind_map(nb::module_&);
 void bind_ops(nb::module_&);
 void bind_linear(nb::module_&);
@@ -47,6 +48,7 @@ template <class X> void check_dtype(const char* name, const X& x, DType dtype) {
     case DType::bfloat16: fits &= actual == nb::dtype<uint16_t>(); break;
     case DType::boolean: fits &= actual == nb::dtype<uint8_t>() || actual == nb::dtype<bool>(); break;
     case DType::int32: fits &= actual == nb::dtype<int32_t>(); break;
+    case DType::int8: fits &= actual == nb::dtype<int8_t>(); break;
   }
   if (!fits) throw_invalid(name, "has the wrong dtype");
 }

@@ -74,9 +74,11 @@ NB_MODULE(_kernel, m) {
       .value("float32", DType::float32)
       .value("float64", DType::float64)
       .value("float16", DType::float16)
-      .value("bfloat16", DType::bfloat16);
+      .value("bfloat16", DType::bfloat16)
+      .value("int8", DType::int8);
   nb::register_exception_translator(&translate_out_of_memory);
   bind_attention(m);
+  bind_varlen(m);
   bind_map(m);
   bind_ops(m);
   bind_linear(m);

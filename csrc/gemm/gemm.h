@@ -13,6 +13,7 @@ enum class Epilogue {
   set,      // C = A B
   scale,    // C = (A B) * factor[0]
   add,      // C = C + A B
+  extend,   // the same in one chain of multiply-adds that begins with C, as if A and B had been longer
   rescale,  // C = C * factor[lanes] + A B
 };
 
@@ -20,6 +21,11 @@ template <class T, Epilogue epilogue, int rows, int vectors>
 __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ldb, ptrdiff_t depth, T* c, ptrdiff_t ldc,
                                            const T* factor, T* invalid) {
   V<T> sums[rows][vectors] = {};
+  if constexpr (epilogue == Epilogue::extend)
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 8
+      for (int n = 0; n < vectors; ++n) sums[i][n] = load<T>(c + i * ldc + n * LANES<T>);
   const auto accumulate = [&](ptrdiff_t row_stride, ptrdiff_t col_stride) __attribute__((always_inline)) {
     const T* at = a.data;
     for (ptrdiff_t t = 0; t < depth; ++t) {
@@ -52,7 +58,7 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ld
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) {
       T* to = c + i * ldc + n * LANES<T>;
-      if constexpr (epilogue == Epilogue::set) store<T>(to, sums[i][n]);
+      if constexpr (epilogue == Epilogue::set || epilogue == Epilogue::extend) store<T>(to, sums[i][n]);
       if constexpr (epilogue == Epilogue::scale) {
         const V<T> scaled = sums[i][n] * scale;
         found_invalid[n] += scaled * 0;

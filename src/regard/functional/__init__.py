@@ -19,6 +19,7 @@ from regard.functional.partial import Partial, attention_partial, merge_partials
 from regard.functional.positions import alibi_slopes, learned_positions, relative_position_buckets, sinusoidal_positions
 from regard.functional.rotary import apply_rotary, rotary, rotary_frequencies, rotary_pairs
 from regard.functional.softmax import softmax
+from regard.functional.varlen import attention_varlen, attention_varlen_vjp
 
 __all__ = [
     "attention",
@@ -27,6 +28,8 @@ __all__ = [
     "merge_partials",
     "Partial",
     "attention_vjp",
+    "attention_varlen",
+    "attention_varlen_vjp",
     "Gradients",
     "explain_plan",
     "Plan",

@@ -18,6 +18,7 @@ class DType(enum.Enum):
     float64 = ...
     float16 = ...
     bfloat16 = ...
+    int8 = ...
 
 class Activation(enum.Enum):
     identity = ...
@@ -106,6 +107,30 @@ class Dropout:
     def __init__(
         self, threshold: int, seed: int, scale: float, first_query: int, queries: int, heads: tuple[int, ...]
     ) -> None: ...
+
+class VarlenCall:
+    def __init__(
+        self,
+        dtype: DType,
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray,
+        cu_seqlens_q: np.ndarray,
+        cu_seqlens_k: np.ndarray,
+        scale: float,
+        softcap: float = 0.0,
+        key_begin: np.ndarray | None = None,
+        key_end: np.ndarray | None = None,
+        distance_bias: np.ndarray | None = None,
+        block_table: np.ndarray | None = None,
+        k_dtype: DType | None = None,
+        v_dtype: DType | None = None,
+        k_scale: np.ndarray | None = None,
+        v_scale: np.ndarray | None = None,
+    ) -> None: ...
+    def forward(
+        self, output: np.ndarray, row_max: np.ndarray | None = None, row_sum: np.ndarray | None = None
+    ) -> list[int]: ...
 
 class AttentionCall:
     def __init__(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from regard.functional import native
-from regard.functional.arrays import Array
+from regard.functional.arrays import Array, device, namespace
 from regard.functional.biases import Bias
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native.convert import compute_type, dtype_name, tensor_to_numpy, to_kernel
@@ -25,13 +25,19 @@ _MAX_POSITIONS = 2**30
 
 def unsupported_reason(p: AttentionInputs, *, with_gradient: bool = False) -> str | None:
     """Return why the kernel cannot compute a call, or None if it can; `with_gradient` as in `choose_implementation`."""
+    if native.kernel() is not None and max(p.layout.shape[-2:]) >= _MAX_POSITIONS:
+        return f"the kernel supports fewer than {_MAX_POSITIONS:,} positions"
+    reason = unsupported_arrays_reason(p.layout.xp, p.layout.device, p.dtype, p.parameters.values())
+    return _reason_against_gradient(p, with_gradient) if reason is None else reason
+
+
+def unsupported_arrays_reason(xp: Any, where: Any, dtype: Any, arrays: Iterable[Array]) -> str | None:
+    """Return why the kernel cannot compute with these arrays of a library on a device, or None if it can."""
     if native.kernel() is None:
         return native.unavailable_reason()
-    if dtype_name(p.dtype) not in _DTYPES:
-        return f"the kernel supports {', '.join(_DTYPES)}; got {dtype_name(p.dtype)}"
-    if max(p.layout.shape[-2:]) >= _MAX_POSITIONS:
-        return f"the kernel supports fewer than {_MAX_POSITIONS:,} positions"
-    return None if p.layout.xp is np else _reason_against_library(p, with_gradient)
+    if dtype_name(dtype) not in _DTYPES:
+        return f"the kernel supports {', '.join(_DTYPES)}; got {dtype_name(dtype)}"
+    return None if xp is np else _reason_against_library(xp, where, arrays)
 
 
 def native_forward(
@@ -165,10 +171,16 @@ def _sinks(p: AttentionInputs) -> np.ndarray:
 
 
 def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
-    if p.layout.xp is np:
-        return native.empty_like(p.q, shape, np.dtype(dtype).newbyteorder("="))
-    if p.layout.xp.__name__ != "array_api_compat.torch":
-        return p.layout.xp.empty(shape, dtype=dtype, device=p.layout.device)
+    return empty_array(p.q, shape, dtype)
+
+
+def empty_array(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return an uninitialised array of the library of `like`; one of NumPy has its memory order too."""
+    if isinstance(like, np.ndarray):
+        return native.empty_like(like, shape, np.dtype(dtype).newbyteorder("="))
+    xp = namespace(like)
+    if xp.__name__ != "array_api_compat.torch":
+        return xp.empty(shape, dtype=dtype, device=device(like))
     import torch
 
     bits = native.empty(shape, np.dtype(f"u{torch.finfo(dtype).bits // 8}"))
@@ -177,42 +189,54 @@ def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
 
 def is_differentiated(p: AttentionInputs) -> bool:
     """Tell whether PyTorch records the gradient of a call."""
-    if p.layout.xp is np or not hasattr(p.q, "requires_grad"):
+    return p.layout.xp is not np and has_gradients(p.parameters.values())
+
+
+def has_gradients(arrays: Iterable[Array]) -> bool:
+    """Tell whether PyTorch records the gradient of a function of these arrays."""
+    given = list(arrays)
+    if not hasattr(given[0], "requires_grad"):
         return False
     import torch
 
-    return torch.is_grad_enabled() and any(x.requires_grad for x in p.parameters.values())
+    return torch.is_grad_enabled() and any(x.requires_grad for x in given)
 
 
-def _reason_against_library(p: AttentionInputs, with_gradient: bool) -> str | None:
+def _reason_against_library(xp: Any, where: Any, arrays: Iterable[Array]) -> str | None:
     """Return why the kernel does not support these arrays; None for plain PyTorch tensors on the CPU."""
-    first, _, rest = p.layout.xp.__name__.partition(".")  # jax.numpy, array_api_compat.torch, array_api_strict
+    first, _, rest = xp.__name__.partition(".")  # jax.numpy, array_api_compat.torch, array_api_strict
     library = rest.partition(".")[0] if first == "array_api_compat" else first
-    if library != "torch" or p.layout.device.type != "cpu":
+    if library != "torch" or where.type != "cpu":
         known = _LIBRARIES.get(library, library)
-        if p.layout.device is None:  # a tracer
+        if where is None:  # a tracer
             return f"{known} traces the call"
         return (
-            f"the kernel supports arrays of NumPy and of PyTorch on the CPU, not of {known} on {p.layout.device} "
+            f"the kernel supports arrays of NumPy and of PyTorch on the CPU, not of {known} on {where} "
             f"(numpy.asarray converts them)"
         )
     import torch
 
-    given = p.parameters.values()
+    given = list(arrays)
     if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in given):
         return "PyTorch traces the call"
     if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():  # such as make_fx or an operation counter
         return "PyTorch intercepts the operations of the call"
     if torch.autograd.forward_ad._current_level >= 0:
         return "PyTorch computes forward derivatives of the call"
-    if is_differentiated(p):
-        if not with_gradient:
-            return "PyTorch differentiates the call (attention_vjp returns the kernel's gradients)"
-        if p.bias is not None and type(p.bias).gradient is Bias.gradient:
-            return f"PyTorch differentiates the call, and {type(p.bias).__name__} has no method gradient"
     try:
         for x in given:
             tensor_to_numpy(x)
     except RuntimeError:  # inside a transformation such as vmap tensors have no memory
         return "PyTorch transforms the call"
+    return None
+
+
+def _reason_against_gradient(p: AttentionInputs, with_gradient: bool) -> str | None:
+    """Return why the kernel cannot compute a call that PyTorch differentiates."""
+    if not is_differentiated(p):
+        return None
+    if not with_gradient:
+        return "PyTorch differentiates the call (attention_vjp returns the kernel's gradients)"
+    if p.bias is not None and type(p.bias).gradient is Bias.gradient:
+        return f"PyTorch differentiates the call, and {type(p.bias).__name__} has no method gradient"
     return None

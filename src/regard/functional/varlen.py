@@ -1,0 +1,467 @@
+"""Attention over sequences of different lengths, one after the other along one axis, or with a paged cache."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.validation import finite_number
+from regard.functional.arrays import (
+    Array,
+    as_array,
+    compute_dtype,
+    concat,
+    device,
+    is_floating,
+    is_half,
+    namespace,
+    result_dtype,
+)
+from regard.functional.attention import attention
+from regard.functional.backward import Gradients, attention_vjp
+from regard.functional.biases import ALiBi
+from regard.functional.inputs import IMPLEMENTATIONS, Implementation, Options
+from regard.functional.native.varlen import native_varlen, varlen_unsupported_reason
+from regard.functional.overflow import narrowed
+from regard.functional.partial import Partial, attention_partial
+from regard.functional.score_layout import MAX_POSITION
+
+
+class VarlenOptions(TypedDict, total=False):
+    """The keywords of `attention_varlen`, where each is documented, and of its vjp."""
+
+    max_seqlen_q: int | None
+    max_seqlen_k: int | None
+    dropout_p: float
+    softmax_scale: float | None
+    causal: bool
+    window_size: tuple[int | None, int | None]
+    softcap: float
+    alibi_slopes: Array | None
+    block_table: Array | None
+    k_scale: Array | None
+    v_scale: Array | None
+    implementation: Implementation
+
+
+class Sequence(NamedTuple):
+    """A sequence as a call of `attention`, and which rows of `q` are its queries."""
+
+    rows: slice
+    q: Array  # H T D
+    k: Array  # G S D
+    v: Array  # G S Dv
+    options: Options
+
+
+@dataclass(frozen=True, eq=False)
+class VarlenInputs:
+    """Validated arguments of `attention_varlen`; lengths and block table are int32 of NumPy."""
+
+    q: Array  # Tq H D
+    k: Array  # Tk G D, or pages N P G D
+    v: Array  # Tk G Dv, or pages N P G Dv
+    cu_seqlens_q: np.ndarray  # B + 1
+    cu_seqlens_k: np.ndarray  # B + 1
+    block_table: np.ndarray | None  # B M
+    k_scale: Array | None  # G, Tk G or N P G
+    v_scale: Array | None
+    dtype: Any  # of the result
+    scale: float
+    softcap: float | None
+    window: tuple[int | None, int | None]
+    slopes: np.ndarray | None  # H or B H
+    implementation: Implementation
+
+    @property
+    def xp(self) -> Any:
+        """The array API namespace."""
+        return namespace(self.q)
+
+    @property
+    def compute_dtype(self) -> Any:
+        """float32 for half precision, else the dtype of the result."""
+        return compute_dtype(self.xp, self.dtype)
+
+    @functools.cached_property
+    def query_counts(self) -> np.ndarray:
+        """The number of queries of each sequence."""
+        return np.diff(self.cu_seqlens_q)
+
+    @functools.cached_property
+    def key_counts(self) -> np.ndarray:
+        """The number of keys of each sequence."""
+        return np.diff(self.cu_seqlens_k)
+
+    def sequences(self) -> Iterator[Sequence]:
+        """Yield every sequence."""
+        return map(self.sequence, range(len(self.query_counts)))
+
+    def sequence(self, n: int) -> Sequence:
+        """Return a sequence as a call of `attention`."""
+        rows = slice(*self.cu_seqlens_q[n : n + 2].tolist())
+        slopes = self.slopes if self.slopes is None or self.slopes.ndim == 1 else self.slopes[n]
+        options: Options = {
+            "scale": self.scale,
+            "softcap": self.softcap,
+            "window": self.window,
+            "bias": None if slopes is None else ALiBi(self.xp.asarray(slopes, device=device(self.q))),
+            "implementation": self.implementation,
+        }
+        k, v = self._rows(n, self.k, self.k_scale), self._rows(n, self.v, self.v_scale)
+        return Sequence(rows, _by_head(self.q[rows, ...]), _by_head(k), _by_head(v), options)
+
+    def _rows(self, n: int, x: Array, scale: Array | None) -> Array:
+        """Return keys or values of a sequence, ``S G F``; those of int8 times their scales."""
+        x = self._of_sequence(n, x)
+        if scale is None:
+            return x if x.dtype == self.dtype else self.xp.astype(x, self.dtype)
+        scale = scale if scale.ndim == 1 else self._of_sequence(n, scale)
+        return self.xp.astype(x, self.compute_dtype) * self.xp.astype(scale, self.compute_dtype)[..., None]
+
+    def _of_sequence(self, n: int, x: Array) -> Array:
+        start, end = (int(i) for i in self.cu_seqlens_k[n : n + 2])
+        if self.block_table is None:
+            return x[start:end, ...]
+        page_size = int(x.shape[1])
+        pages = self.block_table[n, : -(-(end - start) // page_size) if page_size else 0]
+        rows = self.xp.take(x, self.xp.asarray(pages.astype(np.int64), device=device(x)), axis=0)
+        return self.xp.reshape(rows, (len(pages) * page_size, *x.shape[2:]))[: end - start, ...]
+
+
+def attention_varlen(
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Array | None = None,
+    block_table: Array | None = None,
+    *,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
+    return_lse: bool = False,
+    implementation: Implementation = "auto",
+) -> Array | Partial:
+    """Return attention of sequences of different lengths, each over its own keys, without padding.
+
+    The arguments are named as in FlashAttention's ``flash_attn_varlen_func``. The sequences lie one after the other
+    along the first axis; sequence b has the queries ``cu_seqlens_q[b] ≤ i < cu_seqlens_q[b + 1]``. Positions are
+    aligned at the end, as in FlashAttention since 2.1: the last query of a sequence is at the position of its last key.
+    One query a sequence is a step of decoding a batch.
+
+    Parameters
+    ----------
+    q : array, ``Tq H D``
+        The queries of all sequences.
+    k : array, ``Tk G D``, or with a `block_table` ``N P G D``
+        The keys of all sequences, or N pages of P keys. G divides H. Half precision, and int8 with `k_scale`, are
+        widened where they are read.
+    v : array, ``Tk G Dv`` or ``N P G Dv``
+        The values.
+    cu_seqlens_q, cu_seqlens_k : integer array, ``B + 1``
+        Where each sequence begins, and the end of the last one, from 0 on; a sequence may be empty. With a
+        `block_table` only the differences of `cu_seqlens_k` count: the numbers of keys.
+    max_seqlen_q, max_seqlen_k : int, optional
+        The longest sequences: checked if given; nothing is computed from them.
+    dropout_p : float
+        0: there is no dropout here.
+    softmax_scale : float, optional
+        1/√D by default.
+    causal : bool
+        Mask the keys at later positions than the query.
+    window_size : (left, right)
+        How many keys before and after its own position a query attends to; −1 or None is all of them.
+    softcap : float
+        Scores become softcap · tanh(scores / softcap); 0 leaves them.
+    alibi_slopes : floating array, ``H`` or ``B H``, optional
+        Adds −slope · |position of the query − position of the key| to the scores. It gets no gradient.
+    block_table : integer array, ``B M``, optional
+        The pages of each sequence: key s is row s % P of page ``block_table[b, s // P]``. Entries beyond the keys of a
+        sequence are not read. The pages are read where they are, never gathered.
+    k_scale, v_scale : floating array, ``G``, or ``Tk G`` (``N P G``), optional
+        Of keys and values of int8: one for each head, or for each key and head. A number is its integer times its
+        scale, in float32 (float64 for queries of float64; the scales themselves are read as float32).
+    return_lse : bool
+        Return a `Partial`: the output in float32 at least, and the log-sum-exp as ``Tq H``.
+    implementation : {"auto", "reference", "blockwise", "native"}
+        As in `attention`; the kernel computes all sequences in one call, the others one after the other.
+
+    Returns
+    -------
+    array, ``Tq H Dv``, or Partial
+        In the dtype of q (the common one of q, k and v where those are floating and wider). A query that attends to no
+        key gets 0. A sequence has the same bits in any batch, with any number of threads, in pages or not.
+
+    Raises
+    ------
+    RegardError
+        Shapes, dtypes or lengths do not fit, or a page is not there.
+
+    References
+    ----------
+    Dao (2023), "FlashAttention-2", https://arxiv.org/abs/2307.08691; pages: Kwon et al. (2023), "Efficient memory
+    management for large language model serving with PagedAttention", https://arxiv.org/abs/2309.06180.
+
+    Examples
+    --------
+    Two sequences, of two tokens and one:
+
+    >>> import numpy as np
+    >>> q = k = np.zeros((3, 1, 2))
+    >>> v = np.array([1.0, 3.0, 5.0]).reshape(3, 1, 1)
+    >>> attention_varlen(q, k, v, [0, 2, 3], [0, 2, 3], causal=True).ravel()
+    array([1., 2., 5.])
+
+    The same keys and values in pages of two:
+
+    >>> pages = [np.zeros((2, 2, 1, 2)), np.array([[5.0, 0.0], [1.0, 3.0]]).reshape(2, 2, 1, 1)]
+    >>> attention_varlen(q, *pages, [0, 2, 3], [0, 2, 3], causal=True, block_table=[[1], [0]]).ravel()
+    array([1., 2., 5.])
+    """
+    p = validate_varlen(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, dropout_p=dropout_p,
+        softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+        block_table=block_table, k_scale=k_scale, v_scale=v_scale, implementation=implementation,
+    )  # fmt: skip
+    if p.implementation not in ("auto", "native") or varlen_unsupported_reason(p) is not None:
+        return _each_sequence(p, with_lse=return_lse)
+    output, lse, overflowed = native_varlen(p, with_lse=return_lse)
+    for n in overflowed:
+        rows, q, k, v, options = p.sequence(n)
+        part = attention_partial(q, k, v, **options)
+        output[rows, ...] = narrowed(_by_head(part.output), output.dtype)
+        if lse is not None:
+            lse[rows, ...] = p.xp.permute_dims(part.lse, (1, 0))
+    return output if lse is None else Partial(output, lse)
+
+
+def attention_varlen_vjp(
+    q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, **options: Unpack[VarlenOptions]
+) -> tuple[Array, Callable[[Array], Gradients]]:
+    """Return `attention_varlen` and its vector-Jacobian product.
+
+    Takes the arguments of `attention_varlen`, without pages and scales.
+
+    Returns
+    -------
+    output : array, ``Tq H Dv``
+    pullback : function
+        Takes the gradient of a scalar with respect to the output, ``Tq H Dv``, and returns `Gradients` of q, k and v.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, v = np.zeros((1, 1, 2)), np.zeros((2, 1, 2)), np.array([1.0, 3.0]).reshape(2, 1, 1)
+    >>> output, pullback = attention_varlen_vjp(q, k, v, [0, 1], [0, 2])
+    >>> output.ravel(), pullback(np.ones((1, 1, 1))).v.ravel()
+    (array([2.]), array([0.5, 0.5]))
+    """
+    p = validate_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **options)
+    if p.block_table is not None or p.k_scale is not None or p.v_scale is not None:
+        raise RegardError("attention_varlen_vjp has no gradients of pages and of int8; give k and v as Tk G D")
+    parts = [(rows, *attention_vjp(q, k, v, **arguments)) for rows, q, k, v, arguments in p.sequences()]
+    output = _joined(p, [part for _, part, _ in parts], p.dtype)
+
+    def pullback(d_output: Array) -> Gradients:
+        d_output = as_array(d_output, "d_output")
+        if tuple(d_output.shape) != tuple(output.shape):
+            raise RegardError(f"d_output {tuple(d_output.shape)} must have the shape of the output, {output.shape}")
+        found = [part(_by_head(d_output[rows, ...])) for rows, _, part in parts]
+        if not found:
+            return Gradients(*(p.xp.zeros_like(x) for x in (p.q, p.k, p.v)))
+        return Gradients(*(concat([_by_head(x[i]) for x in found], 0) for i in range(3)))
+
+    return output, pullback
+
+
+def validate_varlen(
+    q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, **options: Unpack[VarlenOptions]
+) -> VarlenInputs:
+    """Return the arguments of `attention_varlen`, checked."""
+    if unknown := options.keys() - VarlenOptions.__annotations__:
+        raise TypeError(f"attention_varlen has no argument {', '.join(sorted(unknown))}")
+    q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
+    namespace(q, k, v)
+    table, causal = options.get("block_table"), options.get("causal", False)
+    _check_shapes(q, k, v, paged=table is not None)
+    if options.get("dropout_p", 0) != 0:
+        raise RegardError(f"attention_varlen has no dropout: dropout_p must be 0, got {options['dropout_p']!r}")
+    if causal not in (True, False):
+        raise RegardError(f"causal must be True or False, got {causal!r}")
+    implementation = options.get("implementation", "auto")
+    if implementation not in IMPLEMENTATIONS:
+        raise RegardError(f"implementation must be one of {', '.join(IMPLEMENTATIONS)}, got {implementation!r}")
+    starts_q = _starts("cu_seqlens_q", cu_seqlens_q, int(q.shape[0]), options.get("max_seqlen_q"))
+    rows = None if table is not None else int(k.shape[0])
+    starts_k = _starts("cu_seqlens_k", cu_seqlens_k, rows, options.get("max_seqlen_k"))
+    if starts_q.shape != starts_k.shape:
+        counts = f"{len(starts_q)} and {len(starts_k)}"
+        raise RegardError(f"cu_seqlens_q and cu_seqlens_k must be of the same sequences, got {counts} numbers")
+    k_scale, v_scale = (_scale(name, options.get(f"{name}_scale"), x) for name, x in (("k", k), ("v", v)))
+    dtype = _result_dtype(q, [x for x, scale in ((k, k_scale), (v, v_scale)) if scale is None], paged=table is not None)
+    scale, softcap, slopes = (options.get(name) for name in ("softmax_scale", "softcap", "alibi_slopes"))
+    left, right = _window(options.get("window_size", (-1, -1)))
+    return VarlenInputs(
+        q=q,
+        k=k,
+        v=v,
+        cu_seqlens_q=starts_q,
+        cu_seqlens_k=starts_k,
+        block_table=None if table is None else _block_table(table, np.diff(starts_k), k),
+        k_scale=k_scale,
+        v_scale=v_scale,
+        dtype=dtype,
+        scale=1 / math.sqrt(q.shape[-1] or 1) if scale is None else finite_number("softmax_scale", scale),
+        softcap=finite_number("softcap", softcap, positive=True) if softcap else None,
+        window=(left, 0 if causal else right),
+        slopes=None if slopes is None else _slopes(slopes, len(starts_q) - 1, int(q.shape[1])),
+        implementation=implementation,
+    )
+
+
+def _check_shapes(q: Array, k: Array, v: Array, *, paged: bool) -> None:
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}"
+    axes = 4 if paged else 3
+    if q.ndim != 3 or k.ndim != axes or v.ndim != axes:
+        wanted = "q Tq H D, and k and v as pages, N P G D" if paged else "q Tq H D, k Tk G D and v Tk G Dv"
+        hint = "" if paged else " (pages need a block_table)"
+        raise RegardError(f"attention_varlen takes {wanted}{hint}, got {shapes}")
+    if q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
+        raise RegardError(f"k and v need the same positions and heads, and q and k the same features, got {shapes}")
+    heads, groups = int(q.shape[1]), int(k.shape[-2])
+    if heads and (groups == 0 or heads % groups):
+        raise RegardError(f"{heads} query heads cannot share {groups} heads of k: the second must divide the first")
+
+
+def _starts(name: str, value: Array, rows: int | None, longest: int | None) -> np.ndarray:
+    """Return where sequences begin, as int32, checked; `rows` is where the last one must end, if that is known."""
+    starts = _integers(name, value)
+    if starts.ndim != 1 or not starts.size:
+        raise RegardError(f"{name} {starts.shape} must have one axis, B + 1 numbers")
+    if starts[0] != 0 or (starts[1:] < starts[:-1]).any():
+        raise RegardError(f"{name} must begin with 0 and not decrease, got {starts.tolist()}")
+    if rows is not None and starts[-1] != rows:
+        raise RegardError(f"{name} must end with the {rows} rows of {name[-1]}, got {starts[-1]}")
+    if starts[-1] > MAX_POSITION:
+        raise RegardError(f"{name} is out of range: positions are at most {MAX_POSITION}")
+    if longest is not None:
+        most = int((starts[1:] - starts[:-1]).max(initial=0))
+        if operator.index(longest) < most:
+            raise RegardError(f"max_seqlen_{name[-1]} is {longest}, but a sequence has {most}")
+    return starts.astype(np.int32, copy=False)
+
+
+def _integers(name: str, value: Array) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu":
+        raise RegardError(f"{name} must be integers, got {array.dtype}")
+    return array
+
+
+def _block_table(value: Array, counts: np.ndarray, k: Array) -> np.ndarray:
+    """Return the table as int32; every page that a key lies in is there."""
+    table, (pages, page_size) = _integers("block_table", value), (int(n) for n in k.shape[:2])
+    if table.ndim != 2 or table.shape[0] != counts.size:
+        raise RegardError(f"block_table {table.shape} must have a row for each of {counts.size} sequences")
+    needed = -(-counts // max(page_size, 1))
+    if (needed > table.shape[1]).any() or (not page_size and counts.any()):
+        raise RegardError(
+            f"block_table {table.shape} has room for {table.shape[1] * page_size} keys a sequence, "
+            f"but one has {counts.max()}"
+        )
+    read = np.arange(table.shape[1]) < needed[:, None]
+    wrong = read & ((table < 0) | (table >= pages))
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise RegardError(f"block_table{list(at)} is {table[at]}; there are pages 0 to {pages - 1}")
+    return np.where(read, table, 0).astype(np.int32)
+
+
+def _scale(name: str, value: Array | None, x: Array) -> Array | None:
+    """Return the scales of int8 in float32, None for other dtypes."""
+    xp = namespace(x)
+    if (value is None) == (x.dtype == xp.int8):
+        raise RegardError(
+            f"{name} is int8 and needs {name}_scale, one for each head, or for each position and head"
+            if value is None
+            else f"{name}_scale is for {name} of int8, got {x.dtype}"
+        )
+    if value is None:
+        return None
+    scale = as_array(value, f"{name}_scale")
+    if not is_floating(scale) or tuple(scale.shape) not in ((x.shape[-2],), tuple(x.shape[:-1])):
+        wanted = f"({x.shape[-2]},) or {tuple(x.shape[:-1])}"
+        raise RegardError(f"{name}_scale must be floating, {wanted}, got {scale.dtype} {tuple(scale.shape)}")
+    scale = xp.asarray(scale, device=device(x)) if isinstance(scale, np.ndarray) else scale
+    return xp.astype(scale, xp.float32, copy=False)
+
+
+def _result_dtype(q: Array, others: list[Array], *, paged: bool) -> Any:
+    """Return the common dtype of q and of keys and values that are not int8."""
+    if len(others) < 2 and not is_floating(q):
+        raise RegardError(f"q must be floating where k or v is int8, got {q.dtype}")
+    dtype = result_dtype(q, *others)
+    widened = compute_dtype(namespace(q), dtype) == namespace(q).float32
+    for x in others if paged else []:
+        if x.dtype != dtype and not (widened and is_half(x.dtype)):
+            raise RegardError(
+                f"pages are read as they are: they must be of {dtype}, half precision or int8, got {x.dtype}"
+            )
+    return dtype
+
+
+def _window(value: Any) -> tuple[int | None, int | None]:
+    try:
+        left, right = (None if side is None or operator.index(side) == -1 else operator.index(side) for side in value)
+    except (TypeError, ValueError):
+        raise RegardError(f"window_size must be (left, right), counts of keys or −1 for all, got {value!r}") from None
+    if min(left or 0, right or 0) < 0:
+        raise RegardError(f"window_size must be counts of keys or −1 for all, got {value!r}")
+    return left, right
+
+
+def _slopes(value: Array, sequences: int, heads: int) -> np.ndarray:
+    slopes = np.asarray(value)
+    if slopes.dtype.kind != "f" or slopes.shape not in ((heads,), (sequences, heads)):
+        raise RegardError(
+            f"alibi_slopes must be floating, ({heads},) or ({sequences}, {heads}), got {slopes.dtype} of {slopes.shape}"
+        )
+    return slopes
+
+
+def _each_sequence(p: VarlenInputs, *, with_lse: bool) -> Array | Partial:
+    """Return the output, and the log-sum-exp if wanted, computed one sequence after the other."""
+    if not with_lse:
+        return _joined(p, [attention(q, k, v, **options) for _, q, k, v, options in p.sequences()], p.dtype)
+    parts = [attention_partial(q, k, v, **options) for _, q, k, v, options in p.sequences()]
+    if not parts:
+        return Partial(_joined(p, [], p.compute_dtype), p.xp.zeros((0, p.q.shape[1]), device=device(p.q)))
+    lse = concat([p.xp.permute_dims(part.lse, (1, 0)) for part in parts], 0)
+    return Partial(_joined(p, [part.output for part in parts], p.compute_dtype), lse)
+
+
+def _joined(p: VarlenInputs, parts: list[Array], dtype: Any) -> Array:
+    """Return outputs of the sequences, ``H T Dv``, as one, ``Tq H Dv``."""
+    if not parts:
+        return p.xp.zeros((0, p.q.shape[1], p.v.shape[-1]), dtype=dtype, device=device(p.q))
+    return narrowed(concat([_by_head(x) for x in parts], 0), dtype)
+
+
+def _by_head(x: Array) -> Array:
+    """Return ``T H D`` as ``H T D``, or the other way round."""
+    return x.swapaxes(0, 1) if type(x) is np.ndarray else namespace(x).permute_dims(x, (1, 0, 2))

@@ -1,0 +1,289 @@
+"""Attention over sequences of different lengths, against the formula in float64, one sequence after the other."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attention_cases import PATHS, chance
+from regard import RegardError, attention_varlen, attention_varlen_vjp, merge_partials
+
+
+@dataclass
+class Batch:
+    """Sequences, the options of a call, and their meaning: which keys a query attends to, and what is added."""
+
+    q: np.ndarray  # Tq H D
+    k: np.ndarray  # Tk G D
+    v: np.ndarray  # Tk G Dv
+    starts_q: np.ndarray
+    starts_k: np.ndarray
+    options: dict[str, Any]
+
+    @property
+    def arrays(self):
+        return self.q, self.k, self.v, self.starts_q, self.starts_k
+
+
+def draw(seed, *, queries=None, dtype=np.float64, heads=(4, 2), dim=5, width=3):
+    """Draw sequences, some of them empty, and options."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 6))
+    of_q = rng.integers(0, queries or rng.choice([2, 5, 80]), count)
+    of_k = rng.integers(0, rng.choice([5, 100, 700]), count)
+    starts_q, starts_k = (np.append(0, x.cumsum()).astype(np.int32) for x in (of_q, of_k))
+    options = {"causal": chance(rng, 0.5)}
+    if chance(rng, 0.5):
+        options["window_size"] = tuple(int(x) for x in rng.integers(-1, 40, 2))
+    if chance(rng, 0.3):
+        options["softcap"] = 3.0
+    if chance(rng, 0.4):
+        options["alibi_slopes"] = rng.random((count, heads[0]) if chance(rng, 0.5) else heads[0])
+    if chance(rng, 0.3):
+        options["softmax_scale"] = 0.3
+    q = rng.standard_normal((starts_q[-1], heads[0], dim)).astype(dtype)
+    k = rng.standard_normal((starts_k[-1], heads[1], dim)).astype(dtype)
+    v = rng.standard_normal((starts_k[-1], heads[1], width)).astype(dtype)
+    return Batch(q, k, v, starts_q, starts_k, options)
+
+
+def formula(batch):
+    """Return the output and the log-sum-exp in float64."""
+    q, k, v = (x.astype(np.float64) for x in (batch.q, batch.k, batch.v))
+    heads, repeats = q.shape[1], q.shape[1] // k.shape[1]
+    output, lse = np.zeros((*q.shape[:2], v.shape[-1])), np.zeros(q.shape[:2])
+    left, right = batch.options.get("window_size", (-1, -1))
+    slopes = batch.options.get("alibi_slopes", np.zeros(heads))
+    spans = [itertools.pairwise(starts) for starts in (batch.starts_q, batch.starts_k)]
+    for n, ((a, b), (c, d)) in enumerate(zip(*spans, strict=True)):
+        key, position = np.arange(d - c), np.arange(b - a)[:, None] + (d - c) - (b - a)
+        attends = np.ones((b - a, d - c), bool)
+        if left >= 0:
+            attends &= key >= position - left
+        if right >= 0:
+            attends &= key <= position + right
+        if batch.options["causal"]:
+            attends &= key <= position
+        for h in range(heads):
+            scores = q[a:b, h] @ k[c:d, h // repeats].T * batch.options.get("softmax_scale", q.shape[-1] ** -0.5)
+            if cap := batch.options.get("softcap"):
+                scores = cap * np.tanh(scores / cap)
+            slope = (slopes[n] if slopes.ndim == 2 else slopes)[h]
+            scores = np.where(attends, scores - slope * abs(position - key), -np.inf)
+            highest = scores.max(-1, keepdims=True, initial=-1e300)
+            exponentials = np.exp(scores - highest)
+            total = exponentials.sum(-1, keepdims=True)
+            with np.errstate(divide="ignore"):
+                lse[a:b, h] = np.where(total == 0, -np.inf, highest + np.log(total))[:, 0]
+            output[a:b, h] = exponentials / np.where(total == 0, 1, total) @ v[c:d, h // repeats]
+    return output, lse
+
+
+def paged(batch, x, page_size, rng, *, spare=np.nan):
+    """Return `x`, ``Tk G F`` or ``Tk G``, in pages in a random order, and the block table; the rest is `spare`."""
+    counts = np.diff(batch.starts_k)
+    per_sequence = -(-counts // page_size)
+    free = iter(rng.permutation(per_sequence.sum() + 2))
+    table = np.full((len(counts), per_sequence.max(initial=0) + 1), -1)
+    pages = np.full((per_sequence.sum() + 2, page_size, *x.shape[1:]), spare).astype(x.dtype)
+    for n, start in enumerate(batch.starts_k[:-1]):
+        for i in range(per_sequence[n]):
+            table[n, i] = next(free)
+            rows = x[start + i * page_size : start + min((i + 1) * page_size, counts[n])]
+            pages[table[n, i], : len(rows)] = rows
+    return pages, table
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("seed", range(12))
+def test_every_sequence_is_the_formula(path, seed):
+    batch = draw(seed)
+    output, lse = formula(batch)
+    ours = attention_varlen(*batch.arrays, **batch.options, implementation=path)
+    part = attention_varlen(*batch.arrays, **batch.options, implementation=path, return_lse=True)
+    np.testing.assert_allclose(ours, output, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(part.output, output, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(part.lse, lse, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("page_size", [1, 3, 16, 64])
+@pytest.mark.parametrize("queries", [2, 80])
+def test_pages_are_the_keys_that_the_block_table_names(path, page_size, queries):
+    batch = draw(page_size + 20, queries=queries)
+    (k, table), (v, _) = (paged(batch, x, page_size, np.random.default_rng(1)) for x in (batch.k, batch.v))
+    ours = attention_varlen(
+        batch.q, k, v, batch.starts_q, batch.starts_k, **batch.options, block_table=table, implementation=path
+    )
+    np.testing.assert_allclose(ours, formula(batch)[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_half_precision_is_computed_in_float32_and_rounded_once(path, dtype):
+    batch = draw(4, dtype=dtype)
+    ours = attention_varlen(*batch.arrays, **batch.options, implementation=path)
+    assert ours.dtype == dtype
+    error = 2e-6 if dtype == np.float32 else float(ml_dtypes.finfo(dtype).eps)
+    np.testing.assert_allclose(ours.astype(np.float64), formula(batch)[0], rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_a_cache_of_half_precision_is_read_by_queries_of_float32(path, dtype):
+    batch = draw(5, dtype=dtype)
+    batch.q = batch.q.astype(np.float32)
+    (k, table), (v, _) = (paged(batch, x, 16, np.random.default_rng(1)) for x in (batch.k, batch.v))
+    for keys, values, pages in ((batch.k, batch.v, None), (k, v, table)):
+        ours = attention_varlen(
+            batch.q, keys, values, batch.starts_q, batch.starts_k,
+            **batch.options, block_table=pages, implementation=path,
+        )  # fmt: skip
+        assert ours.dtype == np.float32
+        np.testing.assert_allclose(ours, formula(batch)[0], rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("each_token", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, ml_dtypes.bfloat16])
+def test_int8_with_scales_is_the_formula_of_the_dequantised_cache(path, each_token, dtype):
+    rng = np.random.default_rng(7)
+    batch = draw(6, dtype=dtype)
+    k8, v8 = (rng.integers(-128, 128, x.shape).astype(np.int8) for x in (batch.k, batch.v))
+    scales = [(rng.random(k8.shape[:2] if each_token else k8.shape[1]) / 50).astype(np.float32) for _ in range(2)]
+    batch.k, batch.v = (x * scale[..., None].astype(np.float64) for x, scale in zip((k8, v8), scales, strict=True))
+    expected = formula(batch)[0]
+    (pages_k, table), (pages_v, _) = (paged(batch, x, 16, np.random.default_rng(1), spare=1) for x in (k8, v8))
+    of_pages = [paged(batch, x, 16, np.random.default_rng(1))[0] for x in scales] if each_token else scales
+    error = {8: 1e-10, 4: 5e-6, 2: 2**-7}[np.dtype(dtype).itemsize]
+    for keys, values, (k_scale, v_scale), pages in ((k8, v8, scales, None), (pages_k, pages_v, of_pages, table)):
+        ours = attention_varlen(
+            batch.q, keys, values, batch.starts_q, batch.starts_k, **batch.options,
+            k_scale=k_scale, v_scale=v_scale, block_table=pages, implementation=path,
+        )  # fmt: skip
+        assert ours.dtype == dtype
+        np.testing.assert_allclose(ours.astype(np.float64), expected, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_parts_of_the_keys_merge_to_the_whole(path):
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((n, 2, 4)) for n in (5, 30, 30))
+    whole = attention_varlen(q, k, v, [0, 2, 5], [0, 20, 30], implementation=path, return_lse=True)
+    parts = [
+        attention_varlen(q, k[rows], v[rows], [0, 2, 5], ends, implementation=path, return_lse=True)
+        for rows, ends in (([*range(8), *range(20, 24)], [0, 8, 12]), ([*range(8, 20), *range(24, 30)], [0, 12, 18]))
+    ]
+    merged = merge_partials(*parts)
+    np.testing.assert_allclose(merged.output, whole.output, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(merged.lse, whole.lse, rtol=1e-12)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("seed", range(6))
+def test_gradients_are_those_of_finite_differences(path, seed):
+    batch = draw(seed + 40, queries=6)
+    direction = np.random.default_rng(seed)
+    output, pullback = attention_varlen_vjp(*batch.arrays, **batch.options, implementation=path)
+    np.testing.assert_allclose(output, formula(batch)[0], rtol=1e-10, atol=1e-12)
+    d_output = direction.standard_normal(output.shape)
+    found = pullback(d_output)
+    for name in "qkv":
+        x, step = getattr(batch, name), direction.standard_normal(getattr(batch, name).shape)
+        ends = []
+        for size in (1e-6, -1e-6):
+            setattr(batch, name, x + size * step)
+            ends.append((formula(batch)[0] * d_output).sum())
+        setattr(batch, name, x)
+        expected = (ends[0] - ends[1]) / 2e-6
+        assert (getattr(found, name) * step).sum() == pytest.approx(expected, rel=1e-6, abs=1e-7)
+        assert getattr(found, name).shape == x.shape
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_sequence_and_no_token(path):
+    empty = np.zeros((0, 2, 3), np.float32)
+    assert attention_varlen(empty, empty, empty, [0], [0], implementation=path).shape == (0, 2, 3)
+    ones = np.ones((4, 2, 3), np.float32)
+    assert not attention_varlen(ones, empty, empty, [0, 4], [0, 0], implementation=path).any()
+    assert attention_varlen(empty, ones, ones, [0, 0], [0, 4], implementation=path).shape == (0, 2, 3)
+    output, pullback = attention_varlen_vjp(ones, empty, empty, [0, 4], [0, 0], implementation=path)
+    assert not pullback(output).q.any()
+    _, pullback = attention_varlen_vjp(empty, ones, ones, [0, 0], [0, 4], implementation=path)
+    assert pullback(empty).k.shape == ones.shape
+    assert not pullback(empty).k.any()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_numbers_near_the_largest_do_not_overflow(path):
+    q = np.full((2, 1, 4), 1e30, np.float32)
+    k = np.full((3, 1, 4), 1e30, np.float32)
+    v = np.arange(3, dtype=np.float32).reshape(3, 1, 1)
+    ours = attention_varlen(q, k, v, [0, 1, 2], [0, 2, 3], implementation=path)
+    np.testing.assert_allclose(ours.ravel(), [0.5, 2])
+
+
+ROWS, CACHE = np.ones((4, 2, 3), np.float32), np.ones((5, 8, 1, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"q": ROWS[0]}, r"attention_varlen takes q Tq H D, k Tk G D and v Tk G Dv \(pages need a block_table\)"),
+        ({"k": ROWS[:3]}, "k and v need the same positions and heads"),
+        ({"k": np.ones((4, 0, 3)), "v": np.ones((4, 0, 3))}, "2 query heads cannot share 0 heads"),
+        ({"cu_seqlens_q": [0, 5]}, "cu_seqlens_q must end with the 4 rows of q, got 5"),
+        ({"cu_seqlens_q": [1, 4]}, "cu_seqlens_q must begin with 0 and not decrease"),
+        ({"cu_seqlens_k": [0, 3, 2, 4]}, "cu_seqlens_k must begin with 0 and not decrease"),
+        ({"cu_seqlens_q": [0.0, 4.0]}, "cu_seqlens_q must be integers"),
+        ({"cu_seqlens_q": []}, "cu_seqlens_q"),
+        ({"cu_seqlens_k": [0, 1, 4]}, "must be of the same sequences, got 2 and 3 numbers"),
+        ({"max_seqlen_k": 3}, "max_seqlen_k is 3, but a sequence has 4"),
+        ({"dropout_p": 0.1}, "attention_varlen has no dropout"),
+        ({"window_size": 3}, "window_size must be"),
+        ({"window_size": (-2, 1)}, "window_size must be"),
+        ({"softcap": -1.0}, "softcap"),
+        ({"causal": "yes"}, "causal must be True or False"),
+        ({"alibi_slopes": np.ones(3)}, "alibi_slopes must be floating"),
+        ({"implementation": "fast"}, "implementation must be one of"),
+        ({"k_scale": np.ones(2)}, "k_scale is for k of int8, got float32"),
+        ({"v": ROWS.astype(np.int8)}, "v is int8 and needs v_scale"),
+        ({"v": ROWS.astype(np.int8), "v_scale": np.ones(3)}, r"v_scale must be floating, \(2,\) or \(4, 2\)"),
+    ],
+)
+def test_what_does_not_fit_is_said(changed, said):
+    given = {"q": ROWS, "k": ROWS, "v": ROWS, "cu_seqlens_q": [0, 4], "cu_seqlens_k": [0, 4]} | changed
+    with pytest.raises(RegardError, match=said):
+        attention_varlen(**given)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ([[0, 5]], r"block_table\[0, 1\] is 5; there are pages 0 to 4"),
+        ([[-1, 0]], r"block_table\[0, 0\] is -1"),
+        ([[2**40, 0]], r"block_table\[0, 0\] is 1099511627776"),
+        ([[0]], "has room for 8 keys a sequence, but one has 9"),
+        ([[0, 1], [2, 3]], "must have a row for each of 1 sequences"),
+        ([0, 1], "must have a row for each of 1 sequences"),
+        ([[0.0, 1.0]], "block_table must be integers"),
+    ],
+)
+def test_a_page_that_is_not_there_is_an_error(table, said):
+    with pytest.raises(RegardError, match=said):
+        attention_varlen(ROWS, CACHE, CACHE, [0, 4], [0, 9], block_table=table)
+
+
+def test_pages_of_a_dtype_that_would_be_converted_are_refused():
+    with pytest.raises(RegardError, match="must be of float64, half precision or int8, got float32"):
+        attention_varlen(ROWS.astype(np.float64), CACHE, CACHE, [0, 4], [0, 9], block_table=[[0, 1]])
+
+
+def test_gradients_of_pages_are_refused():
+    with pytest.raises(RegardError, match="has no gradients of pages"):
+        attention_varlen_vjp(ROWS, CACHE, CACHE, [0, 4], [0, 9], block_table=[[0, 1]])
