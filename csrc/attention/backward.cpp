@@ -273,23 +273,27 @@ template <class T> class BackwardKernel {
         const_cast<T&>(to.data[i * to.row_stride + j * to.col_stride]) += rows[i * BLOCK_KEYS + j];
   }
 
-  // Store rows of `columns` elements in an operand, or add to it.
+  // Store rows of `columns` elements in an operand, or add to it. Cancel if a result is not finite.
   void accumulate_rows(const T* rows, ptrdiff_t width, ptrdiff_t start, ptrdiff_t count, ptrdiff_t columns,
                        const Operand& to, bool accumulate) const {
+    V<T> invalid = {};  // becomes NaN where a result is not finite
     for (ptrdiff_t i = 0; i < count; ++i) {
       const Matrix<T> row_out = head_matrix<T>(to, head_).block(start + i);
       T* out = const_cast<T*>(row_out.data);
       ptrdiff_t d = 0;
       if (row_out.col_stride == 1)
         for (; d + LANES<T> <= columns; d += LANES<T>) {
-          const V<T> row = load<T>(rows + i * width + d);
-          store<T>(out + d, accumulate ? load<T>(out + d) + row : row);
+          const V<T> row = load<T>(rows + i * width + d), sum = accumulate ? load<T>(out + d) + row : row;
+          invalid += sum * 0;
+          store<T>(out + d, sum);
         }
       for (; d < columns; ++d) {
         T& x = out[d * row_out.col_stride];
         x = accumulate ? x + rows[i * width + d] : rows[i * width + d];
+        invalid[0] += x * 0;
       }
     }
+    if (any(invalid != 0)) cancel();
   }
 
   void finish(ptrdiff_t segment) {

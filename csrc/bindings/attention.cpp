@@ -267,7 +267,7 @@ size_t forward_memory(const AttentionCall& call) {
   return on_all_threads(isa.forward_scratch(a)) + call.operands.buffer_bytes();
 }
 
-// Compute the gradients; false if an input is not finite: the gradients are then invalid.
+// Compute the gradients; false if an input or a sum is not finite: the gradients are then invalid.
 bool backward(const AttentionCall& call, Array d_output, Array output, Array row_max, Array row_sum,
               WritableArray delta, WritableArray d_q, WritableArray d_k, WritableArray d_v,
               std::optional<WritableArray> d_bias, std::optional<WritableArray> d_key_bias,

@@ -119,7 +119,7 @@ def kernel_mask_args(p: AttentionInputs) -> KernelMaskArgs:
         else:
             strip_masks.append(mask)
     if key_ranges is not None:
-        key_ranges = KeyRanges(*(np.clip(x, 0, p.layout.keys).astype(np.int32) for x in key_ranges))
+        key_ranges = KeyRanges(*(np.minimum(np.maximum(x, 0), p.layout.keys).astype(np.int32) for x in key_ranges))
     bias = distance_bias = strip_bias = None
     if isinstance(p.bias, DenseBias):
         bias = _compute_bias(p, p.bias.parameter)
