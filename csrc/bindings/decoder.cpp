@@ -1,4 +1,4 @@
-// The blocks of a decoder for one new token of each text, in one call: what generation repeats for every token. The
+// The blocks of a decoder for a few new tokens of each text, in one call: what generation repeats for every token. The
 // interpreter would take longer than the kernels if Python called each.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -51,39 +51,39 @@ struct RMSNorm {
   ptrdiff_t features() const { return ptrdiff_t(weight.shape(0)); }
 };
 
-// HeadRows of features in a buffer: for each text its heads, `row_stride` elements between texts.
+// Rows of features in a buffer: for each token its heads, `row_stride` elements between tokens.
 struct HeadRows {
   char* data;
-  ptrdiff_t texts, row_stride, heads, features;
+  ptrdiff_t tokens, row_stride, heads, features;
 
   StridedRows strided() const {
     StridedRows rows;
     rows.data = data, rows.axes = 2, rows.dtype = F32;
-    rows.shape[0] = texts, rows.shape[1] = heads, rows.strides[0] = row_stride, rows.strides[1] = features;
+    rows.shape[0] = tokens, rows.shape[1] = heads, rows.strides[0] = row_stride, rows.strides[1] = features;
     return rows;
   }
-  float* at(ptrdiff_t text, ptrdiff_t head) const {
-    return reinterpret_cast<float*>(data) + text * row_stride + head * features;
+  float* at(ptrdiff_t token, ptrdiff_t head) const {
+    return reinterpret_cast<float*>(data) + token * row_stride + head * features;
   }
 };
 
-// The same row for all rows of a call, or with a stride one for each text.
-StridedRows shared_row(const char* data, ptrdiff_t text_stride, const HeadRows& rows) {
+// The same row for all rows of a call, or with a stride one for each token.
+StridedRows shared_row(const char* data, ptrdiff_t token_stride, const HeadRows& rows) {
   StridedRows row = rows.strided();
-  row.data = const_cast<char*>(data), row.strides[0] = text_stride, row.strides[1] = 0;
+  row.data = const_cast<char*>(data), row.strides[0] = token_stride, row.strides[1] = 0;
   return row;
 }
 
 void rms_norm(const RMSNorm& norm, const HeadRows& x, const HeadRows& output) {
   OpParams params;
-  params.op = Op::rms_norm, params.rows = x.texts * x.heads, params.columns = norm.features(), params.eps = norm.eps;
+  params.op = Op::rms_norm, params.rows = x.tokens * x.heads, params.columns = norm.features(), params.eps = norm.eps;
   params.x = x.strided(), params.output = output.strided(), params.weight = shared_row(data_ptr(norm.weight), 0, x);
   run_op(params);
 }
 
 void swiglu(const HeadRows& gate, const HeadRows& up, const HeadRows& output) {
   OpParams params;
-  params.op = Op::swiglu, params.rows = gate.texts, params.columns = gate.features;
+  params.op = Op::swiglu, params.rows = gate.tokens, params.columns = gate.features;
   params.x = gate.strided(), params.other = up.strided(), params.output = output.strided();
   run_op(params);
 }
@@ -94,13 +94,13 @@ void add(const char* y, ptrdiff_t count, char* x) {
   for (ptrdiff_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-// Cosines and sines, a row for each text, or one for all.
+// Cosines and sines, a row for each token, or one for all.
 struct Rotation {
   Array cos, sin;
 
   void apply(const HeadRows& x) const {
     OpParams params;
-    params.op = Op::rope_half, params.rows = x.texts * x.heads, params.columns = x.features;
+    params.op = Op::rope_half, params.rows = x.tokens * x.heads, params.columns = x.features;
     params.pairs = last_axis(cos);
     const ptrdiff_t stride = cos.shape(0) == 1 ? 0 : last_axis(cos);
     params.x = params.output = x.strided();
@@ -154,16 +154,17 @@ class DecoderStep {
     }
   }
 
-  // Replace x, B E, by the output of the blocks. The keys and values of each block, B G S D, have space for those of
-  // the new tokens at their last position. False, with x of no use, where attention may have overflowed.
+  // Replace x, B T E, by the output of the blocks. The keys and values of each block, B G S D, have space for those of
+  // the new tokens at their last T positions, each of which attends to what is before it and to itself. False, with x
+  // of no use, where attention may have overflowed.
   bool operator()(const WritableArray& x, const Array& cos, const Array& sin, const std::vector<WritableArray>& keys,
                   const std::vector<WritableArray>& values) const {
     check_dtype("x", x, F32);
-    check(x.ndim() == 2 && last_axis(x) == width_ && is_contiguous(x), "x");
-    const ptrdiff_t texts = ptrdiff_t(x.shape(0));
+    check(x.ndim() == 3 && last_axis(x) == width_ && is_contiguous(x), "x");
+    const ptrdiff_t texts = ptrdiff_t(x.shape(0)), tokens = product(texts, ptrdiff_t(x.shape(1)));
     for (const Array* row : {&cos, &sin}) {
       check_dtype("the rotation", *row, F32);
-      check(row->ndim() == 2 && (row->shape(0) == 1 || ptrdiff_t(row->shape(0)) == texts) && is_contiguous(*row) &&
+      check(row->ndim() == 2 && (row->shape(0) == 1 || ptrdiff_t(row->shape(0)) == tokens) && is_contiguous(*row) &&
                 last_axis(*row) == last_axis(cos) && 2 * last_axis(*row) <= head_dim_,
             "the rotation");
     }
@@ -172,89 +173,97 @@ class DecoderStep {
       for (const WritableArray& array : *cache) {
         check_dtype("the cache", array, F32);
         check(array.ndim() == 4 && ptrdiff_t(array.shape(0)) == texts && ptrdiff_t(array.shape(1)) == kv_heads_ &&
-                  array.shape(2) > 0 && array.shape(2) < (size_t(1) << 30) && last_axis(array) == head_dim_ &&
+                  array.shape(2) >= x.shape(1) && array.shape(2) < (size_t(1) << 30) && last_axis(array) == head_dim_ &&
                   stride_of(array, 3) == 1,
               "the cache");
       }
-    if (!texts) return true;
+    if (!tokens) return true;
     const Rotation rotation{cos, sin};
     const ReleasedGil released;
     const ParallelRegion region(num_threads());
     for (size_t i = 0; i < blocks_.size(); ++i) {
       check(keys[i].shape(2) == values[i].shape(2), "the cache");
-      if (!run(blocks_[i], texts, static_cast<char*>(x.data()), rotation, keys[i], values[i])) return false;
+      if (!run(blocks_[i], texts, tokens, static_cast<char*>(x.data()), rotation, keys[i], values[i])) return false;
     }
     return true;
   }
 
  private:
-  bool run(const DecoderBlock& block, ptrdiff_t texts, char* x, const Rotation& rotation, const WritableArray& keys,
-           const WritableArray& values) const {
+  bool run(const DecoderBlock& block, ptrdiff_t texts, ptrdiff_t tokens, char* x, const Rotation& rotation,
+           const WritableArray& keys, const WritableArray& values) const {
     const ptrdiff_t q_width = heads_ * head_dim_, kv_width = kv_heads_ * head_dim_, all = q_width + 2 * kv_width;
-    const TemporaryBuffer y(texts, width_, F32), qkv(texts, all, F32), context(texts, q_width, F32);
-    const HeadRows x_rows{x, texts, width_, 1, width_}, y_rows{y, texts, width_, 1, width_};
+    const TemporaryBuffer y(tokens, width_, F32), qkv(tokens, all, F32), context(tokens, q_width, F32);
+    const HeadRows x_rows{x, tokens, width_, 1, width_}, y_rows{y, tokens, width_, 1, width_};
     rms_norm(block.attn_norm, x_rows, y_rows);
-    // One product puts q, k and v of a text side by side; three put those of all texts one after the other.
+    // One product puts q, k and v of a token side by side; three put those of all tokens one after the other.
     const bool joint = block.qkv.size() == 1;
-    HeadRows q{qkv, texts, joint ? all : q_width, heads_, head_dim_};
-    HeadRows k{qkv + 4 * (joint ? 1 : texts) * q_width, texts, joint ? all : kv_width, kv_heads_, head_dim_};
-    HeadRows v{k.data + 4 * (joint ? 1 : texts) * kv_width, texts, k.row_stride, kv_heads_, head_dim_};
+    HeadRows q{qkv, tokens, joint ? all : q_width, heads_, head_dim_};
+    HeadRows k{qkv + 4 * (joint ? 1 : tokens) * q_width, tokens, joint ? all : kv_width, kv_heads_, head_dim_};
+    HeadRows v{k.data + 4 * (joint ? 1 : tokens) * kv_width, tokens, k.row_stride, kv_heads_, head_dim_};
     const HeadRows* outputs[] = {&q, &k, &v};
-    for (size_t i = 0; i < block.qkv.size(); ++i) run_linear(block.qkv[i].params, texts, y, outputs[i]->data);
+    for (size_t i = 0; i < block.qkv.size(); ++i) run_linear(block.qkv[i].params, tokens, y, outputs[i]->data);
     if (block.q_norm) rms_norm(*block.q_norm, q, q);
     if (block.k_norm) rms_norm(*block.k_norm, k, k);
     rotation.apply(q);
     rotation.apply(k);
-    append(k, keys);
-    append(v, values);
-    if (!attend(block, q, keys, values, context)) return false;
-    run_linear(block.out.params, texts, context, y);
-    add(y, texts * width_, x);
+    append(k, texts, keys);
+    append(v, texts, values);
+    if (!attend(block, q, texts, keys, values, context)) return false;
+    run_linear(block.out.params, tokens, context, y);
+    add(y, tokens * width_, x);
 
     rms_norm(block.mlp_norm, x_rows, y_rows);
-    const TemporaryBuffer gate_up(texts, 2 * hidden_, F32), hidden(texts, hidden_, F32);
+    const TemporaryBuffer gate_up(tokens, 2 * hidden_, F32), hidden(tokens, hidden_, F32);
     const bool both = block.gate_up.size() == 1;
-    const HeadRows gate{gate_up, texts, both ? 2 * hidden_ : hidden_, 1, hidden_};
-    const HeadRows up{gate_up + 4 * (both ? 1 : texts) * hidden_, texts, gate.row_stride, 1, hidden_};
-    run_linear(block.gate_up[0].params, texts, y, gate.data);
-    if (!both) run_linear(block.gate_up[1].params, texts, y, up.data);
-    swiglu(gate, up, {hidden, texts, hidden_, 1, hidden_});
-    run_linear(block.down.params, texts, hidden, y);
-    add(y, texts * width_, x);
+    const HeadRows gate{gate_up, tokens, both ? 2 * hidden_ : hidden_, 1, hidden_};
+    const HeadRows up{gate_up + 4 * (both ? 1 : tokens) * hidden_, tokens, gate.row_stride, 1, hidden_};
+    run_linear(block.gate_up[0].params, tokens, y, gate.data);
+    if (!both) run_linear(block.gate_up[1].params, tokens, y, up.data);
+    swiglu(gate, up, {hidden, tokens, hidden_, 1, hidden_});
+    run_linear(block.down.params, tokens, hidden, y);
+    add(y, tokens * width_, x);
     return true;
   }
 
-  // Copy keys or values of the new tokens to the last position of the cache.
-  void append(const HeadRows& rows, const WritableArray& cache) const {
-    float* last = static_cast<float*>(cache.data()) + ptrdiff_t(cache.shape(2) - 1) * ptrdiff_t(cache.stride(2));
-    for (ptrdiff_t text = 0; text < rows.texts; ++text)
+  // Copy keys or values of the new tokens to the last positions of the cache.
+  void append(const HeadRows& rows, ptrdiff_t texts, const WritableArray& cache) const {
+    const ptrdiff_t count = rows.tokens / texts, position = ptrdiff_t(cache.stride(2));
+    float* first = static_cast<float*>(cache.data()) + (ptrdiff_t(cache.shape(2)) - count) * position;
+    for (ptrdiff_t token = 0; token < rows.tokens; ++token)
       for (ptrdiff_t head = 0; head < kv_heads_; ++head)
-        std::copy_n(rows.at(text, head), head_dim_,
-                    last + text * ptrdiff_t(cache.stride(0)) + head * ptrdiff_t(cache.stride(1)));
+        std::copy_n(rows.at(token, head), head_dim_,
+                    first + token / count * ptrdiff_t(cache.stride(0)) + head * ptrdiff_t(cache.stride(1)) +
+                        token % count * position);
   }
 
-  bool attend(const DecoderBlock& block, const HeadRows& q, const WritableArray& keys, const WritableArray& values,
-              char* context) const {
-    const ptrdiff_t count = q.texts * heads_, group = heads_ / kv_heads_;
-    std::vector<ptrdiff_t> offsets(size_t(5 * count));
-    ptrdiff_t *q_at = offsets.data(), *k_at = q_at + count, *v_at = k_at + count, *out_at = v_at + count,
-              *sinks_at = out_at + count;
-    for (ptrdiff_t i = 0; i < count; ++i) {
+  bool attend(const DecoderBlock& block, const HeadRows& q, ptrdiff_t texts, const WritableArray& keys,
+              const WritableArray& values, char* context) const {
+    const ptrdiff_t queries = q.tokens / texts, heads = texts * heads_, group = heads_ / kv_heads_;
+    std::vector<ptrdiff_t> offsets(size_t(6 * heads));
+    ptrdiff_t *q_at = offsets.data(), *k_at = q_at + heads, *v_at = k_at + heads, *out_at = v_at + heads,
+              *sinks_at = out_at + heads, *zeros = sinks_at + heads;
+    for (ptrdiff_t i = 0; i < heads; ++i) {
       const ptrdiff_t text = i / heads_, head = i % heads_;
-      q_at[i] = text * q.row_stride + head * head_dim_;
+      q_at[i] = text * queries * q.row_stride + head * head_dim_;
       k_at[i] = text * ptrdiff_t(keys.stride(0)) + head / group * ptrdiff_t(keys.stride(1));
       v_at[i] = text * ptrdiff_t(values.stride(0)) + head / group * ptrdiff_t(values.stride(1));
-      out_at[i] = i * head_dim_;
+      out_at[i] = (text * queries * heads_ + head) * head_dim_;
       sinks_at[i] = head;
     }
     AttentionParams a{};
-    a.heads = count, a.queries = 1, a.keys = ptrdiff_t(keys.shape(2)), a.head_dim = a.value_dim = head_dim_;
+    a.heads = heads, a.queries = queries, a.keys = ptrdiff_t(keys.shape(2)), a.head_dim = a.value_dim = head_dim_;
     a.heads_per_kv = group, a.scale = scale_, a.softcap = softcap_;
-    a.q = {q.data, q_at, head_dim_, 1, F32};
+    a.q = {q.data, q_at, q.row_stride, 1, F32};
     a.k = {static_cast<char*>(keys.data()), k_at, ptrdiff_t(keys.stride(2)), 1, F32};
     a.v = {static_cast<char*>(values.data()), v_at, ptrdiff_t(values.stride(2)), 1, F32};
-    a.output = {context, out_at, head_dim_, 1, F32};
+    a.output = {context, out_at, heads_ * head_dim_, 1, F32};
     if (block.sinks) a.sinks = {const_cast<char*>(data_ptr(*block.sinks)), sinks_at, 0, 0, F32};
+    std::vector<int32_t> range(size_t(2 * queries));  // each query attends to the keys up to its own
+    if (queries > 1) {
+      for (ptrdiff_t i = 0; i < queries; ++i) range[size_t(queries + i)] = int32_t(a.keys - queries + i + 1);
+      a.key_begin = {reinterpret_cast<char*>(range.data()), zeros, 1, 1, DType::int32};
+      a.key_end = {reinterpret_cast<char*>(range.data() + queries), zeros, 1, 1, DType::int32};
+    }
     return run_forward(a);
   }
 

@@ -67,8 +67,8 @@ def maker(rng, tmp_path):
     return Maker(rng, tmp_path)
 
 
-def rotation(rng, batch=1, pairs=D // 2):
-    angles = rng.uniform(0, 7, (batch, 1, 1, pairs) if batch > 1 else (1, pairs))
+def rotation(rng, batch=1, pairs=D // 2, count=1):
+    angles = rng.uniform(0, 7, (batch, 1, count, pairs) if batch > 1 else (count, pairs))
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
@@ -122,6 +122,34 @@ def test_a_step_gives_the_bits_of_the_blocks(rng, maker, name, batch, length):
             np.testing.assert_array_equal(one.v, other.v)
 
 
+@pytest.mark.parametrize("count", [2, 10, 13, 70])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("length", [None, 0, 5, 600])
+@pytest.mark.parametrize("name", ["quantised", "float32", "biases", "values stored otherwise", "sinks", "a window"])
+def test_several_new_tokens_give_the_bits_of_the_blocks(rng, maker, name, length, batch, count):
+    blocks = [maker.block(**{**BLOCKS[name], **({"window": (700, 0)} if "window" in name else {})}) for _ in range(2)]
+    x = rng.standard_normal((batch, count, E)).astype(np.float32)
+    caches = [None if length is None else KVCache()] * 2 if not length else caches_of(rng, blocks, batch, length)
+    rotated = rotation(rng, batch if count % 2 else 1, count=count)
+    wanted, theirs = one_by_one(blocks, x, caches, rotated)
+    found, ours = decode_step(Owner(), blocks, x, caches, rotated)
+    np.testing.assert_array_equal(found, wanted)
+    for one, other in zip(ours, theirs, strict=True):
+        if length is None:
+            assert one is other is None
+            continue
+        assert (one.start, one.end) == (other.start, other.end)
+        np.testing.assert_array_equal(one.k, other.k)
+        np.testing.assert_array_equal(one.v, other.v)
+
+
+def test_tokens_from_which_a_window_hides_keys_are_computed_one_by_one(rng, maker):
+    blocks, x = [maker.block(window=(8, 0))], rng.standard_normal((1, 4, E)).astype(np.float32)
+    rotated = rotation(rng, count=4)
+    assert decode_step(Owner(), blocks, x, caches_of(rng, blocks, 1, 5), rotated) is not None
+    assert decode_step(Owner(), blocks, x, caches_of(rng, blocks, 1, 6), rotated) is None
+
+
 def test_neither_x_nor_the_caches_change(rng, maker):
     blocks = [maker.block()]
     x, caches = rng.standard_normal((1, 1, E)).astype(np.float32), caches_of(rng, blocks, 1, 8)
@@ -168,10 +196,9 @@ def test_other_blocks_and_inputs_are_left_to_the_layers(rng, maker):
     }
     for name, other in others.items():
         assert decode_step(Owner(), [other], x, caches, rotated) is None, name
-    assert decode_step(Owner(), [block], np.repeat(x, 2, axis=1), caches, rotated) is None
+    assert decode_step(Owner(), [block], np.repeat(x, 300, axis=1), caches, rotation(rng, count=300)) is None
+    assert decode_step(Owner(), [block], x[:, :0], caches, rotated) is None
     assert decode_step(Owner(), [block], x.astype(np.float64), caches, rotated) is None
-    assert decode_step(Owner(), [block], x, [KVCache()], rotated) is None
-    assert decode_step(Owner(), [block], x, [None], rotated) is None
     assert decode_step(Owner(), [block], np.repeat(x, 2, axis=0), caches, rotated) is None  # of another batch
     windowed = replace(block, attn=replace(block.attn, window=(3, 0)))
     assert decode_step(Owner(), [windowed], x, caches, rotated) is None  # a key that the new token does not attend to

@@ -1,4 +1,4 @@
-"""All blocks of a decoder for one new token of each text, in one call of the compiled kernel.
+"""All blocks of a decoder for a few new tokens of each text, in one call of the compiled kernel.
 
 Every step is the kernel's own that the layers call one by one, so the results have the same bits.
 """
@@ -17,47 +17,73 @@ from regard.nn.fast_paths import Packed, instance_cache, packed_maps
 from regard.nn.kv_cache import KVCache
 from regard.nn.layers import GatedFeedForward, Linear, RMSNorm
 
+_MOST_TOKENS = (
+    256  # of more, the time of Python between the layers is nothing, and a call could not be interrupted soon
+)
+
 
 def decode_step(
     owner: object, blocks: Sequence[DecoderBlock], x: np.ndarray, caches: Sequence[KVCache | None], rotation: CosSin
 ) -> tuple[np.ndarray, list[KVCache | None]] | None:
-    """Return the output of all blocks, ``B 1 E``, and the caches with the new keys and values.
+    """Return the output of all blocks, ``B T E``, and the caches with the new keys and values.
 
-    None where the blocks have other parts than those of Llama, or weights that cannot be packed; where x has other
-    than one new token; where the caches are empty, arrays of another library or of another shape; or where attention
-    may overflow.
+    None where the blocks have other parts than those of Llama, or weights that cannot be packed; where x has many
+    tokens, or a window hides some of the keys from them; where the caches are arrays of another library or of another
+    shape; or where attention may overflow.
 
     Parameters
     ----------
     owner
         The model of the blocks, in which the prepared call is stored.
     blocks : sequence of DecoderBlock
-    x : array, ``B 1 E``
-    caches : sequence of KVCache
-        One for each block.
+    x : array, ``B T E``
+    caches : sequence of KVCache or None
+        One for each block; None for a block whose keys and values nobody wants.
     rotation : pair of arrays
         Cosines and sines of the new positions.
     """
-    if x.ndim != 3 or x.shape[1] != 1 or x.dtype != np.float32:
+    if x.ndim != 3 or x.dtype != np.float32 or not 0 < x.shape[0] * x.shape[1] <= _MOST_TOKENS:
         return None
     step = instance_cache(owner, "_decoder_step", lambda: _prepare(blocks))
-    windows = [block.attn.window and block.attn.window[0] for block in blocks]
-    attn = blocks[0].attn
-    shape = len(x), attn.num_kv_heads, attn.head_dim
-    if step is None or not all(_fits(cache, window, shape) for cache, window in zip(caches, windows, strict=True)):
+    if step is None:
         return None
-    reserved = [cache.reserve(1) for cache in caches if cache is not None]
-    y = x[:, 0].copy()
-    cos, sin = (np.ascontiguousarray(part.reshape(-1, part.shape[-1])) for part in rotation)
+    batch, count, _ = x.shape
+    windows = [block.attn.window and block.attn.window[0] for block in blocks]
+    shape = batch, blocks[0].attn.num_kv_heads, blocks[0].attn.head_dim
+    filled = [_with_shape(cache, shape) for cache in caches]
+    if not all(_fits(cache, window, shape, count) for cache, window in zip(filled, windows, strict=True)):
+        return None
+    reserved = [cache.reserve(count) for cache in filled]
+    y, (cos, sin) = x.copy(), _rotation_rows(rotation, batch, count)
     if not step(y, cos, sin, [cache.k for cache in reserved], [cache.v for cache in reserved]):
         return None
-    after = zip(reserved, windows, strict=True)
-    return y[:, None], [cache if window is None else cache.slide(window) for cache, window in after]
+    after = (cache if window is None else cache.slide(window) for cache, window in zip(reserved, windows, strict=True))
+    return y, [None if before is None else cache for before, cache in zip(caches, after, strict=True)]
 
 
-def _fits(cache: KVCache | None, window: int | None, shape: tuple[int, int, int]) -> bool:
-    """Tell whether the kernel can append to a cache of ``B G D``, and a new token attends to all of it."""
-    if not cache or (window is not None and len(cache) > window):
+def _rotation_rows(rotation: CosSin, batch: int, count: int) -> list[np.ndarray]:
+    """Return cosines and sines with a row for each token, or one for all."""
+    found = []
+    for part in rotation:
+        rows = part.reshape(-1, part.shape[-1])
+        if 1 < len(rows) < batch * count:  # the same positions in each text, or one position in each
+            rows = np.broadcast_to(part.reshape(-1, *part.shape[-2:]), (batch, count, part.shape[-1]))
+        found.append(np.ascontiguousarray(rows.reshape(-1, part.shape[-1])))
+    return found
+
+
+def _with_shape(cache: KVCache | None, shape: tuple[int, int, int]) -> KVCache:
+    """Return a cache whose keys and values have a shape, even if there are none."""
+    cache = KVCache() if cache is None else cache
+    if cache.has_shape:
+        return cache
+    none = np.empty((*shape[:2], 0, shape[2]), np.float32)
+    return cache.append(none, none)
+
+
+def _fits(cache: KVCache, window: int | None, shape: tuple[int, int, int], count: int) -> bool:
+    """Tell whether the kernel can append to a cache of ``B G D``, and the new tokens attend to all before them."""
+    if window is not None and len(cache) + count > window + 1:
         return False
     return all(
         type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and (*x.shape[:2], x.shape[3]) == shape

@@ -67,6 +67,11 @@ class KVCache:
         """The position of the next key."""
         return self.start + len(self)
 
+    @property
+    def has_shape(self) -> bool:
+        """Whether anything was appended, be it no position: the heads and dtype of the cache are then fixed."""
+        return self._buffer is not None
+
     def __len__(self) -> int:
         return self._high - self._low
 
