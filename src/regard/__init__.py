@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from regard import explorer, functional, metrics, models, nn, plot, terminal, text, torch, views
-    from regard._capture import capture
+    from regard._capture.capture import capture
     from regard.explorer import explore
     from regard.functional import (
         Gradients,

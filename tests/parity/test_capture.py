@@ -15,7 +15,7 @@ import pytest
 
 import regard
 from regard import RegardError, Trace, edits
-from regard._capture.masks import mask_of
+from regard.torch.masks import mask_of
 
 TOLERANCE = 1e-5
 SMALL = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 20}

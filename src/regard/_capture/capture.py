@@ -27,8 +27,8 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
     Parameters
     ----------
     model : torch.nn.Module
-        A model of ``transformers`` (5 or later) whose attention implementation is ``"sdpa"`` or ``"eager"``; or any
-        module that contains ``nn.MultiheadAttention``. On any device.
+        A model of ``transformers`` (5 or later) whose attention implementation is ``"sdpa"``, ``"eager"``, or
+        ``"regard"`` of `regard.torch.register`; or any module that contains ``nn.MultiheadAttention``. On any device.
     tokenizer : optional
         A tokenizer of ``transformers`` or of regard: turns the model's ``input_ids`` into tokens, `trace.encodings`.
     trace : Trace, optional
@@ -47,9 +47,10 @@ def capture(model: Any, tokenizer: Any = None, *, trace: Trace | None = None) ->
 
     Notes
     -----
-    * With ``"sdpa"`` the model's own function computes the output: not a bit changes. With ``"eager"``, which holds n²
-      weights, regard's attention computes it (with softcap, sinks and windows), the same but for rounding; dropout is
-      an error there, so call ``model.eval()``. ``output_attentions`` returns nothing inside the context.
+    * With ``"sdpa"`` and ``"regard"`` the model's own function computes the output: not a bit changes. With
+      ``"eager"``, which holds n² weights, regard's attention computes it (with softcap, sinks and windows), the same
+      but for rounding; dropout is an error there, so call ``model.eval()``. ``output_attentions`` returns nothing
+      inside the context.
     * A mask of n² cells becomes a range of keys for each query; a bias that depends on the distance only, as T5's, a
       number for each distance. Others are stored as they are.
     * The log-sum-exp is computed from queries and keys when a map is first read, or saved.

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from regard._capture.masks import MaskAndBias, MaskCache, mask_and_bias, mask_of
 from regard._capture.session import CaptureSession, edits_weights, record_call
 from regard._utils.errors import RegardError
 from regard.functional import Causal, Mask, Options, attention
 from regard.functional.masks import logical_and
 from regard.functional.recorder import NULL_RECORDER
+from regard.torch.masks import MaskAndBias, MaskCache, mask_and_bias, mask_of
+from regard.torch.transformers import NAME, is_causal_without_mask
 
-_SUPPORTED = ("sdpa", "eager")
+_SUPPORTED = ("sdpa", "eager", NAME)
 
 
 def uses_attention_interface(model: Any) -> bool:
@@ -102,9 +103,7 @@ class AttentionWrapper:
         if isinstance(mask, StructuredMask):
             return MaskAndBias(logical_and(mask.mask, added.mask), added.bias)
         if mask is None:
-            is_causal = options.get("is_causal")
-            is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-            is_masked = is_causal and query.shape[2] > 1 and _implementation(self.original) == "sdpa"
+            is_masked = self._is_causal_without_mask(module, query.shape[2], options.get("is_causal"))
             return MaskAndBias(logical_and(Causal(0) if is_masked else None, added.mask), added.bias)
         if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
             raise RegardError(f"capture supports masks of shape B 1 T S, got {_described(mask)}")
@@ -112,6 +111,14 @@ class AttentionWrapper:
         if given.bias is not None and added.bias is not None:
             return mask_and_bias(mask + options["position_bias"], query.shape[2])
         return MaskAndBias(logical_and(given.mask, added.mask), given.bias or added.bias)
+
+    def _is_causal_without_mask(self, module: Any, queries: int, is_causal: bool | None) -> bool:
+        """Whether the implementation masks later keys of a call without a mask."""
+        kind = _implementation(self.original)
+        if kind == NAME:
+            return is_causal_without_mask(module, queries, None, is_causal)
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        return bool(is_causal and queries > 1 and kind == "sdpa")
 
 
 class StructuredMask:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from regard._capture.masks import MaskCache
 from regard._capture.session import CaptureSession, edits_weights, record_call
 from regard._utils.errors import RegardError
 from regard.functional import Options
+from regard.torch.masks import MaskCache
 
 
 def multihead_modules(model: Any) -> list[Any]:

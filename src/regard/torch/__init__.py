@@ -6,5 +6,6 @@
 from __future__ import annotations
 
 from regard.torch.attention import attention
+from regard.torch.transformers import register
 
-__all__ = ["attention"]
+__all__ = ["attention", "register"]

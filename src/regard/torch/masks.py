@@ -23,17 +23,26 @@ class MaskAndBias(NamedTuple):
 
 
 class MaskCache:
-    """Converted tensors: all layers of a model get the same one."""
+    """Converted tensors: all layers of a model get the same one. Threads may share it."""
 
     def __init__(self) -> None:
-        self._converted: dict[int, tuple[Any, MaskAndBias]] = {}
+        self._converted: dict[int, tuple[Any, int, MaskAndBias]] = {}
 
     def of(self, tensor: Any, queries: int) -> MaskAndBias:
-        """Return the mask and bias of a tensor that broadcasts to ``B H T S``; T is `queries`."""
+        """Return the mask and bias of a tensor that broadcasts to ``B H T S``; T is `queries`.
+
+        Converted once, as long as the tensor lives and is not written to. Inference tensors do not say that they were
+        written to, and are converted each time.
+        """
+        if tensor.is_inference():
+            return mask_and_bias(tensor, queries)
         found = self._converted.get(id(tensor))
-        if found is None or found[0]() is not tensor:  # an id is reused after its object is gone
-            found = self._converted[id(tensor)] = weakref.ref(tensor), mask_and_bias(tensor, queries)
-        return found[1]
+        if found is None or found[0]() is not tensor or found[1] != tensor._version:  # ids are reused
+            for key, (reference, *_) in list(self._converted.items()):
+                if reference() is None:
+                    self._converted.pop(key, None)
+            found = self._converted[id(tensor)] = weakref.ref(tensor), tensor._version, mask_and_bias(tensor, queries)
+        return found[2]
 
 
 def mask_and_bias(tensor: Any, queries: int) -> MaskAndBias:
