@@ -54,6 +54,4 @@ print(f"generated: {tuple(generated.shape)}, {agree:.0%} of the new tokens as le
 with torch.no_grad(), regard.capture(model) as trace:
     model(ids, attention_mask=attention_mask)
 weights = trace["blocks.1.attn.weights"]
-print(
-    f"weights of the last layer: {tuple(weights.shape)}, each row of text sums to {float(weights[1].sum(-1).min()):.3f}"
-)
+print(f"weights of the last layer: {tuple(weights.shape)}, each row sums to {float(weights[1].sum(-1).min()):.3f}")
