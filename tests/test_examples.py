@@ -72,6 +72,16 @@ def test_lesson_004_prints_the_lessons_weights(run):
     )
 
 
+def test_serve_batch_gives_each_text_the_tokens_that_it_has_alone(run):
+    printed = run("serve_batch.py")
+    texts = {line[0]: line.split()[1:] for line in printed.splitlines() if line[:1].isupper()}
+    assert [len(tokens) for tokens in texts.values()] == [9, 4, 12, 6, 3, 7, 5]
+    assert "7 of them as they are alone" in printed
+    steps = [line.split() for line in printed.splitlines() if line.startswith("step")]
+    assert max(len(words) for words in steps) == len(["step", "1:", *"ABC", "7", "of", "12", "pages"])
+    assert steps[-1][-4] == "0"  # all pages are free again
+
+
 def test_the_table_in_the_readme_has_every_example_and_no_other():
     listed = re.findall(r"\((\w+\.py)\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"))
     assert listed == sorted(path.name for path in EXAMPLES.glob("*.py"))

@@ -99,7 +99,7 @@ class VarlenCall {
     Call call(*this, sequences);
     const DType dtype = call.dtype(), compute = compute_dtype(dtype);
     const bool half_output = output.dtype() == nb::dtype<uint16_t>();
-    const Operand out = call.rows("output", Array(output), half_output ? dtype : compute, value_dim_);
+    const Operand out = call.rows("output", Array(output), half_output ? dtype : compute, queries_, value_dim_);
     Operand maximum, sum;
     if (row_max.has_value() != row_sum.has_value()) throw_invalid("the softmax statistics", "are two");
     if (row_max) {
@@ -112,6 +112,40 @@ class VarlenCall {
       a.row_sum = shifted(sum, query_starts_[n]), a.nonfinite = call.flag(n);
     }
     call.run_forward();
+    return call.flagged();
+  }
+
+  // Write the gradients of the queries, T H D, and of keys and values for each query head, T H F, given those of the
+  // output; `delta`, H T, is temporary. Returns the sequences of which an input is not finite: theirs are invalid.
+  std::vector<size_t> backward(Array d_output, Array output, Array row_max, Array row_sum, WritableArray delta,
+                               WritableArray d_q, WritableArray d_k, WritableArray d_v) const {
+    std::vector<AttentionParams> sequences = sequences_;
+    Call call(*this, sequences);
+    if (sequences.empty() || !heads_) return {};
+    if (sequences.front().k.pages || sequences.front().k.scales || sequences.front().v.scales)
+      throw_invalid("gradients", "are not of pages or int8");
+    const DType dtype = call.dtype(), compute = compute_dtype(dtype);
+    const bool is_half = d_output.dtype() == nb::dtype<uint16_t>();
+    BackwardParams whole{};
+    whole.d_output = call.rows("d_output", d_output, is_half ? dtype : compute, queries_, value_dim_);
+    whole.delta = call.statistics("delta", Array(delta), compute);
+    whole.d_q = call.rows("d_q", Array(d_q), compute, queries_, head_dim_);
+    whole.d_k = call.rows("d_k", Array(d_k), compute, keys_, head_dim_);
+    whole.d_v = call.rows("d_v", Array(d_v), compute, keys_, value_dim_);
+    const Operand out = call.rows("output", output, compute, queries_, value_dim_);
+    const Operand maximum = call.statistics("row_max", row_max, compute),
+                  sum = call.statistics("row_sum", row_sum, DType::float64);
+    std::vector<BackwardParams> each;
+    for (size_t n = 0; n < sequences.size(); ++n) {
+      const ptrdiff_t query = query_starts_[n], key = key_starts_[n];
+      BackwardParams& b = each.emplace_back(whole);
+      b.attention = sequences[n], b.nonfinite = call.flag(n), b.keys_per_task = keys_per_task(sequences[n]);
+      b.attention.output = shifted(out, query), b.attention.row_max = shifted(maximum, query);
+      b.attention.row_sum = shifted(sum, query);
+      for (Operand* x : {&b.d_output, &b.delta, &b.d_q}) shift(*x, query);
+      for (Operand* x : {&b.d_k, &b.d_v}) shift(*x, key);
+    }
+    call.run_backward(each);
     return call.flagged();
   }
 
@@ -131,9 +165,9 @@ class VarlenCall {
       return found;
     }
 
-    // An array T H F of the queries.
-    Operand rows(const char* name, const Array& x, DType dtype, ptrdiff_t features) {
-      if (x.ndim() != 3 || length(x, 0) != of_.queries_ || length(x, 1) != of_.heads_ || length(x, 2) != features)
+    // An array `count` H F.
+    Operand rows(const char* name, const Array& x, DType dtype, ptrdiff_t count, ptrdiff_t features) {
+      if (x.ndim() != 3 || length(x, 0) != count || length(x, 1) != of_.heads_ || length(x, 2) != features)
         throw_invalid(name, "has the wrong shape");
       return operand(name, x, dtype, 1, of_.heads_, 0, 2, offsets_);
     }
@@ -153,7 +187,7 @@ class VarlenCall {
       const KernelTable& isa = kernels();
       size_t scratch = 0, partials_bytes = 0;
       double cost = 0;
-      Stage tasks, combinations;
+      Stage<AttentionParams> tasks, combinations;
       for (const size_t n : costliest_first()) {
         AttentionParams& a = sequences_[n];
         if (!a.queries) continue;
@@ -180,18 +214,57 @@ class VarlenCall {
       });
     }
 
+    void run_backward(std::vector<BackwardParams>& each) {
+      const KernelTable& isa = kernels();
+      size_t scratch = 0;
+      double rows_cost = 0, cost = 0;
+      ptrdiff_t count = 0;  // of tickets
+      Stage<BackwardParams> deltas, tasks;
+      const auto blocks = [](const BackwardParams& b) { return ceil_div(b.attention.queries, BLOCK_QUERIES); };
+      const auto splits = [](const BackwardParams& b) {
+        return std::max<ptrdiff_t>(1, ceil_div(b.attention.keys, b.keys_per_task));
+      };
+      for (const size_t n : costliest_first()) {
+        BackwardParams& b = each[n];
+        const AttentionParams& a = b.attention;
+        const double rows = double(a.heads) * double(a.queries), width = double(a.head_dim + a.value_dim);
+        deltas.add(b, product(a.heads, blocks(b))), tasks.add(b, isa.backward_tasks(b));
+        scratch = std::max(scratch, isa.backward_scratch(b));
+        rows_cost += rows * width, cost += rows * double(a.keys) * (3 * width + 20);
+        count += product(a.heads, blocks(b) + splits(b) + 1);
+      }
+      std::vector<int32_t> tickets(size_t(count), 0);
+      int32_t* next = tickets.data();
+      const auto take = [&](ptrdiff_t wanted) {
+        next += wanted;
+        return next - wanted;
+      };
+      for (BackwardParams& b : each) {
+        b.d_q_tickets = take(b.attention.heads * blocks(b)), b.d_kv_tickets = take(b.attention.heads * splits(b));
+        b.d_distance_bias_tickets = take(b.attention.heads);
+      }
+      run_tasks(deltas.count(), rows_cost, scratch, [&](ptrdiff_t task, void* memory) {
+        const auto [b, own] = deltas.find(task);
+        isa.backward_delta(*b, own, memory);
+      });
+      run_tasks(tasks.count(), cost, scratch, [&](ptrdiff_t task, void* memory) {
+        const auto [b, own] = tasks.find(task);
+        isa.backward(*b, own, memory);
+      });
+    }
+
    private:
     // The tasks of several sequences, one sequence after the other.
-    struct Stage {
-      std::vector<const AttentionParams*> sequences;
+    template <class P> struct Stage {
+      std::vector<const P*> sequences;
       std::vector<ptrdiff_t> ends;
 
-      void add(const AttentionParams& a, ptrdiff_t tasks) {
+      void add(const P& a, ptrdiff_t tasks) {
         if (__builtin_add_overflow(count(), tasks, &tasks)) throw_out_of_memory();
         sequences.push_back(&a), ends.push_back(tasks);
       }
       ptrdiff_t count() const { return ends.empty() ? 0 : ends.back(); }
-      std::pair<const AttentionParams*, ptrdiff_t> find(ptrdiff_t task) const {
+      std::pair<const P*, ptrdiff_t> find(ptrdiff_t task) const {
         const size_t n = size_t(std::upper_bound(ends.begin(), ends.end(), task) - ends.begin());
         return {sequences[n], task - (n ? ends[n - 1] : 0)};
       }
@@ -354,7 +427,9 @@ void bind_varlen(nb::module_& m) {
            "block_table"_a.none() = nb::none(), "k_dtype"_a.none() = nb::none(), "v_dtype"_a.none() = nb::none(),
            "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none())
       .def("forward", &VarlenCall::forward, "output"_a, "row_max"_a.none() = nb::none(),
-           "row_sum"_a.none() = nb::none());
+           "row_sum"_a.none() = nb::none())
+      .def("backward", &VarlenCall::backward, "d_output"_a, "output"_a, "row_max"_a, "row_sum"_a, "delta"_a, "d_q"_a,
+           "d_k"_a, "d_v"_a);
 }
 
 }  // namespace regard

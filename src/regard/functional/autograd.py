@@ -42,14 +42,15 @@ def _attention() -> Any:
             found = backward(p, context, SoftmaxStats(row_max, row_sum), d_context, native=ctx.native)
             gradients = [like(p, found[name], x) for name, x in zip(ctx.names, given, strict=True)]
             if torch.is_grad_enabled():
-                gradients = _once().apply(len(gradients), *gradients, d_context, *given)
+                gradients = once_differentiable().apply(len(gradients), *gradients, d_context, *given)
             return None, None, *gradients
 
     return Attention
 
 
 @functools.cache
-def _once() -> Any:
+def once_differentiable() -> Any:
+    """Return the function of PyTorch that passes gradients on and cannot be differentiated."""
     import torch
 
     class Once(torch.autograd.Function):  # type: ignore[misc]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -22,13 +22,22 @@ from regard.functional.arrays import (
     is_floating,
     is_half,
     namespace,
+    no_grad,
     result_dtype,
 )
 from regard.functional.attention import attention
+from regard.functional.autograd import once_differentiable
 from regard.functional.backward import Gradients, attention_vjp
 from regard.functional.biases import ALiBi
 from regard.functional.inputs import IMPLEMENTATIONS, Implementation, Options
-from regard.functional.native.varlen import native_varlen, varlen_unsupported_reason
+from regard.functional.native.attention import has_gradients
+from regard.functional.native.varlen import (
+    native_varlen,
+    native_varlen_backward,
+    native_varlen_with_stats,
+    varlen_lse,
+    varlen_unsupported_reason,
+)
 from regard.functional.overflow import narrowed
 from regard.functional.partial import Partial, attention_partial
 from regard.functional.score_layout import MAX_POSITION
@@ -100,13 +109,30 @@ class VarlenInputs:
         """The number of keys of each sequence."""
         return np.diff(self.cu_seqlens_k)
 
+    @property
+    def has_cache(self) -> bool:
+        """Whether keys and values are in pages or int8, of which the kernel has no gradients."""
+        return any(x is not None for x in (self.block_table, self.k_scale, self.v_scale))
+
+    def rows(self, n: int) -> slice:
+        """Return which rows of `q` are the queries of a sequence."""
+        return slice(*self.cu_seqlens_q[n : n + 2].tolist())
+
+    def key_rows(self, n: int) -> slice:
+        """Return which rows of `k` are the keys of a sequence, without pages."""
+        return slice(*self.cu_seqlens_k[n : n + 2].tolist())
+
     def sequences(self) -> Iterator[Sequence]:
         """Yield every sequence."""
         return map(self.sequence, range(len(self.query_counts)))
 
+    def some(self, numbers: Iterable[int]) -> Iterator[tuple[int, Sequence]]:
+        """Yield some sequences with their numbers."""
+        return ((n, self.sequence(n)) for n in numbers)
+
     def sequence(self, n: int) -> Sequence:
         """Return a sequence as a call of `attention`."""
-        rows = slice(*self.cu_seqlens_q[n : n + 2].tolist())
+        rows = self.rows(n)
         slopes = self.slopes if self.slopes is None or self.slopes.ndim == 1 else self.slopes[n]
         options: Options = {
             "scale": self.scale,
@@ -156,7 +182,7 @@ def attention_varlen(
     v_scale: Array | None = None,
     return_lse: bool = False,
     implementation: Implementation = "auto",
-) -> Array | Partial:
+) -> Array:
     """Return attention of sequences of different lengths, each over its own keys, without padding.
 
     The arguments are named as in FlashAttention's ``flash_attn_varlen_func``. The sequences lie one after the other
@@ -238,16 +264,37 @@ def attention_varlen(
         softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
         block_table=block_table, k_scale=k_scale, v_scale=v_scale, implementation=implementation,
     )  # fmt: skip
-    if p.implementation not in ("auto", "native") or varlen_unsupported_reason(p) is not None:
+    differentiated = has_gradients((p.q, p.k, p.v))
+    if not _is_native(p) or (differentiated and (return_lse or p.has_cache)):
         return _each_sequence(p, with_lse=return_lse)
-    output, lse, overflowed = native_varlen(p, with_lse=return_lse)
+    if differentiated:
+        return narrowed(differentiable_varlen(p), p.dtype)
+    if not return_lse:
+        output, overflowed = native_varlen(p)
+        for n in overflowed:
+            _set_sequence(p, n, output)
+        return output
+    output, stats, overflowed = native_varlen_with_stats(p)
+    lse = varlen_lse(p, stats)
     for n in overflowed:
-        rows, q, k, v, options = p.sequence(n)
-        part = attention_partial(q, k, v, **options)
-        output[rows, ...] = narrowed(_by_head(part.output), output.dtype)
-        if lse is not None:
-            lse[rows, ...] = p.xp.permute_dims(part.lse, (1, 0))
-    return output if lse is None else Partial(output, lse)
+        lse[p.rows(n), ...] = p.xp.permute_dims(_set_sequence(p, n, output).lse, (1, 0))
+    return Partial(output, lse)
+
+
+def _is_native(p: VarlenInputs) -> bool:
+    """Tell whether the kernel computes a call; raise if it is asked to and cannot."""
+    reason = varlen_unsupported_reason(p) if p.implementation in ("auto", "native") else "not asked"
+    if p.implementation == "native" and reason is not None:
+        raise RegardError(f"implementation='native' cannot compute this call: {reason}; use 'auto'")
+    return reason is None
+
+
+def _set_sequence(p: VarlenInputs, n: int, output: Array) -> Partial:
+    """Compute a sequence alone, write its part of `output`, and return it."""
+    call = p.sequence(n)
+    part = attention_partial(call.q, call.k, call.v, **call.options)
+    output[call.rows, ...] = narrowed(_by_head(part.output), output.dtype)
+    return part
 
 
 def attention_varlen_vjp(
@@ -272,21 +319,90 @@ def attention_varlen_vjp(
     (array([2.]), array([0.5, 0.5]))
     """
     p = validate_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **options)
-    if p.block_table is not None or p.k_scale is not None or p.v_scale is not None:
+    if p.has_cache:
         raise RegardError("attention_varlen_vjp has no gradients of pages and of int8; give k and v as Tk G D")
-    parts = [(rows, *attention_vjp(q, k, v, **arguments)) for rows, q, k, v, arguments in p.sequences()]
-    output = _joined(p, [part for _, part, _ in parts], p.dtype)
+    output, pullback = varlen_vjp(p)
+    return narrowed(output, p.dtype), pullback
+
+
+def varlen_vjp(p: VarlenInputs) -> tuple[Array, Callable[[Array], Gradients]]:
+    """Return the output, in the dtype of the result or the compute dtype, and the pullback of validated inputs."""
+    with no_grad(p.xp):
+        if not _is_native(p):
+            return _vjp_of_each_sequence(p)
+        output, stats, overflowed = native_varlen_with_stats(p)
+        alone = {n: attention_vjp(call.q, call.k, call.v, **call.options) for n, call in p.some(overflowed)}
+        for n, (part, _) in alone.items():
+            output[p.rows(n), ...] = narrowed(_by_head(part), output.dtype)
 
     def pullback(d_output: Array) -> Gradients:
-        d_output = as_array(d_output, "d_output")
-        if tuple(d_output.shape) != tuple(output.shape):
-            raise RegardError(f"d_output {tuple(d_output.shape)} must have the shape of the output, {output.shape}")
+        with no_grad(p.xp):
+            d_output = _checked_gradient(p, d_output)
+            *found, invalid = native_varlen_backward(p, output, stats, d_output)
+            for n, call in p.some({*overflowed, *invalid}):
+                _, of_sequence = alone.get(n) or attention_vjp(call.q, call.k, call.v, **call.options)
+                gradients = of_sequence(_by_head(d_output[call.rows, ...]))
+                for x, part, rows in zip(found, gradients, (p.rows(n), p.key_rows(n), p.key_rows(n)), strict=False):
+                    x[rows, ...] = narrowed(_by_head(part), x.dtype)
+            return Gradients(*(_like(x, given) for x, given in zip(found, (p.q, p.k, p.v), strict=True)))
+
+    return output, pullback
+
+
+def differentiable_varlen(p: VarlenInputs) -> Array:
+    """Return the output of tensors that PyTorch differentiates once."""
+    output: Array = _function().apply(p, p.q, p.k, p.v)
+    return output
+
+
+@functools.cache
+def _function() -> Any:
+    import torch
+
+    class VarlenAttention(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, p: VarlenInputs, *given: Array) -> Array:
+            ctx.save_for_backward(*given)
+            output, ctx.pullback = varlen_vjp(replace(p, **dict(zip("qkv", (x.detach() for x in given), strict=True))))
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, d_output: Array) -> tuple[Array | None, ...]:
+            given = ctx.saved_tensors  # raises if one was changed in place
+            gradients = ctx.pullback(d_output)[:3]
+            if torch.is_grad_enabled():
+                gradients = once_differentiable().apply(3, *gradients, d_output, *given)
+            return None, *gradients
+
+    return VarlenAttention
+
+
+def _vjp_of_each_sequence(p: VarlenInputs) -> tuple[Array, Callable[[Array], Gradients]]:
+    """Return `varlen_vjp`, computed one sequence after the other."""
+    parts = [(call.rows, *attention_vjp(call.q, call.k, call.v, **call.options)) for call in p.sequences()]
+
+    def pullback(d_output: Array) -> Gradients:
+        d_output = _checked_gradient(p, d_output)
         found = [part(_by_head(d_output[rows, ...])) for rows, _, part in parts]
         if not found:
             return Gradients(*(p.xp.zeros_like(x) for x in (p.q, p.k, p.v)))
-        return Gradients(*(concat([_by_head(x[i]) for x in found], 0) for i in range(3)))
+        each = (concat([_by_head(x[i]) for x in found], 0) for i in range(3))
+        return Gradients(*(_like(x, given) for x, given in zip(each, (p.q, p.k, p.v), strict=True)))
 
-    return output, pullback
+    return _joined(p, [part for _, part, _ in parts], p.dtype), pullback
+
+
+def _checked_gradient(p: VarlenInputs, d_output: Array) -> Array:
+    d_output = as_array(d_output, "d_output")
+    shape = (*p.q.shape[:2], p.v.shape[-1])
+    if tuple(d_output.shape) != tuple(shape):
+        raise RegardError(f"d_output {tuple(d_output.shape)} must have the shape of the output, {tuple(shape)}")
+    return d_output
+
+
+def _like(gradient: Array, given: Array) -> Array:
+    """Return a gradient in the dtype of its input, if that is floating."""
+    return narrowed(gradient, given.dtype) if is_floating(given) else gradient
 
 
 def validate_varlen(
@@ -436,7 +552,7 @@ def _window(value: Any) -> tuple[int | None, int | None]:
 
 
 def _slopes(value: Array, sequences: int, heads: int) -> np.ndarray:
-    slopes = np.asarray(value)
+    slopes = np.asarray(value.detach() if hasattr(value, "detach") else value)
     if slopes.dtype.kind != "f" or slopes.shape not in ((heads,), (sequences, heads)):
         raise RegardError(
             f"alibi_slopes must be floating, ({heads},) or ({sequences}, {heads}), got {slopes.dtype} of {slopes.shape}"

@@ -131,6 +131,17 @@ class VarlenCall:
     def forward(
         self, output: np.ndarray, row_max: np.ndarray | None = None, row_sum: np.ndarray | None = None
     ) -> list[int]: ...
+    def backward(
+        self,
+        d_output: np.ndarray,
+        output: np.ndarray,
+        row_max: np.ndarray,
+        row_sum: np.ndarray,
+        delta: np.ndarray,
+        d_q: np.ndarray,
+        d_k: np.ndarray,
+        d_v: np.ndarray,
+    ) -> list[int]: ...
 
 class AttentionCall:
     def __init__(

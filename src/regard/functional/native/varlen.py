@@ -8,7 +8,7 @@ import numpy as np
 
 from regard.functional import native
 from regard.functional.arrays import Array, device
-from regard.functional.native.attention import empty_array, has_gradients, unsupported_arrays_reason
+from regard.functional.native.attention import empty_array, unsupported_arrays_reason
 from regard.functional.native.convert import compute_type, dtype_name, to_kernel
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import MAX_POSITION
@@ -20,23 +20,51 @@ if TYPE_CHECKING:
 def varlen_unsupported_reason(p: VarlenInputs) -> str | None:
     """Return why the kernel cannot compute a call, or None if it can."""
     arrays = [x for x in (p.q, p.k, p.v, p.k_scale, p.v_scale) if x is not None]
-    reason = unsupported_arrays_reason(p.xp, device(p.q), p.dtype, arrays)
-    return "PyTorch differentiates the call" if reason is None and has_gradients(arrays) else reason
+    return unsupported_arrays_reason(p.xp, device(p.q), p.dtype, arrays)
 
 
-def native_varlen(p: VarlenInputs, *, with_lse: bool) -> tuple[Array, Array | None, list[int]]:
-    """Return the output, ``Tq H Dv``, the log-sum-exp, ``Tq H``, if wanted, and the sequences of which sums overflowed.
+def native_varlen(p: VarlenInputs) -> tuple[Array, list[int]]:
+    """Return the output, ``Tq H Dv``, and the sequences in which a sum may have overflowed."""
+    output = empty_array(p.q, _output_shape(p), p.dtype)
+    return output, varlen_call(p).forward(to_kernel(output))
 
-    With the log-sum-exp the output is in the compute dtype.
+
+def native_varlen_with_stats(p: VarlenInputs) -> tuple[Array, SoftmaxStats, list[int]]:
+    """Return the output in the compute dtype, the softmax statistics ``H Tq`` of NumPy, and as `native_varlen`."""
+    output = empty_array(p.q, _output_shape(p), p.compute_dtype)
+    stats = SoftmaxStats(*(np.empty(_output_shape(p)[1::-1], dtype) for dtype in (compute_type(p.dtype), np.float64)))
+    return output, stats, varlen_call(p).forward(to_kernel(output), *stats)
+
+
+def varlen_lse(p: VarlenInputs, stats: SoftmaxStats) -> Array:
+    """Return the log-sum-exp, ``Tq H``, of softmax statistics."""
+    stats = SoftmaxStats(*(p.xp.asarray(x.T[..., None], device=device(p.q)) for x in stats))
+    return stats.lse(p.xp, device(p.q))
+
+
+def native_varlen_backward(
+    p: VarlenInputs, output: Array, stats: SoftmaxStats, d_output: Array
+) -> tuple[Array, Array, Array, list[int]]:
+    """Return the gradients of q, k and v in the compute dtype, and the sequences of which they are invalid.
+
+    `output` and `stats` are those of `native_varlen_with_stats`.
     """
-    rows, heads = (int(n) for n in p.q.shape[:2])
-    output = empty_array(p.q, (rows, heads, int(p.v.shape[-1])), p.compute_dtype if with_lse else p.dtype)
-    if not with_lse:
-        return output, None, varlen_call(p).forward(to_kernel(output))
-    row_max, row_sum = (np.empty((heads, rows), dtype) for dtype in (compute_type(p.dtype), np.float64))
-    overflowed = varlen_call(p).forward(to_kernel(output), row_max, row_sum)
-    stats = SoftmaxStats(*(p.xp.asarray(x[..., None], device=device(p.q)) for x in (row_max, row_sum)))
-    return output, p.xp.permute_dims(stats.lse(p.xp, device(p.q)), (1, 0)), overflowed
+    d_out = to_kernel(d_output if d_output.dtype == p.dtype else p.xp.astype(d_output, p.compute_dtype))
+    out, (queries, heads, _) = to_kernel(output), _output_shape(p)
+    delta = np.empty((heads, queries), out.dtype)
+    keys, groups = (int(n) for n in p.k.shape[:2])
+    shapes = [(queries, heads, p.q.shape[-1]), *((keys, heads, x.shape[-1]) for x in (p.k, p.v))]
+    d_q, d_k, d_v = (native.empty(tuple(map(int, shape)), out.dtype) for shape in shapes)
+    invalid = varlen_call(p).backward(d_out, out, *stats, delta, d_q, d_k, d_v)
+    if groups not in (0, heads):
+        d_k, d_v = (x.reshape(keys, groups, heads // groups, x.shape[-1]).sum(2) for x in (d_k, d_v))
+    gradients = (p.xp.asarray(x, device=device(p.q)) for x in (d_q, d_k, d_v))
+    return *gradients, invalid
+
+
+def _output_shape(p: VarlenInputs) -> tuple[int, int, int]:
+    """``Tq H Dv``."""
+    return int(p.q.shape[0]), int(p.q.shape[1]), int(p.v.shape[-1])
 
 
 def varlen_call(p: VarlenInputs) -> Any:

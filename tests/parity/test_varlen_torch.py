@@ -1,0 +1,129 @@
+"""Sequences of different lengths and paged caches beside PyTorch's SDPA, and through its autograd."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from regard import RegardError, attention_varlen, attention_varlen_vjp
+
+H, G, D = 6, 2, 16
+
+
+def draw(seed, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    of_q, of_k = (torch.randint(1, most, (4,), generator=generator) for most in (40, 200))
+    of_k = torch.maximum(of_q, of_k)  # under a causal mask SDPA gives NaN to a query without keys
+    starts = [torch.nn.functional.pad(x.cumsum(0), (1, 0)).to(torch.int32) for x in (of_q, of_k)]
+
+    def normal(count, heads):
+        return torch.randn(count, heads, D, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+    return normal(of_q.sum(), H), normal(of_k.sum(), G), normal(of_k.sum(), G), *starts
+
+
+def sdpa(q, k, v, starts_q, starts_k, *, causal):
+    """Return PyTorch's attention of each sequence, aligned at its end."""
+    parts = []
+    for (a, b), (c, d) in zip(*(itertools.pairwise(x.tolist()) for x in (starts_q, starts_k)), strict=True):
+        mask = torch.ones(b - a, d - c, dtype=torch.bool).tril((d - c) - (b - a)) if causal else None
+        one, *both = (x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d]))
+        parts.append(scaled_dot_product_attention(one, *both, attn_mask=mask, enable_gqa=True)[0].transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_output_and_gradients_are_those_of_sdpa(seed, causal):
+    arrays = draw(seed)
+    theirs = sdpa(*arrays, causal=causal)
+    d_output = torch.randn_like(theirs)
+    expected = torch.autograd.grad(theirs, arrays[:3], d_output)
+    ours = attention_varlen(*arrays, causal=causal)
+    found = torch.autograd.grad(ours, arrays[:3], d_output)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    with torch.no_grad():
+        torch.testing.assert_close(attention_varlen(*arrays, causal=causal), theirs, rtol=1e-10, atol=1e-12)
+    output, pullback = attention_varlen_vjp(*arrays, causal=causal)
+    torch.testing.assert_close(output, theirs, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(pullback(d_output).k, expected[1], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_other_precisions_are_rounded_once(dtype):
+    arrays = draw(9, dtype)
+    wide = sdpa(*(x.double() for x in arrays[:3]), *arrays[3:], causal=True)
+    ours = attention_varlen(*arrays, causal=True)
+    assert ours.dtype == dtype
+    error = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(ours.double(), wide, rtol=error, atol=error)
+    gradients = torch.autograd.grad(ours.sum(), arrays[:3])
+    assert [x.dtype for x in gradients] == [dtype] * 3
+
+
+def test_a_paged_cache_of_pytorch_is_read_in_place():
+    q, k, v, starts_q, starts_k = (x.detach() for x in draw(3, torch.float32))
+    page_size, counts = 16, starts_k.diff()
+    table = torch.full((4, int(-(-counts.max() // page_size))), -1)
+    pages = torch.full((2, 60, page_size, G, D), torch.nan)
+    free = iter(torch.randperm(60).tolist())
+    for n, position in [(n, i) for n, count in enumerate(counts.tolist()) for i in range(count)]:
+        if position % page_size == 0:
+            table[n, position // page_size] = next(free)
+        for to, x in zip(pages, (k, v), strict=True):
+            to[table[n, position // page_size], position % page_size] = x[starts_k[n] + position]
+    ours = attention_varlen(q, *pages, starts_q, starts_k, causal=True, block_table=table)
+    torch.testing.assert_close(ours, sdpa(q, k, v, starts_q, starts_k, causal=True), rtol=1e-5, atol=1e-6)
+
+
+def test_the_queries_of_a_paged_cache_have_gradients():
+    q, k, v = draw(3)[:3]
+    pages = (x.detach()[:16][None] for x in (k, v))
+    one = q.detach()[:1].requires_grad_()
+    attention_varlen(one, *pages, [0, 1], [0, 16], block_table=[[0]]).sum().backward()
+    other = q.detach()[:1].requires_grad_()
+    attention_varlen(other, k[:16], v[:16], [0, 1], [0, 16]).sum().backward()
+    torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_a_log_sum_exp_has_gradients():
+    q, k, v, starts_q, starts_k = draw(4)
+    part = attention_varlen(q, k, v, starts_q, starts_k, return_lse=True)
+    (d_q,) = torch.autograd.grad(part.lse.sum(), q)
+    scores = torch.einsum("thd,shd->hts", q[: starts_q[1]], k[: starts_k[1]].repeat_interleave(H // G, 1)) * D**-0.5
+    (expected,) = torch.autograd.grad(scores.logsumexp(-1).sum(), q)
+    torch.testing.assert_close(d_q[: starts_q[1]], expected[: starts_q[1]])
+
+
+def test_a_second_derivative_is_an_error():
+    q, *others = draw(5)
+    (d_q,) = torch.autograd.grad(attention_varlen(q, *others).sum(), q, create_graph=True)
+    with pytest.raises(RegardError, match="cannot be differentiated again"):
+        torch.autograd.grad(d_q.sum(), q)
+
+
+def test_a_tensor_changed_in_place_between_is_an_error():
+    q, k, v, *starts = draw(6)
+    values = v.detach().clone().requires_grad_()
+    kept = values * 1
+    output = attention_varlen(q, k, kept, *starts)
+    with torch.no_grad():
+        kept += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+def test_slopes_may_be_tensors_and_bad_lengths_are_said():
+    q, k, v, *starts = draw(7)
+    slopes = torch.rand(H, dtype=torch.float32, requires_grad=True)
+    ours = attention_varlen(q, k, v, *starts, alibi_slopes=slopes)
+    theirs = attention_varlen(*(x.detach().numpy() for x in (q, k, v)), *starts, alibi_slopes=slopes.detach().numpy())
+    np.testing.assert_array_equal(ours.detach().numpy(), theirs)
+    with pytest.raises(RegardError, match="cu_seqlens_q must end with"):
+        attention_varlen(q[1:], k, v, *starts)
