@@ -120,6 +120,7 @@ def sanitize(session: nox.Session) -> None:
     )
     session.run("python", FUZZ, "--cases", "500")
     session.run("python", FUZZ, "--cases", "2000", "--extreme")
+    session.run("python", FUZZ, "--cases", "500", "--varlen")
 
 
 @nox.session
@@ -129,6 +130,7 @@ def fuzz(session: nox.Session) -> None:
     session.env["OPENBLAS_NUM_THREADS"] = "1"
     session.run("python", "tests/fuzz/fuzz_formats.py", *(session.posargs or ["--cases", "10000"]))
     session.run("python", FUZZ, "--extreme", *(session.posargs or ["--cases", "3000"]))
+    session.run("python", FUZZ, "--varlen", *(session.posargs or ["--cases", "3000"]))
 
 
 @nox.session
@@ -143,6 +145,7 @@ def races(session: nox.Session) -> None:
         ["-m", "pytest", "tests/functional/native/test_threads.py", "-k", others],
         ["-m", "pytest", "tests/nn/test_decoder_step.py", "-k", "threads"],
         [FUZZ, "--cases", "200"],
+        [FUZZ, "--cases", "100", "--varlen"],
     ):
         session.run("setarch", "-R", "python", *command, external=True)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from attention_cases import PATHS, Case, Sizes, chance, random_case, small_sizes
-from regard import attention, attention_partial, explain_plan
+from regard import attention, attention_partial, attention_varlen, explain_plan
 from regard.functional import native
 
 DTYPES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64))
@@ -190,7 +190,8 @@ def laid_out(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(x[flipped])[flipped]
     if kind == 3:
         steps = [int(rng.integers(1, 4)) for _ in x.shape]
-        padded = np.full([n * step + 1 for n, step in zip(x.shape, steps, strict=True)], np.nan).astype(x.dtype)
+        nothing = 99 if x.dtype == np.int8 else np.nan
+        padded = np.full([n * step + 1 for n, step in zip(x.shape, steps, strict=True)], nothing).astype(x.dtype)
         part = padded[tuple(slice(1, 1 + n * step, step) for n, step in zip(x.shape, steps, strict=True))]
         part[...] = x
         return part
@@ -377,6 +378,79 @@ def fault_of_extremes(call: Call) -> str | None:
     return None
 
 
+def fault_of_varlen(seed: int, number: int) -> str | None:
+    """Return where a batch of sequences is beyond the bounds of each; half of the batches have a paged cache."""
+    rng = np.random.default_rng([seed, number, 2])
+    dtype = DTYPES[int(rng.integers(len(DTYPES)))]
+    groups, repeats = int(rng.integers(1, 3)), int(rng.choice([1, 2, 5]))
+    dim, width, count = int(rng.choice(FEATURES)), int(rng.choice(FEATURES)), int(rng.integers(1, 5))
+    of_q = rng.choice([0, 1, 1, 2, 9, 13, 64, 65, 130], count)
+    of_k = rng.choice([0, 1, 5, 33, 65, 96, 97, 200, 513, 1030] if of_q.sum() < 100 else [0, 1, 65, 97, 200], count)
+    starts_q, starts_k = (np.append(0, x.cumsum()) for x in (of_q, of_k))
+    q = rng.standard_normal((starts_q[-1], groups * repeats, dim)).astype(dtype)
+    k, v = (rng.standard_normal((starts_k[-1], groups, n)).astype(dtype) for n in (dim, width))
+    v[rng.random(v.shape) < rng.choice([0, 0, 0, 1e-3])] = np.nan
+    options: dict[str, Any] = {"causal": bool(chance(rng, 0.5))}
+    left, right = (int(rng.choice([-1, 0, 3, 100])) for _ in range(2))
+    options["window_size"] = left, right
+    softcap = float(rng.uniform(0.5, 10)) if chance(rng, 0.3) else None
+    slopes = rng.random((count, groups * repeats)) if chance(rng, 0.3) else np.zeros((count, groups * repeats))
+    options |= {"softcap": softcap or 0.0, "alibi_slopes": slopes if slopes.any() else None}
+
+    kept, given = [k, v], [k, v]  # as numbers, and as they are stored
+    kind = int(rng.integers(4))
+    if kind == 0 and dtype == np.float32:
+        half = DTYPES[int(rng.integers(2))]
+        given = kept = [x.astype(half) for x in kept]
+    elif kind == 1:
+        given = [rng.integers(-128, 128, x.shape).astype(np.int8) for x in kept]
+        scales = [rng.random(x.shape[:2] if chance(rng, 0.5) else x.shape[1], np.float32) / 60 for x in given]
+        wide = np.float64 if dtype == np.float64 else np.float32
+        kept = [x.astype(wide) * scale[..., None] for x, scale in zip(given, scales, strict=True)]
+        options |= dict(zip(("k_scale", "v_scale"), scales, strict=True))
+    if chance(rng, 0.5):
+        page_size = int(rng.choice([1, 3, 16, 64, 200]))
+        needed = -(-of_k // page_size)
+        pages = rng.permutation(needed.sum() + 1)
+        table = np.full((count, needed.max() + 1), rng.choice([-1, 2**31 - 1]))
+        for n, end in enumerate(needed.cumsum()):
+            table[n, : needed[n]] = pages[end - needed[n] : end]
+        options["block_table"] = table
+        at = [(n, i) for n in range(count) for i in range(of_k[n])]
+        where = tuple(np.array([(table[n, i // page_size], i % page_size) for n, i in at], int).reshape(-1, 2).T)
+
+        def in_pages(x: np.ndarray) -> np.ndarray:
+            made = np.full((pages.size, page_size, *x.shape[1:]), 99 if x.dtype == np.int8 else np.nan).astype(x.dtype)
+            made[where] = x
+            return made
+
+        given = [in_pages(x) for x in given]
+        options |= {name: in_pages(options[name]) for name in ("k_scale", "v_scale") if np.ndim(options.get(name)) == 2}
+    arrays = [laid_out(rng, x) for x in (q, *given)]
+    sets = native.kernel().instruction_sets()
+    native.kernel().use_instruction_set(sets[int(rng.integers(len(sets)))])
+    native.set_num_threads(int(rng.integers(1, 5)))
+    ours = attention_varlen(*arrays, starts_q, starts_k, **options, implementation="native")
+    native.set_num_threads(native.num_threads() % 4 + 1)
+    again = attention_varlen(*arrays, starts_q, starts_k, **options, implementation="native")
+    if ours.tobytes() != again.tobytes():
+        return "other bits with another number of threads"
+    for n in range(count):
+        rows, keys = slice(*starts_q[n : n + 2]), slice(*starts_k[n : n + 2])
+        position, key = np.arange(of_q[n])[:, None] + of_k[n] - of_q[n], np.arange(of_k[n])
+        attends = np.ones((groups * repeats, of_q[n], of_k[n]), bool)
+        attends &= (key <= position) | (not options["causal"])
+        attends &= ((left < 0) | (key >= position - left)) & ((right < 0) | (key <= position + right))
+        added = -slopes[n][:, None, None] * abs(position - key)
+        each = [x.swapaxes(0, 1) for x in (q[rows], kept[0][keys], kept[1][keys])]
+        case = Case(*each, {}, attends, added, dim**-0.5, softcap, None)
+        bounds = allowed(Call(case, (), {}, 1.0, None, "", 1))
+        ends = (rounded(x, dtype) if dtype.itemsize == 2 else x for x in (bounds.low, bounds.high))
+        if wrong := outside(ours[rows].swapaxes(0, 1), *ends):
+            return f"sequence {n} of {of_q} queries and {of_k} keys, {dtype}, {sorted(options)}: {wrong}"
+    return None
+
+
 def outside(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str | None:
     """Return where values are out of bounds; a bound of NaN requires NaN."""
     given = x.astype(low.dtype)
@@ -385,6 +459,18 @@ def outside(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str | None:
         return None
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
     return f"at {at} ({wrong.sum()} of {wrong.size}): {given[at]!r} is not from {low[at]!r} to {high[at]!r}"
+
+
+def run_varlen(cases: int, seed: int, first: int = 0) -> list[str]:
+    """Return the faults of batches of sequences, a line for each case."""
+    kernel = native.kernel()
+    before = kernel.instruction_set(), native.num_threads()
+    try:
+        found = ((number, fault_of_varlen(seed, number)) for number in range(first, first + cases))
+        return [f"--varlen --seed {seed} --first {n} --cases 1: {wrong}" for n, wrong in found if wrong is not None]
+    finally:
+        kernel.use_instruction_set(before[0])
+        native.set_num_threads(before[1])
 
 
 def run(cases: int, seed: int, first: int = 0, progress: float | None = None, *, extreme: bool = False) -> list[str]:
@@ -421,12 +507,17 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--extreme", action="store_true", help="numbers of all magnitudes, on every path")
+    parser.add_argument("--varlen", action="store_true", help="batches of sequences, and paged caches")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     given = parser.parse_args()
     if native.kernel() is None:
         sys.exit(native.unavailable_reason())
     start = time.monotonic()
-    failures = run(given.cases, given.seed, given.first, progress=30, extreme=given.extreme)
+    if given.varlen:
+        failures = run_varlen(given.cases, given.seed, given.first)
+        print(*failures, sep="\n")
+    else:
+        failures = run(given.cases, given.seed, given.first, progress=30, extreme=given.extreme)
     print(f"{given.cases:,} cases, {len(failures)} wrong, {time.monotonic() - start:.0f} s")
     sys.exit(bool(failures))
 

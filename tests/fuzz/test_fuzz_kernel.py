@@ -21,6 +21,11 @@ def test_random_calls_of_extreme_numbers_are_finite_and_within_rounding_error(fi
     assert fuzz_kernel.run(100, seed=20170613, first=first, extreme=True) == []
 
 
+@pytest.mark.parametrize("first", sweep_after(1, range(0, 600, 100)))
+def test_random_batches_of_sequences_are_within_rounding_error(first):
+    assert fuzz_kernel.run_varlen(100, seed=20170614, first=first) == []
+
+
 def test_a_difference_just_beyond_the_bound_is_found(monkeypatch):
     """The oracle can fail: it detects a result moved by twice the width of its bound."""
     honest = fuzz_kernel.attention
@@ -31,3 +36,15 @@ def test_a_difference_just_beyond_the_bound_is_found(monkeypatch):
 
     monkeypatch.setattr(fuzz_kernel, "attention", moved)
     assert len(fuzz_kernel.run(20, seed=1)) > 10
+
+
+def test_a_batch_of_sequences_with_one_wrong_row_is_found(monkeypatch):
+    honest = fuzz_kernel.attention_varlen
+
+    def moved(*arrays, **options):
+        output = honest(*arrays, **options).copy()
+        output[-1:] += output.dtype.type(0.05)
+        return output
+
+    monkeypatch.setattr(fuzz_kernel, "attention_varlen", moved)
+    assert len(fuzz_kernel.run_varlen(20, seed=1)) > 10

@@ -31,6 +31,7 @@ from regard.functional.backward import Gradients, attention_vjp
 from regard.functional.biases import ALiBi
 from regard.functional.inputs import IMPLEMENTATIONS, Implementation, Options
 from regard.functional.native.attention import has_gradients
+from regard.functional.native.convert import dtype_name
 from regard.functional.native.varlen import (
     native_varlen,
     native_varlen_backward,
@@ -534,7 +535,7 @@ def _result_dtype(q: Array, others: list[Array], *, paged: bool) -> Any:
     dtype = result_dtype(q, *others)
     widened = compute_dtype(namespace(q), dtype) == namespace(q).float32
     for x in others if paged else []:
-        if x.dtype != dtype and not (widened and is_half(x.dtype)):
+        if dtype_name(x.dtype) != dtype_name(dtype) and not (widened and is_half(x.dtype)):
             raise RegardError(
                 f"pages are read as they are: they must be of {dtype}, half precision or int8, got {x.dtype}"
             )
