@@ -120,8 +120,7 @@ def is_causal_without_mask(module: Any, queries: int, attention_mask: Any, is_ca
     """Whether a call is causal though it has no mask; its queries are then the first positions."""
     if attention_mask is not None or queries == 1:
         return False
-    config = getattr(module, "config", None)
-    if config is not None and not mask_support(config.__class__).causal_flag:
+    if not mask_support(getattr(module, "config", None)).causal_flag:
         return False
     return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
 
@@ -148,7 +147,7 @@ def make_mask(*args: Any, config: Any = None, allow_is_causal_skip: bool = True,
     """Return the mask of a forward pass: a function of the mask interface."""
     from transformers.masking_utils import eager_mask, sdpa_mask
 
-    support = MaskSupport(True, True) if config is None else mask_support(config.__class__)
+    support = mask_support(config)
     function = sdpa_mask if support.boolean else eager_mask
     return function(*args, config=config, allow_is_causal_skip=allow_is_causal_skip and support.causal_flag, **options)
 
@@ -160,10 +159,21 @@ class MaskSupport(NamedTuple):
     causal_flag: bool  # where there is no mask, `is_causal` says whether there is none or a causal one
 
 
-@functools.cache
-def mask_support(config_class: Any) -> MaskSupport:
+def mask_support(config: Any) -> MaskSupport:
     """Return the masks that models of a configuration take; an error if they bypass the attention interface."""
-    models = _models_of(config_class)
+    if config is None:
+        return MaskSupport(True, True)
+    # transformers names the module of models like that of their configuration
+    name = re.sub(r"\bconfiguration_(\w+)$", r"modeling_\1", config.__class__.__module__)
+    return _support_of_module(sys.modules.get(name))
+
+
+@functools.cache
+def _support_of_module(module: Any) -> MaskSupport:
+    from transformers import PreTrainedModel
+
+    classes: list[Any] = [x for _, x in inspect.getmembers(module, inspect.isclass)]
+    models = [x for x in classes if issubclass(x, PreTrainedModel) and x.__module__ == module.__name__]
     if models and not any(model._can_set_attn_implementation() for model in models):
         raise RegardError(
             f"{models[0].__name__} computes attention in its own code and not through the attention interface of "
@@ -171,15 +181,6 @@ def mask_support(config_class: Any) -> MaskSupport:
         )
     takes_sdpa = all(model._supports_sdpa for model in models)
     return MaskSupport(takes_sdpa or all(model._supports_flex_attn for model in models), takes_sdpa)
-
-
-def _models_of(config_class: Any) -> list[Any]:
-    """Return the models in the module beside that of a configuration, which transformers names alike."""
-    from transformers import PreTrainedModel
-
-    name = re.sub(r"\bconfiguration_(\w+)$", r"modeling_\1", config_class.__module__)
-    classes = inspect.getmembers(sys.modules.get(name), inspect.isclass)
-    return [x for _, x in classes if issubclass(x, PreTrainedModel) and x.__module__ == name]
 
 
 @functools.cache
