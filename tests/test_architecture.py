@@ -20,6 +20,7 @@ PACKAGES = (
     "regard",
     "regard.functional",
     "regard.functional.native",
+    "regard.jax",
     "regard.nn",
     "regard.text",
     "regard.models",

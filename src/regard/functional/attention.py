@@ -15,6 +15,7 @@ from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
+from regard.functional.jax_operator import is_jax, jax_attention
 from regard.functional.masks import Mask
 from regard.functional.native.attention import (
     computes_in_blocks,
@@ -119,10 +120,16 @@ def attention(
     array([[0.5],
            [0.5]])
     """
-    p = validate_inputs(
-        q, k, v, mask=mask, bias=bias, causal=causal, query_offset=query_offset, window=window, scale=scale,
-        softcap=softcap, sinks=sinks, key_lengths=key_lengths, dropout=dropout, rng=rng, implementation=implementation,
-    )  # fmt: skip
+    options: Options = {
+        "mask": mask, "bias": bias, "causal": causal, "query_offset": query_offset, "window": window, "scale": scale,
+        "softcap": softcap, "sinks": sinks, "key_lengths": key_lengths, "dropout": dropout, "rng": rng,
+        "implementation": implementation,
+    }  # fmt: skip
+    if type(q) is not np.ndarray and is_jax(q, k, v) and trace is NULL_RECORDER:
+        context = jax_attention(q, k, v, options)
+        if context is not None:
+            return context
+    p = validate_inputs(q, k, v, **options)
     return compute_attention(p, trace)
 
 

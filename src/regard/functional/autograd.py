@@ -11,6 +11,10 @@ from regard.functional.backward import backward, forward_with_stats, like
 from regard.functional.inputs import AttentionInputs
 from regard.functional.online_softmax import SoftmaxStats
 
+NOT_TWICE = (
+    "the kernel's gradients of attention cannot be differentiated again; attention(..., implementation='reference') can"
+)
+
 
 def differentiable(p: AttentionInputs) -> Array:
     """Return the context in the compute dtype, ``... H T Dv``, of tensors that PyTorch differentiates once.
@@ -62,9 +66,6 @@ def once_differentiable() -> Any:
 
         @staticmethod
         def backward(ctx: Any, *_: Array) -> Any:  # noqa: ARG004
-            raise RegardError(
-                "the kernel's gradients of attention cannot be differentiated again; "
-                "attention(..., implementation='reference') can"
-            )
+            raise RegardError(NOT_TWICE)
 
     return Once
