@@ -15,7 +15,8 @@ from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
-from regard.functional.jax_operator import is_jax, jax_attention
+from regard.functional.jax_call import is_jax
+from regard.functional.jax_operator import jax_attention
 from regard.functional.masks import Mask
 from regard.functional.native.attention import (
     computes_in_blocks,

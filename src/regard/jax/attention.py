@@ -8,7 +8,7 @@ from regard import functional
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
 from regard.functional.inputs import Options
-from regard.functional.jax_operator import is_jax, reason_against_device
+from regard.functional.jax_call import is_jax, reason_against_device
 
 
 def attention(q: Array, k: Array, v: Array, **options: Unpack[Options]) -> Array:
