@@ -1,7 +1,9 @@
-"""A training step in JAX through the attention of regard: two layers learn to repeat a text, all in one compiled program.
+"""A training step in JAX through the attention of regard, one compiled program: two layers learn to repeat a text.
 
 Tiny, with random weights and data: nothing is downloaded. Needs ``pip install jax``.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ import regard.jax
 VOCABULARY, WIDTH, HEADS, LAYERS, PERIOD, LENGTH, BATCH = 16, 32, 4, 2, 8, 24, 16
 
 
-def draw_parameters(key):
+def draw_parameters(key: jax.Array) -> Any:
     """Return embeddings of tokens and positions, and the layers, stacked so that they can be scanned."""
     shapes = {
         "tokens": (VOCABULARY, WIDTH),
@@ -29,11 +31,12 @@ def draw_parameters(key):
     return jax.tree.unflatten(tree, drawn)
 
 
-def normalize(x):
+def normalize(x: jax.Array) -> jax.Array:
+    """Return x with a mean square of 1."""
     return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6)
 
 
-def layer(x, weights):
+def layer(x: jax.Array, weights: Any) -> tuple[jax.Array, None]:
     """Return the next layer's embeddings of one text, T E."""
     q, k, v = jnp.split(normalize(x) @ weights["qkv"], 3, axis=-1)
     q, k, v = (jnp.swapaxes(y.reshape(len(x), HEADS, -1), 0, 1) for y in (q, k, v))  # H T D
@@ -42,7 +45,7 @@ def layer(x, weights):
     return x + jax.nn.gelu(normalize(x) @ weights["up"]) @ weights["down"], None
 
 
-def loss_of(parameters, ids):
+def loss_of(parameters: Any, ids: jax.Array) -> jax.Array:
     """Return the mean loss of the next tokens that repeat an earlier one, of one text."""
     x = parameters["tokens"][ids] + parameters["positions"]
     x, _ = jax.lax.scan(jax.checkpoint(layer), x, parameters["layers"])
@@ -50,8 +53,8 @@ def loss_of(parameters, ids):
     return -jnp.take_along_axis(logs[PERIOD - 1 : -1], ids[PERIOD:, None], axis=-1).mean()
 
 
-@jax.jit
-def step(parameters, momentum, key):
+@jax.jit  # type: ignore[untyped-decorator]
+def step(parameters: Any, momentum: Any, key: jax.Array) -> tuple[Any, Any, jax.Array]:
     """Return parameters and momentum after a step of Adam without its first moment, and the loss before it."""
     texts = jnp.tile(jax.random.randint(key, (BATCH, PERIOD), 0, VOCABULARY), (1, LENGTH // PERIOD))
     loss, gradients = jax.value_and_grad(lambda p: jax.vmap(loss_of, (None, 0))(p, texts).mean())(parameters)
@@ -60,7 +63,8 @@ def step(parameters, momentum, key):
     return parameters, momentum, loss
 
 
-def main():
+def main() -> None:
+    """Train, and print how the loss falls."""
     parameters = draw_parameters(jax.random.key(0))
     momentum = jax.tree.map(jnp.ones_like, parameters)
     losses = []
