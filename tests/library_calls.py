@@ -16,6 +16,8 @@ from regard import (
     attention_partial,
     attention_vjp,
     attention_weights,
+    create_block_mask,
+    linear_attention_vjp,
     merge_partials,
     softmax,
 )
@@ -50,6 +52,7 @@ MASK = np.random.default_rng(3).random((HEADS, QUERIES, KEYS)) < 0.6
 MASK[:, 1] = False  # a query that attends to no key
 BIAS = np.where(np.random.default_rng(4).random((QUERIES, KEYS)) < 0.2, -np.inf, draw(5, QUERIES, KEYS))
 IDS_OF_QUERIES, IDS_OF_KEYS = np.array([0, 0, 1, 1, 2]), np.array([0, 0, 0, 1, 1, 2, 2])
+BLOCK_MASK = create_block_mask(lambda b, h, q_idx, kv_idx: MASK[h, q_idx, kv_idx], None, HEADS, QUERIES, KEYS)
 
 # Options of attention, given the function that makes arrays.
 OPTIONS = {
@@ -84,6 +87,8 @@ OPTIONS = {
     },
     "slopes of NumPy": lambda to: {"bias": ALiBi(alibi_slopes(HEADS))},
     "a table of NumPy": lambda to: {"bias": RelativePositionBias(draw(7, 8, HEADS), max_distance=6)},
+    "a function": lambda to: {"mask": lambda b, h, q_idx, kv_idx: (q_idx + kv_idx + b + h) % 3 != 1},
+    "a mask in blocks": lambda to: {"mask": BLOCK_MASK, "key_lengths": to(np.array([5, 7]))},
     "dropout": lambda to: {"dropout": 0.3, "rng": np.random.default_rng(8)},
 }  # fmt: skip
 
@@ -170,6 +175,19 @@ def stretched(to):
     return [rotary(to(Q), to(np.arange(5)), scaling=scaling), rotary(to(Q), scaling=scaling)]
 
 
+def linear_attentions(to):
+    found = []
+    for width in (1, DIM):
+        options = {"decay": to(-np.abs(draw(10, GROUPS, KEYS, width))), "beta": to(np.abs(draw(11, GROUPS, KEYS)) / 3)}
+        q, k, v, state = (to(x) for x in (draw(12, BATCH, HEADS, KEYS, DIM), K, V, draw(13, GROUPS, DIM, WIDTH)))
+        for result, pullback in (
+            linear_attention_vjp(q, k, v, **options, state=state, chunk_size=3),
+            linear_attention_vjp(q, k, v),
+        ):
+            found += [*result, *(g for g in pullback(*result) if g is not None)]
+    return found  # fmt: skip
+
+
 def others(to):
     x = to(Q)
     return [
@@ -201,6 +219,7 @@ CALLS = {
     "cache": cached,
     "rotary": rotated,
     "stretched positions": stretched,
+    "linear attention": linear_attentions,
     "others": others,
 }  # fmt: skip
 

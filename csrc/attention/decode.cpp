@@ -132,7 +132,7 @@ template <class T> class SplitKernel {
         if (MaskAccess<T>(params_, head_of(head, r)).allows(query_of(r), j)) return true;
       return false;
     };
-    if (!params_.mask) return;
+    if (!params_.mask && !params_.mask_blocks) return;
     while (start < end && !any_row_allows(start)) ++start;
     while (start < end && !any_row_allows(end - 1)) --end;
   }
@@ -198,7 +198,7 @@ template <class T> class SplitKernel {
         const T bias = mask.bias(i, start + j);
         scores[j] = bias == -INF<T> ? bias : max_of(scores[j] + bias, -MAX_FINITE<T>);
       }
-    if (params_.mask || params_.bias) {
+    if (params_.mask || params_.mask_blocks || params_.bias) {
       for (ptrdiff_t j = 0; j < count; ++j)
         if (!mask.allows(i, start + j)) scores[j] = -INF<T>;
     } else {

@@ -17,6 +17,7 @@ template <class T> class MaskAccess {
   bool allows(ptrdiff_t i, ptrdiff_t j) const {
     if (j < key_begin(i) || j >= key_end(i)) return false;
     if (params_.mask && !at<uint8_t>(params_.mask, i, j)) return false;
+    if (params_.mask_blocks && !block_allows(i, j)) return false;
     return !params_.bias || at<T>(params_.bias, i, j) != -INF<T>;
   }
 
@@ -31,6 +32,12 @@ template <class T> class MaskAccess {
  private:
   template <class X> X at(const Operand& x, ptrdiff_t i, ptrdiff_t j) const {
     return reinterpret_cast<const X*>(x.data)[x.offsets[head_] + i * x.row_stride + j * x.col_stride];
+  }
+
+  bool block_allows(ptrdiff_t i, ptrdiff_t j) const {
+    const int32_t block = mask_block(params_, head_, i, j);
+    if (block < 0) return block == FULL_BLOCK;
+    return mask_word(params_, block, j) >> i % BLOCK_QUERIES & 1;
   }
 
   const AttentionParams& params_;

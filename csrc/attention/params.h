@@ -19,6 +19,9 @@ constexpr int SPLITKV_KEYS = 512;  // keys of one split
 // bfloat16_forward.cpp multiplies packed tiles (simd/bfloat16_tiles.h) of this many rows and columns.
 constexpr int TILE_ROWS = 16, TILE_DEPTH = 32;
 
+// Blocks of a mask that need no bits (AttentionParams::mask_blocks).
+constexpr int32_t EMPTY_BLOCK = -1, FULL_BLOCK = -2;
+
 // One matrix for each head. Offsets and strides count elements; a stride of 0 broadcasts. Absent: data is null.
 struct Operand {
   char* data = nullptr;
@@ -54,6 +57,10 @@ struct AttentionParams {
   // bias is not -infinity.
   Operand key_begin, key_end;
   Operand mask;
+  // A mask in blocks of BLOCK_QUERIES x BLOCK_KEYS, beginning at query and key 0, T / BLOCK_QUERIES x S / BLOCK_KEYS
+  // (int32): EMPTY_BLOCK, FULL_BLOCK, or the index of a row of mask_tiles. A row has 64 bits for each key of the block,
+  // least significant first: whether query i of the block attends to it. Not for attention maps.
+  Operand mask_blocks, mask_tiles;
   // Biases and sinks have the compute dtype.
   Operand bias;           // T S
   Operand distance_bias;  // T + S - 1: cell (i, j) gets element i - j + S - 1. BLOCK_QUERIES more elements are read
@@ -134,6 +141,24 @@ static inline ptrdiff_t key_tile_columns(const AttentionParams& params) {
 }
 static inline ptrdiff_t value_tile_rows(const AttentionParams& params) {
   return product(ceil_div(params.value_dim, TILE_ROWS), TILE_ROWS);
+}
+
+// Bytes of a row of mask_tiles.
+constexpr ptrdiff_t MASK_TILE_BYTES = BLOCK_KEYS * 8;
+static_assert(BLOCK_QUERIES == 64, "a key has a word of 64 bits");
+
+// The block of the mask that query i and key j of a head lie in.
+static inline int32_t mask_block(const AttentionParams& params, ptrdiff_t head, ptrdiff_t i, ptrdiff_t j) {
+  const Operand& x = params.mask_blocks;
+  return reinterpret_cast<const int32_t*>(
+      x.data)[x.offsets[head] + i / BLOCK_QUERIES * x.row_stride + j / BLOCK_KEYS * x.col_stride];
+}
+
+// The bits of key j, of a block that is neither empty nor full.
+static inline uint64_t mask_word(const AttentionParams& params, int32_t block, ptrdiff_t j) {
+  uint64_t word;
+  __builtin_memcpy(&word, params.mask_tiles.data + block * params.mask_tiles.row_stride + j % BLOCK_KEYS * 8, 8);
+  return word;
 }
 
 // Query rows that share keys and values.

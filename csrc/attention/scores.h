@@ -54,6 +54,7 @@ template <class T> class ScoreBlock {
 
   // Whether the mask allows any of these keys for any query of the block.
   bool any_allowed(ptrdiff_t start, ptrdiff_t count) {
+    if (params_.mask_blocks && mask_block(params_, head_, start_, start) == EMPTY_BLOCK) return false;
     return !params_.mask || mask_block_kind(start, count) != BlockKind::empty;
   }
 
@@ -87,6 +88,7 @@ template <class T> class ScoreBlock {
     if (params_.bias) add_bias(start, count, scores);
     if (params_.distance_bias) add_distance_bias(start, count, scores);
     if (params_.mask && mask_block_kind(start, count) != BlockKind::full) apply_mask(start, count, scores);
+    if (params_.mask_blocks) apply_mask_block(start, count, scores);
     if (is_edge(start, count)) apply_key_ranges(start, count, scores);
   }
 
@@ -160,6 +162,7 @@ template <class T> class ScoreBlock {
       all_begin_[n] = is_first_of_vector ? from : max_of(all_begin_[n], from);
       all_end_[n] = is_first_of_vector ? to : min_of(all_end_[n], to);
     }
+    if (params_.mask_blocks && begin_ < end_) begin_ = begin_ / BLOCK_KEYS * BLOCK_KEYS;
   }
 
   template <class F> REGARD_INLINE void transform(ptrdiff_t count, T* scores, F f) const {
@@ -269,6 +272,22 @@ template <class T> class ScoreBlock {
       __builtin_memcpy(&allowed, tile + j * BLOCK_QUERIES + i, sizeof allowed);
       return __builtin_convertvector(allowed, V<Int<T>>) != 0 ? s : splat(-INF<T>);
     });
+  }
+
+  void apply_mask_block(ptrdiff_t start, ptrdiff_t count, T* scores) const {
+    const int32_t block = mask_block(params_, head_, start_, start);
+    if (block < 0) return;  // full; empty ones are not computed
+    V<Int<T>> bits;
+    for (int n = 0; n < LANES<T>; ++n) bits[n] = Int<T>(1) << n;
+    for (ptrdiff_t j = 0; j < count; ++j) {
+      const uint64_t word = mask_word(params_, block, start + j);
+      if (word == ~uint64_t(0)) continue;
+      for (ptrdiff_t i = 0; i < lanes_; i += LANES<T>) {
+        T* at = scores + j * BLOCK_QUERIES + i;
+        const V<Int<T>> own = (V<Int<T>>{} + Int<T>(uint32_t(word >> i))) & bits;
+        store<T>(at, own != 0 ? load<T>(at) : splat(-INF<T>));
+      }
+    }
   }
 
   void apply_key_ranges(ptrdiff_t start, ptrdiff_t count, T* scores) const {

@@ -71,7 +71,7 @@ struct AttentionArgs {
   Array q, k;
   OptionalArray v;
   double scale, softcap;
-  OptionalArray key_begin, key_end, mask, bias, distance_bias, sinks;
+  OptionalArray key_begin, key_end, mask, mask_blocks, mask_tiles, bias, distance_bias, sinks;
   std::optional<DropoutArgs> dropout;
   bool tiles;  // compute in bfloat16, if that is supported and in use
 };
@@ -172,6 +172,27 @@ bool pack_tiles(AttentionCall& call, const AttentionArgs& args) {
   return within;
 }
 
+// A mask in blocks; each block has its bits, if it needs any.
+void add_mask_blocks(AttentionParams& a, Operands& operands, const AttentionArgs& args) {
+  if (bool(args.mask_blocks) != bool(args.mask_tiles)) throw_invalid("mask_blocks", "needs mask_tiles");
+  if (!args.mask_blocks) return;
+  const ptrdiff_t rows = ceil_div(a.queries, BLOCK_QUERIES), columns = ceil_div(a.keys, BLOCK_KEYS);
+  a.mask_blocks = operands.make("mask_blocks", args.mask_blocks, DType::int32, 2, rows, columns);
+  if (args.mask_tiles->ndim() != 2) throw_invalid("mask_tiles", "needs two axes");
+  const auto tiles = ptrdiff_t(args.mask_tiles->shape(0));
+  a.mask_tiles = operands.make("mask_tiles", args.mask_tiles, DType::boolean, 2, tiles, MASK_TILE_BYTES);
+  if (a.mask_tiles.col_stride != 1 && tiles) throw_invalid("mask_tiles", "must be contiguous");
+  const Operand& x = a.mask_blocks;
+  for (ptrdiff_t head = 0; head < a.heads; ++head) {
+    if (head && x.offsets[head] == x.offsets[head - 1]) continue;
+    for (ptrdiff_t i = 0; i < rows; ++i)
+      for (ptrdiff_t j = 0; j < columns; ++j) {
+        const int32_t block = mask_block(a, head, i * BLOCK_QUERIES, j * BLOCK_KEYS);
+        if (block >= tiles || block < FULL_BLOCK) throw_invalid("mask_blocks", "has a block without a tile");
+      }
+  }
+}
+
 AttentionCall make_call(const AttentionArgs& args) {
   AttentionCall call{Operands(args.heads), {}};
   Operands& operands = call.operands;
@@ -200,6 +221,7 @@ AttentionCall make_call(const AttentionArgs& args) {
   a.key_begin = operands.make("key_begin", args.key_begin, DType::int32, 1, a.queries, 0);
   a.key_end = operands.make("key_end", args.key_end, DType::int32, 1, a.queries, 0);
   a.mask = operands.make("mask", args.mask, DType::boolean, 2, a.queries, a.keys);
+  add_mask_blocks(a, operands, args);
   a.bias = operands.make("bias", args.bias, compute, 2, a.queries, a.keys);
   const ptrdiff_t distances = a.queries + a.keys - 1 + BLOCK_QUERIES;  // with padding for the last vector loads
   a.distance_bias = operands.make("distance_bias", args.distance_bias, compute, 1, distances, 0);
@@ -368,18 +390,20 @@ void bind_attention(nb::module_& m) {
       .def(
           "__init__",
           [](AttentionCall* self, Shape heads, DType dtype, Array q, Array k, OptionalArray v, double scale,
-             double softcap, OptionalArray key_begin, OptionalArray key_end, OptionalArray mask, OptionalArray bias,
-             OptionalArray distance_bias, OptionalArray sinks, std::optional<DropoutArgs> dropout,
-             std::optional<DType> k_dtype, std::optional<DType> v_dtype, bool tiles) {
-            new (self) AttentionCall(
-                make_call({std::move(heads), dtype, k_dtype.value_or(dtype), v_dtype.value_or(dtype), q, k, v, scale,
-                           softcap, key_begin, key_end, mask, bias, distance_bias, sinks, std::move(dropout), tiles}));
+             double softcap, OptionalArray key_begin, OptionalArray key_end, OptionalArray mask,
+             OptionalArray mask_blocks, OptionalArray mask_tiles, OptionalArray bias, OptionalArray distance_bias,
+             OptionalArray sinks, std::optional<DropoutArgs> dropout, std::optional<DType> k_dtype,
+             std::optional<DType> v_dtype, bool tiles) {
+            new (self)
+                AttentionCall(make_call({std::move(heads), dtype, k_dtype.value_or(dtype), v_dtype.value_or(dtype), q,
+                                         k, v, scale, softcap, key_begin, key_end, mask, mask_blocks, mask_tiles, bias,
+                                         distance_bias, sinks, std::move(dropout), tiles}));
           },
           "heads"_a, "dtype"_a, "q"_a, "k"_a, "v"_a.none(), "scale"_a, "softcap"_a = 0.0,
           "key_begin"_a.none() = nb::none(), "key_end"_a.none() = nb::none(), "mask"_a.none() = nb::none(),
-          "bias"_a.none() = nb::none(), "distance_bias"_a.none() = nb::none(), "sinks"_a.none() = nb::none(),
-          "dropout"_a.none() = nb::none(), "k_dtype"_a.none() = nb::none(), "v_dtype"_a.none() = nb::none(),
-          "tiles"_a = false)
+          "mask_blocks"_a.none() = nb::none(), "mask_tiles"_a.none() = nb::none(), "bias"_a.none() = nb::none(),
+          "distance_bias"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout"_a.none() = nb::none(),
+          "k_dtype"_a.none() = nb::none(), "v_dtype"_a.none() = nb::none(), "tiles"_a = false)
       .def_prop_ro("tiles", [](const AttentionCall& call) { return call.tiles ? call.tiles->name : nullptr; });
   m.def("forward", &forward, "call"_a, "output"_a.none(), "row_max"_a.none(), "row_sum"_a.none(),
         "weights"_a.none() = nb::none());

@@ -16,6 +16,7 @@ MapParams map_params(MapQuantity quantity, AttentionCall& call, const OptionalAr
                      const OptionalArray& row_sum) {
   MapParams params;
   params.quantity = quantity, params.attention = call.params;
+  if (params.attention.mask_blocks) throw_invalid("mask_blocks", "are not for maps");
   const ptrdiff_t queries = params.attention.queries;
   if (row_max.has_value() != row_sum.has_value()) throw_invalid("row_max and row_sum", "belong together");
   params.row_max = call.operands.make("row_max", row_max, compute_dtype(params.attention.q.dtype), 1, queries, 0);

@@ -1,4 +1,4 @@
-"""Two operators of ONNX in the words of regard: each input and attribute becomes an argument, nothing is computed here.
+"""The operators of ONNX in the words of regard: each input and attribute becomes an argument, nothing is computed here.
 
 The functions take what a node has, by the names that the standard gives them, and return its outputs by name.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard import attention, attention_weights
+from regard import attention, attention_weights, linear_attention
 from regard.functional import apply_rotary, merge_heads, split_heads
 
 STAGES = ("scores", "capped", "biased", "weights")  # by qk_matmul_output_mode
@@ -69,3 +69,18 @@ def rotary_operator(inputs, attributes):
         x = split_heads(x, attributes["num_heads"])
     y = apply_rotary(x, cos[:, None], sin[:, None], interleaved=bool(attributes.get("interleaved")))
     return {"output": merge_heads(y) if flat else y}
+
+
+def linear_attention_operator(inputs, attributes):
+    """Return output and present_state of LinearAttention; `attributes` are as the standard gives them."""
+    groups = attributes["kv_num_heads"]
+    q = split_heads(inputs["query"], attributes["q_num_heads"])
+    k, v = (split_heads(inputs[name], groups) for name in ("key", "value"))
+    options = {"state": inputs.get("past_state"), "scale": attributes.get("scale") or None}
+    if "decay" in inputs:
+        options["decay"] = split_heads(inputs["decay"], groups)
+    if "beta" in inputs:
+        options["beta"] = np.swapaxes(inputs["beta"], -1, -2)
+    output, state = linear_attention(q, k, v, **options)
+    dtype = inputs.get("past_state", q).dtype  # a state of regard stays in float32
+    return {"output": merge_heads(output), "present_state": state.astype(dtype)}

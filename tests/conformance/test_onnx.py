@@ -1,4 +1,4 @@
-"""The test cases of the ONNX operators Attention and RotaryEmbedding, all of them, at the tolerances they come with."""
+"""All test cases of the ONNX operators that regard has, at the tolerances they come with."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx_operators import attention_operator, rotary_operator
+from onnx_operators import attention_operator, linear_attention_operator, rotary_operator
 
 from attention_cases import PATHS, cut_into_blocks
 
 
 def collected():
-    """Return the cases of both operators by operator and name, without those that spell an operator out in others."""
+    """Return the cases of these operators by operator and name, without those that spell an operator out in others."""
     import onnx.backend.test.case.node as nodes
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of operators that are not ours
         cases = nodes.collect_testcases(None)
-    found = {"Attention": {}, "RotaryEmbedding": {}}
+    found = {"Attention": {}, "RotaryEmbedding": {}, "LinearAttention": {}}
     for case in cases:
         operator = case.model.graph.node[0].op_type
         if operator in found and not case.name.endswith("_expanded"):
@@ -29,6 +29,7 @@ def collected():
 
 CASES = collected()
 ATTENTION = pytest.mark.parametrize("name", CASES["Attention"])
+LINEAR = pytest.mark.parametrize("name", CASES["LinearAttention"])
 ROTARY = pytest.mark.parametrize("name", CASES["RotaryEmbedding"])
 
 
@@ -60,6 +61,7 @@ def check(case, ours, expected):
 def test_no_case_is_left_out():
     assert len(CASES["Attention"]) == 93
     assert len(CASES["RotaryEmbedding"]) == 8
+    assert len(CASES["LinearAttention"]) == 14
 
 
 def test_every_stage_of_the_scores_is_asked_for():
@@ -92,3 +94,10 @@ def test_rotary_embedding(name):
     case = CASES["RotaryEmbedding"][name]
     inputs, expected, attributes = arrays_of(case)
     check(case, rotary_operator(inputs, attributes), expected)
+
+
+@LINEAR
+def test_linear_attention(name):
+    case = CASES["LinearAttention"][name]
+    inputs, expected, attributes = arrays_of(case)
+    check(case, linear_attention_operator(inputs, attributes), expected)

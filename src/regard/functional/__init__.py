@@ -8,10 +8,17 @@ from regard.functional.activation import activation, gelu, relu, silu, swiglu
 from regard.functional.attention import attention, attention_weights
 from regard.functional.backward import Gradients, attention_vjp
 from regard.functional.biases import ALiBi, Bias, DistanceBias, RelativePositionBias
+from regard.functional.block_mask import BlockMask, FunctionMask, create_block_mask
 from regard.functional.dispatch import Plan, explain_plan
 from regard.functional.heads import merge_heads, split_heads
 from regard.functional.inputs import Options
 from regard.functional.linear import linear
+from regard.functional.linear_attention import (
+    LinearAttention,
+    LinearAttentionGradients,
+    linear_attention,
+    linear_attention_vjp,
+)
 from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
 from regard.functional.masks import DenseMask, Mask
 from regard.functional.norm import layer_norm, rms_norm
@@ -34,6 +41,10 @@ __all__ = [
     "explain_plan",
     "Plan",
     "Options",
+    "linear_attention",
+    "linear_attention_vjp",
+    "LinearAttention",
+    "LinearAttentionGradients",
     "softmax",
     "Mask",
     "Causal",
@@ -43,6 +54,9 @@ __all__ = [
     "SegmentMask",
     "KeyRangeMask",
     "DenseMask",
+    "FunctionMask",
+    "BlockMask",
+    "create_block_mask",
     "Bias",
     "ALiBi",
     "RelativePositionBias",

@@ -25,6 +25,7 @@ from regard.functional.arrays import (
     widest_float,
 )
 from regard.functional.biases import Bias, as_bias
+from regard.functional.block_mask import FunctionMask, MaskMod
 from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.mask_rules import Causal, KeyLengths, SlidingWindow
 from regard.functional.masks import Mask, as_mask
@@ -37,7 +38,7 @@ IMPLEMENTATIONS = get_args(Implementation)
 class Options(TypedDict, total=False):
     """The keywords of `attention`, where each is documented, and of its companions."""
 
-    mask: Array | Mask | None
+    mask: Array | Mask | MaskMod | None
     bias: Array | Bias | None
     causal: bool
     query_offset: int | Array | None
@@ -171,7 +172,8 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
     """Return all masks as one, and the bias."""
     rules: list[Mask] = []
     if (mask := options.get("mask")) is not None:
-        rules.append(as_mask(mask).to_namespace(layout))
+        is_function = callable(mask) and not isinstance(mask, Mask)
+        rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))
     if _flag("causal", options.get("causal", False)):
         rules.append(Causal())
     if (window := options.get("window")) is not None:

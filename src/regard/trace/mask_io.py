@@ -13,6 +13,7 @@ from regard._utils.validation import finite_number, truncate
 from regard.functional import native
 from regard.functional.arrays import Array
 from regard.functional.biases import ALiBi, Bias, DenseBias, DistanceBias, RelativePositionBias
+from regard.functional.block_mask import BlockMask
 from regard.functional.head_slice import is_head_slice
 from regard.functional.inputs import AttentionInputs
 from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
@@ -24,15 +25,16 @@ _KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         *(Causal, SlidingWindow, KeyLengths, PrefixLM, SegmentMask, KeyRangeMask, DenseMask, LogicalAnd, LogicalOr),
-        *(ALiBi, RelativePositionBias, DistanceBias, DenseBias),
+        *(BlockMask, ALiBi, RelativePositionBias, DistanceBias, DenseBias),
     )
 }
 
 _ABSENT = type(None)
 _TYPES: dict[str, tuple[type, ...]] = {  # of the options and of the fields of masks and biases
     **dict.fromkeys(("query_offset", "lengths"), (int, np.ndarray, _ABSENT)),
-    **dict.fromkeys(("left", "right", "min_distance", "max_distance"), (int, _ABSENT)),
+    **dict.fromkeys(("left", "right", "min_distance", "max_distance", "num_queries", "num_keys"), (int, _ABSENT)),
     **dict.fromkeys(("queries", "keys", "first", "last", "array", "parameter", "sinks"), (np.ndarray, _ABSENT)),
+    **dict.fromkeys(("blocks", "tiles"), (np.ndarray,)),
     **dict.fromkeys(("scale", "softcap"), (int, float, _ABSENT)),
     **dict.fromkeys(("one", "other"), (Mask,)),
     "bidirectional": (bool,),

@@ -156,6 +156,8 @@ class AttentionCall:
         key_begin: np.ndarray | None = None,
         key_end: np.ndarray | None = None,
         mask: np.ndarray | None = None,
+        mask_blocks: np.ndarray | None = None,
+        mask_tiles: np.ndarray | None = None,
         bias: np.ndarray | None = None,
         distance_bias: np.ndarray | None = None,
         sinks: np.ndarray | None = None,

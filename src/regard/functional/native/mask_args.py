@@ -15,6 +15,7 @@ import numpy as np
 from regard.functional import native
 from regard.functional.arrays import Array, compute_dtype
 from regard.functional.biases import Bias, DenseBias
+from regard.functional.block_mask import BLOCK_KEYS, BLOCK_QUERIES, BlockMask
 from regard.functional.inputs import AttentionInputs
 from regard.functional.masks import DenseMask, KeyRanges, LogicalAnd, Mask
 from regard.functional.native.convert import aligned, compute_type, to_kernel
@@ -22,6 +23,7 @@ from regard.functional.nonfinite import saturate_cast
 from regard.functional.score_layout import ALL, Index, take_broadcast
 
 _STRIP_SCORES = 2**22  # that a mask or a bias is evaluated for at a time
+_BLOCK = (BLOCK_QUERIES, BLOCK_KEYS)
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,9 @@ class KernelMaskArgs:
     """Masks and biases in the kernel's form."""
 
     p: AttentionInputs
-    key_ranges: KeyRanges | None  # that each query attends to, if `masks` and `strip_masks` allow it
+    key_ranges: KeyRanges | None  # that each query attends to, if the other masks allow it
     masks: list[np.ndarray]  # boolean, broadcasting to ... H T S
+    block_mask: BlockMask | None
     strip_masks: list[Mask]  # to evaluate for a strip of queries at a time
     bias: np.ndarray | None  # broadcasts to ... H T S
     distance_bias: np.ndarray | None  # ... H N, for each query − key position, from −(S − 1) on: −distance
@@ -60,7 +63,10 @@ class KernelMaskArgs:
         queries, keys = self.p.layout.shape[-2:]
         every = -(-queries // rows) * -(-keys // cols)
         dense = bool(self.masks or self.strip_masks or (self.p.bias is not None and self.p.bias.can_mask))
+        if self.block_mask is not None and self.key_ranges is None and not dense and (rows, cols) == _BLOCK:
+            return self.block_mask.count_blocks()
         if self.key_ranges is None:
+            dense = dense or self.block_mask is not None
             return {"full": 0 if dense else every, "partial": every if dense else 0, "empty": 0}
         first, last = (np.broadcast_to(x, np.broadcast_shapes(x.shape, (queries,))) for x in self.key_ranges)
         first, last = np.broadcast_arrays(first, last)
@@ -71,7 +77,7 @@ class KernelMaskArgs:
         whole = np.maximum(to_all - begin, 0) // cols - -(-np.maximum(from_all - begin, 0) // cols)
         heads = math.prod(first.shape[:-1])
         mean_read, mean_whole = round(read.sum() / heads), round(np.clip(whole, 0, read).sum() / heads)
-        full = 0 if dense else mean_whole
+        full = 0 if dense or self.block_mask is not None else mean_whole
         return {"full": full, "partial": mean_read - full, "empty": max(0, every - mean_read)}
 
     @property
@@ -90,7 +96,13 @@ class KernelMaskArgs:
         mask = _all_of([take_broadcast(mask, rows, ALL) for mask in self.masks])
         layout = self.p.layout
         at = rows if isinstance(rows, slice) else layout.xp.asarray(rows, device=layout.device)
-        for strip_mask in self.strip_masks:
+        strip_masks = list(self.strip_masks)
+        if self.block_mask is not None and isinstance(rows, slice) and rows.start % BLOCK_QUERIES == 0:
+            found["mask_blocks"] = np.atleast_2d(self.block_mask.kernel_blocks(layout, rows))
+            found["mask_tiles"] = self.block_mask.tiles
+        elif self.block_mask is not None:
+            strip_masks.append(self.block_mask)
+        for strip_mask in strip_masks:
             mask = _all_of([*([] if mask is None else [mask]), np.asarray(strip_mask.allows(layout, at, ALL))])
         if mask is not None:
             found["mask"] = aligned(np.atleast_2d(mask)).view(np.uint8)
@@ -109,13 +121,15 @@ class KernelMaskArgs:
 
 def kernel_mask_args(p: AttentionInputs) -> KernelMaskArgs:
     """Return the mask and the bias of a call in the kernel's form."""
-    key_ranges, masks, strip_masks = None, [], []
+    key_ranges, masks, block_mask, strip_masks = None, [], None, []
     for mask in _conjuncts(p.mask):
         ranges = mask.key_ranges(p.layout)
         if ranges is not None:
             key_ranges = ranges if key_ranges is None else key_ranges.intersect(ranges)
         elif isinstance(mask, DenseMask):
             masks.append(np.atleast_2d(np.asarray(mask.array)))
+        elif isinstance(mask, BlockMask) and block_mask is None and p.v is not None:  # maps begin at any query
+            block_mask = mask
         else:
             strip_masks.append(mask)
     if key_ranges is not None:
@@ -127,7 +141,7 @@ def kernel_mask_args(p: AttentionInputs) -> KernelMaskArgs:
         distance_bias = _distance_bias(p, p.bias)
     else:
         strip_bias = p.bias
-    return KernelMaskArgs(p, key_ranges, masks, strip_masks, bias, distance_bias, strip_bias)
+    return KernelMaskArgs(p, key_ranges, masks, block_mask, strip_masks, bias, distance_bias, strip_bias)
 
 
 def _conjuncts(mask: Mask | None) -> Iterator[Mask]:
