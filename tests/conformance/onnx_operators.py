@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard import attention, attention_weights, linear_attention
+from regard import Trace, attention, attention_weights, linear_attention
 from regard.functional import apply_rotary, merge_heads, split_heads
 
 STAGES = ("scores", "capped", "biased", "weights")  # by qk_matmul_output_mode
@@ -84,3 +84,23 @@ def linear_attention_operator(inputs, attributes):
     output, state = linear_attention(q, k, v, **options)
     dtype = inputs.get("past_state", q).dtype  # a state of regard stays in float32
     return {"output": merge_heads(output), "present_state": state.astype(dtype)}
+
+
+def flex_attention_operator(inputs, attributes):
+    """Return Y of FlexAttention; its functions are graphs, that of the weights an edit of this step."""
+    options = {"scale": attributes["scale"]} if "scale" in attributes else {}
+    if "score_mod" in attributes:
+        score_mod = evaluated(attributes["score_mod"])
+        options["bias"] = lambda score, *_: score_mod(score)
+    if "prob_mod" in attributes:
+        options["trace"] = Trace(only=[], edit={"weights": evaluated(attributes["prob_mod"])})
+    return {"Y": attention(*(inputs[name] for name in "QKV"), **options)}
+
+
+def evaluated(graph):
+    """Return the function of one array that a graph is."""
+    from onnx.helper import make_model, make_opsetid
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(make_model(graph, opset_imports=[make_opsetid("", 23)]))
+    return lambda x: evaluator.run(None, {graph.input[0].name: x})[0]

@@ -7,7 +7,12 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx_operators import attention_operator, linear_attention_operator, rotary_operator
+from onnx_operators import (
+    attention_operator,
+    flex_attention_operator,
+    linear_attention_operator,
+    rotary_operator,
+)
 
 from attention_cases import PATHS, cut_into_blocks
 
@@ -19,7 +24,7 @@ def collected():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of operators that are not ours
         cases = nodes.collect_testcases(None)
-    found = {"Attention": {}, "RotaryEmbedding": {}, "LinearAttention": {}}
+    found = {"Attention": {}, "RotaryEmbedding": {}, "LinearAttention": {}, "FlexAttention": {}}
     for case in cases:
         operator = case.model.graph.node[0].op_type
         if operator in found and not case.name.endswith("_expanded"):
@@ -29,6 +34,7 @@ def collected():
 
 CASES = collected()
 ATTENTION = pytest.mark.parametrize("name", CASES["Attention"])
+FLEX = pytest.mark.parametrize("name", CASES["FlexAttention"])
 LINEAR = pytest.mark.parametrize("name", CASES["LinearAttention"])
 ROTARY = pytest.mark.parametrize("name", CASES["RotaryEmbedding"])
 
@@ -62,6 +68,7 @@ def test_no_case_is_left_out():
     assert len(CASES["Attention"]) == 93
     assert len(CASES["RotaryEmbedding"]) == 8
     assert len(CASES["LinearAttention"]) == 14
+    assert len(CASES["FlexAttention"]) == 11
 
 
 def test_every_stage_of_the_scores_is_asked_for():
@@ -101,3 +108,10 @@ def test_linear_attention(name):
     case = CASES["LinearAttention"][name]
     inputs, expected, attributes = arrays_of(case)
     check(case, linear_attention_operator(inputs, attributes), expected)
+
+
+@FLEX
+def test_flex_attention(name):
+    case = CASES["FlexAttention"][name]
+    inputs, expected, attributes = arrays_of(case)
+    check(case, flex_attention_operator(inputs, attributes), expected)

@@ -141,8 +141,9 @@ def _structured_mask(
     **options: Any,
 ) -> Any:
     """Return a mask of transformers as a `StructuredMask`; the arguments are those of its mask functions."""
-    import torch
     from transformers.masking_utils import sdpa_mask
+
+    import torch
 
     if use_vmap or mask_function is None:
         return sdpa_mask(

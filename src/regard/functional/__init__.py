@@ -25,6 +25,7 @@ from regard.functional.norm import layer_norm, rms_norm
 from regard.functional.partial import Partial, attention_partial, merge_partials
 from regard.functional.positions import alibi_slopes, learned_positions, relative_position_buckets, sinusoidal_positions
 from regard.functional.rotary import apply_rotary, rotary, rotary_frequencies, rotary_pairs
+from regard.functional.score_mod import ScoreMod
 from regard.functional.softmax import softmax
 from regard.functional.varlen import attention_varlen, attention_varlen_vjp
 
@@ -61,6 +62,7 @@ __all__ = [
     "ALiBi",
     "RelativePositionBias",
     "DistanceBias",
+    "ScoreMod",
     "rotary",
     "apply_rotary",
     "rotary_frequencies",

@@ -11,6 +11,7 @@ from regard.functional import reference
 from regard.functional.arrays import Array
 from regard.functional.autograd import differentiable
 from regard.functional.biases import Bias
+from regard.functional.block_mask import MaskMod
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.heads import repeat_kv
@@ -28,6 +29,7 @@ from regard.functional.native.attention import (
 from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index
+from regard.functional.score_mod import ScoreModFunction
 from regard.functional.scores import Stage, block_arguments, dropout_factors, whole_map
 from regard.functional.tile import attention_tile, check_stage, record_maps
 
@@ -37,8 +39,8 @@ def attention(
     k: Array,
     v: Array,
     *,
-    mask: Array | Mask | None = None,
-    bias: Array | Bias | None = None,
+    mask: Array | Mask | MaskMod | None = None,
+    bias: Array | Bias | ScoreModFunction | None = None,
     causal: bool = False,
     query_offset: int | Array | None = None,
     window: tuple[int | None, int | None] | None = None,
@@ -62,9 +64,11 @@ def attention(
     v : array, ``... G S Dv``
         Values. Dv may differ from D.
     mask : boolean array that broadcasts to ``... H T S``, or Mask, optional
-        True: the query attends to the key. A rule such as ``Causal() & SegmentMask(ids)`` never holds n² booleans.
+        True: the query attends to the key. A rule such as ``Causal() & SegmentMask(ids)`` never holds n² booleans. Also
+        a function ``mask_mod(b, h, q_idx, kv_idx)``, which `create_block_mask` evaluates once for many calls.
     bias : floating array that broadcasts to ``... H T S``, or Bias, optional
-        Added to the scaled scores; −inf masks. A rule such as ``ALiBi(slopes)`` never holds n² numbers.
+        Added to the scaled scores; −inf masks. A rule such as ``ALiBi(slopes)`` never holds n² numbers. Also a function
+        ``score_mod(score, b, h, q_idx, kv_idx)``, with its derivative as a `ScoreMod`.
     causal : bool
         Mask the keys at later positions than the query.
     query_offset : int, or integer array with one for each batch entry, optional

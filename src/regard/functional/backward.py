@@ -21,6 +21,7 @@ from regard.functional.nonfinite import finite_matmul
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.overflow import narrowed, widened
 from regard.functional.score_layout import take
+from regard.functional.score_mod import ScoreMod, is_score_function
 from regard.functional.scores import BlockScores, block_scores
 
 
@@ -73,6 +74,8 @@ def attention_vjp(
     """
     given = {"q": q, "k": k, "v": v, "bias": options.get("bias"), "sinks": options.get("sinks")}
     p = validate_inputs(q, k, v, **options)
+    if isinstance(p.bias, ScoreMod):
+        p.bias.check_derivative()
     native = choose_implementation(p)[0] == "native"
     p, context, stats, native = forward_with_stats(p, native=native)
 
@@ -133,7 +136,7 @@ def _backward(p: AttentionInputs, context: Array, stats: SoftmaxStats, d_context
     d_q: list[Array] = []
     d_k: list[Array | None] = [None] * len(cols)
     d_v: list[Array | None] = [None] * len(cols)
-    d_bias = None if p.bias is None else BiasGradAccumulator(p.bias, rows, cols)
+    d_bias = None if p.bias is None or not p.bias.differentiated else BiasGradAccumulator(p.bias, rows, cols)
     for r, span in enumerate(rows):
         q, d_out, row_delta = (take(x, span, -2) for x in (p.q, d_context, delta))
         row_stats = stats.of(span)
@@ -145,7 +148,7 @@ def _backward(p: AttentionInputs, context: Array, stats: SoftmaxStats, d_context
             factors = 1.0 if p.dropout is None else p.dropout.factors(layout, span, keys, q.dtype)
             with np.errstate(invalid="ignore", over="ignore"):  # masked values may hold anything
                 d_weights = d_out @ xp.matrix_transpose(v) * factors
-            d_biased, d_scores = _score_gradients(p, block, weights, d_weights, row_delta)
+            d_biased, d_scores = _score_gradients(p, block, weights, d_weights, row_delta, span, keys)
             if d_bias is not None:
                 d_bias.add(layout, (r, span), (c, keys), d_biased)
 
@@ -166,13 +169,15 @@ def _backward(p: AttentionInputs, context: Array, stats: SoftmaxStats, d_context
 
 
 def _score_gradients(
-    p: AttentionInputs, block: BlockScores, weights: Array, d_weights: Array, delta: Array
+    p: AttentionInputs, block: BlockScores, weights: Array, d_weights: Array, delta: Array, rows: slice, cols: slice
 ) -> tuple[Array, Array]:
     """Return the gradients of a block's biased scores and of its q · kᵀ, from that of its weights; 0 where masked."""
     with np.errstate(invalid="ignore", over="ignore"):
         d_biased = d_capped = _zero_masked(weights * (d_weights - delta), block.mask)
+        if is_score_function(p.bias):
+            d_capped = _zero_masked(d_biased * p.bias.d_score(p.layout, rows, cols, block.capped), block.mask)
         if p.softcap is not None:
-            d_capped = _zero_masked(d_biased * (1 - (block.capped / p.softcap) ** 2), block.mask)
+            d_capped = _zero_masked(d_capped * (1 - (block.capped / p.softcap) ** 2), block.mask)
     return d_biased, d_capped * p.scale
 
 

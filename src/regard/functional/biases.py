@@ -28,12 +28,15 @@ class Bias:
         Whether values may be −inf, which masks.
     by_distance : bool
         Whether the values depend only on the head, the batch entry and the distance from query to key.
+    differentiated : bool
+        Whether there is a gradient of the parameter.
     """
 
     parameter: Array
     uses_positions = False
     can_mask = True
     by_distance = False
+    differentiated = True
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError if the bias does not fit the layout."""

@@ -170,7 +170,7 @@ class BlockMask(Mask):
             return np.asarray(block == _FULL)
         byte = self.tiles[np.maximum(block, 0), col % BLOCK_KEYS * 8 + row % BLOCK_QUERIES // 8]
         bit = (byte >> (row % 8).astype(np.uint8)) & 1
-        return np.where(block < 0, block == _FULL, bit.astype(bool))
+        return np.asarray(np.where(block < 0, block == _FULL, bit), np.bool_)
 
 
 def create_block_mask(mask_mod: MaskMod, batch: int | None, heads: int | None, queries: int, keys: int) -> BlockMask:

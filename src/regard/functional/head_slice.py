@@ -10,10 +10,12 @@ import numpy as np
 
 from regard.functional.arrays import Array, namespace
 from regard.functional.biases import Bias, DenseBias
+from regard.functional.block_mask import batch_and_head_indices
 from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs
 from regard.functional.masks import BlockKind, DenseMask, KeyRanges, LogicalAnd, Mask
 from regard.functional.score_layout import Index, ScoreLayout
+from regard.functional.score_mod import ScoreMod
 
 
 def slice_heads(p: AttentionInputs, index: Sequence[int | slice]) -> tuple[AttentionInputs, HeadSlice]:
@@ -46,7 +48,8 @@ def slice_heads(p: AttentionInputs, index: Sequence[int | slice]) -> tuple[Atten
 
 def is_head_slice(p: AttentionInputs) -> bool:
     """Tell whether the inputs are a slice whose mask, bias or offsets refer to the whole call."""
-    return p.layout.offsets is not None or _is_sliced(p.mask) or isinstance(p.bias, _SlicedBias)
+    is_sliced = isinstance(p.bias, _SlicedBias) or (isinstance(p.bias, ScoreMod) and p.bias.indices is not None)
+    return p.layout.offsets is not None or _is_sliced(p.mask) or is_sliced
 
 
 def _is_sliced(mask: Mask | None) -> bool:
@@ -90,6 +93,9 @@ class HeadSlice:
 
     def slice_bias(self, bias: Bias) -> Bias:
         """Return the slice of a bias."""
+        if isinstance(bias, ScoreMod):
+            b, h = (self.take(x) for x in batch_and_head_indices(self.layout))
+            return replace(bias, indices=(b, h))
         return DenseBias(self.take(bias.parameter)) if isinstance(bias, DenseBias) else _SlicedBias(bias, self)
 
 

@@ -30,6 +30,7 @@ from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.mask_rules import Causal, KeyLengths, SlidingWindow
 from regard.functional.masks import Mask, as_mask
 from regard.functional.score_layout import ScoreLayout, broadcasts
+from regard.functional.score_mod import ScoreMod, ScoreModFunction
 
 Implementation = Literal["auto", "reference", "blockwise", "native"]
 IMPLEMENTATIONS = get_args(Implementation)
@@ -39,7 +40,7 @@ class Options(TypedDict, total=False):
     """The keywords of `attention`, where each is documented, and of its companions."""
 
     mask: Array | Mask | MaskMod | None
-    bias: Array | Bias | None
+    bias: Array | Bias | ScoreModFunction | None
     causal: bool
     query_offset: int | Array | None
     window: tuple[int | None, int | None] | None
@@ -173,7 +174,7 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
     rules: list[Mask] = []
     if (mask := options.get("mask")) is not None:
         is_function = callable(mask) and not isinstance(mask, Mask)
-        rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))
+        rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))  # type: ignore[arg-type]
     if _flag("causal", options.get("causal", False)):
         rules.append(Causal())
     if (window := options.get("window")) is not None:
@@ -182,7 +183,8 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
         rules.append(KeyLengths(key_lengths))
     mask = functools.reduce(operator.and_, rules) if rules else None
     if (bias := options.get("bias")) is not None:
-        bias = as_bias(bias).to_namespace(layout)
+        is_function = callable(bias) and not isinstance(bias, Bias)
+        bias = (ScoreMod(bias) if is_function else as_bias(bias)).to_namespace(layout)  # type: ignore[arg-type]
     if (query_offset := options.get("query_offset")) is not None:
         layout.check_per_sequence(query_offset, "query_offset")
         if not any(rule is not None and rule.uses_positions for rule in (mask, bias)):

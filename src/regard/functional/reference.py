@@ -4,6 +4,8 @@ This page is ``implementation="reference"``; the others compute the same numbers
 al. (2017), https://arxiv.org/abs/1706.03762; the order of the steps is that of the ONNX operator Attention, opset 25.
 """
 
+from collections.abc import Callable
+
 from regard.functional.arrays import Array, namespace
 from regard.functional.nonfinite import clamp_posinf, finite_row_max, masked_matmul, nonzero
 from regard.functional.recorder import NULL_RECORDER, Recorder
@@ -11,7 +13,7 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 
 def attention(
     q: Array, k: Array, v: Array, *, scale: float, softcap: float | None = None,
-    bias: Array | None = None, mask: Array | None = None, sinks: Array | None = None,
+    bias: Array | Callable[[Array], Array] | None = None, mask: Array | None = None, sinks: Array | None = None,
     dropout: Array | None = None, trace: Recorder = NULL_RECORDER,
 ) -> Array:  # fmt: skip
     """Return the context, ``... H T Dv``; q ``... H T D``, k ``... H S D``, v ``... H S Dv``, dropout 0 or 1/(1−p)."""
@@ -23,16 +25,16 @@ def attention(
 
 
 def attention_scores(
-    q: Array, k: Array, *, scale: float, softcap: float | None = None, bias: Array | None = None,
-    mask: Array | None = None, trace: Recorder = NULL_RECORDER,
+    q: Array, k: Array, *, scale: float, softcap: float | None = None,
+    bias: Array | Callable[[Array], Array] | None = None, mask: Array | None = None, trace: Recorder = NULL_RECORDER,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Return the scores ``... H T S``: scaled, then capped, then with bias and −inf where the mask is False."""
+    """Return the scores ``... H T S``: scaled, then capped, then with bias (or a function) and −inf where masked."""
     xp = namespace(q, k)
     scores = capped = biased = trace("scores", q @ xp.matrix_transpose(k) * scale, "... H T S")
     if softcap is not None:
         capped = biased = trace("capped", softcap * xp.tanh(scores / softcap), "... H T S")
     if bias is not None:
-        biased = biased + bias
+        biased = bias(biased) if callable(bias) else biased + bias
     if mask is not None:
         biased = xp.where(mask, biased, -xp.inf)
     if bias is not None or mask is not None:

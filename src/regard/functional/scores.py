@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ from regard.functional.nonfinite import saturate_cast, zero_masked_nonfinite
 from regard.functional.recorder import Recorder
 from regard.functional.reference import attention_scores, softmax
 from regard.functional.score_layout import ALL, Index, take
+from regard.functional.score_mod import is_score_function
 
 Stage: TypeAlias = Literal["scores", "capped", "biased", "weights"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -39,12 +41,13 @@ def block_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of `reference.attention_scores` for a block: q, k, mask and bias as arrays."""
     mask, bias = mask_and_bias(p, rows, cols, unmasked=unmasked)
+    change = partial(p.bias.scores, p.layout, rows, cols) if is_score_function(p.bias) else None
     return {
         "q": take(p.q, rows, -2),
         "k": zero_masked_nonfinite(repeat_kv(take(p.k, cols, -2), p.layout.heads), mask),
         "scale": p.scale,
         "softcap": p.softcap,
-        "bias": None if bias is None else saturate_cast(bias, p.q.dtype),
+        "bias": change if bias is None else saturate_cast(bias, p.q.dtype),
         "mask": mask,
     }
 
@@ -54,7 +57,7 @@ def mask_and_bias(
 ) -> tuple[Array | None, Array | None]:
     """Return the mask of a block, with what the bias masks, and the bias; each broadcasts to ``... H R C``."""
     mask = None if p.mask is None or unmasked else p.mask.allows(p.layout, rows, cols)
-    bias = None if p.bias is None else p.bias.values(p.layout, rows, cols)
+    bias = None if p.bias is None or is_score_function(p.bias) else p.bias.values(p.layout, rows, cols)
     if p.bias is not None and p.bias.can_mask:
         shown = bias != -p.layout.xp.inf
         mask = shown if mask is None else p.layout.xp.logical_and(mask, shown)

@@ -17,6 +17,7 @@ from regard.functional.nonfinite import saturate_cast
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.overflow import may_overflow
 from regard.functional.score_layout import Index
+from regard.functional.score_mod import is_score_function
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 _LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy", "dask": "Dask"}
@@ -27,6 +28,8 @@ def unsupported_reason(p: AttentionInputs, *, with_gradient: bool = False) -> st
     """Return why the kernel cannot compute a call, or None if it can; `with_gradient` as in `choose_implementation`."""
     if native.kernel() is not None and max(p.layout.shape[-2:]) >= _MAX_POSITIONS:
         return f"the kernel supports fewer than {_MAX_POSITIONS:,} positions"
+    if native.kernel() is not None and is_score_function(p.bias):
+        return "score_mod is a Python function of the scores (a ScoreMod with derivative=1 only adds to them)"
     reason = unsupported_arrays_reason(p.layout.xp, p.layout.device, p.dtype, p.parameters.values())
     return _reason_against_gradient(p, with_gradient) if reason is None else reason
 
@@ -237,6 +240,6 @@ def _reason_against_gradient(p: AttentionInputs, with_gradient: bool) -> str | N
         return None
     if not with_gradient:
         return "PyTorch differentiates the call (attention_vjp returns the kernel's gradients)"
-    if p.bias is not None and type(p.bias).gradient is Bias.gradient:
+    if p.bias is not None and p.bias.differentiated and type(p.bias).gradient is Bias.gradient:
         return f"PyTorch differentiates the call, and {type(p.bias).__name__} has no method gradient"
     return None

@@ -92,7 +92,7 @@ class _BiasGradient:
         if isinstance(p.bias, DenseBias):
             has_rows, has_cols = (size != 1 for size in (1, 1, *self._shape)[-2:])
             self._kind = "d_key_bias" if not has_rows else "d_bias" if has_cols else "d_query_bias"
-        elif p.bias is not None:
+        elif p.bias is not None and p.bias.differentiated:
             self._kind = "d_distance_bias" if p.bias.by_distance else "strips"
         if self._kind == "d_bias":
             self._sums = np.zeros(self._shape, dtype)
@@ -127,7 +127,7 @@ class _BiasGradient:
 
     def total(self) -> Array | None:
         """Return the gradient in the shape of the parameter."""
-        if self._p.bias is None:
+        if self._p.bias is None or not self._p.bias.differentiated:
             return None
         if self._kind == "d_bias":
             self._add(self._sums)

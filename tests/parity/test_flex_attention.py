@@ -1,0 +1,134 @@
+"""Functions of indices and scores beside PyTorch's FlexAttention; linear attention beside its recurrence."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from torch.nn.attention.flex_attention import create_block_mask as theirs_block_mask
+from torch.nn.attention.flex_attention import flex_attention
+
+import torch
+from regard import attention_vjp, create_block_mask, linear_attention, linear_attention_vjp
+from regard.functional import ScoreMod
+
+CASES_PER_TEST = 20
+
+
+def mask_mods(rng, batch, heads, length):
+    """Return functions of an array library: what they index is made by `to`."""
+    ids, back = np.sort(rng.integers(0, 3, (batch, length))), rng.integers(0, length, heads)
+    table, step = rng.random((heads, length, length)) < 0.5, int(rng.integers(2, 9))
+    return [
+        lambda to: lambda b, h, q_idx, kv_idx: q_idx >= kv_idx,
+        lambda to: lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (q_idx - kv_idx <= to(back)[h]),
+        lambda to: lambda b, h, q_idx, kv_idx: to(ids)[b, q_idx] == to(ids)[b, kv_idx],
+        lambda to: lambda b, h, q_idx, kv_idx: to(table)[h, q_idx, kv_idx],
+        lambda to: lambda b, h, q_idx, kv_idx: ((q_idx - kv_idx) % step == 0) | (kv_idx < step),
+    ]
+
+
+def score_mods(rng, batch, heads, length):
+    """Return functions with their derivatives, as above; None: none."""
+    slopes, table = rng.random(heads), rng.standard_normal((batch, length, length))
+    return [
+        None,
+        (lambda to: lambda s, b, h, q_idx, kv_idx: s + to(slopes)[h] * (kv_idx - q_idx), 1),
+        (lambda to: lambda s, b, h, q_idx, kv_idx: s + to(table)[b, q_idx, kv_idx], 1),
+        (lambda to: lambda s, b, h, q_idx, kv_idx: s * to(slopes)[h], lambda s, b, h, *_: slopes[h] + 0 * s),
+        (lambda to: lambda s, b, h, q_idx, kv_idx: s * s / 4 + s, lambda s, *_: s / 2 + 1),
+    ]
+
+
+def formula(q, k, v, mask_mod, score_mod):
+    """Return attention on the whole map, for its gradients: FlexAttention has none on the CPU."""
+    b, h = torch.arange(q.shape[0])[:, None, None, None], torch.arange(q.shape[1])[:, None, None]
+    indices = (b, h, torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :])
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if score_mod is not None:
+        scores = score_mod(scores, *indices)
+    weights = torch.where(mask_mod(*indices), scores, -torch.inf).softmax(-1)
+    return torch.nan_to_num(weights) @ v  # 0 for a query without keys
+
+
+@pytest.mark.parametrize("batch_of_cases", range(26))
+def test_random_cases_and_their_gradients(batch_of_cases):
+    for case in range(CASES_PER_TEST):
+        rng = np.random.default_rng([batch_of_cases, case])
+        batch, groups, repeats = (int(rng.integers(1, 3)) for _ in range(3))
+        heads, queries, keys = groups * repeats, *(int(n) for n in rng.choice([1, 7, 40, 64, 100, 130], 2))
+        length = max(queries, keys)
+        q = rng.standard_normal((batch, heads, queries, 8))
+        k, v = rng.standard_normal((2, batch, groups, keys, 8))
+        d_output = rng.standard_normal(q.shape)
+        mask_mod = mask_mods(rng, batch, heads, length)[int(rng.integers(0, 5))]
+        score_mod = score_mods(rng, batch, heads, length)[int(rng.integers(0, 5))]
+
+        tensors = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is not compiled
+            blocks = theirs_block_mask(mask_mod(torch.as_tensor), batch, heads, queries, keys, device="cpu")
+            modified = None if score_mod is None else score_mod[0](torch.as_tensor)
+            plain = (x.detach() for x in tensors)
+            expected = flex_attention(*plain, score_mod=modified, block_mask=blocks, enable_gqa=True)
+        formula(*tensors, mask_mod(torch.as_tensor), modified).backward(torch.tensor(d_output))
+
+        kept = create_block_mask(mask_mod(np.asarray), batch, heads, queries, keys)
+        bias = None if score_mod is None else ScoreMod(score_mod[0](np.asarray), score_mod[1])
+        for mask in (kept, mask_mod(np.asarray)):
+            output, pullback = attention_vjp(q, k, v, mask=mask, bias=bias)
+            np.testing.assert_allclose(output, expected.numpy(), rtol=1e-9, atol=1e-10)
+            for gradient, tensor in zip(pullback(d_output), tensors, strict=False):
+                np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-8, atol=1e-9)
+
+
+def recurrence(q, k, v, decay=None, beta=None, state=None):
+    """Return output and state by the definition; all have the axes B, H, T and features."""
+    if state is None:
+        state = q.new_zeros((*k.shape[:2], k.shape[-1], v.shape[-1]))
+    outputs = []
+    for t in range(q.shape[2]):
+        if decay is not None:
+            state = decay[:, :, t, :, None].exp() * state
+        written = v[:, :, t]
+        if beta is not None:
+            written = beta[:, :, t, None] * (written - torch.einsum("bgdv,bgd->bgv", state, k[:, :, t]))
+        state = state + k[:, :, t, :, None] * written[:, :, None, :]
+        outputs.append(torch.einsum("bhdv,bhd->bhv", state.repeat_interleave(q.shape[1] // k.shape[1], 1), q[:, :, t]))
+    return torch.stack(outputs, 2) / q.shape[-1] ** 0.5, state
+
+
+@pytest.mark.parametrize("rule", ["linear", "gated", "gated by feature", "delta", "gated delta", "all by feature"])
+@pytest.mark.parametrize("chunk_size", [1, 5, 64])
+def test_gradients_of_linear_attention_are_those_of_autograd(rule, chunk_size):
+    rng = np.random.default_rng(3)
+    batch, heads, groups, length, dim, width = 2, 4, 2, 70, 5, 3
+    k = rng.standard_normal((batch, groups, length, dim))
+    inputs = {
+        "q": rng.standard_normal((batch, heads, length, dim)), "k": k / np.linalg.norm(k, axis=-1, keepdims=True),
+        "v": rng.standard_normal((batch, groups, length, width)), "state": rng.standard_normal((groups, dim, width)),
+    }  # fmt: skip
+    inputs["state"] = np.stack([inputs["state"]] * batch)
+    if "gated" in rule or "feature" in rule:
+        inputs["decay"] = -rng.random((batch, groups, length, dim if "feature" in rule else 1))
+    if "delta" in rule or "all" in rule:
+        inputs["beta"] = rng.random((batch, groups, length))
+    tensors = {name: torch.tensor(x, requires_grad=True) for name, x in inputs.items()}
+    expected = recurrence(**tensors)
+    d_result = [rng.standard_normal(x.shape) for x in expected]
+    sum((x * torch.tensor(d)).sum() for x, d in zip(expected, d_result, strict=True)).backward()
+
+    result, pullback = linear_attention_vjp(**inputs, chunk_size=chunk_size)
+    gradients = pullback(*d_result)
+    for ours, theirs in zip(result, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-10, atol=1e-11)
+    for name, tensor in tensors.items():
+        np.testing.assert_allclose(getattr(gradients, name), tensor.grad.numpy(), rtol=1e-9, atol=1e-10, err_msg=name)
+
+    copies = {name: x.detach().requires_grad_() for name, x in tensors.items()}  # PyTorch differentiates it too
+    output, state = linear_attention(**copies, chunk_size=chunk_size)
+    sum((x * torch.tensor(d)).sum() for x, d in zip((output, state), d_result, strict=True)).backward()
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(copies[name].grad, tensor.grad, rtol=1e-9, atol=1e-10)
