@@ -6,14 +6,14 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from torch.nn.attention.flex_attention import create_block_mask as theirs_block_mask
 from torch.nn.attention.flex_attention import flex_attention
 
-import torch
 from regard import attention_vjp, create_block_mask, linear_attention, linear_attention_vjp
 from regard.functional import ScoreMod
 
-CASES_PER_TEST = 20
+CASES_PER_TEST = 21
 
 
 def mask_mods(rng, batch, heads, length):
@@ -53,30 +53,28 @@ def formula(q, k, v, mask_mod, score_mod):
     return torch.nan_to_num(weights) @ v  # 0 for a query without keys
 
 
-@pytest.mark.parametrize("batch_of_cases", range(26))
-def test_random_cases_and_their_gradients(batch_of_cases):
-    for case in range(CASES_PER_TEST):
-        rng = np.random.default_rng([batch_of_cases, case])
-        batch, groups, repeats = (int(rng.integers(1, 3)) for _ in range(3))
-        heads, queries, keys = groups * repeats, *(int(n) for n in rng.choice([1, 7, 40, 64, 100, 130], 2))
-        length = max(queries, keys)
-        q = rng.standard_normal((batch, heads, queries, 8))
+@pytest.mark.parametrize("mask_kind", range(5))
+@pytest.mark.parametrize("score_kind", range(5))
+def test_random_cases_and_their_gradients(mask_kind, score_kind):
+    """Several arrays for each pair of functions, which FlexAttention traces once."""
+    rng = np.random.default_rng([mask_kind, score_kind])
+    batch, groups, repeats = (int(rng.integers(1, 3)) for _ in range(3))
+    heads, queries, keys = groups * repeats, *(int(n) for n in rng.choice([7, 40, 64, 100, 130], 2))
+    mask_mod = mask_mods(rng, batch, heads, max(queries, keys))[mask_kind]
+    score_mod = score_mods(rng, batch, heads, max(queries, keys))[score_kind]
+    theirs, modified = mask_mod(torch.as_tensor), None if score_mod is None else score_mod[0](torch.as_tensor)
+    blocks = theirs_block_mask(theirs, batch, heads, queries, keys, device="cpu")
+    kept = create_block_mask(mask_mod(np.asarray), batch, heads, queries, keys)
+    bias = None if score_mod is None else ScoreMod(score_mod[0](np.asarray), score_mod[1])
+    for _ in range(CASES_PER_TEST):
+        q, d_output = rng.standard_normal((2, batch, heads, queries, 8))
         k, v = rng.standard_normal((2, batch, groups, keys, 8))
-        d_output = rng.standard_normal(q.shape)
-        mask_mod = mask_mods(rng, batch, heads, length)[int(rng.integers(0, 5))]
-        score_mod = score_mods(rng, batch, heads, length)[int(rng.integers(0, 5))]
-
         tensors = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it is not compiled
-            blocks = theirs_block_mask(mask_mod(torch.as_tensor), batch, heads, queries, keys, device="cpu")
-            modified = None if score_mod is None else score_mod[0](torch.as_tensor)
             plain = (x.detach() for x in tensors)
             expected = flex_attention(*plain, score_mod=modified, block_mask=blocks, enable_gqa=True)
-        formula(*tensors, mask_mod(torch.as_tensor), modified).backward(torch.tensor(d_output))
-
-        kept = create_block_mask(mask_mod(np.asarray), batch, heads, queries, keys)
-        bias = None if score_mod is None else ScoreMod(score_mod[0](np.asarray), score_mod[1])
+        formula(*tensors, theirs, modified).backward(torch.tensor(d_output))
         for mask in (kept, mask_mod(np.asarray)):
             output, pullback = attention_vjp(q, k, v, mask=mask, bias=bias)
             np.testing.assert_allclose(output, expected.numpy(), rtol=1e-9, atol=1e-10)

@@ -141,9 +141,8 @@ def _structured_mask(
     **options: Any,
 ) -> Any:
     """Return a mask of transformers as a `StructuredMask`; the arguments are those of its mask functions."""
-    from transformers.masking_utils import sdpa_mask
-
     import torch
+    from transformers.masking_utils import sdpa_mask
 
     if use_vmap or mask_function is None:
         return sdpa_mask(
