@@ -262,8 +262,8 @@ def _key_ranges(words: np.ndarray, queries: int) -> tuple[np.ndarray, np.ndarray
         return None
     before = np.concatenate([np.zeros((*lead, rows, 1), "<u8"), words[..., :-1]], axis=-1)
     starts, ends = words & ~before, ~words & before  # the first key of a run, and the one after its last
-    seen = np.bitwise_or.accumulate(starts, axis=-1)
-    if (starts[..., 1:] & seen[..., :-1]).any():
+    started = np.bitwise_or.accumulate(starts, axis=-1)
+    if (starts[..., 1:] & started[..., :-1]).any():
         return None
     first = np.zeros((*lead, rows, BLOCK_QUERIES), np.int32)
     last = np.zeros_like(first)
