@@ -17,7 +17,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
-from regard.functional.arrays import Array, is_boolean
+from regard.functional.arrays import Array, as_array, is_boolean
 from regard.functional.masks import BlockKind, KeyRanges, Mask
 from regard.functional.score_layout import Index, ScoreLayout, broadcasts
 
@@ -57,7 +57,7 @@ class FunctionMask(Mask):
     def allows(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return the function at the indices of `rows` and `cols`."""
         indices = (*batch_and_head_indices(layout), layout.query_indices(rows), layout.key_indices(cols))
-        allowed = layout.xp.asarray(self.mask_mod(*indices), device=layout.device)
+        allowed = layout.to_namespace(as_array(self.mask_mod(*indices), "mask_mod's result"))
         _check_result(allowed, (*layout.shape[:-2], indices[2].shape[0], indices[3].shape[1]))
         return allowed
 

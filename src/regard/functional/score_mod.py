@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array, is_concretely_true, is_floating, widest_float
+from regard.functional.arrays import Array, as_array, is_concretely_true, is_floating, widest_float
 from regard.functional.biases import Bias
 from regard.functional.block_mask import batch_and_head_indices
 from regard.functional.score_layout import Index, ScoreLayout, broadcasts
@@ -119,7 +119,7 @@ class ScoreMod(Bias):
         b, h = self.indices or batch_and_head_indices(layout)
         indices = (layout.query_indices(rows), layout.key_indices(cols))
         with np.errstate(invalid="ignore", over="ignore"):  # masked scores may be anything
-            found = xp.asarray(function(given, b, h, *indices), device=layout.device)
+            found = layout.to_namespace(as_array(function(given, b, h, *indices), "score_mod's result"))
         if not is_floating(found):
             raise RegardError(f"score_mod must return floating scores, got {found.dtype}")
         shape = (*layout.shape[:-2], indices[0].shape[0], indices[1].shape[1])
