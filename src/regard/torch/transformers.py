@@ -94,11 +94,11 @@ def attention_forward(
     s_aux : tensor, ``H``, optional
         Sinks.
     """
-    for name, meaning in _UNSUPPORTED.items():
-        if options.get(name) is not None:
+    for name in _UNSUPPORTED.keys() & options.keys():
+        if options[name] is not None:
             raise RegardError(
-                f"{type(module).__name__} asks for {meaning} ({name}=), which attn_implementation={NAME!r} does not "
-                f"have; use another implementation for this model"
+                f"{type(module).__name__} asks for {_UNSUPPORTED[name]} ({name}=), which attn_implementation={NAME!r} "
+                f"does not have; use another implementation for this model"
             )
     if options.get("output_attentions"):
         _warn_of_weights()
@@ -108,8 +108,8 @@ def attention_forward(
         key, value = key[:, :, :queries], value[:, :, :queries]  # a static cache has room behind the queries
         position_bias = None if position_bias is None else position_bias[..., :queries]
         ours |= {"causal": True, "query_offset": 0}
-    mask, bias = mask_and_bias_of(attention_mask, position_bias, queries)
-    ours |= {"mask": mask, "bias": bias}
+    if attention_mask is not None or position_bias is not None:
+        ours["mask"], ours["bias"] = mask_and_bias_of(attention_mask, position_bias, queries)
     if dropout:
         ours |= {"dropout": dropout, "rng": _generator()}
     context = attention(query, key, value, **ours)
