@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from regard import functional
 from regard._utils.errors import RegardError
 from regard.functional.inputs import Options
 from regard.torch.attention import attention
@@ -112,7 +113,9 @@ def attention_forward(
         ours["mask"], ours["bias"] = mask_and_bias_of(attention_mask, position_bias, queries)
     if dropout:
         ours |= {"dropout": dropout, "rng": _generator()}
-    context = attention(query, key, value, **ours)
+    # one new token costs microseconds, of which a check of devices is some
+    compute = functional.attention if query.is_cpu else attention
+    context = compute(query, key, value, **ours)
     return context.transpose(1, 2).contiguous(), None
 
 
@@ -163,9 +166,13 @@ def mask_support(config: Any) -> MaskSupport:
     """Return the masks that models of a configuration take; an error if they bypass the attention interface."""
     if config is None:
         return MaskSupport(True, True)
-    # transformers names the module of models like that of their configuration
-    name = re.sub(r"\bconfiguration_(\w+)$", r"modeling_\1", config.__class__.__module__)
-    return _support_of_module(sys.modules.get(name))
+    return _support_of_module(sys.modules.get(_models_beside(config.__class__.__module__)))
+
+
+@functools.cache
+def _models_beside(configurations: str) -> str:
+    """Return the name of the module of models, which transformers names like that of their configuration."""
+    return re.sub(r"\bconfiguration_(\w+)$", r"modeling_\1", configurations)
 
 
 @functools.cache
