@@ -226,6 +226,7 @@ def bench(session: nox.Session) -> None:
         "attention_memory",
         "attention",
         "attention_map",
+        "frameworks",
         "minilm",
         "generation",
         "explorer",

@@ -65,6 +65,7 @@ docs/lesson
 docs/attention
 docs/models
 docs/formats
+docs/frameworks
 docs/transformers
 docs/explorer
 ```
