@@ -183,10 +183,10 @@ def varlen(ours: bool, smoke: bool) -> Calls:
         causal, name = kind == "causal", f"{len(lengths)} texts of {lengths[0]} to {lengths[-1]:,}, {kind}"
         if ours:
             ends = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-            flat = [torch.from_numpy(draw(int(lengths.sum()), HEADS, DIM)) for _ in range(3)]
+            q, k, v = (torch.from_numpy(draw(int(lengths.sum()), HEADS, DIM)) for _ in range(3))
 
-            def packed(flat: Any = flat, ends: Any = ends, causal: bool = causal) -> object:
-                return regard.attention_varlen(*flat, ends, ends, causal=causal)
+            def packed(q: Any = q, k: Any = k, v: Any = v, ends: Any = ends, causal: bool = causal) -> object:
+                return regard.attention_varlen(q, k, v, ends, ends, causal=causal)
 
             calls[name] = packed
         else:

@@ -68,7 +68,7 @@ def main() -> None:
     parameters = draw_parameters(jax.random.key(0))
     momentum = jax.tree.map(jnp.ones_like, parameters)
     losses = []
-    for key in jax.random.split(jax.random.key(1), 200):
+    for key in jax.random.split(jax.random.key(1), 300):
         parameters, momentum, loss = step(parameters, momentum, key)
         losses.append(float(loss))
     print(f"loss: {losses[0]:.3f} at first, {sum(losses[-10:]) / 10:.3f} after {len(losses)} steps")
