@@ -24,6 +24,10 @@ def namespace(*arrays: Array) -> Any:
             break
     else:
         return np  # it follows the standard itself; importing the compatibility layer would slow the start
+    if all([is_tensor(x) for x in arrays]):  # noqa: C419, a list is made sooner
+        from array_api_compat import torch
+
+        return torch  # sooner than by the function below
     from array_api_compat import array_namespace
 
     try:
@@ -31,6 +35,11 @@ def namespace(*arrays: Array) -> Any:
     except TypeError as error:
         kinds = ", ".join(sorted({type(a).__module__.split(".")[0] for a in arrays}))
         raise RegardError(f"arrays of different libraries ({kinds}) do not mix; convert to one") from error
+
+
+def is_tensor(x: Any) -> bool:
+    """Return whether `x` is a tensor of a class of PyTorch itself."""
+    return type(x).__module__.partition(".")[0] == "torch"
 
 
 def as_array(value: Array, name: str) -> Array:
@@ -71,8 +80,9 @@ def is_floating(x: Array) -> bool:
 def result_dtype(*arrays: Array) -> Any:
     """Return the common floating dtype of `arrays`; integers become float64, boolean and complex are an error."""
     first = arrays[0].dtype
-    if isinstance(first, np.dtype) and first.kind == "f" and all([x.dtype is first for x in arrays]):  # noqa: C419
-        return first  # the usual case
+    is_usual = first.kind == "f" if isinstance(first, np.dtype) else is_tensor(arrays[0]) and is_floating(arrays[0])
+    if is_usual and all([x.dtype is first for x in arrays]):  # noqa: C419
+        return first
     xp = namespace(*arrays)
     for x in arrays:
         if is_boolean(x) or _is_kind(x, "complex floating"):
@@ -146,6 +156,13 @@ def _is_kind(x: Array, kind: str) -> bool:
         return kind == "real floating"
     if isinstance(x, np.ndarray):
         return x.dtype.kind in _NUMPY_KINDS[kind]
+    if is_tensor(x):
+        names = {
+            "bool": ("bool",),
+            "real floating": ("float32", "float64"),
+            "complex floating": ("complex64", "complex128"),
+        }
+        return str(x.dtype).removeprefix("torch.") in names[kind]
     return bool(namespace(x).isdtype(x.dtype, kind))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional import reference
-from regard.functional.arrays import Array
+from regard.functional.arrays import Array, is_tensor
 from regard.functional.autograd import differentiable
 from regard.functional.biases import Bias
 from regard.functional.block_mask import MaskMod
@@ -133,6 +133,16 @@ def attention(
     if type(q) is not np.ndarray and is_jax(q, k, v) and trace is NULL_RECORDER:
         context = jax_attention(q, k, v, options)
         if context is not None:
+            return context
+    if type(q) is not np.ndarray and all([is_tensor(x) for x in (q, k, v)]) and trace is NULL_RECORDER:  # noqa: C419
+        from regard.functional import torch_call, torch_operator
+
+        q, k, v = torch_operator.autocast(q, k, v)
+        if torch_operator.is_traced(q, k, v):
+            context = torch_operator.traced_attention(q, k, v, options)
+            if context is not None:
+                return context
+        elif (context := torch_call.direct_attention(q, k, v, options)) is not None:
             return context
     p = validate_inputs(q, k, v, **options)
     return compute_attention(p, trace)

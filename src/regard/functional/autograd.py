@@ -45,11 +45,17 @@ def _attention() -> Any:
             p = ctx.empty.with_parameters(dict(zip(ctx.names, given, strict=True)))
             found = backward(p, context, SoftmaxStats(row_max, row_sum), d_context, native=ctx.native)
             gradients = [like(p, found[name], x) for name, x in zip(ctx.names, given, strict=True)]
-            if torch.is_grad_enabled():
-                gradients = once_differentiable().apply(len(gradients), *gradients, d_context, *given)
-            return None, None, *gradients
+            return None, None, *without_second_derivative(gradients, d_context, *given)
 
     return Attention
+
+
+def without_second_derivative(gradients: list[Array], *inputs: Array) -> list[Array]:
+    """Return gradients that depend on the inputs in a way that has no derivative, where one may be asked for."""
+    import torch
+
+    once = once_differentiable()
+    return list(once.apply(len(gradients), *gradients, *inputs)) if torch.is_grad_enabled() else gradients
 
 
 @functools.cache

@@ -41,13 +41,18 @@ class Dropout:
 
 def make_dropout(rate: float, rng: np.random.Generator | None) -> Dropout | None:
     """Return the dropout of one call, with a seed drawn from `rng`; None for a rate of 0."""
-    if isinstance(rate, bool) or not isinstance(rate, int | float | np.floating) or not 0 <= rate < 1:
-        raise RegardError(f"dropout must be a number with 0 ≤ dropout < 1, got {rate!r}")
+    check_rate(rate)
     if rate == 0:
         return None
     if not isinstance(rng, np.random.Generator):
         raise RegardError("dropout needs an explicit generator; give rng=numpy.random.default_rng(seed)")
     return Dropout(float(rate), int(rng.integers(2**64, dtype=np.uint64)))
+
+
+def check_rate(rate: float) -> None:
+    """Raise RegardError unless weights can be dropped at this rate."""
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.floating) or not 0 <= rate < 1:
+        raise RegardError(f"dropout must be a number with 0 ≤ dropout < 1, got {rate!r}")
 
 
 def _indices(index: Index, length: int) -> np.ndarray:

@@ -85,7 +85,7 @@ class AttentionInputs:
         lead = _broadcast_shapes(
             self.layout.shape[:-2], (*self.v.shape[:-3], *((self.layout.heads,) if self.v.ndim > 2 else ()))
         )
-        return (*lead, self.layout.queries, int(self.v.shape[-1]))
+        return (*lead, self.layout.queries, self.v.shape[-1])
 
     @property
     def compute_dtype(self) -> Any:
@@ -230,8 +230,8 @@ def _scores_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     except ValueError:
         said = ", ".join(f"{name} {shape}" for name, shape in named.items())
         raise RegardError(f"the axes before heads, positions and features do not broadcast: {said}") from None
-    cells = (int(q[-2]), int(k[-2]))
-    return cells if len(q) == len(k) == 2 else (*lead, int(queries), *cells)
+    cells = (q[-2], k[-2])  # numbers, or what a compiler of PyTorch leaves open
+    return cells if len(q) == len(k) == 2 else (*lead, queries, *cells)
 
 
 def _broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -141,6 +141,8 @@ def bounds_of(values: int | Array) -> tuple[int, int] | None:
     """Return the smallest and the largest of integers; None while a compiler traces, without values."""
     if isinstance(values, int):
         return values, values
+    if type(values).__name__ == "FakeTensor":  # of a compiler of PyTorch, which would leave a number open
+        return None
     xp = namespace(values)
     if 0 in values.shape:
         return 0, 0

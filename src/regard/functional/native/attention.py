@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from regard.functional.score_mod import is_score_function
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 _LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy", "dask": "Dask"}
 _MAX_POSITIONS = 2**30
+_BITS = {size: np.dtype(f"i{size}") for size in (2, 4, 8)}  # integers of the size of a float
 
 
 def unsupported_reason(p: AttentionInputs, *, with_gradient: bool = False) -> str | None:
@@ -111,8 +114,19 @@ def stats_from_kernel(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarr
     for x in (row_max, row_sum):
         x = x[(0,) * (x.ndim - 1 - len(lead))]  # v may have leading axes that the scores do not have
         x = x[tuple(slice(0, 1) if size == 1 else slice(None) for size in lead)]
-        found.append(p.layout.xp.asarray(x[..., None], device=p.layout.device))
+        found.append(to_library(p, x[..., None]))
     return SoftmaxStats(*found)
+
+
+def to_library(p: AttentionInputs, x: Array) -> Array:
+    """Return an array of the kernel as one of the library of the inputs, which it may be already."""
+    if p.layout.xp is np or not isinstance(x, np.ndarray):
+        return x
+    if isinstance(p.layout.xp, ModuleType) and p.layout.xp.__name__ == "array_api_compat.torch":
+        import torch
+
+        return torch.from_numpy(x)  # sooner than asarray
+    return p.layout.xp.asarray(x, device=p.layout.device)
 
 
 def kernel_calls(p: AttentionInputs, *, tiles: bool = False) -> Iterator[tuple[slice, Any]]:
@@ -136,7 +150,7 @@ def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Inde
     k, v = _keys_or_values(p, p.k), None if p.v is None else _keys_or_values(p, p.v)
     return kernel.AttentionCall(
         lead,
-        getattr(kernel.DType, dtype_name(p.dtype)),
+        kernel_dtype(p.dtype),
         q if whole else q[..., rows, :],
         to_kernel(k),
         None if v is None else to_kernel(v),
@@ -145,10 +159,16 @@ def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Inde
         **({} if mask_args is None else mask_args.arguments(rows)),
         sinks=None if p.sinks is None else _sinks(p),
         dropout=None if p.dropout is None else _dropout(p, rows),
-        k_dtype=getattr(kernel.DType, dtype_name(k.dtype)),
-        v_dtype=None if v is None else getattr(kernel.DType, dtype_name(v.dtype)),
+        k_dtype=kernel_dtype(k.dtype),
+        v_dtype=None if v is None else kernel_dtype(v.dtype),
         tiles=tiles,
     )
+
+
+@functools.lru_cache
+def kernel_dtype(dtype: Any) -> Any:
+    """Return the kernel's name of a dtype."""
+    return getattr(native.kernel().DType, dtype_name(dtype))
 
 
 def _dropout(p: AttentionInputs, rows: Index) -> Any:
@@ -178,7 +198,7 @@ def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def empty_array(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return an uninitialised array of the library of `like`; one of NumPy has its memory order too."""
+    """Return an uninitialised array of the library of `like`; of NumPy and PyTorch in its memory order, from the pool."""
     if isinstance(like, np.ndarray):
         return native.empty_like(like, shape, np.dtype(dtype).newbyteorder("="))
     xp = namespace(like)
@@ -186,7 +206,7 @@ def empty_array(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
         return xp.empty(shape, dtype=dtype, device=device(like))
     import torch
 
-    bits = native.empty(shape, np.dtype(f"u{torch.finfo(dtype).bits // 8}"))
+    bits = native.empty_like(to_kernel(like), shape, _BITS[dtype.itemsize])
     return torch.from_numpy(bits).view(dtype)
 
 

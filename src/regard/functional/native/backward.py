@@ -16,7 +16,7 @@ from regard.functional.arrays import Array, is_finite
 from regard.functional.biases import Bias, DenseBias, sum_to_shape
 from regard.functional.heads import sum_over_query_groups
 from regard.functional.inputs import AttentionInputs
-from regard.functional.native.attention import kernel_calls
+from regard.functional.native.attention import kernel_calls, to_library
 from regard.functional.native.convert import to_kernel
 from regard.functional.online_softmax import SoftmaxStats
 
@@ -55,20 +55,17 @@ def native_backward(
     if d_kv[0] is not parts[0] and not all(is_finite(x) for x in d_kv):  # the kernel saw the parts of the sums
         return None
 
-    def to_library(x: np.ndarray) -> Array:
-        return xp.asarray(x, device=p.layout.device)
-
     d_sinks = None
     if p.sinks is not None:
         sinks = xp.astype(p.sinks, p.compute_dtype, copy=False)
-        d_sinks = sum_to_shape(-to_library(delta)[..., None] * stats.weights(sinks, xp), p.sinks.shape)
+        d_sinks = sum_to_shape(-to_library(p, delta)[..., None] * stats.weights(sinks, xp), p.sinks.shape)
     d_bias = bias.total()
     if not all(x is None or is_finite(x) for x in (d_bias, d_sinks)):
         return None
     return {
-        "q": sum_to_shape(to_library(d_q), p.q.shape),
-        "k": sum_over_query_groups(to_library(d_kv[0]), p.k.shape),
-        "v": sum_over_query_groups(to_library(d_kv[1]), p.v.shape),
+        "q": sum_to_shape(to_library(p, d_q), p.q.shape),
+        "k": sum_over_query_groups(to_library(p, d_kv[0]), p.k.shape),
+        "v": sum_over_query_groups(to_library(p, d_kv[1]), p.v.shape),
         "bias": d_bias,
         "sinks": d_sinks,
     }
@@ -136,9 +133,8 @@ class _BiasGradient:
         elif self._kind == "d_distance_bias":
             for rows, cols, part in self._distance_cells():
                 self._add(self._parameter_gradient(rows, cols, part))
-        xp = self._p.layout.xp
         found = np.zeros(self._shape, self._dtype) if self._gradient is None else self._gradient
-        return xp.asarray(found, device=self._p.layout.device)
+        return to_library(self._p, found)
 
     def _distance_cells(self) -> Iterator[tuple[slice, slice, np.ndarray]]:
         """Yield the sums of the distances as gradients of the first row and first column, which hold them all."""

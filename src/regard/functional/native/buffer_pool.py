@@ -35,18 +35,22 @@ def empty_like(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> n
     """Return an empty array; if it has as many axes as x, those before the last have the memory order of x."""
     if len(shape) != x.ndim or x.ndim < 3:
         return empty(shape, dtype)
-    order, back = _order(x.shape, x.strides)
+    order, back = _cached_order(x.shape, x.strides, len(shape))
     return empty(tuple([shape[axis] for axis in order]), dtype).transpose(back)
 
 
-@functools.lru_cache(1024)
-def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Return the axes by descending stride, the last one last, and the inverse permutation."""
+def memory_order(shape: tuple[int, ...], strides: tuple[int, ...], axes: int) -> tuple[list[int], list[int]]:
+    """Return the axes by descending stride, the last one last, and the inverse permutation; else all as they are."""
+    if len(shape) != axes or axes < 3:
+        return list(range(axes)), list(range(axes))
     last = len(shape) - 1
     # Broadcast axes and axes of length 1 come first.
     keys = [-(abs(step) if size > 1 else 0) or -_MAX_BYTES for size, step in zip(shape, strides, strict=True)]
     order = [*sorted(range(last), key=keys.__getitem__), last]
     return order, sorted(range(last + 1), key=order.__getitem__)
+
+
+_cached_order = functools.lru_cache(1024)(memory_order)
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

@@ -1,0 +1,273 @@
+"""regard.torch: compiled, exported, differentiated and mapped by PyTorch; its errors; the drop-in for PyTorch's own."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
+
+import regard
+from regard import RegardError
+from regard.functional import (
+    ALiBi,
+    Causal,
+    DenseMask,
+    DistanceBias,
+    KeyLengths,
+    KeyRangeMask,
+    Mask,
+    PrefixLM,
+    RelativePositionBias,
+    SegmentMask,
+    SlidingWindow,
+)
+from regard.torch import attention
+
+pytestmark = pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it")
+
+B, H, G, T, S, D, Dv = 2, 6, 3, 5, 7, 4, 3
+
+
+def tensor(*shape, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+QKV = tensor(B, H, T, D), tensor(B, G, S, D, seed=1), tensor(B, G, S, Dv, seed=2)
+MASK = tensor(B, 1, T, S, seed=3) > -0.5
+# The options of a call as a function of a tensor that is learned, of its shape, and of tensors of the rules.
+CASES = {
+    "plain": (None, (), lambda _: {}),
+    "causal": (None, (), lambda _: {"causal": True}),
+    "all numbers": (
+        None, (),
+        lambda _: {"causal": True, "window": (2, 0), "query_offset": 1, "scale": 0.7, "softcap": 2.0},
+    ),
+    "mask": (None, (MASK,), lambda _, mask: {"mask": mask}),
+    "lengths and offsets": (
+        None, (torch.tensor([3, 7]), torch.tensor([2, -1])),
+        lambda _, lengths, offsets: {"key_lengths": lengths, "causal": True, "query_offset": offsets},
+    ),
+    "rules": (
+        None,
+        (torch.tensor([2, 5]), torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]]), torch.tensor([[0, 0, 1, 1, 1, 2, 2]])),
+        lambda _, prefix, *ids: {
+            "mask": (Causal(1) | PrefixLM(prefix)) & SlidingWindow(4, 2, 0) & (SegmentMask(*ids) | KeyLengths(3))
+        },
+    ),
+    "ranges": (
+        None, (torch.tensor([0, 1, 2, 3, 4]), torch.tensor([2, 3, 2, 6, 7]), MASK),
+        lambda _, first, last, mask: {"mask": KeyRangeMask(first, last) | DenseMask(mask)},
+    ),
+    "bias": ((H, T, S), (), lambda x: {"bias": x}),
+    "row bias": ((B, 1, 1, S), (), lambda x: {"bias": x}),
+    "sinks": ((H,), (), lambda x: {"sinks": x}),
+    "slopes": ((H,), (), lambda x: {"bias": ALiBi(x), "causal": True}),
+    "table": ((6, H), (), lambda x: {"bias": RelativePositionBias(x, bidirectional=False, max_distance=4)}),
+    "distances": ((H, 11), (), lambda x: {"bias": DistanceBias(x, -6)}),
+}  # fmt: skip
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    """Return a function of tensors, those to differentiate with respect to, and the others."""
+    shape, others, options = CASES[request.param]
+    learned = [] if shape is None else [tensor(*shape, seed=4)]
+    count = 3 + len(learned)
+
+    def function(*given):
+        (q, k, v), parameter = given[:3], given[3] if learned else None
+        return attention(q, k, v, **options(parameter, *given[count:]))
+
+    return function, (*QKV, *learned), others
+
+
+def gradients(function, given, others=()):
+    given = [x.clone().requires_grad_() for x in given]
+    output = function(*given, *others)
+    return output, torch.autograd.grad(output.square().sum(), given)
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def compiled(function, **options):
+    torch._dynamo.reset()
+    return torch.compile(function, fullgraph=True, backend="aot_eager", **options)
+
+
+def test_gradcheck(case):
+    function, given, others = case
+    given = [x.clone().requires_grad_() for x in given]
+    assert torch.autograd.gradcheck(lambda *x: function(*x, *others), given)
+
+
+def test_it_compiles_whole(case):
+    function, given, others = case
+    ours, theirs = (gradients(f, given, others) for f in (compiled(function), function))
+    close(ours, theirs)
+    with torch.no_grad():
+        close(compiled(function)(*given, *others), function(*given, *others))
+
+
+def test_torch_func_differentiates_it(case):
+    function, given, others = case
+    which = tuple(range(len(given)))
+    found = torch.func.grad(lambda *x: function(*x, *others).square().sum(), argnums=which)(*given)
+    close(found, gradients(function, given, others)[1])
+
+
+def test_vmap(case):
+    """Of every tensor, of one at a time, and of the gradients."""
+    function, given, others = case
+    every = (*given, *others)
+    batches = [torch.stack([x, x.flip(-1) if x.dtype != torch.int64 else x]) for x in every]
+
+    def expected(dims, call):
+        parts = [call(*(x if d is None else x.select(d, i) for x, d in zip(at, dims, strict=True))) for i in range(2)]
+        return tuple(torch.stack(part) for part in zip(*parts, strict=True))
+
+    def derivative(*x):
+        which = tuple(range(len(given)))
+        return torch.func.grad(lambda *y: function(*y, *x[len(given) :]).square().sum(), argnums=which)(
+            *x[: len(given)]
+        )
+
+    ways = [
+        tuple(0 for _ in every),
+        *(tuple(0 if i == j else None for j in range(len(every))) for i in range(len(every))),
+    ]
+    for dims in ways:
+        at = [batch if d == 0 else x for batch, x, d in zip(batches, every, dims, strict=True)]
+        for call in (lambda *x: (function(*x),), derivative):
+            close(torch.func.vmap(call, dims)(*at), expected(dims, call))
+
+
+def test_vmap_of_a_single_head_along_any_axis():
+    q, k, v = tensor(T, 2, D), tensor(2, S, D, seed=1), tensor(S, Dv, 2, seed=2)
+    mask = tensor(T, S) > 0
+    ours = torch.func.vmap(lambda q, k, v: attention(q, k, v, mask=mask), in_dims=(1, 0, 2), out_dims=2)(q, k, v)
+    close(ours, torch.stack([attention(q[:, i], k[i], v[..., i], mask=mask) for i in range(2)], 2))
+
+
+def test_it_is_exported_saved_and_loaded(case, tmp_path):
+    function, given, others = case
+
+    class Module(torch.nn.Module):
+        def forward(self, *x):
+            return function(*x)
+
+    program = torch.export.export(Module(), (*given, *others))
+    assert "torch.ops.regard.attention" in program.graph_module.code
+    torch.export.save(program, tmp_path / "program.pt2")
+    close(torch.export.load(tmp_path / "program.pt2").module()(*given, *others), function(*given, *others))
+
+
+def test_the_operator_keeps_the_promises_of_operators():
+    q, k, v = (x.clone().requires_grad_() for x in QKV)
+    arguments = (q, k, v, None, tensor(H).requires_grad_(), [MASK], [2], "t0 n n F w i n n", 0.5, None, 0.0, None)
+    for wants_stats in (True, False):
+        torch.library.opcheck(torch.ops.regard.attention.default, (*arguments, wants_stats))
+
+
+def test_lengths_that_the_compiler_leaves_open():
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    function = torch.compile(
+        lambda q, k, v, offset: attention(q, k, v, causal=True, query_offset=offset),
+        fullgraph=True, dynamic=True, backend=counter,
+    )  # fmt: skip
+    for length in (5, 6, 9, 12):
+        q, k, v = (tensor(2, 3, length, 4, seed=i) for i in range(3))
+        close(function(q, k, v, length - 3), attention(q, k, v, causal=True, query_offset=length - 3))
+    assert counter.frame_count < 3  # not one for each length
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
+def test_compiled_by_inductor():
+    def block(x, w):
+        q, k, v = (x @ w).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+        return torch.nn.functional.gelu(attention(q, k, v, causal=True).transpose(1, 2).flatten(2))
+
+    torch._dynamo.reset()
+    given = tensor(2, 9, 16), tensor(16, 96, seed=1)
+    close(gradients(torch.compile(block, fullgraph=True), given), gradients(block, given))
+
+
+def test_a_second_derivative_is_refused_in_a_sentence():
+    def total(q):
+        return attention(q, *QKV[1:]).square().sum()
+
+    inner = torch.func.grad(total)
+    with pytest.raises(RegardError, match=r"cannot be differentiated again.*implementation='reference'"):
+        torch.func.grad(lambda q: inner(q).sum())(QKV[0])
+
+
+def test_a_first_derivative_inside_another_one_is_right():
+    def outer(a, **options):
+        inner = torch.func.grad(lambda b: attention(a * QKV[0], *QKV[1:], **options).square().sum() * b**2)
+        return inner(torch.tensor(2.0, dtype=torch.float64))
+
+    at = torch.tensor(1.3, dtype=torch.float64)
+    close(torch.func.grad(outer)(at), torch.func.grad(lambda a: outer(a, implementation="reference"))(at))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("how", ["plain", "compiled"])
+def test_short_floats(dtype, how):
+    given = [tensor(2, 3, 40, 8, seed=i).to(dtype) for i in range(3)]
+    function = compiled(attention) if how == "compiled" else attention
+    output, found = gradients(function, given)
+    exact, wanted = gradients(torch.nn.functional.scaled_dot_product_attention, [x.double() for x in given])
+    for one, other in zip((output, *found), (exact, *wanted), strict=True):
+        assert one.dtype == dtype
+        assert (one.double() - other).abs().max() <= 8 * torch.finfo(dtype).eps * max(
+            1, float(other.detach().abs().max())
+        )
+
+
+@pytest.mark.parametrize("how", ["plain", "compiled"])
+def test_autocast_computes_in_its_dtype(how):
+    given = [tensor(2, 3, 40, 8, seed=i).float() for i in range(3)]
+    function = compiled(attention) if how == "compiled" else attention
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, found = gradients(function, given)
+        theirs = torch.nn.functional.scaled_dot_product_attention(*given)
+    assert output.dtype == theirs.dtype == torch.bfloat16
+    assert {x.dtype for x in found} == {torch.float32}
+    torch.testing.assert_close(output, theirs, rtol=2e-2, atol=2e-2)
+
+
+def test_the_result_lies_in_memory_like_the_queries():
+    x = tensor(2, 9, 3, 4).transpose(1, 2)
+    for function in (attention, compiled(attention)):
+        assert function(x, x, x).transpose(1, 2).is_contiguous()
+        assert gradients(function, [x.clone() for _ in range(3)])[0].transpose(1, 2).is_contiguous()
+
+
+@pytest.mark.filterwarnings("ignore")  # what the compiler says of its own workings
+def test_a_rule_of_ones_own_is_compiled_as_its_formula():
+    class Even(Mask):
+        def allows(self, layout, rows, cols):
+            return layout.key_indices(cols) % 2 == 0
+
+    theirs = attention(*QKV, mask=Even())
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(attention, backend="eager")(*QKV, mask=Even()), theirs)
+
+
+def test_a_trace_and_an_operation_counter_see_the_operator():
+    assert "regard.attention" in make_fx(lambda q, k, v: attention(q, k, v))(*QKV).code
+    with FlopCounterMode(display=False) as counter:
+        attention(*QKV)
+    assert counter.get_total_flops() == 2 * B * H * T * S * (D + Dv)
+
+
+def test_regard_attention_is_the_same():
+    assert "regard.attention" in make_fx(lambda q, k, v: regard.attention(q, k, v))(*QKV).code
+    assert torch.equal(regard.attention(*QKV, causal=True), attention(*QKV, causal=True))
