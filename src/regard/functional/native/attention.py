@@ -198,7 +198,7 @@ def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def empty_array(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return an uninitialised array of the library of `like`; of NumPy and PyTorch in its memory order, from the pool."""
+    """Return an uninitialised array of the library of `like`, in its memory order if that is NumPy or PyTorch."""
     if isinstance(like, np.ndarray):
         return native.empty_like(like, shape, np.dtype(dtype).newbyteorder("="))
     xp = namespace(like)

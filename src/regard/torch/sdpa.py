@@ -1,0 +1,157 @@
+"""A drop-in for PyTorch's own attention."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from regard._utils.errors import RegardError
+from regard.functional.arrays import Array
+from regard.torch.attention import attention, check_tensors
+
+
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Array:
+    """Return what `torch.nn.functional.scaled_dot_product_attention` returns, for tensors on the CPU.
+
+    Parameters
+    ----------
+    query : floating tensor, ``... H T D``
+    key : tensor of the same dtype, ``... H S D``
+    value : tensor of the same dtype, ``... H S Dv``
+    attn_mask : tensor that broadcasts to ``... H T S``, optional
+        Boolean, True where the query attends to the key; or floating, added to the scores.
+    dropout_p : float
+        Probability with which a weight is set to zero, by PyTorch's own generator; other weights than PyTorch's.
+    is_causal : bool
+        Query i attends to the keys 0 to i, however many keys there are.
+    scale : float, optional
+        1/√D by default.
+    enable_gqa : bool
+        Key and value may have fewer heads, each for several consecutive heads of the query.
+
+    Returns
+    -------
+    tensor, ``... H T Dv``
+        A query that attends to no key gets 0.
+
+    Raises
+    ------
+    RegardError
+        A tensor is not on the CPU, or dtypes or shapes do not fit.
+    """
+    tensors = {"query": query, "key": key, "value": value}
+    check_tensors("scaled_dot_product_attention", tensors if attn_mask is None else {**tensors, "attn_mask": attn_mask})
+    if not query.dtype == key.dtype == value.dtype:
+        raise RegardError(
+            f"query, key and value must have one dtype, got {query.dtype}, {key.dtype} and {value.dtype}; convert them"
+        )
+    if not query.dtype.is_floating_point:
+        raise RegardError(f"query, key and value must be floating, got {query.dtype}")
+    if is_causal and attn_mask is not None:
+        raise RegardError("give attn_mask or is_causal=True, not both; a mask can be causal itself")
+    options: dict[str, Any] = {"scale": None if scale is None else float(scale)}
+    if is_causal:
+        options.update(causal=True, query_offset=0)
+    if attn_mask is not None:
+        options["bias" if attn_mask.dtype.is_floating_point else "mask"] = attn_mask
+    if not enable_gqa:
+        query, key, value = _broadcast(query, key, value)
+    if dropout_p == 1.0:
+        return attention(query, key, value, **options) * 0.0
+    if dropout_p:
+        options["dropout"] = dropout_p
+    return attention(query, key, value, **options)
+
+
+def _broadcast(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
+    """Return the tensors with the same axes before positions and features."""
+    import torch
+
+    leads = query.shape[:-2], key.shape[:-2], value.shape[:-2]
+    if leads[0] == leads[1] == leads[2]:
+        return query, key, value
+    try:
+        lead = torch.broadcast_shapes(*leads)
+    except RuntimeError:
+        hint = "; enable_gqa=True lets heads share keys" if query.shape[:-3] == key.shape[:-3] else ""
+        shapes = ", ".join(str(tuple(x.shape)) for x in (query, key, value))
+        raise RegardError(f"query, key and value of shapes {shapes} do not broadcast{hint}") from None
+    return tuple(x.expand(*lead, *x.shape[-2:]) for x in (query, key, value))
+
+
+_is_used: contextvars.ContextVar[bool] = contextvars.ContextVar("regard is used", default=False)
+
+
+class _Replacement:
+    """PyTorch's own function, and how many blocks have replaced it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.blocks = 0
+        self.own: Any = None
+
+    def __call__(self, query: Array, key: Array, value: Array, *arguments: Any, **options: Any) -> Array:
+        import torch
+
+        mask = arguments[0] if arguments else options.get("attn_mask")
+        takes = _is_used.get() and all(
+            type(x) in (torch.Tensor, torch.nn.Parameter) and x.device.type == "cpu" and not x.dtype.is_complex
+            for x in (query, key, value, *([] if mask is None else [mask]))
+        )
+        function = scaled_dot_product_attention if takes else self.own
+        return function(query, key, value, *arguments, **options)
+
+    def enter(self) -> None:
+        import torch
+
+        with self.lock:
+            if not self.blocks:
+                self.own = torch.nn.functional.scaled_dot_product_attention
+                torch.nn.functional.scaled_dot_product_attention = self
+            self.blocks += 1
+
+    def leave(self) -> None:
+        import torch
+
+        with self.lock:
+            self.blocks -= 1
+            if not self.blocks and torch.nn.functional.scaled_dot_product_attention is self:
+                torch.nn.functional.scaled_dot_product_attention = self.own
+
+
+_replacement = _Replacement()
+
+
+@contextlib.contextmanager
+def use_regard() -> Iterator[None]:
+    """Let `torch.nn.functional.scaled_dot_product_attention` be regard's in a block of code.
+
+    Blocks may be nested, and an exception ends one like any other end. Only calls of the thread, or of the task of
+    asyncio, that entered the block are regard's; tensors on other devices, and subclasses of tensors, go to PyTorch's
+    own function. A module that has imported the function by its name keeps PyTorch's own, and what `torch.compile` has
+    compiled keeps the function that it was compiled with.
+
+    Examples
+    --------
+    >>> with use_regard():  # doctest: +SKIP
+    ...     output = model(inputs)
+    """
+    token = _is_used.set(True)
+    _replacement.enter()
+    try:
+        yield
+    finally:
+        _replacement.leave()
+        _is_used.reset(token)
