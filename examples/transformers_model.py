@@ -3,11 +3,11 @@
 Tiny, with random weights: nothing is downloaded. Needs ``pip install torch "transformers>=5"``.
 """
 
+import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import regard
 import regard.torch
-import torch
 
 regard.torch.register()
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from transformers_models import (
     DECODERS,
     ENCODER_DECODERS,
@@ -18,7 +19,6 @@ from transformers_models import (
 )
 
 import regard
-import torch
 from regard import RegardError
 from regard.torch import transformers as interface
 

@@ -130,10 +130,6 @@ def attention(
         "softcap": softcap, "sinks": sinks, "key_lengths": key_lengths, "dropout": dropout, "rng": rng,
         "implementation": implementation,
     }  # fmt: skip
-    if type(q) is not np.ndarray and is_jax(q, k, v) and trace is NULL_RECORDER:
-        context = jax_attention(q, k, v, options)
-        if context is not None:
-            return context
     if type(q) is not np.ndarray and all([is_tensor(x) for x in (q, k, v)]) and trace is NULL_RECORDER:  # noqa: C419
         from regard.functional import torch_call, torch_operator
 
@@ -143,6 +139,10 @@ def attention(
             if context is not None:
                 return context
         elif (context := torch_call.direct_attention(q, k, v, options)) is not None:
+            return context
+    if type(q) is not np.ndarray and is_jax(q, k, v) and trace is NULL_RECORDER:
+        context = jax_attention(q, k, v, options)
+        if context is not None:
             return context
     p = validate_inputs(q, k, v, **options)
     return compute_attention(p, trace)
