@@ -107,6 +107,7 @@ template <class T> class SplitKernel {
       return;
     }
     compute_scores(head, rows, start, count);
+    if (params_.v) prefetch(params_.v, head, start, L1_KEYS, end, params_.value_dim);
     for (ptrdiff_t r = 0; r < rows; ++r) mask_and_exponentiate(head, r, start, count, result(r));
     if (!params_.v) return;
     if (weighted_sum(head, rows, start, count, result(0).sums)) return;
@@ -144,9 +145,12 @@ template <class T> class SplitKernel {
       if (query.data != to) __builtin_memcpy(to, query.data, size_t(width_) * sizeof(T));
     }
     const T scale = T(params_.scale);
+    const ptrdiff_t end = start + count;
     constexpr int FOUR = LANES<T> < 4 ? 1 : 4;
+    prefetch(params_.k, head, start, L1_KEYS, end, params_.head_dim);
     for (ptrdiff_t j = 0, size; j < count; j += size) {
       size = rows_at_once(params_.k, start + j, count - j, params_.head_dim);
+      prefetch(params_.k, head, start + j + L1_KEYS, size, end, params_.head_dim);
       const Matrix<T> block = load_padded_rows<T>(params_.k, head, start + j, size, params_.head_dim, buffer_);
       const T* queries = queries_;
       T* scores = scores_ + j;
@@ -165,11 +169,18 @@ template <class T> class SplitKernel {
     return is_in_place<T>(x, width) && together >= min_of<ptrdiff_t>(left, LANES<T>) ? together : count;
   }
 
+  // Prefetch `count` rows from `start` on that are before `end`.
+  static void prefetch(const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t end,
+                       ptrdiff_t width) {
+    prefetch_rows(x, head, start, min_of(count, end - start), width);
+  }
+
   // The sums of the values, each times its weight, of all rows; false if a value is not finite.
   bool weighted_sum(ptrdiff_t head, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count, T* sums) {
     const ptrdiff_t stride = value_width_ + 2;  // SplitResult
     for (ptrdiff_t j = 0, size; j < count; j += size) {
       size = rows_at_once(params_.v, start + j, count - j, params_.value_dim);
+      prefetch(params_.v, head, start + j + L1_KEYS, size, start + count, params_.value_dim);
       const Matrix<T> values = load_padded_rows<T>(params_.v, head, start + j, size, params_.value_dim, buffer_);
       if (!all_finite(values, size, value_width_)) return false;
       const Matrix<T> weights = {scores_ + j, SCORE_STRIDE, 1};

@@ -26,7 +26,33 @@ inline ptrdiff_t row_offset(const Operand& x, ptrdiff_t head, ptrdiff_t row) {
   return x.offsets[head] + x.pages[row / x.page_rows] * x.page_stride + row % x.page_rows * x.row_stride;
 }
 
+// Prefetch rows start <= i < start + count that do not lie behind each other, such as those of one head of several: the
+// processor does not foresee where they are.
+inline void prefetch_rows(const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count, ptrdiff_t width) {
+  const ptrdiff_t itemsize = x.dtype == DType::float64 ? 8 : x.dtype == DType::float32 ? 4 : is_half(x.dtype) ? 2 : 1;
+  if (x.col_stride != 1 || (!x.pages && x.row_stride == width)) return;
+  for (ptrdiff_t together; count > 0; start += together, count -= together) {
+    together = rows_together(x, start, count);
+    const char* row = x.data + row_offset(x, head, start) * itemsize;
+    for (ptrdiff_t i = 0; i < together; ++i, row += x.row_stride * itemsize)
+      for (ptrdiff_t byte = 0; byte < width * itemsize; byte += 64) __builtin_prefetch(row + byte, 0, 2);
+  }
+}
+
 typedef int8_t Int8Vector __attribute__((vector_size(LANES<float>)));
+
+REGARD_INLINE V<float> widen_vector(Int8Vector x) {
+#if defined(__AVX512F__)
+  return V<float>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(__m128i(x))));
+#elif defined(__AVX2__)
+  long long bytes;
+  __builtin_memcpy(&bytes, &x, sizeof bytes);
+  return V<float>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes))));
+#else
+  const V<int32_t> integers = __builtin_convertvector(x, V<int32_t>);
+  return __builtin_convertvector(integers, V<float>);
+#endif
+}
 
 // Widen a row of int8, times its scale.
 template <class T> void widen(const int8_t* from, ptrdiff_t col_stride, ptrdiff_t width, float scale, T* to) {
@@ -35,8 +61,7 @@ template <class T> void widen(const int8_t* from, ptrdiff_t col_stride, ptrdiff_
     for (; col_stride == 1 && f + LANES<float> <= width; f += LANES<float>) {
       Int8Vector x;
       __builtin_memcpy(&x, from + f, sizeof x);
-      const V<int32_t> integers = __builtin_convertvector(x, V<int32_t>);
-      store<float>(to + f, __builtin_convertvector(integers, V<float>) * scale);
+      store<float>(to + f, widen_vector(x) * scale);
     }
   for (; f < width; ++f) to[f] = T(from[f * col_stride]) * T(scale);
 }
