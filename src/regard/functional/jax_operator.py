@@ -154,10 +154,25 @@ def _compute(method: str, call: JaxCall, operands: dict[str, Array], state: Any)
         device = next(iter(operands["q"].devices()))
         return tuple(jax.device_put(x, device) for x in found)
     p = validate_inputs(*(operands[name] for name in "qkv"), **call.options(operands))
-    shapes = _shapes(method, p, operands)
-    callback = _Callback(method, call, tuple(operands))
     arguments = (*operands.values(), *(state or ()))
-    return tuple(jax.pure_callback(callback, shapes, *arguments, vmap_method="expand_dims"))
+    callback = _Callback(method, call, tuple(operands), tuple(str(x.dtype) for x in arguments))
+    results = _shapes(method, p, operands)
+    shapes = tuple(jax.eval_shape(_as_words, x) for x in results)
+    found = jax.pure_callback(callback, shapes, *map(_as_words, arguments), vmap_method="expand_dims")
+    return tuple(
+        jax.lax.bitcast_convert_type(x, result.dtype) if x.dtype != result.dtype else x
+        for x, result in zip(found, results, strict=True)
+    )
+
+
+def _as_words(x: Array) -> Array:
+    """Return numbers of 64 bits as pairs of 32, ``... 2``: a thread that calls back may not have their dtype.
+
+    ``jax.enable_x64`` as a context holds in one thread; in another one JAX would round what it hands over.
+    """
+    import jax
+
+    return jax.lax.bitcast_convert_type(x, "uint32") if x.dtype.itemsize == 8 else x
 
 
 def _shapes(method: str, p: AttentionInputs, operands: dict[str, Array]) -> tuple[Any, ...]:
@@ -180,9 +195,14 @@ class _Callback:
     method: str
     call: JaxCall
     names: tuple[str, ...]
+    dtypes: tuple[str, ...]  # of the operands and of the state; numbers of 64 bits arrive as words
 
     def __call__(self, *arguments: Any) -> tuple[np.ndarray, ...]:
-        arrays = [np.asarray(x) for x in arguments]
+        """Return the results, those of 64 bits as words."""
+        arrays = [_from_words(np.asarray(x), dtype) for x, dtype in zip(arguments, self.dtypes, strict=True)]
+        return tuple(_in_words(x) for x in self._results(arrays))
+
+    def _results(self, arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         operands = dict(zip(self.names, arrays, strict=False))
         state = arrays[len(self.names) :]
         function = functools.partial(_METHODS[self.method], self.call)
@@ -241,3 +261,11 @@ class _Callback:
         if not parts:
             raise RegardError("an axis that is mapped must have an entry")
         return tuple(np.stack(x).reshape(*lead, *x[0].shape) for x in zip(*parts, strict=True))
+
+
+def _from_words(x: np.ndarray, dtype: str) -> np.ndarray:
+    return np.ascontiguousarray(x).view(dtype)[..., 0] if dtype in ("float64", "int64", "uint64") else x
+
+
+def _in_words(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x)[..., None].view(np.uint32) if x.dtype.itemsize == 8 else x
