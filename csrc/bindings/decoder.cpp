@@ -164,8 +164,9 @@ class DecoderStep {
     const ptrdiff_t texts = ptrdiff_t(x.shape(0)), tokens = product(texts, ptrdiff_t(x.shape(1)));
     for (const Array* row : {&cos, &sin}) {
       check_dtype("the rotation", *row, F32);
-      check(row->ndim() == 2 && (row->shape(0) == 1 || ptrdiff_t(row->shape(0)) == tokens) && is_contiguous(*row) &&
-                last_axis(*row) == last_axis(cos) && 2 * last_axis(*row) <= head_dim_,
+      check(row->ndim() == 2 && (row->shape(0) == 1 || ptrdiff_t(row->shape(0)) == tokens) &&
+                row->shape(0) == cos.shape(0) && is_contiguous(*row) && last_axis(*row) == last_axis(cos) &&
+                2 * last_axis(*row) <= head_dim_,
             "the rotation");
     }
     check(keys.size() == blocks_.size() && values.size() == blocks_.size(), "the cache");

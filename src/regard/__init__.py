@@ -13,6 +13,7 @@ array([0.5, 0.5])
 `regard.functional`          the mathematics: arrays in, arrays out
 `regard.nn`                  layers
 `regard.torch`               attention as an operator of PyTorch
+`regard.jax`                 attention as a function of JAX
 `regard.models`              model families, text generation, checkpoints
 `regard.text`                tokenizers, chat templates, word vectors
 `regard.metrics`             metrics of heads; rollout, flow, value norms
@@ -35,7 +36,7 @@ TYPE_CHECKING = False  # not of `typing`: no import may delay the handler of int
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard import explorer, functional, metrics, models, nn, plot, terminal, text, torch, views
+    from regard import explorer, functional, jax, metrics, models, nn, plot, terminal, text, torch, views
     from regard._capture.capture import capture
     from regard.explorer import explore
     from regard.functional import (
@@ -97,6 +98,7 @@ __all__ = [
     "terminal",
     "explorer",
     "torch",
+    "jax",
     "__version__",
 ]
 
@@ -129,7 +131,7 @@ _MODULE_OF = {
     }.items()
     for name in names
 }
-_PACKAGES = ("functional", "nn", "text", "models", "metrics", "views", "plot", "terminal", "explorer", "torch")
+_PACKAGES = ("functional", "nn", "text", "models", "metrics", "views", "plot", "terminal", "explorer", "torch", "jax")
 _MODULES = {"edits": "trace.edits"} | {name: name for name in _PACKAGES}
 
 

@@ -147,3 +147,14 @@ def test_a_gradient_of_another_shape_is_refused():
     x = np.ones((2, 5, 4))
     with pytest.raises(RegardError, match="d_output"):
         linear_attention_vjp(x, x, x)[1](np.ones((2, 5, 3)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_decay_of_minus_infinity_forgets_all_before(rng, dtype):
+    q, k, v = rng.standard_normal((3, 1, 6, 4)).astype(dtype)
+    decay = np.zeros((1, 6, 1), dtype)
+    decay[:, 3] = -np.inf
+    whole = linear_attention(q, k, v, decay=decay)[0]
+    after = linear_attention(q[:, 3:], k[:, 3:], v[:, 3:], decay=np.zeros((1, 3, 1), dtype))[0]
+    np.testing.assert_allclose(whole[:, 3:], after, rtol=1e-4, atol=1e-5)
+    assert np.isfinite(whole).all()

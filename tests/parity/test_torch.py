@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -271,3 +272,46 @@ def test_a_trace_and_an_operation_counter_see_the_operator():
 def test_regard_attention_is_the_same():
     assert "regard.attention" in make_fx(lambda q, k, v: regard.attention(q, k, v))(*QKV).code
     assert torch.equal(regard.attention(*QKV, causal=True), attention(*QKV, causal=True))
+
+
+def gradients_in_numpy(inputs, d_output):
+    """Return the gradients without the kernel; NaN where there is none."""
+    numbers = [x.detach().float().numpy() if x.dtype == torch.bfloat16 else x.detach().numpy() for x in inputs]
+    with np.errstate(all="ignore"):
+        pullback = regard.attention_vjp(*numbers, implementation="blockwise")[1]
+        return pullback(d_output.to(torch.from_numpy(numbers[0]).dtype).numpy())[:3]
+
+
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(5, 4), (3, 5, 4), (2, 3, 5, 4), (6, 6, 6, 6)])
+def test_a_gradient_that_is_not_finite_stays_where_it_is(shape, dtype, bad):
+    inputs = [tensor(*shape, dtype=dtype, seed=i).requires_grad_() for i in range(3)]
+    d_output = tensor(*shape, dtype=dtype, seed=9)
+    d_output.view(-1)[0] = bad
+    ours = torch.autograd.grad(attention(*inputs), inputs, d_output)
+    error = {"rtol": 2e-2, "atol": 3e-2} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
+    for one, other in zip(ours, gradients_in_numpy(inputs, d_output), strict=True):
+        np.testing.assert_allclose(one.double().numpy(), other.astype(np.float64), **error)
+
+
+def test_an_input_that_is_not_finite_has_the_gradients_that_there_are():
+    q, k, v = (tensor(2, 3, 5, 4, dtype=torch.float32, seed=i).requires_grad_() for i in range(3))
+    with torch.no_grad():
+        v[0, 0, 0, 0] = torch.inf
+    ours = torch.autograd.grad(attention(q, k, v).sum(), (q, k, v))
+    for one, other in zip(ours, gradients_in_numpy((q, k, v), torch.ones(2, 3, 5, 4)), strict=True):
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_default_device_is_not_that_of_the_call():
+    x = tensor(1, 2, 11, 4, dtype=torch.float32)
+    with torch.device("meta"):
+        inside = attention(x, x, x, causal=True)
+    torch.testing.assert_close(inside, attention(x, x, x, causal=True, implementation="blockwise"))
+    assert torch.equal(inside, attention(x, x, x, causal=True))
+
+
+def test_a_window_of_arrays_is_an_error_like_any_other():
+    with pytest.raises(RegardError, match="window"):
+        attention(*QKV, window=(np.array([1]), 0))

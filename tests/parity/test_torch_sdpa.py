@@ -334,3 +334,26 @@ def test_an_error_is_a_clear_sentence(name):
     with pytest.raises((RegardError, TypeError), match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_what_wraps_the_replacement_may_stay():
+    own = torch.nn.functional.scaled_dot_product_attention
+    try:
+        with use_regard():
+            inner = torch.nn.functional.scaled_dot_product_attention
+            torch.nn.functional.scaled_dot_product_attention = lambda *args, **options: inner(*args, **options)
+        with use_regard():
+            torch.testing.assert_close(torch.nn.functional.scaled_dot_product_attention(X, X, X), own(X, X, X))
+            meta = X.to("meta")
+            assert torch.nn.functional.scaled_dot_product_attention(meta, meta, meta).is_meta
+    finally:
+        torch.nn.functional.scaled_dot_product_attention = own
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_go_to_pytorch():
+    nested = torch.nested.nested_tensor([torch.randn(2, 3, 4), torch.randn(2, 5, 4)])
+    with use_regard():
+        assert torch.nn.functional.scaled_dot_product_attention(nested, nested, nested).is_nested
+    with pytest.raises(RegardError, match="not nested or sparse"):
+        scaled_dot_product_attention(nested, nested, nested)

@@ -127,3 +127,18 @@ def test_slopes_may_be_tensors_and_bad_lengths_are_said():
     np.testing.assert_array_equal(ours.detach().numpy(), theirs)
     with pytest.raises(RegardError, match="cu_seqlens_q must end with"):
         attention_varlen(q[1:], k, v, *starts)
+
+
+def test_an_output_changed_in_place_is_an_error():
+    q, k, v, *starts = draw(8)
+    output = attention_varlen(q, k, v, *starts)
+    with torch.no_grad():
+        output += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+def test_lengths_on_another_device_are_an_error():
+    q, k, v, *starts = draw(9)
+    with pytest.raises(RegardError, match="cu_seqlens_q is on meta"):
+        attention_varlen(q, k, v, starts[0].to("meta"), starts[1])

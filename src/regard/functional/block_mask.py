@@ -89,6 +89,10 @@ class BlockMask(Mask):
     last: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        for name in ("blocks", "tiles"):  # of our own: the kernel reads what was checked
+            array = np.array(getattr(self, name))
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
         table, tiles = (-(-self.num_queries // BLOCK_QUERIES), -(-self.num_keys // BLOCK_KEYS)), self.tiles
         fits = self.blocks.ndim == 4 and self.blocks.shape[-2:] == table and self.blocks.dtype == np.int32
         if not fits or tiles.ndim != 2 or tiles.shape[1] != BLOCK_KEYS * 8 or tiles.dtype != np.uint8:

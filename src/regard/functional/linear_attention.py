@@ -369,6 +369,8 @@ class _Chunk:
         return found, d_state
 
     def _decay_sums(self, decay: Array) -> Array:
+        least = 2 * math.log(self.xp.finfo(decay.dtype).smallest_normal)  # exp of it is 0; -inf - -inf would be NaN
+        decay = self.xp.where(decay < least, least, decay)
         shape = (*decay.shape[:-2], self.k.shape[-2], decay.shape[-1])
         return self.xp.cumulative_sum(self.xp.broadcast_to(decay, shape), axis=-2)
 

@@ -21,7 +21,6 @@ from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.attention import empty_array, kernel_dtype
 from regard.functional.native.convert import compute_type, to_kernel
 from regard.functional.native.mask_args import kernel_mask_args
-from regard.functional.online_softmax import SoftmaxStats
 
 try:
     import torch
@@ -50,6 +49,8 @@ def direct_attention(q: Array, k: Array, v: Array, options: Options) -> Array | 
     static = tuple([options[name] for name in _STATIC])  # type: ignore[literal-required]
     if not all([type(x) in kinds for x, kinds in zip(static, _STATIC.values(), strict=True)]):  # noqa: C419
         return None
+    if any([type(side) not in (int, type(None)) for side in options["window"] or ()]):  # noqa: C419
+        return None
     if options["dropout"] != 0.0 or any([options[name] is not None for name in _TENSORS]):  # type: ignore[literal-required]  # noqa: C419
         return None
     call: DirectCall | None = _direct_call(q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, static)
@@ -65,7 +66,9 @@ def direct_attention(q: Array, k: Array, v: Array, options: Options) -> Array | 
 def _direct_call(*signature: Any) -> Any:
     """Return the call with these shapes, dtypes and options; None where the kernel computes none or not at once."""
     shapes, dtypes, static = signature[:3], signature[3:6], signature[6]
-    q, k, v = (torch.empty((), dtype=dtype).expand(shape) for shape, dtype in zip(shapes, dtypes, strict=True))
+    q, k, v = (
+        torch.empty((), dtype=dtype, device="cpu").expand(shape) for shape, dtype in zip(shapes, dtypes, strict=True)
+    )
     options: Any = dict(zip(_STATIC, static, strict=True))
     p = validate_inputs(q, k, v, **options)
     if q.dtype != p.dtype or p.layout.queries > _MAX_QUERIES or choose_implementation(p)[0] != "native":
@@ -129,9 +132,8 @@ def _function() -> Any:
             found = call.forward_with_stats(q, k, v)
             ctx.call, ctx.native = call, found is not None
             if found is None:
-                p = call.p.replace(q=q, k=k, v=v)
-                _, context, stats, _ = forward_with_stats(p, native=False)
-                found = context, *stats
+                _, context, *_ = forward_with_stats(call.p.replace(q=q, k=k, v=v), native=False)
+                found = (context,)
             ctx.save_for_backward(q, k, v, *found)
             return found[0]
 
@@ -142,8 +144,8 @@ def _function() -> Any:
             if ctx.native:
                 found = ctx.call.backward(given, d_context, states)
             if found is None:
-                p = ctx.call.p.replace(q=q, k=k, v=v)
-                gradients = backward(p, states[0], SoftmaxStats(*states[1:]), d_context, native=False)
+                p, context, stats, _ = forward_with_stats(ctx.call.p.replace(q=q, k=k, v=v), native=False)
+                gradients = backward(p, context, stats, d_context, native=False)
                 found = [like(p, gradients[name], x) for name, x in zip("qkv", given, strict=True)]
             return None, *without_second_derivative(found, d_context, *given)
 

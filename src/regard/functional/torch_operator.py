@@ -120,7 +120,7 @@ def _forward(*arguments: Any) -> tuple[Array, Array, Array, Array]:
     if native:
         row_max, row_sum = (x.squeeze(-1).expand(shape[:-1]).contiguous() for x in stats)
     else:
-        row_max, row_sum = (torch.full(shape[:-1], torch.nan, dtype=x) for x in (dtype, torch.float64))
+        row_max, row_sum = (torch.full(shape[:-1], torch.nan, dtype=x, device="cpu") for x in (dtype, torch.float64))
     return (
         (wide, wide.new_empty(0), row_max, row_sum) if p.dtype == dtype else (wide.to(p.dtype), wide, row_max, row_sum)
     )

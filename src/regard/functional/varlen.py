@@ -177,8 +177,8 @@ def attention_varlen(
     window_size: tuple[int | None, int | None] = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: Array | None = None,
-    block_table: Array | None = None,
     *,
+    block_table: Array | None = None,
     k_scale: Array | None = None,
     v_scale: Array | None = None,
     return_lse: bool = False,
@@ -363,13 +363,14 @@ def _function() -> Any:
     class VarlenAttention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, p: VarlenInputs, *given: Array) -> Array:
-            ctx.save_for_backward(*given)
-            output, ctx.pullback = varlen_vjp(replace(p, **dict(zip("qkv", (x.detach() for x in given), strict=True))))
+            found, ctx.pullback = varlen_vjp(replace(p, **dict(zip("qkv", (x.detach() for x in given), strict=True))))
+            output = found.detach()  # another tensor of the same numbers: the pullback does not hold what holds it
+            ctx.save_for_backward(*given, output)
             return output
 
         @staticmethod
         def backward(ctx: Any, d_output: Array) -> tuple[Array | None, ...]:
-            given = ctx.saved_tensors  # raises if one was changed in place
+            *given, _ = ctx.saved_tensors  # raises if one was changed in place
             gradients = ctx.pullback(d_output)[:3]
             if torch.is_grad_enabled():
                 gradients = once_differentiable().apply(3, *gradients, d_output, *given)
@@ -484,6 +485,8 @@ def _starts(name: str, value: Array, rows: int | None, longest: int | None) -> n
 
 
 def _integers(name: str, value: Array) -> np.ndarray:
+    if getattr(getattr(value, "device", None), "type", "cpu") != "cpu":
+        raise RegardError(f"{name} is on {value.device}, but is read on the CPU; move it with .cpu()")
     array = np.asarray(value)
     if array.dtype.kind not in "iu":
         raise RegardError(f"{name} must be integers, got {array.dtype}")

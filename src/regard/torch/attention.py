@@ -56,7 +56,7 @@ def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, 
     if rng is not None and not isinstance(rng, torch.Generator):
         raise RegardError(f"rng must be a generator of PyTorch or NumPy, or None, got {type(rng).__name__}")
     check_rate(options["dropout"])
-    seed = torch.randint(-(2**63), 2**63 - 1, (), generator=rng)
+    seed = torch.randint(-(2**63), 2**63 - 1, (), generator=rng, device="cpu")
     options.pop("rng", None)
     q, k, v = torch_operator.autocast(q, k, v)
     found = torch_operator.traced_attention(q, k, v, options, seed) if trace is NULL_RECORDER else None
@@ -78,3 +78,12 @@ def check_tensors(function: str, tensors: dict[str, Array]) -> None:
             raise RegardError(f"{name} of {function} must be a tensor of PyTorch, got {type(x).__name__}")
         if x.device.type != "cpu":
             raise RegardError(f"{name} is on {x.device}, but {function} computes on the CPU; move it with .cpu()")
+        if not is_plain(x):
+            raise RegardError(f"{name} of {function} must be a dense tensor, not nested or sparse")
+
+
+def is_plain(x: Array) -> bool:
+    """Tell whether a tensor is an array of numbers in memory, neither nested nor sparse."""
+    import torch
+
+    return not x.is_nested and x.layout is torch.strided

@@ -26,7 +26,7 @@ class MaskCache:
     """Converted tensors: all layers of a model get the same one. Threads may share it."""
 
     def __init__(self) -> None:
-        self._converted: dict[int, tuple[Any, int, MaskAndBias]] = {}
+        self._converted: dict[tuple[int, int], tuple[Any, int, MaskAndBias]] = {}
 
     def of(self, tensor: Any, queries: int) -> MaskAndBias:
         """Return the mask and bias of a tensor that broadcasts to ``B H T S``; T is `queries`.
@@ -36,12 +36,13 @@ class MaskCache:
         """
         if tensor.is_inference():
             return mask_and_bias(tensor, queries)
-        found = self._converted.get(id(tensor))
+        key = id(tensor), queries
+        found = self._converted.get(key)
         if found is None or found[0]() is not tensor or found[1] != tensor._version:  # ids are reused
-            for key, (reference, *_) in list(self._converted.items()):
+            for other, (reference, *_) in list(self._converted.items()):
                 if reference() is None:
-                    self._converted.pop(key, None)
-            found = self._converted[id(tensor)] = weakref.ref(tensor), tensor._version, mask_and_bias(tensor, queries)
+                    self._converted.pop(other, None)
+            found = self._converted[key] = weakref.ref(tensor), tensor._version, mask_and_bias(tensor, queries)
         return found[2]
 
 

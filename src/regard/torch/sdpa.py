@@ -10,7 +10,7 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
-from regard.torch.attention import attention, check_tensors
+from regard.torch.attention import attention, check_tensors, is_plain
 
 
 def scaled_dot_product_attention(
@@ -94,44 +94,54 @@ def _broadcast(query: Array, key: Array, value: Array) -> tuple[Array, Array, Ar
 _is_used: contextvars.ContextVar[bool] = contextvars.ContextVar("regard is used", default=False)
 
 
-class _Replacement:
-    """PyTorch's own function, and how many blocks have replaced it."""
+class _Switch:
+    """What stands in place of PyTorch's own function: regard's in the threads that use it, else `own`."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.blocks = 0
-        self.own: Any = None
+    def __init__(self, own: Any) -> None:
+        self.own = own
 
     def __call__(self, query: Array, key: Array, value: Array, *arguments: Any, **options: Any) -> Array:
         import torch
 
         mask = arguments[0] if arguments else options.get("attn_mask")
         takes = _is_used.get() and all(
-            type(x) in (torch.Tensor, torch.nn.Parameter) and x.device.type == "cpu" and not x.dtype.is_complex
+            type(x) in (torch.Tensor, torch.nn.Parameter)
+            and x.device.type == "cpu"
+            and is_plain(x)
+            and not x.dtype.is_complex
             for x in (query, key, value, *([] if mask is None else [mask]))
         )
         function = scaled_dot_product_attention if takes else self.own
         return function(query, key, value, *arguments, **options)
 
+
+class _Blocks:
+    """How many blocks use regard, of all threads; the first one puts a switch in place, the last one takes it away."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.switch: Any = None
+
     def enter(self) -> None:
         import torch
 
         with self.lock:
-            if not self.blocks:
-                self.own = torch.nn.functional.scaled_dot_product_attention
-                torch.nn.functional.scaled_dot_product_attention = self
-            self.blocks += 1
+            if not self.count:
+                self.switch = _Switch(torch.nn.functional.scaled_dot_product_attention)
+                torch.nn.functional.scaled_dot_product_attention = self.switch
+            self.count += 1
 
     def leave(self) -> None:
         import torch
 
         with self.lock:
-            self.blocks -= 1
-            if not self.blocks and torch.nn.functional.scaled_dot_product_attention is self:
-                torch.nn.functional.scaled_dot_product_attention = self.own
+            self.count -= 1
+            if not self.count and torch.nn.functional.scaled_dot_product_attention is self.switch:
+                torch.nn.functional.scaled_dot_product_attention = self.switch.own
 
 
-_replacement = _Replacement()
+_blocks = _Blocks()
 
 
 @contextlib.contextmanager
@@ -148,10 +158,11 @@ def use_regard() -> Iterator[None]:
     >>> with use_regard():  # doctest: +SKIP
     ...     output = model(inputs)
     """
+    check_tensors("use_regard", {})
+    _blocks.enter()
     token = _is_used.set(True)
-    _replacement.enter()
     try:
         yield
     finally:
-        _replacement.leave()
         _is_used.reset(token)
+        _blocks.leave()

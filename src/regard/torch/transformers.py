@@ -204,7 +204,7 @@ def _generator() -> np.random.Generator:
     """Return a generator seeded by PyTorch's, which a manual seed or a checkpoint of activations sets."""
     import torch
 
-    return np.random.default_rng(int(torch.randint(2**62, ())))
+    return np.random.default_rng(int(torch.randint(2**62, (), device="cpu")))
 
 
 _MASKS = MaskCache()
