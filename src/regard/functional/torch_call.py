@@ -129,7 +129,7 @@ def _function() -> Any:
     class Attention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, call: DirectCall, q: Array, k: Array, v: Array) -> Array:
-            found = call.forward_with_stats(q, k, v)
+            found: tuple[Array, ...] | None = call.forward_with_stats(q, k, v)
             ctx.call, ctx.native = call, found is not None
             if found is None:
                 _, context, *_ = forward_with_stats(call.p.replace(q=q, k=k, v=v), native=False)
