@@ -9,8 +9,8 @@ namespace {
 #define REGARD_ENTRY_AVX2(returned, name, arguments) , avx2::name
 #define REGARD_ENTRY_GENERIC(returned, name, arguments) , generic::name
 
-const std::vector<KernelTable> available = [] {
-  std::vector<KernelTable> tables;
+const std::vector<KernelTable>& available = *[] {  // never destroyed: a daemon thread may call while the process exits
+  auto& tables = *new std::vector<KernelTable>;
 #if defined(REGARD_X86)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -24,7 +24,7 @@ const std::vector<KernelTable> available = [] {
 #else
   tables.push_back(KernelTable{"generic", 4 REGARD_FUNCTIONS(REGARD_ENTRY_GENERIC)});
 #endif
-  return tables;
+  return &tables;
 }();
 
 std::atomic<const KernelTable*> active{nullptr};

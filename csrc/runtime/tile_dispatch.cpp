@@ -42,9 +42,9 @@ struct Tables {
   const TileKernelTable* preferred = nullptr;
 };
 
-const Tables& tables() {  // at the first call in bfloat16: until then the system is not asked for AMX
-  static const Tables found = [] {
-    Tables tables;
+const Tables& tables() {              // at the first call in bfloat16: until then the system is not asked for AMX
+  static const Tables& found = *[] {  // never destroyed, as in dispatch.cpp
+    Tables& tables = *new Tables;
     bool is_preferred = false;
 #if defined(REGARD_AMX) || defined(REGARD_AVX512BF16)
     __builtin_cpu_init();
@@ -65,7 +65,7 @@ const Tables& tables() {  // at the first call in bfloat16: until then the syste
 #endif
     tables.available.push_back(TileKernelTable{"C++" REGARD_TILE_FUNCTIONS(REGARD_ENTRY_GENERIC)});
     if (is_preferred) tables.preferred = &tables.available.front();  // memory that moves with the vector
-    return tables;
+    return &tables;
   }();
   return found;
 }
