@@ -209,20 +209,24 @@ def paged(ours: bool, smoke: bool) -> Calls:
     import regard
 
     lengths = np.linspace(10, 40, 4, dtype=int) if smoke else np.linspace(100, 2000, 8, dtype=int)
-    groups, page, name = 4, 16, f"one query for each of {len(lengths)} caches"
-    counts = -(-lengths // page)
+    groups = 4
     q = torch.from_numpy(draw(len(lengths), HEADS, DIM))
     starts = torch.arange(len(lengths) + 1, dtype=torch.int32)
     ends = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-    if not ours:
-        k, v = (torch.from_numpy(draw(int(lengths.sum()), groups, DIM)) for _ in range(2))
-        return {name: lambda: regard.attention_varlen(q, k, v, starts, ends)}
-    k, v = (torch.from_numpy(draw(int(counts.sum()), page, groups, DIM)) for _ in range(2))
-    order, table = RNG.permutation(int(counts.sum())), np.zeros((len(lengths), int(counts.max())), np.int32)
-    for row, (count, end) in enumerate(zip(counts, np.cumsum(counts), strict=True)):
-        table[row, :count] = order[end - count : end]
-    blocks = torch.from_numpy(table)
-    return {name: lambda: regard.attention_varlen(q, k, v, starts, ends, block_table=blocks)}
+
+    def call(page: int) -> Callable[[], object]:
+        if not ours:
+            k, v = (torch.from_numpy(draw(int(lengths.sum()), groups, DIM)) for _ in range(2))
+            return lambda: regard.attention_varlen(q, k, v, starts, ends)
+        counts = -(-lengths // page)
+        k, v = (torch.from_numpy(draw(int(counts.sum()), page, groups, DIM)) for _ in range(2))
+        order, table = RNG.permutation(int(counts.sum())), np.zeros((len(lengths), int(counts.max())), np.int32)
+        for row, (count, end) in enumerate(zip(counts, np.cumsum(counts), strict=True)):
+            table[row, :count] = order[end - count : end]
+        blocks = torch.from_numpy(table)
+        return lambda: regard.attention_varlen(q, k, v, starts, ends, block_table=blocks)
+
+    return {f"{len(lengths)} caches, pages of {page}": call(page) for page in (16, 64, 256)}
 
 
 # The name of each part, its calls, what it stands beside, and what the table is of.
@@ -239,7 +243,7 @@ PARTS: dict[str, tuple[Callable[[bool, bool], Calls], str, str]] = {
     ),
     "Texts of different lengths": (varlen, "SDPA, padded", f"`regard.attention_varlen`, {HEADS} heads, D = {DIM}."),
     "A paged cache": (
-        paged, "contiguous keys", f"`block_table`, pages of 16, {HEADS} heads on 4; beside `attention_varlen`.",
+        paged, "contiguous keys", f"One query a cache, with a `block_table` and without, {HEADS} heads on 4.",
     ),
 }  # fmt: skip
 

@@ -148,20 +148,42 @@ template <class T> class SplitKernel {
     const ptrdiff_t end = start + count;
     constexpr int FOUR = LANES<T> < 4 ? 1 : 4;
     prefetch(params_.k, head, start, L1_KEYS, end, params_.head_dim);
-    for (ptrdiff_t j = 0, size; j < count; j += size) {
-      size = rows_at_once(params_.k, start + j, count - j, params_.head_dim);
-      prefetch(params_.k, head, start + j + L1_KEYS, size, end, params_.head_dim);
-      const Matrix<T> block = load_padded_rows<T>(params_.k, head, start + j, size, params_.head_dim, buffer_);
+    for (ptrdiff_t j = 0; j < count; j += L1_KEYS) {
+      prefetch(params_.k, head, start + j + L1_KEYS, L1_KEYS, end, params_.head_dim);
+      const Runs keys(*this, params_.k, head, start + j, min_of(L1_KEYS, count - j), params_.head_dim);
       const T* queries = queries_;
       T* scores = scores_ + j;
       ptrdiff_t r = 0;
-      const auto next = [&](ptrdiff_t n) { r += n, queries += n * width_, scores += n * SCORE_STRIDE; };
-      for (; r + 4 <= rows && LANES<T> >= 4; next(4))
-        row_dots<T, FOUR>(queries, width_, block, size, scale, scores, tail_keys_);
-      for (; r + 2 <= rows; next(2)) row_dots<T, 2>(queries, width_, block, size, scale, scores, tail_keys_);
-      for (; r < rows; next(1)) row_dots<T, 1>(queries, width_, block, size, scale, scores, tail_keys_);
+      const auto multiply = [&]<int n>() {
+        keys.each([&](Matrix<T> run, ptrdiff_t at, ptrdiff_t size) {
+          row_dots<T, n>(queries, width_, run, size, scale, scores + at, tail_keys_);
+        });
+        r += n, queries += n * width_, scores += n * SCORE_STRIDE;
+      };
+      while (r + 4 <= rows && LANES<T> >= 4) multiply.template operator()<FOUR>();
+      while (r + 2 <= rows) multiply.template operator()<2>();
+      while (r < rows) multiply.template operator()<1>();
     }
   }
+
+  // Rows start <= i < start + count, at most L1_KEYS, in runs that lie a row stride apart.
+  class Runs {
+   public:
+    Runs(const SplitKernel& kernel, const Operand& x, ptrdiff_t head, ptrdiff_t start, ptrdiff_t count,
+         ptrdiff_t width) {
+      for (ptrdiff_t at = 0; at < count; at += sizes_[runs_++]) {
+        sizes_[runs_] = rows_at_once(x, start + at, count - at, width);
+        rows_[runs_] = load_padded_rows<T>(x, head, start + at, sizes_[runs_], width, kernel.buffer_);
+      }
+    }
+    template <class Function> void each(Function function) const {
+      for (ptrdiff_t i = 0, at = 0; i < runs_; at += sizes_[i++]) function(rows_[i], at, sizes_[i]);
+    }
+
+   private:
+    Matrix<T> rows_[L1_KEYS];
+    ptrdiff_t sizes_[L1_KEYS], runs_ = 0;
+  };
 
   // How many keys or values to read before all rows are multiplied: as many as stay in L1. Small pages are copied.
   static ptrdiff_t rows_at_once(const Operand& x, ptrdiff_t start, ptrdiff_t left, ptrdiff_t width) {
@@ -178,16 +200,19 @@ template <class T> class SplitKernel {
   // The sums of the values, each times its weight, of all rows; false if a value is not finite.
   bool weighted_sum(ptrdiff_t head, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count, T* sums) {
     const ptrdiff_t stride = value_width_ + 2;  // SplitResult
-    for (ptrdiff_t j = 0, size; j < count; j += size) {
-      size = rows_at_once(params_.v, start + j, count - j, params_.value_dim);
-      prefetch(params_.v, head, start + j + L1_KEYS, size, start + count, params_.value_dim);
-      const Matrix<T> values = load_padded_rows<T>(params_.v, head, start + j, size, params_.value_dim, buffer_);
-      if (!all_finite(values, size, value_width_)) return false;
-      const Matrix<T> weights = {scores_ + j, SCORE_STRIDE, 1};
-      if (j == 0)
-        gemm<T, Epilogue::set>(weights, rows, size, values.data, values.row_stride, sums, stride, value_width_);
-      else
-        gemm<T, Epilogue::extend>(weights, rows, size, values.data, values.row_stride, sums, stride, value_width_);
+    for (ptrdiff_t j = 0; j < count; j += L1_KEYS) {
+      prefetch(params_.v, head, start + j + L1_KEYS, L1_KEYS, start + count, params_.value_dim);
+      const Runs values(*this, params_.v, head, start + j, min_of(L1_KEYS, count - j), params_.value_dim);
+      bool finite = true;  // all first: this reads them from memory, one after the other, as the processor foresees
+      values.each([&](Matrix<T> run, ptrdiff_t, ptrdiff_t size) { finite &= all_finite(run, size, value_width_); });
+      if (!finite) return false;
+      values.each([&](Matrix<T> run, ptrdiff_t at, ptrdiff_t size) {
+        const Matrix<T> weights = {scores_ + j + at, SCORE_STRIDE, 1};
+        if (j + at == 0)
+          gemm<T, Epilogue::set>(weights, rows, size, run.data, run.row_stride, sums, stride, value_width_);
+        else
+          gemm<T, Epilogue::extend>(weights, rows, size, run.data, run.row_stride, sums, stride, value_width_);
+      });
     }
     return true;
   }

@@ -279,6 +279,25 @@ bool forward(AttentionCall& call, std::optional<WritableArray> output, std::opti
   return true;
 }
 
+// Write the context, B H 1 Dv, of a query, B H 1 D, that attends to all keys, B G S D. False if the arrays are others,
+// or as `forward`.
+bool forward_one_query(Array q, Array k, Array v, double scale, WritableArray output) {
+  if (q.ndim() != 4 || k.ndim() != 4 || v.ndim() != 4 || q.shape(2) != 1) return false;
+  if (!k.size() || !v.size() || !k.shape(1) || q.shape(1) % k.shape(1) || q.shape(3) != k.shape(3)) return false;
+  for (const size_t axis : {0, 1, 2})
+    if (v.shape(axis) != k.shape(axis) || (axis == 0 && q.shape(axis) != k.shape(axis))) return false;
+  const bool is_double = q.dtype() == nb::dtype<double>();
+  if (!is_double && q.dtype() != nb::dtype<float>()) return false;
+  for (const Array* x : {&k, &v})
+    if (x->dtype() != q.dtype()) return false;
+  for (const Array* x : {&q, &k, &v})
+    if (reinterpret_cast<uintptr_t>(x->data()) % (is_double ? 8 : 4)) return false;
+  const DType dtype = is_double ? DType::float64 : DType::float32;
+  AttentionArgs args{{ptrdiff_t(q.shape(0)), ptrdiff_t(q.shape(1))}, dtype, dtype, dtype, q, k, v, scale};
+  AttentionCall call = make_call(args);
+  return forward(call, output, {}, {}, {});
+}
+
 // Bytes of memory that the forward pass takes on all threads, besides inputs and output.
 size_t forward_memory(const AttentionCall& call) {
   const AttentionParams& a = call.params;
@@ -407,6 +426,7 @@ void bind_attention(nb::module_& m) {
       .def_prop_ro("tiles", [](const AttentionCall& call) { return call.tiles ? call.tiles->name : nullptr; });
   m.def("forward", &forward, "call"_a, "output"_a.none(), "row_max"_a.none(), "row_sum"_a.none(),
         "weights"_a.none() = nb::none());
+  m.def("forward_one_query", &forward_one_query, "q"_a, "k"_a, "v"_a, "scale"_a, "output"_a);
   m.def("keeps_weights", [](const AttentionCall& call) { return keeps_weights(call.params); }, "call"_a);
   m.def("backward", &backward, "call"_a, "d_output"_a, "output"_a, "row_max"_a, "row_sum"_a, "delta"_a, "d_q"_a,
         "d_k"_a, "d_v"_a, "d_bias"_a.none() = nb::none(), "d_key_bias"_a.none() = nb::none(),

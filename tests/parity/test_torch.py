@@ -315,3 +315,81 @@ def test_a_default_device_is_not_that_of_the_call():
 def test_a_window_of_arrays_is_an_error_like_any_other():
     with pytest.raises(RegardError, match="window"):
         attention(*QKV, window=(np.array([1]), 0))
+
+
+def one_query(dtype, heads=H, groups=G, keys=S, width=D, value_width=Dv):
+    q = tensor(B, 1, heads, width, dtype=dtype).transpose(1, 2)
+    k, v = (tensor(B, keys, groups, d, dtype=dtype, seed=1).transpose(1, 2) for d in (width, value_width))
+    return q, k, v
+
+
+def misaligned(x):
+    """Return a tensor with the numbers of x at odd addresses."""
+    bytes_of_x = np.frombuffer(b"\0" + x.contiguous().numpy().tobytes(), np.uint8)[1:]
+    return torch.from_numpy(bytes_of_x.view(x.numpy().dtype).reshape(x.shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("heads", "groups", "keys", "width"), [(6, 3, 7, 4), (12, 3, 600, 64), (1, 1, 1, 1)])
+def test_one_new_token_of_a_batch(dtype, causal, heads, groups, keys, width):
+    q, k, v = one_query(dtype, heads, groups, keys, width)
+    expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), enable_gqa=True)
+    found = attention(q, k, v, causal=causal)
+    assert (found.dtype, found.shape) == (dtype, (B, heads, 1, Dv))
+    tolerance = {torch.float64: 1e-13, torch.float32: 1e-6}.get(dtype, 1e-2)
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda q, k, v: (misaligned(q), misaligned(k), misaligned(v)),
+        lambda q, k, v: (q, k.float(), v),
+        lambda q, k, v: (q, k[:1], v[:1]),  # broadcast over the batch
+        lambda q, k, v: (torch._neg_view(q), k, v),
+        lambda q, k, v: (q.requires_grad_(), k, v),
+        lambda q, k, v: (torch.nn.Parameter(q), k, v),
+        lambda q, k, v: (q.float(), k.float(), torch.full_like(v, 3e38).float()),  # sums overflow
+        lambda q, k, v: (q, k, v[:, :, :0]),  # an error
+        lambda q, k, v: (q, k[:, :2], v[:, :2].expand(B, 2, S, Dv)),
+        lambda q, k, v: (q, k[:, :, :0], v[:, :, :0]),
+        lambda q, k, v: (q, k[..., :3], v),  # an error
+        lambda q, k, v: (q[..., :0], k[..., :0], v),
+    ],
+)
+def test_one_new_token_by_any_way_is_what_the_formula_says(change):
+    q, k, v = change(*one_query(torch.float64))
+    answers = []
+    for implementation in ("auto", "reference"):
+        try:
+            answers.append(attention(q, k, v, implementation=implementation).detach())
+        except RegardError as error:
+            answers.append(str(error))
+    if isinstance(answers[0], str):
+        assert answers[0] == answers[1]
+    else:
+        tolerance = 1e-12 if answers[1].dtype == torch.float64 else 1e-6
+        torch.testing.assert_close(*answers, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
+def test_one_new_token_is_seen_by_what_intercepts_calls():
+    q, k, v = one_query(torch.float32)
+    expected = attention(q, k, v)
+    mapped = torch.func.vmap(attention, (0, None, None))(q[:, None], k, v)
+    torch.testing.assert_close(mapped[0, 0], expected[0])
+    with FlopCounterMode(display=False) as counter:
+        attention(q, k, v)
+    assert counter.get_total_flops() > 0
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention(q, k, v).dtype == torch.bfloat16
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
+        assert torch.autograd.forward_ad.unpack_dual(attention(dual, k, v)).tangent is not None
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager", dynamic=True)
+    torch.testing.assert_close(compiled(q, k, v), expected)
+    for scale in (float("inf"), float("nan")):
+        with pytest.raises(RegardError, match="scale"):
+            attention(q, k, v, scale=scale)

@@ -7,11 +7,12 @@ is checked once for each of them; then the kernel reads q, k and v and writes th
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
 
-from regard.functional import native
+from regard.functional import native, torch_operator
 from regard.functional.arrays import Array
 from regard.functional.autograd import without_second_derivative
 from regard.functional.backward import backward, forward_with_stats, like
@@ -32,8 +33,27 @@ _STATIC: dict[str, tuple[type, ...]] = {
     "softcap": (float, type(None)), "key_lengths": (int, type(None)), "implementation": (str,),
 }  # fmt: skip
 _TENSORS = ("mask", "bias", "sinks")
+_BATCH_OF_HEADS = 4  # axes B H T D
 _CACHED_CALLS = 256
 _MAX_QUERIES = 8192  # of a call whose key ranges are kept
+
+
+def one_query_attention(q: Array, k: Array, v: Array, scale: float) -> Array | None:
+    """Return the context, ``B H 1 Dv``, of a query that attends to all keys, ``B G S D``; None for other calls.
+
+    The step of a model that generates: the kernel takes less time than what is around it, so that is little.
+    """
+    if not type(q) is type(k) is type(v) is torch.Tensor or torch_operator.is_intercepted():
+        return None
+    try:
+        query, keys, values = q.numpy(), k.numpy(), v.numpy()
+    except (RuntimeError, TypeError):  # gradients, bfloat16, another device, a lazy negation, sparse tensors
+        return None
+    kernel = native.kernel()
+    if kernel is None:
+        return None
+    context = np.empty((*query.shape[:-1], *values.shape[-1:]), query.dtype)
+    return torch.from_numpy(context) if kernel.forward_one_query(query, keys, values, scale, context) else None
 
 
 def direct_attention(q: Array, k: Array, v: Array, options: Options) -> Array | None:
@@ -53,6 +73,12 @@ def direct_attention(q: Array, k: Array, v: Array, options: Options) -> Array | 
         return None
     if options["dropout"] != 0.0 or any([options[name] is not None for name in _TENSORS]):  # type: ignore[literal-required]  # noqa: C419
         return None
+    _, query_offset, window, scale, softcap, key_lengths, implementation = static
+    sees_all = query_offset is window is softcap is key_lengths is None  # of one query, whether causal or not
+    if sees_all and q.ndim == _BATCH_OF_HEADS and q.shape[2] == 1 and q.shape[3] and implementation == "auto":
+        found = one_query_attention(q, k, v, 1 / math.sqrt(q.shape[3]) if scale is None else scale)
+        if found is not None:
+            return found
     call: DirectCall | None = _direct_call(q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, static)
     if call is None:
         return None

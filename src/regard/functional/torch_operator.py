@@ -43,6 +43,19 @@ _SINGLE_HEAD = 2  # axes of q, k and v without an axis of heads
 _OF_HEADS = 2  # axes ... H T S that sinks lack at the end
 
 
+def is_intercepted() -> bool:
+    """Tell whether PyTorch does anything else with calls than to run them: it traces, transforms or converts."""
+    c = torch._C
+    return bool(
+        torch.compiler.is_compiling()
+        or c._get_tracing_state()
+        or c._are_functorch_transforms_active()
+        or c._len_torch_dispatch_stack()
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.is_autocast_enabled("cpu")
+    )
+
+
 def is_traced(q: Array, k: Array, v: Array) -> bool:
     """Tell whether PyTorch compiles, exports, intercepts or transforms a call; forward derivatives are no such case."""
     if torch.compiler.is_compiling():

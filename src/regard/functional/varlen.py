@@ -499,11 +499,13 @@ def _block_table(value: Array, counts: np.ndarray, k: Array) -> np.ndarray:
     if table.ndim != 2 or table.shape[0] != counts.size:
         raise RegardError(f"block_table {table.shape} must have a row for each of {counts.size} sequences")
     needed = -(-counts // max(page_size, 1))
-    if (needed > table.shape[1]).any() or (not page_size and counts.any()):
+    if needed.max(initial=0) > table.shape[1] or (not page_size and counts.any()):
         raise RegardError(
             f"block_table {table.shape} has room for {table.shape[1] * page_size} keys a sequence, "
             f"but one has {counts.max()}"
         )
+    if table.size and table.min() >= 0 and table.max() < pages:  # the usual case
+        return table.astype(np.int32)
     read = np.arange(table.shape[1]) < needed[:, None]
     wrong = read & ((table < 0) | (table >= pages))
     if wrong.any():

@@ -13,6 +13,7 @@ import numpy as np
 from regard import functional
 from regard._utils.errors import RegardError
 from regard.functional.inputs import Options
+from regard.functional.torch_call import one_query_attention
 from regard.torch.attention import attention
 from regard.torch.masks import MaskAndBias, MaskCache
 
@@ -23,6 +24,7 @@ _UNSUPPORTED = {  # keywords of few models, which change what is computed
     "sinks": "a sink for each query",
     "cache": "the paged cache of continuous batching",
 }
+_REFUSED = {*_UNSUPPORTED, "output_attentions"}  # or warned of
 
 
 def register() -> None:
@@ -95,6 +97,11 @@ def attention_forward(
     s_aux : tensor, ``H``, optional
         Sinks.
     """
+    is_plain = attention_mask is None is position_bias is s_aux and not (softcap or dropout)
+    if is_plain and scaling is not None and query.shape[2] == 1 and options.keys().isdisjoint(_REFUSED):
+        context = one_query_attention(query, key, value, scaling)
+        if context is not None:
+            return context.transpose(1, 2), None
     for name in _UNSUPPORTED.keys() & options.keys():
         if options[name] is not None:
             raise RegardError(
@@ -113,7 +120,6 @@ def attention_forward(
         ours["mask"], ours["bias"] = mask_and_bias_of(attention_mask, position_bias, queries)
     if dropout:
         ours |= {"dropout": dropout, "rng": _generator()}
-    # one new token costs microseconds, of which a check of devices is some
     compute = functional.attention if query.is_cpu else attention
     context = compute(query, key, value, **ours)
     return context.transpose(1, 2).contiguous(), None
@@ -148,11 +154,17 @@ def mask_and_bias_of(attention_mask: Any, position_bias: Any, queries: int) -> t
 
 def make_mask(*args: Any, config: Any = None, allow_is_causal_skip: bool = True, **options: Any) -> Any:
     """Return the mask of a forward pass: a function of the mask interface."""
+    support = mask_support(config)
+    function = _mask_functions()[support.boolean]
+    return function(*args, config=config, allow_is_causal_skip=allow_is_causal_skip and support.causal_flag, **options)
+
+
+@functools.cache  # an import takes microseconds, which count for a new token
+def _mask_functions() -> tuple[Any, Any]:
+    """Return transformers' functions of masks of numbers, and of booleans."""
     from transformers.masking_utils import eager_mask, sdpa_mask
 
-    support = mask_support(config)
-    function = sdpa_mask if support.boolean else eager_mask
-    return function(*args, config=config, allow_is_causal_skip=allow_is_causal_skip and support.causal_flag, **options)
+    return eager_mask, sdpa_mask
 
 
 class MaskSupport(NamedTuple):
@@ -166,7 +178,7 @@ def mask_support(config: Any) -> MaskSupport:
     """Return the masks that models of a configuration take; an error if they bypass the attention interface."""
     if config is None:
         return MaskSupport(True, True)
-    return _support_of_module(sys.modules.get(_models_beside(config.__class__.__module__)))
+    return _support_of_module(sys.modules.get(_models_beside(type(config).__module__)))
 
 
 @functools.cache
