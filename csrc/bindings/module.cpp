@@ -14,6 +14,7 @@
 #include "bindings/arrays.h"
 #include "runtime/buffer_pool.h"
 #include "runtime/dispatch.h"
+#include "runtime/openmp.h"
 #include "runtime/tile_dispatch.h"
 
 using namespace nb::literals;
@@ -87,6 +88,7 @@ NB_MODULE(_kernel, m) {
   m.def("acquire_buffer", &acquire_array, "bytes"_a);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);
+  m.def("use_openmp", &use_openmp);
   m.def("instruction_sets", &instruction_sets);
   m.def("instruction_set", [] { return std::string(kernels().name); });
   m.def("use_instruction_set", &use_instruction_set, "name"_a);

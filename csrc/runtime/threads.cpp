@@ -21,6 +21,7 @@
 #endif
 
 #include "common.h"
+#include "runtime/openmp.h"
 #include "runtime/ordered_accumulation.h"
 
 namespace regard {
@@ -307,13 +308,38 @@ ParallelRegion::~ParallelRegion() {
 
 bool in_parallel_region() { return region != nullptr; }
 
+namespace {
+thread_local ScratchMemory scratch_memory;
+
+// Run the stages of a job on this thread while up to `workers` others take part.
+void run_with_workers(Pool& pool, Job& job, unsigned workers, const std::function<void()>& stages) {
+  struct Team {
+    Job& job;
+    const std::function<void()>& stages;
+    std::thread::id caller;
+  } team{job, stages, std::this_thread::get_id()};
+  const auto run_member = [](void* data) {
+    const Team& team = *static_cast<Team*>(data);
+    if (std::this_thread::get_id() == team.caller) {
+      team.stages();
+      return team.job.close();
+    }
+    team.job.work_on(scratch_memory);
+    scratch_memory.shrink();
+  };
+  if (run_on_openmp(run_member, &team, workers + 1)) return;
+  pool.begin(job, workers);
+  stages();
+  pool.end(job);
+}
+}  // namespace
+
 bool parallel_for(ptrdiff_t tasks, int max_threads, size_t scratch, const std::function<void(ptrdiff_t, void*)>& work,
                   const std::function<bool()>& stop) {
   // `stop` may call parallel_for again on this thread: the nested call gets its own memory, and no workers.
-  static thread_local ScratchMemory thread_memory;
   static thread_local bool nested = false;
   const bool outermost = !nested;
-  ScratchMemory memory = std::move(thread_memory);
+  ScratchMemory memory = std::move(scratch_memory);
   nested = true;
   auto last_poll = Clock::now();
   const auto should_stop = [&] {
@@ -328,14 +354,18 @@ bool parallel_for(ptrdiff_t tasks, int max_threads, size_t scratch, const std::f
   Pool& pool = *pool_instance;
   std::unique_lock<std::mutex> lock;
   if (workers > 0 && outermost && !region) lock = std::unique_lock(pool.busy, std::try_to_lock);
-  if (lock) pool.begin(job, unsigned(workers));
-  for (ptrdiff_t first = 0; first < tasks && !job.stopped; first += Job::MAX_TASKS) {
-    const std::function<void(ptrdiff_t, void*)> rest = [&](ptrdiff_t task, void* s) { work(first + task, s); };
-    job.run_stage(std::min(tasks - first, Job::MAX_TASKS), scratch, first ? rest : work, memory, should_stop);
-  }
-  if (lock) pool.end(job);
+  const auto run_stages = [&] {
+    for (ptrdiff_t first = 0; first < tasks && !job.stopped; first += Job::MAX_TASKS) {
+      const std::function<void(ptrdiff_t, void*)> rest = [&](ptrdiff_t task, void* s) { work(first + task, s); };
+      job.run_stage(std::min(tasks - first, Job::MAX_TASKS), scratch, first ? rest : work, memory, should_stop);
+    }
+  };
+  if (lock)
+    run_with_workers(pool, job, unsigned(workers), run_stages);
+  else
+    run_stages();
   memory.shrink();
-  thread_memory = std::move(memory);
+  scratch_memory = std::move(memory);
   nested = !outermost;
   if (job.out_of_memory) throw_out_of_memory();
   return !job.stopped;

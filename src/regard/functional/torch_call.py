@@ -28,6 +28,9 @@ try:
 except ImportError:  # an extra
     torch = None
 
+if torch is not None and native.kernel() is not None:
+    native.kernel().use_openmp()  # PyTorch's threads spin between its operations
+
 _STATIC: dict[str, tuple[type, ...]] = {
     "causal": (bool,), "query_offset": (int, type(None)), "window": (tuple, type(None)), "scale": (float, type(None)),
     "softcap": (float, type(None)), "key_lengths": (int, type(None)), "implementation": (str,),
