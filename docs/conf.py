@@ -64,6 +64,7 @@ CONTENTS = """
 docs/lesson
 docs/attention
 docs/models
+docs/gradients
 docs/formats
 docs/frameworks
 docs/transformers

@@ -4,15 +4,28 @@ Every function takes arrays of any library of the Python array API standard; its
 letters ``B H G T S D Dv E``. No function here depends on layers, files or models.
 """
 
-from regard.functional.activation import activation, gelu, relu, silu, swiglu
+from regard.functional.activation import (
+    activation,
+    gelu,
+    gelu_vjp,
+    relu,
+    relu_vjp,
+    silu,
+    silu_vjp,
+    swiglu,
+    swiglu_vjp,
+)
 from regard.functional.attention import attention, attention_weights
 from regard.functional.backward import Gradients, attention_vjp
 from regard.functional.biases import ALiBi, Bias, DistanceBias, RelativePositionBias
 from regard.functional.block_mask import BlockMask, FunctionMask, create_block_mask
+from regard.functional.cross_entropy import cross_entropy, cross_entropy_vjp
 from regard.functional.dispatch import Plan, explain_plan
+from regard.functional.embedding import embedding, embedding_vjp
+from regard.functional.experts import experts, experts_vjp, top_k_softmax, top_k_softmax_vjp
 from regard.functional.heads import merge_heads, split_heads
 from regard.functional.inputs import Options
-from regard.functional.linear import linear
+from regard.functional.linear import linear, linear_vjp
 from regard.functional.linear_attention import (
     LinearAttention,
     LinearAttentionGradients,
@@ -21,15 +34,18 @@ from regard.functional.linear_attention import (
 )
 from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
 from regard.functional.masks import DenseMask, Mask
-from regard.functional.norm import layer_norm, rms_norm
+from regard.functional.norm import layer_norm, layer_norm_vjp, rms_norm, rms_norm_vjp
 from regard.functional.partial import Partial, attention_partial, merge_partials
 from regard.functional.positions import alibi_slopes, learned_positions, relative_position_buckets, sinusoidal_positions
-from regard.functional.rotary import apply_rotary, rotary, rotary_frequencies, rotary_pairs
+from regard.functional.rotary import apply_rotary, apply_rotary_vjp, rotary, rotary_frequencies, rotary_pairs
 from regard.functional.score_mod import ScoreMod
-from regard.functional.softmax import softmax
+from regard.functional.softmax import softmax, softmax_vjp
+from regard.functional.variable import Variable, gradients
 from regard.functional.varlen import attention_varlen, attention_varlen_vjp
 
 __all__ = [
+    "Variable",
+    "gradients",
     "attention",
     "attention_weights",
     "attention_partial",
@@ -47,6 +63,7 @@ __all__ = [
     "LinearAttention",
     "LinearAttentionGradients",
     "softmax",
+    "softmax_vjp",
     "Mask",
     "Causal",
     "SlidingWindow",
@@ -65,6 +82,7 @@ __all__ = [
     "ScoreMod",
     "rotary",
     "apply_rotary",
+    "apply_rotary_vjp",
     "rotary_frequencies",
     "rotary_pairs",
     "alibi_slopes",
@@ -73,12 +91,27 @@ __all__ = [
     "learned_positions",
     "split_heads",
     "merge_heads",
+    "cross_entropy",
+    "cross_entropy_vjp",
+    "embedding",
+    "embedding_vjp",
+    "experts",
+    "experts_vjp",
+    "top_k_softmax",
+    "top_k_softmax_vjp",
     "linear",
+    "linear_vjp",
     "layer_norm",
+    "layer_norm_vjp",
     "rms_norm",
+    "rms_norm_vjp",
     "activation",
     "gelu",
+    "gelu_vjp",
     "relu",
+    "relu_vjp",
     "silu",
+    "silu_vjp",
     "swiglu",
+    "swiglu_vjp",
 ]

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
+from regard.functional.numpy_vjps import Pullback
+from regard.functional.variable import is_recorded, record_vjp
 
 
 def gelu(x: Array, approximate: Literal["none", "tanh"] = "none", *, bias: Array | None = None) -> Array:
@@ -42,6 +44,8 @@ def gelu(x: Array, approximate: Literal["none", "tanh"] = "none", *, bias: Array
     y = _native("gelu" if approximate == "none" else "gelu_tanh", x, (), (bias,))
     if y is not None:
         return y
+    if is_recorded(x, bias):
+        return record_vjp(gelu_vjp, x if bias is None else x + bias, approximate=approximate)
     (x,), dtype = _validated({"x": x}, {"bias": bias})
     xp = namespace(x)
     half = 0.5 * _zero_neginf(x)
@@ -78,6 +82,8 @@ def silu(x: Array, *, bias: Array | None = None) -> Array:
     y = _native("silu", x, (), (bias,))
     if y is not None:
         return y
+    if is_recorded(x, bias):
+        return record_vjp(silu_vjp, x if bias is None else x + bias)
     (x,), dtype = _validated({"x": x}, {"bias": bias})
     return namespace(x).astype(_silu(x), dtype, copy=False)
 
@@ -107,6 +113,9 @@ def swiglu(gate: Array, up: Array, *, gate_bias: Array | None = None, up_bias: A
     y = _native("swiglu", gate, (up,), (gate_bias, up_bias))
     if y is not None:
         return y
+    if is_recorded(gate, up, gate_bias, up_bias):
+        gate, up = (x if b is None else x + b for x, b in ((gate, gate_bias), (up, up_bias)))
+        return record_vjp(swiglu_vjp, gate, up)
     (gate, up), dtype = _validated({"gate": gate, "up": up}, {"gate_bias": gate_bias, "up_bias": up_bias})
     return namespace(gate, up).astype(_silu(gate) * up, dtype, copy=False)
 
@@ -118,10 +127,47 @@ def relu(x: Array) -> Array:
     ----------
     Nair and Hinton (2010), "Rectified linear units improve restricted Boltzmann machines".
     """
+    if is_recorded(x):
+        return record_vjp(relu_vjp, x)
     x = as_array(x, "x")
     xp = namespace(x)
     x = xp.astype(x, result_dtype(x), copy=False)
     return xp.where(x < 0, xp.zeros_like(x), x)
+
+
+def gelu_vjp(x: Array, approximate: Literal["none", "tanh"] = "none") -> tuple[Array, Pullback]:
+    """Return `gelu` and its vector-Jacobian product: d_x = d × (Φ(x) + x · φ(x)), with φ the density of the normal.
+
+    For the tanh formula, with u = √(2/π) · (x + 0.044715 x³) and t = tanh(u):
+    d_x = d × (1 + t + x · (1 − t²) · u′) / 2.
+    """
+
+    def pullback(d: Array) -> tuple[Array]:
+        xp = namespace(x)
+        z = xp.clip(x, -_SATURATION, _SATURATION)
+        if approximate == "tanh":
+            root = math.sqrt(2 / math.pi)
+            t = xp.tanh(root * (z + 0.044715 * z * z * z))
+            return (d * (0.5 * (1 + t + z * (1 - t * t) * root * (1 + 3 * 0.044715 * z * z))),)
+        density = xp.exp(-0.5 * z * z) * (1 / math.sqrt(2 * math.pi))
+        return (d * (0.5 * _erfc(z * -math.sqrt(0.5)) + z * density),)
+
+    return gelu(x, approximate), pullback
+
+
+def silu_vjp(x: Array) -> tuple[Array, Pullback]:
+    """Return `silu` and its vector-Jacobian product: with s = sigmoid(x), d_x = d × (s + x · s · (1 − s))."""
+    return silu(x), lambda d: (d * _silu_derivative(x),)
+
+
+def swiglu_vjp(gate: Array, up: Array) -> tuple[Array, Pullback]:
+    """Return `swiglu` and its vector-Jacobian product: d_gate = d × up × silu′(gate), d_up = d × silu(gate)."""
+    return swiglu(gate, up), lambda d: (d * up * _silu_derivative(gate), d * silu(gate))
+
+
+def relu_vjp(x: Array) -> tuple[Array, Pullback]:
+    """Return `relu` and its vector-Jacobian product: d_x = d where x > 0, else 0."""
+    return relu(x), lambda d: (namespace(x).where(x > 0, d, namespace(x).zeros_like(d)),)
 
 
 def _gelu_tanh(x: Array) -> Array:
@@ -172,6 +218,13 @@ def _silu(x: Array) -> Array:
     xp = namespace(x)
     exponential = xp.exp(-xp.abs(x))  # never overflows
     return _zero_neginf(x) * (xp.where(x < 0, exponential, xp.ones_like(x)) / (1 + exponential))
+
+
+def _silu_derivative(x: Array) -> Array:
+    xp = namespace(x)
+    exponential = xp.exp(-xp.abs(x))
+    s = xp.where(x < 0, exponential, xp.ones_like(x)) / (1 + exponential)
+    return s * (1 + _zero_neginf(x) * (1 - s))
 
 
 def _zero_neginf(x: Array) -> Array:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.functional.variable import Variable
 
 MAX_SIZE = 2**48  # numbers in an array, more than an address space holds: a few sizes multiplied fit into 64 bits
 
@@ -20,7 +21,7 @@ Array: TypeAlias = Any
 def namespace(*arrays: Array) -> Any:
     """Return the array API namespace that all `arrays` share."""
     for array in arrays:
-        if not isinstance(array, np.ndarray):
+        if not isinstance(array, np.ndarray | Variable):
             break
     else:
         return np  # it follows the standard itself; importing the compatibility layer would slow the start

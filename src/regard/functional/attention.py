@@ -10,10 +10,11 @@ from regard._utils.errors import RegardError
 from regard.functional import reference
 from regard.functional.arrays import Array, is_tensor
 from regard.functional.autograd import differentiable
+from regard.functional.backward import backward, forward_with_stats
 from regard.functional.biases import Bias
 from regard.functional.block_mask import MaskMod
 from regard.functional.blockwise import blockwise
-from regard.functional.dispatch import choose_implementation
+from regard.functional.dispatch import QUADRATIC_STEPS, choose_implementation
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
 from regard.functional.jax_call import is_jax
@@ -26,12 +27,14 @@ from regard.functional.native.attention import (
     native_forward_with_stats,
     native_forward_with_weights,
 )
+from regard.functional.numpy_vjps import Pullback
 from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index
 from regard.functional.score_mod import ScoreModFunction
 from regard.functional.scores import Stage, block_arguments, dropout_factors, whole_map
 from regard.functional.tile import attention_tile, check_stage, record_maps
+from regard.functional.variable import Variable, plain, record_vjp
 
 
 def attention(
@@ -145,6 +148,8 @@ def attention(
         if context is not None:
             return context
     p = validate_inputs(q, k, v, **options)
+    if Variable in (type(q), type(k), type(v), type(sinks), type(getattr(bias, "parameter", bias))):
+        return _recorded(p, trace)
     return compute_attention(p, trace)
 
 
@@ -200,6 +205,27 @@ def _native(p: AttentionInputs, trace: Recorder) -> Array:
         return _blockwise(p, trace)
     trace.record_attention(p, stats)
     return context
+
+
+def _recorded(p: AttentionInputs, trace: Recorder) -> Array:
+    """Return the context of inputs of which some are variables; the map is held where the trace wants a step of it."""
+    if any(trace.wants(name) for name in QUADRATIC_STEPS):
+        return compute_attention(p.replace(implementation="reference"), trace)
+    inputs = p.parameters
+    trace.record_attention(p.with_parameters({name: plain(x) for name, x in inputs.items()}))
+
+    def vjp(*arrays: Array) -> tuple[Array, Pullback]:
+        values = p.with_parameters(dict(zip(inputs, arrays, strict=True)))
+        native = choose_implementation(values)[0] == "native"
+        values, context, stats, native = forward_with_stats(values, native=native)
+
+        def pullback(d: Array) -> list[Array | None]:
+            found = backward(values, context, stats, d, native=native)
+            return [found[name] for name in inputs]
+
+        return narrowed(context, p.dtype), pullback
+
+    return trace("context", record_vjp(vjp, *inputs.values()), "... H T Dv")
 
 
 def attention_weights(

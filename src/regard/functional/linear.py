@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+
 from regard._utils.errors import RegardError
 from regard.functional.activation import activation as activation_function
 from regard.functional.activation import kernel_activation
 from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
+from regard.functional.numpy_vjps import Pullback
+from regard.functional.variable import Variable, is_recorded, record_vjp
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None) -> Array:
@@ -42,6 +47,10 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: st
     y = ops.linear(x, weight, bias, kernel_activation(activation))
     if y is not None:
         return y
+    if is_recorded(x, weight, bias):
+        given = {"x": x, "weight": weight, "bias": bias}
+        y = record_vjp(linear_vjp, x, weight, bias, wrt=[name for name, a in given.items() if type(a) is Variable])
+        return y if activate is None else activate(y)
     x, weight = as_array(x, "x"), as_array(weight, "weight")
     added = [] if bias is None else [as_array(bias, "bias")]
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[0]:
@@ -58,3 +67,36 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: st
     for b in added:
         y = y + b
     return xp.astype(y if activate is None else activate(y), dtype, copy=False)
+
+
+def linear_vjp(
+    x: Array, weight: Array, bias: Array | None = None, *, wrt: Collection[str] = ("x", "weight", "bias")
+) -> tuple[Array, Pullback]:
+    """Return `linear` and its vector-Jacobian product: d_x = d · Wᵀ, d_W = xᵀ · d, d_b = Σ d.
+
+    Parameters
+    ----------
+    x, weight, bias
+        As `linear` takes them.
+    wrt : collection of str
+        The arguments whose gradients are computed; those of the others are None.
+
+    Returns
+    -------
+    output : array, ``... F``
+    pullback : function
+        Returns the gradients of x, weight and bias for that of the output.
+    """
+    output, x_shape = linear(x, weight, bias), x.shape
+    inputs = _rows(x) if "weight" in wrt else None  # else nothing holds x
+
+    def pullback(d: Array) -> tuple[Array | None, Array | None, Array | None]:
+        d_x = linear(d, weight.T).reshape(x_shape) if "x" in wrt else None
+        d_weight = None if inputs is None else linear(inputs.T, _rows(d))
+        return d_x, d_weight, None if bias is None or "bias" not in wrt else _rows(d).sum(0)
+
+    return output, pullback
+
+
+def _rows(x: Array) -> Array:
+    return x.reshape((math.prod(x.shape[:-1]), x.shape[-1]))

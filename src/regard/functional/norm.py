@@ -10,6 +10,8 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
+from regard.functional.numpy_vjps import Pullback
+from regard.functional.variable import is_recorded, record_vjp
 
 
 def layer_norm(
@@ -50,6 +52,8 @@ def layer_norm(
     y = _native("layer_norm", x, residual, weight, bias, eps)
     if y is not None:
         return y
+    if is_recorded(x, weight, bias, residual):
+        return record_vjp(layer_norm_vjp, x if residual is None else x + residual, weight, bias, eps=eps)
     x, weight, bias, dtype = _validated(x, residual, weight, bias, eps)
     xp = namespace(x)
     centred = x - xp.mean(x, axis=-1, keepdims=True)
@@ -79,12 +83,70 @@ def rms_norm(x: Array, weight: Array | None = None, *, eps: float = 1e-6, residu
     y = _native("rms_norm", x, residual, weight, None, eps)
     if y is not None:
         return y
+    if is_recorded(x, weight, residual):
+        return record_vjp(rms_norm_vjp, x if residual is None else x + residual, weight, eps=eps)
     x, weight, _, dtype = _validated(x, residual, weight, None, eps)
     xp = namespace(x)
     y = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + eps)
     if weight is not None:
         y = y * weight
     return xp.astype(y, dtype, copy=False)
+
+
+def layer_norm_vjp(
+    x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5
+) -> tuple[Array, Pullback]:
+    """Return `layer_norm` and its vector-Jacobian product.
+
+    With n = (x − mean) / σ and σ = √(variance + eps), each a function of all features, and g = d × weight:
+    d_x = (g − mean(g) − n × mean(g × n)) / σ; d_weight = Σ d × n and d_bias = Σ d, over all vectors.
+
+    Returns
+    -------
+    output : array, ``... E``
+    pullback : function
+        Returns the gradients of x, weight and bias for that of the output; None for those not given.
+    """
+
+    def pullback(d: Array) -> tuple[Array, Array | None, Array | None]:
+        centred = x - _mean(x)
+        sigma = (_mean(centred * centred) + eps) ** 0.5
+        normed = centred / sigma
+        g = d if weight is None else d * weight
+        d_x = (g - _mean(g) - normed * _mean(g * normed)) / sigma
+        return d_x, None if weight is None else _sum(d * normed), None if bias is None else _sum(d)
+
+    return layer_norm(x, weight, bias, eps=eps), pullback
+
+
+def rms_norm_vjp(x: Array, weight: Array | None = None, *, eps: float = 1e-6) -> tuple[Array, Pullback]:
+    """Return `rms_norm` and its vector-Jacobian product.
+
+    With n = x / r and r = √(mean of x² + eps), and g = d × weight: d_x = (g − n × mean(g × n)) / r; d_weight = Σ d × n.
+
+    Returns
+    -------
+    output : array, ``... E``
+    pullback : function
+        Returns the gradients of x and weight for that of the output; None for a weight that was not given.
+    """
+
+    def pullback(d: Array) -> tuple[Array, Array | None]:
+        root = (_mean(x * x) + eps) ** 0.5
+        normed = x / root
+        g = d if weight is None else d * weight
+        return (g - normed * _mean(g * normed)) / root, None if weight is None else _sum(d * normed)
+
+    return rms_norm(x, weight, eps=eps), pullback
+
+
+def _mean(x: Array) -> Array:
+    return namespace(x).mean(x, axis=-1, keepdims=True)
+
+
+def _sum(x: Array) -> Array:
+    """Return the sum of all vectors, ``E``, of ``... E``."""
+    return namespace(x).sum(x, axis=tuple(range(x.ndim - 1)))
 
 
 def _native(

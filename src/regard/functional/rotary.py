@@ -13,7 +13,9 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number
 from regard.functional.arrays import Array, as_array, compute_dtype, device, namespace, result_dtype, widest_float
 from regard.functional.native import ops
+from regard.functional.numpy_vjps import Pullback
 from regard.functional.score_layout import bounds_of, broadcasts
+from regard.functional.variable import is_recorded, record_vjp
 
 
 def rotary(
@@ -109,6 +111,8 @@ def apply_rotary(x: Array, cos: Array, sin: Array, *, interleaved: bool = False)
     y = ops.apply_rotary(x, cos, sin, interleaved)
     if y is not None:
         return y
+    if is_recorded(x):
+        return record_vjp(apply_rotary_vjp, x, cos, sin, interleaved=interleaved)
     x = xp.astype(x, work, copy=False)
     y, rest = x[..., : 2 * half], x[..., 2 * half :]
     if interleaved:
@@ -122,6 +126,15 @@ def apply_rotary(x: Array, cos: Array, sin: Array, *, interleaved: bool = False)
         rest = xp.broadcast_to(rest, (*y.shape[:-1], rest.shape[-1]))
         y = xp.concat([y, rest], axis=-1)
     return xp.astype(y, dtype, copy=False)
+
+
+def apply_rotary_vjp(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> tuple[Array, Pullback]:
+    """Return `apply_rotary` and its vector-Jacobian product with respect to x: d rotated back, by −sin.
+
+    The angles are no parameters: the pullback returns None for cos and sin.
+    """
+    y = apply_rotary(x, cos, sin, interleaved=interleaved)
+    return y, lambda d: (apply_rotary(d, cos, -sin, interleaved=interleaved), None, None)
 
 
 def rotary_pairs(head_dim: int, *, rotary_dim: int | None = None, interleaved: bool = False) -> list[tuple[int, ...]]:

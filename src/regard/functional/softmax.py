@@ -8,6 +8,8 @@ from regard._utils.errors import RegardError
 from regard.functional import reference
 from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
+from regard.functional.numpy_vjps import Pullback
+from regard.functional.variable import is_recorded, record_vjp
 
 
 def softmax(x: Array, axis: int = -1) -> Array:
@@ -51,7 +53,15 @@ def softmax(x: Array, axis: int = -1) -> Array:
     last = axis in (-1, x.ndim - 1)
     rows = x if last else xp.moveaxis(x, axis, -1)
     weights = ops.apply_op("softmax", rows)
-    if weights is None:
+    if weights is None and is_recorded(rows):
+        weights = record_vjp(softmax_vjp, rows)
+    elif weights is None:
         rows = xp.astype(rows, compute_dtype(xp, dtype), copy=False)
         weights = xp.astype(reference.softmax(rows), dtype, copy=False)
     return weights if last else xp.moveaxis(weights, -1, axis)
+
+
+def softmax_vjp(x: Array) -> tuple[Array, Pullback]:
+    """Return the `softmax` y of the last axis and its vector-Jacobian product: d_x = y × (d − Σ d · y)."""
+    y = softmax(x)
+    return y, lambda d: (y * (d - namespace(y).sum(d * y, axis=-1, keepdims=True)),)

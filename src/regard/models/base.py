@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
@@ -14,6 +14,7 @@ from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
 from regard.models.batch import Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
+from regard.models.gradients import Metric, ModelGradients, gradients_of_run
 from regard.models.memory import check_memory
 from regard.models.pooling import MODES, Pooling
 from regard.nn import Layer
@@ -169,6 +170,49 @@ class TextModel(Layer):
             lambda: Output(self.forward(batch.ids, mask=batch.mask, trace=trace), batch.encodings, self.head),
             trace,
             batch.encodings,
+        )
+
+    def gradients(
+        self,
+        text: Text,
+        metric: Metric = "loss",
+        *,
+        at: str | Iterable[str] = "*.output",
+        only: str | Iterable[str] | None = None,
+        parameters: str | Iterable[str] = (),
+    ) -> ModelGradients:
+        """Return a number computed from the output, and its gradient with respect to steps of the run and parameters.
+
+        Parameters
+        ----------
+        text
+            As a call takes it.
+        metric : function or "loss"
+            From the `Output` to one number, by operators, functions of NumPy and of `regard.functional`:
+            ``lambda o: o.logits[0, -1, a] - o.logits[0, -1, b]``. ``"loss"`` is the mean cross-entropy of the next
+            token of a language model.
+        at : str or iterable of str
+            Names of the steps, as a `Trace` has them; ``*`` matches anything. For ``scores``, ``weights`` and the
+            other steps of that shape, ``B H T S``, the map is held, and otherwise never.
+        only : str or iterable of str, optional
+            Names of the values to record; those of `at` by default.
+        parameters : str or iterable of str
+            Names of arrays, as `regard.nn.parameters` has them; none by default.
+
+        Raises
+        ------
+        RegardError
+            A name matches nothing, or the metric is not one number that depends on the steps or parameters.
+
+        Examples
+        --------
+        >>> from regard.models import toy
+        >>> found = toy("the cat sat").gradients("the cat sat", lambda o: o.hidden[0, 2].sum(), at="*.v")
+        >>> found.gradients["blocks.0.attn.v"].shape  # B G S Dv
+        (1, 1, 3, 8)
+        """
+        return gradients_of_run(
+            self, lambda model, trace: model(text, trace=trace), metric, at=at, only=only, parameters=parameters
         )
 
     def embed(

@@ -138,7 +138,8 @@ class Decoder(LanguageModel):
         weight = self.token_embedding.weight.T
         if isinstance(weight, QuantizedWeight):
             return instance_cache(self, "_tied_head", lambda: Linear(weight))(hidden)
-        return np.asarray(F.linear(hidden, weight))
+        logits: np.ndarray = F.linear(hidden, weight)
+        return logits
 
     def _require_head(self) -> None:
         if self.lm_head is None and not self.config.tied:

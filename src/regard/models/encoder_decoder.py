@@ -18,6 +18,7 @@ from regard.models.batch import Batch, Text, make_batch
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState
 from regard.models.generation.options import GenerationOptions
+from regard.models.gradients import Metric, ModelGradients, gradients_of_run
 from regard.models.language import LanguageModel
 from regard.models.memory import check_memory
 from regard.nn import CrossAttention
@@ -150,6 +151,24 @@ class EncoderDecoder(LanguageModel):
         check_memory(self, batch.ids.shape, trace, target_length=targets.ids.shape[1])
         trace.set_metadata(self.name, batch.encodings)
         return until_stop(lambda: self._run(batch, targets, trace), trace, targets.encodings)
+
+    def gradients(
+        self,
+        text: Text,
+        metric: Metric = "loss",
+        *,
+        target: Text | None = None,
+        at: str | Iterable[str] = "*.output",
+        only: str | Iterable[str] | None = None,
+        parameters: str | Iterable[str] = (),
+    ) -> ModelGradients:
+        """Return a number computed from the output, and its gradients, as `TextModel.gradients` does.
+
+        `text` and `target` are those of a call; ``"loss"`` is that of the target.
+        """
+        return gradients_of_run(
+            self, lambda model, trace: model(text, target, trace=trace), metric, at=at, only=only, parameters=parameters
+        )
 
     def _run(self, batch: Batch, targets: Batch, trace: Recorder) -> EncoderDecoderOutput:
         memory = self.encode(batch.ids, mask=batch.mask, trace=trace)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from regard.functional import softmax
+from regard import functional as F
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import decoder_checkpoint as shared
 from regard.models.build import causal_attention, linear, rms_norm
@@ -111,31 +111,11 @@ class Experts(Layer):
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``experts``, the routing weights ``... T X``, and ``output``."""
-        weights = trace("experts", self.routing_weights(x), "... T X")
-        output = np.zeros_like(x)
-        for expert in np.flatnonzero(weights.reshape(-1, weights.shape[-1]).any(0)):
-            tokens = weights[..., expert] > 0
-            output[tokens] += self._expert(int(expert), x[tokens]) * weights[tokens, expert, None]
-        return trace("output", output, "... T E")
+        weights = trace("experts", F.top_k_softmax(self.router(x), self.experts_per_token), "... T X")
+        arrays = (self.gate_up_weight, self.gate_up_bias, self.down_weight, self.down_bias)
+        return trace("output", F.experts(x, weights, *arrays, slope=self.slope, limit=self.limit), "... T E")
 
     forward = __call__
-
-    def routing_weights(self, x: np.ndarray) -> np.ndarray:
-        """Return the weight of each expert for each token, ``... T X``: the softmax of the largest router logits."""
-        logits, k = self.router(x), self.experts_per_token
-        largest = np.argpartition(logits, -k, axis=-1)[..., -k:]
-        weights = np.zeros_like(logits)
-        np.put_along_axis(weights, largest, softmax(np.take_along_axis(logits, largest, -1)), -1)
-        return weights
-
-    def _expert(self, index: int, x: np.ndarray) -> np.ndarray:
-        gate_up = x @ self.gate_up_weight[index] + self.gate_up_bias[index]
-        gate = np.minimum(gate_up[..., 0::2], self.limit)
-        up = np.clip(gate_up[..., 1::2], -self.limit, self.limit)
-        with np.errstate(over="ignore"):
-            hidden = (up + 1) * (gate / (1 + np.exp(-self.slope * gate)))
-        output: np.ndarray = hidden @ self.down_weight[index] + self.down_bias[index]
-        return output
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

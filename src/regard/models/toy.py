@@ -15,7 +15,7 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional import learned_positions, sinusoidal_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import Output, until_stop
+from regard.models.base import Output, TextModel, until_stop
 from regard.models.batch import Batch, Text, make_batch
 from regard.models.memory import check_memory
 from regard.nn import Embedding, Layer, SelfAttention
@@ -74,6 +74,8 @@ class Toy(Layer):
         check_memory(self, texts.ids.shape, trace)
         trace.set_metadata(self.name, texts.encodings)
         return until_stop(lambda: Output(self._forward(texts, trace), texts.encodings), trace, texts.encodings)
+
+    gradients = TextModel.gradients
 
     def _forward(self, texts: Batch, trace: Recorder) -> np.ndarray:
         x = trace("token_embeddings", self.token_embedding(texts.ids), "B T E")

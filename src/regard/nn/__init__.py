@@ -7,6 +7,7 @@ another name for the call.
 from regard.nn.attention import CrossAttention, MultiHeadAttention, SelfAttention
 from regard.nn.decoder import CausalAttention, CosSin, DecoderBlock
 from regard.nn.encoder import EncoderBlock
+from regard.nn.gradients import value_and_gradients, with_parameters
 from regard.nn.layer import Layer, parameters
 from regard.nn.layers import Embedding, FeedForward, GatedFeedForward, LayerNorm, Linear, RMSNorm
 from regard.nn.quantized import QuantizedWeight
@@ -28,4 +29,6 @@ __all__ = [
     "CosSin",
     "QuantizedWeight",
     "parameters",
+    "with_parameters",
+    "value_and_gradients",
 ]

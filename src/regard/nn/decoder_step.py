@@ -42,7 +42,12 @@ def decode_step(
     rotation : pair of arrays
         Cosines and sines of the new positions.
     """
-    if x.ndim != 3 or x.dtype != np.float32 or not 0 < x.shape[0] * x.shape[1] <= _MOST_TOKENS:
+    if (
+        type(x) is not np.ndarray
+        or x.ndim != 3
+        or x.dtype != np.float32
+        or not 0 < x.shape[0] * x.shape[1] <= _MOST_TOKENS
+    ):
         return None
     step = instance_cache(owner, "_decoder_step", lambda: _prepare(blocks))
     if step is None:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CACHES = ("_packed", "_fused_tail", "_encoder_blocks", "_decoder_step")
+"""The names under which prepared calls are stored in a layer; one whose value is None has no such fast path."""
+
 _SMALL = 1 << 22  # bytes of queries
 _HEADS = ("q", "k", "v", "scores", "capped", "biased", "dropped", "context")
 _TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")  # the taps of the steps that are fused
@@ -68,7 +71,12 @@ def gate_and_up(mlp: GatedFeedForward, x: np.ndarray) -> tuple[np.ndarray, np.nd
 def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray | None:
     """Return the output of an encoder block whose norms come last, the steps after its heads fused into one call."""
     tail = instance_cache(block, "_fused_tail", lambda: _fused_tail(block))
-    if tail is None or x.dtype != block.attn_norm.weight.dtype or not trace.can_skip(*_TAIL):
+    if (
+        tail is None
+        or type(x) is not np.ndarray
+        or x.dtype != block.attn_norm.weight.dtype
+        or not trace.can_skip(*_TAIL)
+    ):
         return None
     with trace.scope("attn"):
         context = _context(block.attn, x, trace, options)
@@ -99,7 +107,11 @@ def encode(
     """
     batch, length, width = x.shape
     prepared = instance_cache(owner, "_encoder_blocks", lambda: _encoder_blocks(blocks))
-    if prepared is None or (mask is not None and (mask.shape != (batch, 1, 1, length) or mask.dtype != bool)):
+    if (
+        prepared is None
+        or type(x) is not np.ndarray
+        or (mask is not None and (mask.shape != (batch, 1, 1, length) or mask.dtype != bool))
+    ):
         return None
     is_text = None if mask is None else mask[:, 0, 0]
     lengths = [length] * batch if is_text is None else is_text.sum(-1).tolist()

@@ -40,7 +40,7 @@ def parameters(layer: Any) -> dict[str, np.ndarray | QuantizedWeight]:
     Parameters
     ----------
     layer
-        A layer, or a model made of layers.
+        A layer, a model made of layers, or a dict of arrays.
 
     Examples
     --------
@@ -49,6 +49,8 @@ def parameters(layer: Any) -> dict[str, np.ndarray | QuantizedWeight]:
     >>> list(parameters(LayerNorm.init(3)))
     ['weight', 'bias']
     """
+    if isinstance(layer, dict):
+        return {name: x for key, value in layer.items() for name, x in _walk(value, key)}
     return dict(_walk(layer, ""))
 
 

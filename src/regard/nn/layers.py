@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import float_dtype, generator, whole_number
-from regard.functional.arrays import as_array
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.nn import fast_paths
 from regard.nn.layer import REQUIRED, Layer
@@ -191,16 +190,7 @@ class Embedding(Layer):
         RegardError
             An id is not an integer from 0 to V − 1. (NumPy would count a negative one from the end.)
         """
-        ids = np.asarray(as_array(ids, "ids"))
-        if ids.size == 0:
-            ids = ids.astype(np.intp)
-        if not np.issubdtype(ids.dtype, np.integer):
-            raise RegardError(f"ids must be integers, got {ids.dtype}")
-        size = len(self.weight)
-        outside = ids[(ids < 0) | (ids >= size)]
-        if outside.size:
-            raise RegardError(f"id {outside.flat[0]} is outside the vocabulary, which has ids 0 to {size - 1}")
-        rows: np.ndarray = self.weight[ids]
+        rows: np.ndarray = F.embedding(self.weight, ids)
         return rows
 
     forward = __call__

@@ -11,6 +11,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.formats.quantized import BLOCKS, dequantize
+from regard.functional.numpy_vjps import Pullback
+from regard.functional.variable import is_recorded, record_vjp
 
 _CHUNK = 1 << 21  # weights dequantized at a time
 
@@ -94,6 +96,11 @@ class QuantizedWeight(NDArrayOperatorsMixin):
 
     def linear(self, x: np.ndarray, bias: np.ndarray | None, activation: str | None) -> np.ndarray:
         """Return `regard.functional.linear` with this weight, ``E F``, of which a part is dequantized at a time."""
+        if is_recorded(x, bias):
+            product: np.ndarray = record_vjp(self._linear_vjp, x, bias)
+            if activation is not None:
+                product = F.activation(activation)(product)
+            return product
         if not self.transposed:
             return np.asarray(F.linear(x, np.asarray(self), bias, activation=activation))
         step, outputs = max(1, _CHUNK // max(1, self.shape[0])), []
@@ -102,6 +109,14 @@ class QuantizedWeight(NDArrayOperatorsMixin):
             some = None if bias is None else bias[start : start + step]
             outputs.append(F.linear(x, part.T, some, activation=activation))
         return np.concatenate(outputs, axis=-1)
+
+    def _linear_vjp(self, x: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, Pullback]:
+        """Return `linear` and its vector-Jacobian product; the weight, which is read-only, has no gradient."""
+
+        def pullback(d: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+            return self.T.linear(d, None, None), None if bias is None else d.reshape(-1, self.shape[1]).sum(0)
+
+        return self.linear(x, bias, None), pullback
 
     def release_pages(self) -> None:
         """Let the system drop what it read of the file; it reads it again where it is needed."""

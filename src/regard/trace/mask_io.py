@@ -19,6 +19,7 @@ from regard.functional.inputs import AttentionInputs
 from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
 from regard.functional.masks import DenseMask, LogicalAnd, LogicalOr, Mask
 from regard.functional.score_layout import ScoreLayout, broadcasts
+from regard.functional.variable import Variable
 
 _OPTIONS = ("scale", "softcap", "sinks", "mask", "bias")
 _KINDS: dict[str, Any] = {
@@ -132,6 +133,8 @@ def to_numpy(value: Array) -> np.ndarray:
     """Return a copy of an array of any library; bfloat16, which NumPy lacks, becomes float32."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         return native.pooled_copy(value)
+    if type(value) is Variable:
+        value = value.value
     if hasattr(value, "detach"):  # PyTorch: without a gradient, on the CPU
         value = value.detach().cpu()
     if "bfloat16" in str(getattr(value, "dtype", "")):

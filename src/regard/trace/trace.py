@@ -19,6 +19,7 @@ from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
 from regard.functional.scores import STAGES
+from regard.functional.variable import Variable, plain
 from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy
@@ -87,7 +88,7 @@ class Trace:
     ) -> None:
         self.model = ""
         self.encodings: tuple[Encoding, ...] = ()
-        self._only = None if only is None else _names(only)
+        self._only = None if only is None else names_of("only", only)
         if not isinstance(edit, Mapping | None):
             raise RegardError(f"edit maps names to functions, {{'blocks.0.attn.weights': function}}, got {edit!r}")
         self._edit = dict(edit or {})
@@ -170,6 +171,7 @@ class Trace:
             return
         name = self._prefix + "weights"
         self._check_new(name)
+        inputs = inputs.with_parameters({name: plain(x) for name, x in inputs.parameters.items()})
         attention_map = AttentionMap.of(inputs.to_compute_dtype(), stats).copy()
         self._taps[name] = None
         self._axes[name] = fitted_axes(name, "... H T S", attention_map.ndim)
@@ -385,14 +387,17 @@ class _Scope:
         self._trace._prefix = self._outer
 
 
-def _names(only: object) -> tuple[str, ...]:
-    names = (only,) if isinstance(only, str) else tuple(only) if isinstance(only, Iterable) else (only,)
-    if not all(isinstance(name, str) for name in names):
-        raise RegardError(f"only is a name or several, only='blocks.*.attn.weights', got {only!r}")
-    return names
+def names_of(argument: str, names: object) -> tuple[str, ...]:
+    """Return the names of an argument that is one name or several."""
+    found = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in found):
+        raise RegardError(f"{argument} is a name or several, {argument}='blocks.*.attn.weights', got {names!r}")
+    return found
 
 
 def _edited(name: str, value: Array, function: Edit) -> Array:
+    if type(value) is Variable:
+        raise RegardError(f"there is no gradient through the edit of {name}; take gradients of a run without edits")
     copy = to_numpy(value)
     dtype = copy.dtype
     returned = function(copy)

@@ -1,0 +1,156 @@
+"""Mixture of experts: a router chooses a few of many feed-forward networks for each token.
+
+References
+----------
+Shazeer et al. (2017), "Outrageously large neural networks", https://arxiv.org/abs/1701.06538.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from regard.functional.linear import linear_vjp
+from regard.functional.numpy_vjps import Pullback
+from regard.functional.softmax import softmax
+from regard.functional.variable import is_recorded, record_vjp
+
+
+def top_k_softmax(logits: np.ndarray, k: int) -> Any:
+    """Return the softmax of the k largest logits of each row, 0 for the others: the weights of a router.
+
+    Parameters
+    ----------
+    logits : array, ``... X``
+    k : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> top_k_softmax(np.array([0.0, 3.0, 3.0]), 2)
+    array([0. , 0.5, 0.5])
+    """
+    if is_recorded(logits):
+        return record_vjp(top_k_softmax_vjp, logits, k=k)
+    largest = np.argpartition(logits, -k, axis=-1)[..., -k:]
+    weights = np.zeros_like(logits)
+    np.put_along_axis(weights, largest, softmax(np.take_along_axis(logits, largest, -1)), -1)
+    return weights
+
+
+def top_k_softmax_vjp(logits: np.ndarray, k: int) -> tuple[np.ndarray, Pullback]:
+    """Return `top_k_softmax`, w, and its vector-Jacobian product: that of a softmax, d_logits = w × (d − Σ d · w)."""
+    weights = top_k_softmax(logits, k)
+    return weights, lambda d: (weights * (d - (d * weights).sum(-1, keepdims=True)),)
+
+
+def experts(
+    x: np.ndarray,
+    routing: np.ndarray,
+    gate_up_weight: np.ndarray,
+    gate_up_bias: np.ndarray,
+    down_weight: np.ndarray,
+    down_bias: np.ndarray,
+    *,
+    slope: float,
+    limit: float,
+) -> Any:
+    """Return Σ routing × expert(x), over the experts of each token with a weight above 0.
+
+    An expert is the gated network of gpt-oss: ((up + 1) × gate × sigmoid(slope × gate)) · W_down + b_down.
+
+    Parameters
+    ----------
+    x : array, ``... E``
+    routing : array, ``... X``
+        The weight of each of the ``X`` experts for each token.
+    gate_up_weight, gate_up_bias : array, ``X E 2F`` and ``X 2F``
+        For each expert: the columns of gate and up projection, interleaved.
+    down_weight, down_bias : array, ``X F E`` and ``X E``
+    slope : float
+        Of the gate's sigmoid.
+    limit : float
+        The gate is clipped above it, the up projection to ±limit.
+
+    Returns
+    -------
+    array, ``... E``
+    """
+    arrays = (x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias)
+    if is_recorded(*arrays):
+        return record_vjp(experts_vjp, *arrays, slope=slope, limit=limit)
+    return _experts(*arrays, slope=slope, limit=limit)[0]
+
+
+def experts_vjp(
+    x: np.ndarray,
+    routing: np.ndarray,
+    gate_up_weight: np.ndarray,
+    gate_up_bias: np.ndarray,
+    down_weight: np.ndarray,
+    down_bias: np.ndarray,
+    *,
+    slope: float,
+    limit: float,
+) -> tuple[np.ndarray, Pullback]:
+    """Return `experts` and its vector-Jacobian product, in the order of the arrays.
+
+    A token gives gradients to its own experts only; the routing weight of another has none. The hidden features are
+    computed anew.
+    """
+    arrays = (x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias)
+    output, chosen = _experts(*arrays, slope=slope, limit=limit)
+
+    def pullback(d: np.ndarray) -> tuple[np.ndarray, ...]:
+        d_x, d_routing, d_gate_up, d_gate_up_bias, d_down, d_down_bias = (np.zeros_like(a) for a in arrays)
+        for i, tokens in chosen:
+            gate_up, gate_up_pullback = linear_vjp(x[tokens], gate_up_weight[i], gate_up_bias[i])
+            hidden, hidden_pullback = _gated_vjp(gate_up, slope, limit)
+            y, down_pullback = linear_vjp(hidden, down_weight[i], down_bias[i])
+            d_routing[tokens, i] = (d[tokens] * y).sum(-1)
+            d_hidden, d_down[i], d_down_bias[i] = down_pullback(d[tokens] * routing[tokens, i, None])
+            d_tokens, d_gate_up[i], d_gate_up_bias[i] = gate_up_pullback(hidden_pullback(d_hidden)[0])
+            d_x[tokens] += d_tokens
+        return d_x, d_routing, d_gate_up, d_gate_up_bias, d_down, d_down_bias
+
+    return output, pullback
+
+
+def _experts(
+    x: np.ndarray,
+    routing: np.ndarray,
+    gate_up_weight: np.ndarray,
+    gate_up_bias: np.ndarray,
+    down_weight: np.ndarray,
+    down_bias: np.ndarray,
+    *,
+    slope: float,
+    limit: float,
+) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
+    """Return the output, and the experts that have tokens, with a boolean array ``...`` of theirs."""
+    output, chosen = np.zeros_like(x), []
+    for i in map(int, np.flatnonzero(routing.reshape(-1, routing.shape[-1]).any(0))):
+        tokens = routing[..., i] > 0
+        hidden, _ = _gated_vjp(x[tokens] @ gate_up_weight[i] + gate_up_bias[i], slope, limit)
+        output[tokens] += (hidden @ down_weight[i] + down_bias[i]) * routing[tokens, i, None]
+        chosen.append((i, tokens))
+    return output, chosen
+
+
+def _gated_vjp(gate_up: np.ndarray, slope: float, limit: float) -> tuple[np.ndarray, Pullback]:
+    """Return (up + 1) × gate × sigmoid(slope × gate), ``... F``, of clipped gate and up, ``... 2F`` interleaved."""
+    gate = np.minimum(gate_up[..., 0::2], limit)
+    up = np.clip(gate_up[..., 1::2], -limit, limit)
+    with np.errstate(over="ignore"):
+        denominator = 1 + np.exp(-slope * gate)
+
+    def pullback(d: np.ndarray) -> tuple[np.ndarray]:
+        sigmoid = 1 / denominator
+        d_gate = d * (up + 1) * sigmoid * (1 + slope * gate * (1 - sigmoid))
+        d_gate_up = np.empty_like(gate_up)  # 0 where it was clipped
+        d_gate_up[..., 0::2] = d_gate * (gate_up[..., 0::2] <= limit)
+        d_gate_up[..., 1::2] = d * gate * sigmoid * (np.abs(gate_up[..., 1::2]) <= limit)
+        return (d_gate_up,)
+
+    return (up + 1) * (gate / denominator), pullback
