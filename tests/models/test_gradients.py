@@ -59,6 +59,24 @@ def test_every_step_has_the_gradient_that_an_edit_of_it_shows(case):
         np.testing.assert_allclose(gradient.sum(), (edited(1e-6) - edited(-1e-6)) / 2e-6, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_checkpointed_blocks_give_the_same_gradients(case):
+    model, texts, target = model_and_inputs(case)
+    for at in ("*", ("*.output", "*.k", "*.v")):
+        whole, again = (
+            model.gradients(texts, weighted, at=at, parameters="*", checkpoint=checkpoint, **target)
+            for checkpoint in (False, True)
+        )
+        assert again.value == pytest.approx(whole.value, rel=1e-12)
+        assert again.gradients.names() == whole.gradients.names()
+        for name in whole.gradients.names():
+            np.testing.assert_allclose(again.gradients[name], whole.gradients[name], rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(again.values[name], whole.values[name], rtol=1e-12, atol=1e-14)
+        assert again.parameters.keys() == whole.parameters.keys()
+        for name, x in whole.parameters.items():
+            np.testing.assert_allclose(again.parameters[name], x, rtol=1e-9, atol=1e-11)
+
+
 def test_the_loss_is_the_mean_surprise_of_each_next_token(tiny):
     ids = [[5, 7, 99, 4], [3, 200]]
     found = tiny.gradients([tiny.tokenizer.from_ids(row) for row in ids])

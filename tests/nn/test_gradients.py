@@ -150,6 +150,39 @@ def test_no_map_is_held():
     assert peak < 4 * 4 * 2048**2 * 2  # bytes of the map of four heads, twice
 
 
+def test_checkpointed_blocks_hold_their_inputs_alone(tmp_path):
+    deep = tiny_decoder.tensors(num_hidden_layers=12)
+    config = {"num_hidden_layers": 12, "max_position_embeddings": 3000}
+    model = load(tiny_decoder.write(tmp_path / "deep", config=config, changed=deep))
+    ids, peaks = np.arange(2000)[None] % 250, []
+    for checkpoint in (False, True):
+        tracemalloc.start()
+        value_and_gradients(model, lambda m: np.sum(m.forward(ids)), checkpoint=checkpoint)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] / 2
+
+
+def test_a_cache_of_checkpointed_blocks_has_gradients(tmp_path):
+    model = load(tiny_decoder.write(tmp_path / "tiny"), dtype=np.float64)
+
+    def loss(model):
+        _, state = model.prefill(np.array([[5, 7, 99]]))
+        hidden, _ = model.decode_step(np.array([[3, 4]]), state)
+        return np.sum(hidden**3)
+
+    (one, whole), (other, again) = (value_and_gradients(model, loss, checkpoint=c) for c in (False, True))
+    assert one == pytest.approx(other, rel=1e-12)
+    for name, x in whole.items():
+        np.testing.assert_allclose(again[name], x, rtol=1e-9, atol=1e-10, err_msg=name)
+
+    def at_once(model):
+        return np.sum(model.forward(np.array([[5, 7, 99, 3, 4]]))[:, 3:] ** 3)
+
+    for name, x in value_and_gradients(model, at_once)[1].items():
+        np.testing.assert_allclose(again[name], x, rtol=1e-9, atol=1e-10, err_msg=name)
+
+
 def test_a_loss_that_is_no_number_is_an_error(rng):
     norm = LayerNorm.init(4)
     with pytest.raises(RegardError, match=r"got an array \(3, 4\)"):

@@ -54,6 +54,15 @@ class Recorder(Protocol):
         """Store the map of a call of attention: its inputs without values, and the `stats` of its rows, if computed."""
         return
 
+    @property
+    def leaves(self) -> Sequence[Any]:
+        """The variables with respect to which the gradients of steps are taken."""
+        return ()
+
+    def checkpoint(self) -> tuple[Recorder, Recorder]:
+        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again."""
+        return self, self
+
     def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:  # noqa: ARG002
         """Store the model's name, and the tokens of each batch entry."""
         return

@@ -180,6 +180,7 @@ class TextModel(Layer):
         at: str | Iterable[str] = "*.output",
         only: str | Iterable[str] | None = None,
         parameters: str | Iterable[str] = (),
+        checkpoint: bool = False,
     ) -> ModelGradients:
         """Return a number computed from the output, and its gradient with respect to steps of the run and parameters.
 
@@ -198,6 +199,8 @@ class TextModel(Layer):
             Names of the values to record; those of `at` by default.
         parameters : str or iterable of str
             Names of arrays, as `regard.nn.parameters` has them; none by default.
+        checkpoint : bool
+            Compute each block again when its gradient is, in place of keeping what it computes.
 
         Raises
         ------
@@ -212,7 +215,13 @@ class TextModel(Layer):
         (1, 1, 3, 8)
         """
         return gradients_of_run(
-            self, lambda model, trace: model(text, trace=trace), metric, at=at, only=only, parameters=parameters
+            self,
+            lambda model, trace: model(text, trace=trace),
+            metric,
+            at=at,
+            only=only,
+            parameters=parameters,
+            checkpoint=checkpoint,
         )
 
     def embed(

@@ -161,13 +161,20 @@ class EncoderDecoder(LanguageModel):
         at: str | Iterable[str] = "*.output",
         only: str | Iterable[str] | None = None,
         parameters: str | Iterable[str] = (),
+        checkpoint: bool = False,
     ) -> ModelGradients:
         """Return a number computed from the output, and its gradients, as `TextModel.gradients` does.
 
         `text` and `target` are those of a call; ``"loss"`` is that of the target.
         """
         return gradients_of_run(
-            self, lambda model, trace: model(text, target, trace=trace), metric, at=at, only=only, parameters=parameters
+            self,
+            lambda model, trace: model(text, target, trace=trace),
+            metric,
+            at=at,
+            only=only,
+            parameters=parameters,
+            checkpoint=checkpoint,
         )
 
     def _run(self, batch: Batch, targets: Batch, trace: Recorder) -> EncoderDecoderOutput:

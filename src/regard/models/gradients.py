@@ -11,6 +11,7 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.nn import parameters as parameters_of
+from regard.nn.checkpoint import with_checkpoints
 from regard.nn.gradients import RecordedParameters, one_number
 from regard.trace import Trace
 from regard.trace.gradient_trace import GradientTrace
@@ -65,6 +66,7 @@ def gradients_of_run(
     at: str | Iterable[str],
     only: str | Iterable[str] | None,
     parameters: str | Iterable[str],
+    checkpoint: bool,
 ) -> ModelGradients:
     """Return the gradients of `metric` of the output of `run`, a call of a model with a trace."""
     if isinstance(metric, str) and metric not in METRICS:
@@ -77,7 +79,8 @@ def gradients_of_run(
             raise RegardError(f"parameters= matched no array: {pattern!r} ({did_you_mean(pattern, names)})")
     trace = GradientTrace(at, only=only)
     recorded = RecordedParameters(model, lambda name: bool(patterns) and matches(name, *patterns))
-    value = compute(run(recorded.layer if patterns else model, trace))
+    layer = recorded.layer if patterns else model
+    value = compute(run(with_checkpoints(layer) if checkpoint else layer, trace))
     number = one_number("the metric", value)
     found = F.gradients(value, [*trace.leaves, *recorded.leaves])
     steps = len(trace.leaves)

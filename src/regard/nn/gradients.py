@@ -10,6 +10,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.variable import Variable, gradients
+from regard.nn.checkpoint import with_checkpoints
 from regard.nn.fast_paths import CACHES
 from regard.nn.layer import parameters
 from regard.nn.quantized import QuantizedWeight
@@ -17,7 +18,9 @@ from regard.nn.quantized import QuantizedWeight
 T = TypeVar("T")
 
 
-def value_and_gradients(layer: T, loss: Callable[[T], Any]) -> tuple[float, dict[str, np.ndarray]]:
+def value_and_gradients(
+    layer: T, loss: Callable[[T], Any], *, checkpoint: bool = False
+) -> tuple[float, dict[str, np.ndarray]]:
     """Return a scalar function of a layer, and its gradient with respect to each array of the layer.
 
     Parameters
@@ -27,6 +30,9 @@ def value_and_gradients(layer: T, loss: Callable[[T], Any]) -> tuple[float, dict
     loss : function
         From the layer to one number. It gets a copy of the layer whose arrays are variables, which remember what is
         computed from them.
+    checkpoint : bool
+        Compute each block of a model again when its gradient is, in place of keeping what it computes: the memory of
+        one block, for a third more time.
 
     Returns
     -------
@@ -52,7 +58,7 @@ def value_and_gradients(layer: T, loss: Callable[[T], Any]) -> tuple[float, dict
            [88.]]))
     """
     recorded = RecordedParameters(layer)
-    value = loss(recorded.layer)
+    value = loss(with_checkpoints(recorded.layer) if checkpoint else recorded.layer)
     number = one_number("the loss", value)
     return number, recorded.by_name(gradients(value, recorded.leaves))
 

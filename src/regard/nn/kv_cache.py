@@ -109,6 +109,18 @@ class KVCache:
             return KVCache(self.start, _buffer=buffer, _high=len(self)).reserve(count)
         return KVCache(self.start, _buffer=buffer, _low=self._low, _high=self._high + count)
 
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The memory of keys and of values, with what is not written yet; none of an empty cache."""
+        return () if self._buffer is None else (self._buffer.k, self._buffer.v)
+
+    def with_arrays(self, *arrays: Array) -> KVCache:
+        """Return the cache with other memory, as `arrays` gives it."""
+        if not arrays:
+            return self
+        k, v = arrays
+        return KVCache(self.start, _buffer=_Buffer(k, v, self._high), _low=self._low, _high=self._high)
+
     def crop(self, end: int) -> KVCache:
         """Return the cache without the positions from `end` on."""
         end = whole_number("the end of a cache", end, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,15 +32,19 @@ class GradientTrace(Trace):
         self._at = names_of("at", at)
         super().__init__(only=self._at if only is None else only)
         self._leaves: dict[str, tuple[Variable, str]] = {}  # of each of those steps, with its axes
+        self._is_kept = self._is_first = True  # whether variables remember a step; whether it is not computed again
 
     def _tap(self, name: str, value: Array, axes: str, *, is_shared: bool) -> Array:
-        array = super()._tap(name, plain(value), axes, is_shared=is_shared)
-        full = self._prefix + name
+        full, array = self._prefix + name, plain(value)
+        if self._is_first:
+            array = super()._tap(name, array, axes, is_shared=is_shared)
         if not matches(full, *self._at):
             return value
-        # The gradient of the step is that of a number added to it.
-        leaf = Variable(np.broadcast_to(array.dtype.type(0), array.shape))
-        self._leaves[full] = leaf, axes
+        if self._is_first:  # the gradient of a step is that of a number added to it
+            self._leaves[full] = Variable(np.broadcast_to(array.dtype.type(0), array.shape)), axes
+        if not self._is_kept:
+            return array
+        leaf, _ = self._leaves[full]
         return Variable(array, (value if type(value) is Variable else None, leaf), lambda d: (d, d))
 
     def wants(self, name: str) -> bool:
@@ -60,6 +65,12 @@ class GradientTrace(Trace):
             if not any(matches(step, name) for step in self._leaves):
                 raise RegardError(f"at= matched no step of this run: {name!r} ({did_you_mean(name, self._taps)})")
         super().check_matched()
+
+    def checkpoint(self) -> tuple[GradientTrace, GradientTrace]:
+        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again."""
+        first, again = copy.copy(self), copy.copy(self)  # they share what is recorded, but not the scope
+        first._is_kept, again._is_first = False, False
+        return first, again
 
     @property
     def leaves(self) -> list[Variable]:

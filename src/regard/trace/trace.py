@@ -140,6 +140,17 @@ class Trace:
         """Return a trace with the same edits that records nothing, so that names may repeat."""
         return Trace(only=(), edit=self._edit)
 
+    @property
+    def leaves(self) -> Sequence[Any]:
+        """Nothing: a trace takes no gradients."""
+        return ()
+
+    def checkpoint(self) -> tuple[Recorder, Recorder]:
+        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again."""
+        again = self.editing()
+        again._prefix = self._prefix
+        return self, again
+
     def wants(self, name: str) -> bool:
         """Whether a tap called `name` in this scope would be recorded or edited."""
         full = self._prefix + name
