@@ -16,7 +16,7 @@ using Parallel = void (*)(void (*f)(void*), void* data, unsigned threads, unsign
 std::atomic<Parallel> parallel{nullptr};
 
 #if defined(__linux__)
-// Libraries are loaded with private names, so look at each of them.
+// The symbols of an extension module's libraries are local (RTLD_LOCAL), so look at each loaded library.
 int find_parallel(dl_phdr_info* library, size_t, void*) {
   const char* name = std::strrchr(library->dlpi_name, '/');
   if (!name || std::strncmp(name, "/libgomp", 8) != 0) return 0;

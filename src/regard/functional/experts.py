@@ -117,18 +117,9 @@ def experts_vjp(
     return output, pullback
 
 
-def _experts(
-    x: np.ndarray,
-    routing: np.ndarray,
-    gate_up_weight: np.ndarray,
-    gate_up_bias: np.ndarray,
-    down_weight: np.ndarray,
-    down_bias: np.ndarray,
-    *,
-    slope: float,
-    limit: float,
-) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
+def _experts(*arrays: np.ndarray, slope: float, limit: float) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
     """Return the output, and the experts that have tokens, with a boolean array ``...`` of theirs."""
+    x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias = arrays
     output, chosen = np.zeros_like(x), []
     for i in map(int, np.flatnonzero(routing.reshape(-1, routing.shape[-1]).any(0))):
         tokens = routing[..., i] > 0
