@@ -46,6 +46,10 @@ class Recorder(Protocol):
         """Whether none of these taps needs its value; if so, count their names as tapped."""
         return True
 
+    def attention_options(self) -> dict[str, Any]:
+        """Return further options of a call of attention in this scope: the dropout of training."""
+        return {}
+
     def wants_attention(self) -> bool:
         """Whether `record_attention` would store a map in this scope."""
         return False

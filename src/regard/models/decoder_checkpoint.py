@@ -54,7 +54,7 @@ def read_sizes(
         "embed_dim": reader.count("hidden_size"),
         "num_layers": reader.count("num_hidden_layers"),
         "num_heads": reader.count("num_attention_heads"),
-        "hidden_dim": reader.count("intermediate_size"),
+        "hidden_dim": reader.width("intermediate_size"),
         "max_positions": reader.count("max_position_embeddings"),
         "norm_eps": reader.positive("rms_norm_eps", norm_eps),
     }

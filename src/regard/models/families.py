@@ -13,7 +13,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.models.base import TextModel
-from regard.models.checkpoint.open import open_checkpoint
+from regard.models.checkpoint.open import Checkpoint, open_checkpoint
 from regard.models.hub import resolve
 from regard.models.pooling import read_pooling
 
@@ -121,11 +121,17 @@ def load(
     ignore = _field_names(ignore)
     path = resolve.find(name_or_path, download=download)
     checkpoint = open_checkpoint(path, ignore)
+    model = family_of(checkpoint).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+    return replace(model, pooling=read_pooling(checkpoint.path))
+
+
+def family_of(checkpoint: Checkpoint) -> type[TextModel]:
+    """Return the family of a checkpoint; an error if there is none for its ``model_type``."""
     model_type = checkpoint.config().peek("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise RegardError(f"{path} holds a model of type {model_type!r}; regard can run: {', '.join(sorted(FAMILIES))}")
-    model = _family(model_type).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
-    return replace(model, pooling=read_pooling(checkpoint.path))
+        known = ", ".join(sorted(FAMILIES))
+        raise RegardError(f"{checkpoint.path} holds a model of type {model_type!r}; regard can run: {known}")
+    return _family(model_type)
 
 
 def _field_names(ignore: Any) -> tuple[str, ...]:

@@ -205,7 +205,8 @@ class MultiHeadAttention(Layer):
 
         Taps what `regard.attention` does, and ``output``.
         """
-        return self.project_out(F.merge_heads(F.attention(q, k, v, trace=trace, **options)), trace=trace)
+        context = F.attention(q, k, v, trace=trace, **{**options, **trace.attention_options()})
+        return self.project_out(F.merge_heads(context), trace=trace)
 
     def project_out(self, context: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for the concatenated context of the heads, ``... T (H Dv)``; taps ``output``."""

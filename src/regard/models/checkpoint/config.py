@@ -53,6 +53,11 @@ class ConfigReader:
             raise RegardError(f"there is no {path.name} in {path.parent}: not the folder of a model")
         return cls(fields, path, ignore)
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that were not read yet; of a new reader, all."""
+        return dict(self._fields)
+
     def peek(self, name: str) -> Any:
         """Return the value of a field, or None, without reading it."""
         return self._fields.get(name)
@@ -68,6 +73,12 @@ class ConfigReader:
             self._problems.append(f"{name} must be a whole number of at least 1, got {value!r}")
             return 1
         return value
+
+    def width(self, name: str) -> int:
+        """Read a whole number of at least 0."""
+        if type(self._fields.get(name)) is int and self._fields[name] == 0:
+            return int(self._fields.pop(name))
+        return self.count(name)
 
     def index(self, name: str, default: int | None, size: int) -> int:
         """Read a whole number from 0 to `size` − 1."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -65,6 +66,41 @@ class Tensors(Protocol):
         """Return how many there are."""
 
 
+class NewTensors:
+    """The tensors of a model that is stored nowhere: each is made when a family asks for it.
+
+    Parameters
+    ----------
+    make : function
+        From a `TensorSpec` to an array of its shape.
+    """
+
+    def __init__(self, make: Callable[[TensorSpec], np.ndarray]) -> None:
+        self._make = make
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def create(self, specs: Iterable[TensorSpec], prefix: str) -> None:
+        """Make tensors, whose Hugging Face names have the prefix of a model that was saved with its head."""
+        self.arrays |= {prefix + spec.hf_name: self._make(spec) for spec in specs}
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of every tensor so far."""
+        return {name: x.shape for name, x in self.arrays.items()}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a tensor."""
+        return self.arrays[name]
+
+    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:  # noqa: ARG002
+        """Return None: none is stored in blocks."""
+        return None
+
+    def __len__(self) -> int:
+        """Return more than any model has."""
+        return sys.maxsize
+
+
 def load_tensors(
     checkpoint: Checkpoint,
     specs: Iterable[TensorSpec],
@@ -104,6 +140,8 @@ def load_tensors(
     if num_layers > len(tensors):  # before `specs` makes a list for each layer
         raise RegardError(f"{path} has {len(tensors)} tensors, too few for {num_layers} layers; fetch it again")
     specs = list(specs)
+    if isinstance(tensors, NewTensors):
+        tensors.create(specs, prefixes[-1])
     all_shapes = tensors.shapes
     stored_names = _renamed(all_shapes, renamed_suffixes or {})
     shapes = {name: all_shapes[stored] for name, stored in stored_names.items()}

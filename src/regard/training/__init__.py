@@ -1,0 +1,14 @@
+"""Training in NumPy: AdamW on models that load as any other.
+
+`train` trains a model on batches; `new_model` draws one. `TASKS` are small problems that need no download.
+"""
+
+from regard.training.batches import Batch
+from regard.training.log import Step
+from regard.training.loop import TrainingResult, train
+from regard.training.optimizer import AdamW
+from regard.training.run_folder import checkpoints
+from regard.training.schedules import schedule_factor
+from regard.training.trainable import Trainable, new_model
+
+__all__ = ["train", "new_model", "Trainable", "TrainingResult", "Step", "Batch", "AdamW", "schedule_factor", "checkpoints"]

@@ -1,0 +1,83 @@
+"""Batches of a training run: ids with what is to be predicted at each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.models.batch import Tokenizer, make_batch
+
+IGNORED = -100
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Texts as ids, and what is to be predicted at each position.
+
+    Parameters
+    ----------
+    ids : integer array, ``B T``
+    targets : integer array, ``B T``
+        −100 where nothing is predicted, as at padding.
+    mask : boolean array, ``B T``, optional
+        True where there is text, for a model that looks ahead; padding after a text changes nothing for a decoder.
+    """
+
+    ids: np.ndarray
+    targets: np.ndarray
+    mask: np.ndarray | None = None
+
+    @property
+    def num_targets(self) -> int:
+        """How many positions count."""
+        return int((self.targets != IGNORED).sum())
+
+
+Batches: TypeAlias = Iterable[Any] | Callable[[int], Any]
+"""What `train` takes: an iterable of batches, or a function from the number of a batch, from 0, to the batch."""
+
+
+def as_batch(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
+    """Return an item of `Batches` as a batch.
+
+    Ids ``B T`` and texts are trained on as a language model is: each token predicts the next. A pair is ids and targets.
+    """
+    if isinstance(item, Batch):
+        return item
+    if isinstance(item, tuple) and len(item) == 2 and all(isinstance(x, np.ndarray) for x in item):
+        return Batch(*item)
+    if isinstance(item, np.ndarray) and item.ndim == 2 and item.dtype.kind in "iu" and item.shape[1] > 1:
+        return Batch(item[:, :-1], item[:, 1:])
+    if isinstance(item, str | list | tuple):
+        made = make_batch(item, tokenizer, max_length=max_length + 1, name="training")
+        mask = np.ones(made.ids.shape, bool) if made.mask is None else made.mask[:, 0, 0]
+        return Batch(made.ids[:, :-1], np.where(mask, made.ids, IGNORED)[:, 1:])
+    raise RegardError(
+        f"a batch is a Batch, ids B T of at least two tokens, (ids, targets), or a list of texts, got {type(item).__name__}"
+    )
+
+
+def from_batch(batches: Batches, start: int) -> Iterator[Any]:
+    """Return an iterator over the batches from a number on; those of an iterable before it are passed over."""
+    if callable(batches):
+        return map(batches, _count(start))
+    return islice(iter(batches), start, None)
+
+
+def _count(start: int) -> Iterator[int]:
+    while True:
+        yield start
+        start += 1
+
+
+def check_batches(batches: Any) -> None:
+    """Raise RegardError unless batches can be drawn."""
+    if not callable(batches) and (isinstance(batches, str) or not isinstance(batches, Iterable)):
+        raise RegardError(f"batches must be an iterable of batches or a function of their number, got {batches!r:.80}")
+
+

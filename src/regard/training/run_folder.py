@@ -1,0 +1,90 @@
+"""The folder of a training run: one folder for each checkpoint, written whole, and what resuming needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+from regard._utils.errors import RegardError
+from regard.formats.safetensors import SafetensorsFile, write_safetensors
+from regard.training.optimizer import AdamW
+from regard.training.trainable import Trainable, write_json
+
+_CHECKPOINT = re.compile(r"step-(\d+)")
+_PART = re.compile(r"\.step-\d+\.[0-9a-f]{16}\.part")
+_OPTIMIZER, _STATE = "optimizer.safetensors", "training.json"
+
+
+def checkpoints(folder: str | os.PathLike[str]) -> dict[int, Path]:
+    """Return the checkpoints of a run by their steps, the first one first."""
+    path = Path(folder)
+    names = [(_CHECKPOINT.fullmatch(x.name), x) for x in path.iterdir()] if path.is_dir() else []
+    return dict(sorted((int(match[1]), x) for match, x in names if match))
+
+
+def save_checkpoint(folder: Path, trainable: Trainable, optimizer: AdamW, state: dict[str, Any]) -> Path:
+    """Write a checkpoint under the number of its step, and return its folder.
+
+    It is written under another name, and renamed when all of it is on the disk: what has the name is complete.
+    """
+    target = folder / f"step-{state['step']:06d}"
+    part = folder / f".{target.name}.{secrets.token_hex(8)}.part"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():
+            if _PART.fullmatch(old.name):  # of a run that was killed
+                shutil.rmtree(old, ignore_errors=True)
+        trainable.save(part)
+        moments = {"first": optimizer.first, "second": optimizer.second}
+        arrays = {f"{kind}.{name}": x for kind, flat in moments.items() for name, x in trainable.by_tensor(flat).items()}
+        write_safetensors(part / _OPTIMIZER, arrays)
+        write_json(part / _STATE, {**state, "optimizer_steps": optimizer.steps})
+        if target.exists():
+            shutil.rmtree(target)
+        part.rename(target)
+        _sync(folder)
+    except OSError as error:
+        raise RegardError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return target
+
+
+def load_checkpoint(path: Path, trainable: Trainable, optimizer: AdamW) -> dict[str, Any]:
+    """Read a checkpoint into a model and an optimizer, and return the rest of its state.
+
+    Raises
+    ------
+    RegardError
+        A file is missing or damaged, or the tensors are those of another model.
+    """
+    try:
+        state: dict[str, Any] = json.loads((path / _STATE).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RegardError(f"{path} is no checkpoint of a training run: {_STATE} cannot be read ({error})") from error
+    model, moments = SafetensorsFile(path / "model.safetensors"), SafetensorsFile(path / _OPTIMIZER)
+    expected = {name: x.shape for name, x in trainable.tensors.items()}
+    if dict(model.shapes) != expected:
+        raise RegardError(f"{path} holds another model: its tensors have other names or shapes")
+    for name, x in trainable.tensors.items():
+        x[...] = model[name]
+    for kind, flat in (("first", optimizer.first), ("second", optimizer.second)):
+        for name, x in trainable.by_tensor(flat).items():
+            x[...] = moments[f"{kind}.{name}"]
+    optimizer.steps = state.pop("optimizer_steps")
+    return state
+
+
+def _sync(folder: Path) -> None:
+    """Wait until a rename is on the disk, where the system can."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,307 @@
+"""A model whose tensors can be updated in place: views of one flat array, in the layout of its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.files import atomic_write
+from regard.formats.safetensors import write_safetensors
+from regard.models import TextModel
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.open import FolderCheckpoint, open_checkpoint
+from regard.models.checkpoint.tensors import NewTensors, Tensors, TensorSpec
+from regard.models.families import family_of
+from regard.models.hub import resolve
+from regard.nn import Layer, parameters
+from regard.text import SubwordTokenizer
+from regard.text.words import join_names
+from regard.training.objectives import Objective, make_objective
+
+_ALIGNED = 64  # bytes
+
+
+class Trainable:
+    """A model in training.
+
+    Its tensors are those of the checkpoint, under the names and in the layout of Hugging Face, all in one flat array;
+    the arrays of the model are views of them. What decays comes first: what is no bias and no norm.
+
+    Parameters
+    ----------
+    config : mapping
+        The fields of config.json.
+    tensors : mapping of str to array
+        By their Hugging Face names; copied.
+    tokenizer : SubwordTokenizer
+    name : str
+        Of the model.
+    path : path, optional
+        The folder it was loaded from, with the settings of generation.
+    dtype
+    masked : bool
+        Whether an encoder gets a head that predicts masked words.
+
+    Attributes
+    ----------
+    model : TextModel
+        It changes while it is trained.
+    objective : Objective
+        The model with what it is trained for: from a batch to logits.
+    values, gradient : array
+        All numbers, and the gradient of each; flat.
+    tensors : dict of str to array
+        Views of `values`.
+    decayed : int
+        How many of the numbers, the first, decay.
+
+    Raises
+    ------
+    RegardError
+        The tensors do not fit the configuration, or the family computes arrays from tensors.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, np.ndarray],
+        tokenizer: SubwordTokenizer,
+        *,
+        name: str,
+        path: Path | None = None,
+        dtype: Any = np.float32,
+        masked: bool = False,
+    ) -> None:
+        self.config = dict(config) | {"dtype": np.dtype(dtype).name}
+        self.config.pop("torch_dtype", None)
+        self.tokenizer = tokenizer
+        names = sorted(tensors, key=lambda name: not _decays(name, tensors[name]))  # stable
+        starts, end, self.decayed = {}, 0, 0
+        for key in names:
+            starts[key] = end
+            aligned = _ALIGNED // np.dtype(dtype).itemsize
+            end += -(-tensors[key].size // aligned) * aligned
+            self.decayed = end if _decays(key, tensors[key]) else self.decayed
+        self.values = _aligned_zeros(end, np.dtype(dtype))
+        self.gradient = np.zeros_like(self.values)
+        self.tensors = {key: self._view(self.values, starts[key], tensors[key].shape) for key in names}
+        for key, x in self.tensors.items():
+            x[...] = tensors[key]
+        checkpoint = _Checkpoint(self.config, _Arrays(self.tensors), tokenizer, path)
+        family = family_of(checkpoint)
+        self.model: TextModel = family.load(checkpoint, name=name, dtype=self.values.dtype)
+        self.objective: Objective = make_objective(self.model, self.tensors if masked else None)
+        self._places = self._locate()
+
+    @staticmethod
+    def _view(flat: np.ndarray, start: int, shape: tuple[int, ...]) -> np.ndarray:
+        return flat[start : start + math.prod(shape)].reshape(shape)
+
+    def _locate(self) -> dict[str, np.ndarray]:
+        """Return a view of the gradient for each array of the objective, one for those that share memory."""
+        first, size, item = self.values.__array_interface__["data"][0], self.values.size, self.values.itemsize
+        seen: set[Any] = set()
+        found, copies, used = {}, [], np.zeros(size + 1, bool)
+        for name, x in parameters(self.objective).items():
+            if not x.size:
+                continue
+            start = (x.__array_interface__["data"][0] - first) // item if isinstance(x, np.ndarray) else -1
+            if not 0 <= start < size:
+                copies.append(name)
+                continue
+            used[start] = True
+            key = start, tuple(sorted(zip(x.strides, x.shape, strict=True)))
+            if key not in seen:
+                seen.add(key)
+                found[name] = np.lib.stride_tricks.as_strided(self.gradient[start:], x.shape, x.strides)
+        if copies:
+            raise RegardError(
+                f"a model of type {self.config.get('model_type')} cannot be trained: it computes "
+                f"{join_names(copies)} from its tensors"
+            )
+        for key, x in list(self.tensors.items()):  # a stored copy of a tied head is not used, and would not change
+            start = (x.__array_interface__["data"][0] - first) // item
+            if x.size and not used[start]:
+                del self.tensors[key]
+        return found
+
+    def zero_gradient(self) -> None:
+        """Set the gradient to 0."""
+        self.gradient[...] = 0
+
+    def add_gradients(self, found: Mapping[str, np.ndarray]) -> None:
+        """Add the gradients of the arrays of the objective, by name, to the flat gradient."""
+        for name, place in self._places.items():
+            place += found[name]
+
+    def assign(self, model: Any) -> None:
+        """Copy the arrays of another model of the same kind, which may be quantized or in half precision."""
+        ours = parameters(self.model)
+        for name, x in parameters(model).items():
+            if name in ours:
+                ours[name][...] = np.asarray(x)
+
+    def by_tensor(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """Return another flat array of the same layout as tensors, views of it."""
+        first = self.values.__array_interface__["data"][0]
+        starts = {key: (x.__array_interface__["data"][0] - first) // x.itemsize for key, x in self.tensors.items()}
+        return {key: self._view(flat, starts[key], x.shape) for key, x in self.tensors.items()}
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write config.json, model.safetensors and the tokenizer, as transformers and `regard.load` read them."""
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        fields = {**self.config, "architectures": [self.objective.architecture]}
+        write_json(path / "config.json", fields)
+        write_safetensors(path / "model.safetensors", self.tensors, {"format": "pt"})
+        with atomic_write(path / "tokenizer.json") as stream:
+            stream.write(self.tokenizer.backend.to_str(pretty=True).encode())
+        pad = self.tokenizer.pad_id
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        if pad is not None:
+            settings["pad_token"] = self.tokenizer.backend.id_to_token(pad)
+        write_json(path / "tokenizer_config.json", settings)
+
+    @classmethod
+    def of(cls, model: Any, *, dtype: Any = np.float32, masked: bool = False) -> Trainable:
+        """Return a loaded model, or that of a name or a folder, as one that can be trained: a copy in `dtype`."""
+        if isinstance(model, Trainable):
+            return model
+        name = model.name if isinstance(model, TextModel) else os.fspath(model)
+        path = resolve.find(name, download=not isinstance(model, TextModel))
+        checkpoint = open_checkpoint(path)
+        config, stored = checkpoint.config().fields, _Arrays(checkpoint.tensors())
+        recorded = _Checkpoint(config, stored, checkpoint.tokenizer(), path if path.is_dir() else None)
+        family_of(recorded).load(recorded, name=name, dtype=np.dtype(dtype))
+        tensors = dict(stored.read)
+        if masked:
+            names = (name for name in checkpoint.tensors().shapes if name.startswith("cls.predictions."))
+            tensors = {name if name.startswith("bert.") else f"bert.{name}": x for name, x in tensors.items()}
+            tensors |= {name: stored[name] for name in names if not name.startswith("cls.predictions.decoder.")}
+        trainable = cls(
+            config, tensors, recorded.tokenizer(), name=name, path=recorded.folder, dtype=dtype, masked=masked
+        )
+        if isinstance(model, TextModel):
+            trainable.assign(model)
+        return trainable
+
+
+def new_model(
+    config: Mapping[str, Any],
+    tokenizer: SubwordTokenizer,
+    *,
+    seed: int = 0,
+    dtype: Any = np.float32,
+    masked: bool = False,
+    name: str = "new model",
+    std: float = 0.02,
+) -> Trainable:
+    """Draw a new model.
+
+    Matrices and tables are drawn from a normal distribution; in decoders those that end a sublayer, by 1 / √(2 L) less.
+    Biases are 0 and norms 1.
+
+    Parameters
+    ----------
+    config : mapping
+        The fields of a Hugging Face config.json, with its ``model_type``.
+    tokenizer : SubwordTokenizer
+    seed : int
+        The same seed draws the same model.
+    dtype
+        ``float32`` or ``float64``.
+    masked : bool
+        Whether an encoder gets a head that predicts masked words.
+    name : str
+    std : float
+        The standard deviation.
+
+    References
+    ----------
+    Radford et al. (2019), "Language models are unsupervised multitask learners", section 2.3.
+    """
+    rng = np.random.default_rng(seed)
+    layers = int(config.get("num_hidden_layers", config.get("n_layer", 1)))
+    is_encoder = "bert" in str(config.get("model_type"))
+
+    def make(spec: TensorSpec) -> np.ndarray:
+        if len(spec.shape) == 1:
+            return np.ones(spec.shape) if spec.hf_name.endswith("weight") else np.zeros(spec.shape)
+        ends_sublayer = spec.name.endswith(("o_proj.weight", "down_proj.weight")) and not is_encoder
+        return rng.normal(0, std / math.sqrt(2 * layers) if ends_sublayer else std, spec.shape)
+
+    tensors = NewTensors(make)
+    checkpoint = _Checkpoint(config, tensors, tokenizer, None)
+    model = family_of(checkpoint).load(checkpoint, name=name, dtype=np.float64)
+    if masked:
+        E, V = model.config.embed_dim, model.config.vocab_size
+        head, norm = "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"
+        tensors.arrays |= {
+            f"{head}.weight": rng.normal(0, std, (E, E)), f"{head}.bias": np.zeros(E),
+            f"{norm}.weight": np.ones(E), f"{norm}.bias": np.zeros(E), "cls.predictions.bias": np.zeros(V),
+        }  # fmt: skip
+    return Trainable(config, tensors.arrays, tokenizer, name=name, dtype=dtype, masked=masked)
+
+
+def write_json(path: Path, fields: Mapping[str, Any]) -> None:
+    """Write a mapping as JSON, atomically."""
+    with atomic_write(path) as stream:
+        stream.write((json.dumps(fields, indent=2, allow_nan=False) + "\n").encode())
+
+
+class _Arrays:
+    """Tensors of a checkpoint or of a mapping, never quantized; remembers which are read."""
+
+    def __init__(self, source: Tensors | Mapping[str, np.ndarray]) -> None:
+        self._source = source
+        shapes = source.shapes if hasattr(source, "shapes") else {name: x.shape for name, x in source.items()}
+        self.shapes: Mapping[str, tuple[int, ...]] = shapes
+        self.read: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        self.read[name] = x = self._source[name]
+        return x
+
+    def quantized(self, name: str) -> None:  # noqa: ARG002
+        return None
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+class _Checkpoint(FolderCheckpoint):
+    """A checkpoint in memory; the settings of generation are those of a folder, if there is one."""
+
+    def __init__(self, config: Mapping[str, Any], tensors: Any, tokenizer: SubwordTokenizer, folder: Path | None) -> None:
+        super().__init__(Path("model in training") if folder is None else folder)
+        self.folder, self._config, self._tensors, self._tokenizer = folder, dict(config), tensors, tokenizer
+
+    def config(self) -> ConfigReader:
+        return ConfigReader(self._config, self.path)
+
+    def tensors(self) -> Any:
+        return self._tensors
+
+    def tokenizer(self) -> SubwordTokenizer:
+        return self._tokenizer
+
+
+def _decays(name: str, x: np.ndarray) -> bool:
+    """Whether a tensor decays: matrices and tables do, biases and norms do not."""
+    return x.ndim > 1 and not name.endswith("bias")
+
+
+def _aligned_zeros(size: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return a flat array of zeros at a multiple of `_ALIGNED` bytes."""
+    raw = np.zeros(size * dtype.itemsize + _ALIGNED, np.uint8)
+    start = -raw.__array_interface__["data"][0] % _ALIGNED
+    return raw[start : start + size * dtype.itemsize].view(dtype)
+
+
