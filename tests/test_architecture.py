@@ -31,6 +31,7 @@ PACKAGES = (
     "regard.terminal",
     "regard.torch",
     "regard.trace",
+    "regard.training",
 )
 MODULES = sorted(
     module.name

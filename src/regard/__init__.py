@@ -16,6 +16,7 @@ array([0.5, 0.5])
 `regard.jax`                 attention as a function of JAX
 `regard.models`              model families, text generation, checkpoints
 `regard.text`                tokenizers, chat templates, word vectors
+`regard.train`               training of a model; `regard.training`: tasks, optimizer, checkpoints
 `regard.metrics`             metrics of heads; rollout, flow, value norms
 `regard.views`               what to show, as plain data
 `regard.plot`                figures with matplotlib
@@ -36,7 +37,7 @@ TYPE_CHECKING = False  # not of `typing`: no import may delay the handler of int
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard import explorer, functional, jax, metrics, models, nn, plot, terminal, text, torch, views
+    from regard import explorer, functional, jax, metrics, models, nn, plot, terminal, text, torch, training, views
     from regard._capture.capture import capture
     from regard.explorer import explore
     from regard.functional import (
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from regard.nn.kv_cache import KVCache
     from regard.text import Encoding
     from regard.trace import AttentionMap, Trace, edits
+    from regard.training import train
 
 __all__ = [
     "attention",
@@ -86,6 +88,7 @@ __all__ = [
     "capture",
     "Encoding",
     "explore",
+    "train",
     "RegardError",
     "functional",
     "nn",
@@ -97,6 +100,7 @@ __all__ = [
     "plot",
     "terminal",
     "explorer",
+    "training",
     "torch",
     "jax",
     "__version__",
@@ -128,10 +132,14 @@ _MODULE_OF = {
         "text": ("Encoding",),
         "_capture": ("capture",),
         "explorer": ("explore",),
+        "training": ("train",),
     }.items()
     for name in names
 }
-_PACKAGES = ("functional", "nn", "text", "models", "metrics", "views", "plot", "terminal", "explorer", "torch", "jax")
+_PACKAGES = (
+    "functional", "nn", "text", "models", "metrics", "training", "views", "plot", "terminal", "explorer", "torch",
+    "jax",
+)  # fmt: skip
 _MODULES = {"edits": "trace.edits"} | {name: name for name in _PACKAGES}
 
 

@@ -55,7 +55,14 @@ def test_200_steps_of_a_small_gpt_are_those_of_pytorch(transformers, tmp_path, d
         optimizer.step()
         expected.append(loss.item())
     run = training.train(
-        new, ids, steps=STEPS, learning_rate=3e-3, warmup=20, weight_decay=0.1, betas=(0.9, 0.95), folder=tmp_path / "run"
+        new,
+        ids,
+        steps=STEPS,
+        learning_rate=3e-3,
+        warmup=20,
+        weight_decay=0.1,
+        betas=(0.9, 0.95),
+        folder=tmp_path / "run",
     )
     losses = np.array([step.loss for step in run.steps])
     assert losses[-1] < 0.3 * losses[0]

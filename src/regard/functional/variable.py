@@ -8,6 +8,7 @@ functions do so too where `numpy_vjps` has them, by the protocols of NEP 13 and 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -164,9 +165,11 @@ def gradients(of: Variable, wrt: Sequence[Variable], d_of: Any = None) -> list[n
         raise RegardError(f"gradients are those of one floating number, got {of.dtype} {of.shape}")
     wanted = {id(x) for x in wrt}
     totals = {id(of): np.ones_like(of.value) if d_of is None else d_of}
-    queue = [(-of.depth, id(of), of)]  # the deepest first: what depends on a variable comes before it
+    found = itertools.count()  # of variables of one depth, which was found first: sums have one order in every run
+    queue = [(-of.depth, next(found), of)]  # the deepest first: what depends on a variable comes before it
     while queue:
-        _, key, x = heapq.heappop(queue)
+        x = heapq.heappop(queue)[-1]
+        key = id(x)
         total = totals[key] if key in wanted else totals.pop(key)
         if x.pullback is None:
             continue
@@ -178,7 +181,7 @@ def gradients(of: Variable, wrt: Sequence[Variable], d_of: Any = None) -> list[n
                 totals[id(parent)] = totals[id(parent)] + part
             else:
                 totals[id(parent)] = part
-                heapq.heappush(queue, (-parent.depth, id(parent), parent))
+                heapq.heappush(queue, (-parent.depth, next(found), parent))
         x.parents, x.pullback = (), _released
     return [totals[id(x)] if id(x) in totals else np.zeros_like(x.value) for x in wrt]
 

@@ -171,6 +171,10 @@ class Trace:
         self._taps.update(dict.fromkeys(self._prefix + name for name in names))
         return True
 
+    def attention_options(self) -> dict[str, Any]:
+        """Return no further options of a call of attention."""
+        return {}
+
     def wants_attention(self) -> bool:
         """Whether `record_attention` would store a map in this scope."""
         name = self._prefix + "weights"

@@ -9,6 +9,21 @@ from regard.training.loop import TrainingResult, train
 from regard.training.optimizer import AdamW
 from regard.training.run_folder import checkpoints
 from regard.training.schedules import schedule_factor
+from regard.training.tasks import TASKS, Task, make_task, text_task
 from regard.training.trainable import Trainable, new_model
 
-__all__ = ["train", "new_model", "Trainable", "TrainingResult", "Step", "Batch", "AdamW", "schedule_factor", "checkpoints"]
+__all__ = [
+    "train",
+    "new_model",
+    "Trainable",
+    "TrainingResult",
+    "Step",
+    "Batch",
+    "AdamW",
+    "schedule_factor",
+    "checkpoints",
+    "TASKS",
+    "Task",
+    "make_task",
+    "text_task",
+]

@@ -45,7 +45,7 @@ Batches: TypeAlias = Iterable[Any] | Callable[[int], Any]
 def as_batch(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
     """Return an item of `Batches` as a batch.
 
-    Ids ``B T`` and texts are trained on as a language model is: each token predicts the next. A pair is ids and targets.
+    Of ids ``B T`` and of texts, each token predicts the next. A pair is ids and targets.
     """
     if isinstance(item, Batch):
         return item
@@ -58,7 +58,8 @@ def as_batch(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
         mask = np.ones(made.ids.shape, bool) if made.mask is None else made.mask[:, 0, 0]
         return Batch(made.ids[:, :-1], np.where(mask, made.ids, IGNORED)[:, 1:])
     raise RegardError(
-        f"a batch is a Batch, ids B T of at least two tokens, (ids, targets), or a list of texts, got {type(item).__name__}"
+        f"a batch is a Batch, ids B T of at least two tokens, (ids, targets), or a list of texts, got "
+        f"{type(item).__name__}"
     )
 
 
@@ -79,5 +80,3 @@ def check_batches(batches: Any) -> None:
     """Raise RegardError unless batches can be drawn."""
     if not callable(batches) and (isinstance(batches, str) or not isinstance(batches, Iterable)):
         raise RegardError(f"batches must be an iterable of batches or a function of their number, got {batches!r:.80}")
-
-

@@ -156,7 +156,12 @@ def train(
 
     trainable = Trainable.of(model)
     optimizer = AdamW(
-        trainable.values.size, trainable.decayed, trainable.values.dtype, betas=betas, eps=eps, weight_decay=weight_decay
+        trainable.values.size,
+        trainable.decayed,
+        trainable.values.dtype,
+        betas=betas,
+        eps=eps,
+        weight_decay=weight_decay,
     )
     start, saved = 0, None
     found = {} if run_folder is None else checkpoints(run_folder)
@@ -183,9 +188,7 @@ def train(
                 parts = list(islice(source, accumulate))
                 if len(parts) < accumulate:
                     break
-                rate = learning_rate * schedule_factor(
-                    step, steps=steps, warmup=warmup, schedule=schedule, floor=floor
-                )
+                rate = learning_rate * schedule_factor(step, steps=steps, warmup=warmup, schedule=schedule, floor=floor)
                 traces: Iterable[Recorder] = (
                     DropoutRecorder(dropout, (seed, step, i), embeddings=embeddings) if dropout else NULL_RECORDER
                     for i in range(accumulate)

@@ -41,7 +41,9 @@ def save_checkpoint(folder: Path, trainable: Trainable, optimizer: AdamW, state:
                 shutil.rmtree(old, ignore_errors=True)
         trainable.save(part)
         moments = {"first": optimizer.first, "second": optimizer.second}
-        arrays = {f"{kind}.{name}": x for kind, flat in moments.items() for name, x in trainable.by_tensor(flat).items()}
+        arrays = {
+            f"{kind}.{name}": x for kind, flat in moments.items() for name, x in trainable.by_tensor(flat).items()
+        }
         write_safetensors(part / _OPTIMIZER, arrays)
         write_json(part / _STATE, {**state, "optimizer_steps": optimizer.steps})
         if target.exists():

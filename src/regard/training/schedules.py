@@ -10,7 +10,9 @@ from regard._utils.errors import RegardError
 Schedule: TypeAlias = Literal["cosine", "constant"]
 
 
-def schedule_factor(step: int, *, steps: int, warmup: int = 0, schedule: Schedule = "cosine", floor: float = 0.0) -> float:
+def schedule_factor(
+    step: int, *, steps: int, warmup: int = 0, schedule: Schedule = "cosine", floor: float = 0.0
+) -> float:
     """Return the factor of the learning rate in a step, from 0.
 
     It rises linearly to 1 in the first `warmup` steps, and then falls to `floor` along half a cosine, or stays.

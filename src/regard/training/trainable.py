@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from regard.models.checkpoint.open import FolderCheckpoint, open_checkpoint
 from regard.models.checkpoint.tensors import NewTensors, Tensors, TensorSpec
 from regard.models.families import family_of
 from regard.models.hub import resolve
-from regard.nn import Layer, parameters
+from regard.nn import parameters
 from regard.text import SubwordTokenizer
 from regard.text.words import join_names
 from regard.training.objectives import Objective, make_objective
@@ -113,7 +113,7 @@ class Trainable:
             if not x.size:
                 continue
             start = (x.__array_interface__["data"][0] - first) // item if isinstance(x, np.ndarray) else -1
-            if not 0 <= start < size:
+            if not isinstance(x, np.ndarray) or not 0 <= start < size:
                 copies.append(name)
                 continue
             used[start] = True
@@ -126,10 +126,9 @@ class Trainable:
                 f"a model of type {self.config.get('model_type')} cannot be trained: it computes "
                 f"{join_names(copies)} from its tensors"
             )
-        for key, x in list(self.tensors.items()):  # a stored copy of a tied head is not used, and would not change
-            start = (x.__array_interface__["data"][0] - first) // item
-            if x.size and not used[start]:
-                del self.tensors[key]
+        for tensor, x in list(self.tensors.items()):  # a stored copy of a tied head is not used, and would not change
+            if x.size and not used[(x.__array_interface__["data"][0] - first) // item]:
+                del self.tensors[tensor]
         return found
 
     def zero_gradient(self) -> None:
@@ -145,8 +144,9 @@ class Trainable:
         """Copy the arrays of another model of the same kind, which may be quantized or in half precision."""
         ours = parameters(self.model)
         for name, x in parameters(model).items():
-            if name in ours:
-                ours[name][...] = np.asarray(x)
+            place = ours.get(name)
+            if isinstance(place, np.ndarray):
+                place[...] = np.asarray(x)
 
     def by_tensor(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """Return another flat array of the same layout as tensors, views of it."""
@@ -279,7 +279,9 @@ class _Arrays:
 class _Checkpoint(FolderCheckpoint):
     """A checkpoint in memory; the settings of generation are those of a folder, if there is one."""
 
-    def __init__(self, config: Mapping[str, Any], tensors: Any, tokenizer: SubwordTokenizer, folder: Path | None) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], tensors: Any, tokenizer: SubwordTokenizer, folder: Path | None
+    ) -> None:
         super().__init__(Path("model in training") if folder is None else folder)
         self.folder, self._config, self._tensors, self._tokenizer = folder, dict(config), tensors, tokenizer
 
@@ -303,5 +305,3 @@ def _aligned_zeros(size: int, dtype: np.dtype[Any]) -> np.ndarray:
     raw = np.zeros(size * dtype.itemsize + _ALIGNED, np.uint8)
     start = -raw.__array_interface__["data"][0] % _ALIGNED
     return raw[start : start + size * dtype.itemsize].view(dtype)
-
-

@@ -1,0 +1,269 @@
+"""Problems to train small models on, which need no download: each batch is drawn from a seed and its number."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.text import SubwordTokenizer
+from regard.training.batches import IGNORED, Batch
+from regard.training.tokenizers import (
+    MASK,
+    PAD,
+    UNKNOWN,
+    byte_pair_tokenizer,
+    character_tokenizer,
+    word_tokenizer,
+)
+from regard.training.trainable import Trainable, new_model
+
+_HELD_OUT = 1 << 32  # the first number of batches that are never trained on
+_LETTERS = string.ascii_lowercase
+_SYMBOLS = string.ascii_lowercase + string.ascii_uppercase + string.digits + "."
+_OPEN, _CLOSE = "([{<", ")]}>"
+_PRIME = 59  # of modular addition
+
+
+@dataclass(frozen=True)
+class Task:
+    """A problem, with a model for it and how it is trained.
+
+    Parameters
+    ----------
+    name, summary : str
+    tokenizer : SubwordTokenizer
+    config : mapping
+        Of the model, as config.json has it, without the size of the vocabulary.
+    draw : function
+        From a generator and whether the batch is held out to a batch.
+    options : mapping
+        Arguments of `train`, ``steps`` among them.
+    masked : bool
+        Whether the model predicts masked words.
+    """
+
+    name: str
+    summary: str
+    tokenizer: SubwordTokenizer = field(repr=False)
+    config: Mapping[str, Any]
+    draw: Callable[[np.random.Generator, bool], Batch] = field(repr=False)
+    options: Mapping[str, Any]
+    masked: bool = False
+
+    def new_model(self, seed: int = 0) -> Trainable:
+        """Draw a model for it."""
+        config = {**self.config, "vocab_size": self.tokenizer.vocab_size, "pad_token_id": self.tokenizer.pad_id}
+        return new_model(config, self.tokenizer, seed=seed, masked=self.masked, name=f"{self.name}, seed {seed}")
+
+    def batches(self, seed: int = 0) -> Callable[[int], Batch]:
+        """Return the function from the number of a batch to the batch."""
+        return lambda number: self.draw(np.random.default_rng([seed, number]), False)
+
+    def held_out(self, count: int = 4) -> list[Batch]:
+        """Return batches that are never trained on."""
+        return [self.draw(np.random.default_rng([0, _HELD_OUT + number]), True) for number in range(count)]
+
+
+def make_task(name: str, *, batch_size: int = 64) -> Task:
+    """Return a task by its name in `TASKS`.
+
+    Examples
+    --------
+    >>> task = make_task("reverse", batch_size=1)
+    >>> batch = task.batches(seed=3)(0)
+    >>> "".join(task.tokenizer.from_ids(batch.ids[0]).tokens)
+    'cegeuwpbcil=licbpwuege'
+    """
+    if name not in TASKS:
+        raise RegardError(f"no task {name!r}; the tasks are {', '.join(TASKS)}")
+    return TASKS[name](batch_size)
+
+
+def repeated_sequences(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
+    """Return sequences of distinct random symbols, each repeated once: ids ``count 2·length``."""
+    drawn = rng.random((count, len(_SYMBOLS))).argsort(-1)[:, :length]
+    return np.concatenate([drawn, drawn], -1)
+
+
+def _induction(batch_size: int) -> Task:
+    def draw(rng: np.random.Generator, _: bool) -> Batch:
+        length = int(rng.integers(6, 25))
+        ids = repeated_sequences(rng, batch_size, length)
+        targets = np.where(np.arange(2 * length) > length, ids, IGNORED)  # the first of the second half cannot be known
+        return Batch(ids[:, :-1], targets[:, 1:])
+
+    config = {
+        "model_type": "llama", "hidden_size": 128, "intermediate_size": 0, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+    }  # fmt: skip
+    options = {"steps": 600, "learning_rate": 3e-3, "warmup": 100}
+    return Task(
+        "induction",
+        "continue the repetition of a random sequence",
+        character_tokenizer(_SYMBOLS),
+        config,
+        draw,
+        options,
+    )
+
+
+def _answered(
+    name: str, summary: str, characters: str, answer: Callable[[np.random.Generator, int], tuple[str, str]], steps: int
+) -> Callable[[int], Task]:
+    """Return a task of questions and answers, of which the answer is learned."""
+
+    def make(batch_size: int) -> Task:
+        id_of = {sign: i for i, sign in enumerate(characters)}
+        pad = len(characters)
+
+        def draw(rng: np.random.Generator, _: bool) -> Batch:
+            rows = [answer(rng, int(rng.integers(4, 13))) for _ in range(batch_size)]
+            width = max(len(question) + 1 + len(reply) for question, reply in rows)
+            ids, targets = np.full((batch_size, width), pad), np.full((batch_size, width), IGNORED)
+            for row, target, (question, reply) in zip(ids, targets, rows, strict=True):
+                text = [id_of[sign] for sign in f"{question}={reply}"]
+                row[: len(text)] = text
+                target[len(question) + 1 : len(text)] = text[len(question) + 1 :]
+            return Batch(ids[:, :-1], targets[:, 1:])
+
+        options = {"steps": steps, "learning_rate": 1e-3, "warmup": 100}
+        return Task(name, summary, character_tokenizer(characters), _gpt(2, 128, 4, 64), draw, options)
+
+    return make
+
+
+def _reverse(rng: np.random.Generator, length: int) -> tuple[str, str]:
+    drawn = "".join(rng.choice(list(_LETTERS), length))
+    return drawn, drawn[::-1]
+
+
+def _sort(rng: np.random.Generator, length: int) -> tuple[str, str]:
+    drawn = "".join(rng.choice(list(_LETTERS), length))
+    return drawn, "".join(sorted(drawn))
+
+
+def _brackets(rng: np.random.Generator, length: int) -> tuple[str, str]:
+    text, opened = "", list[int]()
+    while len(text) < 2 * length:
+        if opened and rng.random() < 0.4:
+            text += _CLOSE[opened.pop()]
+        else:
+            opened.append(int(rng.integers(len(_OPEN))))
+            text += _OPEN[opened[-1]]
+    return text, "".join(_CLOSE[kind] for kind in reversed(opened)) + "."
+
+
+def _addition(batch_size: int) -> Task:
+    pairs = np.random.default_rng(0).permutation(_PRIME**2)
+    plus, equals = _PRIME, _PRIME + 1
+
+    def draw(rng: np.random.Generator, is_held_out: bool) -> Batch:
+        half = len(pairs) // 2
+        chosen = pairs[half:] if is_held_out else pairs[:half]
+        a, b = np.divmod(rng.choice(chosen, batch_size, replace=False), _PRIME)
+        ids = np.stack([a, np.full_like(a, plus), b, np.full_like(a, equals)], -1)
+        targets = np.full(ids.shape, IGNORED)
+        targets[:, -1] = (a + b) % _PRIME
+        return Batch(ids, targets)
+
+    words = [*map(str, range(_PRIME)), "+", "="]
+    options = {
+        "steps": 4000, "learning_rate": 1e-3, "warmup": 10, "weight_decay": 1.0, "schedule": "constant",
+        "betas": (0.9, 0.98),
+    }  # fmt: skip
+    return Task(
+        "addition",
+        f"a + b modulo {_PRIME}, from some of the sums",
+        word_tokenizer(words),
+        _gpt(1, 128, 4, 8),
+        draw,
+        options,
+    )
+
+
+TASKS: Mapping[str, Callable[[int], Task]] = MappingProxyType(
+    {
+        "induction": _induction,
+        "reverse": _answered("reverse", "write a word backwards", f"{_LETTERS}=", _reverse, 1500),
+        "sort": _answered("sort", "sort the letters of a word", f"{_LETTERS}=", _sort, 1500),
+        "brackets": _answered("brackets", "close the open brackets", f"{_OPEN}{_CLOSE}=.", _brackets, 1500),
+        "addition": lambda batch_size: _addition(8 * batch_size),
+    }
+)
+"""The tasks by name: functions from the size of a batch."""
+
+
+def text_task(
+    text: str,
+    *,
+    bpe: int | None = None,
+    masked: bool = False,
+    batch_size: int = 32,
+    context: int = 64,
+    name: str = "text",
+) -> Task:
+    """Return the task to continue a text, for a small GPT, or to fill in what is masked in it, for a small BERT.
+
+    Of the text the last tenth is held out.
+
+    Parameters
+    ----------
+    text : str
+    bpe : int, optional
+        The size of a vocabulary of byte pairs that is learned from the text; characters by default.
+    masked : bool
+        Mask 15% of the tokens: of these 80% become the mask, 10% another token, 10% stay.
+    context : int
+        Tokens of a sequence.
+
+    References
+    ----------
+    Devlin et al. (2018), "BERT", https://arxiv.org/abs/1810.04805, section 3.1, for the masks.
+    """
+    special = (PAD, MASK) if masked else (PAD,)
+    if bpe is None:
+        tokenizer = character_tokenizer(sorted(set(text)), (*special, UNKNOWN))
+    else:
+        tokenizer = byte_pair_tokenizer(text, bpe, special)
+    ids = np.array(tokenizer(text).ids, np.int64)
+    parts = ids[: len(ids) * 9 // 10], ids[len(ids) * 9 // 10 :]
+    if len(parts[1]) <= context:
+        raise RegardError(
+            f"the text has {len(ids)} tokens; a context of {context} needs more than {10 * (context + 1)}"
+        )
+    mask_id, size = tokenizer.backend.token_to_id(MASK), tokenizer.vocab_size
+
+    def draw(rng: np.random.Generator, is_held_out: bool) -> Batch:
+        part = parts[is_held_out]
+        starts = rng.integers(0, len(part) - context, (batch_size, 1))
+        windows = part[starts + np.arange(context + 1)]
+        if not masked:
+            return Batch(windows[:, :-1], windows[:, 1:])
+        windows = windows[:, :-1]
+        chosen, how = rng.random(windows.shape) < 0.15, rng.random(windows.shape)
+        chosen[:, 0] |= ~chosen.any(-1)
+        changed = np.where(how < 0.8, mask_id, np.where(how < 0.9, rng.integers(0, size, windows.shape), windows))
+        return Batch(np.where(chosen, changed, windows), np.where(chosen, windows, IGNORED))
+
+    options = {"steps": 2000, "learning_rate": 1e-3, "warmup": 100, "weight_decay": 0.1}
+    if not masked:
+        return Task(name, "continue a text", tokenizer, _gpt(4, 128, 4, context), draw, options)
+    config = {
+        "model_type": "bert", "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "intermediate_size": 512, "max_position_embeddings": context, "type_vocab_size": 1,
+    }  # fmt: skip
+    return Task(name, "fill in masked tokens", tokenizer, config, draw, options, masked=True)
+
+
+def _gpt(layers: int, width: int, heads: int, positions: int) -> dict[str, Any]:
+    """Return the configuration of a small GPT-2."""
+    sizes = {"n_layer": layers, "n_embd": width, "n_head": heads, "n_positions": positions}
+    dropout = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
+    return {"model_type": "gpt2", **sizes, **dropout, "bos_token_id": None, "eos_token_id": None}

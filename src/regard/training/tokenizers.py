@@ -1,0 +1,58 @@
+"""Tokenizers of new models: one token for each character, or byte pairs learned from a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tokenizers import AddedToken, Tokenizer
+from tokenizers import decoders as backend_decoders
+from tokenizers.models import BPE, WordLevel
+from tokenizers.pre_tokenizers import ByteLevel, WhitespaceSplit
+from tokenizers.trainers import BpeTrainer
+
+from regard._utils.errors import RegardError
+from regard.text import SubwordTokenizer
+
+PAD, UNKNOWN, MASK = "<pad>", "<unknown>", "<mask>"
+
+
+def character_tokenizer(characters: Iterable[str], special: Sequence[str] = (PAD,)) -> SubwordTokenizer:
+    """Return a tokenizer whose tokens are characters, in this order, and then special tokens."""
+    listed = list(characters)
+    vocabulary = {sign: i for i, sign in enumerate([*listed, *special])}
+    backend = Tokenizer(BPE(vocabulary, [], unk_token=UNKNOWN if UNKNOWN in special else None))
+    backend.decoder = backend_decoders.Fuse()
+    return _finished(backend, special)
+
+
+def word_tokenizer(words: Iterable[str], special: Sequence[str] = (PAD,)) -> SubwordTokenizer:
+    """Return a tokenizer whose tokens are words, in this order, and then special tokens; texts have blanks between."""
+    vocabulary = {word: i for i, word in enumerate([*words, *special])}
+    backend = Tokenizer(WordLevel(vocabulary, unk_token=PAD))
+    backend.pre_tokenizer = WhitespaceSplit()
+    return _finished(backend, special)
+
+
+def byte_pair_tokenizer(text: str, size: int, special: Sequence[str] = (PAD,)) -> SubwordTokenizer:
+    """Learn byte-level byte-pair encoding with `size` tokens in all from a text.
+
+    References
+    ----------
+    Sennrich et al. (2016), https://arxiv.org/abs/1508.07909; Radford et al. (2019), for the bytes.
+    """
+    least = 256 + len(special)
+    if size < least:
+        raise RegardError(f"byte pairs need a vocabulary of at least {least} tokens, got {size}")
+    backend = Tokenizer(BPE())
+    backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    backend.decoder = backend_decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=size, special_tokens=list(special), initial_alphabet=ByteLevel.alphabet(), show_progress=False
+    )
+    backend.train_from_iterator([text], trainer)
+    return _finished(backend, special)
+
+
+def _finished(backend: Tokenizer, special: Sequence[str]) -> SubwordTokenizer:
+    backend.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
+    return SubwordTokenizer(backend, pad_id=backend.token_to_id(PAD))
