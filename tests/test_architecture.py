@@ -124,7 +124,13 @@ def test_examples_in_docstrings_run(name):
             "import regard.models",
             ("tokenizers", "regard.models.bert", "regard.models.llama", "regard.models.language"),
         ),
-        ("import regard; regard.attention", ("tokenizers", "matplotlib", "rich", "array_api_compat")),
+        (
+            "import regard; regard.attention",
+            (
+                *("tokenizers", "matplotlib", "rich", "array_api_compat"),
+                *(f"regard.functional.{name}" for name in ("varlen", "linear_attention", "jax_operator", "numpy_vjps")),
+            ),
+        ),
         ("from regard.cli.parser import parse; parse(['hi'])", ("numpy", "tokenizers", "matplotlib", "rich")),
         (
             "import sys; from regard.cli import main; main(['a b', '--toy'])",
@@ -145,6 +151,19 @@ def test_start_up_imports_nothing_that_it_does_not_need(code, heavy):
     check = f"{code}\nimport sys\nprint(*[name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == ""
+
+
+def test_a_submodule_does_not_hide_the_function_of_its_name():
+    code = """
+import importlib, pkgutil, types, regard.functional as functional
+for module in pkgutil.iter_modules(functional.__path__):
+    importlib.import_module(f"regard.functional.{module.name}")
+print(*[name for name in functional.__all__ if isinstance(getattr(functional, name), types.ModuleType)])
+from regard.functional import *
+assert rotary is functional.rotary and set(functional.__all__) <= set(dir(functional)) & set(globals())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 def test_little_is_imported_before_the_command_handles_an_interrupt():

@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
-from regard.functional.numpy_vjps import Pullback
-from regard.functional.variable import is_recorded, record_vjp
+from regard.functional.variable import Pullback, is_recorded, record_vjp
 
 
 def gelu(x: Array, approximate: Literal["none", "tanh"] = "none", *, bias: Array | None = None) -> Array:

@@ -38,6 +38,11 @@ def namespace(*arrays: Array) -> Any:
         raise RegardError(f"arrays of different libraries ({kinds}) do not mix; convert to one") from error
 
 
+def is_jax(*arrays: Array) -> bool:
+    """Tell whether all are arrays of JAX, or what stands for them while it traces."""
+    return all([type(x).__module__.partition(".")[0] in ("jax", "jaxlib") for x in arrays])  # noqa: C419, a list is made sooner
+
+
 def is_tensor(x: Any) -> bool:
     """Return whether `x` is a tensor of a class of PyTorch itself."""
     return type(x).__module__.partition(".")[0] == "torch"

@@ -8,7 +8,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional import reference
-from regard.functional.arrays import Array, is_tensor
+from regard.functional.arrays import Array, is_jax, is_tensor
 from regard.functional.autograd import differentiable
 from regard.functional.backward import backward, forward_with_stats
 from regard.functional.biases import Bias
@@ -17,8 +17,6 @@ from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import QUADRATIC_STEPS, choose_implementation
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
-from regard.functional.jax_call import is_jax
-from regard.functional.jax_operator import jax_attention
 from regard.functional.masks import Mask
 from regard.functional.native.attention import (
     computes_in_blocks,
@@ -27,14 +25,13 @@ from regard.functional.native.attention import (
     native_forward_with_stats,
     native_forward_with_weights,
 )
-from regard.functional.numpy_vjps import Pullback
 from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.score_layout import Index
 from regard.functional.score_mod import ScoreModFunction
 from regard.functional.scores import Stage, block_arguments, dropout_factors, whole_map
 from regard.functional.tile import attention_tile, check_stage, record_maps
-from regard.functional.variable import Variable, plain, record_vjp
+from regard.functional.variable import Pullback, Variable, plain, record_vjp
 
 
 def attention(
@@ -144,6 +141,8 @@ def attention(
         elif (context := torch_call.direct_attention(q, k, v, options)) is not None:
             return context
     if type(q) is not np.ndarray and is_jax(q, k, v) and trace is NULL_RECORDER:
+        from regard.functional.jax_operator import jax_attention
+
         context = jax_attention(q, k, v, options)
         if context is not None:
             return context

@@ -9,8 +9,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number
 from regard.functional.arrays import Array
-from regard.functional.numpy_vjps import Pullback
-from regard.functional.variable import is_recorded, record_vjp
+from regard.functional.variable import Pullback, is_recorded, record_vjp
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array
-from regard.functional.numpy_vjps import Pullback
-from regard.functional.variable import is_recorded, record_vjp
+from regard.functional.variable import Pullback, is_recorded, record_vjp
 
 
 def embedding(table: Any, ids: Array) -> Any:

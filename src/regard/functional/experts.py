@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from regard.functional.linear import linear_vjp
-from regard.functional.numpy_vjps import Pullback
 from regard.functional.softmax import softmax
-from regard.functional.variable import is_recorded, record_vjp
+from regard.functional.variable import Pullback, is_recorded, record_vjp
 
 
 def top_k_softmax(logits: np.ndarray, k: int) -> Any:

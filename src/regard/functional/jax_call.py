@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from regard.functional.arrays import Array
+from regard.functional.arrays import Array, is_jax
 from regard.functional.biases import ALiBi, Bias, DenseBias, DistanceBias, RelativePositionBias
 from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
@@ -37,11 +37,6 @@ _OPTIONS: dict[str, int | None] = {
     "seed": None,
 }  # fmt: skip
 DIFFERENTIABLE = ("q", "k", "v", "bias", "sinks")
-
-
-def is_jax(*arrays: Array) -> bool:
-    """Tell whether all are arrays of JAX, or what stands for them while it traces."""
-    return all([type(x).__module__.partition(".")[0] in ("jax", "jaxlib") for x in arrays])  # noqa: C419, a list is made sooner
 
 
 def is_traced(*arrays: Array) -> bool:

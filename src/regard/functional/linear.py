@@ -10,8 +10,7 @@ from regard.functional.activation import activation as activation_function
 from regard.functional.activation import kernel_activation
 from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
-from regard.functional.numpy_vjps import Pullback
-from regard.functional.variable import Variable, is_recorded, record_vjp
+from regard.functional.variable import Pullback, Variable, is_recorded, record_vjp
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None) -> Array:

@@ -10,8 +10,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
-from regard.functional.numpy_vjps import Pullback
-from regard.functional.variable import is_recorded, record_vjp
+from regard.functional.variable import Pullback, is_recorded, record_vjp
 
 
 def layer_norm(

@@ -5,15 +5,12 @@ Each function takes arrays and returns the result of NumPy's function of that na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-Pullback: TypeAlias = Callable[[Any], Sequence[Any]]
-"""From the gradient of a result to those of the inputs; None for an input that has none."""
-Vjp: TypeAlias = Callable[..., tuple[Any, Pullback]]
-"""A function that returns its result and the pullback at its inputs."""
+from regard.functional.variable import Pullback, Vjp
 
 
 def _add(x: Any, y: Any) -> tuple[Any, Pullback]:

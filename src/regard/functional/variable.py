@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from regard._utils.errors import RegardError
-from regard.functional import numpy_vjps
-from regard.functional.numpy_vjps import Pullback, Vjp
+
+Pullback: TypeAlias = Callable[[Any], Sequence[Any]]
+"""From the gradient of a result to those of the inputs; None for an input that has none."""
+Vjp: TypeAlias = Callable[..., tuple[Any, Pullback]]
+"""A function that returns its result and the pullback at its inputs."""
 
 
 class Variable(NDArrayOperatorsMixin):
@@ -76,6 +79,8 @@ class Variable(NDArrayOperatorsMixin):
         return self.value.item()
 
     def __getitem__(self, index: Any) -> Any:
+        from regard.functional import numpy_vjps
+
         return record_vjp(numpy_vjps.getitem, self, index=index)
 
     def __iter__(self) -> Iterator[Variable]:
@@ -127,7 +132,7 @@ class Variable(NDArrayOperatorsMixin):
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Any:  # noqa: ARG002
         """Return the numbers in another dtype."""
-        return record_vjp(numpy_vjps.VJPS[np.astype], self, dtype)
+        return _apply(np.astype, (self, dtype), {})
 
 
 def is_recorded(*arrays: Any) -> bool:
@@ -192,6 +197,8 @@ def _released(_: Any) -> Any:
 
 def _apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """Return a function of NumPy of variables: recorded, or of their values if its result has no gradient."""
+    from regard.functional import numpy_vjps  # on first use: attention alone does not need it
+
     if function in numpy_vjps.VJPS:
         return record_vjp(numpy_vjps.VJPS[function], *args, **options)
     if function in numpy_vjps.OF_SEQUENCES:

@@ -6,9 +6,9 @@ from typing import Unpack
 
 from regard import functional
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array
+from regard.functional.arrays import Array, is_jax
 from regard.functional.inputs import Options
-from regard.functional.jax_call import is_jax, reason_against_device
+from regard.functional.jax_call import reason_against_device
 
 
 def attention(q: Array, k: Array, v: Array, **options: Unpack[Options]) -> Array:

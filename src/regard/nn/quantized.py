@@ -11,8 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.formats.quantized import BLOCKS, dequantize
-from regard.functional.numpy_vjps import Pullback
-from regard.functional.variable import is_recorded, record_vjp
+from regard.functional.variable import Pullback, is_recorded, record_vjp
 
 _CHUNK = 1 << 21  # weights dequantized at a time
 
