@@ -283,11 +283,12 @@ def main() -> None:
         if not SMOKE:
             write_llama_files(folder)
         options = ["--smoke"] if SMOKE else []
+        cold = cold_starts([name for name in COLD if name in read], starts)
         times = alternate_processes(
             __file__, names, list(CALLS), rounds=rounds, threads=THREADS, rest=BLAS_REST, options=options
         )
         sizes = footprints(read, starts)
-    text = page(times, cold_starts([name for name in COLD if name in read], starts), sizes)
+    text = page(times, cold, sizes)
     print(text)
     if not SMOKE:
         RESULTS.write_text(text, encoding="utf-8")

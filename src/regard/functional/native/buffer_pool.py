@@ -14,6 +14,8 @@ from regard.functional.native.loader import kernel
 _LARGE = 1 << 17  # bytes; any allocator reuses smaller buffers
 _MAX_BYTES = 1 << 62
 _CACHE_LINE = 64  # bytes
+_CHUNK = 1 << 24  # bytes
+_chunk_rests: list[np.ndarray] = []  # what is free of the last chunk, or of one for each of several threads
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -54,11 +56,21 @@ _cached_order = functools.lru_cache(1024)(memory_order)
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Return zeros aligned to a cache line, so that no vector load crosses one."""
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.zeros(size + _CACHE_LINE, np.uint8)
-    start = -memory.ctypes.data % _CACHE_LINE
-    return memory[start : start + size].view(dtype).reshape(shape)
+    """Return zeros aligned to a cache line, so that no vector load crosses one.
+
+    Small arrays share chunks, each of which is freed with the last of its arrays: of memory of this size NumPy asks the
+    system for large pages, and reading all weights of a model takes few entries of the TLB.
+    """
+    size = -(-math.prod(shape) * dtype.itemsize // _CACHE_LINE) * _CACHE_LINE
+    try:
+        rest = _chunk_rests.pop()
+    except IndexError:
+        rest = np.empty(0, np.uint8)
+    if len(rest) < size:
+        rest = np.zeros(max(size, _CHUNK) + _CACHE_LINE, np.uint8)
+        rest = rest[-rest.ctypes.data % _CACHE_LINE :]
+    _chunk_rests.append(rest[size:])
+    return rest[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 def pooled_copy(x: np.ndarray) -> np.ndarray:
