@@ -102,6 +102,9 @@ class ReleasedGil {
 constexpr double COST_PER_THREAD = 500'000;       // multiply-adds: about 20 microseconds
 constexpr double COST_PER_AWAKE_THREAD = 30'000;  // in a ParallelRegion
 
+// Thrown, perhaps without the GIL, when Python's error is set already; the module's translator leaves it as it is.
+struct Interrupted {};
+
 // Run tasks on all threads without holding the GIL; Ctrl-C interrupts between tasks. `cost`, in multiply-adds, limits
 // the number of threads.
 template <class Work> void run_tasks(ptrdiff_t tasks, double cost, size_t scratch, Work work) {
@@ -112,7 +115,7 @@ template <class Work> void run_tasks(ptrdiff_t tasks, double cost, size_t scratc
     done = parallel_for(tasks, int(std::min(1 + cost / cost_per_thread, 1024.0)), scratch, work,
                         [&] { return released.reacquired([&] { return interrupted = PyErr_CheckSignals() != 0; }); });
   }
-  if (!done && interrupted) throw nb::python_error();
+  if (!done && interrupted) throw Interrupted{};
 }
 
 }  // namespace regard

@@ -1,5 +1,5 @@
-// The blocks of a decoder for a few new tokens of each text, in one call: what generation repeats for every token. The
-// interpreter would take longer than the kernels if Python called each.
+// The blocks of a decoder for the new tokens of each text, in one call. Of the few tokens that generation adds at a time,
+// the interpreter would take longer than the kernels if Python called each.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -88,10 +88,13 @@ void swiglu(const HeadRows& gate, const HeadRows& up, const HeadRows& output) {
   run_op(params);
 }
 
-void add(const char* y, ptrdiff_t count, char* x) {
-  const float* from = reinterpret_cast<const float*>(y);
-  float* to = reinterpret_cast<float*>(x);
-  for (ptrdiff_t i = 0; i < count; ++i) to[i] += from[i];
+// x += y, both of `rows` rows of `columns`.
+void add(const char* y, ptrdiff_t rows, ptrdiff_t columns, char* x) {
+  run_tasks(rows, double(rows) * double(columns), 0, [&](ptrdiff_t row, void*) {
+    const float* from = reinterpret_cast<const float*>(y) + row * columns;
+    float* to = reinterpret_cast<float*>(x) + row * columns;
+    for (ptrdiff_t i = 0; i < columns; ++i) to[i] += from[i];
+  });
 }
 
 // Cosines and sines, a row for each token, or one for all.
@@ -211,7 +214,7 @@ class DecoderStep {
     append(v, texts, values);
     if (!attend(block, q, texts, keys, values, context)) return false;
     run_linear(block.out.params, tokens, context, y);
-    add(y, tokens * width_, x);
+    add(y, tokens, width_, x);
 
     rms_norm(block.mlp_norm, x_rows, y_rows);
     const TemporaryBuffer gate_up(tokens, 2 * hidden_, F32), hidden(tokens, hidden_, F32);
@@ -222,7 +225,7 @@ class DecoderStep {
     if (!both) run_linear(block.gate_up[1].params, tokens, y, up.data);
     swiglu(gate, up, {hidden, tokens, hidden_, 1, hidden_});
     run_linear(block.down.params, tokens, hidden, y);
-    add(y, tokens * width_, x);
+    add(y, tokens, width_, x);
     return true;
   }
 

@@ -64,6 +64,13 @@ void translate_out_of_memory(const std::exception_ptr& error, void*) {
   }
 }
 
+void translate_interrupt(const std::exception_ptr& error, void*) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Interrupted&) {  // what the signal's handler raised is set
+  }
+}
+
 }  // namespace
 }  // namespace regard
 
@@ -78,6 +85,7 @@ NB_MODULE(_kernel, m) {
       .value("bfloat16", DType::bfloat16)
       .value("int8", DType::int8);
   nb::register_exception_translator(&translate_out_of_memory);
+  nb::register_exception_translator(&translate_interrupt);
   bind_attention(m);
   bind_varlen(m);
   bind_map(m);

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import mmap
+import os
+import signal
+import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -122,12 +126,12 @@ def test_a_step_gives_the_bits_of_the_blocks(rng, maker, name, batch, length):
             np.testing.assert_array_equal(one.v, other.v)
 
 
-@pytest.mark.parametrize("count", [2, 10, 13, 70])
+@pytest.mark.parametrize("count", [2, 10, 13, 70, 300])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("length", [None, 0, 5, 600])
 @pytest.mark.parametrize("name", ["quantised", "float32", "biases", "values stored otherwise", "sinks", "a window"])
 def test_several_new_tokens_give_the_bits_of_the_blocks(rng, maker, name, length, batch, count):
-    blocks = [maker.block(**{**BLOCKS[name], **({"window": (700, 0)} if "window" in name else {})}) for _ in range(2)]
+    blocks = [maker.block(**{**BLOCKS[name], **({"window": (1000, 0)} if "window" in name else {})}) for _ in range(2)]
     x = rng.standard_normal((batch, count, E)).astype(np.float32)
     caches = [None if length is None else KVCache()] * 2 if not length else caches_of(rng, blocks, batch, length)
     rotated = rotation(rng, batch if count % 2 else 1, count=count)
@@ -196,12 +200,28 @@ def test_other_blocks_and_inputs_are_left_to_the_layers(rng, maker):
     }
     for name, other in others.items():
         assert decode_step(Owner(), [other], x, caches, rotated) is None, name
-    assert decode_step(Owner(), [block], np.repeat(x, 300, axis=1), caches, rotation(rng, count=300)) is None
     assert decode_step(Owner(), [block], x[:, :0], caches, rotated) is None
     assert decode_step(Owner(), [block], x.astype(np.float64), caches, rotated) is None
     assert decode_step(Owner(), [block], np.repeat(x, 2, axis=0), caches, rotated) is None  # of another batch
     windowed = replace(block, attn=replace(block.attn, window=(3, 0)))
     assert decode_step(Owner(), [windowed], x, caches, rotated) is None  # a key that the new token does not attend to
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
+def test_ctrl_c_interrupts_a_step_and_the_next_works(rng, maker):
+    blocks, owner, count = [maker.block()] * 3, Owner(), 3000
+    x, rotated = rng.standard_normal((1, count, E)).astype(np.float32), rotation(rng, count=count)
+    expected, _ = decode_step(owner, blocks, x, [None] * 3, rotated)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+                threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+                while True:
+                    decode_step(owner, blocks, x, [None] * 3, rotated)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    np.testing.assert_array_equal(decode_step(owner, blocks, x, [None] * 3, rotated)[0], expected)
 
 
 def test_a_cache_that_does_not_fit_is_refused(rng, maker):

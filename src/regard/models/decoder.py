@@ -74,7 +74,7 @@ class Decoder(LanguageModel):
     ) -> tuple[np.ndarray, Caches]:
         """Return the output of all blocks, ``B T E``, for x ``B T E``, and the caches; arguments of a `DecoderBlock`.
 
-        A few new tokens of each text are computed in one call of the kernel where no recorder wants a step.
+        The new tokens of each text are computed in one call of the kernel where no recorder wants a step.
         """
         if trace is NULL_RECORDER and mask is None and rotation is not None:
             found = decode_step(self, self.blocks, x, caches, rotation)

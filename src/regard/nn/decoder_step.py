@@ -1,4 +1,4 @@
-"""All blocks of a decoder for a few new tokens of each text, in one call of the compiled kernel.
+"""All blocks of a decoder for the new tokens of each text, in one call of the compiled kernel.
 
 Every step is the kernel's own that the layers call one by one, so the results have the same bits.
 """
@@ -17,18 +17,14 @@ from regard.nn.fast_paths import Packed, instance_cache, packed_maps
 from regard.nn.kv_cache import KVCache
 from regard.nn.layers import GatedFeedForward, Linear, RMSNorm
 
-_MOST_TOKENS = (
-    256  # of more, the time of Python between the layers is nothing, and a call could not be interrupted soon
-)
-
 
 def decode_step(
     owner: object, blocks: Sequence[DecoderBlock], x: np.ndarray, caches: Sequence[KVCache | None], rotation: CosSin
 ) -> tuple[np.ndarray, list[KVCache | None]] | None:
     """Return the output of all blocks, ``B T E``, and the caches with the new keys and values.
 
-    None where the blocks have other parts than those of Llama, or weights that cannot be packed; where x has many
-    tokens, or a window hides some of the keys from them; where the caches are arrays of another library or of another
+    None where the blocks have other parts than those of Llama, or weights that cannot be packed; where a window hides
+    some of the keys from the new tokens; where the caches are arrays of another library or of another
     shape; or where attention may overflow.
 
     Parameters
@@ -42,12 +38,7 @@ def decode_step(
     rotation : pair of arrays
         Cosines and sines of the new positions.
     """
-    if (
-        type(x) is not np.ndarray
-        or x.ndim != 3
-        or x.dtype != np.float32
-        or not 0 < x.shape[0] * x.shape[1] <= _MOST_TOKENS
-    ):
+    if type(x) is not np.ndarray or x.ndim != 3 or x.dtype != np.float32 or not x.size:
         return None
     step = instance_cache(owner, "_decoder_step", lambda: _prepare(blocks))
     if step is None:
