@@ -1,5 +1,5 @@
-// The blocks of a decoder for the new tokens of each text, in one call. Of the few tokens that generation adds at a time,
-// the interpreter would take longer than the kernels if Python called each.
+// The blocks of a decoder for the new tokens of each text, in one call. Of the few tokens that generation adds at a
+// time, the interpreter would take longer than the kernels if Python called each.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
