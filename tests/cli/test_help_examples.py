@@ -32,6 +32,7 @@ from regard.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 FILES = {
+    "book.txt": "The cat sat on the mat, and the dog ran. " * 100,
     "letter.txt": "The cat sat on the mat. It slept.\n",
     "sentences.txt": "The cat sat.\nA dog ran.\n",
     "glove.6B.50d.txt": "the 0.1 0.2\ncat 0.3 -0.1\nsat 0.5 0.4\n",
@@ -76,6 +77,8 @@ def test_an_example_runs_with_the_run_time_dependencies(tmp_path, argv, given):
         module for module, owners in packages_distributions().items() if allowed.isdisjoint(map(canonical, owners))
     }
     argv = [*argv, *(["--max-new-tokens", "3"] if argv[0] == "generate" else [])]
+    if argv[0] == "train":
+        argv += ["--steps", "2", "--batch-size", "4"]
     if argv[0] == "explore" and "-o" not in argv:
         argv += ["-o", "page.html"]  # in place of the server
     if argv[0] == "pull" and "--force" in argv:

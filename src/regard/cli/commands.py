@@ -138,6 +138,32 @@ def _embed(parser: ArgumentParser) -> None:
     arguments.add_output_files(parser, "embed", required=True)
 
 
+def _train(parser: ArgumentParser) -> None:
+    parser.add_argument("task", metavar="TASK", nargs="?", choices=LazyChoices(_tasks), help="one of %(choices)s")
+    parser.add_argument("--text", metavar="FILE", help="learn to continue a text, in place of a task")
+    parser.add_argument("--masked", action="store_true", help="learn to fill in masked tokens of the text")
+    parser.add_argument("--bpe", type=count, metavar="N", help="a vocabulary of N byte pairs (characters)")
+    parser.add_argument("--context", type=count, metavar="N", help="tokens of a sequence of the text (64)")
+    parser.add_argument("--model", metavar="NAME", help="train a loaded model on the text (a new one)")
+    parser.add_argument("--folder", metavar="FOLDER", help="where checkpoints are written (regard-TASK)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in the folder")
+    parser.add_argument("--log", metavar="FILE", help="write each step to FILE, .csv or .jsonl")
+    group = parser.add_argument_group("training, by default as the task has it")
+    group.add_argument("--steps", type=count, metavar="N", help="updates")
+    group.add_argument("--batch-size", type=count, metavar="N", help="sequences of a batch")
+    group.add_argument("--learning-rate", type=float, metavar="X", help="the largest; it falls along a cosine")
+    group.add_argument("--warmup", type=whole_number, metavar="N", help="steps in which the learning rate rises")
+    group.add_argument("--weight-decay", type=float, metavar="X", help="of matrices and tables")
+    group.add_argument("--dropout", type=float, metavar="P", help="probability with which a number is dropped (0)")
+    group.add_argument("--label-smoothing", type=float, metavar="P", help="probability given to all tokens evenly (0)")
+    group.add_argument("--accumulate", type=count, metavar="N", help="batches of an update (1)")
+    group.add_argument("--checkpoint", action="store_true", help="compute blocks twice, which takes less memory")
+    group.add_argument("--evaluate-every", type=count, metavar="N", help="steps between losses on held-out batches")
+    group.add_argument("--save-every", type=count, metavar="N", help="steps between checkpoints (a tenth of all)")
+    group.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of weights and batches (0)")
+    arguments.add_color(parser)
+
+
 def _pull(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a name from regard models")
     parser.add_argument("--force", action="store_true", help="download again what is already there")
@@ -151,6 +177,12 @@ def _sort_keys() -> Sequence[str]:
     from regard.metrics.registry import listed_metrics
 
     return ("layer", *(metric.name for metric in listed_metrics()))
+
+
+def _tasks() -> Sequence[str]:
+    from regard.training.tasks import TASKS
+
+    return tuple(TASKS)
 
 
 def _poolings() -> Sequence[str]:
@@ -232,6 +264,16 @@ COMMANDS = {
   cat sentences.txt | regard embed - -o vectors.npy
   regard embed --text "The cat sat." --text "A dog ran." -o vectors.npy""",
         _embed,
+    ),
+    "train": Command(
+        "train a small model on a task or a text",
+        "TASK|--text FILE [options]",
+        """\
+  regard train induction
+  regard train addition --folder sums --log sums.csv
+  regard train --text book.txt --bpe 500
+  regard train --text book.txt --masked --dropout 0.1""",
+        _train,
     ),
     "models": Command("list the known models and their folders", "[options]", "  regard models", arguments.add_color),
     "pull": Command("download a model", "NAME [options]", "  regard pull minilm\n  regard pull minilm --force", _pull),

@@ -26,8 +26,10 @@ class Step(NamedTuple):
     learning_rate, gradient_norm : float
         The norm before it was clipped.
     tokens : int
-        Of the batches of this step.
+        Of the batches of this step, padding included.
     seconds : float
+        Since the run began.
+    tokens_per_second : float
         Since the run began.
     """
 
@@ -38,6 +40,7 @@ class Step(NamedTuple):
     gradient_norm: float
     tokens: int
     seconds: float
+    tokens_per_second: float
 
 
 class Log:

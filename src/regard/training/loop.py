@@ -181,7 +181,7 @@ def train(
     embeddings = "normed_embeddings" if hasattr(trainable.model, "embedding_norm") else "embeddings"
     writer = None if log is None else Log(log, start)
     done: list[Step] = []
-    began = time.perf_counter()
+    began, tokens = time.perf_counter(), 0
     try:
         with _interrupts() as interrupted:
             for step in range(start, steps):
@@ -200,6 +200,7 @@ def train(
                         f"the loss of step {step + 1} is {loss}, its gradient {norm}: lower the learning rate"
                     )
                 optimizer.step(trainable.values, trainable.gradient, rate, scale=clip_scale(norm, max_norm))
+                tokens, seconds = tokens + sum(part.ids.size for part in parts), time.perf_counter() - began
                 is_last = step + 1 == steps or bool(interrupted)
                 evaluates = held_out and (is_last or (step + 1) % evaluate_every == 0)
                 done.append(
@@ -210,7 +211,8 @@ def train(
                         learning_rate=rate,
                         gradient_norm=norm,
                         tokens=sum(part.ids.size for part in parts),
-                        seconds=time.perf_counter() - began,
+                        seconds=seconds,
+                        tokens_per_second=tokens / seconds,
                     )
                 )
                 if writer is not None:

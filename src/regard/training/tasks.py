@@ -207,7 +207,7 @@ def text_task(
     masked: bool = False,
     batch_size: int = 32,
     context: int = 64,
-    name: str = "text",
+    tokenizer: SubwordTokenizer | None = None,
 ) -> Task:
     """Return the task to continue a text, for a small GPT, or to fill in what is masked in it, for a small BERT.
 
@@ -222,13 +222,17 @@ def text_task(
         Mask 15% of the tokens: of these 80% become the mask, 10% another token, 10% stay.
     context : int
         Tokens of a sequence.
+    tokenizer : SubwordTokenizer, optional
+        That of a loaded model, which is trained on.
 
     References
     ----------
     Devlin et al. (2018), "BERT", https://arxiv.org/abs/1810.04805, section 3.1, for the masks.
     """
     special = (PAD, MASK) if masked else (PAD,)
-    if bpe is None:
+    if tokenizer is not None:
+        pass
+    elif bpe is None:
         tokenizer = character_tokenizer(sorted(set(text)), (*special, UNKNOWN))
     else:
         tokenizer = byte_pair_tokenizer(text, bpe, special)
@@ -238,7 +242,11 @@ def text_task(
         raise RegardError(
             f"the text has {len(ids)} tokens; a context of {context} needs more than {10 * (context + 1)}"
         )
-    mask_id, size = tokenizer.backend.token_to_id(MASK), tokenizer.vocab_size
+    found = (tokenizer.backend.token_to_id(name) for name in (MASK, "[MASK]"))
+    mask_id = next((i for i in found if i is not None), None)
+    size = tokenizer.vocab_size
+    if masked and mask_id is None:
+        raise RegardError(f"the tokenizer has no mask, {MASK} or [MASK]")
 
     def draw(rng: np.random.Generator, is_held_out: bool) -> Batch:
         part = parts[is_held_out]
@@ -254,12 +262,12 @@ def text_task(
 
     options = {"steps": 2000, "learning_rate": 1e-3, "warmup": 100, "weight_decay": 0.1}
     if not masked:
-        return Task(name, "continue a text", tokenizer, _gpt(4, 128, 4, context), draw, options)
+        return Task("text", "continue a text", tokenizer, _gpt(4, 128, 4, context), draw, options)
     config = {
         "model_type": "bert", "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
         "intermediate_size": 512, "max_position_embeddings": context, "type_vocab_size": 1,
     }  # fmt: skip
-    return Task(name, "fill in masked tokens", tokenizer, config, draw, options, masked=True)
+    return Task("masked", "fill in masked tokens", tokenizer, config, draw, options, masked=True)
 
 
 def _gpt(layers: int, width: int, heads: int, positions: int) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""``regard train TASK``: train a small model, or a loaded one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from regard._utils.errors import RegardError
+from regard.cli.console import make_console
+from regard.cli.input import read_file_or_input
+from regard.training import Step, Task, Trainable, checkpoints, make_task, text_task, train
+from regard.views import escape
+
+_OPTIONS = ("steps", "learning_rate", "warmup", "weight_decay", "dropout", "label_smoothing", "accumulate", "seed")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Train a model on a task or on a text, and say where it was saved."""
+    task, model = _task_and_model(arguments)
+    folder = Path(arguments.folder or f"regard-{task.name}")
+    given = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
+    options = {**task.options, **given}
+    options["warmup"] = min(options["warmup"], options["steps"] // 2)
+    every = max(1, options["steps"] // 10)
+    if not arguments.resume and checkpoints(folder):
+        raise RegardError(f"{folder} has a run already: --resume continues it, --folder names another")
+    console = make_console(arguments)
+    console.print(
+        Text.assemble(
+            (escape(task.name), "bold"), f" · {task.summary} · {_size(model)} numbers, {options['steps']} steps"
+        )
+    )
+    console.print()
+
+    def report(step: Step, left: float) -> None:
+        if step.evaluation_loss is not None:
+            console.print(
+                Text(
+                    f"step {step.step:>{len(str(options['steps']))}}   loss {step.loss:.4f}   "
+                    f"held out {step.evaluation_loss:.4f}   {_rate(step)} tokens/s   {_clock(left)} left"
+                )
+            )
+
+    with _progress(options["steps"]) as progress:
+
+        def both(step: Step, left: float) -> None:
+            report(step, left)
+            if progress is not None:
+                progress(step, left)
+
+        result = train(
+            model,
+            task.batches(arguments.seed),
+            folder=folder,
+            evaluation=task.held_out(),
+            evaluate_every=arguments.evaluate_every or every,
+            save_every=arguments.save_every or every,
+            resume=arguments.resume,
+            checkpoint=arguments.checkpoint,
+            log=arguments.log,
+            progress=both,
+            **options,
+        )
+    console.print()
+    console.print(Text(f"saved {escape(str(result.checkpoint))}"), soft_wrap=True)
+    if result.interrupted:
+        raise KeyboardInterrupt
+
+
+def _task_and_model(arguments: argparse.Namespace) -> tuple[Task, Trainable]:
+    if (arguments.task is None) == (arguments.text is None):
+        raise RegardError("give either a task, such as induction, or --text FILE")
+    if arguments.task is not None:
+        for name in ("bpe", "masked", "context", "model"):
+            if getattr(arguments, name):
+                raise RegardError(f"--{name} is for --text FILE; a task has its own model")
+        task = make_task(arguments.task, batch_size=arguments.batch_size or 64)
+        return task, task.new_model(arguments.seed)
+    text = read_file_or_input(arguments.text)
+    options: dict[str, Any] = {"masked": arguments.masked, "bpe": arguments.bpe, "context": arguments.context or 64}
+    options["batch_size"] = arguments.batch_size or 32
+    if arguments.model is None:
+        task = text_task(text, **options)
+        return task, task.new_model(arguments.seed)
+    if arguments.bpe:
+        raise RegardError("--bpe is for a new model; that of --model has its tokenizer")
+    model = Trainable.of(arguments.model, masked=arguments.masked)
+    return text_task(text, tokenizer=model.tokenizer, **options), model
+
+
+def _size(model: Trainable) -> str:
+    return f"{sum(x.size for x in model.tensors.values()):,}"
+
+
+def _rate(step: Step) -> str:
+    return f"{step.tokens_per_second:,.0f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02}"
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Step, float], None] | None]:
+    """Yield a callback that draws a progress line on standard error; None where that is no terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    shown = TextColumn("loss {task.fields[loss]}   {task.fields[rate]} tokens/s   {task.fields[left]} left")
+    bar = Progress(BarColumn(), MofNCompleteColumn(), shown, console=Console(stderr=True), transient=True)
+    with bar:
+        task = bar.add_task("", total=total, loss="", rate="", left="")
+
+        def update(step: Step, left: float) -> None:
+            bar.update(task, completed=step.step, loss=f"{step.loss:.4f}", rate=_rate(step), left=_clock(left))
+
+        yield update

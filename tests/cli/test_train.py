@@ -1,0 +1,110 @@
+"""``regard train``: what it prints and writes, and how it ends."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import regard
+from regard.cli import main
+from regard.training import checkpoints
+
+SMALL = ("--steps", "4", "--batch-size", "4")
+
+
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs a command and returns its status, output and errors."""
+
+    def run(*argv):
+        status = main(list(argv))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text("The cat sat on the mat, and the dog ran to the cat. " * 40)
+    return path
+
+
+@pytest.mark.parametrize("task", ["induction", "reverse", "sort", "brackets", "addition"])
+def test_a_task(run, tmp_path, task):
+    folder = tmp_path / "run"
+    status, out, _ = run("train", task, *SMALL, "--folder", str(folder), "--log", str(tmp_path / "log.csv"))
+    assert status == 0
+    assert "step 4" in out
+    assert list(checkpoints(folder)) == [1, 2, 3, 4]
+    rows = list(csv.DictReader((tmp_path / "log.csv").read_text().splitlines()))
+    assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
+    model = regard.load(checkpoints(folder)[4])
+    assert model(model.tokenizer.from_ids([1, 2])).logits.shape == (1, 2, model.tokenizer.vocab_size)
+
+
+@pytest.mark.parametrize("options", [(), ("--bpe", "300"), ("--masked", "--dropout", "0.1"), ("--checkpoint",)])
+def test_a_text(run, tmp_path, book, options):
+    folder = tmp_path / "run"
+    status, _, _ = run("train", "--text", str(book), "--context", "16", *SMALL, "--folder", str(folder), *options)
+    assert status == 0
+    model = regard.load(checkpoints(folder)[4])
+    assert "".join(model.tokenizer("the cat").tokens).replace("Ġ", " ") == "the cat"
+
+
+def test_a_loaded_model_is_trained_on(run, tmp_path, book):
+    first, second = tmp_path / "first", tmp_path / "second"
+    text = ("train", "--text", str(book), "--context", "16", *SMALL, "--masked")
+    assert run(*text, "--folder", str(first))[0] == 0
+    assert run(*text, "--folder", str(second), "--model", str(checkpoints(first)[4]))[0] == 0
+    assert type(regard.load(checkpoints(second)[4])).__name__ == "Bert"
+
+
+def test_a_run_is_resumed(run, tmp_path):
+    folder = str(tmp_path / "run")
+    assert run("train", "reverse", *SMALL, "--folder", folder)[0] == 0
+    status, _, error = run("train", "reverse", *SMALL, "--folder", folder)
+    assert status == 2
+    assert "--resume" in error
+    assert run("train", "reverse", "--steps", "6", "--batch-size", "4", "--folder", folder, "--resume")[0] == 0
+    assert max(checkpoints(folder)) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "either a task"),
+        (("reverse", "--text", "x"), "either a task"),
+        (("reverse", "--masked"), "--masked is for --text"),
+        (("nothing",), "nothing"),
+        (("--text", "missing.txt"), "cannot read missing.txt"),
+        (("--text", "x.txt", "--bpe", "20"), "at least 257"),
+    ],
+)
+def test_errors(run, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.txt").write_text("a cat " * 500)
+    status, _, error = run("train", *arguments)
+    assert status == 2
+    assert message in error
+
+
+def test_ctrl_c_ends_after_the_step_and_saves(tmp_path):
+    code = "from regard.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
+    words = ("train", "reverse", "--folder", str(tmp_path / "run"), "--evaluate-every", "1", "--save-every", "1000")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while "step" not in (line := process.stdout.readline()) or "steps" in line:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in error
+    (last,) = checkpoints(tmp_path / "run")
+    assert f"step-{last:06d}" in out
