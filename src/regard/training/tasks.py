@@ -103,7 +103,7 @@ def _induction(batch_size: int) -> Task:
         "num_attention_heads": 4, "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
         "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
     }  # fmt: skip
-    options = {"steps": 600, "learning_rate": 3e-3, "warmup": 100}
+    options = {"steps": 600, "learning_rate": 5e-3, "warmup": 100}
     return Task(
         "induction",
         "continue the repetition of a random sequence",
@@ -165,8 +165,8 @@ def _addition(batch_size: int) -> Task:
     plus, equals = _PRIME, _PRIME + 1
 
     def draw(rng: np.random.Generator, is_held_out: bool) -> Batch:
-        half = len(pairs) // 2
-        chosen = pairs[half:] if is_held_out else pairs[:half]
+        quarter = len(pairs) // 4
+        chosen = pairs[quarter:] if is_held_out else pairs[:quarter]
         a, b = np.divmod(rng.choice(chosen, batch_size, replace=False), _PRIME)
         ids = np.stack([a, np.full_like(a, plus), b, np.full_like(a, equals)], -1)
         targets = np.full(ids.shape, IGNORED)
@@ -180,7 +180,7 @@ def _addition(batch_size: int) -> Task:
     }  # fmt: skip
     return Task(
         "addition",
-        f"a + b modulo {_PRIME}, from some of the sums",
+        f"a + b modulo {_PRIME}, from a quarter of the sums",
         word_tokenizer(words),
         _gpt(1, 128, 4, 8),
         draw,

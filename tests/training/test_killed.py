@@ -1,0 +1,57 @@
+"""A run killed at random moments always has a checkpoint that loads, and in the end the bits of one that was not."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.formats.safetensors import SafetensorsFile
+from regard.training import checkpoints
+
+RUN = """
+import sys
+from regard import training
+config = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
+task = training.make_task("reverse", batch_size=8)
+model = training.new_model({**config, "vocab_size": task.tokenizer.vocab_size}, task.tokenizer, seed=1)
+print("starts", flush=True)
+training.train(model, task.batches(1), steps=250, dropout=0.1, save_every=1, folder=sys.argv[1], resume=True)
+"""
+
+
+def start(folder):
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "starts\n"
+    return process
+
+
+def contents(path: Path):
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.sweep)])
+def test_killed_at_random_moments(tmp_path, kills):
+    moments = random.Random(kills)
+    for _ in range(kills):
+        process = start(tmp_path / "killed")
+        time.sleep(moments.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        for path in list(checkpoints(tmp_path / "killed").values())[-2:]:
+            assert regard.load(path).head is not None
+            assert len(SafetensorsFile(path / "optimizer.safetensors")) == 2 * len(
+                SafetensorsFile(path / "model.safetensors")
+            )
+    for name in ("killed", "whole"):
+        assert start(tmp_path / name).communicate() == ("", None)
+    killed, whole = (checkpoints(tmp_path / name) for name in ("killed", "whole"))
+    assert list(killed) == list(whole) == list(range(1, 251))
+    for step in whole:
+        assert contents(killed[step]) == contents(whole[step])
+    assert not [path for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")]
