@@ -108,6 +108,7 @@ def sanitize(session: nox.Session) -> None:
     others.append("--ignore=tests/functional/native/test_sizes.py")  # it limits the address space, which ASan fills
     session.run(
         "pytest",
+        "-n2",
         "-m",
         "not parity",
         "tests/functional/native",

@@ -209,7 +209,7 @@ def test_other_blocks_and_inputs_are_left_to_the_layers(rng, maker):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 def test_ctrl_c_interrupts_a_step_and_the_next_works(rng, maker):
-    blocks, owner, count = [maker.block()] * 3, Owner(), 3000
+    blocks, owner, count = [maker.block()] * 3, Owner(), 2000
     x, rotated = rng.standard_normal((1, count, E)).astype(np.float32), rotation(rng, count=count)
     expected, _ = decode_step(owner, blocks, x, [None] * 3, rotated)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
