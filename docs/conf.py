@@ -62,6 +62,7 @@ CONTENTS = """
 :hidden:
 :caption: Learn
 docs/lesson
+docs/learning
 docs/attention
 docs/models
 docs/gradients

@@ -28,10 +28,8 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (
-    *("README.md", "docs/lesson.md", "docs/attention.md", "docs/kernel.md", "docs/models.md", "docs/gradients.md"),
-    "docs/training.md",
-)
+_NAMES = ("lesson", "learning", "attention", "kernel", "models", "gradients", "training")
+PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
 IMAGES = Path("docs/images")
 BROWSER_PICTURES = "explorer-"  # prefix of the pictures made by draw_explorer.py
 MAX_PIXEL_DIFFERENCE = 0.01  # mean over all pixels, 1: black against white; font versions differ slightly
