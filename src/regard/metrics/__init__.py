@@ -1,9 +1,11 @@
-"""Metrics of attention: what each head does, and how information flows through all layers.
+"""Metrics of a run: what each head does, how information flows through all layers, and which tokens mattered.
 
 Computed in float64 from the trace of a run, in blocks of rows; a whole map is never held. Rows of padding do not
 count. Each names its paper.
 """
 
+from regard.metrics.attribution import Attribution, attribute
+from regard.metrics.attribution_patching import PatchingEffects, attribution_patching
 from regard.metrics.flow import flow
 from regard.metrics.heads import HeadMetrics, head_metrics
 from regard.metrics.registry import METRICS, Metric
@@ -20,4 +22,8 @@ __all__ = [
     "rollout",
     "flow",
     "value_norms",
+    "Attribution",
+    "attribute",
+    "PatchingEffects",
+    "attribution_patching",
 ]

@@ -1,0 +1,106 @@
+"""Attribution patching: an estimate of what activation patching would change, for every step from one gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.metrics.attribution_target import Score, Target, attributed_metric
+from regard.models.base import run_traced
+from regard.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class PatchingEffects:
+    """By how much a number would change if values of a run were replaced by those of another.
+
+    Parameters
+    ----------
+    metric : str
+        The number in words.
+    value, corrupt_value : float
+        The number of both runs.
+    effects : Trace
+        Under the name of each step the change for each position, and head: its axes without the last, the features.
+    """
+
+    metric: str
+    value: float
+    corrupt_value: float
+    effects: Trace
+
+    def heads(self) -> np.ndarray:
+        """Return the change for each whole head, ``L H``: the sum over positions of ``blocks.*.attn.context``."""
+        return np.stack([x[0].sum(-1) for x in self._of(".attn.context")])
+
+    def positions(self) -> np.ndarray:
+        """Return the change for each position after each block, ``L T``: ``blocks.*.output``."""
+        return np.stack([x[0] for x in self._of(".output") if x.ndim == 2])
+
+    def _of(self, suffix: str) -> list[np.ndarray]:
+        names = [name for name in self.effects.names() if name.endswith(suffix)]
+        names = [name for name in names if suffix != ".output" or name.split(".")[-2].isdigit()]
+        if not names:
+            raise RegardError(f"no step that ends with {suffix} was asked for: give it in at=")
+        return [self.effects[name] for name in names]
+
+
+def attribution_patching(
+    model: Any,
+    text: str,
+    corrupt: str,
+    to: Target,
+    *,
+    versus: str | int | None = None,
+    score: Score = "logit",
+    at: str | Iterable[str] = ("blocks.*.attn.context", "blocks.*.output"),
+    checkpoint: bool = False,
+) -> PatchingEffects:
+    """Return by how much a number would change if values of a run were replaced by those of the run on another text.
+
+    The estimate of first order for each position (and head) of each step: the gradient of the number at the run on
+    `text`, times the difference of the values. `regard.trace.edits.patch` makes the exact change, one run for each.
+
+    Parameters
+    ----------
+    model : Model
+    text, corrupt : str
+        Of the same number of tokens.
+    to, versus, score
+        The number, as in `attribute`.
+    at : str or iterable of str
+        Names of the steps; ``*`` matches anything.
+    checkpoint : bool
+        As in `TextModel.gradients`.
+
+    Raises
+    ------
+    RegardError
+        The texts differ in their number of tokens; a name matches no step; or `to` is not one token.
+
+    References
+    ----------
+    Nanda (2023), "Attribution patching", https://www.neelnanda.io/mechanistic-interpretability/attribution-patching.
+    Syed, Rager and Conmy (2023), "Attribution patching outperforms automated circuit discovery",
+    https://arxiv.org/abs/2310.10348.
+    """
+    clean, other = (model.tokenizer(each) for each in (text, corrupt))
+    if len(clean) != len(other):
+        raise RegardError(
+            f"both texts must have the same number of tokens, got {len(clean)} and {len(other)}: exchange a word for "
+            "one of as many tokens"
+        )
+    metric = attributed_metric(model, clean, to, versus, score)
+    found = model.gradients([clean], metric.compute, at=at, checkpoint=checkpoint)
+    trace = Trace(only=at)
+    run_traced(model, [other], trace)
+    effects = Trace()
+    effects.set_metadata(model.name, (clean,))
+    for name in found.gradients.names():
+        change = (trace[name].astype(np.float64) - found.values[name]) * found.gradients[name]
+        effects(name, change.sum(-1), found.gradients.axes(name).rpartition(" ")[0])
+    return PatchingEffects(metric.name, found.value, float(metric.compute(model([other]))), effects)

@@ -1,0 +1,96 @@
+"""The number that is attributed: the logit of a next token, a similarity of sentences, or any function of an output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from regard import functional as F
+from regard._utils.errors import RegardError
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.pooling import Pooling
+from regard.text.encoding import Encoding
+from regard.text.words import join_names
+
+Target: TypeAlias = "str | int | Callable[[Any], Any]"
+"""A next token as text or as its id; of an encoder another text; or a function from the output to one number."""
+Score: TypeAlias = Literal["logit", "log_probability"]
+
+
+class AttributedMetric(NamedTuple):
+    """A number that a model computes from one text."""
+
+    name: str  # in words: "logit of ' Paris'"
+    compute: Callable[[Any], Any]  # of the output for that text alone
+    row: int | None  # the token from whose vector it is computed; None: all
+
+
+def attributed_metric(
+    model: Any, encoding: Encoding, to: Target, versus: str | int | None = None, score: Score = "logit"
+) -> AttributedMetric:
+    """Return the number that `to` and `versus` name; see `regard.metrics.attribute`."""
+    if score not in ("logit", "log_probability"):
+        raise RegardError(f"score must be logit or log_probability, got {score!r}")
+    if callable(to):
+        if versus is not None:
+            raise RegardError("versus is for a token or a text: leave it out where to is a function")
+        return AttributedMetric("metric", to, None)
+    if model.head is None:
+        return _similarity(model, to, versus)
+    tokens = [_token(model, encoding, one) for one in ([to] if versus is None else [to, versus])]
+    row = None if isinstance(model, EncoderDecoder) else -1
+
+    def compute(output: Any) -> Any:
+        logits = output.head(output.hidden[0, -1])
+        if score == "log_probability":
+            each = [-F.cross_entropy(logits[None], np.array([token])) for token in tokens]
+        else:
+            each = [logits[token] for token in tokens]
+        return each[0] if len(each) == 1 else each[0] - each[1]
+
+    names = [repr(model.tokenizer.decode([token], skip_special_tokens=False)) for token in tokens]
+    return AttributedMetric(f"{score.replace('_', '-')} of {' minus that of '.join(names)}", compute, row)
+
+
+def _similarity(model: Any, to: Any, versus: Any) -> AttributedMetric:
+    """Return the cosine similarity of the sentence vector with that of another text, or a difference of two."""
+    texts = [to] if versus is None else [to, versus]
+    if not all(isinstance(text, str) and text.split() for text in texts):
+        raise RegardError(f"{model.name} predicts no token: give a text to compare with, got {to!r}")
+    pooling = Pooling((model.pooling or Pooling(("mean",))).modes, normalize=False)
+
+    def vector(hidden: Any) -> Any:
+        pooled = pooling(hidden)
+        return pooled / np.sqrt((pooled * pooled).sum())
+
+    others = [vector(model(text).hidden[0]) for text in texts]
+    direction = others[0] if len(others) == 1 else others[0] - others[1]
+    name = f"similarity to {' minus that to '.join(repr(text) for text in texts)}"
+    return AttributedMetric(name, lambda output: (vector(output.hidden[0]) * direction).sum(), None)
+
+
+def _token(model: Any, encoding: Encoding, token: str | int) -> int:
+    """Return the id of a next token; a text must be one token where it follows the text of `encoding`."""
+    if isinstance(token, int | np.integer):
+        if not 0 <= token < model.config.vocab_size:
+            raise RegardError(f"there is no token {token}: {model.name} has {model.config.vocab_size:,}")
+        return int(token)
+    if not isinstance(token, str) or not token:
+        raise RegardError(f"to must be a token as text, its id or a function of the output, got {token!r}")
+    after = None if isinstance(model, EncoderDecoder) else _text_ids(model, encoding.text + token)
+    before = _text_ids(model, encoding.text)
+    follows = after is not None and after[: len(before)] == before
+    found = after[len(before) :] if follows and after is not None else _text_ids(model, token)
+    if len(found) == 1:
+        return found[0]
+    pieces = join_names([model.tokenizer.decode([each]) for each in found])
+    hint = "" if token.startswith(" ") else f"; a word after a text begins with a space, {' ' + token!r}"
+    raise RegardError(f"{token!r} is {len(found)} tokens of {model.name}, {pieces}: choose one token{hint}")
+
+
+def _text_ids(model: Any, text: str) -> tuple[int, ...]:
+    """Return the tokens of a text without special tokens."""
+    found = model.tokenizer(text)
+    return tuple(i for i, special in zip(found.ids, found.special_tokens_mask, strict=True) if not special)

@@ -1,0 +1,161 @@
+"""Attribution: sums and symmetries that hold by definition, errors, and estimates beside exact patching."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import regard
+from regard import RegardError, Trace
+from regard.metrics import attribute, attribution_patching
+from regard.models import toy
+from regard.trace.edits import patch
+
+SENTENCE = "the cat sat on the mat"
+
+
+@pytest.fixture(scope="module")
+def small():
+    return toy(SENTENCE, num_heads=2, seed=1)
+
+
+def edited(step, function):
+    return Trace(only=(), edit={step: function})
+
+
+def last_sum(output):
+    return output.hidden[0, -1].sum()
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 64])
+def test_integrated_gradients_add_up_to_the_difference(small, batch_size):
+    found = attribute(small, SENTENCE, last_sum, method="integrated", steps=64, batch_size=batch_size)
+    assert found.value != pytest.approx(found.baseline_value, abs=0.1)
+    assert found.scores.sum() == pytest.approx(found.value - found.baseline_value, abs=1e-4)
+    assert found.completeness_gap == pytest.approx(0, abs=1e-4)
+
+
+def test_more_steps_close_the_gap(minilm):
+    few, many = (
+        attribute(minilm, "The cat sat on the mat", "A kitten rested", method="integrated", steps=n) for n in (2, 32)
+    )
+    assert abs(many.completeness_gap) < 0.1 * abs(few.completeness_gap)
+    assert abs(many.completeness_gap) < 1e-3
+
+
+@pytest.mark.parametrize("method", ["gradient", "integrated"])
+def test_a_linear_function_of_the_embeddings_is_attributed_exactly(method):
+    """With weights held at uniform by zero queries the toy layer is linear: scores are the parts of the sum."""
+    model = toy(SENTENCE, seed=3, positions="none")
+    block = regard.nn.parameters(model)
+    name = next(name for name in block if name.endswith("q_proj.weight"))
+    linear = regard.nn.with_parameters(model, {name: 0 * block[name]})
+    direction = np.arange(1.0, 9.0)
+    found = attribute(linear, SENTENCE, lambda o: (o.hidden[0, 2] * direction).sum(), method=method, steps=3)
+
+    def alone(i):
+        def keep(x):
+            kept = np.zeros_like(x)
+            kept[:, i] = x[:, i]
+            return kept
+
+        return float((linear(SENTENCE, trace=edited("token_embeddings", keep)).hidden[0, 2] * direction).sum())
+
+    nothing = float((linear(SENTENCE, trace=edited("token_embeddings", np.zeros_like)).hidden[0, 2] * direction).sum())
+    expected = [alone(i) - nothing for i in range(6)]
+    np.testing.assert_allclose(found.scores, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("method", ["gradient", "integrated", "relevance"])
+def test_scores_are_in_proportion_to_the_number(small, method):
+    once, twice = (attribute(small, SENTENCE, lambda o, k=k: k * last_sum(o), method=method) for k in (1.0, 2.0))
+    np.testing.assert_allclose(twice.scores, 2 * once.scores, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["gradient", "integrated", "relevance"])
+def test_a_checkpointed_run_gives_the_same_scores(minilm, method):
+    options = {"method": method, "steps": 3}
+    kept, again = (attribute(minilm, "The cat sat", "A dog", checkpoint=c, **options) for c in (False, True))
+    np.testing.assert_allclose(again.scores, kept.scores, rtol=0, atol=1e-5 * np.abs(kept.scores).max())
+
+
+def test_relevance_is_never_negative_and_each_token_has_at_least_itself(minilm):
+    found = attribute(minilm, "The cat sat on the mat", "A kitten rested", method="relevance")
+    assert found.relevance.shape == (8, 8)
+    assert (found.relevance >= 0).all()
+    assert (np.diag(found.relevance) >= 1).all()
+
+
+def test_relevance_of_a_causal_model_comes_from_earlier_tokens():
+    model = regard.load("induction")
+    ids = model.tokenizer.from_ids([5, 9, 2, 7, 5, 9])
+    found = attribute(model, ids, 2, method="relevance")
+    assert np.abs(np.triu(found.relevance, 1)).max() == 0
+    assert found.scores.argmax() == 2  # the induction head of the last token attends to what came after the first 9
+
+
+def test_attended_is_the_mean_weight(small):
+    trace = Trace(only="*.weights")
+    small(SENTENCE, trace=trace)
+    found = attribute(small, SENTENCE, last_sum, method="gradient")
+    np.testing.assert_allclose(found.attended, trace["blocks.0.attn.weights"][0].mean((0, 1)), atol=1e-7)
+    assert found.attended.sum() == pytest.approx(1)
+
+
+def test_what_was_attended_to_is_not_what_mattered(minilm):
+    """Most weight goes to [CLS], where the words decide."""
+    found = attribute(minilm, "The cat sat on the mat", "A kitten rested on a rug")
+    assert found.method == "integrated"
+    assert found.tokens[found.attended.argmax()] == "[CLS]"
+    assert found.tokens[found.scores.argmax()] == "cat"
+
+
+def test_patching_effects_are_exact_where_the_rest_is_linear(small):
+    """After the last step that is patched the number is linear in it: the estimate is the exact change."""
+    corrupt = "the cat sat on the the"
+    found = attribution_patching(small, SENTENCE, corrupt, last_sum, at="blocks.0.attn.context")
+    other = Trace()
+    small(corrupt, trace=other)
+    exact = last_sum(small(SENTENCE, trace=Trace(only=(), edit=patch(other, "blocks.0.attn.context")))) - last_sum(
+        small(SENTENCE)
+    )
+    assert abs(exact) > 1e-3
+    assert found.heads().shape == (1, 2)
+    assert found.heads().sum() == pytest.approx(float(exact), rel=1e-3)
+    assert found.effects.axes("blocks.0.attn.context") == "B H T"
+
+
+def test_patching_with_the_same_text_changes_nothing(minilm):
+    found = attribution_patching(minilm, "the cat sat", "the cat sat", "a dog", at="*.output")
+    assert found.value == pytest.approx(found.corrupt_value, abs=1e-6)
+    assert found.positions().shape == (6, 5)
+    assert np.abs(found.positions()).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"to": 3}, "predicts no token: give a text"),
+        ({"to": "a dog", "method": "saliency"}, "method must be one of gradient, integrated, relevance"),
+        ({"to": "a dog", "score": "odds"}, "score must be logit or log_probability"),
+        ({"to": last_sum, "versus": "x"}, "leave it out where to is a function"),
+        ({"to": "a dog", "method": "integrated", "steps": 0}, "steps"),
+        ({"to": "a dog", "method": "integrated", "baseline": np.zeros(3)}, "shape of the embeddings"),
+        ({"to": "a dog", "method": "integrated", "baseline": "mean"}, "no such token for a baseline"),
+    ],
+)
+def test_errors(minilm, options, message):
+    with pytest.raises(RegardError, match=message):
+        attribute(minilm, "the cat sat", **options)
+
+
+def test_texts_of_patching_have_as_many_tokens(minilm):
+    with pytest.raises(RegardError, match="same number of tokens, got 5 and 4"):
+        attribution_patching(minilm, "the cat sat", "the cat", "a dog")
+
+
+@pytest.mark.parametrize("baseline", ["pad", "mask", 103])
+def test_a_token_as_baseline(minilm, baseline):
+    found = attribute(minilm, "the cat sat", "a dog", method="integrated", baseline=baseline, steps=16)
+    assert abs(found.completeness_gap) < 1e-2
+    assert found.scores[[0, -1]] == pytest.approx(0)  # special tokens stay
