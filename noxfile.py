@@ -229,6 +229,7 @@ def bench(session: nox.Session) -> None:
         "attention",
         "attention_map",
         "frameworks",
+        "training",
         "minilm",
         "generation",
         "explorer",

@@ -276,3 +276,14 @@ def test_cross_entropy_refuses_what_does_not_fit():
     ):
         with pytest.raises(RegardError, match=message):
             F.cross_entropy(X, targets, **options)
+
+
+def test_what_is_added_up_in_place_is_shared_with_nothing():
+    x, y = Variable(X), Variable(2 * X)
+    together = (x + y) * SCALE + x * 3 + x * 5 + (x - y) * BIAS  # the sums hand one array to both
+    d_together = np.cos(X)
+    given = d_together.copy()
+    d_x, d_y = gradients(together, [x, y], d_together)
+    np.testing.assert_allclose(d_x, given * (SCALE + BIAS + 8), rtol=1e-14)
+    np.testing.assert_allclose(d_y, given * (SCALE - BIAS), rtol=1e-14)
+    assert np.array_equal(d_together, given)

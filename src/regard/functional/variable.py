@@ -170,20 +170,25 @@ def gradients(of: Variable, wrt: Sequence[Variable], d_of: Any = None) -> list[n
         raise RegardError(f"gradients are those of one floating number, got {of.dtype} {of.shape}")
     wanted = {id(x) for x in wrt}
     totals = {id(of): np.ones_like(of.value) if d_of is None else d_of}
+    summed = set[int]()  # whose total is an array of ours; that of a single part may be shared with another variable
     found = itertools.count()  # of variables of one depth, which was found first: sums have one order in every run
     queue = [(-of.depth, next(found), of)]  # the deepest first: what depends on a variable comes before it
     while queue:
         x = heapq.heappop(queue)[-1]
         key = id(x)
         total = totals[key] if key in wanted else totals.pop(key)
+        summed.discard(key)
         if x.pullback is None:
             continue
         for parent, part in zip(x.parents, x.pullback(total), strict=False):
             if parent is None or part is None:
                 continue
             part = np.asarray(part, parent.dtype)
-            if id(parent) in totals:
+            if id(parent) in summed:
+                totals[id(parent)] += part
+            elif id(parent) in totals:
                 totals[id(parent)] = totals[id(parent)] + part
+                summed.add(id(parent))
             else:
                 totals[id(parent)] = part
                 heapq.heappush(queue, (-parent.depth, next(found), parent))
