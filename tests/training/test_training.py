@@ -12,6 +12,7 @@ import pytest
 import regard
 import tiny_decoder
 from regard import RegardError, training
+from regard.functional import native
 from regard.nn import parameters
 from regard.training.loop import _add_gradients
 from regard.training.objectives import NextToken
@@ -240,3 +241,23 @@ def test_a_computed_array_is_named():
     config = {**LLAMA, "model_type": "gemma2", "head_dim": 4, "query_pre_attn_scalar": 4, "tie_word_embeddings": True}
     with pytest.raises(RegardError, match=r"cannot be trained: it computes .*attn_norm.weight"):
         new({name: value for name, value in config.items() if name not in ("hidden_act", "rope_parameters")})
+
+
+WIDE = {
+    "gpt2": GPT2 | {"n_embd": 66, "n_positions": 80},
+    "llama": LLAMA | {"hidden_size": 60, "intermediate_size": 100, "max_position_embeddings": 80},
+}
+
+
+@pytest.mark.parametrize("config", WIDE.values(), ids=WIDE)
+def test_every_number_of_threads_gives_the_same_bits(config):
+    before, found = native.num_threads(), []
+    try:
+        for count in (1, 2, 3, 4):
+            native.set_num_threads(count)
+            run = training.train(new(config), lambda i: ids_of(i, 20, 75), steps=3, learning_rate=1e-3)
+            found.append(parameters(run.model))
+    finally:
+        native.set_num_threads(before)
+    for other in found[1:]:
+        assert all(np.array_equal(x, other[name]) for name, x in found[0].items())
