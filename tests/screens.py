@@ -50,6 +50,8 @@ SCREENS = {
     "heads-all": ["heads", "The cat sat on the mat", "--sort", "previous_token"],
     "ablate": ["ablate", "The cat sat on the mat", "--head", "L3H7"],
     "ablate-causal": ["ablate", "The capital of France is", "--head", "L3H7", "--head", "L0H0", *CAUSAL],
+    "attribute": ["attribute", "The cat sat on the mat", "--to", "A kitten rested on a rug", "--model", "minilm"],
+    "attribute-causal": ["attribute", "The capital of France is", "--to", " Paris", "--versus", " Rome", *CAUSAL],
     "embed": ["embed", "--text", "The cat sat.", "--text", "A dog ran.", "-o", "vectors.npy"],
     "models": ["models"],
     "pull": ["pull", "minilm"],

@@ -122,6 +122,42 @@ def _ablate(parser: ArgumentParser) -> None:
     arguments.add_toy(parser)
 
 
+def _attribute(parser: ArgumentParser) -> None:
+    arguments.add_text(parser)
+    parser.add_argument(
+        "--to", required=True, metavar="TEXT", help='the next token, " Paris"; of an encoder a text to be similar to'
+    )
+    parser.add_argument("--versus", metavar="TEXT", help="a second one, whose number is subtracted")
+    arguments.add_model(parser, "smollm2")
+    parser.add_argument(
+        "--method",
+        choices=("gradient", "integrated", "relevance"),
+        metavar="NAME",
+        help="%(choices)s (gradient; of an encoder integrated)",
+    )
+    parser.add_argument(
+        "--score",
+        choices=("logit", "log_probability"),
+        default="logit",
+        metavar="NAME",
+        help="of the next token: %(choices)s (logit)",
+    )
+    parser.add_argument(
+        "--baseline",
+        choices=("zero", "pad", "mask"),
+        default="zero",
+        metavar="NAME",
+        help="where integrated gradients begin: %(choices)s (zero)",
+    )
+    parser.add_argument("--steps", type=count, default=32, metavar="N", help="points of integrated gradients (32)")
+    parser.add_argument("--merge-subwords", action="store_true", help="merge sub-word tokens into words")
+    arguments.add_output_files(parser, "attribute")
+    arguments.add_theme(parser)
+    arguments.add_json(parser, "the contributions")
+    arguments.add_color(parser)
+    arguments.add_toy(parser)
+
+
 def _embed(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="a file with one text a line; - reads standard input")
     parser.add_argument("--text", action="append", metavar="TEXT", dest="texts", help="a text, in place of a file")
@@ -254,6 +290,15 @@ COMMANDS = {
   regard ablate "The cat sat on the mat" --head L3H7
   regard ablate "The cat sat on the mat" --head L3H7 --head L5H0 --by mean""",
         _ablate,
+    ),
+    "attribute": Command(
+        "show which tokens mattered for the next one",
+        "TEXT --to TEXT [options]",
+        """\
+  regard attribute "The capital of France is" --to " Paris"
+  regard attribute "The capital of France is" --to " Paris" --versus " Rome" -o paris.png
+  regard attribute "The cat sat on the mat" --to "A kitten rested" --model minilm""",
+        _attribute,
     ),
     "embed": Command(
         "write one vector for each line of a text",

@@ -35,6 +35,13 @@ class Shown(NamedTuple):
     view: Any
 
 
+class Attributed(NamedTuple):
+    """The result of ``attribute``: the attribution, and its rows as shown."""
+
+    found: Any
+    rows: Any
+
+
 def _heatmap(path: str, shown: Shown, arguments: argparse.Namespace) -> None:
     from regard.plot import heatmap, save
 
@@ -58,6 +65,24 @@ def _movement_of_word(path: str, traces: Any, arguments: argparse.Namespace) -> 
 
     axes = movement(traces, merge_subwords=True, highlight=arguments.word, theme=arguments.theme)
     save(axes.figure, path)
+
+
+def _attribution(path: str, attributed: Attributed, arguments: argparse.Namespace) -> None:
+    from regard.plot import attribution, save
+
+    save(attribution(attributed.found, merge_subwords=arguments.merge_subwords, theme=arguments.theme), path)
+
+
+def _attribution_table(path: str, attributed: Attributed, _: argparse.Namespace) -> None:
+    import csv
+    import io
+
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(("token", "score", "attended"))
+    writer.writerows(attributed.rows)
+    with atomic_write(path) as file:
+        file.write(table.getvalue().encode())
 
 
 def _save(path: str, trace: Any, _: argparse.Namespace) -> None:
@@ -111,6 +136,10 @@ OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
         OutputFile("-o", (".html",), "the page as one file, which works offline", _page, max_tokens=_MAX_DRAWN_TOKENS),
     ),
     "generate": (OutputFile("-o", (".safetensors",), "the attention of the whole text", _save),),
+    "attribute": (
+        OutputFile("-o", _PICTURES, "each token with its contribution", _attribution, max_tokens=200),
+        OutputFile("-o", (".csv",), "a table of token, score, attended", _attribution_table),
+    ),
     "embed": (
         OutputFile(
             "-o", (".npy", ".parquet"), "the vectors; Parquet (pyarrow): a table of line, text, vector", _vectors

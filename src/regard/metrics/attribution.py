@@ -144,7 +144,7 @@ def attribute(
     (('the', 'cat', 'sat'), (3,))
     """
     if method is None:
-        method = "integrated" if model.head is None else "gradient"
+        method = "integrated" if getattr(model, "head", None) is None else "gradient"
     if method not in get_args(Method):
         raise RegardError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
     steps, batch_size = whole_number("steps", steps, 1), whole_number("batch_size", batch_size, 1)

@@ -37,7 +37,7 @@ def attributed_metric(
         if versus is not None:
             raise RegardError("versus is for a token or a text: leave it out where to is a function")
         return AttributedMetric("metric", to, None)
-    if model.head is None:
+    if getattr(model, "head", None) is None:
         return _similarity(model, to, versus)
     tokens = [_token(model, encoding, one) for one in ([to] if versus is None else [to, versus])]
     row = None if isinstance(model, EncoderDecoder) else -1
@@ -59,7 +59,7 @@ def _similarity(model: Any, to: Any, versus: Any) -> AttributedMetric:
     texts = [to] if versus is None else [to, versus]
     if not all(isinstance(text, str) and text.split() for text in texts):
         raise RegardError(f"{model.name} predicts no token: give a text to compare with, got {to!r}")
-    pooling = Pooling((model.pooling or Pooling(("mean",))).modes, normalize=False)
+    pooling = Pooling((getattr(model, "pooling", None) or Pooling(("mean",))).modes, normalize=False)
 
     def vector(hidden: Any) -> Any:
         pooled = pooling(hidden)
@@ -85,7 +85,7 @@ def _token(model: Any, encoding: Encoding, token: str | int) -> int:
     found = after[len(before) :] if follows and after is not None else _text_ids(model, token)
     if len(found) == 1:
         return found[0]
-    pieces = join_names([model.tokenizer.decode([each]) for each in found])
+    pieces = join_names([repr(model.tokenizer.decode([each])) for each in found])
     hint = "" if token.startswith(" ") else f"; a word after a text begins with a space, {' ' + token!r}"
     raise RegardError(f"{token!r} is {len(found)} tokens of {model.name}, {pieces}: choose one token{hint}")
 

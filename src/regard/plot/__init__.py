@@ -1,8 +1,9 @@
 """Figures of attention with matplotlib, on new figures or on axes of the caller."""
 
+from regard.plot.attribution import attribution
 from regard.plot.head_grid import head_grid
 from regard.plot.heatmap import heatmap
 from regard.plot.movement import movement
 from regard.plot.save import save
 
-__all__ = ["heatmap", "head_grid", "movement", "save"]
+__all__ = ["heatmap", "head_grid", "movement", "attribution", "save"]

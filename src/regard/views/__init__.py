@@ -1,6 +1,7 @@
 """What a trace or plain weights show, as plain data for `plot`, `terminal` and the explorer. Runs no model."""
 
 from regard.views.ablation import ProbabilityChange, changed_predictions, token_similarities
+from regard.views.attribution import AttributionRow, attribution_rows
 from regard.views.json import to_json
 from regard.views.labels import escape, format_number, head_label
 from regard.views.projection import project
@@ -23,4 +24,6 @@ __all__ = [
     "ProbabilityChange",
     "token_similarities",
     "changed_predictions",
+    "AttributionRow",
+    "attribution_rows",
 ]

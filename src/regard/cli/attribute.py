@@ -1,0 +1,72 @@
+"""``regard attribute TEXT --to " Paris"``: what mattered, beside what was attended to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from rich.text import Text
+
+from regard.cli.console import has_color, make_console, print_header
+from regard.cli.input import announce_memory, load_model, read_text
+from regard.cli.output import write
+from regard.cli.output_files import Attributed, check_length, check_output_files, write_output_files
+from regard.metrics import attribute
+from regard.terminal import attribution_table
+from regard.trace import Trace
+from regard.views import attribution_rows, escape, format_number
+
+_NAMES = {"gradient": "gradient × input", "integrated": "integrated gradients", "relevance": "attention relevance"}
+_MAX_GAP = 0.05  # of the difference of the number, above which the table says so
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print how much each token contributed to a next token, or to the similarity with another text."""
+    check_output_files(arguments)
+    text = read_text(arguments)
+    texts = [each for each in (text, arguments.to, arguments.versus) if each]
+    model = load_model(arguments, texts)
+    encoding = model.tokenizer(text)
+    check_length(arguments, model, len(encoding))
+    announce_memory(model, len(encoding), Trace(only="*.weights"))
+    found = attribute(
+        model,
+        encoding,
+        arguments.to,
+        versus=arguments.versus,
+        method=arguments.method,
+        score=arguments.score,
+        baseline=arguments.baseline,
+        steps=arguments.steps,
+    )
+    rows = attribution_rows(encoding, found.scores, found.attended, merge_subwords=arguments.merge_subwords)
+    if arguments.json:
+        shown = {
+            "model": model.name,
+            "text": text,
+            "method": found.method,
+            "metric": found.metric,
+            "value": found.value,
+            "baseline_value": found.baseline_value,
+            "completeness_gap": found.completeness_gap,
+            "tokens": [{"token": row.label, "score": row.score, "attended": row.attended} for row in rows],
+        }
+        write(json.dumps(shown, allow_nan=False))
+    else:
+        console = make_console(arguments)
+        print_header(console, model, f" · {_NAMES[found.method]}")
+        console.print(Text(f"{escape(found.metric)}: {format_number(found.value, '.4g')}"))
+        console.print()
+        console.print(attribution_table(rows, width=console.width, color=has_color(console)), soft_wrap=True)
+        console.print()
+        mattered, attended = max(rows, key=lambda row: abs(row.score)), max(rows, key=lambda row: row.attended)
+        same = "also the most attended to" if mattered == attended else f"{escape(attended.label)} was attended to most"
+        console.print(Text(f"{escape(mattered.label)} mattered most; {same}"))
+        gap = found.completeness_gap
+        if gap is not None and found.baseline_value is not None:
+            difference = found.value - found.baseline_value
+            said = f"contributions sum to {found.scores.sum():+.4g}, the number changes by {difference:+.4g}"
+            console.print(Text(said.replace("-", "−"), style="dim"))
+            if abs(gap) > _MAX_GAP * abs(difference):
+                console.print(Text("not yet exact: give more --steps, another --baseline or another --method"))
+    write_output_files(Attributed(found, rows), arguments)

@@ -1,0 +1,125 @@
+"""regard attribute, against the Python API."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+
+import regard
+from regard.cli import main
+from regard.metrics import attribute
+from regard.terminal import attribution_table
+from regard.views import AttributionRow
+
+TEXT = "The cat sat on the mat"
+TO = "A kitten rested"
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch):
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*argv):
+        status = main(["attribute", *argv])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def test_json_is_what_the_function_returns(run, minilm):
+    status, out, err = run(TEXT, "--to", TO, "--model", "minilm", "--steps", "8", "--json")
+    assert (status, err) == (0, "")
+    shown, found = json.loads(out), attribute(minilm, TEXT, TO, steps=8)
+    assert shown["method"] == "integrated"
+    assert shown["value"] == pytest.approx(found.value, abs=1e-5)
+    assert shown["completeness_gap"] == pytest.approx(found.completeness_gap, abs=1e-5)
+    assert [token["token"] for token in shown["tokens"]] == list(found.tokens)
+    np.testing.assert_allclose([token["score"] for token in shown["tokens"]], found.scores, atol=1e-5)
+    np.testing.assert_allclose([token["attended"] for token in shown["tokens"]], found.attended, atol=1e-5)
+
+
+def test_the_table_has_both_and_says_that_they_differ(run):
+    status, out, err = run(TEXT, "--to", "A kitten rested on a rug", "--model", "minilm")
+    assert (status, err) == (0, "")
+    assert "minilm · integrated gradients" in out
+    assert re.search(r"\ncat +\+0\.12 \++ +0\.08 █+\n", out)
+    assert "cat mattered most; [CLS] was attended to most" in out
+    assert "contributions sum to" in out
+    assert "\x1b" not in out
+
+
+def test_too_few_steps_are_said(run):
+    _, out, _ = run(TEXT, "--to", TO, "--model", "minilm", "--steps", "1")
+    assert "not yet exact: give more --steps" in out
+
+
+def test_words_of_several_tokens_are_summed(run):
+    argv = ["unbelievable strawberries", "--to", "fruit", "--model", "minilm", "--steps", "2", "--json"]
+    (_, apart, _), (_, merged, _) = run(*argv), run(*argv, "--merge-subwords")
+    apart, merged = (json.loads(out)["tokens"] for out in (apart, merged))
+    assert len(merged) < len(apart)
+    assert [row["token"] for row in merged] == ["[CLS]", "unbelievable", "strawberries", "[SEP]"]
+    assert sum(row["score"] for row in merged) == pytest.approx(sum(row["score"] for row in apart))
+
+
+def test_files(run, tmp_path):
+    picture, table = tmp_path / "cat.png", tmp_path / "cat.csv"
+    argv = [TEXT, "--to", TO, "--model", "minilm", "--method", "relevance", "-o", str(picture), "-o", str(table)]
+    status, _, err = run(*argv)
+    assert status == 0
+    assert "cat.png: each token with its contribution" in err
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [row["token"] for row in rows][:3] == ["[CLS]", "the", "cat"]
+    found = attribute(regard.load("minilm", download=False), TEXT, TO, method="relevance")
+    np.testing.assert_allclose([float(row["score"]) for row in rows], found.scores, atol=1e-6)
+
+
+@pytest.mark.smollm2
+def test_the_next_token_of_a_language_model(run):
+    status, out, _ = run("The capital of France is", "--to", " Paris", "--versus", " Rome")
+    assert status == 0
+    assert "logit of ' Paris' minus that of ' Rome'" in out
+    assert "The was attended to most" in out
+    status, _, err = run("The capital of France is", "--to", " Pariser Platz")
+    assert status == 2
+    assert err.count("\n") == 1
+    assert "' Pariser Platz' is 4 tokens of smollm2, ' Paris'" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([TEXT, "--model", "minilm"], "required: --to"),
+        ([TEXT, "--to", " ", "--model", "minilm"], "give a text to compare with"),
+        ([TEXT, "--to", TO, "--model", "nothing-here"], "nothing-here"),
+        ([TEXT, "--to", TO, "--method", "magic"], "invalid choice: 'magic'"),
+        ([TEXT, "--to", TO, "-o", "x.gif"], "needs the name of a file that ends with"),
+    ],
+)
+def test_errors_in_one_line(run, argv, message):
+    status, out, err = run(*argv)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_the_sign_is_a_symbol_and_colour_only_where_there_is_any():
+    rows = [AttributionRow("up", 1.0, 0.25), AttributionRow("down", -0.5, 0.75), AttributionRow("none", 0.0, 0.0)]
+    plain, colored = attribution_table(rows, width=60), attribution_table(rows, width=60, color=True)
+    assert plain.plain == colored.plain
+    up, down, none = plain.plain.splitlines()[1:]
+    assert (up.count("+"), down.count("−"), up.count("−"), down.count("+")) == (16, 9, 0, 0)
+    assert set(none) & set("−█") == set()
+    assert len([span for span in colored.spans if getattr(span.style, "bgcolor", None)]) == 2
+    assert not [span for span in plain.spans if getattr(span.style, "bgcolor", None)]
