@@ -34,16 +34,30 @@ void pack(const WritableArray& panels, const Array& weight, ptrdiff_t first_colu
             [&](ptrdiff_t task, void*) { isa.pack(params, begin + task); });
 }
 
-// x and the output are contiguous, with any axes before the last.
+// Run a linear map whose strides of x are set.
+void run_strided(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
+  params.rows = rows, params.x = x, params.output = output;
+  const KernelTable& isa = kernels();
+  const double cost = double(params.rows) * double(params.depth) * double(params.columns);
+  run_tasks(isa.linear_tasks(params), cost, isa.linear_scratch(params),
+            [&](ptrdiff_t task, void* scratch) { isa.linear(params, task, scratch); });
+}
+
+// x and the output are contiguous, with any axes before the last; one matrix x may be transposed.
 void linear(const WritableArray& output, const Array& x, const Array& weight, const OptionalArray& bias,
             Activation activation, const std::string& quantization) {
   const ptrdiff_t rows = num_rows(output, x), columns = last_axis(output);
-  const LinearParams params = linear_params(weight, bias, activation, dtype_of("x", x), last_axis(x), columns,
-                                            quantization_named(quantization));
+  LinearParams params = linear_params(weight, bias, activation, dtype_of("x", x), last_axis(x), columns,
+                                      quantization_named(quantization));
   check_dtype("the output", output, params.dtype);
   if (!rows || !columns) return;  // an empty array may have any strides
-  if (!is_contiguous(x) || !is_contiguous(output)) throw_invalid("x and the output", "must be contiguous");
-  run_linear(params, rows, data_ptr(x), static_cast<char*>(output.data()));
+  const bool is_transposed = x.ndim() == 2 && params.quantization == Quantization::none && !is_contiguous(x) &&
+                             (rows == 1 || stride_of(x, 0) == 1);
+  if (!(is_contiguous(x) || is_transposed) || !is_contiguous(output))
+    throw_invalid("x and the output", "must be contiguous");
+  params.x_row_stride = is_transposed ? ptrdiff_t(x.stride(0)) : params.depth;
+  params.x_col_stride = is_transposed ? ptrdiff_t(x.stride(1)) : 1;
+  run_strided(params, rows, data_ptr(x), static_cast<char*>(output.data()));
 }
 
 // Pack quantized weights, a row of blocks for each of `columns`, into groups.
@@ -114,11 +128,8 @@ LinearParams linear_params(const Array& weight, const OptionalArray& bias, Activ
 }
 
 void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
-  params.rows = rows, params.x = x, params.x_row_stride = params.depth, params.output = output;
-  const KernelTable& isa = kernels();
-  const double cost = double(params.rows) * double(params.depth) * double(params.columns);
-  run_tasks(isa.linear_tasks(params), cost, isa.linear_scratch(params),
-            [&](ptrdiff_t task, void* scratch) { isa.linear(params, task, scratch); });
+  params.x_row_stride = params.depth, params.x_col_stride = 1;
+  run_strided(params, rows, x, output);
 }
 
 void bind_linear(nb::module_& m) {

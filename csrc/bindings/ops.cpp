@@ -104,6 +104,16 @@ void activation_op(const WritableArray& output, const Array& x, const OptionalAr
   call_op(op, output, x, {}, {}, bias, 0, half_dtype);
 }
 
+template <Op op> void activation_vjp(const WritableArray& output, const Array& x, const Array& d, DType half_dtype) {
+  call_op(op, output, x, d, {}, {}, 0, half_dtype);
+}
+
+template <Op op>
+void norm_vjp(const WritableArray& output, const Array& x, const Array& d, const OptionalArray& weight, double eps,
+              DType half_dtype) {
+  call_op(op, output, x, d, weight, {}, eps, half_dtype);
+}
+
 template <Op op>
 void norm_op(const WritableArray& output, const Array& x, const OptionalArray& residual, const OptionalArray& weight,
              const OptionalArray& bias, double eps, DType half_dtype) {
@@ -124,7 +134,13 @@ void bind_ops(nb::module_& m) {
         "bias"_a.none(), "eps"_a, half_dtype_arg);
   m.def("rms_norm", &norm_op<Op::rms_norm>, "output"_a, "x"_a, "residual"_a.none(), "weight"_a.none(), "bias"_a.none(),
         "eps"_a, half_dtype_arg);
-#define REGARD_BIND(name) m.def(#name, &activation_op<Op::name>, "output"_a, "x"_a, "bias"_a.none(), half_dtype_arg);
+  m.def("layer_norm_vjp", &norm_vjp<Op::layer_norm_vjp>, "output"_a, "x"_a, "d"_a, "weight"_a.none(), "eps"_a,
+        half_dtype_arg);
+  m.def("rms_norm_vjp", &norm_vjp<Op::rms_norm_vjp>, "output"_a, "x"_a, "d"_a, "weight"_a.none(), "eps"_a,
+        half_dtype_arg);
+#define REGARD_BIND(name)                                                                     \
+  m.def(#name, &activation_op<Op::name>, "output"_a, "x"_a, "bias"_a.none(), half_dtype_arg); \
+  m.def(#name "_vjp", &activation_vjp<Op::name##_vjp>, "output"_a, "x"_a, "d"_a, half_dtype_arg);
   REGARD_ACTIVATIONS(REGARD_BIND)
 #undef REGARD_BIND
   m.def(

@@ -30,6 +30,7 @@ template <class T> constexpr int GEMV_ROWS = LANES<T> < 4 ? LANES<T> : 4;
 
 bool is_quantized(const LinearParams& params) { return params.quantization != Quantization::none; }
 bool uses_gemv(const LinearParams& params) {
+  if (params.x_col_stride != 1) return false;
   if (is_quantized(params)) return params.rows <= QUANTIZED_GEMV_MAX_ROWS;
   return !params.is_packed && params.weight_row_stride == 1 && params.rows <= GEMV_MAX_ROWS;
 }
@@ -259,7 +260,8 @@ void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptr
                 void* memory) {
   Scratch scratch(memory);
   PanelScratch<T> panel(params, scratch);
-  const T* x = reinterpret_cast<const T*>(params.x) + first * params.x_row_stride;
+  const Matrix<T> x =
+      Matrix<T>{reinterpret_cast<const T*>(params.x), params.x_row_stride, params.x_col_stride}.block(first);
   T* out = reinterpret_cast<T*>(params.output) + first * params.columns + start;
   const ptrdiff_t width = params.is_packed ? NR : round_up(count, is_quantized(params) ? GROUP : LANES<T>);
   T* sums = count == width ? out : panel.sums;  // a partial last vector would overwrite the output
@@ -267,7 +269,7 @@ void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptr
   ptrdiff_t t = 0;
   do {
     const ptrdiff_t depth = min_of(panel_depth(params), params.depth - t);
-    const Matrix<T> x_block{x + t, params.x_row_stride, 1};
+    const Matrix<T> x_block = x.block(0, t);
     const T* weights = panel.weights;
     ptrdiff_t weights_row = width;
     if (params.is_packed) {

@@ -51,7 +51,7 @@ static inline ptrdiff_t group_bytes(Quantization quantization, ptrdiff_t depth) 
 struct LinearParams {
   ptrdiff_t rows, depth, columns;
   const char *x, *weight, *bias;
-  ptrdiff_t x_row_stride, weight_row_stride, weight_col_stride;
+  ptrdiff_t x_row_stride, x_col_stride, weight_row_stride, weight_col_stride;
   char* output;
   DType dtype;  // of all arrays but quantized weights
   Activation activation = Activation::identity;

@@ -66,6 +66,16 @@ template <class T> REGARD_INLINE V<T> gelu(V<T> x) {
   return gated<T>(x, x < 0 ? half_erfc : 1 - half_erfc);
 }
 
+// Phi(x) + x phi(x), phi the density of the normal distribution.
+template <class T> REGARD_INLINE V<T> gelu_derivative(V<T> x) {
+  constexpr T root_half = T(0.70710678118654752440), saturated = 250, density = T(0.39894228040143267794);
+  const V<T> y = min<T>(max<T>(x, splat(-saturated)), splat(saturated)), z = (y < 0 ? -y : y) * root_half;
+  const V<T> inverse = 1 / (z + T(2.5)), e = exp<T>(-z * z);
+  const V<T> half_erfc = T(0.5) * erfc_series<T>(1 - 5 * inverse) * inverse * e;
+  const V<T> slope = (y < 0 ? half_erfc : 1 - half_erfc) + y * e * density;
+  return x == x ? slope : x;
+}
+
 // 1 / (1 + exp(-x)).
 template <class T> REGARD_INLINE V<T> sigmoid(V<T> x) {
   const V<T> e = exp<T>(x < 0 ? x : -x);
@@ -74,11 +84,27 @@ template <class T> REGARD_INLINE V<T> sigmoid(V<T> x) {
 
 template <class T> REGARD_INLINE V<T> silu(V<T> x) { return gated<T>(x, sigmoid<T>(x)); }
 
+// s (1 + x (1 - s)) with s = sigmoid(x).
+template <class T> REGARD_INLINE V<T> silu_derivative(V<T> x) {
+  constexpr T saturated = 800;  // s or 1 - s is 0 from here on
+  const V<T> s = sigmoid<T>(x), y = min<T>(max<T>(x, splat(-saturated)), splat(saturated));
+  return s * (1 + y * (1 - s));
+}
+
 // x (1 + tanh u) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + exp(-2 u)).
 template <class T> REGARD_INLINE V<T> gelu_tanh(V<T> x) {
   constexpr T twice_root = T(1.59576912160573071176), saturated = 250;
   const V<T> y = min<T>(max<T>(x, splat(-saturated)), splat(saturated));
   return gated<T>(x, sigmoid<T>(twice_root * (y + T(0.044715) * y * y * y)));
+}
+
+// s + x s (1 - s) (2 u)' with s = sigmoid(2 u).
+template <class T> REGARD_INLINE V<T> gelu_tanh_derivative(V<T> x) {
+  constexpr T twice_root = T(1.59576912160573071176), saturated = 250;
+  const V<T> y = min<T>(max<T>(x, splat(-saturated)), splat(saturated)), square = T(0.044715) * y * y;
+  const V<T> s = sigmoid<T>(twice_root * (y + square * y));
+  const V<T> slope = s + y * s * (1 - s) * twice_root * (1 + 3 * square);
+  return x == x ? slope : x;
 }
 
 }  // namespace regard::REGARD_ISA

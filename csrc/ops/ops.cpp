@@ -17,6 +17,12 @@ ptrdiff_t rows_per_task(const OpParams& params) {
   return max_of<ptrdiff_t>(1, ELEMENTS_PER_TASK / max_of<ptrdiff_t>(1, params.columns));
 }
 
+// A vector of which only the first `count` elements count; the others become 0.
+template <class T> REGARD_INLINE V<T> without_padding(V<T> x, ptrdiff_t count) {
+  for (ptrdiff_t i = count; i < LANES<T>; ++i) x[i] = 0;
+  return x;
+}
+
 // Softmax of a row; +infinity counts as MAX_FINITE.
 template <class T> void softmax(const T* x, ptrdiff_t columns, T* out) {
   V<T> lane_max = splat(-INF<T>);
@@ -42,6 +48,23 @@ template <class T> void softmax(const T* x, ptrdiff_t columns, T* out) {
   });
 }
 
+template <class T> struct Moments {
+  T mean, inverse_std;
+};
+
+template <class T, bool subtract_mean> REGARD_INLINE Moments<T> moments(const T* x, ptrdiff_t columns, double eps) {
+  T mean = 0;
+  if (subtract_mean)
+    mean = T(sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count)
+                                         __attribute__((always_inline)) { return load_n<T>(x + j, count); }) /
+             double(columns));
+  const double squares = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    const V<T> centered = load_n<T>(x + j, count) - mean;
+    return without_padding<T>(centered * centered, count);
+  });
+  return {mean, T(1 / __builtin_sqrt(squares / double(columns) + eps))};
+}
+
 // (x - mean) / sqrt(variance + eps) * weight + bias; without `subtract_mean` (RMS norm) the mean counts as 0.
 template <class T, bool subtract_mean>
 void norm(const T* x, const T* residual, ptrdiff_t columns, double eps, const T* weight, const T* bias, T* out) {
@@ -51,23 +74,35 @@ void norm(const T* x, const T* residual, ptrdiff_t columns, double eps, const T*
     });
     x = out;
   }
-  T mean = 0;
-  if (subtract_mean)
-    mean = T(sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count)
-                                         __attribute__((always_inline)) { return load_n<T>(x + j, count); }) /
-             double(columns));
-  const double squares = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    const V<T> centered = load_n<T>(x + j, count) - mean;
-    V<T> square = centered * centered;
-    for (ptrdiff_t i = count; i < LANES<T>; ++i) square[i] = 0;
-    return square;
-  });
-  const T inverse_std = T(1 / __builtin_sqrt(squares / double(columns) + eps));
+  const auto [mean, inverse_std] = moments<T, subtract_mean>(x, columns, eps);
   for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
     V<T> normal = (load_n<T>(x + j, count) - mean) * inverse_std;
     if (weight) normal *= load_n<T>(weight + j, count);
     if (bias) normal += load_n<T>(bias + j, count);
     store_n<T>(out + j, normal, count);
+  });
+}
+
+// The gradient of x for that of the norm, d, without residual: with n the norm without weight, and g = d * weight,
+// (g - mean(g) - n * mean(g n)) / standard deviation.
+template <class T, bool subtract_mean>
+void norm_vjp(const T* x, const T* d, ptrdiff_t columns, double eps, const T* weight, T* out) {
+  const auto [mean, inverse_std] = moments<T, subtract_mean>(x, columns, eps);
+  const auto gain = [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    const V<T> g = load_n<T>(d + j, count);
+    return weight ? g * load_n<T>(weight + j, count) : g;
+  };
+  const auto normal = [&](ptrdiff_t j, ptrdiff_t count)
+                          __attribute__((always_inline)) { return (load_n<T>(x + j, count) - mean) * inverse_std; };
+  T mean_g = 0;
+  if (subtract_mean) mean_g = T(sum_vectors<T>(columns, gain) / double(columns));
+  const T mean_gn = T(sum_vectors<T>(columns,
+                                     [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+                                       return without_padding<T>(gain(j, count) * normal(j, count), count);
+                                     }) /
+                      double(columns));
+  for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    store_n<T>(out + j, (gain(j, count) - mean_g - normal(j, count) * mean_gn) * inverse_std, count);
   });
 }
 
@@ -126,10 +161,17 @@ void run_row(const OpParams& params, ptrdiff_t row, ptrdiff_t start, ptrdiff_t c
     case Op::softmax: softmax<T>(x, count, out); break;
     case Op::layer_norm: norm<T, true>(x, other, count, params.eps, weight, bias, out); break;
     case Op::rms_norm: norm<T, false>(x, other, count, params.eps, weight, bias, out); break;
-#define REGARD_CASE(name)                                                                             \
-  case Op::name:                                                                                      \
-    apply<T>(x, bias, count, out,                                                                     \
-             [](ptrdiff_t, ptrdiff_t, V<T> v) __attribute__((always_inline)) { return name<T>(v); }); \
+    case Op::layer_norm_vjp: norm_vjp<T, true>(x, other, count, params.eps, weight, out); break;
+    case Op::rms_norm_vjp: norm_vjp<T, false>(x, other, count, params.eps, weight, out); break;
+#define REGARD_CASE(name)                                                                                   \
+  case Op::name:                                                                                            \
+    apply<T>(x, bias, count, out,                                                                           \
+             [](ptrdiff_t, ptrdiff_t, V<T> v) __attribute__((always_inline)) { return name<T>(v); });       \
+    break;                                                                                                  \
+  case Op::name##_vjp:                                                                                      \
+    apply<T>(x, nullptr, count, out, [&](ptrdiff_t j, ptrdiff_t n, V<T> v) __attribute__((always_inline)) { \
+      return name##_derivative<T>(v) * load_n<T>(other + j, n);                                             \
+    });                                                                                                     \
     break;
       REGARD_ACTIVATIONS(REGARD_CASE)
 #undef REGARD_CASE

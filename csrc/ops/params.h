@@ -24,7 +24,9 @@ enum class Op : int {
   softmax,
   layer_norm,
   rms_norm,
-  REGARD_ACTIVATIONS(REGARD_ENUMERATOR) swiglu,
+  layer_norm_vjp,
+  rms_norm_vjp,
+  REGARD_ACTIVATIONS(REGARD_ENUMERATOR) REGARD_ACTIVATIONS(REGARD_VJP_ENUMERATOR) swiglu,
   rope_half,
   rope_interleaved,
 };
@@ -32,7 +34,9 @@ enum class Op : int {
 // Whether each element depends only on those at the same place; rows may then be split between tasks.
 static inline bool is_elementwise(Op op) {
   switch (op) {
-#define REGARD_CASE(name) case Op::name:
+#define REGARD_CASE(name) \
+  case Op::name:          \
+  case Op::name##_vjp:
     REGARD_ACTIVATIONS(REGARD_CASE)
 #undef REGARD_CASE
     case Op::swiglu: return true;
@@ -45,7 +49,7 @@ struct OpParams {
   ptrdiff_t rows, columns;
   ptrdiff_t pairs = 0;  // RoPE: rotated pairs, half the rotary dimension
   StridedRows x;
-  StridedRows other;         // norms: the residual; swiglu: the up projection
+  StridedRows other;         // norms: the residual; swiglu: the up projection; vjps: the gradient of the result
   StridedRows weight, bias;  // norms: gain and bias; activations: bias of x, swiglu: `weight` is that of `other`;
                              // RoPE: cosines and sines
   StridedRows output;

@@ -142,6 +142,9 @@ def gelu_vjp(x: Array, approximate: Literal["none", "tanh"] = "none") -> tuple[A
     """
 
     def pullback(d: Array) -> tuple[Array]:
+        d_x = _native("gelu_tanh_vjp" if approximate == "tanh" else "gelu_vjp", x, (d,), ())
+        if d_x is not None:
+            return (d_x,)
         xp = namespace(x)
         z = xp.clip(x, -_SATURATION, _SATURATION)
         if approximate == "tanh":
@@ -156,12 +159,12 @@ def gelu_vjp(x: Array, approximate: Literal["none", "tanh"] = "none") -> tuple[A
 
 def silu_vjp(x: Array) -> tuple[Array, Pullback]:
     """Return `silu` and its vector-Jacobian product: with s = sigmoid(x), d_x = d × (s + x · s · (1 − s))."""
-    return silu(x), lambda d: (d * _silu_derivative(x),)
+    return silu(x), lambda d: (_silu_pullback(x, d),)
 
 
 def swiglu_vjp(gate: Array, up: Array) -> tuple[Array, Pullback]:
     """Return `swiglu` and its vector-Jacobian product: d_gate = d × up × silu′(gate), d_up = d × silu(gate)."""
-    return swiglu(gate, up), lambda d: (d * up * _silu_derivative(gate), d * silu(gate))
+    return swiglu(gate, up), lambda d: (_silu_pullback(gate, d * up), d * silu(gate))
 
 
 def relu_vjp(x: Array) -> tuple[Array, Pullback]:
@@ -219,11 +222,15 @@ def _silu(x: Array) -> Array:
     return _zero_neginf(x) * (xp.where(x < 0, exponential, xp.ones_like(x)) / (1 + exponential))
 
 
-def _silu_derivative(x: Array) -> Array:
+def _silu_pullback(x: Array, d: Array) -> Array:
+    """Return d × silu′(x)."""
+    d_x = _native("silu_vjp", x, (d,), ())
+    if d_x is not None:
+        return d_x
     xp = namespace(x)
     exponential = xp.exp(-xp.abs(x))
     s = xp.where(x < 0, exponential, xp.ones_like(x)) / (1 + exponential)
-    return s * (1 + _zero_neginf(x) * (1 - s))
+    return d * (s * (1 + _zero_neginf(x) * (1 - s)))
 
 
 def _zero_neginf(x: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number
 from regard.functional.arrays import Array
+from regard.functional.softmax import softmax
 from regard.functional.variable import Pullback, is_recorded, record_vjp
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -75,8 +76,7 @@ def cross_entropy_vjp(
 ) -> tuple[np.ndarray, Pullback]:
     """Return `cross_entropy` and its vector-Jacobian product: d_logits = d × (softmax(logits) − target probabilities).
 
-    The pullback returns the gradient of the logits and None for the targets. Of the forward pass it keeps the
-    log-sum-exp of each row, and computes the softmax again.
+    The pullback returns the gradient of the logits and None for the targets.
     """
     logits, targets = np.asarray(logits), np.asarray(targets)
     size = logits.shape[-1] if logits.ndim else 0
@@ -98,20 +98,21 @@ def cross_entropy_vjp(
         raise RegardError("no target counts: the mean of their cross-entropy does not exist")
     places = np.where(counted, targets, 0)[..., None]
 
-    row_max = logits.max(-1, keepdims=True)
-    lse = row_max + np.log(np.exp(logits - row_max).sum(-1, keepdims=True))
+    probabilities = softmax(logits)
+    best = logits.argmax(-1)[..., None]
+    lse = np.take_along_axis(logits, best, -1) - np.log(np.take_along_axis(probabilities, best, -1))
     losses = (lse - np.take_along_axis(logits, places, -1))[..., 0]
     if smoothing:
         losses = (1 - smoothing) * losses + smoothing * (lse[..., 0] - logits.mean(-1))
     losses = np.where(counted, losses, losses.dtype.type(0))
 
     def pullback(d: np.ndarray) -> tuple[np.ndarray, None]:
-        scale = (d / count if reduction == "mean" else d) * counted
-        d_logits = np.exp(logits - lse)
+        scale = np.asarray((d / count if reduction == "mean" else d) * counted)[..., None].astype(probabilities.dtype)
+        d_logits = probabilities * scale
         if smoothing:
-            d_logits -= smoothing / size
-        np.put_along_axis(d_logits, places, np.take_along_axis(d_logits, places, -1) - (1 - smoothing), -1)
-        return d_logits * scale[..., None].astype(d_logits.dtype), None
+            d_logits -= smoothing / size * scale
+        np.put_along_axis(d_logits, places, np.take_along_axis(d_logits, places, -1) - (1 - smoothing) * scale, -1)
+        return d_logits, None
 
     if reduction == "none":
         return losses, pullback

@@ -48,7 +48,7 @@ def layer_norm(
     ----------
     Ba, Kiros and Hinton (2016), "Layer normalization", https://arxiv.org/abs/1607.06450.
     """
-    y = _native("layer_norm", x, residual, weight, bias, eps)
+    y = _native("layer_norm", x, residual, weight, bias, eps=eps)
     if y is not None:
         return y
     if is_recorded(x, weight, bias, residual):
@@ -79,7 +79,7 @@ def rms_norm(x: Array, weight: Array | None = None, *, eps: float = 1e-6, residu
     >>> rms_norm([1.0, 7.0], eps=0.0)  # the mean of the squares is 25
     array([0.2, 1.4])
     """
-    y = _native("rms_norm", x, residual, weight, None, eps)
+    y = _native("rms_norm", x, residual, weight, None, eps=eps)
     if y is not None:
         return y
     if is_recorded(x, weight, residual):
@@ -108,6 +108,10 @@ def layer_norm_vjp(
     """
 
     def pullback(d: Array) -> tuple[Array, Array | None, Array | None]:
+        d_x = _native("layer_norm_vjp", x, d, weight, eps=eps)
+        if d_x is not None:
+            d_weight = None if weight is None else _sum(d * layer_norm(x, eps=eps))
+            return d_x, d_weight, None if bias is None else _sum(d)
         centred = x - _mean(x)
         sigma = (_mean(centred * centred) + eps) ** 0.5
         normed = centred / sigma
@@ -131,6 +135,9 @@ def rms_norm_vjp(x: Array, weight: Array | None = None, *, eps: float = 1e-6) ->
     """
 
     def pullback(d: Array) -> tuple[Array, Array | None]:
+        d_x = _native("rms_norm_vjp", x, d, weight, eps=eps)
+        if d_x is not None:
+            return d_x, None if weight is None else _sum(d * rms_norm(x, eps=eps))
         root = (_mean(x * x) + eps) ** 0.5
         normed = x / root
         g = d if weight is None else d * weight
@@ -148,15 +155,16 @@ def _sum(x: Array) -> Array:
     return namespace(x).sum(x, axis=tuple(range(x.ndim - 1)))
 
 
-def _native(
-    norm: str, x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float
-) -> Array | None:
-    """Return the norm from the kernel; None for arguments that it does not take, invalid ones included."""
+def _native(op: str, x: Array, other: Array | None, *features: Array | None, eps: float) -> Array | None:
+    """Return a norm or its gradient from the kernel; None for arguments that it does not take, invalid ones included.
+
+    `other` is the residual, or the gradient of the norm; the features are weight and, for a norm, bias.
+    """
     if not isinstance(x, np.ndarray) or not x.shape or not x.shape[-1] or not 0 <= eps < math.inf:
         return None
-    if residual is not None and getattr(residual, "dtype", None) != x.dtype:
+    if other is not None and getattr(other, "dtype", None) != x.dtype:
         return None
-    return ops.apply_op(norm, x, (residual,), (weight, bias), (float(eps),))
+    return ops.apply_op(op, x, (other,), features, (float(eps),))
 
 
 def _validated(x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float) -> Any:

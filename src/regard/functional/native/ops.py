@@ -225,7 +225,10 @@ def _linear(
     output = native.empty((*x.shape[:-1], columns), x.dtype)
     how = getattr(kernel.Activation, activation)
     quantization = () if kind is None else (kind.lower(),)
-    kernel.linear(output, np.ascontiguousarray(_kernel_view(x)), weight, bias, how, *quantization)
+    x = _kernel_view(x)
+    if kind is not None or not (x.ndim == 2 and x.flags.f_contiguous):
+        x = np.ascontiguousarray(x)  # but one matrix is read transposed, as the gradient of a weight needs it
+    kernel.linear(output, x, weight, bias, how, *quantization)
     return output
 
 
