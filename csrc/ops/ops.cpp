@@ -88,21 +88,20 @@ void norm(const T* x, const T* residual, ptrdiff_t columns, double eps, const T*
 template <class T, bool subtract_mean>
 void norm_vjp(const T* x, const T* d, ptrdiff_t columns, double eps, const T* weight, T* out) {
   const auto [mean, inverse_std] = moments<T, subtract_mean>(x, columns, eps);
-  const auto gain = [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    const V<T> g = load_n<T>(d + j, count);
-    return weight ? g * load_n<T>(weight + j, count) : g;
-  };
   const auto normal = [&](ptrdiff_t j, ptrdiff_t count)
                           __attribute__((always_inline)) { return (load_n<T>(x + j, count) - mean) * inverse_std; };
-  T mean_g = 0;
-  if (subtract_mean) mean_g = T(sum_vectors<T>(columns, gain) / double(columns));
-  const T mean_gn = T(sum_vectors<T>(columns,
-                                     [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-                                       return without_padding<T>(gain(j, count) * normal(j, count), count);
-                                     }) /
-                      double(columns));
+  const double sum_g = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    V<T> g = load_n<T>(d + j, count);
+    if (weight) g *= load_n<T>(weight + j, count);
+    store_n<T>(out + j, g, count);  // rounded once, so that g of one feature is its mean
+    return without_padding<T>(g, count);
+  });
+  const double sum_gn = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    return without_padding<T>(load_n<T>(out + j, count) * normal(j, count), count);
+  });
+  const T mean_g = subtract_mean ? T(sum_g / double(columns)) : T(0), mean_gn = T(sum_gn / double(columns));
   for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    store_n<T>(out + j, (gain(j, count) - mean_g - normal(j, count) * mean_gn) * inverse_std, count);
+    store_n<T>(out + j, (load_n<T>(out + j, count) - mean_g - normal(j, count) * mean_gn) * inverse_std, count);
   });
 }
 

@@ -137,8 +137,7 @@ def relu(x: Array) -> Array:
 def gelu_vjp(x: Array, approximate: Literal["none", "tanh"] = "none") -> tuple[Array, Pullback]:
     """Return `gelu` and its vector-Jacobian product: d_x = d × (Φ(x) + x · φ(x)), with φ the density of the normal.
 
-    For the tanh formula, with u = √(2/π) · (x + 0.044715 x³) and t = tanh(u):
-    d_x = d × (1 + t + x · (1 − t²) · u′) / 2.
+    For the tanh formula, with u = 2 √(2/π) · (x + 0.044715 x³) and s = sigmoid(u): d_x = d × (s + x · s · (1 − s) · u′).
     """
 
     def pullback(d: Array) -> tuple[Array]:
@@ -148,9 +147,9 @@ def gelu_vjp(x: Array, approximate: Literal["none", "tanh"] = "none") -> tuple[A
         xp = namespace(x)
         z = xp.clip(x, -_SATURATION, _SATURATION)
         if approximate == "tanh":
-            root = math.sqrt(2 / math.pi)
-            t = xp.tanh(root * (z + 0.044715 * z * z * z))
-            return (d * (0.5 * (1 + t + z * (1 - t * t) * root * (1 + 3 * 0.044715 * z * z))),)
+            twice_root = 2 * math.sqrt(2 / math.pi)
+            s = _sigmoid(twice_root * (z + 0.044715 * z * z * z))
+            return (d * (s + z * s * (1 - s) * twice_root * (1 + 3 * 0.044715 * z * z)),)
         density = xp.exp(-0.5 * z * z) * (1 / math.sqrt(2 * math.pi))
         return (d * (0.5 * _erfc(z * -math.sqrt(0.5)) + z * density),)
 
@@ -217,9 +216,7 @@ def _entry(name: str) -> Activation:
 
 
 def _silu(x: Array) -> Array:
-    xp = namespace(x)
-    exponential = xp.exp(-xp.abs(x))  # never overflows
-    return _zero_neginf(x) * (xp.where(x < 0, exponential, xp.ones_like(x)) / (1 + exponential))
+    return _zero_neginf(x) * _sigmoid(x)
 
 
 def _silu_pullback(x: Array, d: Array) -> Array:
@@ -227,10 +224,14 @@ def _silu_pullback(x: Array, d: Array) -> Array:
     d_x = _native("silu_vjp", x, (d,), ())
     if d_x is not None:
         return d_x
+    s = _sigmoid(x)
+    return d * (s * (1 + namespace(x).clip(x, -800, 800) * (1 - s)))  # s or 1 − s is 0 from there on
+
+
+def _sigmoid(x: Array) -> Array:
     xp = namespace(x)
-    exponential = xp.exp(-xp.abs(x))
-    s = xp.where(x < 0, exponential, xp.ones_like(x)) / (1 + exponential)
-    return d * (s * (1 + _zero_neginf(x) * (1 - s)))
+    exponential = xp.exp(-xp.abs(x))  # never overflows
+    return xp.where(x < 0, exponential, xp.ones_like(x)) / (1 + exponential)
 
 
 def _zero_neginf(x: Array) -> Array:

@@ -31,6 +31,12 @@ CALLS = {
     "silu": lambda x, y, w, b: F.silu(x, bias=b),
     "swiglu": lambda x, y, w, b: F.swiglu(x, y),
     "swiglu, biases": lambda x, y, w, b: F.swiglu(x, y, gate_bias=w, up_bias=b),
+    "layer norm vjp": lambda x, y, w, b: F.layer_norm_vjp(x, w, b, eps=1e-5)[1](y)[0],
+    "plain layer norm vjp": lambda x, y, w, b: F.layer_norm_vjp(x)[1](y)[0],
+    "rms norm vjp": lambda x, y, w, b: F.rms_norm_vjp(x, w)[1](y)[0],
+    "gelu vjp": lambda x, y, w, b: F.gelu_vjp(x)[1](y)[0],
+    "gelu tanh vjp": lambda x, y, w, b: F.gelu_vjp(x, "tanh")[1](y)[0],
+    "silu vjp": lambda x, y, w, b: F.silu_vjp(x)[1](y)[0],
 }
 SHAPES = [(1,), (7, 1), (3, 16), (5, 17), (2, 3, 5, 63), (11, 384), (2, 1031), (3, 0, 5), (0, 7)]
 
@@ -207,6 +213,21 @@ def test_the_linear_map_is_the_product(rng, instruction_set, rows, inputs, outpu
 
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [0, 1, 5, 49, 300])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (3, 5), (37, 131), (520, 70), (900, 48), (0, 3)])
+def test_a_transposed_matrix_is_read_as_it_is(rng, instruction_set, rows, inputs, outputs, dtype):
+    x, w = rng.standard_normal((inputs, rows)).astype(dtype), rng.standard_normal((inputs, outputs)).astype(dtype)
+    eps = float(np.finfo(dtype).eps)
+    bound = eps * (np.abs(x.T).astype(float) @ np.abs(w).astype(float)) * (2 + inputs**0.5)
+    assert (np.abs(F.linear(x.T, w) - x.T.astype(float) @ w) <= bound + np.finfo(dtype).tiny).all()
+    wide = rng.standard_normal((inputs, rows + 3)).astype(dtype)
+    part = wide[:, :rows]
+    if rows > 48 and instruction_set != "generic":  # fewer are dot products, of contiguous rows; BLAS has its own order
+        np.testing.assert_array_equal(F.linear(part.T, w), F.linear(np.ascontiguousarray(part.T), w))
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 31, 300])
 @pytest.mark.parametrize(("inputs", "widths"), [(1, [1]), (50, [48]), (96, [47, 2]), (600, [5, 96, 33]), (0, [3])])
 def test_packed_weights_give_the_product(rng, instruction_set, rows, inputs, widths, dtype):
@@ -300,7 +321,8 @@ def test_functions_dispatch_to_the_kernel(rng, monkeypatch):
         entry.function(rng.standard_normal((3, 4)))
     names = {"softmax", "layer_norm", "rms_norm", "swiglu", "apply_rotary"}
     activations = {entry.kernel_name for entry in ACTIVATIONS.values() if entry.kernel_name}
-    assert set(calls) == {(name, True) for name in names | activations}
+    vjps = {f"{name}_vjp" for name in ("layer_norm", "rms_norm", *activations)}
+    assert set(calls) == {(name, True) for name in names | activations | vjps}
 
 
 @pytest.mark.parametrize(
