@@ -137,7 +137,8 @@ def relu(x: Array) -> Array:
 def gelu_vjp(x: Array, approximate: Literal["none", "tanh"] = "none") -> tuple[Array, Pullback]:
     """Return `gelu` and its vector-Jacobian product: d_x = d × (Φ(x) + x · φ(x)), with φ the density of the normal.
 
-    For the tanh formula, with u = 2 √(2/π) · (x + 0.044715 x³) and s = sigmoid(u): d_x = d × (s + x · s · (1 − s) · u′).
+    For the tanh formula, with u = 2 √(2/π) · (x + 0.044715 x³) and s = sigmoid(u):
+    d_x = d × (s + x · s · (1 − s) · u′).
     """
 
     def pullback(d: Array) -> tuple[Array]:
