@@ -4,6 +4,7 @@ Each contestant is a process of its own with as many threads; they take turns, a
 All begin with the same weights and train on the same batch; their losses after three steps must agree.
 
     python benchmarks/training.py            all sizes, and the table in benchmarks/results/training.md
+    python benchmarks/training.py --size 65  one vocabulary, and the table of it alone
     python benchmarks/training.py --smoke    one round of a small shape, without torch.compile, nothing written
 """
 
@@ -214,6 +215,7 @@ def main() -> None:
     rounds = 1 if arguments.smoke else arguments.rounds
     rows = [row for key in keys for row in measure(key, contestants, rounds)]
     size = SIZES[keys[0]]
+    command = " ".join(["python benchmarks/training.py", *sys.argv[1:]])
     header = markdown(["vocabulary", "", "a step", "tokens a second", "regard times as fast", "peak memory"], [])
     text = (
         f"# Training a GPT\n\n{machine()}; {THREADS} threads each. {versions('torch')}.\n{kernel_in_words()}.\n"
@@ -221,10 +223,10 @@ def main() -> None:
         f"{size.batch}, float32:\nforward pass, backward pass, clipping and AdamW (fused in PyTorch). "
         f"Medians of {rounds} rounds that\nalternate between processes, in brackets the middle half of the rounds. "
         f"Peak memory is that of the process in a step,\nlibraries included, and compilation not. Made by "
-        f"`nox -s bench` on {datetime.datetime.now(datetime.UTC).date()}.\n\n{header}\n" + "\n".join(rows) + "\n"
+        f"`{command}` on {datetime.datetime.now(datetime.UTC).date()}.\n\n{header}\n" + "\n".join(rows) + "\n"
     )
     print(text)
-    if not arguments.smoke and not arguments.size:
+    if not arguments.smoke:
         RESULTS.write_text(text, encoding="utf-8")
 
 
