@@ -66,6 +66,7 @@ docs/learning
 docs/attention
 docs/models
 docs/gradients
+docs/attribution
 docs/training
 docs/formats
 docs/frameworks
