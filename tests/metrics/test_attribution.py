@@ -159,3 +159,16 @@ def test_a_token_as_baseline(minilm, baseline):
     found = attribute(minilm, "the cat sat", "a dog", method="integrated", baseline=baseline, steps=16)
     assert abs(found.completeness_gap) < 1e-2
     assert found.scores[[0, -1]] == pytest.approx(0)  # special tokens stay
+
+
+def test_the_number_of_a_next_token():
+    model = regard.load("induction")
+    ids = model.tokenizer.from_ids([5, 9, 2, 7, 5, 9])
+    logits = model([ids]).logits[0, -1].astype(np.float64)
+    options = {"method": "gradient"}
+    assert attribute(model, ids, 2, **options).value == pytest.approx(logits[2], rel=1e-5)
+    assert attribute(model, ids, 2, versus=7, **options).value == pytest.approx(logits[2] - logits[7], rel=1e-5)
+    found = attribute(model, ids, 7, score="log_probability", **options)
+    assert found.value == pytest.approx(logits[7] - np.log(np.exp(logits).sum()), rel=1e-5)
+    with pytest.raises(RegardError, match="there is no token 9999"):
+        attribute(model, ids, 9999)
