@@ -95,7 +95,10 @@ def test_errors(run, tmp_path, monkeypatch, arguments, message):
 
 
 def test_ctrl_c_ends_after_the_step_and_saves(tmp_path):
-    code = "from regard.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
+    code = (  # a shell's background job inherits SIG_IGN
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from regard.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
     words = ("train", "reverse", "--folder", str(tmp_path / "run"), "--evaluate-every", "1", "--save-every", "1000")
     process = subprocess.Popen(
         [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -103,7 +106,7 @@ def test_ctrl_c_ends_after_the_step_and_saves(tmp_path):
     while "step" not in (line := process.stdout.readline()) or "steps" in line:
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate()
     assert process.returncode == 130
     assert "interrupted" in error
     (last,) = checkpoints(tmp_path / "run")
