@@ -110,7 +110,9 @@ def test_names_that_a_page_places_in_a_file_are_there(page):
     assert len(placed) >= 2
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/lesson.md", "docs/learning.md", "docs/explorer.md", "docs/models.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{name}.md" for name in ("lesson", "learning", "explorer", "models"))]
+)
 def test_commands_in_a_page_are_valid(page):
     text = read(page)
     commands = re.findall(r"^\$ (?:.*&& )?regard (.*)$", text, re.MULTILINE) + re.findall(r"`regard ([^`…]*)`", text)
