@@ -160,6 +160,14 @@ def test_an_iterable_is_passed_over_when_resumed(tmp_path):
     assert [step.loss for step in run.steps] == [step.loss for step in whole.steps[3:]]
 
 
+@pytest.fixture
+def _ctrl_c_interrupts():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits SIG_IGN
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c_interrupts")
 def test_ctrl_c_ends_after_the_step_and_saves(tmp_path):
     def interrupt(step, _):
         if step.step == 3:
@@ -173,6 +181,7 @@ def test_ctrl_c_ends_after_the_step_and_saves(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.usefixtures("_ctrl_c_interrupts")
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
     def interrupt(step, _):
         signal.raise_signal(signal.SIGINT)
