@@ -14,6 +14,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
 from regard.formats.safetensors import write_safetensors
+from regard.functional import native
 from regard.models import TextModel
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import FolderCheckpoint, open_checkpoint
@@ -89,7 +90,7 @@ class Trainable:
             aligned = _ALIGNED // np.dtype(dtype).itemsize
             end += -(-tensors[key].size // aligned) * aligned
             self.decayed = end if _decays(key, tensors[key]) else self.decayed
-        self.values = _aligned_zeros(end, np.dtype(dtype))
+        self.values = native.aligned_zeros((end,), np.dtype(dtype))
         self.gradient = np.zeros_like(self.values)
         self.tensors = {key: self._view(self.values, starts[key], tensors[key].shape) for key in names}
         for key, x in self.tensors.items():
@@ -298,10 +299,3 @@ class _Checkpoint(FolderCheckpoint):
 def _decays(name: str, x: np.ndarray) -> bool:
     """Whether a tensor decays: matrices and tables do, biases and norms do not."""
     return x.ndim > 1 and not name.endswith("bias")
-
-
-def _aligned_zeros(size: int, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return a flat array of zeros at a multiple of `_ALIGNED` bytes."""
-    raw = np.zeros(size * dtype.itemsize + _ALIGNED, np.uint8)
-    start = -raw.__array_interface__["data"][0] % _ALIGNED
-    return raw[start : start + size * dtype.itemsize].view(dtype)
