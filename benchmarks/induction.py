@@ -81,7 +81,7 @@ def main() -> None:
     smoke = arguments.smoke
     steps = int(make_task("induction").options["steps"])
     rows = []
-    for seed in range(1 if smoke else 10):
+    for seed in range(1 if smoke else arguments.seeds):
         rows.append(measure(seed, 20 if smoke else steps))
         print(seed, *(f"{x:.4f}" for x in rows[-1]), flush=True)
     if smoke:
