@@ -208,6 +208,8 @@ template <class T> class ScoreBlock {
       return;
     }
     T* tile = buffer_;
+    for (ptrdiff_t j = 0; j < count; ++j)  // a NaN there would say that a result is not finite
+      for (ptrdiff_t i = count_; i < lanes_; ++i) tile[j * BLOCK_QUERIES + i] = 0;
     transpose_copy<T>(bias, count_, count, tile, BLOCK_QUERIES);
     transform(count, scores,
               [=](V<T> s, ptrdiff_t j, ptrdiff_t i) { return biased(s, load<T>(tile + j * BLOCK_QUERIES + i)); });

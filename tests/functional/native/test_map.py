@@ -143,6 +143,22 @@ def test_the_forward_pass_writes_the_recorded_weights(dtype, first, monkeypatch)
     assert max(written) == 5
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.usefixtures("instruction_set")
+def test_an_earlier_call_leaves_nothing_behind(rng, dtype, monkeypatch):
+    finite, forward = [], kernel.forward
+    monkeypatch.setattr(kernel, "forward", lambda *arguments: finite.append(forward(*arguments)) or finite[-1])
+    q, k, v = rng.standard_normal((3, 1, 65, 16)).astype(dtype)
+    bias = rng.standard_normal((65, 65)).astype(dtype)
+    nan = np.full((63, 65), np.nan, dtype)
+    set_num_threads(1)
+    with np.errstate(all="ignore"):
+        attention(q[:, :63], k, v, bias=nan, implementation="native")
+    finite.clear()
+    attention(q, k, v, bias=bias, implementation="native", trace=Trace(only="weights"))
+    assert finite == [True]
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_weights_beside_numbers_that_are_not_finite(rng, poison):
     q, k, v = rng.standard_normal((3, 2, 70, 8)).astype(np.float32)
