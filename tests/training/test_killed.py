@@ -12,7 +12,7 @@ import pytest
 
 import regard
 from regard.formats.safetensors import SafetensorsFile
-from regard.training import checkpoints
+from regard.training import TrainingRun, checkpoints
 
 RUN = """
 import sys
@@ -43,7 +43,9 @@ def test_killed_at_random_moments(tmp_path, kills):
         time.sleep(moments.uniform(0, 0.3))
         process.kill()
         process.communicate()
-        for path in list(checkpoints(tmp_path / "killed").values())[-2:]:
+        if found := checkpoints(tmp_path / "killed"):
+            assert TrainingRun(tmp_path / "killed").losses().steps[: max(found)] == list(range(1, max(found) + 1))
+        for path in list(found.values())[-2:]:
             assert regard.load(path).head is not None
             assert len(SafetensorsFile(path / "optimizer.safetensors")) == 2 * len(
                 SafetensorsFile(path / "model.safetensors")
@@ -54,4 +56,5 @@ def test_killed_at_random_moments(tmp_path, kills):
     assert list(killed) == list(whole) == list(range(1, 251))
     for step in whole:
         assert contents(killed[step]) == contents(whole[step])
+    assert (tmp_path / "killed" / "losses.csv").read_bytes() == (tmp_path / "whole" / "losses.csv").read_bytes()
     assert not [path for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")]

@@ -11,6 +11,7 @@ from regard.training.run_folder import checkpoints
 from regard.training.schedules import schedule_factor
 from regard.training.tasks import TASKS, Task, make_task, text_task
 from regard.training.trainable import Trainable, new_model
+from regard.training.training_run import Losses, TrainingRun
 
 __all__ = [
     "train",
@@ -22,6 +23,8 @@ __all__ = [
     "AdamW",
     "schedule_factor",
     "checkpoints",
+    "TrainingRun",
+    "Losses",
     "TASKS",
     "Task",
     "make_task",

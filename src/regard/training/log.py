@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -52,25 +53,29 @@ class Log:
         ``.csv`` or ``.jsonl``.
     start : int
         The step of the checkpoint.
+    fields : sequence of str
+        Of `Step`; the first is ``step``.
     """
 
-    def __init__(self, path: str | os.PathLike[str], start: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], start: int, fields: Sequence[str] = Step._fields) -> None:
         target = Path(path)
         if target.suffix not in (".csv", ".jsonl"):
             raise RegardError(f"a log is a .csv or .jsonl file, got {target.name}")
         self._is_csv = target.suffix == ".csv"
+        self._fields = fields
         kept = self._rows(target, start) if start else []
         with atomic_write(target) as stream:
-            header = [",".join(Step._fields)] if self._is_csv else []
+            header = [",".join(fields)] if self._is_csv else []
             stream.write("".join(f"{line}\n" for line in [*header, *kept]).encode())
         self._file: IO[str] = target.open("a", encoding="utf-8", newline="")
 
     def write(self, row: Step) -> None:
         """Add a row."""
+        values = {name: getattr(row, name) for name in self._fields}
         if self._is_csv:
-            csv.writer(self._file, lineterminator="\n").writerow("" if x is None else x for x in row)
+            csv.writer(self._file, lineterminator="\n").writerow("" if x is None else x for x in values.values())
         else:
-            self._file.write(json.dumps(row._asdict()) + "\n")
+            self._file.write(json.dumps(values) + "\n")
         self._file.flush()
 
     def close(self) -> None:

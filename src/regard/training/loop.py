@@ -23,11 +23,11 @@ from regard.functional.dropout import check_rate
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import TextModel
 from regard.nn import value_and_gradients
-from regard.training.batches import Batch, Batches, as_batch, check_batches, from_batch
+from regard.training.batches import IGNORED, Batch, Batches, as_batch, check_batches, from_batch
 from regard.training.dropout import DropoutRecorder
 from regard.training.log import Log, Step
 from regard.training.optimizer import AdamW, clip_scale, global_norm
-from regard.training.run_folder import checkpoints, load_checkpoint, save_checkpoint
+from regard.training.run_folder import checkpoints, load_checkpoint, open_losses, save_checkpoint
 from regard.training.schedules import Schedule, schedule_factor
 from regard.training.trainable import Trainable
 
@@ -75,6 +75,7 @@ def train(
     evaluation: Sequence[Any] = (),
     evaluate_every: int | None = None,
     save_every: int | None = None,
+    save_start: bool = False,
     resume: bool = False,
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
@@ -96,7 +97,8 @@ def train(
     steps : int
         How many updates the whole run has. It ends earlier where an iterable ends.
     folder
-        Where checkpoints are written; without it none are.
+        Where checkpoints are written, and the loss of every step in ``losses.csv``; without it nothing is.
+        `TrainingRun` reads it.
     learning_rate : float
         The largest.
     schedule : {"cosine", "constant"}
@@ -117,6 +119,8 @@ def train(
         Held-out batches, whose loss is computed every `evaluate_every` steps and after the last.
     save_every : int, optional
         Steps between checkpoints; there is one after the last step in any case.
+    save_start : bool
+        Save the model before its first step too.
     resume : bool
         Continue from the last checkpoint in `folder`, if there is one: the run then has the bits of one that was not
         interrupted. Of an iterable the batches before it are passed over.
@@ -179,7 +183,20 @@ def train(
     held_out = [to_batch(item) for item in evaluation]
     source = map(to_batch, from_batch(batches, start * accumulate)) if start < steps else iter(())
     embeddings = "normed_embeddings" if hasattr(trainable.model, "embedding_norm") else "embeddings"
-    writer = None if log is None else Log(log, start)
+    constants: dict[str, Any] = {"steps": steps, "accumulate": accumulate, "seed": seed}
+    if held_out:
+        constants["held_out"] = _first_text(held_out[0])
+
+    def save(step: int, **more: float) -> Path | None:
+        if run_folder is None:
+            return None
+        return save_checkpoint(run_folder, trainable, optimizer, {"step": step, **constants, **more})
+
+    writers = [] if log is None else [Log(log, start)]
+    if run_folder is not None:
+        writers.append(open_losses(run_folder, start))
+    if save_start and start == 0:
+        saved = save(0)
     done: list[Step] = []
     began, tokens = time.perf_counter(), 0
     try:
@@ -215,21 +232,19 @@ def train(
                         tokens_per_second=tokens / seconds,
                     )
                 )
-                if writer is not None:
+                for writer in writers:
                     writer.write(done[-1])
                 if progress is not None:
                     progress(done[-1], done[-1].seconds / len(done) * (steps - step - 1))
-                if run_folder is not None and (is_last or (step + 1) % save_every == 0):
-                    state = {"step": step + 1, "steps": steps, "accumulate": accumulate, "seed": seed, "loss": loss}
-                    saved = save_checkpoint(run_folder, trainable, optimizer, state)
+                if is_last or (step + 1) % save_every == 0:
+                    saved = save(step + 1, loss=loss)
                 if interrupted:
                     break
             last = done[-1].step if done else start
             if run_folder is not None and last not in checkpoints(run_folder):  # the batches ended, or Ctrl-C came late
-                state = {"step": last, "steps": steps, "accumulate": accumulate, "seed": seed}
-                saved = save_checkpoint(run_folder, trainable, optimizer, state)
+                saved = save(last)
     finally:
-        if writer is not None:
+        for writer in writers:
             writer.close()
     return TrainingResult(trainable.model, tuple(done), saved, bool(interrupted))
 
@@ -242,6 +257,13 @@ def evaluate(trainable: Trainable, batches: Sequence[Batch]) -> float:
         total += float(F.cross_entropy(logits, targets, reduction="sum"))
         count += batch.num_targets
     return total / max(count, 1)
+
+
+def _first_text(batch: Batch) -> list[int]:
+    """Return the ids of the first text of a batch, without padding."""
+    is_text = batch.targets[0] != IGNORED if batch.mask is None else batch.mask[0]
+    (places,) = is_text.nonzero()
+    return [int(i) for i in batch.ids[0, : places[-1] + 1]] if len(places) else []
 
 
 def _add_gradients(

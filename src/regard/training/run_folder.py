@@ -1,4 +1,4 @@
-"""The folder of a training run: one folder for each checkpoint, written whole, and what resuming needs."""
+"""The folder of a training run: one folder for each checkpoint, written whole, and the loss of every step."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
+from regard.training.log import Log
 from regard.training.optimizer import AdamW
 from regard.training.trainable import Trainable, write_json
 
 _CHECKPOINT = re.compile(r"step-(\d+)")
 _PART = re.compile(r"\.step-\d+\.[0-9a-f]{16}\.part")
 _OPTIMIZER, _STATE = "optimizer.safetensors", "training.json"
+LOSSES = "losses.csv"
+_LOSS_FIELDS = ("step", "loss", "evaluation_loss")  # what a run determines: no times
 
 
 def checkpoints(folder: str | os.PathLike[str]) -> dict[int, Path]:
@@ -57,6 +60,26 @@ def save_checkpoint(folder: Path, trainable: Trainable, optimizer: AdamW, state:
     return target
 
 
+def open_losses(folder: Path, start: int) -> Log:
+    """Return the writer of the loss of every step after `start`; later rows of an interrupted run are removed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RegardError(f"cannot write {folder}: {error.strerror or error}") from error
+    return Log(folder / LOSSES, start, _LOSS_FIELDS)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint holds beside the model and the moments of the optimizer."""
+    try:
+        state = json.loads((path / _STATE).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RegardError(f"{path} is no checkpoint of a training run: {_STATE} cannot be read ({error})") from error
+    if not isinstance(state, dict):
+        raise RegardError(f"{path} is no checkpoint of a training run: {_STATE} is not a JSON object")
+    return state
+
+
 def load_checkpoint(path: Path, trainable: Trainable, optimizer: AdamW) -> dict[str, Any]:
     """Read a checkpoint into a model and an optimizer, and return the rest of its state.
 
@@ -65,10 +88,7 @@ def load_checkpoint(path: Path, trainable: Trainable, optimizer: AdamW) -> dict[
     RegardError
         A file is missing or damaged, or the tensors are those of another model.
     """
-    try:
-        state: dict[str, Any] = json.loads((path / _STATE).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise RegardError(f"{path} is no checkpoint of a training run: {_STATE} cannot be read ({error})") from error
+    state = read_state(path)
     model, moments = SafetensorsFile(path / "model.safetensors"), SafetensorsFile(path / _OPTIMIZER)
     expected = {name: x.shape for name, x in trainable.tensors.items()}
     if dict(model.shapes) != expected:
