@@ -10,7 +10,7 @@ import pytest
 import regard
 from regard import RegardError, Trace, attention
 from regard.functional import rotary, rotary_pairs
-from regard.metrics import flow, head_metrics, layer_maps, repeated_tokens, rollout, value_norms
+from regard.metrics import flow, head_metrics, layer_maps, repeated_tokens, rollout, strongest_heads, value_norms
 from regard.text.encoding import Encoding
 
 LAYERS, HEADS, LENGTH = 3, 2, 7
@@ -266,3 +266,11 @@ def test_mistakes(write_bert, call, message):
     model("the cat sat", trace=trace)
     with pytest.raises(RegardError, match=message):
         call(model, trace)
+
+
+def test_strongest_heads():
+    values = np.array([[0.5, 0.1], [0.9, np.nan]])
+    assert strongest_heads("induction", values) == [(1, 0), (0, 0)]  # 0.1 is below the label
+    assert strongest_heads("induction", values / 10) == [(1, 0)]
+    assert strongest_heads("distance", values) == [(1, 0)]
+    assert strongest_heads("induction", np.full((1, 2), np.nan)) == []

@@ -7,7 +7,7 @@ count. Each names its paper.
 from regard.metrics.attribution import Attribution, attribute
 from regard.metrics.attribution_patching import PatchingEffects, attribution_patching
 from regard.metrics.flow import flow
-from regard.metrics.heads import HeadMetrics, head_metrics
+from regard.metrics.heads import HeadMetrics, head_metrics, strongest_heads
 from regard.metrics.registry import METRICS, Metric
 from regard.metrics.repeated import repeated_tokens
 from regard.metrics.rollout import rollout
@@ -18,6 +18,7 @@ __all__ = [
     "Metric",
     "HeadMetrics",
     "head_metrics",
+    "strongest_heads",
     "repeated_tokens",
     "rollout",
     "flow",

@@ -160,6 +160,21 @@ def head_metrics(trace: Trace) -> HeadMetrics:
     return HeadMetrics(tuple(layer.name for layer in layers), values)
 
 
+def strongest_heads(name: str, values: np.ndarray, count: int = 3) -> list[tuple[int, int]]:
+    """Return the layers and heads in which a metric is largest, the largest first, from its values ``L H``.
+
+    The first one, and of the others those that reach its `label_from`; none where no head has a value.
+    """
+    order = np.argsort(-np.nan_to_num(values, nan=-np.inf), axis=None, kind="stable")[:count]
+    places = [divmod(int(at), values.shape[1]) for at in order]
+    least = METRICS[name].label_from
+    return [
+        at
+        for n, at in enumerate(places)
+        if np.isfinite(values[at]) and (n == 0 or (least is not None and values[at] >= least))
+    ]
+
+
 def layer_metrics(blocks: Iterable[tuple[np.ndarray, np.ndarray]], encoding: Encoding | None) -> dict[str, np.ndarray]:
     """Return each metric of one layer's heads, ``H``, from blocks of rows: all rows of a text, or some.
 

@@ -5,5 +5,6 @@ from regard.plot.head_grid import head_grid
 from regard.plot.heatmap import heatmap
 from regard.plot.movement import movement
 from regard.plot.save import save
+from regard.plot.training import training
 
-__all__ = ["heatmap", "head_grid", "movement", "attribution", "save"]
+__all__ = ["heatmap", "head_grid", "movement", "attribution", "training", "save"]

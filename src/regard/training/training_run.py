@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from dataclasses import replace
@@ -91,11 +92,11 @@ class TrainingRun:
         RegardError
             The run has no held-out text.
         """
-        if text is not None:
-            return model.tokenizer(text)
-        if not self._held_out:
+        if text is None and not self._held_out:
             raise RegardError(f"the run in {self.folder} has no held-out text: give a text")
-        return model.tokenizer.from_ids(self._held_out)
+        tokenizer = model.tokenizer
+        found: Encoding = tokenizer.from_ids(self._held_out) if text is None else tokenizer(text)
+        return found
 
     def losses(self) -> Losses:
         """Return the losses that are in the folder now; none where it has no file of them.
@@ -116,7 +117,7 @@ class TrainingRun:
         for line in new[:end].decode("utf-8", "replace").splitlines():
             self._add(line)
         self._offset += end
-        return Losses(*(list(part) for part in self._losses))
+        return copy.deepcopy(self._losses)
 
     def _add(self, line: str) -> None:
         if line.startswith("step"):

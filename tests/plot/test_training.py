@@ -1,0 +1,98 @@
+"""The figure of a training run: its numbers are those of the run, nothing covers another, and what lacks is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import regard
+from figure_geometry import assert_apart_and_inside, texts_of
+from regard import RegardError
+from regard.metrics import head_metrics, strongest_heads
+from regard.plot import training
+from regard.training import TrainingRun, make_task, new_model, text_task
+from regard.training.run_folder import LOSSES
+
+
+def small(task, layers=2):
+    config = {"model_type": "gpt2", "n_embd": 16, "n_layer": layers, "n_head": 2, "n_positions": 64}
+    return new_model({**config, "vocab_size": task.tokenizer.vocab_size}, task.tokenizer, seed=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "a $run_1$ <b>"
+    task = make_task("induction", batch_size=4)
+    regard.train(
+        small(task), task.batches(), steps=12, learning_rate=0.01, folder=folder, save_every=3, save_start=True,
+        evaluation=task.held_out(1), evaluate_every=6,
+    )  # fmt: skip
+    return folder
+
+
+def panel(figure, title):
+    (found,) = [ax for ax in figure.axes if ax.get_title(loc="left").startswith(title)]
+    return found
+
+
+def lines(ax):
+    return [line for line in ax.lines if len(line.get_xdata()) > 2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_covers_another(folder, theme):
+    figure = training(folder, theme=theme)
+    assert_apart_and_inside(figure)
+    shown = [text.get_text() for text in texts_of(figure)]
+    assert "Training of a $run_1$ <b>" in shown
+    assert {"step 0", "step 12", "Previous token", "Induction", "Loss, nats"} <= set(shown)
+
+
+def test_numbers_are_those_of_the_run(folder):
+    run = TrainingRun(folder)
+    figure = training(run)
+    loss, held_out = panel(figure, "Loss").lines[:2]
+    np.testing.assert_array_equal(loss.get_ydata(), run.losses().values)
+    np.testing.assert_array_equal(held_out.get_ydata(), run.losses().evaluation_values)
+    np.testing.assert_array_equal(held_out.get_xdata(), [6, 12])
+    model = run.load(9)
+    trace = regard.Trace(maps=True)
+    model(run.encode(model), trace=trace)
+    metrics = head_metrics(trace)
+    for name, title in (("previous_token", "Previous token"), ("induction", "Induction")):
+        drawn = [line.get_ydata()[3] for line in lines(panel(figure, title))]
+        np.testing.assert_allclose(drawn, metrics.values[name][0].ravel(), atol=1e-7)
+        assert list(lines(panel(figure, title))[0].get_xdata()) == [0, 3, 6, 9, 12]
+
+
+def test_maps_are_those_of_the_strongest_heads(folder):
+    run = TrainingRun(folder)
+    figure = training(run, "abcabc")
+    model = run.load(12)
+    trace = regard.Trace(maps=True)
+    model("abcabc", trace=trace)
+    layer, head = strongest_heads("previous_token", head_metrics(trace).previous_token[0])[0]
+    first_row = [ax for ax in figure.axes if ax.images][: len([ax for ax in figure.axes if ax.get_title() != ""])]
+    expected = np.asarray(trace[f"blocks.{layer}.attn.weights"])[0, head]
+    np.testing.assert_allclose(first_row[-1].images[0].get_array(), expected, atol=1e-6)
+    assert first_row[-1].get_title() == "step 12"
+
+
+def test_a_text_without_repetition_and_a_run_without_losses(folder, tmp_path):
+    task = text_task("the cat sat on the mat. " * 100, context=8, batch_size=2)
+    regard.train(small(task, 1), task.batches(), steps=2, folder=tmp_path / "r")
+    (tmp_path / "r" / LOSSES).unlink()
+    with pytest.raises(RegardError, match="give a text"):
+        training(tmp_path / "r")
+    figure = training(tmp_path / "r", "cat")
+    assert_apart_and_inside(figure)
+    shown = [text.get_text() for text in texts_of(figure)]
+    assert "no token repeats" in shown
+    assert "no losses in the folder of this run" in shown
+
+
+def test_errors(folder, tmp_path):
+    with pytest.raises(RegardError, match="no checkpoint"):
+        training(tmp_path)
+    with pytest.raises(RegardError, match="theme"):
+        training(folder, theme="blue")
