@@ -7,7 +7,7 @@ import pytest
 
 import regard
 from regard import RegardError, Trace
-from regard.metrics import attribute, attribution_patching
+from regard.metrics import ATTRIBUTION_METHODS, attribute, attribution_patching
 from regard.models import toy
 from regard.trace.edits import patch
 
@@ -66,13 +66,13 @@ def test_a_linear_function_of_the_embeddings_is_attributed_exactly(method):
     np.testing.assert_allclose(found.scores, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("method", ["gradient", "integrated", "relevance"])
+@pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
 def test_scores_are_in_proportion_to_the_number(small, method):
     once, twice = (attribute(small, SENTENCE, lambda o, k=k: k * last_sum(o), method=method) for k in (1.0, 2.0))
     np.testing.assert_allclose(twice.scores, 2 * once.scores, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["gradient", "integrated", "relevance"])
+@pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
 def test_a_checkpointed_run_gives_the_same_scores(minilm, method):
     options = {"method": method, "steps": 3}
     kept, again = (attribute(minilm, "The cat sat", "A dog", checkpoint=c, **options) for c in (False, True))
@@ -137,6 +137,10 @@ def test_patching_with_the_same_text_changes_nothing(minilm):
     [
         ({"to": 3}, "predicts no token: give a text"),
         ({"to": "a dog", "method": "saliency"}, "method must be one of gradient, integrated, relevance"),
+        ({"to": "the cat sat", "method": "gradient"}, "as similar to itself as can be"),
+        ({"to": "the cat sat", "method": "relevance"}, "as similar to itself as can be"),
+        ({"to": "a dog", "position": 2}, "position is for the next token of a decoder"),
+        ({"to": last_sum, "position": 2}, "position is for the next token of a decoder"),
         ({"to": "a dog", "score": "odds"}, "score must be logit or log_probability"),
         ({"to": last_sum, "versus": "x"}, "leave it out where to is a function"),
         ({"to": "a dog", "method": "integrated", "steps": 0}, "steps"),
@@ -172,3 +176,53 @@ def test_the_number_of_a_next_token():
     assert found.value == pytest.approx(logits[7] - np.log(np.exp(logits).sum()), rel=1e-5)
     with pytest.raises(RegardError, match="there is no token 9999"):
         attribute(model, ids, 9999)
+
+
+@pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
+@pytest.mark.parametrize("position", [2, -3])
+def test_the_next_token_after_an_earlier_one_is_that_of_the_text_so_far(method, position):
+    model = regard.load("induction")
+    ids = [5, 9, 2, 7, 5]
+    whole = attribute(model, model.tokenizer.from_ids(ids), 7, position=position, method=method)
+    part = attribute(model, model.tokenizer.from_ids(ids[:3]), 7, method=method)
+    assert whole.metric == part.metric
+    assert whole.value == pytest.approx(part.value, rel=1e-5)
+    np.testing.assert_allclose(whole.scores[:3], part.scores, rtol=0, atol=1e-5 * np.abs(part.scores).max())
+    np.testing.assert_allclose(whole.attended[:3], part.attended, atol=1e-6)
+    assert not whole.scores[3:].any()
+    assert not whole.attended[3:].any()
+
+
+def test_a_text_is_the_token_that_it_is_after_an_earlier_one():
+    model = regard.load("induction")
+    found = attribute(model, "qzkfb", "f", position=2, method="gradient")
+    assert found.value == pytest.approx(float(model("qzkfb").logits[0, 2, model.tokenizer("f").ids[0]]), rel=1e-5)
+    with pytest.raises(RegardError, match="there is no token 5 to follow: the text has 5"):
+        attribute(model, "qzkfb", "f", position=5)
+
+
+def test_what_makes_a_sentence_vector_is_its_similarity_to_itself(minilm):
+    found = attribute(minilm, "the cat sat", "the cat sat")
+    assert found.method == "integrated"
+    assert found.value == pytest.approx(1)
+    assert abs(found.completeness_gap) < 1e-3
+
+
+def test_work_is_left_off_between_runs(small):
+    left = iter(range(3))
+
+    def check():
+        if next(left, None) is None:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        attribute(small, SENTENCE, last_sum, method="integrated", steps=64, check=check)
+
+
+@pytest.mark.parametrize("method", ATTRIBUTION_METHODS.values(), ids=lambda method: method.name)
+def test_an_entry_says_what_its_scores_are(minilm, method):
+    found = attribute(minilm, "The cat sat on the mat", "A kitten rested", method=method.name)
+    assert method.is_signed or (found.scores >= 0).all()
+    assert (found.relevance is not None) == method.holds_maps
+    assert (found.baseline_value is not None) == method.has_steps
+    assert all((method.title, method.description, method.caveat, method.paper))

@@ -11,12 +11,11 @@ from regard.cli.console import has_color, make_console, print_header
 from regard.cli.input import announce_memory, load_model, read_text
 from regard.cli.output import write
 from regard.cli.output_files import Attributed, check_length, check_output_files, write_output_files
-from regard.metrics import attribute
+from regard.metrics import ATTRIBUTION_METHODS, attribute
 from regard.terminal import attribution_table
 from regard.trace import Trace
 from regard.views import attribution_rows, escape, format_number
 
-_NAMES = {"gradient": "gradient × input", "integrated": "integrated gradients", "relevance": "attention relevance"}
 _MAX_GAP = 0.05  # of the difference of the number, above which the table says so
 
 
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
         write(json.dumps(shown, allow_nan=False))
     else:
         console = make_console(arguments)
-        print_header(console, model, f" · {_NAMES[found.method]}")
+        print_header(console, model, f" · {ATTRIBUTION_METHODS[found.method].title.lower()}")
         console.print(Text(f"{escape(found.metric)}: {format_number(found.value, '.4g')}"))
         console.print()
         console.print(attribution_table(rows, width=console.width, color=has_color(console)), soft_wrap=True)

@@ -131,7 +131,7 @@ def _attribute(parser: ArgumentParser) -> None:
     arguments.add_model(parser, "smollm2")
     parser.add_argument(
         "--method",
-        choices=("gradient", "integrated", "relevance"),
+        choices=LazyChoices(_attribution_methods),
         metavar="NAME",
         help="%(choices)s (gradient; of an encoder integrated)",
     )
@@ -207,6 +207,12 @@ def _pull(parser: ArgumentParser) -> None:
 
 def _completion(parser: ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell")
+
+
+def _attribution_methods() -> Sequence[str]:
+    from regard.metrics import ATTRIBUTION_METHODS
+
+    return tuple(ATTRIBUTION_METHODS)
 
 
 def _sort_keys() -> Sequence[str]:

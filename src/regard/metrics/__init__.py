@@ -5,6 +5,7 @@ count. Each names its paper.
 """
 
 from regard.metrics.attribution import Attribution, attribute
+from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, AttributionMethod
 from regard.metrics.attribution_patching import PatchingEffects, attribution_patching
 from regard.metrics.flow import flow
 from regard.metrics.heads import HeadMetrics, head_metrics, strongest_heads
@@ -23,6 +24,8 @@ __all__ = [
     "rollout",
     "flow",
     "value_norms",
+    "ATTRIBUTION_METHODS",
+    "AttributionMethod",
     "Attribution",
     "attribute",
     "PatchingEffects",

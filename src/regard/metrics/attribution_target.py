@@ -25,25 +25,33 @@ class AttributedMetric(NamedTuple):
     name: str  # in words: "logit of ' Paris'"
     compute: Callable[[Any], Any]  # of the output for that text alone
     row: int | None  # the token from whose vector it is computed; None: all
+    is_largest: bool = False  # a text compared with itself: no other embeddings give more
 
 
 def attributed_metric(
-    model: Any, encoding: Encoding, to: Target, versus: str | int | None = None, score: Score = "logit"
+    model: Any,
+    encoding: Encoding,
+    to: Target,
+    versus: str | int | None = None,
+    score: Score = "logit",
+    position: int = -1,
 ) -> AttributedMetric:
-    """Return the number that `to` and `versus` name; see `regard.metrics.attribute`."""
+    """Return the number that `to`, `versus` and `position` name; see `regard.metrics.attribute`."""
     if score not in ("logit", "log_probability"):
         raise RegardError(f"score must be logit or log_probability, got {score!r}")
+    if position != -1 and (callable(to) or not predicts_at_each_token(model)):
+        raise RegardError("position is for the next token of a decoder: leave it out")
     if callable(to):
         if versus is not None:
             raise RegardError("versus is for a token or a text: leave it out where to is a function")
         return AttributedMetric("metric", to, None)
     if getattr(model, "head", None) is None:
-        return _similarity(model, to, versus)
-    tokens = [_token(model, encoding, one) for one in ([to] if versus is None else [to, versus])]
-    row = None if isinstance(model, EncoderDecoder) else -1
+        return _similarity(model, encoding, to, versus)
+    tokens = [next_token_id(model, encoding, one, position) for one in ([to] if versus is None else [to, versus])]
+    row = _row(encoding, position) if predicts_at_each_token(model) else None
 
     def compute(output: Any) -> Any:
-        logits = output.head(output.hidden[0, -1])
+        logits = output.head(output.hidden[0, -1 if row is None else row])
         if score == "log_probability":
             each = [-F.cross_entropy(logits[None], np.array([token])) for token in tokens]
         else:
@@ -54,7 +62,18 @@ def attributed_metric(
     return AttributedMetric(f"{score.replace('_', '-')} of {' minus that of '.join(names)}", compute, row)
 
 
-def _similarity(model: Any, to: Any, versus: Any) -> AttributedMetric:
+def predicts_at_each_token(model: Any) -> bool:
+    """Tell whether a model predicts the next token after each token of a text: a decoder does."""
+    return getattr(model, "head", None) is not None and not isinstance(model, EncoderDecoder)
+
+
+def _row(encoding: Encoding, position: int) -> int:
+    if not isinstance(position, int | np.integer) or not -len(encoding) <= position < len(encoding):
+        raise RegardError(f"there is no token {position!r} to follow: the text has {len(encoding)}, counted from 0")
+    return int(position) % len(encoding)
+
+
+def _similarity(model: Any, encoding: Encoding, to: Any, versus: Any) -> AttributedMetric:
     """Return the cosine similarity of the sentence vector with that of another text, or a difference of two."""
     texts = [to] if versus is None else [to, versus]
     if not all(isinstance(text, str) and text.split() for text in texts):
@@ -68,19 +87,22 @@ def _similarity(model: Any, to: Any, versus: Any) -> AttributedMetric:
     others = [vector(model(text).hidden[0]) for text in texts]
     direction = others[0] if len(others) == 1 else others[0] - others[1]
     name = f"similarity to {' minus that to '.join(repr(text) for text in texts)}"
-    return AttributedMetric(name, lambda output: (vector(output.hidden[0]) * direction).sum(), None)
+    is_largest = versus is None and to == encoding.text
+    return AttributedMetric(name, lambda output: (vector(output.hidden[0]) * direction).sum(), None, is_largest)
 
 
-def _token(model: Any, encoding: Encoding, token: str | int) -> int:
-    """Return the id of a next token; a text must be one token where it follows the text of `encoding`."""
+def next_token_id(model: Any, encoding: Encoding, token: str | int, position: int = -1) -> int:
+    """Return the id of a next token; a text must be one token where it follows the token at `position` of a text."""
     if isinstance(token, int | np.integer):
         if not 0 <= token < model.config.vocab_size:
             raise RegardError(f"there is no token {token}: {model.name} has {model.config.vocab_size:,}")
         return int(token)
     if not isinstance(token, str) or not token:
         raise RegardError(f"to must be a token as text, its id or a function of the output, got {token!r}")
-    after = None if isinstance(model, EncoderDecoder) else _text_ids(model, encoding.text + token)
-    before = _text_ids(model, encoding.text)
+    row = _row(encoding, position)
+    text = encoding.text if row == len(encoding) - 1 else encoding.text[: encoding.offsets[row][1]]
+    after = None if isinstance(model, EncoderDecoder) else _text_ids(model, text + token)
+    before = _text_ids(model, text) if text else ()
     follows = after is not None and after[: len(before)] == before
     found = after[len(before) :] if follows and after is not None else _text_ids(model, token)
     if len(found) == 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.metrics import Attribution
+from regard.metrics import ATTRIBUTION_METHODS, Attribution
 from regard.plot.fonts import find_fonts
 from regard.plot.heading import MARGIN, Heading
 from regard.plot.style import get_style
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _ROW, _BAR, _GAP, _NUMBER = 0.25, 1.9, 0.18, 0.55
 _TYPE, _SMALL, _HEADER = 10.0, 8.5, 0.3
 _MAX_ROWS = 200
-_NAMES = {"gradient": "Gradient × input", "integrated": "Integrated gradients", "relevance": "Attention relevance"}
 
 
 def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str = "light") -> Figure:
@@ -57,7 +56,9 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
     labels = [fonts.label(row.label, 30) for row in rows]
     names = fonts.metrics.max_width(labels, _TYPE) + 0.2
     across = names + _GAP + _BAR + 2 * _NUMBER + _GAP + _BAR + _NUMBER
-    note = f"{_NAMES[found.method]}: {fonts.label(found.metric)}, {format_number(found.value, '.4g')}"
+    note = (
+        f"{ATTRIBUTION_METHODS[found.method].title}: {fonts.label(found.metric)}, {format_number(found.value, '.4g')}"
+    )
     heading = Heading.wrap("What mattered, and what was attended to", note, across, fonts.metrics)
     W, H = across + 2 * MARGIN, heading.height + _HEADER + _ROW * len(rows) + 2 * MARGIN
     with style.rc_context():
