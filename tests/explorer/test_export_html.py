@@ -94,6 +94,7 @@ def test_the_file_has_the_numbers_of_the_exploration(page):
             found = whole(exploration, run, layer, 2) * norms[2]
             np.testing.assert_allclose(found, whole(exploration, run, layer, 2, mode="norms"), rtol=1e-6)
         assert json.loads(blob(manifest, data, f"heads/{run}")) == exploration.heads(run)
+        assert json.loads(blob(manifest, data, f"attributions/{run}")) == exploration.default_attributions(run)
         moved = exploration.movement([0, 1])
         moved["points"] = moved["points"][run : run + 1]
         assert json.loads(blob(manifest, data, f"movement/{run}")) == moved

@@ -109,6 +109,7 @@ def test_answers_are_those_of_the_exploration(client, exploration):
     assert manifest["runs"] == exploration.manifest()["runs"]
     assert js("heads?run=1") == exploration.heads(1)
     assert js("movement?runs=0") == exploration.movement([0])
+    assert js("attribution?run=0&to=on%20mats") == exploration.attribution(0, to="on mats")
     assert js("cell?run=1&layer=0&head=2&i=3&j=1") == exploration.cell(1, 0, 2, 3, 1)
     assert client.api("thumbnails?run=0")[2] == exploration.thumbnails(0)[1]
     part = "row0=1&row1=5&col0=0&col1=4&bin_size=2"
@@ -221,6 +222,9 @@ def test_other_methods_are_refused(client, method, path, allow):
         ("movement?runs=", "runs is a whole number, not ''"),
         ("movement?runs=0,x", "runs is a whole number, not 'x'"),
         ("movement?runs=0,0", "runs holds a number twice"),
+        ("attribution?run=0&method=saliency", "method must be one of gradient"),
+        ("attribution?run=0&to=%20", "give a text to compare with"),
+        ("attribution?run=0&token=3", "give a text to compare with"),
     ],
 )
 def test_a_mistake_is_a_sentence(client, path, says):

@@ -59,6 +59,9 @@ _METHODS = {
     "column": _Method(lambda x, params, check: x.column(**params, check=check), (*_HEAD, "j"), ("mode",)),
     "cell": _Method(lambda x, params, _: x.cell(**params), (*_HEAD, "i", "j")),
     "movement": _Method(lambda x, params, _: x.movement(**params), ("runs",)),
+    "attribution": _Method(
+        lambda x, params, check: x.attribution(**params, check=check), ("run",), ("method", "to", "token", "position")
+    ),
     "ablate": _Method(lambda x, params, _: x.ablate(**params), ("heads",), ("run",)),
 }
 
@@ -67,7 +70,7 @@ def _parse(name: str, value: Any) -> Any:
     """Return a parameter in its own type; in a URL it is a string."""
     if name == "heads":
         return value
-    if name in ("mode", "pool"):
+    if name in ("mode", "pool", "method", "to"):
         return str(value)
     if name == "runs":
         parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]

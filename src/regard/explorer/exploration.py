@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer.attribution import EXPLANATIONS as ATTRIBUTION_METHODS
+from regard.explorer.attribution import AttributionQuery, attribute_run, default_attributions, describe_attribution
 from regard.explorer.cache import Cache
 from regard.explorer.cell import cell, cell_inputs
 from regard.explorer.display_modes import DISPLAY_MODES
@@ -89,6 +91,7 @@ class Exploration:
             "difference_blocked_by": difference_blocked_by(self.runs),
             "metrics": list(EXPLANATIONS),
             "modes": [mode for mode in DISPLAY_MODES if mode["key"] in self.modes],
+            "attribution_methods": list(ATTRIBUTION_METHODS),
         }
 
     def prepare(self, check: CancelCheck = lambda: None) -> None:
@@ -235,8 +238,57 @@ class Exploration:
         number, changes = self._runs.ablate(run, heads)
         return {"run": number, "metadata": {**self._describe(number), "base_run": run}, "changes": changes}
 
+    def attribution(
+        self,
+        run: int,
+        *,
+        method: str | None = None,
+        to: str | None = None,
+        token: int | None = None,
+        position: int | None = None,
+        check: CancelCheck = lambda: None,
+    ) -> dict[str, Any]:
+        """Return how much each token contributed to a number, and the weight that it receives.
+
+        Of `regard.metrics.attribute`: ``method``, ``metric``, ``value``, ``baseline_value``, ``scores`` and
+        ``attended``. Beside these the target, ``to`` or ``token``, and ``likely``, the most likely next tokens.
+
+        Parameters
+        ----------
+        run : int
+        method : str, optional
+            By default that of `attribute`.
+        to : str, optional
+            A next token as text, or the text to compare with. By default the most likely next token; of an encoder the
+            text of the run that this one is compared with, else the text itself.
+        token : int, optional
+            A next token by its id, in place of `to`.
+        position : int, optional
+            The token that the next token follows, by default the last.
+        check
+            Called between runs of the model.
+
+        Raises
+        ------
+        RegardError
+            The run has no model, is an ablation or too long; or there is no such method, target or position.
+        """
+        query = AttributionQuery(method, to, token, position)
+        return attribute_run(self._runs[run], self._other_text(run), query, check)
+
+    def default_attributions(self, run: int) -> dict[str, dict[str, Any]]:
+        """Return the attributions that an exported page holds, for the default target by method."""
+        return dict(default_attributions(self._runs[run], self._other_text(run)))
+
+    def _other_text(self, number: int) -> str | None:
+        """Return the text of the run that a given one is compared with."""
+        others = [run for at, run in enumerate(self.runs) if at != number]
+        return others[0].encoding.text if len(others) == 1 and others[0].encoding is not None else None
+
     def _describe(self, number: int) -> dict[str, Any]:
-        return describe_run(self._runs[number], self._maps.thumbnail_size(number), self.initial_head)
+        run = self._runs[number]
+        description = describe_run(run, self._maps.thumbnail_size(number), self.initial_head)
+        return {**description, "attribution": describe_attribution(run, self._other_text(number))}
 
 
 def _initial_head(run: Run, layer: int | None, head: int | None) -> tuple[int, int]:

@@ -5,6 +5,7 @@ type="text/plain" id="regard-data">``: ``name: [first character, number of chara
 their encoding. Their names, with numbers from 0:
 
 * ``heads/RUN``: JSON, as of `Exploration.heads`
+* ``attributions/RUN``: JSON, as of `Exploration.default_attributions`
 * ``movement/RUN``: JSON, with the points of this run alone, on one plane with all runs of its projection key
 * ``thumbnails/RUN``: bytes, ``L H t t``
 * ``weights/RUN/LAYER/HEAD``, ``rollout/RUN/LAYER``: packed weights, ``T S``
@@ -145,6 +146,8 @@ def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:
     """Yield the blobs of a run besides its maps and cell inputs."""
     key = exploration.runs[run].projection_key
     yield f"heads/{run}", encode_blob(json_bytes(exploration.heads(run)))
+    if attributions := exploration.default_attributions(run):
+        yield f"attributions/{run}", encode_blob(json_bytes(attributions))
     yield f"thumbnails/{run}", encode_blob(exploration.thumbnails(run)[1])
     if key is not None:
         together = [n for n, other in enumerate(exploration.runs) if other.projection_key == key]

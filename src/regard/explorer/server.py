@@ -41,7 +41,7 @@ _MAX_PORTS = 100  # tried
 # Requests computed at the same time; the others wait, and may be cancelled meanwhile. Slow methods have their own
 # limit, so that tiles never wait for them.
 _MAX_CONCURRENT = 2
-_SLOW_METHODS = ("thumbnails", "heads", "movement", "ablate")
+_SLOW_METHODS = ("thumbnails", "heads", "movement", "ablate", "attribution")
 _MAX_BODY_BYTES = 100_000
 _MAX_PARAMETERS = 32
 # Bundled: forty files, one after the other, take a third of a second.

@@ -11,7 +11,7 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
-from regard.metrics.attribution_target import AttributedMetric
+from regard.metrics.attribution_target import AttributedMetric, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.relevance import relevance_of_run
 from regard.models.encoder_decoder import EncoderDecoder
@@ -98,7 +98,7 @@ def attribution_method(title: str, description: str, **fields: Any) -> Callable[
 
 def default_method(model: Any) -> str:
     """Return the method for a model: in a deep decoder the way from the baseline takes very many steps."""
-    return "integrated" if getattr(model, "head", None) is None else "gradient"
+    return "gradient" if predicts_tokens(model) else "integrated"
 
 
 @attribution_method(

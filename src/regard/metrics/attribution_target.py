@@ -45,7 +45,7 @@ def attributed_metric(
         if versus is not None:
             raise RegardError("versus is for a token or a text: leave it out where to is a function")
         return AttributedMetric("metric", to, None)
-    if getattr(model, "head", None) is None:
+    if not predicts_tokens(model):
         return _similarity(model, encoding, to, versus)
     tokens = [next_token_id(model, encoding, one, position) for one in ([to] if versus is None else [to, versus])]
     row = _row(encoding, position) if predicts_at_each_token(model) else None
@@ -62,9 +62,14 @@ def attributed_metric(
     return AttributedMetric(f"{score.replace('_', '-')} of {' minus that of '.join(names)}", compute, row)
 
 
+def predicts_tokens(model: Any) -> bool:
+    """Tell whether a model predicts a next token: then it is the target, otherwise another text is."""
+    return getattr(model, "head", None) is not None
+
+
 def predicts_at_each_token(model: Any) -> bool:
     """Tell whether a model predicts the next token after each token of a text: a decoder does."""
-    return getattr(model, "head", None) is not None and not isinstance(model, EncoderDecoder)
+    return predicts_tokens(model) and not isinstance(model, EncoderDecoder)
 
 
 def _row(encoding: Encoding, position: int) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional import softmax
+from regard.views.next_tokens import token_name
 from regard.views.similarity import cosine
 
 
@@ -53,12 +54,4 @@ def changed_predictions(
         raise RegardError(f"logits of two runs must have one shape V, got {before.shape} and {after.shape}")
     before, after = softmax(before.astype(np.float64)), softmax(after.astype(np.float64))
     order = np.argsort(-np.abs(after - before), kind="stable")[:top]
-    return tuple(ProbabilityChange(_name(tokenizer, int(i)), float(before[i]), float(after[i])) for i in order)
-
-
-def _name(tokenizer: Any, token: int) -> str:
-    try:
-        spelled: str = tokenizer.decode([token], skip_special_tokens=False)
-        return spelled or tokenizer.from_ids([token]).tokens[0]
-    except RegardError:
-        return f"⟨{token}⟩"  # an embedding row without a token
+    return tuple(ProbabilityChange(token_name(tokenizer, int(i)), float(before[i]), float(after[i])) for i in order)
