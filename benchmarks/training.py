@@ -16,7 +16,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +75,7 @@ def new_gpt(size: Size) -> Any:
 
 def with_regard(size: Size) -> Callable[[], float]:
     """Return a step, which returns the loss before it."""
-    from regard.functional import cross_entropy
+    from regard.functional import cross_entropy, native
     from regard.nn import value_and_gradients
     from regard.training.batches import Batch
     from regard.training.optimizer import AdamW, clip_scale, global_norm
@@ -84,16 +84,23 @@ def with_regard(size: Size) -> Callable[[], float]:
     optimizer = AdamW(trained.values.size, trained.decayed, trained.values.dtype)
     batch = Batch(size.ids[:, :-1].copy(), size.ids[:, 1:].copy())
 
-    def step() -> float:
-        trained.zero_gradient()
-        loss, gradients = value_and_gradients(trained.objective, lambda objective: cross_entropy(*objective(batch)))
-        trained.add_gradients(gradients)
-        del gradients
-        scale = clip_scale(global_norm(trained.gradient), 1.0)
-        optimizer.step(trained.values, trained.gradient, LEARNING_RATE, scale=scale)
-        return loss
+    def loss_of(objective: Any) -> Any:
+        return cross_entropy(*objective(batch))
 
-    return step
+    def steps() -> Iterator[float]:
+        with native.kept_buffers():
+            while True:
+                trained.zero_gradient()
+                loss, gradients = value_and_gradients(
+                    trained.objective, lambda objective: cross_entropy(*objective(batch))
+                )
+                trained.add_gradients(gradients)
+                del gradients
+                scale = clip_scale(global_norm(trained.gradient), 1.0)
+                optimizer.step(trained.values, trained.gradient, LEARNING_RATE, scale=scale)
+                yield loss
+
+    return steps().__next__
 
 
 def with_torch(size: Size, compiled: bool) -> Callable[[], float]:

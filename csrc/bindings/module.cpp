@@ -94,6 +94,7 @@ NB_MODULE(_kernel, m) {
   bind_decoder(m);
   bind_encoder(m);
   m.def("acquire_buffer", &acquire_array, "bytes"_a);
+  m.def("keep_buffers", &keep_buffers, "keep"_a);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "count"_a);
   m.def("use_openmp", &use_openmp);

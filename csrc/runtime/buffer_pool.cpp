@@ -1,6 +1,7 @@
 #include "runtime/buffer_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
@@ -16,7 +17,7 @@ namespace regard {
 namespace {
 
 constexpr size_t PAGE = 4096, LARGE_UNIT = size_t(512) << 10, HUGE_PAGE = size_t(2) << 20;
-constexpr size_t MAX_BUFFERS = 64;  // kept at once
+constexpr size_t MAX_BUFFERS = 512;  // kept at once
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t MAX_POOLED_BYTES = 0;  // AddressSanitizer must see every free
 #else
@@ -34,12 +35,21 @@ struct Pool {
   std::mutex mutex;
   Buffer buffers[MAX_BUFFERS];
   size_t count = 0, bytes = 0;
+  int keepers = 0;                // how many calls of keep_buffers() have not ended
+  std::atomic<size_t> in_use{0};  // bytes of acquired buffers
+  size_t max_in_use = 0;          // since keep_buffers()
 
   void* remove(size_t i) {
     void* const data = buffers[i].data;
     bytes -= buffers[i].bytes;
     std::copy(buffers + i + 1, buffers + count--, buffers + i);
     return data;
+  }
+
+  // Free buffers that may be kept: with those in use, hardly more than were in use at once.
+  size_t max_bytes() const {
+    const size_t used = in_use;
+    return MAX_POOLED_BYTES + (keepers && max_in_use > used ? max_in_use - used : 0);
   }
 };
 
@@ -69,6 +79,15 @@ void* system_allocate(size_t bytes) { return std::malloc(bytes); }
 void system_free(void* data, size_t) { std::free(data); }
 #endif
 
+// Free the oldest buffers until there is room for another one of these bytes.
+void evict(size_t bytes) {
+  const size_t most = pool.max_bytes();
+  while (pool.count && (pool.count == MAX_BUFFERS || pool.bytes + bytes > most)) {
+    const size_t oldest_bytes = pool.buffers[0].bytes;
+    system_free(pool.remove(0), oldest_bytes);
+  }
+}
+
 }  // namespace
 
 void throw_out_of_memory() { throw std::bad_alloc(); }
@@ -76,25 +95,33 @@ void throw_out_of_memory() { throw std::bad_alloc(); }
 void* acquire_buffer(size_t bytes) {
   if (bytes > PTRDIFF_MAX - LARGE_UNIT) throw_out_of_memory();
   bytes = round_size(bytes);
+  const size_t used = pool.in_use += bytes;
   if (std::unique_lock<std::mutex> lock(pool.mutex, std::try_to_lock); lock) {
+    pool.max_in_use = std::max(pool.max_in_use, used);
     for (size_t i = pool.count; i-- > 0;)
       if (pool.buffers[i].bytes == bytes) return pool.remove(i);
+    evict(0);
   }
   void* const data = system_allocate(bytes);
-  if (!data) throw_out_of_memory();
+  if (!data) pool.in_use -= bytes, throw_out_of_memory();
   return data;
 }
 
 void release_buffer(void* data, size_t bytes) {
   bytes = round_size(bytes);
+  pool.in_use -= bytes;
   std::unique_lock<std::mutex> lock(pool.mutex, std::try_to_lock);
-  if (!lock || bytes > MAX_POOLED_BYTES) return system_free(data, bytes);
-  while (pool.count == MAX_BUFFERS || pool.bytes + bytes > MAX_POOLED_BYTES) {  // evict the oldest
-    const size_t oldest_bytes = pool.buffers[0].bytes;
-    system_free(pool.remove(0), oldest_bytes);
-  }
+  if (!lock || bytes > pool.max_bytes()) return system_free(data, bytes);
+  evict(bytes);
   pool.buffers[pool.count++] = {data, bytes};
   pool.bytes += bytes;
+}
+
+void keep_buffers(bool keep) {
+  const std::lock_guard<std::mutex> lock(pool.mutex);
+  if (keep && !pool.keepers) pool.max_in_use = pool.in_use;
+  pool.keepers += keep ? 1 : -1;
+  evict(0);
 }
 
 }  // namespace regard

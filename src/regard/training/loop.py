@@ -19,6 +19,7 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number, whole_number
+from regard.functional import native
 from regard.functional.dropout import check_rate
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import TextModel
@@ -200,7 +201,7 @@ def train(
     done: list[Step] = []
     began, tokens = time.perf_counter(), 0
     try:
-        with _interrupts() as interrupted:
+        with _interrupts() as interrupted, native.kept_buffers():
             for step in range(start, steps):
                 parts = list(islice(source, accumulate))
                 if len(parts) < accumulate:

@@ -34,21 +34,48 @@ def test_live_results_do_not_overlap():
     assert [array.min() for array in arrays] == [array.max() for array in arrays] == list(range(20))
 
 
-def test_the_pool_is_bounded():
-    def resident():
-        with open("/proc/self/statm", encoding="ascii") as stream:  # noqa: PTH123
-            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
+def resident():
     if not os.path.exists("/proc/self/statm"):  # noqa: PTH110
         pytest.skip("there is no /proc here to read it from")
-    gc.collect()
-    before = resident()
-    arrays = [native.empty((1 << 22,), FLOAT32) for _ in range(30)]  # 16 MB each
+    with open("/proc/self/statm", encoding="ascii") as stream:  # noqa: PTH123
+        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def filled(sizes):
+    arrays = [native.empty((size,), FLOAT32) for size in sizes]
     for array in arrays:
         array[...] = 1
-    del arrays, array
+    return arrays
+
+
+def test_the_pool_is_bounded():
+    gc.collect()
+    before = resident()
+    arrays = filled([1 << 22] * 30)  # 16 MB each
+    del arrays
     gc.collect()
     assert resident() - before < 100e6
+
+
+def test_repeated_work_gets_the_same_buffers():
+    gc.collect()
+    before = resident()
+    with native.kept_buffers():
+        filled([1 << 22] * 30)  # 480 MB
+        again = [native.empty((1 << 22,), FLOAT32) for _ in range(30)]
+        assert all((x[:: 1 << 10] == 1).all() for x in again)  # memory of the system would be 0
+        del again
+    gc.collect()
+    assert resident() - before < 100e6
+
+
+def test_kept_buffers_are_hardly_more_than_were_in_use_at_once():
+    gc.collect()
+    before = resident()
+    with native.kept_buffers(), native.kept_buffers():
+        for size in range(1 << 22, 5 << 22, 1 << 20):  # no two of a size
+            filled([size, size])
+        assert resident() - before < 2 * (5 << 24) + 100e6
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 5), (2, 3), LARGE, (5, 4, 3, 20000)])

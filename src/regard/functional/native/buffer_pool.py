@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from tracemalloc import is_tracing
 from typing import Any
 
@@ -31,6 +33,23 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     except MemoryError:
         return np.empty(shape, dtype)  # with NumPy's error message
     return whole
+
+
+@contextmanager
+def kept_buffers() -> Iterator[None]:
+    """Return a context in which the pool keeps as much as is in use at once, and 64 MB.
+
+    For work that is repeated, such as steps of training: the memory of a step is that of the step before. With what is
+    in use, the pool is not larger than the process was anyway.
+    """
+    found = kernel()
+    if found is not None:
+        found.keep_buffers(True)
+    try:
+        yield
+    finally:
+        if found is not None:
+            found.keep_buffers(False)
 
 
 def empty_like(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
