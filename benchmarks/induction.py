@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from _measure import machine
 
 from regard import Trace, load, training
 from regard.metrics import head_metrics
@@ -95,7 +96,7 @@ def main() -> None:
         ),
     ]
     worst = f"Least induction **{min(r[0] for r in rows):.3f}**, largest loss **{max(r[2] for r in rows):.4f}** nats."
-    heading = f"# Learning the induction heads\n\n{str(__doc__).splitlines()[0]}"
+    heading = f"# Learning the induction heads\n\n{str(__doc__).splitlines()[0]} {machine()}."
     RESULT.write_text("\n\n".join([heading, "\n".join(lines), worst]) + "\n", "utf-8")
 
 

@@ -46,6 +46,8 @@ class Task:
         Arguments of `train`, ``steps`` among them.
     masked : bool
         Whether the model predicts masked words.
+    embedding_std : float, optional
+        The standard deviation of the token embedding of a new model, as `new_model` takes it.
     """
 
     name: str
@@ -55,11 +57,19 @@ class Task:
     draw: Callable[[np.random.Generator, bool], Batch] = field(repr=False)
     options: Mapping[str, Any]
     masked: bool = False
+    embedding_std: float | None = None
 
     def new_model(self, seed: int = 0) -> Trainable:
         """Draw a model for it."""
         config = {**self.config, "vocab_size": self.tokenizer.vocab_size, "pad_token_id": self.tokenizer.pad_id}
-        return new_model(config, self.tokenizer, seed=seed, masked=self.masked, name=f"{self.name}, seed {seed}")
+        return new_model(
+            config,
+            self.tokenizer,
+            seed=seed,
+            masked=self.masked,
+            name=f"{self.name}, seed {seed}",
+            embedding_std=self.embedding_std,
+        )
 
     def batches(self, seed: int = 0) -> Callable[[int], Batch]:
         """Return the function from the number of a batch to the batch."""
@@ -103,7 +113,7 @@ def _induction(batch_size: int) -> Task:
         "num_attention_heads": 4, "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
         "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
     }  # fmt: skip
-    options = {"steps": 600, "learning_rate": 5e-3, "warmup": 100}
+    options = {"steps": 400, "learning_rate": 5e-3, "warmup": 100}
     return Task(
         "induction",
         "continue the repetition of a random sequence",
@@ -111,6 +121,8 @@ def _induction(batch_size: int) -> Task:
         config,
         draw,
         options,
+        # Beside a smaller one, what the first layer adds drowns it: heads form later, and share the work.
+        embedding_std=1.0,
     )
 
 

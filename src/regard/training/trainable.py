@@ -203,6 +203,7 @@ def new_model(
     masked: bool = False,
     name: str = "new model",
     std: float = 0.02,
+    embedding_std: float | None = None,
 ) -> Trainable:
     """Draw a new model.
 
@@ -223,6 +224,8 @@ def new_model(
     name : str
     std : float
         The standard deviation.
+    embedding_std : float, optional
+        That of the token embedding, by default `std`; ``torch.nn.Embedding`` has 1.
 
     References
     ----------
@@ -235,6 +238,8 @@ def new_model(
     def make(spec: TensorSpec) -> np.ndarray:
         if len(spec.shape) == 1:
             return np.ones(spec.shape) if spec.hf_name.endswith("weight") else np.zeros(spec.shape)
+        if spec.name == "token_embedding.weight" and embedding_std is not None:
+            return rng.normal(0, embedding_std, spec.shape)
         ends_sublayer = spec.name.endswith(("o_proj.weight", "down_proj.weight")) and not is_encoder
         return rng.normal(0, std / math.sqrt(2 * layers) if ends_sublayer else std, spec.shape)
 
