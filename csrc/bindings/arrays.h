@@ -33,6 +33,7 @@ void bind_ops(nb::module_&);
 void bind_linear(nb::module_&);
 void bind_decoder(nb::module_&);
 void bind_encoder(nb::module_&);
+void bind_optimizer(nb::module_&);
 
 [[noreturn]] inline void throw_invalid(const char* name, const char* why) {
   throw std::invalid_argument(std::string(name) + " " + why);

@@ -22,7 +22,7 @@ template <class A> bool is_contiguous(const A& a) {  // in C order
 }
 template <class A> ptrdiff_t last_axis(const A& a) { return ptrdiff_t(a.shape(a.ndim() - 1)); }
 
-inline DType dtype_of(const char* name, const Array& x) {
+template <class A> DType dtype_of(const char* name, const A& x) {
   const DType dtype = x.dtype() == nb::dtype<double>() ? DType::float64 : DType::float32;
   check_dtype(name, x, dtype);
   return dtype;

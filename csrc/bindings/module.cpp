@@ -93,6 +93,7 @@ NB_MODULE(_kernel, m) {
   bind_linear(m);
   bind_decoder(m);
   bind_encoder(m);
+  bind_optimizer(m);
   m.def("acquire_buffer", &acquire_array, "bytes"_a);
   m.def("keep_buffers", &keep_buffers, "keep"_a);
   m.def("num_threads", &num_threads);

@@ -1,5 +1,5 @@
-// Row-wise operations: softmax, norms, activations, rotary embeddings. Each reads and writes its rows once, where NumPy
-// passes over memory for every step of the formula.
+// Row-wise operations: softmax, norms, activations, rotary embeddings, sums. Each reads and writes its rows once, where
+// NumPy passes over memory for every step of the formula.
 #include "kernels.h"
 #include "ops/activations.h"
 #include "ops/strided_rows.h"
@@ -14,7 +14,7 @@ ptrdiff_t columns_per_task(const OpParams& params) {
   return is_elementwise(params.op) ? min_of<ptrdiff_t>(params.columns, ELEMENTS_PER_TASK) : params.columns;
 }
 ptrdiff_t rows_per_task(const OpParams& params) {
-  return max_of<ptrdiff_t>(1, ELEMENTS_PER_TASK / max_of<ptrdiff_t>(1, params.columns));
+  return max_of<ptrdiff_t>(params.sums ? SUMMED_ROWS : 1, ELEMENTS_PER_TASK / max_of<ptrdiff_t>(1, params.columns));
 }
 
 // A vector of which only the first `count` elements count; the others become 0.
@@ -23,8 +23,8 @@ template <class T> REGARD_INLINE V<T> without_padding(V<T> x, ptrdiff_t count) {
   return x;
 }
 
-// Softmax of a row; +infinity counts as MAX_FINITE.
-template <class T> void softmax(const T* x, ptrdiff_t columns, T* out) {
+// The largest element of a row.
+template <class T> REGARD_INLINE T max_of_row(const T* x, ptrdiff_t columns) {
   V<T> lane_max = splat(-INF<T>);
   T tail_max = -INF<T>;
   for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
@@ -33,8 +33,13 @@ template <class T> void softmax(const T* x, ptrdiff_t columns, T* out) {
     else
       for (ptrdiff_t i = j; i < j + count; ++i) tail_max = x[i] < tail_max ? tail_max : x[i];
   });
-  const T vector_max = reduce_max<T>(lane_max),
-          row_max = tail_max < vector_max || vector_max != vector_max ? vector_max : tail_max;
+  const T vector_max = reduce_max<T>(lane_max);
+  return tail_max < vector_max || vector_max != vector_max ? vector_max : tail_max;
+}
+
+// Softmax of a row; +infinity counts as MAX_FINITE.
+template <class T> void softmax(const T* x, ptrdiff_t columns, T* out) {
+  const T row_max = max_of_row<T>(x, columns);
   const V<T> shift = splat(row_max == -INF<T> ? T(0) : row_max > MAX_FINITE<T> ? MAX_FINITE<T> : row_max);
   const double row_sum = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
     V<T> e = load_n<T>(x + j, count);
@@ -45,6 +50,30 @@ template <class T> void softmax(const T* x, ptrdiff_t columns, T* out) {
   const T divisor = row_sum == 0 ? T(1) : T(row_sum);
   for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
     store_n<T>(out + j, load_n<T>(out + j, count) / divisor, count);
+  });
+}
+
+// The maximum of a row and the sum of the exponentials of what the elements are less; +infinity counts as MAX_FINITE.
+template <class T> void softmax_stats(const T* x, ptrdiff_t columns, T* out) {
+  const T row_max = max_of_row<T>(x, columns);
+  const V<T> shift = splat(row_max == -INF<T> ? T(0) : row_max > MAX_FINITE<T> ? MAX_FINITE<T> : row_max);
+  out[0] = row_max;
+  out[1] = T(sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    return without_padding<T>(exp<T>(min<T>(load_n<T>(x + j, count), splat(MAX_FINITE<T>)) - shift), count);
+  }));
+}
+
+// factor * exp(x - log_sum_exp), the softmax times a factor.
+template <class T> void scaled_softmax(const T* x, ptrdiff_t columns, T log_sum_exp, T factor, T* out) {
+  for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    store_n<T>(out + j, factor * exp<T>(load_n<T>(x + j, count) - log_sum_exp), count);
+  });
+}
+
+// sums += x
+template <class T> REGARD_INLINE void add_row(const T* x, ptrdiff_t columns, T* sums) {
+  for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+    store_n<T>(sums + j, load_n<T>(sums + j, count) + load_n<T>(x + j, count), count);
   });
 }
 
@@ -84,9 +113,10 @@ void norm(const T* x, const T* residual, ptrdiff_t columns, double eps, const T*
 }
 
 // The gradient of x for that of the norm, d, without residual: with n the norm without weight, and g = d * weight,
-// (g - mean(g) - n * mean(g n)) / standard deviation.
+// (g - mean(g) - n * mean(g n)) / standard deviation. The gradients of weight and bias, d * n and d, are added to
+// `sums`.
 template <class T, bool subtract_mean>
-void norm_vjp(const T* x, const T* d, ptrdiff_t columns, double eps, const T* weight, T* out) {
+void norm_vjp(const T* x, const T* d, ptrdiff_t columns, double eps, const T* weight, T* out, T* sums) {
   const auto [mean, inverse_std] = moments<T, subtract_mean>(x, columns, eps);
   const auto normal = [&](ptrdiff_t j, ptrdiff_t count)
                           __attribute__((always_inline)) { return (load_n<T>(x + j, count) - mean) * inverse_std; };
@@ -101,8 +131,11 @@ void norm_vjp(const T* x, const T* d, ptrdiff_t columns, double eps, const T* we
   });
   const T mean_g = subtract_mean ? T(sum_g / double(columns)) : T(0), mean_gn = T(sum_gn / double(columns));
   for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    store_n<T>(out + j, (load_n<T>(out + j, count) - mean_g - normal(j, count) * mean_gn) * inverse_std, count);
+    const V<T> n = normal(j, count);
+    store_n<T>(out + j, (load_n<T>(out + j, count) - mean_g - n * mean_gn) * inverse_std, count);
+    if (sums) store_n<T>(sums + j, load_n<T>(sums + j, count) + load_n<T>(d + j, count) * n, count);
   });
+  if (sums) add_row<T>(d, columns, sums + columns);
 }
 
 template <class T, class F> REGARD_INLINE void apply(const T* x, const T* bias, ptrdiff_t columns, T* out, F f) {
@@ -142,26 +175,45 @@ template <class T> struct RowScratch {  // buffers for converted rows, one for e
         other(scratch.allocate<T>(columns_per_task(params))),
         weight(scratch.allocate<T>(columns_per_task(params))),
         bias(scratch.allocate<T>(columns_per_task(params))),
-        out(scratch.allocate<T>(columns_per_task(params))) {}
+        out(scratch.allocate<T>(max_of<ptrdiff_t>(columns_per_task(params), 2))) {}
 };
 
+// Numbers of a row of `weight` and `bias`, for `count` numbers of x.
+ptrdiff_t features_of_row(const OpParams& params, ptrdiff_t count) {
+  switch (params.op) {
+    case Op::rope_half:
+    case Op::rope_interleaved: return params.pairs;
+    case Op::scaled_softmax: return 1;
+    default: return count;
+  }
+}
+
 template <class T>
-void run_row(const OpParams& params, ptrdiff_t row, ptrdiff_t start, ptrdiff_t count, RowScratch<T>& buffers) {
+void run_row(const OpParams& params, ptrdiff_t row, ptrdiff_t start, ptrdiff_t count, RowScratch<T>& buffers, T* sums) {
   const auto input = [&](const StridedRows& operand, ptrdiff_t length, T* buffer) -> const T* {
     return operand ? row_ptr<T>(operand, row, start, length, buffer) : nullptr;
   };
-  const bool is_rope = params.op == Op::rope_half || params.op == Op::rope_interleaved;
+  const ptrdiff_t features = features_of_row(params, count);
   const T* x = input(params.x, count, buffers.x);
   const T* other = input(params.other, count, buffers.other);
-  const T* weight = input(params.weight, is_rope ? params.pairs : count, buffers.weight);
-  const T* bias = input(params.bias, is_rope ? params.pairs : count, buffers.bias);
+  const T* weight = input(params.weight, features, buffers.weight);
+  const T* bias = input(params.bias, features, buffers.bias);
+  if (params.op == Op::column_sums) return add_row<T>(x, count, sums + params.columns);
   T* out = output_row_ptr<T>(params.output, row, start, buffers.out);
   switch (params.op) {
     case Op::softmax: softmax<T>(x, count, out); break;
     case Op::layer_norm: norm<T, true>(x, other, count, params.eps, weight, bias, out); break;
     case Op::rms_norm: norm<T, false>(x, other, count, params.eps, weight, bias, out); break;
-    case Op::layer_norm_vjp: norm_vjp<T, true>(x, other, count, params.eps, weight, out); break;
-    case Op::rms_norm_vjp: norm_vjp<T, false>(x, other, count, params.eps, weight, out); break;
+    case Op::layer_norm_vjp: norm_vjp<T, true>(x, other, count, params.eps, weight, out, sums); break;
+    case Op::rms_norm_vjp: norm_vjp<T, false>(x, other, count, params.eps, weight, out, sums); break;
+    case Op::column_sums: break;
+    case Op::softmax_stats: softmax_stats<T>(x, count, out); break;
+    case Op::scaled_softmax: scaled_softmax<T>(x, count, *weight, *bias, out); break;
+    case Op::add:
+      apply<T>(x, nullptr, count, out, [&](ptrdiff_t j, ptrdiff_t n, V<T> v) __attribute__((always_inline)) {
+        return v + load_n<T>(other + j, n);
+      });
+      break;
 #define REGARD_CASE(name)                                                                                   \
   case Op::name:                                                                                            \
     apply<T>(x, bias, count, out,                                                                           \
@@ -186,7 +238,7 @@ void run_row(const OpParams& params, ptrdiff_t row, ptrdiff_t start, ptrdiff_t c
       rope<T>(x, count, weight, bias, params.pairs, params.op == Op::rope_interleaved, out);
       break;
   }
-  store_row<T>(out, params.output, row, start, count);
+  store_row<T>(out, params.output, row, start, params.op == Op::softmax_stats ? 2 : count);
 }
 
 template <class T> void run_task(const OpParams& params, ptrdiff_t task, void* memory) {
@@ -195,8 +247,10 @@ template <class T> void run_task(const OpParams& params, ptrdiff_t task, void* m
   const ptrdiff_t width = columns_per_task(params), pieces = ceil_div(params.columns, max_of<ptrdiff_t>(width, 1));
   const ptrdiff_t height = rows_per_task(params), first = task / pieces * height, start = task % pieces * width;
   const ptrdiff_t last = min_of<ptrdiff_t>(params.rows, first + height);
+  T* const sums = params.sums ? reinterpret_cast<T*>(params.sums) + task * 2 * params.columns : nullptr;
+  for (ptrdiff_t j = 0; sums && j < 2 * params.columns; ++j) sums[j] = 0;
   for (ptrdiff_t row = first; row < last; ++row)
-    run_row<T>(params, row, start, min_of<ptrdiff_t>(width, params.columns - start), buffers);
+    run_row<T>(params, row, start, min_of<ptrdiff_t>(width, params.columns - start), buffers, sums);
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ enum class Op : int {
   rms_norm,
   layer_norm_vjp,
   rms_norm_vjp,
+  add,
+  column_sums,
+  softmax_stats,
+  scaled_softmax,
   REGARD_ACTIVATIONS(REGARD_ENUMERATOR) REGARD_ACTIVATIONS(REGARD_VJP_ENUMERATOR) swiglu,
   rope_half,
   rope_interleaved,
@@ -39,6 +43,7 @@ static inline bool is_elementwise(Op op) {
   case Op::name##_vjp:
     REGARD_ACTIVATIONS(REGARD_CASE)
 #undef REGARD_CASE
+    case Op::add:
     case Op::swiglu: return true;
     default: return false;
   }
@@ -51,9 +56,26 @@ struct OpParams {
   StridedRows x;
   StridedRows other;         // norms: the residual; swiglu: the up projection; vjps: the gradient of the result
   StridedRows weight, bias;  // norms: gain and bias; activations: bias of x, swiglu: `weight` is that of `other`;
-                             // RoPE: cosines and sines
-  StridedRows output;
+                             // RoPE: cosines and sines; scaled_softmax: log-sum-exp and factor of each row
+  StridedRows output;        // softmax_stats: maximum and sum of each row; column_sums: none
   double eps = 0;
+  char* sums = nullptr;  // norm vjps, which may do without, and column_sums: for each task, sums over its rows for each
+                         // column, those of the gradient of the weight and those of the gradient of the bias
+};
+
+// Rows of a task, at least, if it has sums: they then take little memory beside the rows.
+constexpr ptrdiff_t SUMMED_ROWS = 64;
+
+// An update of AdamW, in place.
+struct AdamWParams {
+  ptrdiff_t size, decayed;  // the first `decayed` numbers decay
+  char *x, *first, *second;
+  const char* gradient;
+  DType dtype;
+  double scale;                    // of the gradient
+  double decay;                    // x <- decay x
+  double beta1, beta2;             // m <- m + (1 - beta1) (g - m), v <- beta2 v + (1 - beta2) g^2
+  double size_of_step, root, eps;  // x <- x - size_of_step m / (sqrt(v) / root + eps)
 };
 
 }  // namespace regard

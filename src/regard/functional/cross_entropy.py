@@ -8,8 +8,8 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number
-from regard.functional.arrays import Array
-from regard.functional.softmax import softmax
+from regard.functional.arrays import Array, compute_dtype
+from regard.functional.native import ops
 from regard.functional.variable import Pullback, is_recorded, record_vjp
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -98,22 +98,37 @@ def cross_entropy_vjp(
         raise RegardError("no target counts: the mean of their cross-entropy does not exist")
     places = np.where(counted, targets, 0)[..., None]
 
-    probabilities = softmax(logits)
-    best = logits.argmax(-1)[..., None]
-    lse = np.take_along_axis(logits, best, -1) - np.log(np.take_along_axis(probabilities, best, -1))
+    lse = _log_sum_exp(logits)
     losses = (lse - np.take_along_axis(logits, places, -1))[..., 0]
     if smoothing:
         losses = (1 - smoothing) * losses + smoothing * (lse[..., 0] - logits.mean(-1))
-    losses = np.where(counted, losses, losses.dtype.type(0))
+    losses = np.where(counted, losses, losses.dtype.type(0)).astype(logits.dtype, copy=False)
 
     def pullback(d: np.ndarray) -> tuple[np.ndarray, None]:
-        scale = np.asarray((d / count if reduction == "mean" else d) * counted)[..., None].astype(probabilities.dtype)
-        d_logits = probabilities * scale
+        scale = np.asarray((d / count if reduction == "mean" else d) * counted)[..., None].astype(lse.dtype)
+        d_logits = _scaled_softmax(logits, lse, scale)
         if smoothing:
-            d_logits -= smoothing / size * scale
-        np.put_along_axis(d_logits, places, np.take_along_axis(d_logits, places, -1) - (1 - smoothing) * scale, -1)
+            d_logits -= (smoothing / size * scale).astype(d_logits.dtype)
+        d_targets = np.take_along_axis(d_logits, places, -1) - (1 - smoothing) * scale
+        np.put_along_axis(d_logits, places, d_targets.astype(d_logits.dtype), -1)
         return d_logits, None
 
     if reduction == "none":
         return losses, pullback
     return losses.sum() / (count if reduction == "mean" else 1), pullback
+
+
+def _log_sum_exp(x: np.ndarray) -> np.ndarray:
+    """Return log Σ exp(x) of each row, ``... 1``, in the compute dtype."""
+    lse = ops.log_sum_exp(x)
+    if lse is None:
+        x = x.astype(compute_dtype(np, x.dtype), copy=False)
+        row_max = x.max(-1, keepdims=True)
+        lse = row_max + np.log(np.exp(x - row_max).sum(-1, keepdims=True))
+    return lse
+
+
+def _scaled_softmax(x: np.ndarray, lse: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return scale × softmax(x), whose log-sum-exp is known."""
+    scaled = ops.scaled_softmax(x, lse, scale)
+    return (scale * np.exp(x - lse)).astype(x.dtype, copy=False) if scaled is None else scaled

@@ -92,9 +92,14 @@ def linear_vjp(
     def pullback(d: Array) -> tuple[Array | None, Array | None, Array | None]:
         d_x = linear(d, weight.T).reshape(x_shape) if "x" in wrt else None
         d_weight = None if inputs is None else linear(inputs.T, _rows(d))
-        return d_x, d_weight, None if bias is None or "bias" not in wrt else _rows(d).sum(0)
+        return d_x, d_weight, None if bias is None or "bias" not in wrt else _sum(_rows(d))
 
     return output, pullback
+
+
+def _sum(rows: Array) -> Array:
+    sums = ops.column_sums(rows)
+    return rows.sum(0) if sums is None else sums
 
 
 def _rows(x: Array) -> Array:

@@ -108,10 +108,9 @@ def layer_norm_vjp(
     """
 
     def pullback(d: Array) -> tuple[Array, Array | None, Array | None]:
-        d_x = _native("layer_norm_vjp", x, d, weight, eps=eps)
-        if d_x is not None:
-            d_weight = None if weight is None else _sum(d * layer_norm(x, eps=eps))
-            return d_x, d_weight, None if bias is None else _sum(d)
+        found = ops.norm_vjp("layer_norm_vjp", x, d, weight, eps=eps, has_bias=bias is not None)
+        if found is not None:
+            return found
         centred = x - _mean(x)
         sigma = (_mean(centred * centred) + eps) ** 0.5
         normed = centred / sigma
@@ -135,9 +134,9 @@ def rms_norm_vjp(x: Array, weight: Array | None = None, *, eps: float = 1e-6) ->
     """
 
     def pullback(d: Array) -> tuple[Array, Array | None]:
-        d_x = _native("rms_norm_vjp", x, d, weight, eps=eps)
-        if d_x is not None:
-            return d_x, None if weight is None else _sum(d * rms_norm(x, eps=eps))
+        found = ops.norm_vjp("rms_norm_vjp", x, d, weight, eps=eps)
+        if found is not None:
+            return found[:2]
         root = (_mean(x * x) + eps) ** 0.5
         normed = x / root
         g = d if weight is None else d * weight
@@ -155,16 +154,13 @@ def _sum(x: Array) -> Array:
     return namespace(x).sum(x, axis=tuple(range(x.ndim - 1)))
 
 
-def _native(op: str, x: Array, other: Array | None, *features: Array | None, eps: float) -> Array | None:
-    """Return a norm or its gradient from the kernel; None for arguments that it does not take, invalid ones included.
-
-    `other` is the residual, or the gradient of the norm; the features are weight and, for a norm, bias.
-    """
+def _native(op: str, x: Array, residual: Array | None, *features: Array | None, eps: float) -> Array | None:
+    """Return a norm from the kernel; None for arguments that it does not take, invalid ones included."""
     if not isinstance(x, np.ndarray) or not x.shape or not x.shape[-1] or not 0 <= eps < math.inf:
         return None
-    if other is not None and getattr(other, "dtype", None) != x.dtype:
+    if residual is not None and getattr(residual, "dtype", None) != x.dtype:
         return None
-    return ops.apply_op(op, x, (other,), features, (float(eps),))
+    return ops.apply_op(op, x, (residual,), features, (float(eps),))
 
 
 def _validated(x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float) -> Any:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from regard.functional.native import ops
 from regard.functional.variable import Pullback, Vjp
 
 
 def _add(x: Any, y: Any) -> tuple[Any, Pullback]:
-    return x + y, lambda d: (unbroadcast(d, x), unbroadcast(d, y))
+    return ops.add(x, y), lambda d: (unbroadcast(d, x), unbroadcast(d, y))
 
 
 def _subtract(x: Any, y: Any) -> tuple[Any, Pullback]:

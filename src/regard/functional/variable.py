@@ -168,6 +168,8 @@ def gradients(of: Variable, wrt: Sequence[Variable], d_of: Any = None) -> list[n
     """
     if of.value.dtype.kind != "f" or (d_of is None and of.size != 1):
         raise RegardError(f"gradients are those of one floating number, got {of.dtype} {of.shape}")
+    from regard.functional.native import ops  # which knows of variables
+
     wanted = {id(x) for x in wrt}
     totals = {id(of): np.ones_like(of.value) if d_of is None else d_of}
     summed = set[int]()  # whose total is an array of ours; that of a single part may be shared with another variable
@@ -185,9 +187,9 @@ def gradients(of: Variable, wrt: Sequence[Variable], d_of: Any = None) -> list[n
                 continue
             part = np.asarray(part, parent.dtype)
             if id(parent) in summed:
-                totals[id(parent)] += part
+                ops.add(totals[id(parent)], part, out=totals[id(parent)])
             elif id(parent) in totals:
-                totals[id(parent)] = totals[id(parent)] + part
+                totals[id(parent)] = ops.add(totals[id(parent)], part)
                 summed.add(id(parent))
             else:
                 totals[id(parent)] = part

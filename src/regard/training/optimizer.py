@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from regard.functional.native import ops
+
 _BLOCK = 1 << 14  # numbers of each array that are updated together: they stay in the cache from step to step
 
 
@@ -61,6 +63,12 @@ class AdamW:
         beta1, beta2 = self.betas
         size = learning_rate / (1 - beta1**self.steps)
         root = math.sqrt(1 - beta2**self.steps)
+        if ops.adamw(
+            x, gradient, self.first, self.second, self._decayed, scale=scale,
+            decay=1 - learning_rate * self.weight_decay, beta1=beta1, beta2=beta2, size_of_step=size, root=root,
+            eps=self.eps,
+        ):  # fmt: skip
+            return
         scratch, change = np.empty(_BLOCK, x.dtype), np.empty(_BLOCK, x.dtype)
         for start, stop in _blocks(self._decayed, len(x)):
             p, g, m, v = x[start:stop], gradient[start:stop], self.first[start:stop], self.second[start:stop]
@@ -86,6 +94,9 @@ class AdamW:
 
 def global_norm(gradient: np.ndarray) -> float:
     """Return the Euclidean norm of a flat array; the same number for any number of threads."""
+    found = ops.square_sum(gradient)
+    if found is not None:
+        return math.sqrt(found)
     total = 0.0
     for start, stop in _blocks(0, len(gradient)):
         block = gradient[start:stop]

@@ -15,6 +15,7 @@ from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
 from regard.formats.safetensors import write_safetensors
 from regard.functional import native
+from regard.functional.native import ops
 from regard.models import TextModel
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import FolderCheckpoint, open_checkpoint
@@ -139,7 +140,7 @@ class Trainable:
     def add_gradients(self, found: Mapping[str, np.ndarray]) -> None:
         """Add the gradients of the arrays of the objective, by name, to the flat gradient."""
         for name, place in self._places.items():
-            place += found[name]
+            ops.add(place, found[name], out=place)
 
     def assign(self, model: Any) -> None:
         """Copy the arrays of another model of the same kind, which may be quantized or in half precision."""

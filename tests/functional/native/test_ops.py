@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import mpmath
 import numpy as np
@@ -12,6 +14,7 @@ from regard import functional as F
 from regard.functional import native
 from regard.functional.activation import ACTIVATIONS
 from regard.functional.native import ops
+from regard.training.optimizer import AdamW, global_norm
 
 kernel = native.kernel()
 pytestmark = pytest.mark.skipif(kernel is None, reason="there is no compiled kernel")
@@ -37,6 +40,12 @@ CALLS = {
     "gelu vjp": lambda x, y, w, b: F.gelu_vjp(x)[1](y)[0],
     "gelu tanh vjp": lambda x, y, w, b: F.gelu_vjp(x, "tanh")[1](y)[0],
     "silu vjp": lambda x, y, w, b: F.silu_vjp(x)[1](y)[0],
+}
+SUMS = {  # over all rows: gradients of what all rows share
+    "layer norm weight": lambda x, y, w, b: F.layer_norm_vjp(x, w, b, eps=1e-5)[1](y)[1],
+    "layer norm bias": lambda x, y, w, b: F.layer_norm_vjp(x, w, b, eps=1e-5)[1](y)[2],
+    "rms norm weight": lambda x, y, w, b: F.rms_norm_vjp(x, w)[1](y)[1],
+    "bias": lambda x, y, w, b: F.linear_vjp(x, np.ones((x.shape[-1],) * 2, x.dtype), b, wrt=["bias"])[1](y)[2],
 }
 SHAPES = [(1,), (7, 1), (3, 16), (5, 17), (2, 3, 5, 63), (11, 384), (2, 1031), (3, 0, 5), (0, 7)]
 
@@ -78,6 +87,34 @@ def test_the_kernel_agrees_with_the_formula(rng, monkeypatch, instruction_set, n
         exact = formula(monkeypatch, call, *(a.astype(np.float64) for a in arrays))
     assert (ours.dtype, ours.shape) == (dtype, exact.shape)
     np.testing.assert_allclose(ours.astype(np.float64), exact, **bound(dtype, name))
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("shape", [*SHAPES[1:-1], (3, 331, 20), (2000, 3)], ids=str)
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_over_rows_agree_with_the_formula(rng, monkeypatch, instruction_set, name, kind, shape):
+    dtype, call = FLOATS[kind], SUMS[name]
+    arrays = drawn(rng, shape, dtype)
+    ours = call(*arrays)
+    with np.errstate(all="ignore"):  # a norm of one feature
+        exact = formula(monkeypatch, call, *(a.astype(np.float64) for a in arrays))
+    assert (ours.dtype, ours.shape) == (dtype, exact.shape)
+    rows, limits = math.prod(shape[:-1]), bound(dtype, name)
+    # Each term has the error of the norm, relative to numbers of up to 20 times 5 standard deviations.
+    limits["atol"] = limits["atol"] + rows * 100 * 2 * float(np.finfo(np.float32 if kind != "float64" else dtype).eps)
+    np.testing.assert_allclose(ours.astype(np.float64), exact, **limits)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_over_rows_have_the_same_bits_on_any_number_of_threads(rng, threads, name):
+    for shape in ((5, 301, 384), (70_001, 3)):
+        arrays, found = drawn(rng, shape), []
+        for count in (1, 2, 3):
+            threads(count)
+            found.append(SUMS[name](*arrays))
+        np.testing.assert_array_equal(found[0], found[1])
+        np.testing.assert_array_equal(found[0], found[2])
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -166,6 +203,73 @@ def test_silu_and_tanh_gelu_keep_precision_below_zero(instruction_set, dtype):
             # u is rounded a few times, and the exponential turns that into relative error
             allowed = (8 + 4 * abs(float(u))) * np.finfo(dtype).eps * abs(want) + np.finfo(dtype).tiny
             assert abs(mpmath.mpf(float(tanhs)) - want) <= allowed, a
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("shape", [(7, 1), (5, 17), (3, 5, 63), (11, 384), (2, 1031), (0, 7)], ids=str)
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("options", [{}, {"reduction": "sum", "label_smoothing": 0.1}, {"reduction": "none"}], ids=str)
+def test_cross_entropy_agrees_with_the_formula(rng, monkeypatch, instruction_set, kind, shape, options):
+    if not shape[0] and not options:
+        pytest.skip("there is no mean of nothing")
+    dtype, targets = FLOATS[kind], rng.integers(0, shape[-1], shape[:-1])
+    logits = (rng.standard_normal(shape) * 5).astype(dtype)
+    d = rng.standard_normal(shape[:-1] if options.get("reduction") == "none" else ())
+
+    def call(x):
+        loss, pullback = F.cross_entropy_vjp(x, targets, **options)
+        return loss, pullback(d.astype(x.dtype))[0]
+
+    (loss, d_logits), (exact, d_exact) = call(logits), formula(monkeypatch, call, logits.astype(np.float64))
+    assert loss.dtype == d_logits.dtype == dtype
+    limits = bound(dtype, "cross_entropy")
+    # The gradient is d times a sum of three numbers of up to 1, each rounded.
+    d_error = 4 * limits["rtol"] * np.abs(d).max(initial=0) + limits["atol"]
+    np.testing.assert_allclose(d_logits.astype(np.float64), d_exact, rtol=0, atol=d_error)
+    rows = math.prod(shape[:-1])
+    np.testing.assert_allclose(np.float64(loss), exact, limits["rtol"] * (1 + rows), 10 * limits["rtol"])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("make", [lambda x: x, np.asfortranarray, lambda x: x[::2, ::-1], lambda x: x[:, 1:].T])
+def test_large_arrays_are_added_as_numpy_adds(rng, instruction_set, threads, dtype, make):
+    x, y = (make(rng.standard_normal((401, 303)).astype(dtype)) for _ in range(2))
+    threads(2)
+    for a, b in ((x, y), (x, np.ascontiguousarray(y)), (np.ascontiguousarray(x), y)):
+        np.testing.assert_array_equal(ops.add(a, b), a + b)
+        want, before = a + b, b.copy()
+        ops.add(a, b, out=a)
+        np.testing.assert_array_equal(a, want)
+        np.testing.assert_array_equal(b, before)
+
+
+def test_other_sums_are_those_of_numpy(rng):
+    x = rng.standard_normal((301, 303))
+    for y in (1.5, x[0], x.astype(np.float32), x[:, :1]):
+        found = ops.add(x, y)
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, x + y)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [0, 5, 1000, 70_001])
+def test_adamw_agrees_with_its_formula(rng, monkeypatch, instruction_set, threads, size, dtype):
+    decayed = size * 2 // 3  # not at the end of a vector
+    start, *gradients = rng.standard_normal((4, size)).astype(dtype)
+
+    def updated(count):
+        threads(count)
+        x, optimizer = start.copy(), AdamW(size, decayed, np.dtype(dtype), betas=(0.8, 0.95), weight_decay=0.1)
+        norms = []
+        for gradient in gradients:
+            norms.append(global_norm(gradient))
+            optimizer.step(x, gradient, 0.01, scale=0.7)
+        return x, optimizer.first, optimizer.second, norms
+
+    one, two, want = updated(1), updated(2), formula(monkeypatch, updated, 1)
+    for ours, again, theirs in zip(one, two, want, strict=True):
+        np.testing.assert_array_equal(ours, again)
+        np.testing.assert_allclose(ours, theirs, rtol=20 * np.finfo(dtype).eps, atol=20 * np.finfo(dtype).eps)
 
 
 def test_long_rows_keep_precision(rng):
@@ -319,7 +423,9 @@ def test_functions_dispatch_to_the_kernel(rng, monkeypatch):
     F.rotary(rng.standard_normal((3, 4)))
     for entry in ACTIVATIONS.values():
         entry.function(rng.standard_normal((3, 4)))
-    names = {"softmax", "layer_norm", "rms_norm", "swiglu", "apply_rotary"}
+    logits, targets = rng.standard_normal((3, 4)), np.array([0, 1, 2])
+    F.cross_entropy_vjp(logits, targets)[1](np.ones(()))
+    names = {"softmax", "layer_norm", "rms_norm", "swiglu", "apply_rotary", "scaled_softmax"}
     activations = {entry.kernel_name for entry in ACTIVATIONS.values() if entry.kernel_name}
     vjps = {f"{name}_vjp" for name in ("layer_norm", "rms_norm", *activations)}
     assert set(calls) == {(name, True) for name in names | activations | vjps}
@@ -373,6 +479,19 @@ def test_invalid_arguments_are_named(call, message):
         lambda o, x: kernel.linear(o, x, np.zeros((4, 3), np.float32), None),
         lambda o, x: kernel.linear(o, x, np.zeros((3, 3)), None),
         lambda o, x: kernel.linear(o.T, x, np.zeros((3, 2), np.float32), None),
+        lambda o, x: kernel.add(o, x, x[:1, :2]),
+        lambda o, x: kernel.add(o, x, x.astype(np.float64)),
+        lambda o, x: kernel.column_sums(o[0, :2], x),
+        lambda o, x: kernel.column_sums(o[0].astype(np.float64), x),
+        lambda o, x: kernel.column_sums(np.zeros(6, np.float32)[::2], x),
+        lambda o, x: kernel.layer_norm_vjp(o, x, x, None, 1e-5, np.zeros(2, np.float32), None),
+        lambda o, x: kernel.softmax_stats(o, x),
+        lambda o, x: kernel.softmax_stats(np.zeros((2, 2)), x),
+        lambda o, x: kernel.scaled_softmax(o, x, x, x),
+        lambda o, x: kernel.adamw(o[0], x[0], x[0], x[0, :2], 3, *np.ones(7)),
+        lambda o, x: kernel.adamw(o[0], x[0].astype(np.float64), x[0], x[0], 3, *np.ones(7)),
+        lambda o, x: kernel.adamw(o, x, x, x, 3, *np.ones(7)),
+        lambda o, x: kernel.square_sum(o[:, 0]),
     ],
 )
 def test_bindings_reject_mismatched_arguments(call):

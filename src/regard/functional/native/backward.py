@@ -37,11 +37,11 @@ def native_backward(
     row_max, row_sum = (to_kernel(x[..., 0]) for x in stats)
     lead, keys = p.context_shape[:-2], p.layout.keys
     delta = np.empty(p.context_shape[:-1], out.dtype)
-    d_q = native.empty((*delta.shape, p.q.shape[-1]), out.dtype)
+    d_q = native.empty_like(to_kernel(p.q), (*delta.shape, p.q.shape[-1]), out.dtype)  # in the memory order of q
     d_kv: list[np.ndarray] = []
     bias = _BiasGradient(p, out.dtype)
     for rows, call in kernel_calls(p):
-        parts = [native.empty((*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v)]
+        parts = [native.empty_like(to_kernel(x), (*lead, keys, x.shape[-1]), out.dtype) for x in (p.k, p.v)]
         sums = (x if x.shape[-1] == 1 else x[..., rows] for x in (row_max, row_sum))
         valid = kernel.backward(
             call, d_out[..., rows, :], out[..., rows, :], *sums, delta[..., rows], d_q[..., rows, :], *parts,

@@ -16,6 +16,7 @@ from regard.functional.arrays import Array
 
 MAX_AXES = 8  # of an array in the kernel
 COMPUTE_DTYPES = {np.dtype(np.float32): np.float32, np.dtype(np.float64): np.float64}
+_LARGE = 1 << 15  # numbers that two threads add sooner than one
 _FAST_GEMM = frozenset({"AVX-512", "AVX2"})  # instruction sets with which the kernel's GEMM is at least as fast as BLAS
 
 Map: TypeAlias = tuple[np.ndarray, np.ndarray | None]
@@ -53,6 +54,82 @@ def apply_op(
     if not isinstance(x, np.ndarray) or not (_fit(others, x.shape) and _fit(features, x.shape[-1:])):
         return None
     return _call(op, x, (*others, *features), numbers)
+
+
+def norm_vjp(
+    op: str, x: Array, d: Array, weight: Array | None, *, eps: float, has_bias: bool = False
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None] | None:
+    """Return the gradients of x, weight and bias of a norm, for that of its result; None as in `apply_op`."""
+    if not isinstance(x, np.ndarray) or not x.shape:
+        return None
+    work = COMPUTE_DTYPES.get(x.dtype, np.float32)
+    sums = [np.empty(x.shape[-1:], work) if wanted else None for wanted in (weight is not None, has_bias)]
+    d_x = apply_op(op, x, (d,), (weight,), (eps, *sums))
+    if d_x is None:
+        return None
+    d_weight, d_bias = (None if total is None else total.astype(x.dtype, copy=False) for total in sums)
+    return d_x, d_weight, d_bias
+
+
+def column_sums(x: Array) -> np.ndarray | None:
+    """Return the sum of all vectors, ``E``, of x, ``... E``; None as in `apply_op`."""
+    work = _work(x)
+    if work is None:
+        return None
+    sums = np.empty(x.shape[-1:], work)
+    native.kernel().column_sums(sums, _kernel_view(x), *_half(x))
+    return sums.astype(x.dtype, copy=False)
+
+
+def log_sum_exp(x: Array) -> np.ndarray | None:
+    """Return log Σ exp(x), ``... 1``, of each row of x, ``... E``, in the compute dtype; None as in `apply_op`."""
+    work = _work(x)
+    if work is None:
+        return None
+    stats = np.empty((*x.shape[:-1], 2), work)
+    native.kernel().softmax_stats(stats, _kernel_view(x), *_half(x))
+    with np.errstate(divide="ignore", invalid="ignore"):  # a row of −inf
+        lse: np.ndarray = stats[..., :1] + np.log(stats[..., 1:])
+    return lse
+
+
+def scaled_softmax(x: Array, lse: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
+    """Return factor × exp(x − lse), in the dtype of x, for lse and factor ``... 1``; None as in `apply_op`."""
+    return _call("scaled_softmax", x, (lse, factor), ())
+
+
+def add(x: Any, y: Any, out: np.ndarray | None = None) -> Any:
+    """Return x + y, in `out` if that is given; large arrays of one shape on all threads."""
+    is_large = type(x) is np.ndarray and type(y) is np.ndarray and x.size >= _LARGE
+    if not is_large or x.shape != y.shape or x.dtype != y.dtype or _work(x) is None:
+        return np.add(x, y, out=out) if out is not None else x + y
+    if x.flags.f_contiguous and y.flags.f_contiguous and not x.flags.c_contiguous:
+        return add(x.T, y.T, None if out is None else out.T).T
+    total = native.empty(x.shape, x.dtype) if out is None else out
+    native.kernel().add(_kernel_view(total), _kernel_view(x), _kernel_view(y), *_half(x))
+    return total
+
+
+def adamw(
+    x: np.ndarray,
+    gradient: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    decayed: int,
+    **numbers: float,
+) -> bool:
+    """Update flat arrays in place as `regard.training.AdamW` does; False without a kernel."""
+    kernel = native.kernel()
+    if kernel is None or x.dtype not in COMPUTE_DTYPES:
+        return False
+    kernel.adamw(x, gradient, first, second, decayed, **numbers)
+    return True
+
+
+def square_sum(x: np.ndarray) -> float | None:
+    """Return the sum of the squares of a flat array; None without a kernel."""
+    kernel = native.kernel()
+    return None if kernel is None or x.dtype not in COMPUTE_DTYPES else float(kernel.square_sum(x))
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> np.ndarray | None:
@@ -239,11 +316,7 @@ def _gemm_kernel() -> Any:
 
 
 def _call(op: str, x: Array, arrays: tuple[Array | None, ...], numbers: tuple[Any, ...]) -> np.ndarray | None:
-    kernel = native.kernel()
-    if kernel is None or not isinstance(x, np.ndarray) or not 0 < x.ndim <= MAX_AXES:
-        return None
-    half = None if x.dtype in COMPUTE_DTYPES else _half_name(x.dtype)
-    work = np.float32 if half else COMPUTE_DTYPES.get(x.dtype)
+    work = _work(x)
     if work is None:
         return None
     for other in arrays:
@@ -251,9 +324,20 @@ def _call(op: str, x: Array, arrays: tuple[Array | None, ...], numbers: tuple[An
             return None
     output = native.empty(x.shape, x.dtype)
     views = [None if other is None else _kernel_view(other) for other in arrays]
-    dtype = () if half is None else (getattr(kernel.DType, half),)
-    getattr(kernel, op)(_kernel_view(output), _kernel_view(x), *views, *numbers, *dtype)
+    getattr(native.kernel(), op)(_kernel_view(output), _kernel_view(x), *views, *numbers, *_half(x))
     return output
+
+
+def _work(x: Array) -> Any:
+    """Return the dtype in which the kernel computes with x; None if it does not."""
+    if not isinstance(x, np.ndarray) or not 0 < x.ndim <= MAX_AXES or native.kernel() is None:
+        return None
+    return COMPUTE_DTYPES.get(x.dtype) or (np.float32 if _half_name(x.dtype) else None)
+
+
+def _half(x: np.ndarray) -> tuple[Any, ...]:
+    """Return the kernel's argument for half precision: its type, if x has it."""
+    return () if x.dtype in COMPUTE_DTYPES else (getattr(native.kernel().DType, str(_half_name(x.dtype))),)
 
 
 def _fit(arrays: tuple[Array | None, ...], shape: tuple[int, ...]) -> bool:
