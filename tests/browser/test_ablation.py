@@ -38,7 +38,7 @@ def test_the_view_goes_to_what_changed_most(open_page, address, one):
     assert page.locator(".rg-changes .rg-word").count() == one.runs[0].length
     page.get_by_label("Layer", exact=True).select_option("1")
     settled(page)
-    assert "they are equal" in page.locator(".rg-legend").inner_text()
+    assert "they are equal" in page.locator(".rg-below-map .rg-legend").inner_text()
     page.get_by_role("button", name="Restore all heads").click()
     assert page.locator(".rg-changes").is_hidden()
     assert page.locator(".rg-head-panel .rg-side-switch").is_hidden()

@@ -151,7 +151,7 @@ def test_a_window_of_tokens_shows_their_weights(open_page, address, one):
     lines = saved(page, "CSV").decode().splitlines()
     shown = np.array([[float(x) for x in line.split(",")[1:]] for line in lines[1:]])
     assert shown == pytest.approx(one.whole(0, 2, 3)[3:6, 3:6], abs=5e-7)
-    assert "in powers of ten" in page.locator(".rg-legend").inner_text()
+    assert "in powers of ten" in page.locator(".rg-below-map .rg-legend").inner_text()
 
 
 def test_what_is_hidden_of_lengths_is_a_share_of_them(open_page, address, one):
@@ -458,13 +458,13 @@ def test_single_cells_of_a_long_text_are_coloured_by_weights_though_means_are_se
         assert most_of_means < 0.2
         assert re.search(
             r"the mean of \d+ × \d+, the end of the scale includes larger values",
-            page.locator(".rg-legend").inner_text(),
+            page.locator(".rg-below-map .rg-legend").inner_text(),
         )
         page.keyboard.press("z")
         page.wait_for_url(re.compile("&z="))
         settled(page)
         assert float(ends.inner_text()) == pytest.approx(1, abs=0.01)
-        assert "mean" not in page.locator(".rg-legend").inner_text()
+        assert "mean" not in page.locator(".rg-below-map .rg-legend").inner_text()
 
 
 def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):

@@ -129,7 +129,7 @@ def test_a_difference_from_afar_is_of_the_largest_of_each_side_and_says_so(open_
         lines = table(page)
         said = r"weight, the largest of (\d+) × \1, in A minus the largest in B: blue where A is larger"
         by = int(re.match(said, lines[0][0])[1])
-        assert re.search(said, page.locator(".rg-legend").inner_text())
+        assert re.search(said, page.locator(".rg-below-map .rg-legend").inner_text())
         starts = np.arange(0, 1150, by)
         one, other = (
             np.maximum.reduceat(np.maximum.reduceat(run.layers[0].tile(1, None, None), starts, axis=0), starts, axis=1)

@@ -16,8 +16,6 @@ from regard.terminal import attribution_table
 from regard.trace import Trace
 from regard.views import attribution_rows, escape, format_number
 
-_MAX_GAP = 0.05  # of the difference of the number, above which the table says so
-
 
 def run(arguments: argparse.Namespace) -> None:
     """Print how much each token contributed to a next token, or to the similarity with another text."""
@@ -61,11 +59,10 @@ def run(arguments: argparse.Namespace) -> None:
         mattered, attended = max(rows, key=lambda row: abs(row.score)), max(rows, key=lambda row: row.attended)
         same = "also the most attended to" if mattered == attended else f"{escape(attended.label)} was attended to most"
         console.print(Text(f"{escape(mattered.label)} mattered most; {same}"))
-        gap = found.completeness_gap
-        if gap is not None and found.baseline_value is not None:
+        if found.baseline_value is not None:
             difference = found.value - found.baseline_value
             said = f"contributions sum to {found.scores.sum():+.4g}, the number changes by {difference:+.4g}"
             console.print(Text(said.replace("-", "−"), style="dim"))
-            if abs(gap) > _MAX_GAP * abs(difference):
+            if not found.is_complete:
                 console.print(Text("not yet exact: give more --steps, another --baseline or another --method"))
     write_output_files(Attributed(found, rows), arguments)

@@ -90,6 +90,7 @@ def attribute_run(run: Run, other_text: str | None, query: AttributionQuery, che
         "metric": found.metric,
         "value": found.value,
         "baseline_value": found.baseline_value,
+        "is_complete": found.is_complete,
         "scores": found.scores.tolist(),
         "attended": found.attended.tolist(),
         "to": target if likely is None else None,

@@ -17,6 +17,8 @@ from regard.nn.checkpoint import with_checkpoints
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 
+_MAX_GAP = 0.05  # of the difference of the number
+
 Baseline: TypeAlias = "Literal['zero', 'pad', 'mask'] | int | np.ndarray"
 
 
@@ -65,6 +67,12 @@ class Attribution:
         if self.baseline_value is None:
             return None
         return float(self.scores.sum() - (self.value - self.baseline_value))
+
+    @property
+    def is_complete(self) -> bool | None:
+        """Of integrated gradients: whether the gap is at most a twentieth of the difference of the number."""
+        gap, start = self.completeness_gap, self.baseline_value
+        return None if gap is None or start is None else abs(gap) <= _MAX_GAP * abs(self.value - start)
 
 
 def attribute(

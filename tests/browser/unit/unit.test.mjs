@@ -28,6 +28,7 @@ const modules = {
     messages: "views/messages",
     compare: "views/side-switch",
     ablation: "views/ablation-panel",
+    attribution: "data/attribution",
     memory: "views/memory-panel",
     cellView: "views/cell-view",
     queries: "app/queries",
@@ -57,6 +58,7 @@ const {
     messages,
     compare,
     ablation,
+    attribution,
     memory,
     cellView,
     queries,
@@ -283,6 +285,7 @@ const runOf = (layers, heads, length, more = {}) => ({
     ...more,
 });
 const manifestOf = (...runs) => ({
+    attribution_methods: [{ key: "gradient" }],
     runs,
     numGivenRuns: runs.length,
     modes: [{ key: "raw" }],
@@ -774,4 +777,87 @@ test("a page that is closed gives up the tiles that are on their way", () => {
         signals.map(({ aborted }) => aborted),
         [true],
     );
+});
+
+test("a query has what was chosen, and leaves out what is the default", () => {
+    const run = { attribution: { target: "token", has_positions: true }, tokens: Array(5) };
+    const query = (more, other = run) => attribution.attributionQuery({ ...state.INITIAL_STATE, ...more }, other);
+    assert.deepEqual(query({}), {});
+    assert.deepEqual(query({ attributionMethod: "relevance", targetToken: 7 }), { method: "relevance", token: 7 });
+    assert.deepEqual(query({ target: " Paris", targetToken: 7 }), { to: " Paris" });
+    assert.deepEqual(query({ afterRow: true, row: 2 }), { position: 2 });
+    assert.deepEqual(query({ afterRow: true, row: 4 }), {}); // the last token, which is the default
+    assert.deepEqual(query({ row: 2 }), {});
+    const encoder = { attribution: { target: "text", has_positions: false }, tokens: Array(5) };
+    assert.deepEqual(query({ afterRow: true, row: 2, targetToken: 7 }, encoder), {});
+});
+test("a page in a file answers for its default target, and names the server for any other", () => {
+    const gradient = { token: 5, to: null, likely: [{ token: 5, text: "f" }] };
+    const held = { gradient, relevance: { error: "no slope" } };
+    const titles = { gradient: "Gradient", relevance: "Relevance", integrated: "Integrated gradients" };
+    const answer = (query, of = held) => attribution.heldAttribution(of, query, "gradient", titles);
+    assert.equal(answer({}), gradient);
+    assert.equal(answer({ method: "gradient", token: 5 }), gradient);
+    assert.equal(answer({ to: "f" }), gradient);
+    assert.throws(() => answer({ to: "g" }), /default target alone: regard explore without -o has all/);
+    assert.throws(() => answer({ token: 6 }), /default target alone/);
+    assert.throws(() => answer({ position: 2 }), /default target alone/);
+    assert.throws(() => answer({ method: "relevance" }), /^Error: no slope$/);
+    assert.throws(() => answer({ method: "relevance", to: "g" }), /default target alone/);
+    assert.throws(
+        () => answer({ method: "integrated" }),
+        /holds Gradient, Relevance, not Integrated gradients: regard/,
+    );
+    assert.throws(() => answer({}, {}), /holds no attribution, not Gradient/);
+    const text = { gradient: { token: null, to: "a dog", likely: null } };
+    assert.equal(answer({ to: "a dog" }, text), text.gradient);
+    assert.throws(() => answer({ to: "a cat" }, text), /default target alone/);
+});
+test("a contribution has three digits of the largest, and its sign", () => {
+    const shown = attribution.formatContribution;
+    assert.deepEqual(
+        [shown(3.244, 3.244, true), shown(-0.271, 3.244, true), shown(0.001, 3.244, true), shown(0, 3.244, true)],
+        ["+3.24", "−0.27", "0.00", "0.00"],
+    );
+    assert.deepEqual([shown(27.6, 27.6, true), shown(1234, 1234, true)], ["+27.6", "+1234"]);
+    assert.deepEqual([shown(0.00063, 0.00063, false), shown(2.5e-9, 2.5e-9, true)], ["0.000630", "+2.50·10⁻⁹"]);
+    assert.equal(shown(0, 0, true), "0.00");
+});
+test("what mattered most is named beside what was attended to most", () => {
+    const said = (scores, weights) =>
+        attribution
+            .strongestMessage(["a", "b", "c"], Float32Array.from(scores), weights && Float32Array.from(weights))
+            .replace(/[\u2068\u2069]/g, "");
+    assert.equal(said([0.1, -0.5, 0.2], [0.2, 0.1, 0.7]), "b mattered most; c was attended to most.");
+    assert.equal(said([0.1, 0.5, 0.2], [0, 1, 0]), "b mattered most, and was attended to most.");
+    assert.equal(said([0.1, 0.5, 0.2], null), "b mattered most.");
+    assert.equal(said([0, 0, 0], [0, 1, 0]), "Nothing mattered: every contribution is 0.");
+    assert.equal(attribution.indexOfLargest(Float32Array.of(0, -3, 2)), 1);
+    assert.equal(attribution.wordMessage("b", "+0.5", 0.25), "\u2068b\u2069 contributed +0.5; attended to: 0.250");
+    assert.equal(attribution.wordMessage("b", "+0.5", null), "\u2068b\u2069 contributed +0.5");
+});
+test("integrated gradients that do not add up say so", () => {
+    const answer = { scores: [1, 2], value: 5, baseline_value: 1 };
+    assert.match(attribution.completenessMessage({ ...answer, is_complete: false }), /sum to 3.*, .* changes by 4/);
+    assert.equal(attribution.completenessMessage({ ...answer, is_complete: true }), "");
+    assert.equal(attribution.completenessMessage({ ...answer, is_complete: null, baseline_value: null }), "");
+    assert.equal(attribution.sentence("'a b' is 2 tokens: choose one"), "'a b' is 2 tokens: choose one.");
+    assert.equal(attribution.sentence("there is no token 9…"), "There is no token 9…");
+});
+test("what a word attends to is named with its head", () => {
+    const said = (...args) => messages.attendedMessage(...args).replace(/[\u2068\u2069]/g, "");
+    assert.equal(said("raw", ["it"], "Layer 3 · Head 1"), "it attends to, Layer 3 · Head 1");
+    assert.equal(said("norms", ["a", "b", "c", "d"], "Layer 0"), "a + b + c + … receive from, Layer 0");
+});
+test("a target is kept in the address, up to 2,000 characters", () => {
+    const chosen = {
+        attribution: true,
+        attributionMethod: "relevance",
+        target: " Paris & #1",
+        targetToken: 3,
+        afterRow: true,
+    };
+    const read = url.decode(url.encode({ ...state.INITIAL_STATE, ...chosen }));
+    for (const [name, value] of Object.entries(chosen)) assert.deepEqual(read[name], value);
+    assert.equal(url.decode(`#gt=${"x".repeat(3000)}`).target.length, 2000);
 });

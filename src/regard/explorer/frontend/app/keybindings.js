@@ -65,6 +65,7 @@ export function keybindingsOf(app) {
     ],
     ["p", "Pin or unpin the word; pinned words are summed", () => pinSelected(app)],
     ["a", "Arcs in the text", set({ arcs: !state.arcs })],
+    ["g", "What mattered, beside what was attended to", set({ attribution: !state.attribution })],
     ["c", "A, B, A − B, in a comparison", () => nextSide(app)],
     ["v", `Map mode: ${app.manifest.modes.map(({ title }) => title.toLowerCase()).join(", ")}`, () => nextMode(app)],
     ["s", "Special tokens", set({ special: !state.special, zoom: null })],

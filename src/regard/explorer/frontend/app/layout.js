@@ -4,6 +4,7 @@ import { exportView } from "../export/export-view.js";
 import { activeElementOf, el, iconButton, segmented, select, setText } from "../platform/dom.js";
 import { withSelection } from "../state/sides.js";
 import { AblationPanel } from "../views/ablation-panel.js";
+import { AttributionPanel } from "../views/attribution-panel.js";
 import { CellView } from "../views/cell-view.js";
 import { DisplayOptions } from "../views/display-options.js";
 import { HeadGrid } from "../views/head-grid.js";
@@ -39,6 +40,7 @@ import { helpDialog, keybindingsOf, VIEWS } from "./keybindings.js";
  * @property {DisplayOptions} displayOptions
  * @property {Legend} legend
  * @property {SideSwitch[]} sideSwitches  of the views heads, head and movement
+ * @property {AttributionPanel} attribution
  * @property {AblationPanel} ablation
  * @property {Segmented} tabs
  * @property {Segmented} modes
@@ -112,6 +114,10 @@ export function createLayout(app) {
     displayOptions: new DisplayOptions(set),
     legend: new Legend(),
     sideSwitches: [false, true, false].map((hasDifference) => new SideSwitch((side) => set({ side }), hasDifference)),
+    attribution: new AttributionPanel(manifest.attribution_methods, {
+      set,
+      select: ({ members }) => set({ row: members[0], pins: [] }),
+    }),
     ablation: new AblationPanel({
       ablate: (heads) => ablateHeads(app, heads),
       select: (selection) => selectHead(app, selection),
@@ -144,7 +150,7 @@ export function createLayout(app) {
   parts.main.append(
     parts.grid.node,
     headPanel(parts, manifest.can.ablate),
-    el("div", { class: "rg-side" }, parts.textPanel.node, parts.ablation.panel),
+    el("div", { class: "rg-side" }, parts.textPanel.node, parts.attribution.node, parts.ablation.panel),
     parts.cellView.node,
     parts.movement.node,
   );

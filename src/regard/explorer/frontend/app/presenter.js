@@ -16,6 +16,7 @@ import {
   topWordsMessage,
 } from "../views/messages.js";
 import { sideNames } from "../views/side-switch.js";
+import { showAttribution } from "./attribution.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -59,6 +60,7 @@ export class Presenter {
     this.showMap();
     this.showCellSteps();
     this.showMovement();
+    showAttribution(app);
   }
 
   /** @param {State} state */

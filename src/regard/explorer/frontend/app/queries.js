@@ -5,6 +5,7 @@ import { differenceOf, loadMap } from "../data/map-data.js";
 import { subtract } from "../data/matrix.js";
 import { Query, QueryClient } from "../data/query.js";
 import { differenceBlockedBy } from "../state/sides.js";
+import { showAttribution } from "./attribution.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -44,6 +45,12 @@ export class Queries {
     this.thumbnails = new Query(this.client, () => app.presenter.showHeads());
     /** @type {Query<AblationResult>} */
     this.ablation = new Query(this.client, () => app.presenter.showAblation(), { handlesError: true });
+    /** @type {Query<import("../data/source.js").Attribution>} */
+    this.attribution = new Query(this.client, () => showAttribution(app), { handlesError: true });
+    /** @type {Query<Float32Array>} */
+    this.attended = new Query(this.client, () => showAttribution(app));
+    /** @type {Map<string, import("../data/source.js").Attribution>} */
+    this.attributions = new Map(); // by query: some take seconds
     /** @type {Map<string, Promise<any>>} */
     this.cache = new Map(); // of each run, since the page switches between runs
   }
@@ -155,6 +162,28 @@ export class Queries {
       ablated,
       ablatedRun,
     }));
+  }
+
+  /** @param {number} run @param {import("../data/source.js").AttributionQuery} query */
+  fetchAttribution(run, query) {
+    const key = JSON.stringify([run, query]);
+    this.attribution.fetch(key, async (signal) => {
+      const found = this.attributions.get(key) ?? (await this.app.source.attribution(run, query, signal));
+      this.attributions.set(key, found);
+      return found;
+    });
+  }
+
+  /**
+   * What some words attend to.
+   * @param {State} state @param {HeadRef} headRef @param {Group[]} selected @param {Group[]} axis
+   */
+  fetchAttended({ mode }, headRef, selected, axis) {
+    if (selected.length === 0) return this.attended.reset();
+    const members = [selected, axis].map((groups) => groups.map((group) => group.members));
+    this.attended.fetch(JSON.stringify([headRef, mode, members]), (signal) =>
+      wordWeightsOf(this.app.source, headRef, selected, axis, "out", mode, signal),
+    );
   }
 
   /** The result of one fetch; a failed one is repeated. @template T @param {string} key @param {() => Promise<T>} queryFn @returns {Promise<T>} */

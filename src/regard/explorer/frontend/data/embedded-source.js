@@ -1,5 +1,6 @@
 // The data of an exported page, which holds it in blobs: `regard.explorer.export_html` lists them.
 
+import { heldAttribution } from "./attribution.js";
 import { cellFrom } from "./cell.js";
 import { decodeBlob, unpackWeights } from "./codec.js";
 import { poolRegion } from "./matrix.js";
@@ -53,6 +54,14 @@ export class EmbeddedSource {
   async movement(runs) {
     const all = await Promise.all(runs.map((run) => this.json(`movement/${run}`)));
     return { ...all[0], points: all.map(({ points }) => points[0]) };
+  }
+
+  /** @param {number} run @param {import("./source.js").AttributionQuery} query */
+  async attribution(run, query) {
+    const name = `attributions/${run}`;
+    const held = this.contents.blobs?.[name] ? await this.json(name) : {};
+    const titles = Object.fromEntries(this.contents.attribution_methods.map(({ key, title }) => [key, title]));
+    return heldAttribution(held, query, this.contents.runs[run].attribution.method, titles);
   }
 
   async memory() {

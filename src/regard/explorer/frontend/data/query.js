@@ -52,6 +52,7 @@ export class Query {
     this.key = ""; // of the data that is needed now
     this.inFlightKey = ""; // of the last fetch, which may have arrived
     this.dataKey = "";
+    this.errorKey = "";
     /** @type {AbortController | null} */
     this.controller = null;
     client.queries.push(this);
@@ -65,6 +66,11 @@ export class Query {
   /** The data, if it is that of the current key. */
   get current() {
     return this.isCurrent ? this.data : null;
+  }
+
+  /** The error, if it is that of the current key. */
+  get currentError() {
+    return this.errorKey === this.key ? this.error : null;
   }
 
   /** @param {string} key @param {(signal: AbortSignal) => Promise<T>} queryFn */
@@ -85,6 +91,7 @@ export class Query {
       },
       (error) => {
         if (controller.signal.aborted) return;
+        this.errorKey = key;
         this.setError(error);
         this.onSettled(); // before the key is cleared: it may fetch the same key, and must not retry endlessly
         if (this.inFlightKey === key) this.inFlightKey = ""; // a later fetch retries

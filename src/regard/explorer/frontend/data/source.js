@@ -7,7 +7,7 @@ import { withProducts } from "./cell.js";
  * @typedef {import("./tokens.js").Token} Token
  * @typedef {import("../state/state.js").Head} Head
  * @typedef {{ name: string, number: number, heads: number, kv_heads: number | null, rows: number, cols: number, causal: boolean, row_sum_error: number | null, num_nonfinite_rows: number }} Layer
- * @typedef {{ model: string, text: string, tokens: Token[], layers: Layer[], projection_key: string | null, initial: { layer: number, head: number }, title?: string, base_run?: number, thumbnail_size: number, num_sampled_rows?: number | null }} Run
+ * @typedef {{ model: string, text: string, tokens: Token[], layers: Layer[], projection_key: string | null, initial: { layer: number, head: number }, attribution: Attributable, title?: string, base_run?: number, thumbnail_size: number, num_sampled_rows?: number | null }} Run
  * @typedef {{ key: string, title: string, unit?: string, description: string, caveat: string, source: string }} Explanation
  * @typedef {object} Manifest
  * @property {string} format
@@ -18,6 +18,7 @@ import { withProducts } from "./cell.js";
  * @property {Run[]} runs
  * @property {Explanation[]} metrics
  * @property {Explanation[]} modes
+ * @property {AttributionMethod[]} attribution_methods
  * @property {string | null} [difference_blocked_by]
  * @property {number} [numGivenRuns]  without those of ablations
  * @property {Record<string, [number, number]>} [blobs]  of an exported page: first character and number of characters
@@ -30,6 +31,22 @@ import { withProducts } from "./cell.js";
  * @typedef {{ runs: number, overviews: number, overviews_limit: number, process_peak: number | null }} Memory  bytes
  * @typedef {{ run: number, metadata: Run, changes: { cosines: number[], next_tokens: NextToken[] | null, heads: number[][] } }} Ablation
  *   `heads` has the largest change of a weight in each layer and head.
+ * @typedef {{ key: string, title: string, description: string, caveat: string, source: string, is_signed: boolean }} AttributionMethod
+ * @typedef {{ blocked_by: string | null, method: string, target: "token" | "text", default_text: string | null, has_positions: boolean }} Attributable
+ *   What can be attributed in a run; only `blocked_by` if nothing can.
+ * @typedef {{ token: number, text: string, probability: number }} LikelyToken
+ * @typedef {{ method?: string, to?: string, token?: number, position?: number }} AttributionQuery  without what is the default
+ * @typedef {object} Attribution
+ * @property {string} method
+ * @property {string} metric           the number that is attributed, in words
+ * @property {number} value
+ * @property {number | null} baseline_value
+ * @property {boolean | null} is_complete  of integrated gradients: whether the scores add up to the difference
+ * @property {number[]} scores         the contribution of each token
+ * @property {number[]} attended       the weight of each token in the mean over layers and heads
+ * @property {string | null} to
+ * @property {number | null} token
+ * @property {LikelyToken[] | null} likely
  *
  * @typedef {object} Source
  * @property {(signal?: AbortSignal) => Promise<Manifest>} manifest
@@ -40,6 +57,7 @@ import { withProducts } from "./cell.js";
  * @property {(run: number, layer: number, head: Head, j: number, mode: string, signal?: AbortSignal) => Promise<Float32Array>} column
  * @property {(run: number, layer: number, head: Head, i: number, j: number, signal?: AbortSignal) => Promise<Cell>} cell
  * @property {(runs: number[], signal?: AbortSignal) => Promise<Movements>} movement
+ * @property {(run: number, query: AttributionQuery, signal?: AbortSignal) => Promise<Attribution>} attribution
  * @property {(signal?: AbortSignal) => Promise<Memory | null>} memory  of Python; null without it
  * @property {(heads: [number, number][], run: number, signal?: AbortSignal) => Promise<Ablation>} ablate
  *
@@ -97,6 +115,11 @@ export class ApiSource {
   /** @param {number[]} runs @param {AbortSignal} [signal] */
   movement(runs, signal) {
     return this.request("movement", { runs }, signal);
+  }
+
+  /** @param {number} run @param {AttributionQuery} query @param {AbortSignal} [signal] */
+  attribution(run, query, signal) {
+    return this.request("attribution", { run, ...query }, signal);
   }
 
   /** @param {AbortSignal} [signal] */

@@ -33,6 +33,11 @@ import { differenceBlockedBy, runsOf } from "./sides.js";
  * @property {number[]} pins
  * @property {"out" | "in"} direction  of the text panel: what a word attends to, or what attends to it
  * @property {boolean} arcs
+ * @property {boolean} attribution  whether the panel of what mattered is open
+ * @property {string} attributionMethod  empty: that of the model
+ * @property {string} target        of the attribution, as text; empty: the default or the token
+ * @property {number | null} targetToken  as the id of a next token
+ * @property {boolean} afterRow     the next token is that after the row
  * @property {string} query
  * @property {number} stage         of the movement
  * @property {"auto" | "light" | "dark"} theme
@@ -67,6 +72,11 @@ export const INITIAL_STATE = Object.freeze({
   pins: [],
   direction: "out",
   arcs: false,
+  attribution: false,
+  attributionMethod: "",
+  target: "",
+  targetToken: null,
+  afterRow: false,
   query: "",
   stage: -1,
   theme: "auto",
@@ -110,6 +120,9 @@ export function normalize(wanted, manifest) {
     collapsedHeads: collapsed(state.collapsedHeads, Math.max(...shownLayers.map(({ heads }) => heads))),
     mode: validKey(manifest.modes, state.mode),
     metric: validKey(manifest.metrics, state.metric),
+    attributionMethod: manifest.attribution_methods.some(({ key }) => key === state.attributionMethod)
+      ? state.attributionMethod
+      : "",
     ...clampRange(state, length),
     pins: state.pins.filter((i) => i < length),
   };

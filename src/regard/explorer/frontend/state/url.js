@@ -28,6 +28,11 @@ const URL_KEYS = /** @type {const} */ ({
   pins: "pins",
   direction: "d",
   arcs: "arcs",
+  attribution: "g",
+  attributionMethod: "gm",
+  target: "gt",
+  targetToken: "gi",
+  afterRow: "gr",
   query: "q",
   stage: "t",
   theme: "theme",
@@ -43,6 +48,8 @@ const ENUMS = /** @type {Record<string, string[]>} */ ({
   direction: ["out", "in"],
   theme: ["auto", "light", "dark"],
 });
+
+const MAX_LENGTHS = /** @type {Record<string, number>} */ ({ target: 2000 }); // characters
 
 /** What differs from the initial state. @param {State} state @returns {string} */
 export function encode(state) {
@@ -101,7 +108,7 @@ function parse(name, text) {
   if (name === "stage") return Number(text) >= 0 ? Number(text) : undefined;
   if (Array.isArray(initial)) return text.split(".").flatMap((part) => parseCount(part) ?? []);
   if (typeof initial === "boolean") return text === "1";
-  return typeof initial === "number" || initial === null ? parseCount(text) : text.slice(0, 200);
+  return typeof initial === "number" || initial === null ? parseCount(text) : text.slice(0, MAX_LENGTHS[name] ?? 200);
 }
 
 /** @param {string} text @returns {number | undefined} */

@@ -8,13 +8,14 @@ import { scalePosition, ticks } from "../render/scale.js";
 /** @typedef {import("../render/scale.js").Scale} Scale */
 
 export class Legend {
-  constructor() {
+  /** @param {string} name for screen readers */
+  constructor(name = "Legend") {
     this.canvas = el("canvas", { width: "256", height: "1", class: "rg-legend-bar", "aria-hidden": "true" });
     this.tickLabels = el("div", { class: "rg-legend-ticks" });
     this.description = el("span", { class: "rg-muted" });
     this.node = el(
       "div",
-      { class: "rg-legend", role: "group", "aria-label": "Legend" },
+      { class: "rg-legend", role: "group", "aria-label": name },
       el("div", { class: "rg-legend-scale" }, this.canvas, this.tickLabels),
       this.description,
     );

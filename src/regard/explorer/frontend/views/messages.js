@@ -57,7 +57,7 @@ const QUANTITIES = /** @type {Record<string, string>} */ ({
  *   may exceed the scale; whether the difference is taken before pooling
  */
 export function legendMessage({ byRow, mode, log, pool }, isDifference, max, { binSize, clipped, inMemory }) {
-  const quantity = QUANTITIES[mode] ?? QUANTITIES.raw;
+  const quantity = quantityOf(mode);
   if (isDifference && max === 0) return `${quantity} in A minus ${quantity} in B: they are equal`;
   const pooled = binSize > 1 ? `${pool === "max" ? "the largest" : "the mean"} of ${binSize} × ${binSize}` : "";
   const isOfLargest = isDifference && pooled !== "" && pool === "max" && !inMemory;
@@ -78,6 +78,19 @@ const VERBS = /** @type {Record<string, { out: string[], in: string[] }>} */ ({
   rollout: { out: ["consists", "consist", "of"], in: ["is contained", "are contained", "in"] },
   norms: { out: ["receives", "receive", "from"], in: ["gives", "give", "to"] },
 });
+
+/** @param {string} mode */
+export function quantityOf(mode) {
+  return QUANTITIES[mode] ?? QUANTITIES.raw;
+}
+
+/** What some words attend to, and in which head. @param {string} mode @param {string[]} labels @param {string} heading */
+export function attendedMessage(mode, labels, heading) {
+  const [one, several, preposition] = (VERBS[mode] ?? VERBS.raw).out;
+  const names = labels.slice(0, 3).map((label) => `\u2068${label}\u2069`);
+  const all = [...names, ...(labels.length > 3 ? ["…"] : [])].join(" + ");
+  return `${all} ${labels.length > 1 ? several : one} ${preposition}, ${heading}`;
+}
 
 /** The heading of the list of words. @param {State} state @param {boolean} isDifference @param {number} numSelected */
 export function topWordsMessage({ mode, direction }, isDifference, numSelected) {

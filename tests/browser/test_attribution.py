@@ -1,0 +1,335 @@
+"""What mattered: the words have the numbers of `regard.metrics.attribute`, for every method and target."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from pages import HOSTILE, OTHER, TEXT, explored, notebook, served, settled
+from test_access import serious
+
+import regard
+from regard.explorer import Exploration, write_page
+from regard.metrics import ATTRIBUTION_METHODS, attribute
+from regard.trace import Trace
+
+SEQUENCE = "qzkfbdqzk"  # after the second "k", as after the first, comes "f"
+OPEN = "v=head&l=1&h=0&i=8&j=3&g=1"
+READY = ".rg-attribution-result:not([hidden]):not(.rg-stale)"
+
+
+@pytest.fixture(scope="session")
+def induction():
+    return regard.load("induction")
+
+
+@pytest.fixture(scope="session")
+def sequence(induction):
+    return explored(induction, SEQUENCE, layer=1, head=0)
+
+
+@pytest.fixture(scope="session")
+def sequence_address(sequence):
+    with served(sequence) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def sequence_file(sequence, tmp_path_factory):
+    path = tmp_path_factory.mktemp("pages") / "induction.html"
+    write_page(sequence, path)
+    return path.as_uri()
+
+
+def strips(page):
+    """Return the numbers of the words by name: what mattered, and what was attended to."""
+    names = [
+        [word.get_attribute("aria-label") for word in strip.locator(".rg-word").all()]
+        for strip in page.locator(".rg-strip").all()
+    ]
+    return [np.array([float(name.rsplit(" ", 1)[1].replace("−", "-")) for name in strip]) for strip in names]
+
+
+def ready(page):
+    page.wait_for_selector(READY)
+    settled(page)
+
+
+def said(page):
+    return page.locator(".rg-attribution").inner_text().replace("\u2068", "").replace("\u2069", "")
+
+
+def background(word):
+    return word.evaluate("(node) => getComputedStyle(node).backgroundColor")
+
+
+@pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
+def test_words_have_the_numbers_of_the_method(open_page, sequence_address, sequence, induction, method):
+    page = open_page(f"{sequence_address}#{OPEN}")
+    ready(page)
+    page.get_by_label("Method", exact=True).select_option(method)
+    page.wait_for_url(f"**gm={method}*")
+    ready(page)
+    found = attribute(induction, SEQUENCE, "f", method=method)
+    scores, weights = strips(page)
+    np.testing.assert_allclose(scores, found.scores, rtol=0, atol=0.006 * np.abs(found.scores).max())
+    np.testing.assert_allclose(weights, sequence.row(0, 1, 0, 8), atol=0.00051)
+    assert f"For the logit of 'f': {found.value:.2f}" in said(page)
+    assert ATTRIBUTION_METHODS[method].caveat in said(page)
+    assert ("Not exact" in said(page)) == (found.is_complete is False)
+
+
+def test_the_panel_opens_on_demand_and_is_kept_in_the_address(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=3")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    button = page.get_by_role("button", name="What mattered")
+    assert button.get_attribute("aria-expanded") == "false"
+    assert page.locator(".rg-strip").first.is_hidden()
+    button.click()
+    ready(page)
+    assert sum("api/attribution" in address for address in asked) == 1
+    assert button.get_attribute("aria-expanded") == "true"
+    page.wait_for_url("**g=1*")
+    page.reload()
+    ready(page)
+    page.locator(".rg-stage").focus()
+    page.keyboard.press("g")
+    assert page.locator(".rg-strip").first.is_hidden()
+
+
+def test_a_target_is_a_suggestion_or_a_text(open_page, sequence_address, sequence, induction):
+    page = open_page(f"{sequence_address}#{OPEN}")
+    ready(page)
+    likely = sequence.attribution(0)["likely"]
+    chips = page.locator(".rg-likely-token")
+    assert [chip.locator("bdi").inner_text() for chip in chips.all()] == [each["text"] for each in likely]
+    assert [chip.get_attribute("aria-pressed") for chip in chips.all()] == ["true", *["false"] * 7]
+    chips.nth(1).click()
+    page.wait_for_url(f"**gi={likely[1]['token']}*")
+    ready(page)
+    second = attribute(induction, SEQUENCE, likely[1]["token"])
+    assert f"For the {second.metric}" in said(page)
+    np.testing.assert_allclose(strips(page)[0], second.scores, rtol=0, atol=0.006 * np.abs(second.scores).max())
+    assert chips.nth(1).get_attribute("aria-pressed") == "true"
+    assert chips.nth(1).evaluate("(node) => node === document.activeElement")
+    page.get_by_label("Next token", exact=True).fill("d")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**gt=d*")
+    ready(page)
+    assert "For the logit of 'd'" in said(page)
+    page.get_by_label("Next token", exact=True).fill("")
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: "gt=" not in url)
+    ready(page)
+    assert "For the logit of 'f'" in said(page)
+
+
+def test_the_next_token_may_be_that_after_the_chosen_word(open_page, sequence_address, induction):
+    page = open_page(f"{sequence_address}#{OPEN}&gt=f")
+    ready(page)
+    page.get_by_label("After the chosen word").check()
+    ready(page)
+    assert "after" not in said(page).split("For the")[1].split(":")[0]  # the last word is the default
+    page.locator(".rg-strip .rg-word").nth(2).click()
+    page.wait_for_url("**i=2*")
+    ready(page)
+    found = attribute(induction, SEQUENCE, "f", position=2)
+    scores, weights = strips(page)
+    np.testing.assert_allclose(scores, found.scores, rtol=0, atol=0.006 * np.abs(found.scores).max())
+    assert "For the logit of 'f' after k:" in said(page)
+    assert "k attends to, Layer 1 · Head 0" in said(page)
+    assert not weights[3:].any()
+
+
+def test_signs_show_as_colours_and_lines_and_a_word_says_its_numbers(open_page, sequence_address, induction):
+    page = open_page(f"{sequence_address}#{OPEN}")
+    ready(page)
+    found = attribute(induction, SEQUENCE, "f")
+    mattered, attended = page.locator(".rg-strip").all()
+    positive, negative = mattered.locator(".rg-word").nth(3), mattered.locator(".rg-word").nth(8)
+    assert found.scores[3] > 0.1
+    assert found.scores[8] < -0.05
+    blue, brown = ([int(n) for n in re.findall(r"\d+", background(word))] for word in (positive, negative))
+    assert blue[2] > blue[0]
+    assert brown[0] > brown[2]
+    assert "underline" in negative.evaluate("(node) => getComputedStyle(node).textDecorationLine")
+    assert "underline" not in positive.evaluate("(node) => getComputedStyle(node).textDecorationLine")
+    assert "f mattered most, and was attended to most." in said(page)
+    negative.hover()
+    numbers = f"k contributed −{abs(found.scores[8]):.3f}; attended to: "
+    assert numbers in said(page)
+    assert "rg-pointed" in attended.locator(".rg-word").nth(8).get_attribute("class")
+    page.mouse.move(5, 5)
+    assert "mattered most" in said(page)
+
+
+def test_the_words_are_reached_by_keys(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#{OPEN}")
+    ready(page)
+    page.get_by_label("After the chosen word").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    assert "z contributed" in said(page)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**i=1*")
+    ready(page)
+    assert "z attends to, Layer 1 · Head 0" in said(page)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('.rg-strip').ariaLabel").startswith("What was attended to")
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("document.activeElement.ariaLabel").startswith("z ")
+
+
+def test_without_a_chosen_word_it_is_the_mean_that_was_attended_to(open_page, sequence_address, induction):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&g=1")
+    ready(page)
+    np.testing.assert_allclose(strips(page)[1], attribute(induction, SEQUENCE, "f").attended, atol=0.00051)
+    assert "mean of all layers and heads" in said(page)
+
+
+@pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
+def test_words_of_an_encoder_have_the_numbers_of_the_method(open_page, address, minilm, method):
+    target = "A tired animal rested"
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&g=1&gm={method}&gt={target}")
+    ready(page)
+    found = attribute(minilm, TEXT, target, method=method)
+    scores, _ = strips(page)
+    np.testing.assert_allclose(scores, found.scores, rtol=0, atol=0.006 * np.abs(found.scores).max())
+    assert f"For the similarity to '{target}': {found.value:.4f}" in said(page)
+    assert page.locator(".rg-likely").is_hidden()
+    assert page.get_by_label("After the chosen word").is_hidden()
+
+
+def test_words_of_several_tokens_have_their_sum(open_page, address, minilm):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&g=1&gm=gradient&gt=a+dog&words=1&special=0")
+    ready(page)
+    found = attribute(minilm, TEXT, "a dog", method="gradient")
+    words = [at for _, at in found.encoding.word_groups()][1:-1]  # without [CLS] and [SEP]
+    expected = [found.scores[at].sum() for at in words]
+    assert max(len(at) for at in words) > 1
+    np.testing.assert_allclose(strips(page)[0], expected, rtol=0, atol=0.006 * np.abs(expected).max())
+
+
+def test_two_texts_are_compared_with_each_other(open_page, address_of_two, minilm):
+    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&g=1&s=B")
+    ready(page)
+    found = attribute(minilm, OTHER, TEXT)
+    np.testing.assert_allclose(strips(page)[0], found.scores, rtol=0, atol=0.006 * np.abs(found.scores).max())
+    assert "dog" in page.locator(".rg-strip").first.inner_text().split()[1:3]
+
+
+def test_what_is_refused_is_a_sentence_and_the_choice_stays(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&g=1&gm=gradient", allow="Failed to load resource")
+    page.wait_for_selector(".rg-refused")
+    assert "A text is as similar to itself as can be" in said(page)
+    assert page.locator(".rg-strip").first.is_hidden()
+    page.get_by_label("Method", exact=True).select_option("integrated")
+    ready(page)
+    assert "For the similarity to the text itself: 1.000" in said(page)
+
+
+def test_a_token_that_is_none_is_refused(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#{OPEN}", allow="Failed to load resource")
+    ready(page)
+    page.get_by_label("Next token", exact=True).fill("two words")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".rg-refused")
+    assert "choose one token" in said(page)
+    page.locator(".rg-likely-token").first.click()
+    ready(page)
+
+
+def test_a_saved_trace_and_an_ablation_say_why_nothing_mattered(open_page, sequence_address, induction):
+    trace = Trace(maps=True)
+    induction(SEQUENCE, trace=trace)
+    with served(Exploration(trace)) as saved:
+        page = open_page(f"{saved}#{OPEN}")
+        assert "explore a text with a model, not a saved trace" in said(page)
+        assert page.get_by_label("Method", exact=True).is_hidden()
+    page = open_page(f"{sequence_address}#v=head&l=0&h=0&i=8&j=3&g=1")
+    page.get_by_role("button", name="Ablate this head").click()
+    page.wait_for_selector(".rg-changes h3")
+    ready(page)
+    page.locator(".rg-head-panel .rg-side-switch").get_by_role("button", name="B", exact=True).click()
+    settled(page)
+    assert "computed of the model with all its heads: choose A" in said(page)
+
+
+def test_a_file_has_the_default_target_and_names_the_server_for_others(open_page, sequence_file, induction):
+    page = open_page(f"{sequence_file}#{OPEN}")
+    ready(page)
+    for method in ("gradient", "relevance"):
+        page.get_by_label("Method", exact=True).select_option(method)
+        page.wait_for_url(f"**gm={method}*")
+        ready(page)
+        found = attribute(induction, SEQUENCE, "f", method=method)
+        np.testing.assert_allclose(strips(page)[0], found.scores, rtol=0, atol=0.006 * np.abs(found.scores).max())
+    page.get_by_label("Method", exact=True).select_option("integrated")
+    page.wait_for_selector(".rg-refused")
+    assert "This file holds Gradient × input, Attention relevance, not Integrated gradients" in said(page)
+    page.get_by_label("Method", exact=True).select_option("gradient")
+    ready(page)
+    page.locator(".rg-likely-token").nth(1).click()
+    page.wait_for_selector(".rg-refused")
+    assert "its default target alone: regard explore without -o has all" in said(page)
+    page.locator(".rg-likely-token").first.click()
+    ready(page)
+
+
+def test_a_file_of_an_encoder_has_what_makes_its_vector(open_page, file_address, minilm):
+    page = open_page(f"{file_address}#v=head&l=2&h=3&i=8&j=2&g=1")
+    ready(page)
+    found = attribute(minilm, TEXT, TEXT)
+    np.testing.assert_allclose(strips(page)[0], found.scores, rtol=0, atol=0.006 * np.abs(found.scores).max())
+
+
+def test_a_notebook_has_the_panel(open_page, sequence, tmp_path):
+    page = notebook(open_page, sequence, tmp_path)
+    page.get_by_role("button", name="What mattered").click()
+    ready(page)
+    assert "For the logit of 'f'" in said(page)
+
+
+def test_hostile_words_and_targets_are_inert(open_page):
+    text = " ".join(word for word in HOSTILE if len(word) < 100)
+    model = regard.models.toy([text])
+    target = "<img src=x onerror=alert(1)>"
+    with served(explored(model, text, layer=0, head=0)) as address:
+        page = open_page(f"{address}#v=head&g=1", allow="Failed to load resource")
+        page.wait_for_selector(f"{READY}, .rg-refused")
+        page.get_by_label("Similar to", exact=True).fill(target)
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"{READY}, .rg-refused")
+        settled(page)
+        assert page.locator(".rg-attribution :is(img, script)").count() == 0
+        assert page.locator(".rg-strip .rg-word").count() > 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(open_page, sequence_address, scheme):
+    page = open_page(f"{sequence_address}#{OPEN}", color_scheme=scheme)
+    ready(page)
+    page.wait_for_timeout(300)
+    assert serious(page) == []
+
+
+def test_a_phone_shows_it_within_its_width(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#{OPEN}")
+    page.set_viewport_size({"width": 375, "height": 760})
+    ready(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    box = page.locator(".rg-attribution").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 375
+    assert serious(page) == []
+
+
+def test_forced_colours_keep_the_shades(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#{OPEN}", forced_colors="active")
+    ready(page)
+    words = page.locator(".rg-strip").first.locator(".rg-word")
+    assert background(words.nth(3)) != background(words.nth(8))
+    outline = page.locator(".rg-likely-token").first.evaluate("(node) => getComputedStyle(node).outlineStyle")
+    assert outline == "solid"
