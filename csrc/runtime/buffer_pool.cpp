@@ -79,7 +79,7 @@ void* system_allocate(size_t bytes) { return std::malloc(bytes); }
 void system_free(void* data, size_t) { std::free(data); }
 #endif
 
-// Free the oldest buffers until there is room for another one of these bytes.
+// Free the oldest buffers until another one of these bytes fits.
 void evict(size_t bytes) {
   const size_t most = pool.max_bytes();
   while (pool.count && (pool.count == MAX_BUFFERS || pool.bytes + bytes > most)) {

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from regard.functional.cross_entropy import cross_entropy, cross_entropy_vjp
     from regard.functional.embedding import embedding, embedding_vjp
     from regard.functional.experts import experts, experts_vjp, top_k_softmax, top_k_softmax_vjp
+    from regard.functional.factored import FactoredMatrix
     from regard.functional.linear import linear, linear_vjp
     from regard.functional.linear_attention import (
         LinearAttention,
@@ -63,6 +64,7 @@ _MODULE_OF = {
         "cross_entropy": ("cross_entropy", "cross_entropy_vjp"),
         "embedding": ("embedding", "embedding_vjp"),
         "experts": ("experts", "experts_vjp", "top_k_softmax", "top_k_softmax_vjp"),
+        "factored": ("FactoredMatrix",),
         "linear": ("linear", "linear_vjp"),
         "linear_attention": (
             *("linear_attention", "linear_attention_vjp"),
@@ -111,6 +113,7 @@ __all__ = [
     "attention_vjp",
     "attention_varlen",
     "attention_varlen_vjp",
+    "FactoredMatrix",
     "Gradients",
     "explain_plan",
     "Plan",

@@ -9,6 +9,8 @@ from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, AttributionM
 from regard.metrics.attribution_patching import PatchingEffects, attribution_patching
 from regard.metrics.flow import flow
 from regard.metrics.heads import HeadMetrics, head_metrics, strongest_heads
+from regard.metrics.lens import LogitLens, logit_lens
+from regard.metrics.logit_attribution import LogitAttribution, logit_attribution
 from regard.metrics.registry import METRICS, Metric
 from regard.metrics.repeated import repeated_tokens
 from regard.metrics.rollout import rollout
@@ -30,4 +32,8 @@ __all__ = [
     "attribute",
     "PatchingEffects",
     "attribution_patching",
+    "LogitLens",
+    "logit_lens",
+    "LogitAttribution",
+    "logit_attribution",
 ]

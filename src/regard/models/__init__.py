@@ -17,11 +17,12 @@ from regard.models.pooling import Pooling
 from regard.models.toy import Toy, ToyConfig, toy
 
 if TYPE_CHECKING:
+    from regard.models.circuits import Circuits
     from regard.models.encoder_decoder import EncoderDecoderOutput
     from regard.models.generation.decoding_state import DecodingState
     from regard.models.generation.loop import Generated, Stream
     from regard.models.gpt_oss import Experts
-    from regard.models.language import LanguageModel
+    from regard.models.language import LanguageModel, Prediction
 
 # The class and the configuration of each family, `Bert` and `BertConfig`, and their modules.
 _FAMILY_MODULES = {
@@ -35,6 +36,8 @@ _MODULES = {
     "Stream": "generation.loop",
     "DecodingState": "generation.decoding_state",
     "LanguageModel": "language",
+    "Prediction": "language",
+    "Circuits": "circuits",
     "Experts": "gpt_oss",
     **_FAMILY_MODULES,
 }
@@ -46,6 +49,8 @@ __all__ = [
     "Output",
     "Pooling",
     "LanguageModel",
+    "Prediction",
+    "Circuits",
     "DecodingState",
     "Generated",
     "Stream",

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
+from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
 from regard.models.batch import Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.gradients import Metric, ModelGradients, gradients_of_run
+from regard.models.gradients import Metric, ModelGradients, gradients_of_run, language_loss, next_tokens
 from regard.models.memory import check_memory
 from regard.models.pooling import MODES, Pooling
 from regard.nn import Layer
@@ -53,6 +54,22 @@ class Output:
         if self.head is None:
             raise RegardError("an encoder has no logits; use its contextual vectors (.hidden)")
         return self.head(hidden)
+
+    def loss(self) -> Any:
+        """Return the mean cross-entropy of the next tokens of the texts, in nats; of a language model.
+
+        Raises
+        ------
+        RegardError
+            The model has no logits, or no text has two tokens.
+        """
+        return language_loss(self)
+
+    def token_losses(self) -> np.ndarray:
+        """Return the cross-entropy of each next token, ``B T−1``, in nats; NaN where there is none."""
+        targets = next_tokens(self)
+        losses = F.cross_entropy(self.logits[:, :-1], targets, reduction="none")
+        return np.where(targets < 0, np.nan, losses)
 
 
 class StoppedOutput(Output):

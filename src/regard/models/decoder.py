@@ -14,6 +14,7 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.circuits import Circuits
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.language import LanguageModel
 from regard.nn import DecoderBlock, Embedding, LayerNorm, Linear, RMSNorm
@@ -47,6 +48,14 @@ class Decoder(LanguageModel):
     def max_length(self) -> int:
         """The most tokens of a sequence: those of training, or those that rope scaling extends them to."""
         return int(self.config.rope.max_context(self.config.max_positions))
+
+    @property
+    def circuits(self) -> Circuits:
+        """Its weights by layer and head, with the norms folded in, and the circuits that they form.
+
+        Computed as they are asked for, and kept in the object: ask for it once.
+        """
+        return Circuits(self)
 
     def forward_with_cache(
         self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder

@@ -45,13 +45,18 @@ class ModelGradients(NamedTuple):
 
 def language_loss(output: Any) -> Any:
     """Return the mean cross-entropy of each next token of the texts (of an encoder-decoder: the targets), in nats."""
-    logits, lengths = output.logits[:, :-1], [len(encoding) for encoding in output.encodings]
-    targets = np.full(logits.shape[:2], -100)
-    for row, encoding, length in zip(targets, output.encodings, lengths, strict=True):
-        row[: length - 1] = encoding.ids[1:]
+    return F.cross_entropy(output.logits[:, :-1], next_tokens(output))
+
+
+def next_tokens(output: Any) -> np.ndarray:
+    """Return the next token of each but the last, ``B T−1``; −100 where there is none."""
+    lengths = [len(encoding) for encoding in output.encodings]
     if max(lengths) < 2:
         raise RegardError("the loss needs a next token: give a text of at least two tokens")
-    return F.cross_entropy(logits, targets)
+    targets = np.full((len(lengths), output.hidden.shape[1] - 1), -100)
+    for row, encoding, length in zip(targets, output.encodings, lengths, strict=True):
+        row[: length - 1] = encoding.ids[1:]
+    return targets
 
 
 METRICS: Mapping[str, Callable[[Any], Any]] = MappingProxyType({"loss": language_loss})

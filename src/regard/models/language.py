@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Unpack, overload
+from typing import Any, ClassVar, NamedTuple, Unpack, overload
 
 import numpy as np
 
+from regard import functional as F
 from regard._utils.errors import RegardError
+from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.batch import Batch, Text, make_batch, remove_padding
@@ -20,6 +22,21 @@ from regard.models.generation.options import ForcedTokens, GenerationArguments, 
 from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text import Encoding, SubwordTokenizer
 from regard.trace import Trace
+
+
+class Prediction(NamedTuple):
+    """A token that may come next.
+
+    Parameters
+    ----------
+    text : str
+    id : int
+    probability : float
+    """
+
+    text: str
+    id: int
+    probability: float
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -68,6 +85,29 @@ class LanguageModel(TextModel):
     def record_full_sequence(self, generated: Sequence[Generated], *, trace: Recorder) -> None:
         """Run the finished sequences, prompt and continuation, once more as a whole."""
         self([one.encoding for one in generated], trace=trace)
+
+    def predictions(self, text: str | Encoding | Sequence[int], k: int = 5) -> tuple[Prediction, ...]:
+        """Return the likeliest tokens after a text, the likeliest first.
+
+        Parameters
+        ----------
+        text
+            One text, as a string, an encoding or ids.
+        k : int
+            How many.
+
+        Examples
+        --------
+        >>> import regard
+        >>> regard.load("induction").predictions("xK3bQxK3", k=1)[0].text
+        'b'
+        """
+        if not _is_one(text):
+            raise RegardError("predictions takes one text")
+        probabilities = F.softmax(np.asarray(self.head(self(text).hidden[0, -1]), np.float64))
+        likeliest = np.argsort(-probabilities, kind="stable")[: whole_number("k", k, 1)].tolist()
+        decode = self.tokenizer.decode
+        return tuple(Prediction(decode([i], skip_special_tokens=False), i, float(probabilities[i])) for i in likeliest)
 
     @overload
     def generate(  # a str is a sequence of str, and meant as one text

@@ -1,0 +1,118 @@
+"""Products of two matrices that are never multiplied out: what is asked of them is computed from their factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+
+
+@dataclass(frozen=True, eq=False)
+class FactoredMatrix:
+    """The product left · right of a tall and a wide matrix, of rank D at most.
+
+    Eigenvalues, singular values and norms are computed from matrices of the inner size, in O((N + M) D²): what
+    attention and its neighbours do to V words has V² numbers, and the rank of one head.
+
+    Parameters
+    ----------
+    left : array, ``... N D``
+    right : array, ``... D M``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> product = FactoredMatrix(rng.standard_normal((1000, 2)), rng.standard_normal((2, 1000)))
+    >>> product.shape, product.eigenvalues.shape
+    ((1000, 1000), (2,))
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+
+    __array_ufunc__ = None  # array @ product is __rmatmul__
+
+    def __post_init__(self) -> None:
+        if self.left.ndim < 2 or self.right.ndim < 2 or self.left.shape[-1] != self.right.shape[-2]:
+            raise RegardError(f"{self.left.shape} · {self.right.shape} is no product of matrices")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the product, ``... N M``."""
+        lead = np.broadcast_shapes(self.left.shape[:-2], self.right.shape[:-2])
+        return (*lead, self.left.shape[-2], self.right.shape[-1])
+
+    @property
+    def T(self) -> FactoredMatrix:
+        """The transpose."""
+        return FactoredMatrix(self.right.mT, self.left.mT)
+
+    def __matmul__(self, other: FactoredMatrix | np.ndarray) -> FactoredMatrix:
+        """Return the product with a matrix or another product, of the smaller inner size."""
+        if not isinstance(other, FactoredMatrix):
+            return FactoredMatrix(self.left, self.right @ other)
+        inner = self.right @ other.left
+        if inner.shape[-2] <= inner.shape[-1]:
+            return FactoredMatrix(self.left, inner @ other.right)
+        return FactoredMatrix(self.left @ inner, other.right)
+
+    def __rmatmul__(self, other: np.ndarray) -> FactoredMatrix:
+        return FactoredMatrix(other @ self.left, self.right)
+
+    def __getitem__(self, index: Any) -> FactoredMatrix:
+        """Return the products at an index of the leading axes."""
+        lead = self.shape[:-2]
+        return FactoredMatrix(
+            np.broadcast_to(self.left, lead + self.left.shape[-2:])[index],
+            np.broadcast_to(self.right, lead + self.right.shape[-2:])[index],
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the product, multiplied out."""
+        if copy is False:
+            raise ValueError("the product is computed: it cannot be had without a copy")
+        return np.asarray(self.left @ self.right, dtype)
+
+    @cached_property
+    def eigenvalues(self) -> np.ndarray:
+        """The D eigenvalues that may differ from 0 of square products, complex ``... D``: those of right · left."""
+        if self.shape[-2] != self.shape[-1]:
+            raise RegardError(f"a matrix of shape {self.shape[-2:]} has no eigenvalues: it is not square")
+        found = np.linalg.eigvals(_wide(self.right) @ _wide(self.left))
+        return np.asarray(found, np.result_type(found, np.complex64))
+
+    @cached_property
+    def svd(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Left singular vectors ``... N R``, singular values ``... R`` from the largest, right ones ``... R M``.
+
+        R is the least of N, D and M.
+        """
+        left_basis, left = np.linalg.qr(_wide(self.left))
+        right_basis, right = np.linalg.qr(_wide(self.right).mT)
+        u, values, vt = np.linalg.svd(left @ right.mT, full_matrices=False)
+        return left_basis @ u, values, vt @ right_basis.mT
+
+    @property
+    def singular_values(self) -> np.ndarray:
+        """From the largest, ``... R``."""
+        return self.svd[1]
+
+    @cached_property
+    def norm(self) -> np.ndarray:
+        """The Frobenius norm, ``...``."""
+        left, right = _wide(self.left), _wide(self.right)
+        squared = ((left.mT @ left) * (right @ right.mT)).sum((-1, -2))  # tr (L R Rᵀ Lᵀ)
+        norm: np.ndarray = np.sqrt(np.maximum(squared, 0))
+        return norm
+
+    def __repr__(self) -> str:
+        return f"FactoredMatrix({' '.join(map(str, self.shape))}, inner {self.left.shape[-1]})"
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64, copy=False)

@@ -1,0 +1,141 @@
+"""Steps, lenses, attribution and circuits beside TransformerLens, with the same tiny random models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformer_lens.model_bridge import TransformerBridge
+
+import make_golden
+import regard
+from regard.metrics import logit_attribution, logit_lens
+from regard.models import Circuits
+
+TOLERANCE = 1e-5  # of the largest, float32
+FAMILIES = ("gpt2", "llama", "qwen3", "gemma2")
+IDS = [5, 9, 4, 9, 11, 6, 5]
+TOKEN, VERSUS = 7, 3
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def pair(request, tmp_path_factory):
+    """A tiny model with random numbers in TransformerLens, twice, and in regard, and a run of each."""
+    kind = make_golden.CASES[request.param]
+    config = getattr(transformers, kind.config)(**kind.sizes | next(iter(kind.cases.values())))
+    config._attn_implementation = "eager"
+    peer = make_golden.drawn(getattr(transformers, kind.model)(config).eval(), 0).float()
+    folder = tmp_path_factory.mktemp(request.param)
+    peer.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    make_golden.write_tokenizer(folder, config)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), pad_token="<pad>", bos_token="<pad>", eos_token="<pad>"
+    )
+    tokenizer.save_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+
+    def bridge():
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+        return TransformerBridge.boot_transformers(str(folder), hf_model=theirs, tokenizer=tokenizer)
+
+    plain, folded = bridge(), bridge()
+    folded.enable_compatibility_mode(
+        fold_ln=True, center_writing_weights=False, center_unembed=False, fold_value_biases=False
+    )
+    model, trace = regard.load(folder), regard.Trace()
+    model(np.array(IDS), trace=trace)
+    return plain, folded, model, trace
+
+
+def cached(bridge):
+    with torch.no_grad():
+        return bridge.run_with_cache(torch.tensor([IDS]))
+
+
+def assert_close(ours, theirs):
+    theirs = np.asarray(theirs.detach() if hasattr(theirs, "detach") else theirs)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE * max(np.abs(theirs).max(), 1e-3))
+
+
+def test_steps_have_their_values_under_their_names(pair):
+    plain, _, model, trace = pair
+    _, cache = cached(plain)
+    names = ["hook_resid_pre", "attn.hook_pattern", "attn.hook_z", "hook_resid_post"]
+    if not any(block.attn_post_norm for block in model.blocks):  # theirs are what is added, after that norm
+        names += ["hook_attn_out", "hook_mlp_out"]
+    for name in names:
+        for layer in range(plain.cfg.n_layers):
+            full = f"blocks.{layer}.{name}"
+            ours = trace[full]
+            ours = np.moveaxis(ours, 1, 2) if name.endswith("hook_z") else ours
+            assert_close(ours, cache[full])
+
+
+def test_logit_lens(pair):
+    plain, _, model, trace = pair
+    _, cache = cached(plain)
+    lens = logit_lens(model, trace, TOKEN)
+    for name, logits in zip(lens.names, lens.target_logit, strict=True):
+        step = "blocks.0.hook_resid_pre" if name == "embeddings" else name.replace("output", "hook_resid_post")
+        with torch.no_grad():
+            expected = plain.original_model.lm_head(plain.ln_final(cache[step]))
+        cap = getattr(model.config, "logit_softcap", None)
+        expected = expected if cap is None else cap * torch.tanh(expected / cap)
+        assert_close(logits, expected[..., TOKEN])
+        place = lens.names.index(name)
+        probabilities = expected.double().softmax(-1)
+        assert_close(lens.target_probability[place], probabilities[..., TOKEN])
+        assert_close(lens.entropy[place], torch.special.entr(probabilities).sum(-1))
+        np.testing.assert_array_equal(lens.target_rank[place], (expected > expected[..., TOKEN, None]).sum(-1))
+        np.testing.assert_array_equal(lens.ids[place], expected.topk(5).indices)
+
+
+def test_logit_attribution(pair):
+    _, folded, model, trace = pair
+    if any(block.attn_post_norm for block in model.blocks):
+        pytest.skip("TransformerLens does not scale heads by the norm after attention")
+    logits, cache = cached(folded)
+    found = logit_attribution(model, trace, TOKEN, VERSUS)
+    assert_close(found.logit, logits[..., TOKEN] - logits[..., VERSUS])
+    heads = cache.stack_head_results(layer=-1)
+    expected = cache.logit_attrs(heads, TOKEN, VERSUS)
+    layers, batch, number, length = found.heads.shape
+    assert_close(found.heads, expected.reshape(layers, number, batch, length).transpose(1, 2))
+    parts, names = cache.decompose_resid(layer=-1, return_labels=True)
+    expected = dict(zip(names, cache.logit_attrs(parts, TOKEN, VERSUS), strict=True))
+    for layer in range(layers):
+        assert_close(found.mlps[layer], expected[f"{layer}_mlp_out"])
+        assert_close(found.heads[layer].sum(1) + found.attn_biases[layer], expected[f"{layer}_attn_out"])
+    np.testing.assert_allclose(found.total, found.logit, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_weights_and_composition(pair, fold):
+    plain, folded, model, _ = pair
+    bridge, circuits = folded if fold else plain, Circuits(model, fold_norms=fold)
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        theirs = getattr(bridge, name)
+        ours = getattr(circuits, name)
+        group = ours.shape[1] // theirs.shape[1]
+        assert_close(ours, theirs.repeat_interleave(group, 1))
+    assert_close(circuits.W_U, bridge.W_U)
+    for kind in ("q", "k", "v"):
+        assert_close(circuits.composition(kind), bridge.all_composition_scores(kind.upper()).scores)
+
+
+def test_circuits(pair):
+    _, folded, model, _ = pair
+    circuits = model.circuits
+    ov = folded.OV
+    for head in range(circuits.W_O.shape[1]):
+        ours = circuits.ov(1, head)
+        theirs = folded.W_E @ ov.A[1, head] @ ov.B[1, head] @ folded.W_U
+        assert_close(np.asarray(ours), theirs)
+        expected = np.linalg.eigvals(theirs.detach().double().numpy())
+        expected = expected[np.argsort(-abs(expected))][: ours.left.shape[1]]
+        assert abs(ours.eigenvalues.sum() - expected.sum()) < 1e-4 * abs(expected).sum()
+        score = expected.sum().real / abs(expected).sum()
+        assert circuits.copying_score[1, head] == pytest.approx(score, abs=1e-4)
