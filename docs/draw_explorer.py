@@ -42,23 +42,36 @@ TWO = (
     ("compare", f"v=head&{HEAD}&special=0&s=diff&arcs=1", "light", 1440, 900),
     ("compare-dark", f"v=head&{HEAD}&special=0&s=diff&arcs=1", "dark", 1440, 900),
 )
+SIMILAR = "The cat sat on the mat", "A kitten rested on a rug"
+MATTERED = (
+    ("attribution", "v=head&l=3&h=1&g=1", "light", 1440, 900),
+    ("attribution-dark", "v=head&l=3&h=1&g=1&i=2&j=2", "dark", 1440, 900),
+    ("phone-attribution", "v=head&l=3&h=1&g=1", "light", 390, 1660),
+)
+SEQUENCE = "qzkfbdqzk"
+INDUCED = (("attribution-induction", "v=head&l=1&h=0&i=8&j=3&g=1", "light", 1440, 900),)
 
 
-def explored(model: Any, *texts: str) -> Exploration:
+def explored(model: Any, *texts: str, layer: int = 3, head: int = 1) -> Exploration:
     traces = []
     for text in texts:
         trace = regard.Trace(maps=True)
         model(text, trace=trace)
         traces.append(trace)
-    return Exploration(*traces, models=[model] * len(texts), layer=3, head=1)
+    return Exploration(*traces, models=[model] * len(texts), layer=layer, head=head)
 
 
 def draw(browser: Any, model: Any, images: Path) -> None:
     """Draw all views into a folder."""
     with tempfile.TemporaryDirectory() as folder:
-        for texts, shots in (((TEXT,), ONE), ((TEXT, OTHER), TWO)):
-            page_file = Path(folder) / f"{len(texts)}.html"
-            write_page(explored(model, *texts), page_file)
+        page_file = Path(folder) / "page.html"
+        for exploration, shots in (
+            (explored(model, TEXT), ONE),
+            (explored(model, TEXT, OTHER), TWO),
+            (explored(model, *SIMILAR), MATTERED),
+            (explored(regard.load("induction"), SEQUENCE, layer=1, head=0), INDUCED),
+        ):
+            write_page(exploration, page_file)
             for name, view, theme, width, height in shots:
                 context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
                 page = context.new_page()

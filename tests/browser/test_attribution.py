@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from pages import HOSTILE, OTHER, TEXT, explored, notebook, served, settled
+from pages import HOSTILE, OTHER, TEXT, explored, notebook, number, served, settled
 from test_access import serious
 
 import regard
@@ -158,8 +158,10 @@ def test_signs_show_as_colours_and_lines_and_a_word_says_its_numbers(open_page, 
     assert "underline" not in positive.evaluate("(node) => getComputedStyle(node).textDecorationLine")
     assert "f mattered most, and was attended to most." in said(page)
     negative.hover()
-    numbers = f"k contributed −{abs(found.scores[8]):.3f}; attended to: "
-    assert numbers in said(page)
+    name = negative.get_attribute("aria-label")  # its number too
+    assert number(name) == pytest.approx(found.scores[8], rel=0.01)
+    assert f"{name.replace(' ', ' contributed ')}; attended to: 0." in said(page)
+    assert negative.get_attribute("title") == name.replace(" ", ": ")
     assert "rg-pointed" in attended.locator(".rg-word").nth(8).get_attribute("class")
     page.mouse.move(5, 5)
     assert "mattered most" in said(page)
