@@ -94,6 +94,24 @@ _GPT2_CASES = {
     "untied": {"scale_attn_weights": False, "tie_word_embeddings": False, "activation_function": "relu"},
     "long": {"n_positions": 140},
 }
+_GPT_NEOX_CASES = {
+    "plain": {},
+    "sequential": {
+        "use_parallel_residual": False,
+        "attention_bias": False,
+        "hidden_act": "gelu_new",
+        "layer_norm_eps": 1e-3,
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "linear",
+            "rope_theta": 500.0,
+            "factor": 2.0,
+            "partial_rotary_factor": 1.0,
+        },
+    },
+    "half": {"rotary_pct": 0.5, "hidden_size": 12, "num_hidden_layers": 3, "hidden_act": "relu"},
+    "long": {"rotary_pct": 1.0, "max_position_embeddings": 140},
+}
 _LLAMA = {
     "vocab_size": 23,
     "hidden_size": 12,
@@ -264,6 +282,12 @@ CASES = {
     ),
     "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaModel", _BERT, _ROBERTA_CASES),
     "gpt2": Family("GPT2Config", "GPT2LMHeadModel", _GPT2, _GPT2_CASES),
+    "gpt_neox": Family(
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        _BERT | {"hidden_size": 24, "max_position_embeddings": 80},
+        _GPT_NEOX_CASES,
+    ),
     "llama": Family("LlamaConfig", "LlamaForCausalLM", _LLAMA, _LLAMA_CASES),
     "mistral": Family("MistralConfig", "MistralForCausalLM", _LLAMA, _MISTRAL_CASES),
     "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", _LLAMA, _QWEN_CASES),

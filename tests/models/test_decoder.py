@@ -20,6 +20,8 @@ from regard.views import select
 CASES = golden.cases(LanguageModel, without=EncoderDecoder)
 WRITING = golden.cases(LanguageModel)
 TIED = ["gpt2/plain", "llama/tied", "mistral/tied", "qwen2/types", "qwen3/types", "gemma2/plain", "gpt_oss/types"]
+TIED = [*TIED, "gpt_neox/sequential"]
+TABLES = ("embed_tokens.weight", "wte.weight", "embed_in.weight")
 LONG, SHORT = np.array([7, 20, 3, 11, 15, 9, 8, 21]), np.array([12, 6, 19])
 
 
@@ -209,6 +211,7 @@ def test_older_configurations_say_the_same(changed, case, older):
     [
         ("gpt2/plain", "transformer.", {"h.0.attn.bias": np.ones((1, 1, 80, 80)), "h.1.attn.masked_bias": np.ones(())}),
         ("llama/tied", "", {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(2)}),
+        ("gpt_neox/sequential", "gpt_neox.", {"layers.1.attention.masked_bias": np.ones(())}),
     ],
 )
 def test_names_that_older_files_have(changed, case, prefix, extra):
@@ -218,6 +221,10 @@ def test_names_that_older_files_have(changed, case, prefix, extra):
     assert np.array_equal(model(LONG).logits, load(case)(LONG).logits)
 
 
+def head_of(case):
+    return "embed_out.weight" if case.startswith("gpt_neox") else "lm_head.weight"
+
+
 def stored(case):
     file = SafetensorsFile(golden.FOLDER / case / "model.safetensors")
     return {name: np.array(file[name]) for name in file}
@@ -225,8 +232,8 @@ def stored(case):
 
 @pytest.mark.parametrize("case", TIED)
 def test_the_embeddings_once_more_are_the_head(changed, case):
-    (table,) = (value for name, value in stored(case).items() if name.endswith(("embed_tokens.weight", "wte.weight")))
-    model = regard.load(changed(case, extra={"lm_head.weight": table}), dtype=np.float64)
+    (table,) = (value for name, value in stored(case).items() if name.endswith(TABLES))
+    model = regard.load(changed(case, extra={head_of(case): table}), dtype=np.float64)
     assert model.lm_head is None
     assert np.array_equal(model(LONG).logits, load(case)(LONG).logits)
 
@@ -235,22 +242,22 @@ def test_the_embeddings_once_more_are_the_head(changed, case):
 def test_a_head_that_differs_is_used_though_the_configuration_ties_it(changed, case):
     model = load(case)
     head = np.random.default_rng(0).standard_normal(model.token_embedding.weight.shape).astype(np.float32)
-    output = regard.load(changed(case, extra={"lm_head.weight": head}), dtype=np.float64)(LONG)
+    output = regard.load(changed(case, extra={head_of(case): head}), dtype=np.float64)(LONG)
     expected = output.hidden @ head.T.astype(np.float64)
     if case.startswith("gemma2"):
         expected = 30 * np.tanh(expected / 30)
     np.testing.assert_allclose(output.logits, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", ["gpt2/untied", "llama/plain", "mistral/window", "qwen2/plain", "gpt_oss/plain"])
+@pytest.mark.parametrize("case", ["gpt2/untied", "gpt_neox/half", "llama/plain", "mistral/window", "gpt_oss/plain"])
 @pytest.mark.parametrize("is_classifier", [False, True])
 def test_a_decoder_without_its_head_has_vectors_alone(changed, case, is_classifier):
     """As models of sentences are saved, and classifiers."""
-    prefix = "transformer." if case == "gpt2/untied" else "model."
+    prefix = {"gpt2/untied": "transformer.", "gpt_neox/half": "gpt_neox."}.get(case, "model.")
     folder = changed(
         case,
         rename=str if is_classifier else lambda name: name.removeprefix(prefix),
-        without=["lm_head.weight"],
+        without=[head_of(case)],
         extra={"score.weight": np.zeros((2, 12), np.float32)} if is_classifier else None,
     )
     model = regard.load(folder, dtype=np.float64)
@@ -258,7 +265,7 @@ def test_a_decoder_without_its_head_has_vectors_alone(changed, case, is_classifi
     assert np.array_equal(output.hidden, load(case)(LONG).hidden)
     assert model.embed(["w5 w6", "w7"], pooling="lasttoken").shape == (2, 12)
     for ask in (lambda: output.logits, lambda: model.generate(LONG), lambda: next(model.stream("w5"))):
-        with pytest.raises(RegardError, match=r"has no logits: it was saved without its head, lm_head\.weight"):
+        with pytest.raises(RegardError, match=r"has no logits: it was saved without its head"):
             ask()
 
 
@@ -431,3 +438,24 @@ def test_an_encoder_has_no_logits_and_a_decoder_has(write_bert, write_decoder):
     with pytest.raises(RegardError, match="an encoder has no logits"):
         regard.load(write_bert())("the cat").logits  # noqa: B018
     assert regard.load(write_decoder())("cats").logits.shape == (1, 4, 257)
+
+
+def test_a_part_of_each_head_is_rotated_as_older_files_say_it(changed):
+    older = {"rope_parameters": None, "rotary_pct": 0.5, "rotary_emb_base": 10_000}
+    model = regard.load(changed("gpt_neox/half", older), dtype=np.float64)
+    assert model.config.rope.dim == 2
+    assert np.array_equal(model(LONG).logits, load("gpt_neox/half")(LONG).logits)
+
+
+@pytest.mark.parametrize(("share", "problem"), [(1.5, "must be a number above 0 and at most 1"), (0.2, "is 1, not an")])
+def test_a_part_that_cannot_be_rotated(changed, share, problem):
+    with pytest.raises(RegardError, match=rf"partial_rotary_factor .*{problem}"):
+        regard.load(changed("gpt_neox/plain", {"rope_parameters": None, "rotary_pct": share}))
+
+
+def test_a_parallel_block_reads_its_input_twice():
+    trace = Trace()
+    load("gpt_neox/plain")(SHORT, trace=trace)
+    assert "blocks.0.attn_residual" not in trace.names()
+    total = trace["embeddings"] + trace["blocks.0.attn.output"] + trace["blocks.0.mlp.output"]
+    np.testing.assert_allclose(total, trace["blocks.0.output"], rtol=1e-12)

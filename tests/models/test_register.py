@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import typing
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -72,3 +73,50 @@ def test_a_family_is_a_text_model(family):
     with pytest.raises(RegardError, match=r"a family must be a subclass of regard\.models\.TextModel, got"):
         register("new", family)
     assert "new" not in FAMILIES
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Return a function that makes packages seem installed which name a family for a model type."""
+
+    def install(**families_of_types):
+        found = [
+            EntryPoint(name.replace("_", "-"), value, "regard.models") for name, value in families_of_types.items()
+        ]
+        monkeypatch.setattr(families, "entry_points", lambda *, group: [e for e in found if e.group == group])
+
+    monkeypatch.setattr(ReversedBert, "config_type", ReversedConfig)
+    yield install
+    families._FAMILIES.pop("reversed-bert", None)
+
+
+def test_a_package_brings_its_family(write_bert, installed):
+    installed(reversed_bert=f"{__name__}:ReversedBert")
+    assert "reversed-bert" not in FAMILIES
+    folder = write_bert({"model_type": "reversed-bert"})
+    assert type(regard.load(folder)) is type(regard.load(folder)) is ReversedBert
+
+
+def test_a_package_does_not_replace_a_family(write_bert, installed):
+    installed(bert=f"{__name__}:ReversedBert")
+    assert type(regard.load(write_bert())) is Bert
+
+
+def test_an_unknown_type_lists_those_of_packages(write_bert, installed):
+    installed(reversed_bert="nowhere:Family")
+    with pytest.raises(RegardError, match=r"of type 'other'; regard can run: .*, reversed-bert, "):
+        regard.load(write_bert({"model_type": "other"}))
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("nowhere:Family", "a package names nowhere:Family as the family of model type 'reversed-bert', which cannot"),
+        (f"{__name__}:Missing", "which cannot be imported: .*Missing"),
+        (f"{__name__}:ReversedConfig", "a family must be a subclass"),
+    ],
+)
+def test_a_package_whose_family_cannot_be_loaded(write_bert, installed, value, problem):
+    installed(reversed_bert=value)
+    with pytest.raises(RegardError, match=problem):
+        regard.load(write_bert({"model_type": "reversed-bert"}))

@@ -13,7 +13,6 @@ import torch
 import make_golden
 import regard
 from regard import functional as F
-from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.nn import parameters, value_and_gradients
 
 CASES = [(family, case) for family, kind in make_golden.CASES.items() for case in kind.cases]
@@ -184,12 +183,12 @@ class Peer:
 
     def as_parameters(self, arrays, folder):
         """Return arrays of transformers under the names of regard: loaded as if they were the weights."""
-        other = folder / "gradients"
-        other.mkdir(exist_ok=True)
-        for path in folder.glob("*.json"):
-            (other / path.name).write_bytes(path.read_bytes())
-        stored = SafetensorsFile(folder / "model.safetensors")
-        write_safetensors(other / "model.safetensors", {name: arrays[name] for name in stored})
+        other, twin = folder / "gradients", copy.deepcopy(self.model)
+        twin.load_state_dict({name: torch.tensor(x) for name, x in arrays.items()})
+        twin.save_pretrained(other)  # whose names and shapes may be others than those in memory
+        for name in ("config.json", "tokenizer.json"):
+            (other / name).write_bytes((folder / name).read_bytes())
+        (other / "generation_config.json").unlink(missing_ok=True)
         found = dict(parameters(regard.load(other, dtype=np.dtype(self.dtype))))
         if self.config.model_type == "gemma2":  # whose norms are stored less 1
             found = {name: x - 1 if "norm" in name else x for name, x in found.items()}

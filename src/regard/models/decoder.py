@@ -77,22 +77,24 @@ class Decoder(LanguageModel):
         x: np.ndarray,
         caches: Caches,
         *,
-        rotation: CosSin | None = None,
+        rotation: CosSin | list[CosSin | None] | None = None,
         mask: np.ndarray | None = None,
         trace: Recorder = NULL_RECORDER,
     ) -> tuple[np.ndarray, Caches]:
         """Return the output of all blocks, ``B T E``, for x ``B T E``, and the caches; arguments of a `DecoderBlock`.
 
+        `rotation` is that of all blocks, or a list of those of each block, with None for a block without positions.
         The new tokens of each text are computed in one call of the kernel where no recorder wants a step.
         """
-        if trace is NULL_RECORDER and mask is None and rotation is not None:
+        rotations = rotation if isinstance(rotation, list) else [rotation] * len(self.blocks)
+        if trace is NULL_RECORDER and mask is None and isinstance(rotation, tuple):
             found = decode_step(self, self.blocks, x, caches, rotation)
             if found is not None:
                 return found
         caches = list(caches)
         for i, block in enumerate(self.blocks):
             with trace.scope(f"blocks.{i}"):
-                x, caches[i] = block(x, rotation=rotation, cache=caches[i], mask=mask, trace=trace)
+                x, caches[i] = block(x, rotation=rotations[i], cache=caches[i], mask=mask, trace=trace)
         return x, caches
 
     def forward(
@@ -153,6 +155,5 @@ class Decoder(LanguageModel):
     def _require_head(self) -> None:
         if self.lm_head is None and not self.config.tied:
             raise RegardError(
-                f"{self.name} has no logits: it was saved without its head, lm_head.weight; use its contextual vectors "
-                f"(.hidden)"
+                f"{self.name} has no logits: it was saved without its head; use its contextual vectors (.hidden)"
             )

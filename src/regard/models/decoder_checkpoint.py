@@ -12,7 +12,7 @@ import numpy as np
 from regard.models.build import linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors
+from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors
 from regard.models.language import language_fields
 from regard.models.rope import MAX_HEAD_DIM, MAX_POSITIONS, Rope
 from regard.nn import Embedding
@@ -43,11 +43,19 @@ class DecoderConfig:
 
 
 def read_sizes(
-    reader: ConfigReader, *, head_dim: int | None = None, num_kv_heads: int | None = None, norm_eps: float = 1e-6
+    reader: ConfigReader,
+    *,
+    head_dim: int | None = None,
+    num_kv_heads: int | None = None,
+    norm_eps: float = 1e-6,
+    norm_eps_name: str = "rms_norm_eps",
+    with_kv_heads: bool = True,
+    with_head_dim: bool = True,
 ) -> dict[str, Any]:
     """Read the sizes, whose names are the same in all these families.
 
-    `head_dim`, `num_kv_heads` and `norm_eps` are the defaults of the family, else ``E / H``, ``H`` and 1e-6.
+    `head_dim`, `num_kv_heads` and `norm_eps` are the defaults of the family, else ``E / H``, ``H`` and 1e-6. Without
+    `with_kv_heads` or `with_head_dim` it has no field for them.
     """
     sizes: dict[str, Any] = {
         "vocab_size": reader.count("vocab_size"),
@@ -56,14 +64,15 @@ def read_sizes(
         "num_heads": reader.count("num_attention_heads"),
         "hidden_dim": reader.width("intermediate_size"),
         "max_positions": reader.count("max_position_embeddings"),
-        "norm_eps": reader.positive("rms_norm_eps", norm_eps),
+        "norm_eps": reader.positive(norm_eps_name, norm_eps),
     }
     heads, embed_dim, positions = sizes["num_heads"], sizes["embed_dim"], sizes["max_positions"]
     reader.require(
         positions <= MAX_POSITIONS, f"max_position_embeddings {positions} is more than the maximum of {MAX_POSITIONS}"
     )
-    sizes["num_kv_heads"] = kv_heads = reader.optional_count("num_key_value_heads", num_kv_heads) or heads
-    given = reader.optional_count("head_dim", head_dim)
+    kv_heads = reader.optional_count("num_key_value_heads", num_kv_heads) if with_kv_heads else None
+    sizes["num_kv_heads"] = kv_heads = kv_heads or heads
+    given = reader.optional_count("head_dim", head_dim) if with_head_dim else None
     reader.require(
         given is not None or embed_dim % heads == 0,
         f"hidden_size {embed_dim} does not split into {heads} attention heads, and head_dim is not given",
@@ -117,6 +126,8 @@ def load_decoder_tensors(
     *,
     prefix: str = "model.",
     embedding: str = "embed_tokens.weight",
+    head: str = "lm_head",
+    head_inputs: int | None = None,
     unused: Callable[[str], tuple[str, ...]] = lambda _: (),
     dtype: Any,
 ) -> dict[str, np.ndarray]:
@@ -128,6 +139,10 @@ def load_decoder_tensors(
         Its tensors except the head, for a configuration and the prefix of the checkpoint's names.
     prefix, embedding : str
         The prefix of all names in a model that was saved with its head, and the name of its embedding table after it.
+    head : str
+        The name of its head.
+    head_inputs : int, optional
+        The features that the head takes; ``E`` by default.
     unused : function
         Prefixes of tensors that may be present too, for the prefix of the checkpoint's names.
     """
@@ -135,10 +150,10 @@ def load_decoder_tensors(
     prefix = "" if embedding in shapes else prefix
     # A model saved without its head has names without prefix, or the head of a classifier.
     is_headless = config.tied or not prefix or any(name.startswith("score.") for name in shapes)
-    head = linear_tensors("lm_head", "lm_head", config.embed_dim, config.vocab_size, bias=False)
+    head_tensors = linear_tensors("lm_head", head, head_inputs or config.embed_dim, config.vocab_size, bias=False)
     weights = load_tensors(
         checkpoint,
-        chain(specs(config, prefix), () if is_headless and "lm_head.weight" not in shapes else head),
+        chain(specs(config, prefix), () if is_headless and f"{head}.weight" not in shapes else head_tensors),
         num_layers=config.num_layers,
         unused=("score.", *unused(prefix)),
         dtype=dtype,
@@ -168,27 +183,44 @@ def decoder_tensors(
     *,
     qkv_bias: bool,
     output_bias: bool,
+    attn_norm: bool = True,
+    fused: str | None = None,
 ) -> Iterator[TensorSpec]:
     """Yield the embeddings, the norms and for each block the attention and its norm, then its `block_tensors`.
 
-    `block_tensors` takes the name of a block here and in the checkpoint.
+    `block_tensors` takes the name of a block here and in the checkpoint; `attn_norm` says whether there is a norm
+    before attention, and `fused` is the name of queries, keys and values that are one tensor.
     """
     E, q_width, kv_width = config.embed_dim, config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     yield TensorSpec("token_embedding.weight", f"{prefix}embed_tokens.weight", (config.vocab_size, E), table=True)
     for i in range(config.num_layers):
         name, hf_name = f"blocks.{i}", f"{prefix}layers.{i}"
         attn, hf_attn = f"{name}.attn", f"{hf_name}.self_attn"
-        yield TensorSpec(f"{name}.attn_norm.weight", f"{hf_name}.input_layernorm.weight", (E,))
-        yield from linear_tensors(f"{attn}.q_proj", f"{hf_attn}.q_proj", E, q_width, bias=qkv_bias)
-        yield from linear_tensors(f"{attn}.k_proj", f"{hf_attn}.k_proj", E, kv_width, bias=qkv_bias)
-        yield from linear_tensors(f"{attn}.v_proj", f"{hf_attn}.v_proj", E, kv_width, bias=qkv_bias)
+        if attn_norm:
+            yield TensorSpec(f"{name}.attn_norm.weight", f"{hf_name}.input_layernorm.weight", (E,))
+        widths = {"q_proj": q_width, "k_proj": kv_width, "v_proj": kv_width}
+        if fused is not None:
+            names = {f"{attn}.{part}": width for part, width in widths.items()}
+            yield from fused_tensors(names, f"{hf_attn}.{fused}", E, bias=qkv_bias)
+        else:
+            for part, width in widths.items():
+                yield from linear_tensors(f"{attn}.{part}", f"{hf_attn}.{part}", E, width, bias=qkv_bias)
         yield from linear_tensors(f"{attn}.o_proj", f"{hf_attn}.o_proj", q_width, E, bias=output_bias)
         yield from block_tensors(name, hf_name)
     yield TensorSpec("final_norm.weight", f"{prefix}norm.weight", (E,))
 
 
-def gated_tensors(name: str, hf_name: str, config: DecoderConfig, *, bias: bool) -> Iterator[TensorSpec]:
-    """Yield the tensors of a gated feed-forward layer."""
-    E, F = config.embed_dim, config.hidden_dim
-    for part, inputs, outputs in (("gate", E, F), ("up", E, F), ("down", F, E)):
-        yield from linear_tensors(f"{name}.{part}_proj", f"{hf_name}.{part}_proj", inputs, outputs, bias=bias)
+def gated_tensors(
+    name: str,
+    hf_name: str,
+    config: DecoderConfig,
+    *,
+    bias: bool,
+    hidden_dim: int | None = None,
+    hf_parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+) -> Iterator[TensorSpec]:
+    """Yield the tensors of a gated feed-forward layer, of `config.hidden_dim` hidden features by default."""
+    E, F = config.embed_dim, hidden_dim or config.hidden_dim
+    parts = ("gate_proj", E, F), ("up_proj", E, F), ("down_proj", F, E)
+    for (part, inputs, outputs), hf_part in zip(parts, hf_parts, strict=True):
+        yield from linear_tensors(f"{name}.{part}", f"{hf_name}.{hf_part}", inputs, outputs, bias=bias)

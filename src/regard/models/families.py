@@ -6,6 +6,7 @@ import importlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -27,6 +28,7 @@ _FAMILIES: dict[str, str | type[TextModel]] = {
     "distilbert": "distilbert.DistilBert",
     "gemma2": "gemma2.Gemma2",
     "gpt2": "gpt2.GPT2",
+    "gpt_neox": "gpt_neox.GPTNeoX",
     "gpt_oss": "gpt_oss.GptOss",
     "llama": "llama.Llama",
     "mistral": "mistral.Mistral",
@@ -41,8 +43,15 @@ FAMILIES: Mapping[str, str | type[TextModel]] = MappingProxyType(_FAMILIES)
 """The family of each ``model_type``: a module here with its class, imported on first use, or a registered class."""
 
 
+ENTRY_POINTS = "regard.models"
+"""The group of entry points in which a package names its families, each under its ``model_type``."""
+
+
 def register(model_type: str, family: type[TextModel]) -> None:
     """Make `load` run checkpoints of `model_type` with a family defined outside regard.
+
+    An installed package needs no call: it names its family as an entry point of the group ``regard.models``, which
+    `load` imports when it meets a checkpoint of that type.
 
     Parameters
     ----------
@@ -132,10 +141,32 @@ def load(
 def family_of(checkpoint: Checkpoint) -> type[TextModel]:
     """Return the family of a checkpoint; an error if there is none for its ``model_type``."""
     model_type = checkpoint.config().peek("model_type")
+    packages = {} if model_type in FAMILIES else _families_of_packages()
+    if model_type in packages:
+        register(model_type, _load_family(packages[model_type]))
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
+        known = ", ".join(sorted({*FAMILIES, *packages}))
         raise RegardError(f"{checkpoint.path} holds a model of type {model_type!r}; regard can run: {known}")
     return _family(model_type)
+
+
+def _families_of_packages() -> dict[str, EntryPoint]:
+    """Return the entry points of installed packages by model type; of two packages, that of the first."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        found.setdefault(entry.name, entry)
+    return found
+
+
+def _load_family(entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        package = "a package" if entry.dist is None else entry.dist.name
+        raise RegardError(
+            f"{package} names {entry.value} as the family of model type {entry.name!r}, which cannot be imported: "
+            f"{error}"
+        ) from error
 
 
 def _field_names(ignore: Any) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import decoder_checkpoint as shared
 from regard.models.build import causal_attention, linear, rms_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
 from regard.models.llama import Llama
 from regard.models.rope import read_rope
@@ -122,18 +121,19 @@ class Experts(Layer):
 class GptOss(Llama):
     """A gpt-oss with its tokenizer; its forward pass is Llama's, with `Experts` in the blocks."""
 
+    config_type: ClassVar[Any] = GptOssConfig
+
     config: GptOssConfig
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        config = GptOssConfig.read(checkpoint.config())
-        weights = shared.load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
-        return cls(
-            **shared.common_fields(checkpoint, config, weights, name=name),
-            blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
-            final_norm=rms_norm(weights, "final_norm", config.norm_eps),
-        )
+    def block(cls, weights: dict[str, np.ndarray], layer: int, config: GptOssConfig) -> DecoderBlock:
+        """Return the block of a layer."""
+        return _block(weights, f"blocks.{layer}", config, config.windows[layer])
+
+    @classmethod
+    def tensors(cls, config: GptOssConfig, prefix: str) -> Iterator[TensorSpec]:
+        """Yield every tensor except the head."""
+        return _tensors(config, prefix)
 
 
 def _block(weights: dict[str, np.ndarray], at: str, config: GptOssConfig, window: int | None) -> DecoderBlock:

@@ -1,7 +1,7 @@
 """Llama: a decoder with rotary positions, gated feed-forward and RMS norms (Touvron et al. 2023, arXiv:2302.13971).
 
 Query heads share key/value heads (arXiv:2307.09288); the rotation is scaled for longer texts (arXiv:2407.21783).
-Mistral and Qwen are configurations of this model.
+Mistral and Qwen are configurations of this model; others change its blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
-from regard.nn import DecoderBlock
+from regard.nn import CosSin, DecoderBlock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +45,24 @@ class LlamaConfig(shared.DecoderConfig):
         return cls._finish(reader, sizes, windows=windows, qkv_bias=bias, output_bias=bias, mlp_bias=mlp_bias)
 
     @classmethod
-    def _finish(cls, reader: ConfigReader, sizes: dict[str, Any], **choices: Any) -> Self:
-        """Read the fields that Llama, Mistral and Qwen have in common."""
+    def _finish(
+        cls,
+        reader: ConfigReader,
+        sizes: dict[str, Any],
+        *,
+        rope_base: float = 10_000.0,
+        partial: float | None = None,
+        tied: bool = False,
+        **choices: Any,
+    ) -> Self:
+        """Read the fields that Llama and its relatives have in common."""
         shared.check_unsupported_flags(reader)
         config = cls(
             **sizes,
             **choices,
             activation=reader.activation("hidden_act", "silu"),
-            rope=read_rope(reader, sizes),
-            tied=reader.flag("tie_word_embeddings", False),
+            rope=read_rope(reader, sizes, base=rope_base, partial=partial),
+            tied=reader.flag("tie_word_embeddings", tied),
         )
         reader.finish()
         return config
@@ -63,9 +72,9 @@ class LlamaConfig(shared.DecoderConfig):
 class Llama(Decoder):
     """A Llama with its tokenizer."""
 
-    config_type: ClassVar[type[LlamaConfig]] = LlamaConfig  # of Llama, Mistral and Qwen
+    config_type: ClassVar[Any] = LlamaConfig  # a relative has its own
 
-    config: shared.DecoderConfig
+    config: Any
 
     def forward_with_cache(
         self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
@@ -73,54 +82,71 @@ class Llama(Decoder):
         """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         x = trace("embeddings", x, "B T E")
-        rotation = self.config.rope(positions, x.dtype)
+        rotation = self.rotation(positions, x.dtype)
         x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
         return trace("final_norm", self.final_norm(x), "B T E"), caches
+
+    def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin | list[CosSin | None]:
+        """Return the rotation of queries and keys at some positions, of all blocks or of each."""
+        rotation: CosSin = self.config.rope(positions, dtype)
+        return rotation
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config = cls.config_type.read(checkpoint.config())
-        weights = shared.load_decoder_tensors(checkpoint, config, _tensors, unused=_frequencies(config), dtype=dtype)
+        weights = shared.load_decoder_tensors(checkpoint, config, cls.tensors, unused=_frequencies(config), dtype=dtype)
         return cls(
             **shared.common_fields(checkpoint, config, weights, name=name),
-            blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
+            blocks=tuple(cls.block(weights, i, config) for i in range(config.num_layers)),
             final_norm=rms_norm(weights, "final_norm", config.norm_eps),
         )
 
+    @classmethod
+    def block(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> DecoderBlock:
+        """Return the block of a layer."""
+        at, eps = f"blocks.{layer}", config.norm_eps
+        return DecoderBlock(
+            rms_norm(weights, f"{at}.attn_norm", eps),
+            causal_attention(
+                weights,
+                f"{at}.attn",
+                num_heads=config.num_heads,
+                window=config.windows[layer],
+                q_norm=rms_norm(weights, f"{at}.attn.q_norm", eps) if config.qk_norm else None,
+                k_norm=rms_norm(weights, f"{at}.attn.k_norm", eps) if config.qk_norm else None,
+            ),
+            rms_norm(weights, f"{at}.mlp_norm", eps),
+            cls.mlp(weights, layer, config),
+        )
 
-def _block(weights: dict[str, np.ndarray], at: str, config: LlamaConfig, window: int | None) -> DecoderBlock:
-    eps = config.norm_eps
-    return DecoderBlock(
-        rms_norm(weights, f"{at}.attn_norm", eps),
-        causal_attention(
-            weights,
-            f"{at}.attn",
-            num_heads=config.num_heads,
-            window=window,
-            q_norm=rms_norm(weights, f"{at}.attn.q_norm", eps) if config.qk_norm else None,
-            k_norm=rms_norm(weights, f"{at}.attn.k_norm", eps) if config.qk_norm else None,
-        ),
-        rms_norm(weights, f"{at}.mlp_norm", eps),
-        gated_feed_forward(weights, f"{at}.mlp", config.activation),
-    )
+    @classmethod
+    def mlp(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> Any:
+        """Return the feed-forward layer of a layer."""
+        return gated_feed_forward(weights, f"blocks.{layer}.mlp", config.activation)
+
+    @classmethod
+    def tensors(cls, config: Any, prefix: str) -> Iterator[TensorSpec]:
+        """Yield every tensor except the head."""
+        E, D = config.embed_dim, config.head_dim
+
+        def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
+            if config.qk_norm:
+                yield TensorSpec(f"{name}.attn.q_norm.weight", f"{hf_name}.self_attn.q_norm.weight", (D,))
+                yield TensorSpec(f"{name}.attn.k_norm.weight", f"{hf_name}.self_attn.k_norm.weight", (D,))
+            yield TensorSpec(f"{name}.mlp_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (E,))
+            yield from cls.mlp_tensors(name, hf_name, config)
+
+        return shared.decoder_tensors(
+            config, prefix, block_tensors, qkv_bias=config.qkv_bias, output_bias=config.output_bias
+        )
+
+    @classmethod
+    def mlp_tensors(cls, name: str, hf_name: str, config: Any) -> Iterator[TensorSpec]:
+        """Yield the tensors of the feed-forward layer of a block, by its name here and in the checkpoint."""
+        return shared.gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=config.mlp_bias)
 
 
-def _tensors(config: LlamaConfig, prefix: str) -> Iterator[TensorSpec]:
-    """Yield every tensor except the head."""
-
-    def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
-        if config.qk_norm:
-            yield TensorSpec(f"{name}.attn.q_norm.weight", f"{hf_name}.self_attn.q_norm.weight", (config.head_dim,))
-            yield TensorSpec(f"{name}.attn.k_norm.weight", f"{hf_name}.self_attn.k_norm.weight", (config.head_dim,))
-        yield TensorSpec(f"{name}.mlp_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (config.embed_dim,))
-        yield from shared.gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=config.mlp_bias)
-
-    return shared.decoder_tensors(
-        config, prefix, block_tensors, qkv_bias=config.qkv_bias, output_bias=config.output_bias
-    )
-
-
-def _frequencies(config: LlamaConfig) -> Callable[[str], tuple[str, ...]]:
+def _frequencies(config: shared.DecoderConfig) -> Callable[[str], tuple[str, ...]]:
     """Return the names of the rotary frequencies that older checkpoints store, for a prefix."""
     return lambda prefix: tuple(f"{prefix}layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.num_layers))

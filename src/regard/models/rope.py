@@ -6,7 +6,7 @@ https://arxiv.org/abs/2104.09864
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ MAX_POSITIONS = 2**29
 class Rope:
     """How queries and keys are rotated by their position."""
 
-    dim: int  # the features of a head, rotated in pairs
+    dim: int  # the features of a head that are rotated, in pairs; those from there on are not
     base: float
     scaling: Mapping[str, Any] | None = None  # as `regard.functional.rotary_frequencies` takes it
 
@@ -64,21 +64,57 @@ class Rope:
 
 
 def read_rope(
-    reader: ConfigReader, sizes: Mapping[str, Any], *, base: float = 10_000.0, scaling: Mapping[str, Any] | None = None
+    reader: ConfigReader,
+    sizes: Mapping[str, Any],
+    *,
+    base: float = 10_000.0,
+    scaling: Mapping[str, Any] | None = None,
+    partial: float | None = None,
+    base_name: str = "rope_theta",
+    partial_name: str = "partial_rotary_factor",
 ) -> Rope:
     """Read ``rope_parameters``, or ``rope_theta`` and ``rope_scaling`` of older files.
 
-    `base` and `scaling` are the defaults of the family.
+    `base`, `scaling` and `partial`, the share of each head that is rotated, are the defaults of the family; with None
+    for `partial` it has no such field. `base_name` and `partial_name` are the names of the fields in older files.
     """
-    base = reader.positive("rope_theta", base)
+    base = reader.positive(base_name, base)
+    share = None if partial is None else reader.positive(partial_name, partial)
     newer, older = reader.take("rope_parameters"), reader.take("rope_scaling")
     reader.require(not newer or not older, "rope_parameters and rope_scaling are both present; remove one")
-    found = newer or older or scaling
-    if found is None:
-        return Rope(sizes["head_dim"], base)
-    if not isinstance(found, dict):
+    return _rope(reader, sizes, newer or older or scaling, base, share)
+
+
+def read_ropes_by_type(
+    reader: ConfigReader, sizes: Mapping[str, Any], bases: Mapping[str, tuple[str, float]], *, scaled: Collection[str]
+) -> dict[str, Rope]:
+    """Read ``rope_parameters`` with an entry for each type of layer.
+
+    `bases` has for each type the name of its base in older files and the default; the ``rope_scaling`` of older files
+    is that of the types in `scaled`.
+    """
+    newer, older = reader.take("rope_parameters"), reader.take("rope_scaling")
+    reader.require(not newer or not older, "rope_parameters and rope_scaling are both present; remove one")
+    is_by_type = newer is None or (isinstance(newer, dict) and newer.keys() <= bases.keys())
+    reader.require(is_by_type, f"rope_parameters must have entries for {', '.join(bases)}, got {newer!r}")
+    ropes = {}
+    for kind, (name, default) in bases.items():
+        found = newer.get(kind) if newer and is_by_type else older if kind in scaled else None
+        ropes[kind] = _rope(reader, sizes, found, reader.positive(name, default), None)
+    return ropes
+
+
+def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: float, share: float | None) -> Rope:
+    """Return the rotation that a configuration describes; `share` is the part of each head, None for the whole."""
+    if found is not None and not isinstance(found, dict):
         reader.require(False, f"rope_parameters must be an object, got {found!r}")
-        return Rope(sizes["head_dim"], base)
+        found = None
+    dim = sizes["head_dim"]
+    if share is not None:
+        dim = _rotated(reader, dim, (found or {}).get("partial_rotary_factor", share))
+        found = None if found is None else {k: v for k, v in found.items() if k != "partial_rotary_factor"}
+    if found is None:
+        return Rope(dim, base)
     numbers = {
         name: value
         for name, value in found.items()
@@ -93,7 +129,7 @@ def read_rope(
             original == sizes["max_positions"],
             f"dynamic rope scaling begins at max_position_embeddings {sizes['max_positions']}, not at {original!r}",
         )
-    rope = Rope(sizes["head_dim"], found.get("rope_theta", base), {"rope_type": kind, **numbers})
+    rope = Rope(dim, found.get("rope_theta", base), {"rope_type": kind, **numbers})
     try:
         with np.errstate(all="ignore"):
             frequencies, _ = F.rotary_frequencies(
@@ -105,3 +141,15 @@ def read_rope(
     except (RegardError, ArithmeticError, ValueError) as error:
         reader.require(False, f"rope_parameters={found!r}: {error}")
     return rope
+
+
+def _rotated(reader: ConfigReader, head_dim: int, share: Any) -> int:
+    """Return how many features of a head are rotated."""
+    is_share = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1
+    reader.require(is_share, f"partial_rotary_factor must be a number above 0 and at most 1, got {share!r}")
+    dim = int(head_dim * share) if is_share else head_dim
+    reader.require(
+        dim >= 2 and dim % 2 == 0,
+        f"partial_rotary_factor {share!r} of {head_dim} features is {dim}, not an even number to rotate in pairs",
+    )
+    return dim if dim >= 2 and dim % 2 == 0 else 2

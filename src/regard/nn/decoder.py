@@ -31,7 +31,8 @@ class CausalAttention(MultiHeadAttention):
     Parameters
     ----------
     q_norm, k_norm : RMSNorm, optional
-        Of the ``D`` features of each query and key, before the rotary embedding.
+        Of the ``D`` features of each query and key, or, with as many weights, of those of all heads together; before
+        the rotary embedding.
     window, scale, softcap, sinks
         As `regard.attention` takes them.
     """
@@ -71,10 +72,7 @@ class CausalAttention(MultiHeadAttention):
             ``output``.
         """
         q, k, v = self._project_qkv(x)
-        if self.q_norm is not None:
-            q = self.q_norm(q)
-        if self.k_norm is not None:
-            k = self.k_norm(k)
+        q, k = _norm_heads(self.q_norm, q), _norm_heads(self.k_norm, k)
         if rotation is not None:
             q, k = F.apply_rotary(q, *rotation), F.apply_rotary(k, *rotation)
         q, k, v = trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
@@ -99,28 +97,32 @@ class DecoderBlock(Layer):
 
     Parameters
     ----------
-    attn_norm : LayerNorm or RMSNorm
+    attn_norm : LayerNorm or RMSNorm, or None for no norm
     attn : CausalAttention
-    mlp_norm : LayerNorm or RMSNorm
+    mlp_norm : LayerNorm or RMSNorm, or None for no norm
     mlp : FeedForward, GatedFeedForward, or a layer with the same call
     attn_post_norm, mlp_post_norm : RMSNorm, optional
         Of the outputs of attention and feed-forward, before they are added.
+    parallel : bool
+        Whether attention and feed-forward both read the input of the block: x + attn(norm(x)) + mlp(norm(x)).
 
     References
     ----------
     Radford et al. (2019), "Language models are unsupervised multitask learners", section 2.3; for the post-norms,
-    Gemma Team (2024), https://arxiv.org/abs/2408.00118.
+    Gemma Team (2024), https://arxiv.org/abs/2408.00118; for parallel blocks, Wang and Komatsuzaki (2021), "GPT-J-6B",
+    and Black et al. (2022), https://arxiv.org/abs/2204.06745, section 2.1.
     """
 
-    attn_norm: LayerNorm | RMSNorm
+    attn_norm: LayerNorm | RMSNorm | None
     attn: CausalAttention = REQUIRED
-    mlp_norm: LayerNorm | RMSNorm = REQUIRED
+    mlp_norm: LayerNorm | RMSNorm | None = None
     mlp: _FeedForward = REQUIRED
     attn_post_norm: RMSNorm | None = field(default=None, kw_only=True)
     mlp_post_norm: RMSNorm | None = field(default=None, kw_only=True)
+    parallel: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        norms = isinstance(self.attn_norm, LayerNorm | RMSNorm) and isinstance(self.mlp_norm, LayerNorm | RMSNorm)
+        norms = all(isinstance(norm, LayerNorm | RMSNorm | None) for norm in (self.attn_norm, self.mlp_norm))
         if not norms or not isinstance(self.attn, CausalAttention) or not callable(self.mlp):
             parts = (self.attn_norm, self.attn, self.mlp_norm, self.mlp)
             raise RegardError(
@@ -139,17 +141,27 @@ class DecoderBlock(Layer):
     ) -> tuple[np.ndarray, KVCache | None]:
         """Return ``... T E`` for x ``... T E``, and the cache, as `CausalAttention` does.
 
-        Taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``.
+        Taps ``attn.*``, ``attn_residual`` (not of a parallel block), ``mlp.*`` and ``output``.
         """
         with trace.scope("attn"):
-            y, cache = self.attn(self.attn_norm(x), rotation=rotation, cache=cache, mask=mask, trace=trace)
-        if self.attn_post_norm is not None:
-            y = self.attn_post_norm(y)
-        x = trace("attn_residual", x + y, "... T E")
+            y, cache = self.attn(_norm(self.attn_norm, x), rotation=rotation, cache=cache, mask=mask, trace=trace)
+        y = _norm(self.attn_post_norm, y)
+        read = x if self.parallel else trace("attn_residual", x + y, "... T E")
         with trace.scope("mlp"):
-            y = self.mlp(self.mlp_norm(x), trace=trace)
-        if self.mlp_post_norm is not None:
-            y = self.mlp_post_norm(y)
-        return trace("output", x + y, "... T E"), cache
+            z = self.mlp(_norm(self.mlp_norm, read), trace=trace)
+        z = _norm(self.mlp_post_norm, z)
+        return trace("output", x + y + z if self.parallel else read + z, "... T E"), cache
 
     forward = __call__
+
+
+def _norm(norm: LayerNorm | RMSNorm | None, x: np.ndarray) -> np.ndarray:
+    return x if norm is None else norm(x)
+
+
+def _norm_heads(norm: RMSNorm | None, x: np.ndarray) -> np.ndarray:
+    """Return the features of each head, ``... H T D``, normed: each head's alone, or those of all heads together."""
+    if norm is None or norm.weight.shape == x.shape[-1:]:
+        return _norm(norm, x)
+    normed: np.ndarray = F.split_heads(norm(F.merge_heads(x)), x.shape[-3])
+    return normed

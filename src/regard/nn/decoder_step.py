@@ -102,10 +102,15 @@ def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
     attn, mlp = block.attn, block.mlp
     if type(block) is not DecoderBlock or type(attn) is not CausalAttention or type(mlp) is not GatedFeedForward:
         return None
-    if mlp.activation != "silu" or block.attn_post_norm is not None or block.mlp_post_norm is not None:
+    post_norms = block.attn_post_norm, block.mlp_post_norm
+    if mlp.activation != "silu" or block.parallel or any(norm is not None for norm in post_norms):
         return None
     norms = [block.attn_norm, attn.q_norm, attn.k_norm, block.mlp_norm]
     if attn.o_proj is None or any(type(norm) not in (RMSNorm, type(None)) for norm in norms):
+        return None
+    if block.attn_norm is None or block.mlp_norm is None:
+        return None
+    if any(norm is not None and norm.weight.shape != (attn.head_dim,) for norm in (attn.q_norm, attn.k_norm)):
         return None
     if attn.k_proj.weight.shape[1] != attn.v_proj.weight.shape[1]:  # D = Dv
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,7 +26,8 @@ class TensorSpec:
     """A tensor that a family needs: its name here, its Hugging Face name, and its shape in the checkpoint.
 
     A `transposed` tensor is the weight of a linear map, which the checkpoint stores as (outputs, inputs); a `table` is
-    read by rows alone. Both stay in the blocks in which they are stored.
+    read by rows alone. Both stay in the blocks in which they are stored. With `rows` it is a part of a tensor that the
+    checkpoint stores as one: a slice of the first axis, which is a view, or their indices.
     """
 
     name: str
@@ -34,6 +35,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     transposed: bool = False
     table: bool = False
+    rows: slice | np.ndarray | None = field(default=None, compare=False)
 
 
 def linear_tensors(name: str, hf_name: str, inputs: int, outputs: int, *, bias: bool = True) -> Iterator[TensorSpec]:
@@ -41,6 +43,25 @@ def linear_tensors(name: str, hf_name: str, inputs: int, outputs: int, *, bias: 
     yield TensorSpec(f"{name}.weight", f"{hf_name}.weight", (outputs, inputs), transposed=True)
     if bias:
         yield TensorSpec(f"{name}.bias", f"{hf_name}.bias", (outputs,))
+
+
+def fused_tensors(
+    names: Mapping[str, int], hf_name: str, inputs: int, *, bias: bool = True, interleaved: int | None = None
+) -> Iterator[TensorSpec]:
+    """Yield the tensors of linear maps of the same x that the checkpoint stores as one.
+
+    `names` has the outputs of each map. Its rows follow each other, or alternate in groups of `interleaved` rows: those
+    of the first head of each map, then those of the second.
+    """
+    total, start = sum(names.values()), 0
+    for i, (name, outputs) in enumerate(names.items()):
+        rows: slice | np.ndarray = slice(start, start + outputs)
+        if interleaved is not None:
+            rows = np.arange(total).reshape(-1, len(names), interleaved)[:, i].ravel()
+        yield TensorSpec(f"{name}.weight", f"{hf_name}.weight", (total, inputs), transposed=True, rows=rows)
+        if bias:
+            yield TensorSpec(f"{name}.bias", f"{hf_name}.bias", (total,), rows=rows)
+        start += outputs
 
 
 def norm_tensors(name: str, hf_name: str, features: int) -> Iterator[TensorSpec]:
@@ -146,7 +167,7 @@ def load_tensors(
     stored_names = _renamed(all_shapes, renamed_suffixes or {})
     shapes = {name: all_shapes[stored] for name, stored in stored_names.items()}
     prefix = max(prefixes, key=lambda p: sum(p + spec.hf_name in shapes for spec in specs))
-    wanted = {prefix + spec.hf_name: spec for spec in specs}
+    wanted = {prefix + spec.hf_name: spec for spec in specs}  # one of each tensor
     problems = []
     if missing := [name for name in wanted if name not in shapes]:
         problems.append(f"missing {join_names(missing, _MAX_NAMES)}")
@@ -162,12 +183,13 @@ def load_tensors(
         raise RegardError(f"the tensors of {path} do not fit its configuration: {'; '.join(problems)}")
 
     weights: dict[str, Any] = {}
-    for name, spec in wanted.items():
+    for spec in specs:
+        name = prefix + spec.hf_name
         quantized = tensors.quantized(stored_names[name]) if spec.transposed or spec.table else None
         if quantized is not None and np.dtype(dtype) == np.float32:
             if not are_finite(*quantized):
                 raise RegardError(f"{name} of {path} has numbers that are not finite; fetch it again")
-            weight = QuantizedWeight(*quantized)
+            weight = QuantizedWeight(*(quantized if spec.rows is None else (quantized[0][spec.rows], quantized[1])))
             weights[spec.name] = weight.T if spec.transposed else weight
             continue
         array = tensors[stored_names[name]]
@@ -177,8 +199,17 @@ def load_tensors(
             array = array.astype(dtype, copy=False)
             if not np.isfinite(array.sum()) and not np.isfinite(array).all():  # the sum is fast, but may overflow
                 raise RegardError(f"{name} of {path} has numbers that are not finite in {array.dtype}; fetch it again")
+        array = _rows(array, spec.rows)
         weights[spec.name] = array.T if spec.transposed else array
     return weights
+
+
+def _rows(array: np.ndarray, rows: slice | np.ndarray | None) -> np.ndarray:
+    """Return some rows: a view of a slice, a read-only copy of others, which can be packed as those of a file."""
+    if rows is None or isinstance(rows, slice):
+        return array if rows is None else array[rows]
+    chosen = array[rows]
+    return np.frombuffer(chosen.tobytes(), chosen.dtype).reshape(chosen.shape)
 
 
 def _renamed(names: Iterable[str], suffixes: Mapping[str, str]) -> dict[str, str]:
