@@ -67,6 +67,7 @@ docs/attention
 docs/models
 docs/gradients
 docs/attribution
+docs/circuits
 docs/training
 docs/formats
 docs/frameworks
