@@ -7,7 +7,17 @@ import pytest
 
 import regard
 from regard import RegardError, Trace
-from regard.trace.edits import ablate, force_pattern, patch
+from regard.trace.edits import (
+    Edits,
+    ablate,
+    add,
+    force_pattern,
+    freeze,
+    mean_ablate,
+    patch,
+    resample_ablate,
+    scale,
+)
 
 TEXT = "the cat sat"
 
@@ -79,6 +89,113 @@ def test_edits_of_different_steps_join(model):
     np.testing.assert_array_equal(trace["blocks.1.attn.weights"][0, 1], np.eye(5))
 
 
+def test_patching_some_heads_and_positions_leaves_the_others(model):
+    _, other = run(model, "a cat sat")
+    _, plain = run(model)
+    for positions, heads in ((None, [0, 2]), ([1, -1], None), ([1, 3], [0, 2]), (2, 1)):
+        expected = plain["blocks.1.attn.q"].copy()
+        for head in range(3) if heads is None else np.atleast_1d(heads):
+            for position in range(5) if positions is None else np.atleast_1d(positions):
+                expected[:, head, position] = other["blocks.1.attn.q"][:, head, position]
+        _, trace = run(model, edit=patch(other, "blocks.1.attn.q", positions=positions, heads=heads))
+        np.testing.assert_array_equal(trace["blocks.1.attn.q"], expected)
+
+
+def test_patching_a_head_is_patching_its_context(model):
+    _, other = run(model, "a cat sat")
+    one, _ = run(model, edit=patch(other, (1, 2), positions=[0, 3]))
+    same, _ = run(model, edit=patch(other, "blocks.1.attn.context", positions=[0, 3], heads=2))
+    np.testing.assert_array_equal(one, same)
+
+
+def test_one_text_is_patched_into_each_of_a_batch(model):
+    _, other = run(model, "a cat sat")
+    _, trace = run(model, ["the cat sat", "sat the cat"], edit=patch(other, "blocks.0.mlp.output", positions=2))
+    for row in trace["blocks.0.mlp.output"]:
+        np.testing.assert_array_equal(row[2], other["blocks.0.mlp.output"][0, 2])
+
+
+def test_frozen_patterns_stay_whatever_enters_the_block(model):
+    _, other = run(model, "a cat sat")
+    _, plain = run(model)
+    _, trace = run(model, edit=patch(other, "blocks.0.output") | freeze(plain, "blocks.*.attn.weights"))
+    for i in range(2):
+        np.testing.assert_array_equal(trace[f"blocks.{i}.attn.weights"], plain[f"blocks.{i}.attn.weights"])
+    np.testing.assert_array_equal(trace["blocks.1.attn.v"], other["blocks.1.attn.v"])
+
+
+def test_what_is_left_free_is_not_frozen(model):
+    _, other = run(model, "a cat sat")
+    _, plain = run(model)
+    free = [(1, 2), "blocks.0.attn.context"]
+    edit = patch(other, "blocks.0.output") | freeze(plain, "blocks.*.attn.context", but=free)
+    assert list(edit) == ["blocks.0.output", "blocks.1.attn.context"]
+    _, trace = run(model, edit=edit)
+    context = trace["blocks.1.attn.context"]
+    np.testing.assert_array_equal(context[:, :2], plain["blocks.1.attn.context"][:, :2])
+    np.testing.assert_array_equal(context[:, 2], other["blocks.1.attn.context"][:, 2])
+
+
+def test_adding_and_scaling_are_what_they_say(model, rng):
+    _, plain = run(model)
+    vector = rng.standard_normal(12).astype(np.float32)
+    _, trace = run(model, edit=add(vector, "blocks.0.output", positions=[0, 2]) | scale(3, (1, 0)))
+    expected = plain["blocks.0.output"].copy()
+    expected[:, [0, 2]] += vector
+    np.testing.assert_array_equal(trace["blocks.0.output"], expected)
+    _, tripled = run(model, edit=scale(3, (1, 0)))
+    np.testing.assert_array_equal(tripled["blocks.1.attn.context"][:, 0], 3 * plain["blocks.1.attn.context"][:, 0])
+    np.testing.assert_array_equal(run(model, edit=scale(1, (1, 0)))[0], run(model)[0])
+    np.testing.assert_array_equal(run(model, edit=scale(0, (1, 0)))[0], run(model, edit=ablate((1, 0)))[0])
+
+
+def test_edits_of_the_same_step_apply_in_turn(model):
+    _, plain = run(model)
+    for both in (
+        scale(2, "blocks.0.output") | add(np.ones(12), "blocks.0.output"),
+        {"blocks.0.output": lambda x: 2 * x} | add(np.ones(12), "blocks.0.output"),
+    ):
+        assert isinstance(both, Edits)
+        _, trace = run(model, edit=both)
+        np.testing.assert_array_equal(trace["blocks.0.output"], 2 * plain["blocks.0.output"] + 1)
+
+
+TEXTS = ["the cat sat", "a cat", "cat sat the a"]
+
+
+def test_a_mean_over_texts_leaves_padding_out(model):
+    batch = Trace()
+    model(TEXTS, trace=batch)
+    traces = [run(model, text)[1] for text in TEXTS]
+    everything = np.concatenate([t["blocks.1.attn.context"][0, 2].astype(np.float64) for t in traces])
+    for reference in (batch, traces, enumerate(traces), iter(traces)):
+        _, trace = run(model, edit=mean_ablate(reference, (1, 2), positions=[1, 2]))
+        got = trace["blocks.1.attn.context"][0, 2]
+        np.testing.assert_allclose(got[1:3], [everything.mean(0)] * 2, rtol=1e-6)
+        np.testing.assert_array_equal(got[[0, 3, 4]], run(model)[1]["blocks.1.attn.context"][0, 2][[0, 3, 4]])
+
+
+def test_a_mean_by_position_is_over_the_texts(model):
+    texts = ["the cat sat", "a cat sat", "sat the a"]
+    _, reference = run(model, texts)
+    _, trace = run(model, edit=mean_ablate(reference, "blocks.0.mlp.output", by_position=True))
+    np.testing.assert_allclose(
+        trace["blocks.0.mlp.output"][0], reference["blocks.0.mlp.output"].mean(0, dtype=np.float64), rtol=1e-5
+    )
+    with pytest.raises(RegardError, match="texts of the same number of tokens"):
+        mean_ablate([run(model, text)[1] for text in TEXTS], (0, 0), by_position=True)
+
+
+def test_each_text_of_a_batch_is_resampled_from_one_text(model):
+    _, reference = run(model, ["the cat sat", "a cat sat", "sat the a", "cat cat cat", "sat a sat"])
+    edit = resample_ablate(reference, (0, 1), "blocks.1.mlp.output", seed=3)
+    _, trace = run(model, ["the the the", "a a a"], edit=edit)
+    drawn = np.random.default_rng(3).integers(5, size=2)
+    for row, i in enumerate(drawn):
+        np.testing.assert_array_equal(trace["blocks.0.attn.context"][row, 1], reference["blocks.0.attn.context"][i, 1])
+        np.testing.assert_array_equal(trace["blocks.1.mlp.output"][row], reference["blocks.1.mlp.output"][i])
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -89,9 +206,23 @@ def test_edits_of_different_steps_join(model):
         (lambda t: ablate((7, 0)), r"'blocks\.7\.attn\.context' \(did you mean"),
         (lambda t: ablate((0, 0), by="noise"), "by must be zero or mean, got 'noise'"),
         (lambda t: force_pattern("next", (0, 0)), "one of uniform, self, previous, first, got 'next'"),
-        (lambda t: patch(t), "needs the names"),
+        (lambda t: patch(t), "no site given"),
+        (lambda t: patch(t, "blocks.9.*"), r"has no 'blocks.9.\*'"),
+        (lambda t: patch(t, "blocks.0.output", heads=1), "blocks.0.output has no axis of heads"),
+        (lambda t: patch(t, (0, 1), heads=1), r"heads= is for names of steps, got the head \(0, 1\)"),
+        (lambda t: scale(2, (0, 1), positions="all"), "positions is an integer or several, got 'all'"),
+        (lambda t: scale(0, "blocks.0.output", positions=5), "position 5 of blocks.0.output is out of range: it has 5"),
+        (lambda t: scale(0, "blocks.0.attn.q", heads=3), "head 3 of blocks.0.attn.q is out of range: it has 3"),
+        (lambda t: scale(0), "no site given"),
+        (
+            lambda t: add(np.ones(5), "blocks.0.output"),
+            r"a vector of shape \(5,\) cannot be added to values of shape \(1, 5, 12\)",
+        ),
+        (lambda t: freeze(t), "no site given"),
+        (lambda t: mean_ablate([], (0, 0)), "the reference has no texts"),
+        (lambda t: resample_ablate(t, (0, 0)), "no text of the reference has 5 tokens or more; the longest has 4"),
         (lambda t: patch(t, "blocks.9.output"), "has no 'blocks.9.output'"),
-        (lambda t: patch(t, "blocks.0.output"), r"returned shape \(1, 4, 12\) instead of \(1, 5, 12\)"),
+        (lambda t: patch(t, "blocks.0.output"), r"of shape \(1, 4, 12\) instead of \(1, 5, 12\)"),
     ],
 )
 def test_mistakes(model, edit, message):

@@ -42,6 +42,10 @@ class Recorder(Protocol):
         """Whether a run ends after a tap called `name` in this scope."""
         return False
 
+    def resume(self, x: T) -> tuple[int, T]:
+        """Return the index of the first block that a decoder runs, and its input, `x` for the first one of all."""
+        return 0, x
+
     def can_skip(self, *names: str) -> bool:  # noqa: ARG002
         """Whether none of these taps needs its value; if so, count their names as tapped."""
         return True

@@ -92,7 +92,10 @@ class Decoder(LanguageModel):
             if found is not None:
                 return found
         caches = list(caches)
-        for i, block in enumerate(self.blocks):
+        first, x = trace.resume(x)
+        if first > len(self.blocks):
+            raise RegardError(f"start= names blocks.{first - 1}, but {self.name} has {len(self.blocks)} blocks")
+        for i, block in enumerate(self.blocks[first:], first):
             with trace.scope(f"blocks.{i}"):
                 x, caches[i] = block(x, rotation=rotations[i], cache=caches[i], mask=mask, trace=trace)
         return x, caches

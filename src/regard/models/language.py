@@ -12,7 +12,7 @@ from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import TextModel
+from regard.models.base import TextModel, with_edits
 from regard.models.batch import Batch, Text, make_batch, remove_padding
 from regard.models.checkpoint.generation_config import end_ids, forced_ids
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
@@ -21,7 +21,7 @@ from regard.models.generation.loop import Generated, GenerationState, Stream, ge
 from regard.models.generation.options import ForcedTokens, GenerationArguments, GenerationOptions
 from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text import Encoding, SubwordTokenizer
-from regard.trace import Trace
+from regard.trace import Edit, Trace
 
 
 class Prediction(NamedTuple):
@@ -115,6 +115,7 @@ class LanguageModel(TextModel):
         prompt: str | Encoding | Sequence[int],
         *,
         trace: Recorder = ...,
+        edit: Mapping[str, Edit] | None = ...,
         on_text: Callable[[int, str], None] | None = ...,
         **options: Unpack[GenerationArguments],
     ) -> Generated: ...
@@ -125,6 +126,7 @@ class LanguageModel(TextModel):
         prompt: Text,
         *,
         trace: Recorder = ...,
+        edit: Mapping[str, Edit] | None = ...,
         on_text: Callable[[int, str], None] | None = ...,
         **options: Unpack[GenerationArguments],
     ) -> Generated | tuple[Generated, ...]: ...
@@ -134,6 +136,7 @@ class LanguageModel(TextModel):
         prompt: Text,
         *,
         trace: Recorder = NULL_RECORDER,
+        edit: Mapping[str, Edit] | None = None,
         on_text: Callable[[int, str], None] | None = None,
         **options: Unpack[GenerationArguments],
     ) -> Generated | tuple[Generated, ...]:
@@ -167,6 +170,9 @@ class LanguageModel(TextModel):
         trace : Trace, optional
             Its edits apply to every step. It records the whole text, prompt and continuation, as if run at once: row i
             of the weights is what token i attended to when token i + 1 was generated.
+        edit : mapping of str to function, optional
+            Edits of every step, without a trace: ``edits.add(vector, "blocks.5.output")`` steers the text. An edit gets
+            the values of the prompt, and then those of one new token at a time.
         on_text : function, optional
             Called with the index of a text and the next piece of its continuation, as soon as there is one.
 
@@ -177,12 +183,17 @@ class LanguageModel(TextModel):
         Raises
         ------
         RegardError
-            There is no text, it is too long, the batch is an iterator, or an argument is invalid.
+            There is no text, it is too long, the batch is an iterator, an argument is invalid, both `trace` and `edit`
+            are given, or a name of an edit matches no step.
         """
         is_one = _is_one(prompt)
         texts = self._prompts(prompt)
         sequences = self._generation_states(texts.encodings, GenerationOptions(**options))
-        edits = trace.editing() if isinstance(trace, Trace) else NULL_RECORDER
+        if isinstance(trace, Trace) and trace.has_start:
+            raise RegardError("start= is for one run: leave it out of the trace of generate")
+        edits = with_edits(trace, edit)
+        if edits is trace:
+            edits = trace.editing() if isinstance(trace, Trace) else NULL_RECORDER
         for index, piece in generation_loop(self, texts, sequences, edits):
             if on_text is not None and piece:
                 on_text(index, piece)
@@ -192,12 +203,16 @@ class LanguageModel(TextModel):
         return generated[0] if is_one else generated
 
     def stream(
-        self, prompt: str | Encoding | Sequence[int] | Mapping[str, Any], **options: Unpack[GenerationArguments]
+        self,
+        prompt: str | Encoding | Sequence[int] | Mapping[str, Any],
+        *,
+        edit: Mapping[str, Edit] | None = None,
+        **options: Unpack[GenerationArguments],
     ) -> Stream:
         """Return an iterator over the continuation of one text, in pieces of complete characters.
 
-        Nothing is computed before the first piece is requested. `options` are those of `generate`; `Stream.generated`
-        holds what has been generated so far.
+        Nothing is computed before the first piece is requested. `edit` and `options` are those of `generate`;
+        `Stream.generated` holds what has been generated so far.
 
         Examples
         --------
@@ -208,7 +223,7 @@ class LanguageModel(TextModel):
             raise RegardError("stream takes one text; for a batch use generate with on_text")
         texts = self._prompts(prompt)
         (sequence,) = self._generation_states(texts.encodings, GenerationOptions(**options))
-        return Stream(sequence, generation_loop(self, texts, [sequence], NULL_RECORDER))
+        return Stream(sequence, generation_loop(self, texts, [sequence], with_edits(NULL_RECORDER, edit)))
 
     def _prompts(self, prompt: Text) -> Batch:
         if isinstance(prompt, Mapping):

@@ -7,6 +7,7 @@ returns the result of the user's function, with which the computation continues.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -44,6 +45,10 @@ class Trace:
         which hold n² numbers. ``trace["blocks.3.attn.weights"]`` then computes the weights, and
         ``trace.map("blocks.3.attn")`` any part of them. Where one of those arrays is edited, the weights are recorded
         instead.
+    start : mapping of str to array, optional
+        The output of a block of a decoder, from which its run starts in place of the embeddings, with the bits of a
+        whole run: ``{"blocks.3.output": recorded["blocks.3.output"]}``. Nothing earlier is computed, nor recorded. For
+        a batch, the output of one text stands for all.
     stop : str, optional
         The name of the step after which a run ends: nothing later is computed, and the result of the model has no
         vectors. A function or a layer called by itself raises instead.
@@ -83,6 +88,7 @@ class Trace:
         *,
         only: str | Iterable[str] | None = None,
         maps: bool = False,
+        start: Mapping[str, Array] | None = None,
         stop: str | None = None,
         edit: Mapping[str, Edit] | None = None,
     ) -> None:
@@ -100,6 +106,8 @@ class Trace:
         if stop is not None and (not isinstance(stop, str) or set(stop) & set("*?[")):
             raise RegardError(f"stop is the name of one step, such as 'blocks.3.output', got {stop!r}")
         self._stop = stop
+        self._start = _start_of(start)
+        self._is_before_start = self._start is not None
         for pattern in (*(self._only or ()), *self._edit, *([] if stop is None else [stop])):
             canonical_name(pattern)  # raises where it names several steps
         self._keep_maps = maps
@@ -120,6 +128,8 @@ class Trace:
         self._tap(name, value, axes, is_shared=not isinstance(value, np.ndarray) or self.edits(name))
 
     def _tap(self, name: str, value: Array, axes: str, *, is_shared: bool) -> Array:
+        if self._is_before_start:
+            return value
         full = self._prefix + name
         self._taps[full] = None
         for pattern, function in self._edit.items():
@@ -164,6 +174,27 @@ class Trace:
         """Whether a run ends after a tap called `name` in this scope."""
         return self._is_last(self._prefix + name)
 
+    @property
+    def has_start(self) -> bool:
+        """Whether a run starts from the output of a block."""
+        return self._start is not None
+
+    def resume(self, x: Array) -> tuple[int, Array]:
+        """Return the index of the first block that a decoder runs, and its input, `x` for the first one of all.
+
+        Raises
+        ------
+        RegardError
+            The output of a block from which the run starts has another shape than `x`.
+        """
+        if self._start is None:
+            return 0, x
+        name, block, state = self._start
+        if state.shape != x.shape and state.shape != (1, *x.shape[1:]):
+            raise RegardError(f"start= has {name} of shape {state.shape}, and this run needs {tuple(x.shape)}")
+        self._is_before_start = False
+        return block + 1, np.broadcast_to(state.astype(x.dtype, copy=False), x.shape)
+
     def can_skip(self, *names: str) -> bool:
         """Whether none of these taps needs its value; if so, count their names as tapped."""
         if any([self.wants(name) for name in names]):  # noqa: C419, a list is faster
@@ -199,17 +230,19 @@ class Trace:
         self.encodings = tuple(encodings)
 
     def check_matched(self) -> None:
-        """Check after a run that every edit was applied, and that it ended at ``stop``.
+        """Check after a run that every edit was applied, and that it began at ``start`` and ended at ``stop``.
 
         Within a `scope` the run is not over, and nothing is checked.
 
         Raises
         ------
         RegardError
-            A name of ``edit``, or ``stop``, matched no step.
+            A name of ``edit``, or ``stop``, matched no step; or the model cannot start from the output of a block.
         """
         if self._prefix:
             return
+        if self._is_before_start:
+            raise RegardError("start= is for a decoder: this run cannot start from the output of a block")
         for argument, names in (("edit", self._edit), ("stop", [] if self._stop is None else [self._stop])):
             if unused := self._without_tap(names):
                 named = "; ".join(f"{name!r} ({did_you_mean(name, self._taps)})" for name in unused)
@@ -408,6 +441,21 @@ def names_of(argument: str, names: object) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in found):
         raise RegardError(f"{argument} is a name or several, {argument}='blocks.*.attn.weights', got {names!r}")
     return found
+
+
+def _start_of(start: Any) -> tuple[str, int, np.ndarray] | None:
+    """Return the name, the index and the output of the block from which a run starts."""
+    if start is None:
+        return None
+    if not isinstance(start, Mapping) or len(start) != 1:
+        raise RegardError(
+            f"start maps the output of one block to its value, {{'blocks.3.output': array}}, got {start!r}"
+        )
+    ((name, value),) = start.items()
+    found = re.fullmatch(r"blocks\.(\d+)\.output", canonical_name(name) if isinstance(name, str) else "")
+    if found is None:
+        raise RegardError(f"a run starts from the output of a block, such as 'blocks.3.output', got {name!r}")
+    return name, int(found[1]), to_numpy(as_array(value, f"start={name}"))
 
 
 def _edited(name: str, value: Array, function: Edit) -> Array:

@@ -14,7 +14,7 @@ from tokenizers.pre_tokenizers import Metaspace
 
 import regard
 import tiny_decoder
-from regard import RegardError, Trace
+from regard import RegardError, Trace, edits
 from regard.models import DecodingState, LanguageModel
 from regard.models.generation.detokenizer import StreamingDetokenizer
 from regard.models.generation.options import GenerationArguments, GenerationOptions
@@ -420,3 +420,31 @@ def test_a_damaged_generation_config_is_told(tmp_path, generation, message):
 
 def test_the_keywords_of_generate_are_the_fields_of_the_options():
     assert set(GenerationArguments.__annotations__) == {field.name for field in fields(GenerationOptions)}
+
+
+def test_steering_adds_to_every_step_of_a_generation(tiny):
+    """Greedy tokens of whole runs with the same edit, one after the other."""
+    width = tiny.token_embedding.weight.shape[1]
+    vector = 40 * np.random.default_rng(1).standard_normal(width)
+    edit = edits.add(vector, "blocks.0.output")
+    ids = [5, 6, 7]
+    for _ in range(6):
+        ids.append(int(tiny(ids, edit=edit).logits[0, -1].argmax()))
+    plain = tiny.generate([5, 6, 7], max_new_tokens=6)
+    steered = tiny.generate([5, 6, 7], max_new_tokens=6, edit=edit)
+    assert list(steered.ids) == ids[3 : 3 + len(steered.ids)]
+    assert steered.ids != plain.ids
+    assert tiny.generate([5, 6, 7], max_new_tokens=6, trace=Trace(only=(), edit=edit)).ids == steered.ids
+    stream = tiny.stream([5, 6, 7], max_new_tokens=6, edit=edit)
+    list(stream)
+    assert stream.generated.ids == steered.ids
+
+
+def test_an_edit_of_no_step_is_an_error_of_a_generation(tiny):
+    edit = edits.add(np.zeros(3), "blocks.77.output")
+    with pytest.raises(RegardError, match=r"edit= matched no step of this run: 'blocks.77.output'"):
+        tiny.generate([5, 6, 7], max_new_tokens=2, edit=edit)
+    with pytest.raises(RegardError, match=r"edit= matched no step of this run: 'blocks.77.output'"):
+        list(tiny.stream([5, 6, 7], max_new_tokens=2, edit=edit))
+    with pytest.raises(RegardError, match="both given"):
+        tiny.generate([5, 6, 7], trace=Trace(), edit=edit)

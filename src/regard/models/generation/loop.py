@@ -155,6 +155,7 @@ def generation_loop(
             yield index, sequence.add(token, fills_context=len(sequence.ids) + 1 == context_left[index])
         unfinished = [row for row, index in enumerate(active) if not sequences[index].finish_reason]
         if not unfinished:
+            trace.check_matched()
             return
         if len(unfinished) < len(active):
             state, active = state.select_batch(unfinished), [active[row] for row in unfinished]
