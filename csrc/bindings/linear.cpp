@@ -34,10 +34,19 @@ void pack(const WritableArray& panels, const Array& weight, ptrdiff_t first_colu
             [&](ptrdiff_t task, void*) { isa.pack(params, begin + task); });
 }
 
+// Where x does not stay in the caches from panel to panel, tasks have several panels, and each thread several tasks.
+ptrdiff_t panels_per_task(const LinearParams& params, ptrdiff_t single_tasks) {
+  constexpr ptrdiff_t MOST = 8, TASKS_PER_THREAD = 4;
+  constexpr double CACHED = 1 << 18;  // numbers of x
+  if (double(params.rows) * double(params.depth) <= CACHED) return 1;
+  return std::clamp<ptrdiff_t>(single_tasks / (TASKS_PER_THREAD * num_threads()), 1, MOST);
+}
+
 // Run a linear map whose strides of x are set.
 void run_strided(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
   params.rows = rows, params.x = x, params.output = output;
   const KernelTable& isa = kernels();
+  params.panels_per_task = panels_per_task(params, isa.linear_tasks(params));
   const double cost = double(params.rows) * double(params.depth) * double(params.columns);
   run_tasks(isa.linear_tasks(params), cost, isa.linear_scratch(params),
             [&](ptrdiff_t task, void* scratch) { isa.linear(params, task, scratch); });

@@ -255,6 +255,40 @@ void finish_rows(const LinearParams& params, const T* sums, ptrdiff_t sums_row, 
   });
 }
 
+// Multiply `depth` inputs, from t on, of a block of x by those of at most NR columns of W from `start` on.
+template <class T>
+void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t t,
+                    ptrdiff_t depth, ptrdiff_t start, ptrdiff_t count, const PanelScratch<T>& scratch) {
+  T* out = reinterpret_cast<T*>(params.output) + first * params.columns + start;
+  const ptrdiff_t width = params.is_packed ? NR : round_up(count, is_quantized(params) ? GROUP : LANES<T>);
+  T* sums = count == width ? out : scratch.sums;  // a partial last vector would overwrite the output
+  const ptrdiff_t sums_row = count == width ? params.columns : width;
+  const T* weights = scratch.weights;
+  ptrdiff_t weights_row = width;
+  if (params.is_packed) {
+    weights = reinterpret_cast<const T*>(params.weight) + start * params.depth + t * NR;
+  } else if (is_quantized(params)) {
+    if constexpr (sizeof(T) == 4) dequantize_panel(params, t, depth, start, width, scratch.weights);
+  } else if (packs_weights(params) || count < width) {
+    pack_weights<T>(params, t, depth, start, count, width, scratch.weights);
+  } else {
+    weights = reinterpret_cast<const T*>(params.weight) + t * params.weight_row_stride + start;
+    weights_row = params.weight_row_stride;
+  }
+  const bool is_last = t + depth >= params.depth;
+  for (ptrdiff_t i = 0; i < rows; i += LINEAR_MR) {  // bias and activation while a tile is in L1
+    const ptrdiff_t tile = min_of<ptrdiff_t>(LINEAR_MR, rows - i);
+    T* to = sums + i * sums_row;
+    if (t == 0)
+      gemm<T, Epilogue::set, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
+                                                             sums_row, width);
+    else
+      gemm<T, Epilogue::add, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
+                                                             sums_row, width);
+    if (is_last) finish_rows<T>(params, to, sums_row, tile, start, count, out + i * params.columns);
+  }
+}
+
 template <class T>
 void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count,
                 void* memory) {
@@ -262,38 +296,11 @@ void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptr
   PanelScratch<T> panel(params, scratch);
   const Matrix<T> x =
       Matrix<T>{reinterpret_cast<const T*>(params.x), params.x_row_stride, params.x_col_stride}.block(first);
-  T* out = reinterpret_cast<T*>(params.output) + first * params.columns + start;
-  const ptrdiff_t width = params.is_packed ? NR : round_up(count, is_quantized(params) ? GROUP : LANES<T>);
-  T* sums = count == width ? out : panel.sums;  // a partial last vector would overwrite the output
-  const ptrdiff_t sums_row = count == width ? params.columns : width;
   ptrdiff_t t = 0;
   do {
     const ptrdiff_t depth = min_of(panel_depth(params), params.depth - t);
-    const Matrix<T> x_block = x.block(0, t);
-    const T* weights = panel.weights;
-    ptrdiff_t weights_row = width;
-    if (params.is_packed) {
-      weights = reinterpret_cast<const T*>(params.weight) + start * params.depth + t * NR;
-    } else if (is_quantized(params)) {
-      if constexpr (sizeof(T) == 4) dequantize_panel(params, t, depth, start, width, panel.weights);
-    } else if (packs_weights(params) || count < width) {
-      pack_weights<T>(params, t, depth, start, count, width, panel.weights);
-    } else {
-      weights = reinterpret_cast<const T*>(params.weight) + t * params.weight_row_stride + start;
-      weights_row = params.weight_row_stride;
-    }
-    const bool is_last = t + depth >= params.depth;
-    for (ptrdiff_t i = 0; i < rows; i += LINEAR_MR) {  // bias and activation while a tile is in L1
-      const ptrdiff_t tile = min_of<ptrdiff_t>(LINEAR_MR, rows - i);
-      T* to = sums + i * sums_row;
-      if (t == 0)
-        gemm<T, Epilogue::set, LINEAR_MR, LINEAR_TILE_VECTORS>(x_block.block(i), tile, depth, weights, weights_row, to,
-                                                               sums_row, width);
-      else
-        gemm<T, Epilogue::add, LINEAR_MR, LINEAR_TILE_VECTORS>(x_block.block(i), tile, depth, weights, weights_row, to,
-                                                               sums_row, width);
-      if (is_last) finish_rows<T>(params, to, sums_row, tile, start, count, out + i * params.columns);
-    }
+    for (ptrdiff_t n = 0; n < count; n += NR)
+      multiply_panel<T>(params, x.block(0, t), first, rows, t, depth, start + n, min_of(NR, count - n), panel);
     t += depth;
   } while (t < params.depth);
 }
@@ -307,7 +314,7 @@ template <class T> void pack_panel(const PackParams& params, ptrdiff_t panel) {
 }
 
 ptrdiff_t columns_per_task(const LinearParams& params) {
-  if (!uses_gemv(params)) return NR;
+  if (!uses_gemv(params)) return params.panels_per_task * NR;
   return is_quantized(params) ? QUANTIZED_GEMV_TASK_COLUMNS : GEMV_TASK_COLUMNS;
 }
 ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }

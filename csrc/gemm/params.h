@@ -57,6 +57,7 @@ struct LinearParams {
   Activation activation = Activation::identity;
   bool is_packed = false;
   Quantization quantization = Quantization::none;
+  ptrdiff_t panels_per_task = 1;  // of NR columns, for which a block of x is read once; without effect on the result
 };
 
 // Pack the columns of a weight into panels, beginning at column `first_column` of these.
