@@ -33,7 +33,7 @@ EXPLANATIONS = tuple(
 )
 
 _STEPS = 32  # those of the command
-_MAX_FILE_GRADIENTS = 4096  # of one token each, in an exported page
+_MAX_FILE_GRADIENTS = 2048  # of one token each, for each method of an exported page
 _MAX_MAP_BYTES = 1_000_000_000
 _BYTES_PER_WEIGHT = 44  # measured with SmolLM2: weights, their gradients, and what lies between them
 _NUM_LIKELY = 8

@@ -73,6 +73,7 @@ export class WordStrip {
       }
       wordNode.classList.toggle("rg-against", scale.signed && value < -MIN_UNDERLINED * scale.max);
       wordNode.classList.toggle("rg-selected", selected.has(index));
+      setAttribute(wordNode, "aria-pressed", String(selected.has(index)));
       const { label, full } = groups[index];
       setAttribute(wordNode, "aria-label", `${label} ${format(value)}`);
       setAttribute(wordNode, "title", `${escapeInvisible(full.slice(0, 300))}: ${format(value)}`);
