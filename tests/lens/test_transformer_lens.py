@@ -14,7 +14,7 @@ from regard.metrics import logit_attribution, logit_lens
 from regard.models import Circuits
 
 TOLERANCE = 1e-5  # of the largest, float32
-FAMILIES = ("gpt2", "llama", "qwen3", "gemma2")
+FAMILIES = ("gpt2", "gpt_neox", "llama", "qwen3", "gemma2")
 IDS = [5, 9, 4, 9, 11, 6, 5]
 TOKEN, VERSUS = 7, 3
 
