@@ -73,9 +73,9 @@ def test_scores_are_in_proportion_to_the_number(small, method):
 
 
 @pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
-def test_a_checkpointed_run_gives_the_same_scores(minilm, method):
-    options = {"method": method, "steps": 3}
-    kept, again = (attribute(minilm, "The cat sat", "A dog", checkpoint=c, **options) for c in (False, True))
+def test_a_checkpointed_run_gives_the_same_scores(method):
+    model, options = regard.load("induction"), {"method": method, "steps": 3}
+    kept, again = (attribute(model, "qzkfqzk", "f", checkpoint=c, **options) for c in (False, True))
     np.testing.assert_allclose(again.scores, kept.scores, rtol=0, atol=1e-5 * np.abs(kept.scores).max())
 
 
@@ -125,10 +125,10 @@ def test_patching_effects_are_exact_where_the_rest_is_linear(small):
     assert found.effects.axes("blocks.0.attn.context") == "B H T"
 
 
-def test_patching_with_the_same_text_changes_nothing(minilm):
-    found = attribution_patching(minilm, "the cat sat", "the cat sat", "a dog", at="*.output")
+def test_patching_with_the_same_text_changes_nothing():
+    found = attribution_patching(regard.load("induction"), "qzkqz", "qzkqz", "k", at="blocks.*.output")
     assert found.value == pytest.approx(found.corrupt_value, abs=1e-6)
-    assert found.positions().shape == (6, 5)
+    assert found.positions().shape == (2, 5)
     assert np.abs(found.positions()).max() < 1e-5
 
 
@@ -153,9 +153,9 @@ def test_errors(minilm, options, message):
         attribute(minilm, "the cat sat", **options)
 
 
-def test_texts_of_patching_have_as_many_tokens(minilm):
+def test_texts_of_patching_have_as_many_tokens():
     with pytest.raises(RegardError, match="same number of tokens, got 5 and 4"):
-        attribution_patching(minilm, "the cat sat", "the cat", "a dog")
+        attribution_patching(regard.load("induction"), "qzkqz", "qzkq", "k")
 
 
 @pytest.mark.parametrize("baseline", ["pad", "mask", 103])

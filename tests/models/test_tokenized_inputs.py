@@ -117,12 +117,13 @@ def test_embed_takes_padding_for_no_part_of_a_text(minilm):
     np.testing.assert_array_equal(minilm.embed(inputs), minilm.embed(texts))
 
 
-def test_the_explorer_takes_one_text(minilm, tmp_path):
-    encoding = minilm.tokenizer("The cat sat")
-    regard.explore({"input_ids": [encoding.ids]}, model=minilm, html=tmp_path / "page.html")
+def test_the_explorer_takes_one_text(tmp_path):
+    model = regard.load("induction")
+    encoding = model.tokenizer("qzkqz")
+    regard.explore({"input_ids": [encoding.ids]}, model=model, html=tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size
     with pytest.raises(RegardError, match="one text, got 2"):
-        regard.explore({"input_ids": [encoding.ids] * 2}, model=minilm, html=tmp_path / "two.html")
+        regard.explore({"input_ids": [encoding.ids] * 2}, model=model, html=tmp_path / "two.html")
     assert not (tmp_path / "two.html").exists()
 
 
