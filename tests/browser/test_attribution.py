@@ -309,6 +309,17 @@ def test_hostile_words_and_targets_are_inert(open_page):
         assert page.locator(".rg-strip .rg-word").count() > 0
 
 
+def test_both_copies_of_a_long_text_scroll_together(open_page, induction):
+    with served(explored(induction, "qzkfbd" * 20, layer=1, head=0)) as address:
+        page = open_page(f"{address}#{OPEN}")
+        page.set_viewport_size({"width": 800, "height": 500})
+        ready(page)
+        mattered, attended = page.locator(".rg-strip").all()
+        mattered.evaluate("(node) => (node.scrollTop = 60)")
+        page.wait_for_timeout(100)
+        assert attended.evaluate("(node) => node.scrollTop") == mattered.evaluate("(node) => node.scrollTop") > 20
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(open_page, sequence_address, scheme):
     page = open_page(f"{sequence_address}#{OPEN}", color_scheme=scheme)

@@ -74,6 +74,9 @@ export class AttributionPanel {
     });
     this.mattered = part("What mattered");
     this.attended = part("What was attended to");
+    const strips = [this.mattered, this.attended].map((one) => one.strip.node);
+    for (const node of strips)
+      node.addEventListener("scroll", () => strips.forEach((other) => (other.scrollTop = node.scrollTop)));
     this.readout = el("p", { class: "rg-attribution-readout" });
     this.description = el("p", { class: "rg-description" });
     this.controls = el(
