@@ -67,6 +67,58 @@ def test_a_text_too_long_for_the_model_is_an_error(tmp_path, capsys, minilm_dir)
     assert "accepts at most 512" in message
 
 
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "learned"
+    words = ["train", "induction", "--steps", "3", "--batch-size", "2", "--save-every", "1", "--folder", str(folder)]
+    assert main(words) == 0
+    return folder
+
+
+def test_a_training_run_is_explored(tmp_path, capsys, run_folder):
+    page, picture = tmp_path / "page.html", tmp_path / "run.svg"
+    assert main(["explore", str(run_folder), "-o", str(page), "-o", str(picture), "--theme", "dark"]) == 0
+    assert "the losses and heads of a training run" in capsys.readouterr().err
+    found = manifest(page)
+    assert [each["step"] for each in found["training"]["checkpoints"]] == [1, 2, 3]
+    assert "Training of learned" in picture.read_text(encoding="utf-8")
+
+
+def test_a_training_run_is_explored_on_a_text(tmp_path, capsys, monkeypatch, run_folder):
+    page = tmp_path / "page.html"
+    assert main(["explore", str(run_folder), "abab", "--head", "L0H1", "-o", str(page)]) == 0
+    found = manifest(page)
+    assert (found["runs"][0]["text"], found["runs"][0]["initial"]) == ("abab", {"layer": 0, "head": 1})
+    (tmp_path / "text").write_text("xyxy")
+    assert main(["explore", str(run_folder), "--file", str(tmp_path / "text"), "-o", str(page)]) == 0
+    assert manifest(page)["runs"][0]["text"] == "xyxy"
+    asked = {}
+    monkeypatch.setattr(server, "serve", lambda exploration, **options: asked.update(x=exploration))
+    assert main(["explore", str(run_folder)]) == 0
+    assert len(asked["x"].manifest()["runs"]) == 3
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--toy"], "which has its models: leave out --toy\n"),
+        (["--model", "minilm", "--compare-model", "x"], "leave out --model, --compare-model\n"),
+        (["a", "b"], "a training run is seen on one text, got 2: quote the text\n"),
+        (["a", "--head", "9"], "there is no head 9: choose from 0 to 3\n"),
+    ],
+)
+def test_what_a_training_run_does_not_take(tmp_path, capsys, run_folder, options, says):
+    capsys.readouterr()
+    assert main(["explore", str(run_folder), *options, "-o", str(tmp_path / "page.html")]) == 2
+    assert capsys.readouterr().err.endswith(says)
+
+
+def test_a_picture_of_a_text_is_an_error(tmp_path, capsys):
+    assert main(["explore", "a b", "--toy", "-o", str(tmp_path / "page.png")]) == 2
+    assert "a picture is of a training run" in capsys.readouterr().err
+
+
 def test_options_reach_the_server(monkeypatch):
     asked = {}
     monkeypatch.setattr(server, "serve", lambda exploration, **options: asked.update(options, x=exploration))
@@ -82,7 +134,11 @@ def test_options_reach_the_server(monkeypatch):
         (["--toy", "--compare-model", "x"], "leave out --compare-model, --toy\n"),
         (["-o", "page.html", "--port", "80"], "leave out --port and --no-browser\n"),
         (["-o", "page.html", "--no-browser"], "leave out --port and --no-browser\n"),
-        (["-o", "page.png"], "-o page.png needs the name of a file that ends with .html\n"),
+        (
+            ["-o", "page.png"],
+            "-o page.png: a picture is of a training run, whose folder is given; of a text: regard show\n",
+        ),
+        (["-o", "page.txt"], "-o page.txt needs the name of a file that ends with .html, .png, .svg or .pdf\n"),
     ],
 )
 def test_an_option_without_effect_is_an_error(tmp_path, monkeypatch, capsys, options, says):

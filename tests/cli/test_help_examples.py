@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.cli import main
 from regard.cli.commands import COMMANDS
 from regard.cli.parser import _EPILOG
 
@@ -78,7 +79,10 @@ def test_an_example_runs_with_the_run_time_dependencies(tmp_path, argv, given):
     }
     argv = [*argv, *(["--max-new-tokens", "3"] if argv[0] == "generate" else [])]
     if argv[0] == "train":
-        argv += ["--steps", "2", "--batch-size", "4"]
+        argv = [*(word for word in argv if word != "--watch"), "--steps", "2", "--batch-size", "4"]  # that serves
+    if "regard-induction" in argv:
+        words = ["train", "induction", "--steps", "2", "--batch-size", "4", "--folder", str(tmp_path / argv[1])]
+        assert main(words) == 0
     if argv[0] == "explore" and "-o" not in argv:
         argv += ["-o", "page.html"]  # in place of the server
     if argv[0] == "pull" and "--force" in argv:

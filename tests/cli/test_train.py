@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import csv
+import http.client
+import json
+import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 import regard
-from regard.cli import main
+from regard.cli import main, watch
 from regard.training import checkpoints
 
 SMALL = ("--steps", "4", "--batch-size", "4")
@@ -65,6 +70,59 @@ def test_a_loaded_model_is_trained_on(run, tmp_path, book):
     assert type(regard.load(checkpoints(second)[4])).__name__ == "Bert"
 
 
+class Watching:
+    """Stands for the page: what it was told while training went on."""
+
+    def __init__(self, monkeypatch):
+        self.pages = []
+        monkeypatch.setattr(watch, "serving", self.serving)
+
+    @contextmanager
+    def serving(self, exploration, listening, *, browser, tell):
+        page = SimpleNamespace(exploration=exploration, port=listening.getsockname()[1], browser=browser, is_open=True)
+        page.first = exploration.manifest()["training"]
+        self.pages.append(page)
+        yield SimpleNamespace(is_alive=lambda: page.exploration.training()["training"]["is_live"])
+        page.last = exploration.training()["training"]
+        page.is_open = False
+
+
+def test_a_run_is_watched(run, tmp_path, monkeypatch):
+    watching = Watching(monkeypatch)
+    folder = tmp_path / "run"
+    words = ("train", "induction", *SMALL, "--folder", str(folder), "--watch", "--port", "0", "--no-browser")
+    status, out, _ = run(*words)
+    assert status == 0
+    assert out.rstrip().endswith("the page stays until Ctrl-C")
+    (page,) = watching.pages
+    assert not page.is_open
+    assert not page.browser
+    assert [each["step"] for each in page.first["checkpoints"]] == [0]
+    assert (page.first["end"], page.first["is_live"]) == (4, True)
+    assert [each["step"] for each in page.last["checkpoints"]] == [0, 1, 2, 3, 4]
+    assert not page.last["is_live"]
+    status, _, _ = run(*words, "--resume", "--steps", "6")
+    assert status == 0
+    page = watching.pages[-1]
+    assert (page.first["end"], page.first["is_live"]) == (6, True)
+    assert [each["step"] for each in page.last["checkpoints"]] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_watched_run_has_about_thirty_checkpoints(run, tmp_path, monkeypatch):
+    Watching(monkeypatch)
+    words = ("train", "reverse", "--batch-size", "1", "--steps", "65", "--watch", "--port", "0")
+    assert run(*words, "--folder", str(tmp_path / "run"))[0] == 0
+    assert list(checkpoints(tmp_path / "run")) == [*range(0, 65, 2), 65]
+
+
+def test_a_port_that_is_none_ends_before_training(run, tmp_path):
+    folder = tmp_path / "run"
+    status, _, error = run("train", "induction", *SMALL, "--folder", str(folder), "--watch", "--port", "70000")
+    assert status == 2
+    assert "port is a number" in error
+    assert not folder.exists()
+
+
 def test_a_run_is_resumed(run, tmp_path):
     folder = str(tmp_path / "run")
     assert run("train", "reverse", *SMALL, "--folder", folder)[0] == 0
@@ -81,6 +139,8 @@ def test_a_run_is_resumed(run, tmp_path):
         ((), "either a task"),
         (("reverse", "--text", "x"), "either a task"),
         (("reverse", "--masked"), "--masked is for --text"),
+        (("reverse", "--port", "1"), "for the page of --watch"),
+        (("reverse", "--no-browser"), "for the page of --watch"),
         (("nothing",), "nothing"),
         (("--text", "missing.txt"), "cannot read missing.txt"),
         (("--text", "x.txt", "--bpe", "20"), "at least 257"),
@@ -111,3 +171,28 @@ def test_ctrl_c_ends_after_the_step_and_saves(tmp_path):
     assert "interrupted" in error
     (last,) = checkpoints(tmp_path / "run")
     assert f"step-{last:06d}" in out
+
+
+def test_ctrl_c_ends_a_watched_run_and_its_page(tmp_path):
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from regard.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ("train", "reverse", "--folder", str(tmp_path / "run"), "--watch", "--port", "0", "--no-browser")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while (address := re.match(r"http://(127.0.0.1:\d+)(/\S+)", process.stdout.readline())) is None:
+        assert process.poll() is None
+    connection = http.client.HTTPConnection(address[1], timeout=60)
+    connection.request("GET", f"{address[2]}api/training?known=0")
+    answer = json.loads(connection.getresponse().read())
+    assert answer["training"]["is_live"]
+    assert answer["training"]["checkpoints"][0] == {"step": 0, "run": 0}
+    connection.request("GET", "/wrong-token/api/training")
+    assert connection.getresponse().status == 404
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in error
+    assert f"step-{max(checkpoints(tmp_path / 'run')):06d}" in out

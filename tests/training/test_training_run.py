@@ -141,3 +141,8 @@ def test_a_run_without_what_is_needed(tmp_path):
 def test_the_file_holds_what_a_run_determines(tmp_path):
     train(tmp_path, steps=2)
     assert next(csv.reader((tmp_path / LOSSES).read_text().splitlines())) == ["step", "loss", "evaluation_loss"]
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\x00b", "missing", ""])
+def test_what_is_no_folder_has_no_checkpoints(name):
+    assert training.checkpoints(name) == {}

@@ -30,9 +30,9 @@ class LazyChoices(Collection[str]):
         return len(self._load())
 
 
-def add_text(parser: argparse.ArgumentParser) -> None:
+def add_text(parser: argparse.ArgumentParser, what: str = "the text") -> None:
     """Add TEXT and ``--file``."""
-    parser.add_argument("text", metavar="TEXT", nargs="*", help="the text; - reads standard input")
+    parser.add_argument("text", metavar="TEXT", nargs="*", help=f"{what}; - reads standard input")
     parser.add_argument("--file", metavar="FILE", help="read the text from a file")
 
 
@@ -91,6 +91,12 @@ def add_theme(parser: argparse.ArgumentParser) -> None:
         metavar="THEME",
         help="background of pictures: %(choices)s (light)",
     )
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """Add ``--port`` and ``--no-browser``."""
+    parser.add_argument("--port", type=whole_number, metavar="N", help="the port, or the next free one (8765)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:

@@ -57,15 +57,15 @@ def _compare(parser: ArgumentParser) -> None:
 
 
 def _explore(parser: ArgumentParser) -> None:
-    arguments.add_text(parser)
+    arguments.add_text(parser, "the text, or the folder of a training run and, if you like, a text")
     arguments.add_model(parser, "minilm")
     parser.set_defaults(model=None)  # minilm for a text, no model for a saved run
     parser.add_argument("--compare-model", metavar="NAME", help="a second model, for the same text or the second text")
     parser.add_argument("--trace", metavar="FILE", nargs="+", help="one or two saved runs in place of a text")
     arguments.add_layer_and_head(parser, head, layer="the page chooses", head="the page chooses")
-    parser.add_argument("--port", type=whole_number, metavar="N", help="the port, or the next free one (8765)")
-    parser.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
+    arguments.add_server(parser)
     arguments.add_output_files(parser, "explore")
+    arguments.add_theme(parser)
     arguments.add_toy(parser)
 
 
@@ -183,6 +183,8 @@ def _train(parser: ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="train a loaded model on the text (a new one)")
     parser.add_argument("--folder", metavar="FOLDER", help="where checkpoints are written (regard-TASK)")
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder")
+    parser.add_argument("--watch", action="store_true", help="see it learn: loss, maps and heads in the browser")
+    arguments.add_server(parser)
     parser.add_argument("--log", metavar="FILE", help="write each step to FILE, .csv or .jsonl")
     group = parser.add_argument_group("training, by default as the task has it")
     group.add_argument("--steps", type=count, metavar="N", help="updates")
@@ -263,11 +265,12 @@ COMMANDS = {
     ),
     "explore": Command(
         "explore attention in the browser",
-        "TEXT [TEXT] [options]",
+        "TEXT [TEXT] [options]\n       regard explore RUN [TEXT] [options]",
         """\
   regard explore "The animal did not cross the street because it was too tired"
   regard explore "the bat flew" "the bat broke"
-  regard explore --file letter.txt -o letter.html""",
+  regard explore --file letter.txt -o letter.html
+  regard explore regard-induction -o learned.html    (a folder of regard train)""",
         _explore,
     ),
     "generate": Command(
@@ -321,6 +324,7 @@ COMMANDS = {
         "TASK|--text FILE [options]",
         """\
   regard train induction
+  regard train induction --watch
   regard train addition --folder sums --log sums.csv
   regard train --text book.txt --bpe 500
   regard train --text book.txt --masked --dropout 0.1""",

@@ -1,20 +1,23 @@
-"""``regard explore TEXT``: attention in the browser."""
+"""``regard explore TEXT`` or ``RUN``: attention, or the checkpoints of a training run, in the browser."""
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from regard._utils.errors import RegardError
 from regard.cli.arguments import TOY_OPTIONS
 from regard.cli.input import announce_memory, load_model, option_names, read_text
 from regard.cli.output import write
-from regard.cli.output_files import check_length, check_output_files, write_output_files
+from regard.cli.output_files import Explored, check_length, check_output_files, write_output_files
 from regard.explorer import Exploration
 from regard.explorer.launch import exploration_of
 from regard.explorer.run import shown_steps
+from regard.explorer.training import TrainingExploration
 from regard.models import load
 from regard.trace import Trace
+from regard.training import TrainingRun, checkpoints
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -22,13 +25,30 @@ def run(arguments: argparse.Namespace) -> None:
     check_output_files(arguments)
     if arguments.output and (arguments.port is not None or arguments.no_browser):
         raise RegardError("-o writes a file and serves no page: leave out --port and --no-browser")
-    exploration = _exploration(arguments)
+    explored = _training_run(arguments) or Explored(partial(_exploration, arguments))
     if arguments.output:
-        write_output_files(exploration, arguments)
+        write_output_files(explored, arguments)
         return
     from regard.explorer.server import serve
 
-    serve(exploration, port=arguments.port, browser=not arguments.no_browser, tell=write)
+    serve(explored.exploration(), port=arguments.port, browser=not arguments.no_browser, tell=write)
+
+
+def _training_run(arguments: argparse.Namespace) -> Explored | None:
+    """Return the training run whose folder is given in place of a text, or None; a text after it is what is read."""
+    if not arguments.text or not checkpoints(arguments.text[0]):
+        return None
+    folder, *texts = arguments.text
+    options = ("trace", "model", "compare_model", "ignore", "toy", *TOY_OPTIONS)
+    if given := [option for option in options if getattr(arguments, option) not in (None, False)]:
+        raise RegardError(f"{folder} is a training run, which has its models: leave out {option_names(given)}")
+    if len(texts) > 1:
+        raise RegardError(f"a training run is seen on one text, got {len(texts)}: quote the text")
+    arguments.text = texts
+    text = read_text(arguments) if texts or arguments.file is not None else None
+    run = TrainingRun(folder)
+    layer, head = arguments.layer, arguments.head
+    return Explored(partial(TrainingExploration, run, text, layer=layer, head=head), run, text)
 
 
 def _exploration(arguments: argparse.Namespace) -> Exploration:

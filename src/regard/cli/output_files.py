@@ -42,6 +42,14 @@ class Attributed(NamedTuple):
     rows: Any
 
 
+class Explored(NamedTuple):
+    """What ``explore`` shows: the page's data, and the training run if it is one, with the text it is seen on."""
+
+    exploration: Callable[[], Any]
+    run: Any = None
+    text: str | None = None
+
+
 def _heatmap(path: str, shown: Shown, arguments: argparse.Namespace) -> None:
     from regard.plot import heatmap, save
 
@@ -89,10 +97,18 @@ def _save(path: str, trace: Any, _: argparse.Namespace) -> None:
     trace.save(path)
 
 
-def _page(path: str, exploration: Any, _: argparse.Namespace) -> None:
+def _page(path: str, explored: Explored, _: argparse.Namespace) -> None:
     from regard.explorer import write_page
 
-    write_page(exploration, path)
+    write_page(explored.exploration(), path)
+
+
+def _training(path: str, explored: Explored, arguments: argparse.Namespace) -> None:
+    from regard.plot import save, training
+
+    if explored.run is None:
+        raise RegardError(f"-o {path}: a picture is of a training run, whose folder is given; of a text: regard show")
+    save(training(explored.run, explored.text, theme=arguments.theme), path)
 
 
 def _vectors(path: str, embedded: Any, _: argparse.Namespace) -> str:
@@ -134,6 +150,7 @@ OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
     ),
     "explore": (
         OutputFile("-o", (".html",), "the page as one file, which works offline", _page, max_tokens=_MAX_DRAWN_TOKENS),
+        OutputFile("-o", _PICTURES, "the losses and heads of a training run", _training),
     ),
     "generate": (OutputFile("-o", (".safetensors",), "the attention of the whole text", _save),),
     "attribute": (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -17,6 +17,10 @@ from regard.cli.input import read_file_or_input
 from regard.training import Step, Task, Trainable, checkpoints, make_task, text_task, train
 from regard.views import escape
 
+if TYPE_CHECKING:
+    from regard.cli.watch import Watch
+
+_NUM_WATCHED = 30  # checkpoints of a run that is watched, beside the first
 _OPTIONS = ("steps", "learning_rate", "warmup", "weight_decay", "dropout", "label_smoothing", "accumulate", "seed")
 
 
@@ -28,6 +32,9 @@ def run(arguments: argparse.Namespace) -> None:
     options = {**task.options, **given}
     options["warmup"] = min(options["warmup"], options["steps"] // 2)
     every = max(1, options["steps"] // 10)
+    save_every = arguments.save_every or (max(1, options["steps"] // _NUM_WATCHED) if arguments.watch else every)
+    if (arguments.port is not None or arguments.no_browser) and not arguments.watch:
+        raise RegardError("--port and --no-browser are for the page of --watch")
     if not arguments.resume and checkpoints(folder):
         raise RegardError(f"{folder} has a run already: --resume continues it, --folder names another")
     console = make_console(arguments)
@@ -47,30 +54,44 @@ def run(arguments: argparse.Namespace) -> None:
                 )
             )
 
-    with _progress(options["steps"]) as progress:
+    with _watch(folder, options["steps"], arguments) as watch:
+        with _progress(options["steps"]) as progress:
 
-        def both(step: Step, left: float) -> None:
-            report(step, left)
-            if progress is not None:
-                progress(step, left)
+            def both(step: Step, left: float) -> None:
+                if watch is not None:
+                    watch.start()
+                report(step, left)
+                if progress is not None:
+                    progress(step, left)
 
-        result = train(
-            model,
-            task.batches(arguments.seed),
-            folder=folder,
-            evaluation=task.held_out(),
-            evaluate_every=arguments.evaluate_every or every,
-            save_every=arguments.save_every or every,
-            resume=arguments.resume,
-            checkpoint=arguments.checkpoint,
-            log=arguments.log,
-            progress=both,
-            **options,
-        )
-    console.print()
-    console.print(Text(f"saved {escape(str(result.checkpoint))}"), soft_wrap=True)
-    if result.interrupted:
-        raise KeyboardInterrupt
+            result = train(
+                model,
+                task.batches(arguments.seed),
+                folder=folder,
+                evaluation=task.held_out(),
+                evaluate_every=arguments.evaluate_every or every,
+                save_every=save_every,
+                save_start=arguments.watch,
+                resume=arguments.resume,
+                checkpoint=arguments.checkpoint,
+                log=arguments.log,
+                progress=both,
+                **options,
+            )
+        console.print()
+        console.print(Text(f"saved {escape(str(result.checkpoint))}"), soft_wrap=True)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        if watch is not None:
+            watch.wait()
+
+
+def _watch(folder: Path, steps: int, arguments: argparse.Namespace) -> AbstractContextManager[Watch | None]:
+    if not arguments.watch:
+        return nullcontext()
+    from regard.cli.watch import Watch
+
+    return Watch(folder, steps, port=arguments.port, browser=not arguments.no_browser)
 
 
 def _task_and_model(arguments: argparse.Namespace) -> tuple[Task, Trainable]:

@@ -62,6 +62,7 @@ _METHODS = {
     "attribution": _Method(
         lambda x, params, check: x.attribution(**params, check=check), ("run",), ("method", "to", "token", "position")
     ),
+    "training": _Method(lambda x, params, _: x.training(**params), (), ("known",)),
     "ablate": _Method(lambda x, params, _: x.ablate(**params), ("heads",), ("run",)),
 }
 

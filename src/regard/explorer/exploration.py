@@ -65,16 +65,37 @@ class Exploration:
         check_num_runs(len(traces), len(models))
         if not all(isinstance(trace, Trace) for trace in traces):
             raise RegardError("an Exploration is of traces; regard.explore takes texts too")
-        self._runs = RunStore([make_run(trace, model, batch) for trace, model in zip(traces, models, strict=True)])
+        runs = [make_run(trace, model, batch) for trace, model in zip(traces, models, strict=True)]
+        self._open(RunStore(runs), runs)
+        self.initial_head = initial_head(self.runs[0], layer, head)
+
+    def _open(self, store: RunStore, shown: Sequence[Run]) -> None:
+        self._runs = store
         self._cache = Cache()
-        self._maps = MapReader(self._runs, self._cache)
-        self.runs = self._runs.given  # A and B
-        self.initial_head = _initial_head(self.runs[0], layer, head)
+        self._maps = MapReader(store, self._cache)
+        self.runs = tuple(shown)  # A and B
 
     @property
     def modes(self) -> tuple[str, ...]:
         """Keys of the display modes that all given runs have."""
         return tuple(str(mode["key"]) for mode in DISPLAY_MODES if all(mode["key"] in run.modes for run in self.runs))
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the runs that the page can show, without those of ablations."""
+        return range(len(self.runs))
+
+    def run(self, number: int) -> Run:
+        """Return a run by its number."""
+        return self._runs[number]
+
+    def fewer(self) -> Exploration | None:
+        """Return an exploration of fewer runs, for a smaller file; None if there is none."""
+        return None
+
+    def training(self, known: int = 0) -> dict[str, Any]:
+        """Return what is new of a training run; see `TrainingExploration.training`."""
+        raise RegardError(f"this page shows no training run, and knows no {known} checkpoints of one")
 
     def manifest(self) -> dict[str, Any]:
         """Return what the page loads first: texts, layers, display modes and metrics."""
@@ -87,7 +108,7 @@ class Exploration:
                 "tiles": True,
             },
             "decimals": None,
-            "runs": [self._describe(number) for number in range(len(self.runs))],
+            "runs": [self._describe(number) for number in self.numbers],
             "difference_blocked_by": difference_blocked_by(self.runs),
             "metrics": list(EXPLANATIONS),
             "modes": [mode for mode in DISPLAY_MODES if mode["key"] in self.modes],
@@ -99,7 +120,16 @@ class Exploration:
         self.manifest()
         n = self.runs[0].length
         bin_size = -(-n // _INITIAL_CELLS)
-        self.tile(0, *self.initial_head, row0=0, row1=n, col0=0, col1=n, bin_size=bin_size, check=check)
+        self.tile(
+            self.numbers[-len(self.runs)],
+            *self.initial_head,
+            row0=0,
+            row1=n,
+            col0=0,
+            col1=n,
+            bin_size=bin_size,
+            check=check,
+        )
 
     def memory(self) -> dict[str, int | None]:
         """Return bytes held: by the runs, by overviews now and at most, and the peak of the process.
@@ -291,7 +321,8 @@ class Exploration:
         return {**description, "attribution": describe_attribution(run, self._other_text(number))}
 
 
-def _initial_head(run: Run, layer: int | None, head: int | None) -> tuple[int, int]:
+def initial_head(run: Run, layer: int | None, head: int | None) -> tuple[int, int]:
+    """Return the layer and head that the page opens with, by their places: those asked for, or `default_head`."""
     if layer is None and head is None and not run.is_long:
         return default_head(run)
     numbers = [run.number(place) for place in range(len(run.layers))]

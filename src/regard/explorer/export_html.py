@@ -71,11 +71,25 @@ def render_page(exploration: Exploration) -> bytes:
             f"a file holds texts of at most {MAX_WHOLE_TOKENS:,} tokens, this one has {_lengths(exploration)}: explore "
             "it with the server (without -o)"
         )
+    shown: Exploration | None = exploration
+    while shown is not None:
+        if (page := _render(shown)) is not None:
+            return page
+        shown = shown.fewer()
+    raise RegardError(
+        f"a text of {_lengths(exploration)} tokens and its weights exceed a file of {_LIMITS[-1] // 1_000_000} MB: "
+        "explore it with the server (without -o), or give a shorter one"
+    )
+
+
+def _render(exploration: Exploration) -> bytes | None:
+    """Return the page; None if it exceeds the largest size."""
     before, between, after = _template()
-    blobs = [blob for run in range(len(exploration.runs)) for blob in _auxiliary_blobs(exploration, run)]
     manifest = {**exploration.manifest(), "can": {"ablate": False, "tiles": False}}
+    blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
     fixed = len(before + between + after) + len(_json_for_script(manifest)) + _size(blobs)
-    num_weights = sum(layer.length**2 * len(layer.heads) for run in exploration.runs for layer in run.layers)
+    runs = [exploration.run(number) for number in exploration.numbers]
+    num_weights = sum(layer.length**2 * len(layer.heads) for run in runs for layer in run.layers)
     heads = _heads_from_initial(exploration)
     initial = _cell_inputs(exploration, [at for at in heads if at[1:] == exploration.initial_head], _LIMITS[-1])
     for limit in _LIMITS[num_weights > _SMALL_PAGE_WEIGHTS :]:
@@ -83,10 +97,7 @@ def render_page(exploration: Exploration) -> bytes:
             decimals, maps, has_inputs = fitted
             break
     else:
-        raise RegardError(
-            f"a text of {_lengths(exploration)} tokens and its weights exceed a file of {_LIMITS[-1] // 1_000_000} MB: "
-            "explore it with the server (without -o), or give a shorter one"
-        )
+        return None
     inputs = _cell_inputs(exploration, heads, limit - fixed - _size(maps)) if has_inputs else []
     index, texts, start = {}, [], 0
     for name, text in [*blobs, *maps, *(blob for blob, _ in inputs)]:
@@ -144,18 +155,19 @@ def _lengths(exploration: Exploration) -> str:
 
 def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:
     """Yield the blobs of a run besides its maps and cell inputs."""
-    key = exploration.runs[run].projection_key
+    key = exploration.run(run).projection_key
     yield f"heads/{run}", encode_blob(json_bytes(exploration.heads(run)))
     if attributions := exploration.default_attributions(run):
         yield f"attributions/{run}", encode_blob(json_bytes(attributions))
     yield f"thumbnails/{run}", encode_blob(exploration.thumbnails(run)[1])
     if key is not None:
-        together = [n for n, other in enumerate(exploration.runs) if other.projection_key == key]
+        compared = exploration.numbers if len(exploration.runs) > 1 else [run]  # of checkpoints, one is shown
+        together = [n for n in compared if exploration.run(n).projection_key == key]
         moved = exploration.movement(together)
         points = [moved["points"][together.index(run)]]
         yield f"movement/{run}", encode_blob(json_bytes({**moved, "points": points}))
     if "norms" in exploration.modes:
-        for layer in range(len(exploration.runs[run].layers)):
+        for layer in range(len(exploration.run(run).layers)):
             norms = exploration.value_norms(run, layer).astype("<f4").tobytes()
             yield f"norms/{run}/{layer}", encode_blob(norms)
 
@@ -196,8 +208,8 @@ def _pack_maps(exploration: Exploration, decimals: int, available: int) -> list[
 
 def _iter_maps(exploration: Exploration) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
     """Yield the name of each map, and a function that computes it."""
-    for run, found in enumerate(exploration.runs):
-        for number, layer in enumerate(found.layers):
+    for run in exploration.numbers:
+        for number, layer in enumerate(exploration.run(run).layers):
             for head in range(len(layer.heads)):
                 yield f"weights/{run}/{number}/{head}", partial(layer.tile, head, None, None)
             if "rollout" in exploration.modes:
@@ -209,9 +221,9 @@ def _heads_from_initial(exploration: Exploration) -> list[tuple[int, int, int]]:
     initial = exploration.initial_head
     heads = [
         (run, layer, head)
-        for run, found in enumerate(exploration.runs)
-        for layer in range(len(found.layers))
-        for head in range(len(found.layers[layer].heads))
+        for run in exploration.numbers
+        for layer, found in enumerate(exploration.run(run).layers)
+        for head in range(len(found.heads))
     ]
     return sorted(heads, key=lambda at: (at[1:] != initial, at[1] != initial[0], at[1:], at[0]))
 

@@ -11,15 +11,17 @@ from regard._utils.errors import RegardError
 from regard.explorer.exploration import Exploration
 from regard.explorer.export_html import write_page
 from regard.explorer.run import shown_steps
+from regard.explorer.training import TrainingExploration
 from regard.explorer.validation import check_num_runs
 from regard.models import load
 from regard.models.base import run_traced
 from regard.models.batch import remove_padding
 from regard.text.encoding import Encoding
 from regard.trace import Trace
+from regard.training import TrainingRun
 from regard.views.trace_access import resolve_index
 
-Source: TypeAlias = "Trace | str | Mapping[str, Any]"
+Source: TypeAlias = "Trace | str | Mapping[str, Any] | TrainingRun"
 
 
 def explore(
@@ -36,9 +38,9 @@ def explore(
 
     Parameters
     ----------
-    *sources : Trace, str or mapping
+    *sources : Trace, str, mapping or TrainingRun
         One run or text, or two to compare. Record a run with ``Trace(maps=True)``. A mapping has the ``input_ids`` of
-        one text.
+        one text. A `regard.training.TrainingRun` is explored over its checkpoints, on a text that may follow.
     model : Model or str, or two of them
         What runs a text, by default "minilm"; or what ran a trace, which ablations need. A name is loaded. Two models
         are for the two sources in turn, or both for a single text.
@@ -103,6 +105,8 @@ def exploration_of(
     head: int | None = None,
 ) -> Exploration:
     """Return the exploration of texts, run by `model`, and of traces; the parameters are those of `explore`."""
+    if sources and isinstance(sources[0], TrainingRun):
+        return _exploration_of_training(sources[0], sources[1:], model, layer, head)
     pair = list(model) if isinstance(model, list | tuple) else [model] * max(1, len(sources))
     if len(sources) == 1 and len(pair) == 2 and isinstance(sources[0], str | Mapping):
         sources = [sources[0]] * 2
@@ -133,6 +137,16 @@ def exploration_of(
         else:
             raise RegardError(f"give texts or traces, not {type(source).__name__}")
     return Exploration(*traces, models=models, batch=batch, layer=layer, head=head)
+
+
+def _exploration_of_training(
+    run: TrainingRun, texts: Sequence[Source], model: Any, layer: int | None, head: int | None
+) -> Exploration:
+    if model is not None:
+        raise RegardError("a training run has its models: leave out model")
+    if len(texts) > 1 or not all(isinstance(text, str) for text in texts):
+        raise RegardError("a training run is explored on one text, or on its own held-out one")
+    return TrainingExploration(run, *(str(text) for text in texts), layer=layer, head=head)
 
 
 def _check_model(model: Any) -> None:

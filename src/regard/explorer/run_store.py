@@ -1,64 +1,79 @@
-"""The runs of an exploration: those given, and those of ablations."""
+"""The runs of an exploration: those given, and those that are made when they are needed."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from regard._utils.errors import RegardError
 from regard.explorer.ablation import ablate_heads
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 
-_MAX_ABLATIONS = 8
+MAX_KEPT = 8
 
 
 class RunStore:
-    """Runs by number: the given ones first, then one for each ablation.
+    """Runs by number: the given ones first, then one for each ablation and each checkpoint, in the order of requests.
 
-    The last 8 ablated runs stay in memory; an earlier one is run again when it is requested. Safe to use from several
-    threads.
+    Of those that are made, the last stay in memory, 8 or as `keep` says; an earlier one is made again when it is
+    requested. Safe to use from several threads.
     """
 
-    def __init__(self, given: Sequence[Run]) -> None:
+    def __init__(self, given: Sequence[Run] = (), keep: int = MAX_KEPT) -> None:
         self.given = tuple(given)
-        self._ablated: dict[int, Run] = {}  # by number, the oldest first
-        self._requests: list[tuple[int, Any]] = []  # of each ablation: which given run, and which heads
+        self._keep_at_most = keep
+        self._bases = list(range(len(given)))  # what can be ablated: no ablation
+        self._kept: dict[int, Run] = {}  # by number, the oldest first
+        self._makers: list[Callable[[], Run]] = []
         self._lock = threading.Lock()
-        self._rerun_lock = threading.Lock()
+        self._making_lock = threading.RLock()  # an ablation may need its checkpoint made
 
     def __getitem__(self, number: int) -> Run:
-        check_index("run", number, len(self.given) + len(self._requests))
+        check_index("run", number, len(self.given) + len(self._makers))
         if number < len(self.given):
             return self.given[number]
-        run = self._ablated.get(number)
-        return self._run_again(number) if run is None else run
+        run = self._kept.get(number)
+        return self._make_again(number) if run is None else run
 
     def __iter__(self) -> Iterator[Run]:
         """Iterate over the runs that are in memory."""
-        return iter([*self.given, *self._ablated.values()])
+        return iter([*self.given, *self._kept.values()])
+
+    def add(self, run: Run, make: Callable[[], Run]) -> int:
+        """Add a run that `make` makes again; return its number."""
+        with self._lock:
+            number = self._append(run, make)
+            self._bases.append(number)
+        return number
 
     def ablate(self, number: int, heads: Any) -> tuple[int, dict[str, Any]]:
-        """Run a given run again without some heads; return the number of the new run, and what has changed."""
-        check_index("run to ablate", number, len(self.given))
-        run, changes = ablate_heads(self.given[number], heads)
+        """Repeat a run without some heads; return the number of the new run, and what has changed."""
+        check_index("run to ablate", number, max(self._bases) + 1)
+        if number not in self._bases:
+            raise RegardError(f"there is no run to ablate {number}: it is an ablation itself")
+        run, changes = ablate_heads(self[number], heads)
         with self._lock:
-            new = len(self.given) + len(self._requests)
-            self._requests.append((number, heads))
-            self._keep(new, run)
+            new = self._append(run, lambda: ablate_heads(self[number], heads)[0])
         return new, changes
 
-    def _run_again(self, number: int) -> Run:
-        with self._rerun_lock:  # concurrent requests run it once
-            run = self._ablated.get(number)
+    def _append(self, run: Run, make: Callable[[], Run]) -> int:
+        number = len(self.given) + len(self._makers)
+        self._makers.append(make)
+        self._keep(number, run)
+        return number
+
+    def _make_again(self, number: int) -> Run:
+        with self._making_lock:  # concurrent requests make it once
+            run = self._kept.get(number)
             if run is None:
-                base, heads = self._requests[number - len(self.given)]
-                run, _ = ablate_heads(self.given[base], heads)
+                run = self._makers[number - len(self.given)]()
                 with self._lock:
                     self._keep(number, run)
             return run
 
     def _keep(self, number: int, run: Run) -> None:
-        self._ablated[number] = run
-        for old in list(self._ablated)[:-_MAX_ABLATIONS]:
-            del self._ablated[old]
+        self._kept[number] = run
+        for old in list(self._kept)[: -self._keep_at_most]:
+            del self._kept[old]

@@ -41,7 +41,7 @@ _MAX_PORTS = 100  # tried
 # Requests computed at the same time; the others wait, and may be cancelled meanwhile. Slow methods have their own
 # limit, so that tiles never wait for them.
 _MAX_CONCURRENT = 2
-_SLOW_METHODS = ("thumbnails", "heads", "movement", "ablate", "attribution")
+_SLOW_METHODS = ("thumbnails", "heads", "movement", "training", "ablate", "attribution")
 _MAX_BODY_BYTES = 100_000
 _MAX_PARAMETERS = 32
 # Bundled: forty files, one after the other, take a third of a second.
@@ -128,11 +128,62 @@ def serve(
     `port` is the first port to try, 8765 by default; 0 takes any free one. `tell` is called with the address, and with
     a message if no browser opens.
     """
+    listening = listen(PORT if port is None else port)
+    with _prepared(exploration, listening, browser, lambda address: tell(f"{address}\nCtrl-C ends it"), tell) as run:
+        run()
+
+
+@contextmanager
+def serving(
+    exploration: Exploration,
+    listening: socket.socket,
+    *,
+    browser: bool = True,
+    tell: Callable[[str], None] = print,
+) -> Iterator[threading.Thread]:
+    """Serve the page from a thread, which is yielded, while something else runs.
+
+    `listening` is a socket of `listen`; the other parameters are those of `serve`.
+    """
+    with _prepared(exploration, listening, browser, tell, tell) as run:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield thread
+        finally:
+            run.stop()
+            thread.join()
+
+
+class _Run:
+    """Runs a server until it is told to stop."""
+
+    def __init__(self, server: Any, listening: socket.socket, closing: threading.Event) -> None:
+        self._server, self._listening, self._closing = server, listening, closing
+
+    def __call__(self) -> None:
+        with suppress(KeyboardInterrupt):
+            self._server.run(sockets=[self._listening])
+
+    def stop(self) -> None:
+        """End it from another thread."""
+        self._closing.set()
+        self._server.should_exit = True
+
+
+@contextmanager
+def _prepared(
+    exploration: Exploration,
+    listening: socket.socket,
+    browser: bool,
+    tell_address: Callable[[str], None],
+    tell: Callable[[str], None],
+) -> Iterator[_Run]:
+    """Open the browser, and yield what runs the server."""
     import uvicorn
 
     from regard.explorer.connections import MAX_CONNECTIONS, BoundedProtocol, log_once
 
-    listening = listen(PORT if port is None else port)
     token = secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
     closing = threading.Event()
@@ -170,7 +221,7 @@ def serve(
         timeout_graceful_shutdown=5,
     )
     server = Server(config)
-    tell(f"{address}\nCtrl-C ends it")
+    tell_address(address)
     preparing = threading.Thread(target=prepare)  # while the browser starts
     with files:
         if browser:
@@ -178,8 +229,8 @@ def serve(
             threading.Thread(target=_show, args=(redirect.as_uri(), tell), daemon=True).start()
         preparing.start()
         try:
-            with listening, suppress(KeyboardInterrupt):
-                server.run(sockets=[listening])
+            with listening:
+                yield _Run(server, listening, closing)
         finally:
             closing.set()
             preparing.join()

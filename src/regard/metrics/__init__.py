@@ -8,7 +8,7 @@ from regard.metrics.attribution import Attribution, attribute
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, AttributionMethod
 from regard.metrics.attribution_patching import PatchingEffects, attribution_patching
 from regard.metrics.flow import flow
-from regard.metrics.heads import HeadMetrics, head_metrics, strongest_heads
+from regard.metrics.heads import INDUCTION_CIRCUIT, HeadMetrics, head_metrics, strongest_heads
 from regard.metrics.lens import LogitLens, logit_lens
 from regard.metrics.logit_attribution import LogitAttribution, logit_attribution
 from regard.metrics.registry import METRICS, Metric
@@ -19,6 +19,7 @@ from regard.metrics.value_norms import value_norms
 __all__ = [
     "METRICS",
     "Metric",
+    "INDUCTION_CIRCUIT",
     "HeadMetrics",
     "head_metrics",
     "strongest_heads",

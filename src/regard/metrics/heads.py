@@ -160,6 +160,10 @@ def head_metrics(trace: Trace) -> HeadMetrics:
     return HeadMetrics(tuple(layer.name for layer in layers), values)
 
 
+INDUCTION_CIRCUIT = ("previous_token", "induction")
+"""The metrics of the two heads that together continue a repetition, the first in an earlier layer."""
+
+
 def strongest_heads(name: str, values: np.ndarray, count: int = 3) -> list[tuple[int, int]]:
     """Return the layers and heads in which a metric is largest, the largest first, from its values ``L H``.
 

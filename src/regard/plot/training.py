@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.metrics import METRICS, head_metrics, strongest_heads
+from regard.metrics import INDUCTION_CIRCUIT, METRICS, head_metrics, strongest_heads
 from regard.metrics.layer_maps import layers_of
 from regard.models.base import run_traced
 from regard.plot.fonts import find_fonts
@@ -25,9 +25,6 @@ from regard.views.labels import head_label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-MEASURES = ("previous_token", "induction")
-"""The metrics of heads that are drawn over the steps."""
 
 # Lengths are in inches, type sizes in points.
 _WIDTH, _LOSS, _MEASURE, _GAP, _COLUMN_GAP = 7.2, 1.45, 1.45, 0.62, 0.5
@@ -77,7 +74,7 @@ def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None,
     run = run if isinstance(run, TrainingRun) else TrainingRun(run)
     seen = _look(run, text)
     fonts = find_fonts([run.name, seen.encoding.text])
-    strong = {name: strongest_heads(name, seen.values[name][-1]) for name in MEASURES}
+    strong = {name: strongest_heads(name, seen.values[name][-1]) for name in INDUCTION_CIRCUIT}
     mapped = list(dict.fromkeys(heads[0] for heads in strong.values() if heads))
     shown = _telling(seen, mapped)
     across = _WIDTH - 2 * MARGIN
@@ -103,7 +100,7 @@ def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None,
         axes = [ax]
         top -= _LOSS + _AXIS + _CAPTION
         width = (across - _COLUMN_GAP) / 2 - _LEFT
-        for n, name in enumerate(MEASURES):
+        for n, name in enumerate(INDUCTION_CIRCUIT):
             ax = add(MARGIN + _LEFT + n * (width + _LEFT + _COLUMN_GAP), top, width - _END_LABELS, _MEASURE)
             _draw_measure(ax, seen, name, strong, style)
             axes.append(ax)
@@ -113,7 +110,9 @@ def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None,
         top -= _MEASURE + _AXIS + 0.1 + _CAPTION
         colors = _colors(strong, style)
         for row, at in enumerate(mapped):
-            names = [METRICS[name].title.lower() for name in MEASURES if strong[name] and strong[name][0] == at]
+            names = [
+                METRICS[name].title.lower() for name in INDUCTION_CIRCUIT if strong[name] and strong[name][0] == at
+            ]
             y = top - row * (side + _MAP_GAP)
             _label_row(figure, (MARGIN / _WIDTH, (y - side / 2) / H), head_label(*at), names, colors[at], style)
             for n, step in enumerate(shown):
@@ -135,7 +134,9 @@ def _look(run: TrainingRun, text: str | None) -> _Seen:
             raise RegardError(f"the figure of a run takes a text of at most {_MAX_TOKENS} tokens, got {len(encoding)}")
         traces.append(run_traced(model, encoding, Trace(maps=True, only="*attn.weights")))
         found.append(head_metrics(traces[-1]))
-    return _Seen(encoding, steps, {name: np.stack([x.values[name][0] for x in found]) for name in MEASURES}, traces)
+    return _Seen(
+        encoding, steps, {name: np.stack([x.values[name][0] for x in found]) for name in INDUCTION_CIRCUIT}, traces
+    )
 
 
 def _telling(seen: _Seen, heads: Sequence[tuple[int, int]]) -> list[int]:
@@ -152,7 +153,7 @@ def _telling(seen: _Seen, heads: Sequence[tuple[int, int]]) -> list[int]:
 
 def _colors(strong: dict[str, list[tuple[int, int]]], style: Style) -> dict[tuple[int, int], str]:
     """Return the colour of each head that stands out: that of the first measure in which it does."""
-    by_measure = zip(MEASURES, (style.original, style.contextual), strict=True)
+    by_measure = zip(INDUCTION_CIRCUIT, (style.original, style.contextual), strict=True)
     found: dict[tuple[int, int], str] = {}
     for name, color in by_measure:
         for at in strong[name]:

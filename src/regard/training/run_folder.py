@@ -25,8 +25,8 @@ _LOSS_FIELDS = ("step", "loss", "evaluation_loss")  # what a run determines: no 
 
 def checkpoints(folder: str | os.PathLike[str]) -> dict[int, Path]:
     """Return the checkpoints of a run by their steps, the first one first."""
-    path = Path(folder)
-    names = [(_CHECKPOINT.fullmatch(x.name), x) for x in path.iterdir()] if path.is_dir() else []
+    is_folder = os.path.isdir(folder)  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
+    names = [(_CHECKPOINT.fullmatch(x.name), x) for x in Path(folder).iterdir()] if is_folder else []
     return dict(sorted((int(match[1]), x) for match, x in names if match))
 
 

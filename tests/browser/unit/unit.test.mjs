@@ -32,6 +32,8 @@ const modules = {
     memory: "views/memory-panel",
     cellView: "views/cell-view",
     queries: "app/queries",
+    curves: "render/curves",
+    training: "views/training-panel",
 };
 const {
     text,
@@ -62,6 +64,8 @@ const {
     memory,
     cellView,
     queries,
+    curves,
+    training,
 } = Object.fromEntries(await Promise.all(Object.entries(modules).map(async ([name, path]) => [name, await at(path)])));
 const token = (t, word, start = 0, special = false) => ({
     text: t,
@@ -860,4 +864,88 @@ test("a target is kept in the address, up to 2,000 characters", () => {
     const read = url.decode(url.encode({ ...state.INITIAL_STATE, ...chosen }));
     for (const [name, value] of Object.entries(chosen)) assert.deepEqual(read[name], value);
     assert.equal(url.decode(`#gt=${"x".repeat(3000)}`).target.length, 2000);
+});
+test("ticks are round numbers up to the largest value", () => {
+    const { ticksUpTo } = curves;
+    assert.deepEqual(ticksUpTo(600, 6), [0, 100, 200, 300, 400, 500, 600]);
+    assert.deepEqual(ticksUpTo(4.17, 3), [0, 2, 4]);
+    assert.deepEqual(ticksUpTo(0.03, 3), [0, 0.01, 0.02, 0.03]);
+    assert.deepEqual(ticksUpTo(1, 7), [0, 0.2, 0.4, 0.6, 0.8, 1]);
+    assert.deepEqual(ticksUpTo(0, 3), [0]);
+});
+
+test("a curve is interrupted where a value is missing", () => {
+    const points = [1, 2, null, 4, null].map((y, x) => ({ x, y }));
+    assert.equal(curves.pathThrough(points), "M0.0 1.0L1.0 2.0M3.0 4.0");
+    assert.equal(curves.pathThrough([]), "");
+});
+
+test("labels at the ends of curves keep apart and inside", () => {
+    const frame = { left: 0, right: 0, top: 0, bottom: 100 };
+    assert.deepEqual(curves.spreadLabels([50, 10, 52], 13, frame), [50, 10, 63]);
+    assert.deepEqual(curves.spreadLabels([99, 98, 100], 13, frame), [87, 74, 100]);
+    assert.deepEqual(curves.spreadLabels([], 13, frame), []);
+});
+
+test("the checkpoint of a step is the last one before it", () => {
+    const { checkpointIndex } = sides;
+    const checkpoints = [0, 20, 40].map((step, n) => ({ step, run: 2 * n }));
+    const indices = [null, 0, 19, 20, 39, 1000].map((checkpoint) => checkpointIndex({ checkpoint }, { checkpoints }));
+    assert.deepEqual(indices, [2, 0, 0, 1, 1, 2]);
+    assert.equal(checkpointIndex({ checkpoint: 3 }, { checkpoints: checkpoints.slice(1) }), 0);
+    assert.equal(curves.nearestIndex([0, 20, 40], 31), 2);
+    assert.equal(curves.lastUpTo([5], 4), -1);
+});
+
+test("the run of a checkpoint is shown, and its ablation with it alone", () => {
+    const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3].map((t) => token(String(t))) };
+    const manifest = {
+        can: { ablate: true },
+        modes: [],
+        metrics: [],
+        numGivenRuns: 1,
+        runs: [run, run, { ...run, base_run: 1 }, run],
+        training: { checkpoints: [0, 20, 40].map((step, n) => ({ step, run: [0, 1, 3][n] })) },
+    };
+    const normalized = (change) => state.normalize({ ...state.INITIAL_STATE, ...change }, manifest);
+    assert.deepEqual(sides.runsOf(normalized({}), manifest), [3]);
+    assert.deepEqual(sides.runsOf(normalized({ checkpoint: 25 }), manifest), [1]);
+    assert.equal(normalized({ checkpoint: 25 }).checkpoint, 20);
+    assert.equal(normalized({}).ablatedRun, 0);
+    const edited = normalized({ checkpoint: 20, ablated: [[0, 1]], editedRun: 2 });
+    assert.deepEqual(sides.runsOf(edited, manifest), [1, 2]);
+    const moved = state.normalize({ ...edited, checkpoint: null }, manifest);
+    assert.deepEqual([moved.editedRun, moved.ablatedRun, moved.ablated], [null, 3, [[0, 1]]]);
+    assert.equal(
+        state.normalize({ ...state.INITIAL_STATE, checkpoint: 20 }, { ...manifest, training: undefined }).checkpoint,
+        null,
+    );
+    assert.equal(url.decode(url.encode({ ...state.INITIAL_STATE, checkpoint: 20 })).checkpoint, 20);
+});
+
+test("what is said of a checkpoint is of its step", () => {
+    const shown = {
+        end: 1200,
+        checkpoints: [{ step: 0 }, { step: 1000 }],
+        loss: { steps: [500, 1000], values: [2.5, 0.25] },
+        held_out: { steps: [1000], values: [0.5] },
+    };
+    assert.equal(training.checkpointMessage(shown, 0), "step 0 of 1,200");
+    assert.match(training.checkpointMessage(shown, 1), /^step 1,000 of 1,200 · loss 0\.25\d* · held out 0\.5\d*$/);
+    const measures = [
+        { strongest: [[0, 1]] },
+        {
+            strongest: [
+                [1, 0],
+                [0, 1],
+            ],
+        },
+    ];
+    assert.deepEqual(
+        [...training.prominentHeads(measures)],
+        [
+            ["0.1", "rg-run-a"],
+            ["1.0", "rg-run-b"],
+        ],
+    );
 });

@@ -2,7 +2,7 @@
 
 import { search } from "../data/tokens.js";
 import { activeElementOf } from "../platform/dom.js";
-import { selectionOf, withSelection } from "../state/sides.js";
+import { checkpointIndex, selectionOf, withSelection } from "../state/sides.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -89,6 +89,21 @@ export function stepHead(app, heads, layers) {
   const next = (layer + layers + all.length) % all.length;
   const count = all[next].heads;
   selectHead(app, { layer: next, head: heads === 0 ? head : head === "mean" ? 0 : (head + heads + count) % count });
+}
+
+/** Show a checkpoint of a training run; after the last one the page follows the newest. @param {App} app @param {number} index */
+export function showCheckpoint(app, index) {
+  const { training } = app.manifest;
+  if (!training) return;
+  const last = training.checkpoints.length - 1;
+  const { step } = training.checkpoints[Math.max(0, Math.min(last, index))];
+  app.set({ checkpoint: index >= last ? null : step, side: app.state.ablated.length ? app.state.side : "A" });
+}
+
+/** @param {App} app @param {number} by */
+export function stepCheckpoint(app, by) {
+  const { training } = app.manifest;
+  if (training) showCheckpoint(app, checkpointIndex(app.state, training) + by);
 }
 
 /** @param {App} app */

@@ -19,6 +19,7 @@ import { Queries } from "./queries.js";
  * @typedef {import("../data/tokens.js").Group} Group
  */
 
+const FOLLOW_MS = 1000; // between questions for new checkpoints
 const URL_INTERVAL_MS = 100; // browsers refuse more frequent changes
 
 export class App {
@@ -30,7 +31,7 @@ export class App {
   constructor(root, source, manifest, { syncUrl, colorScheme = matchMedia("(prefers-color-scheme: dark)") }) {
     this.root = root;
     this.source = source;
-    this.manifest = { ...manifest, numGivenRuns: manifest.runs.length };
+    this.manifest = { ...manifest, numGivenRuns: manifest.training ? 1 : manifest.runs.length };
     this.syncUrl = syncUrl;
     this.controller = new AbortController(); // aborted when the page closes
     this.colorScheme = colorScheme;
@@ -48,6 +49,7 @@ export class App {
     this.parts = createLayout(this);
     this.listen();
     this.presenter.refresh(this.state);
+    if (syncUrl) this.followTraining();
   }
 
   listen() {
@@ -73,6 +75,29 @@ export class App {
     clearTimeout(this.urlTimer);
     this.queries.close();
     this.parts.movement.stop();
+    this.parts.training?.stop();
+    clearTimeout(this.followTimer);
+  }
+
+  /** Ask for new checkpoints of a training run as long as some may come; a server that is gone may come back. */
+  followTraining() {
+    if (!this.manifest.training?.is_live || this.controller.signal.aborted) return;
+    this.followTimer = setTimeout(async () => {
+      const known = this.manifest.training?.checkpoints.length ?? 0;
+      const news = await this.source.training(known, this.controller.signal).catch(() => undefined);
+      if (news) this.addCheckpoints(news);
+      this.parts.training?.setReachable(news !== undefined);
+      if (news !== null) this.followTraining();
+    }, FOLLOW_MS);
+  }
+
+  /** @param {import("../data/source.js").TrainingNews} news */
+  addCheckpoints({ training, runs }) {
+    for (const { number, metadata } of runs) this.manifest.runs[number] = metadata;
+    this.manifest.training = training;
+    const { state } = this;
+    this.set({});
+    if (this.state === state) this.presenter.refresh(state);
   }
 
   get state() {

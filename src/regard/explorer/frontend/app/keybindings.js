@@ -9,6 +9,7 @@ import {
   nextSide,
   pinSelected,
   selectHead,
+  stepCheckpoint,
   stepHead,
   toggleTheme,
   zoomToCell,
@@ -37,6 +38,7 @@ const ZOOM_STEP = 1.6;
 /** @param {import("./app.js").App} app @returns {Binding[]} */
 export function keybindingsOf(app) {
   const { state } = app;
+  const { training } = app.manifest;
   const set = (/** @type {Partial<State>} */ change) => () => app.set(change);
   const disabled = state.view !== "head" && state.view !== "cell"; // no map is shown
   const head = selectionOf(state).head === "mean" ? 0 : "mean";
@@ -54,6 +56,12 @@ export function keybindingsOf(app) {
     ["Enter", "The cell step by step", set({ view: "cell" })],
     ["[ ]", "Previous head, next head", (key) => stepHead(app, key === "]" ? 1 : -1, 0), { shown: "[ ]" }],
     ["{ }", "Previous layer, next layer", (key) => stepHead(app, 0, key === "}" ? 1 : -1), { shown: "{ }" }],
+    ...(training
+      ? /** @type {typeof table} */ ([
+          [", .", "Previous checkpoint, next checkpoint", (key) => stepCheckpoint(app, key === "." ? 1 : -1)],
+          ["k", "Play the training, or pause", () => app.parts.training?.togglePlay()],
+        ])
+      : []),
     ["m", "Mean of the layer's heads, or one head", () => selectHead(app, { head })],
     ["1 2 3 4", VIEWS.map(({ title }) => title).join(", "), setView, { shown: "1 2 3 4" }],
     ["+ = - 0", "Zoom in, zoom out, whole map", zoom, { shown: "+ − 0", disabled }],

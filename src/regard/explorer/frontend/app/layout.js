@@ -14,6 +14,7 @@ import { MemoryPanel } from "../views/memory-panel.js";
 import { MovementView } from "../views/movement-view.js";
 import { SideSwitch } from "../views/side-switch.js";
 import { TextPanel } from "../views/text-panel.js";
+import { TrainingPanel } from "../views/training-panel.js";
 import {
   ablateHeads,
   closeMenu,
@@ -21,6 +22,7 @@ import {
   selectCell,
   selectHead,
   selectWord,
+  showCheckpoint,
   toggleHeadComparison,
   togglePin,
   toggleTheme,
@@ -42,6 +44,7 @@ import { helpDialog, keybindingsOf, VIEWS } from "./keybindings.js";
  * @property {SideSwitch[]} sideSwitches  of the views heads, head and movement
  * @property {AttributionPanel} attribution
  * @property {AblationPanel} ablation
+ * @property {TrainingPanel | null} training  of a training run
  * @property {Segmented} tabs
  * @property {Segmented} modes
  * @property {HTMLElement} modeDescription
@@ -122,6 +125,13 @@ export function createLayout(app) {
       ablate: (heads) => ablateHeads(app, heads),
       select: (selection) => selectHead(app, selection),
     }),
+    training: manifest.training
+      ? new TrainingPanel(manifest.training.measures, {
+          showCheckpoint: (index) => showCheckpoint(app, index),
+          selectHead: (selection) => selectHead(app, selection),
+          isSettled: () => app.queries.maps.isCurrent,
+        })
+      : null,
     tabs: segmented("View", VIEWS, (view) => set({ view: /** @type {any} */ (view) })),
     modes: segmented("Map mode", manifest.modes, (mode) => set({ mode })),
     modeDescription: el("p", { class: "rg-description rg-mode-description" }),
@@ -155,7 +165,8 @@ export function createLayout(app) {
     parts.movement.node,
   );
   const footer = el("footer", { class: "rg-footer" }, parts.provenance, parts.memory.node);
-  root.replaceChildren(header(app, parts), parts.main, footer, errorBar, parts.liveRegion, parts.help);
+  const training = parts.training ? [parts.training.node] : [];
+  root.replaceChildren(header(app, parts), ...training, parts.main, footer, errorBar, parts.liveRegion, parts.help);
   return parts;
 }
 

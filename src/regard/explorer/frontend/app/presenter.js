@@ -5,7 +5,7 @@ import { maxAbs } from "../data/matrix.js";
 import { escapeInvisible, groupIndices, groupTokens, label, search } from "../data/tokens.js";
 import { activeElementOf, bidi, el, setAttribute, setText } from "../platform/dom.js";
 import { valueAt } from "../render/scene.js";
-import { differenceBlockedBy, runsOnPlane, selectionOf } from "../state/sides.js";
+import { checkpointIndex, differenceBlockedBy, runsOnPlane, selectionOf } from "../state/sides.js";
 import { mostChangedHeads } from "../views/ablation-panel.js";
 import {
   cellMessage,
@@ -54,6 +54,7 @@ export class Presenter {
     queries.fetchAblation(state);
     parts.ablation.update(state, shown, state.ablated.length > 0 && !queries.ablation.isCurrent);
     parts.ablation.showResult(queries.ablation.current, manifest, theme);
+    this.showTraining();
     this.showHeads();
     this.showHeadings(state);
     queries.fetchMaps(state, app.sides());
@@ -102,8 +103,19 @@ export class Presenter {
     const { run } = this.app.shownHead();
     const { data, error } = queries.maps;
     if (state.view === "heads" || data || error) queries.fetchHeads(run); // else after the map
-    parts.grid.setData(run, queries.heads.current, queries.thumbnails.current);
+    const { heads, thumbnails } = queries;
+    const keeps = Boolean(this.app.manifest.training); // those of the checkpoint before, until others have come
+    parts.grid.setData(
+      run,
+      heads.current ?? (keeps ? heads.data : null),
+      thumbnails.current ?? (keeps ? thumbnails.data : null),
+    );
     parts.grid.update(state, theme, this.app.sides());
+  }
+
+  showTraining() {
+    const { state, manifest, parts } = this.app;
+    if (manifest.training) parts.training?.show(manifest.training, checkpointIndex(state, manifest.training), state);
   }
 
   /** The decimals that are exact. @param {number} [terms] of a sum */

@@ -68,6 +68,10 @@ export class EmbeddedSource {
     return null;
   }
 
+  async training() {
+    return null;
+  }
+
   /** @returns {Promise<never>} */
   ablate() {
     return Promise.reject(new Error("A page in a file has no model to run again: use regard explore without -o."));

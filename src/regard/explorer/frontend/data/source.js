@@ -20,9 +20,23 @@ import { withProducts } from "./cell.js";
  * @property {Explanation[]} modes
  * @property {AttributionMethod[]} attribution_methods
  * @property {string | null} [difference_blocked_by]
- * @property {number} [numGivenRuns]  without those of ablations
+ * @property {Training} [training]  of a training run, whose checkpoints are the runs
+ * @property {number} [numGivenRuns]  that are compared: without those of ablations and checkpoints
  * @property {Record<string, [number, number]>} [blobs]  of an exported page: first character and number of characters
  * @property {Record<string, import("./cell.js").HeadFields>} [cell_inputs]  of an exported page
+ * @typedef {{ step: number, run: number }} Checkpoint
+ * @typedef {{ key: string, title: string, description: string, values: (number | null)[][][], strongest: [number, number][] }} Measure
+ *   `values` are those of every head at each checkpoint, C L H; `strongest` are the heads in which the last are largest.
+ * @typedef {{ steps: number[], values: number[], steps_per_point?: number }} LossCurve
+ * @typedef {object} Training
+ * @property {boolean} is_live     more checkpoints may come
+ * @property {number} end          the last step, of a run that goes on the last planned one
+ * @property {LossCurve} loss
+ * @property {LossCurve} held_out
+ * @property {Checkpoint[]} checkpoints
+ * @property {number} num_left_out checkpoints of the run that the page does not have
+ * @property {Measure[]} measures
+ * @typedef {{ training: Training, runs: { number: number, metadata: Run }[] }} TrainingNews
  * @typedef {{ mode: string, row0: number, row1: number, col0: number, col1: number, bin_size: number, pool: "max" | "mean" }} Region
  * @typedef {{ explained_variance_ratio: number[], points: number[][][], stages: string[] }} Movement   of one run
  * @typedef {{ explained_variance_ratio: number[], points: number[][][][], stages: string[] }} Movements   of runs on one plane
@@ -59,6 +73,7 @@ import { withProducts } from "./cell.js";
  * @property {(runs: number[], signal?: AbortSignal) => Promise<Movements>} movement
  * @property {(run: number, query: AttributionQuery, signal?: AbortSignal) => Promise<Attribution>} attribution
  * @property {(signal?: AbortSignal) => Promise<Memory | null>} memory  of Python; null without it
+ * @property {(known: number, signal?: AbortSignal) => Promise<TrainingNews | null>} training  the runs of checkpoints from the number `known` on; null where none can come
  * @property {(heads: [number, number][], run: number, signal?: AbortSignal) => Promise<Ablation>} ablate
  *
  * @typedef {(method: string, params: Record<string, any>, signal?: AbortSignal) => Promise<any>} Transport
@@ -125,6 +140,11 @@ export class ApiSource {
   /** @param {AbortSignal} [signal] */
   memory(signal) {
     return this.request("memory", {}, signal);
+  }
+
+  /** @param {number} known @param {AbortSignal} [signal] */
+  training(known, signal) {
+    return this.request("training", { known }, signal);
   }
 
   /** @param {[number, number][]} heads @param {number} run @param {AbortSignal} [signal] */

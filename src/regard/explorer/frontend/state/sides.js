@@ -1,6 +1,7 @@
 // The two sides of a comparison, A and B: which run, layer and head each one shows, and whether A − B is defined.
 
 import { numRowsShown } from "../data/map-data.js";
+import { lastUpTo } from "../render/curves.js";
 
 /**
  * @typedef {import("./state.js").State} State
@@ -9,9 +10,22 @@ import { numRowsShown } from "../data/map-data.js";
  * @typedef {import("../data/tile-source.js").HeadRef} HeadRef
  */
 
-/** The runs of A and B: the two given, or one and its ablation. @param {State} state @param {Manifest} manifest */
-export function runsOf({ editedRun }, { numGivenRuns, runs }) {
+/**
+ * The number of the checkpoint that is shown: that of the chosen step, or the last one before it; without a choice the
+ * newest.
+ * @param {Pick<State, "checkpoint">} state @param {import("../data/source.js").Training} training
+ */
+export function checkpointIndex({ checkpoint }, { checkpoints }) {
+  if (checkpoint === null) return checkpoints.length - 1;
+  const steps = checkpoints.map(({ step }) => step);
+  return Math.max(0, lastUpTo(steps, checkpoint));
+}
+
+/** The runs of A and B: the two given, a checkpoint, or one run and its ablation. @param {State} state @param {Manifest} manifest */
+export function runsOf(state, { numGivenRuns, runs, training }) {
+  const { editedRun } = state;
   if (editedRun !== null) return [runs[editedRun].base_run ?? 0, editedRun];
+  if (training) return [training.checkpoints[checkpointIndex(state, training)].run];
   return (numGivenRuns ?? runs.length) > 1 ? [0, 1] : [0];
 }
 

@@ -1,6 +1,6 @@
 // The state of the page: every choice of a person, as one value that fits into the URL.
 
-import { differenceBlockedBy, runsOf } from "./sides.js";
+import { checkpointIndex, differenceBlockedBy, runsOf } from "./sides.js";
 
 /**
  * @typedef {import("../data/source.js").Run} Run
@@ -44,6 +44,7 @@ import { differenceBlockedBy, runsOf } from "./sides.js";
  * @property {import("../render/viewport.js").Viewport | null} zoom   null: the whole map
  * @property {[number, number][]} ablated  (layer, head)
  * @property {number} ablatedRun    the run that they are ablated in: 0 or 1
+ * @property {number | null} checkpoint  the step of the one that is shown, of a training run; null: the newest
  * @property {number | null} editedRun  the run of that ablation, which is then B; valid until the server ends
  */
 
@@ -83,6 +84,7 @@ export const INITIAL_STATE = Object.freeze({
   zoom: null,
   ablated: [],
   ablatedRun: 0,
+  checkpoint: null,
   editedRun: null,
 });
 
@@ -91,10 +93,18 @@ export const INITIAL_STATE = Object.freeze({
  * @param {State} wanted @param {Manifest} manifest @returns {State}
  */
 export function normalize(wanted, manifest) {
-  const ablatedRun = Math.min(wanted.ablatedRun, (manifest.numGivenRuns ?? manifest.runs.length) - 1);
-  const { layers } = manifest.runs[ablatedRun];
+  const { training } = manifest;
+  const shown = training?.checkpoints[checkpointIndex(wanted, training)];
+  const checkpoint = shown && wanted.checkpoint !== null ? shown.step : null;
+  const lastRun = (manifest.numGivenRuns ?? manifest.runs.length) - 1;
+  const base = shown ? shown.run : Math.min(wanted.ablatedRun, lastRun); // heads are ablated in the checkpoint that is shown
+  const { layers } = manifest.runs[base];
   const ablated = wanted.ablated.filter(([layer, head]) => manifest.can.ablate && head < (layers[layer]?.heads ?? 0));
-  const state = { ...wanted, ablated, ablatedRun, editedRun: ablated.length ? wanted.editedRun : null };
+  const ablatedRun = ablated.length || !shown ? base : 0;
+  const { editedRun: edited } = wanted;
+  const isOfOther = shown && edited !== null && manifest.runs[edited].base_run !== ablatedRun; // an earlier checkpoint
+  const editedRun = ablated.length && !isOfOther ? edited : null;
+  const state = { ...wanted, checkpoint, ablated, ablatedRun, editedRun };
   const numbers = runsOf(state, manifest);
   const [a, b = a] = numbers.map((run) => manifest.runs[run]);
   const selection = clampSelection(a, state);

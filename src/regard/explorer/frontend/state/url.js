@@ -39,6 +39,7 @@ const URL_KEYS = /** @type {const} */ ({
   zoom: "z",
   ablated: "x",
   ablatedRun: "xr",
+  checkpoint: "step",
 });
 const ENUMS = /** @type {Record<string, string[]>} */ ({
   view: ["heads", "head", "cell", "movement"],
