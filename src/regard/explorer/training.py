@@ -11,7 +11,6 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer.exploration import Exploration, initial_head
-from regard.explorer.manifest import describe_run
 from regard.explorer.run import Run, make_run, shown_steps
 from regard.explorer.run_store import RunStore
 from regard.metrics import INDUCTION_CIRCUIT, METRICS, strongest_heads
@@ -122,6 +121,9 @@ class TrainingExploration(Exploration):
         known = next((each.description for each in self._checkpoints if each.run == number), None)
         return known or super()._describe(number)
 
+    def _other_text(self, number: int) -> None:  # noqa: ARG002
+        return None  # all checkpoints read one text
+
     def _update(self) -> None:
         """Add the checkpoints that were written since the last time, not closer than a page can show."""
         last = self._checkpoints[-1].step
@@ -144,7 +146,7 @@ class TrainingExploration(Exploration):
     def _add(self, step: int, run: Run) -> None:
         number = self._runs.add(run, lambda: self._make(step))
         metrics = self.heads(number)["metrics"]
-        description = describe_run(run, self._maps.thumbnail_size(number), self.initial_head)
+        description = self._describe(number)
         measures = {name: metrics[name] for name in INDUCTION_CIRCUIT}
         self._checkpoints.append(_Checkpoint(step, number, description, measures))
 

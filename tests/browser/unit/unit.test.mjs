@@ -903,6 +903,7 @@ test("the run of a checkpoint is shown, and its ablation with it alone", () => {
         can: { ablate: true },
         modes: [],
         metrics: [],
+        attribution_methods: [],
         numGivenRuns: 1,
         runs: [run, run, { ...run, base_run: 1 }, run],
         training: { checkpoints: [0, 20, 40].map((step, n) => ({ step, run: [0, 1, 3][n] })) },
