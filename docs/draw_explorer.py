@@ -17,13 +17,14 @@ from typing import Any
 
 import regard
 from regard.explorer import Exploration, write_page
+from regard.explorer.training import TrainingExploration
+from regard.training import TrainingRun, make_task
 
 IMAGES = Path(__file__).resolve().parent / "images"
 TEXT = "The animal did not cross the street because it was too tired"
 OTHER = "The animal did not cross the street because it was too wide"
 HEAD = "l=3&h=1&i=9&j=2"  # where "it" attends to "animal"
 
-# name, address, theme, width, height
 ONE = (
     ("head", f"v=head&{HEAD}&special=0&arcs=1", "light", 1440, 900),
     ("head-dark", f"v=head&{HEAD}&special=0&arcs=1", "dark", 1440, 900),
@@ -50,6 +51,11 @@ MATTERED = (
 )
 SEQUENCE = "qzkfbdqzk"
 INDUCED = (("attribution-induction", "v=head&l=1&h=0&i=8&j=3&g=1", "light", 1440, 900),)
+TRAINING = (
+    ("training", "v=head&l=1&h=0&step=120", "light", 1440, 900),
+    ("training-dark", "v=heads&l=0&h=1&step=120", "dark", 1440, 900),
+    ("phone-training", "v=head&l=1&h=0&step=120", "light", 390, 1060),
+)
 
 
 def explored(model: Any, *texts: str, layer: int = 3, head: int = 1) -> Exploration:
@@ -61,6 +67,13 @@ def explored(model: Any, *texts: str, layer: int = 3, head: int = 1) -> Explorat
     return Exploration(*traces, models=[model] * len(texts), layer=layer, head=head)
 
 
+def trained(folder: Path) -> Exploration:
+    task = make_task("induction")
+    options = {**task.options, "steps": 160, "save_every": 10, "evaluate_every": 10, "save_start": True}
+    regard.train(task.new_model(seed=0), task.batches(seed=0), folder=folder, evaluation=task.held_out(), **options)
+    return TrainingExploration(TrainingRun(folder))
+
+
 def draw(browser: Any, model: Any, images: Path) -> None:
     """Draw all views into a folder."""
     with tempfile.TemporaryDirectory() as folder:
@@ -70,6 +83,7 @@ def draw(browser: Any, model: Any, images: Path) -> None:
             (explored(model, TEXT, OTHER), TWO),
             (explored(model, *SIMILAR), MATTERED),
             (explored(regard.load("induction"), SEQUENCE, layer=1, head=0), INDUCED),
+            (trained(Path(folder) / "induction"), TRAINING),
         ):
             write_page(exploration, page_file)
             for name, view, theme, width, height in shots:

@@ -219,7 +219,7 @@ def _frame(ax: Axes, title: str, end: int, style: Style) -> None:
     ax.set_title(title, loc="left", size=_TYPE, color=style.foreground, pad=5)
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=_SMALL, length=2.5)
-    ax.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
     ax.set_xlabel("step", size=_SMALL, labelpad=1)
 
 

@@ -152,7 +152,7 @@ export class TrainingPanel {
     const size = loss.steps_per_point ?? 1;
     chart.caption.replaceChildren(
       el("strong", {}, "Loss"),
-      size > 1 ? ` nats, mean of ${size} steps` : " nats",
+      el("span", {}, size > 1 ? `nats, mean of ${size} steps` : "nats"),
       held_out.values.length ? el("span", { class: "rg-held-out" }, el("span", { class: "rg-dot" }), "held out") : "",
     );
     const line = pathThrough(loss.steps.map((step, n) => ({ x: x(step), y: y(loss.values[n]) })));
@@ -182,7 +182,9 @@ export class TrainingPanel {
     const isKnown = values.some((ofLayers) => ofLayers.flat().some((value) => value !== null));
     chart.caption.replaceChildren(
       el("strong", {}, title),
-      isKnown ? " of every head" : " has no value: no token of the text repeats",
+      isKnown
+        ? el("span", { class: "rg-of-heads" }, "of every head")
+        : el("span", {}, "has no value: no token of the text repeats"),
     );
     chart.node.title = description;
     setAttribute(chart.picture, "aria-label", `${title} of every head, ${checkpointMessage(training, index)}`);
