@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pages import served, settled
 from playwright.sync_api import expect
+from test_access import serious
 
 import regard
 from regard.explorer import write_page
@@ -245,3 +246,11 @@ def test_nothing_leaves_the_page(open_page, training_file, width):
         box = part.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= found.width + 0.5
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 375)])
+def test_axe_finds_nothing_serious(open_page, training_address, scheme, width):
+    page = open_page(f"{training_address}#v=head&l=1&h=1&step=6", color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    settled(page)
+    assert serious(page) == []
