@@ -25,6 +25,7 @@ TEXT = "The animal did not cross the street because it was too tired"
 OTHER = "The animal did not cross the street because it was too wide"
 HEAD = "l=3&h=1&i=9&j=2"  # where "it" attends to "animal"
 
+# name, address, theme, width, height
 ONE = (
     ("head", f"v=head&{HEAD}&special=0&arcs=1", "light", 1440, 900),
     ("head-dark", f"v=head&{HEAD}&special=0&arcs=1", "dark", 1440, 900),
