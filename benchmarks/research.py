@@ -44,7 +44,7 @@ def regard_calls(folder: str) -> Calls:
     import regard
 
     regard.set_num_threads(THREADS)
-    model = regard.load(folder)
+    model: Any = regard.load(folder)
     layers, heads = len(model.blocks), model.blocks[0].attn.num_heads
 
     def forward() -> object:

@@ -187,7 +187,7 @@ def _addition(batch_size: int) -> Task:
 
     words = [*map(str, range(_PRIME)), "+", "="]
     options = {
-        "steps": 3000, "learning_rate": 1e-3, "warmup": 10, "weight_decay": 1.0, "schedule": "constant",
+        "steps": 2000, "learning_rate": 1e-3, "warmup": 10, "weight_decay": 1.0, "schedule": "constant",
         "betas": (0.9, 0.98),
     }  # fmt: skip
     return Task(
