@@ -9,7 +9,7 @@ import golden
 import regard
 from regard import RegardError, Trace
 
-CASES = [case for case in golden.KEPT if case.startswith(("llama", "gpt2", "gemma2", "gpt_oss", "qwen"))]
+CASES = [case for case in golden.KEPT if case.startswith(("llama", "gpt2", "gpt_neo", "gemma2", "gpt_oss", "qwen"))]
 IDS = np.array([[5, 6, 7, 8], [9, 5, 6, 5]])
 
 

@@ -4,6 +4,7 @@ Computed in float64 from the trace of a run, in blocks of rows; a whole map is n
 count. Each names its paper.
 """
 
+from regard.metrics.activation_patching import PatchGrid, PathEffect, patch_grid, path_patching
 from regard.metrics.attribution import Attribution, attribute
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, AttributionMethod
 from regard.metrics.attribution_patching import PatchingEffects, attribution_patching
@@ -31,6 +32,10 @@ __all__ = [
     "AttributionMethod",
     "Attribution",
     "attribute",
+    "PatchGrid",
+    "patch_grid",
+    "PathEffect",
+    "path_patching",
     "PatchingEffects",
     "attribution_patching",
     "LogitLens",

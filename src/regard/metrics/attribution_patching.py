@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.metrics.activation_patching import same_length
 from regard.metrics.attribution_target import Score, Target, attributed_metric
 from regard.models.base import run_traced
 from regard.trace import Trace
@@ -88,12 +89,7 @@ def attribution_patching(
     Syed, Rager and Conmy (2023), "Attribution patching outperforms automated circuit discovery",
     https://arxiv.org/abs/2310.10348.
     """
-    clean, other = (model.tokenizer(each) for each in (text, corrupt))
-    if len(clean) != len(other):
-        raise RegardError(
-            f"both texts must have the same number of tokens, got {len(clean)} and {len(other)}: exchange a word for "
-            "one of as many tokens"
-        )
+    clean, other = same_length(model, text, corrupt)
     metric = attributed_metric(model, clean, to, versus, score)
     found = model.gradients([clean], metric.compute, at=at, checkpoint=checkpoint)
     trace = Trace(only=at)

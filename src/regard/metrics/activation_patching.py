@@ -1,0 +1,326 @@
+"""Activation patching over many sites at once, and path patching between two heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.validation import whole_number
+from regard.metrics.attribution_target import Target, attributed_metric, next_token_id, predicts_at_each_token
+from regard.models.base import Output, run_traced
+from regard.models.decoder import Decoder
+from regard.text.encoding import Encoding
+from regard.trace import Edit, Trace
+from regard.trace.edits import Head, freeze, patch
+
+PatchMetric: TypeAlias = "Target | tuple[str | int, str | int]"
+"""A next token as text or id: its logit; two: the difference of their logits; of an encoder a text: the similarity with
+it; or a function from the output, for one text, to one number."""
+Over: TypeAlias = Literal["head", "mlp", "attn"] | tuple[Literal["layer"], Literal["position"]]
+
+_STEPS: dict[Any, str] = {
+    ("layer", "position"): "output",
+    "attn": "attn.output",
+    "mlp": "mlp.output",
+    "head": "attn.context",
+}
+_Rows: TypeAlias = Callable[[np.ndarray], np.ndarray]
+_VECTORS = 128  # whose logits are computed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class PatchGrid:
+    """What patching each of many sites does to a number.
+
+    Parameters
+    ----------
+    metric : str
+        The number in words.
+    values : array, ``L T`` or ``L H``
+        The number of the corrupt run in which one site has its value in the clean run.
+    clean, corrupt : float
+        The number of both runs.
+    steps : tuple of str
+        The step of each row: ``blocks.0.output``, …
+    columns : tuple of str
+        The token at each position, or the number of each head.
+    axes : str
+        ``"L T"`` or ``"L H"``.
+    """
+
+    metric: str
+    values: np.ndarray
+    clean: float
+    corrupt: float
+    steps: tuple[str, ...]
+    columns: tuple[str, ...]
+    axes: str
+
+    @property
+    def recovered(self) -> np.ndarray:
+        """What a patch recovers: 0 is the corrupt run, 1 the clean one; NaN where both have the same number."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((self.values - self.corrupt) / np.float64(self.clean - self.corrupt))
+
+    def __repr__(self) -> str:
+        rows, columns = self.values.shape
+        runs = f"corrupt {self.corrupt:.4g}, clean {self.clean:.4g}"
+        return f"<PatchGrid {self.axes}, {rows} × {columns}: {self.metric}; {runs}>"
+
+
+def patch_grid(
+    model: Any,
+    clean: str | Encoding,
+    corrupt: str | Encoding,
+    metric: PatchMetric,
+    *,
+    over: Over = ("layer", "position"),
+    batch_size: int = 64,
+    progress: Callable[[int, int], None] | None = None,
+) -> PatchGrid:
+    """Return what each site does to a number: the run on `corrupt`, in which it has its value in the run on `clean`.
+
+    The sites of a layer are texts of a batch. In a decoder a run starts at the layer that changes, from the residual
+    stream that the corrupt run has there.
+
+    Parameters
+    ----------
+    model : Model
+    clean, corrupt : str or Encoding
+        Of the same number of tokens.
+    metric : str, int, pair of them, or function
+        A next token: its logit. A pair: the difference of both logits. Or a function of the output for one text:
+        ``lambda o: o.logits[0, -1, a] - o.logits[0, -1, b]``, which is slower where it computes the logits of all
+        positions.
+    over : ("layer", "position"), "attn", "mlp" or "head"
+        The output of each block, of its attention, or of its feed-forward layer, at each position; or the context of
+        each head, at all positions.
+    batch_size : int
+        How many sites run together.
+    progress : function, optional
+        Called with the number of layers done and the number of all.
+
+    Raises
+    ------
+    RegardError
+        The texts differ in their number of tokens, or the metric is not one number.
+
+    References
+    ----------
+    Meng et al. (2022), "Locating and editing factual associations in GPT", https://arxiv.org/abs/2202.05262; Zhang and
+    Nanda (2023), "Towards best practices of activation patching", https://arxiv.org/abs/2309.16042.
+
+    Examples
+    --------
+    >>> import regard
+    >>> model = regard.load("induction")
+    >>> grid = patch_grid(model, "qzkfqz", "qxkfqz", ("k", "f"), over="head")
+    >>> grid.values.shape  # L H
+    (2, 4)
+    """
+    if over not in _STEPS:
+        raise RegardError(f"over must be one of {', '.join(map(repr, _STEPS))}, got {over!r}")
+    batch_size = whole_number("batch_size", batch_size, 1)
+    if not hasattr(model, "blocks"):
+        raise RegardError(f"{model.name} has an encoder and a decoder: patch its steps one by one, regard.edits.patch")
+    texts = same_length(model, clean, corrupt)
+    step, layers = _STEPS[over], len(model.blocks)
+    steps = tuple(f"blocks.{i}.{step}" for i in range(layers))
+    by_head = over == "head"
+    clean_trace = run_traced(model, [texts[0]], Trace(only=steps))
+    corrupt_trace = run_traced(model, [texts[1]], Trace(only="blocks.*.output"))
+    measured = _measured(model, texts[0], texts[1], metric)
+    sites = model.config.num_heads if by_head else len(texts[0])
+    read = []
+    for i, name in enumerate(steps):
+        for first in range(0, sites, batch_size):
+            chosen = np.arange(first, min(first + batch_size, sites))
+            read.append(measured.run(corrupt_trace, i, len(chosen), {name: _at(clean_trace[name][0], chosen)}))
+        if progress is not None:
+            progress(i + 1, layers)
+    values = measured.compute(np.concatenate(read)).reshape(layers, sites)
+    columns = tuple(map(str, range(sites))) if by_head else texts[0].tokens
+    return PatchGrid(measured.name, values, *measured.baselines, steps, columns, "L H" if by_head else "L T")
+
+
+@dataclass(frozen=True)
+class PathEffect:
+    """What the path from one head to another does to a number.
+
+    Parameters
+    ----------
+    metric : str
+        The number in words.
+    value : float
+        That of the corrupt run in which the receiver gets what the sender writes in the clean run.
+    clean, corrupt : float
+        The number of both runs.
+    """
+
+    metric: str
+    value: float
+    clean: float
+    corrupt: float
+
+
+def path_patching(
+    model: Any,
+    clean: str | Encoding,
+    corrupt: str | Encoding,
+    metric: PatchMetric,
+    *,
+    sender: Head,
+    receiver: Head,
+    into: Literal["q", "k", "v"] = "q",
+    freeze_mlps: bool = False,
+) -> PathEffect:
+    """Return what the path from one head to another does to a number.
+
+    The run on `corrupt` is run again, the sender with its context in the run on `clean`, all other heads of the layers
+    before the receiver frozen: so the receiver's query, key or value changes by what reaches it from the sender
+    directly, or through feed-forward layers. In a last run only that input of that receiver is changed.
+
+    Parameters
+    ----------
+    model : Decoder
+    clean, corrupt : str or Encoding
+        Of the same number of tokens.
+    metric
+        As for `patch_grid`.
+    sender, receiver : (layer, head)
+        The receiver in a later layer.
+    into : {"q", "k", "v"}
+        Which input of the receiver changes. A key or a value that several heads share changes for the receiver alone.
+    freeze_mlps : bool
+        Freeze the feed-forward layers between too: only the direct path is left.
+
+    Raises
+    ------
+    RegardError
+        The model is no decoder; the texts differ in their number of tokens; a head does not exist, or the receiver is
+        not in a later layer.
+
+    References
+    ----------
+    Wang et al. (2022), "Interpretability in the wild: a circuit for indirect object identification in GPT-2 small",
+    https://arxiv.org/abs/2211.00593; Goldowsky-Dill et al. (2023), "Localizing model behavior with path patching",
+    https://arxiv.org/abs/2304.05969.
+    """
+    if not isinstance(model, Decoder):
+        raise RegardError(f"{model.name} is no decoder: path patching is for decoders")
+    if into not in ("q", "k", "v"):
+        raise RegardError(f"into must be q, k or v, got {into!r}")
+    (sends, head), (receives, to_head) = (_checked_head(model, each) for each in (sender, receiver))
+    if sends >= receives:
+        raise RegardError(f"the receiver must be in a later layer than the sender, got {sender!r} to {receiver!r}")
+    texts = same_length(model, clean, corrupt)
+    frozen = [f"blocks.{i}.attn.context" for i in range(sends, receives)]
+    frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
+    context = f"blocks.{receives}.attn.context"
+    clean_trace = run_traced(model, [texts[0]], Trace(only=f"blocks.{sends}.attn.context"))
+    corrupt_trace = run_traced(model, [texts[1]], Trace(only=[*frozen, context, "blocks.*.output"]))
+    edit = freeze(corrupt_trace, *frozen, but=[(sends, head)]) | patch(clean_trace, (sends, head))
+    entering = f"blocks.{receives}.attn.{into}"
+    reached = Trace(only=entering, edit=edit, start=_start(model, corrupt_trace, sends), stop=entering)
+    model([texts[1]], trace=reached)
+    attn = model.blocks[receives].attn
+    input_head = to_head if into == "q" else to_head * attn.num_kv_heads // attn.num_heads
+    last = patch(reached, entering, heads=input_head) | freeze(corrupt_trace, context, but=[(receives, to_head)])
+    measured = _measured(model, texts[0], texts[1], metric)
+    (value,) = measured.compute(measured.run(corrupt_trace, receives, 1, last))
+    return PathEffect(measured.name, float(value), *measured.baselines)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A number of runs of a model on the corrupt text."""
+
+    model: Any
+    encoding: Encoding
+    name: str
+    read: _Rows  # from contextual vectors, ``B T E``, what the number is computed of
+    compute: _Rows  # from what was read of some runs to the number of each
+    baselines: tuple[float, float]  # of the clean and the corrupt run
+
+    def run(self, corrupt: Trace, layer: int, count: int, edit: dict[str, Edit]) -> np.ndarray:
+        """Return what is read of each of `count` runs from the input of a layer, with the edits of the batch."""
+        trace = Trace(only=(), edit=edit, start=_start(self.model, corrupt, layer))
+        ids = np.tile(np.array(self.encoding.ids), (count, 1))
+        with np.errstate(all="ignore"):
+            hidden = self.model.forward(ids, trace=trace)
+        trace.check_matched()
+        return self.read(hidden)
+
+
+def _measured(model: Any, clean: Encoding, corrupt: Encoding, metric: Any) -> _Measured:
+    """Return the number that a metric names, and that of both runs."""
+    pair = metric if isinstance(metric, tuple) else (metric, None)
+    if len(pair) != 2:
+        raise RegardError(f"a metric is a token, two tokens, or a function of the output, got {metric!r}")
+    named = attributed_metric(model, clean, *pair)
+
+    def read_number(hidden: np.ndarray) -> np.ndarray:
+        rows = (Output(row[None], (corrupt,), getattr(model, "head", None)) for row in hidden)
+        return np.array([_number(named.compute(row)) for row in rows])
+
+    def logits(vectors: np.ndarray) -> np.ndarray:
+        ids = [next_token_id(model, clean, token) for token in pair if token is not None]
+        found = [model.head(vectors[i : i + _VECTORS])[:, ids] for i in range(0, len(vectors), _VECTORS)]
+        each = np.concatenate(found).astype(np.float64)
+        return np.asarray(each[:, 0] - (each[:, 1] if len(ids) == 2 else 0))
+
+    is_of_tokens = predicts_at_each_token(model) and not callable(metric)
+    read: _Rows = (lambda hidden: hidden[:, -1]) if is_of_tokens else read_number
+    compute: _Rows = logits if is_of_tokens else np.asarray  # the logits of many runs at once
+    baselines = tuple(float(compute(read(model([each]).hidden))[0]) for each in (clean, corrupt))
+    return _Measured(model, corrupt, named.name, read, compute, baselines)  # type: ignore[arg-type]
+
+
+def _number(value: Any) -> float:
+    found = np.asarray(value)
+    if found.size != 1 or found.dtype.kind not in "iuf":
+        raise RegardError(f"the metric must be one number, got {found.dtype} of shape {found.shape}")
+    return float(found.item())
+
+
+def _start(model: Any, corrupt: Trace, layer: int) -> dict[str, np.ndarray] | None:
+    """Return the state before a layer, from which a decoder starts."""
+    name = f"blocks.{layer - 1}.output"
+    return {name: corrupt[name]} if layer and isinstance(model, Decoder) else None
+
+
+def _at(clean: np.ndarray, chosen: np.ndarray) -> Edit:
+    """Return the edit of a batch that puts into each text another position, or head, of a clean value, ``N …``."""
+
+    def edit(value: np.ndarray) -> np.ndarray:
+        value[np.arange(len(chosen)), chosen] = clean[chosen]
+        return value
+
+    return edit
+
+
+def same_length(model: Any, clean: str | Encoding, corrupt: str | Encoding) -> tuple[Encoding, Encoding]:
+    """Return two texts as tokens; an error if they have not the same number of them."""
+    one, other = (each if isinstance(each, Encoding) else model.tokenizer(each) for each in (clean, corrupt))
+    if len(one) != len(other):
+        raise RegardError(
+            f"both texts must have the same number of tokens, got {len(one)} and {len(other)}: exchange a word for one "
+            "of as many tokens"
+        )
+    return one, other
+
+
+def _checked_head(model: Any, head: Any) -> tuple[int, int]:
+    try:
+        layer, number = (whole_number("a layer or head", each, 0) for each in head)
+    except (TypeError, ValueError):
+        raise RegardError(f"a head is given as (layer, head), got {head!r}") from None
+    if layer >= len(model.blocks) or number >= model.config.num_heads:
+        raise RegardError(
+            f"there is no head {head!r}: {model.name} has {len(model.blocks)} layers of {model.config.num_heads}"
+        )
+    return layer, number

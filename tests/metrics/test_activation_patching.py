@@ -1,0 +1,191 @@
+"""Grids of patched runs against one run for each site; paths against the arithmetic of the residual stream."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from regard import RegardError, Trace, edits
+from regard.metrics import patch_grid, path_patching
+
+CLEAN, CORRUPT = [5, 9, 4, 9, 11, 6, 5], [5, 8, 4, 9, 7, 6, 5]
+A, B = 7, 3
+STEPS = {("layer", "position"): "output", "attn": "attn.output", "mlp": "mlp.output", "head": "attn.context"}
+CASES = [
+    next(case for case in golden.KEPT if case.startswith(family))
+    for family in ("llama", "gpt2", "gpt_neox", "gemma2", "qwen3")
+]
+
+
+def texts(model):
+    return model.tokenizer.from_ids(CLEAN), model.tokenizer.from_ids(CORRUPT)
+
+
+def difference(output):
+    return output.logits[0, -1, A] - output.logits[0, -1, B]
+
+
+@pytest.fixture(params=CASES)
+def model(request):
+    return regard.load(golden.FOLDER / request.param)
+
+
+@pytest.mark.parametrize("over", STEPS)
+def test_a_grid_is_a_loop_of_patched_runs(model, over):
+    clean, corrupt = texts(model)
+    trace = Trace()
+    model(clean, trace=trace)
+    grid = patch_grid(model, clean, corrupt, (A, B), over=over, batch_size=3)
+    where = "heads" if over == "head" else "positions"
+    for i in range(len(model.blocks)):
+        name = f"blocks.{i}.{STEPS[over]}"
+        assert grid.steps[i] == name
+        for j in range(len(grid.columns)):
+            expected = difference(model(corrupt, edit=edits.patch(trace, name, **{where: j})))
+            assert grid.values[i, j] == pytest.approx(expected, rel=1e-4, abs=2e-5)
+    assert grid.clean == pytest.approx(difference(model(clean)), rel=1e-5, abs=1e-6)
+    assert grid.corrupt == pytest.approx(difference(model(corrupt)), rel=1e-5, abs=1e-6)
+    assert len(set(np.round(grid.values.ravel(), 4))) > len(model.blocks)
+
+
+def test_a_function_of_the_output_gives_the_same(model):
+    clean, corrupt = texts(model)
+    one, other = (patch_grid(model, clean, corrupt, metric) for metric in ((A, B), difference))
+    np.testing.assert_allclose(one.values, other.values, rtol=1e-4, atol=1e-5)
+
+
+def test_everything_is_recovered_at_the_last_position_of_the_last_block(model):
+    clean, corrupt = texts(model)
+    recovered = patch_grid(model, clean, corrupt, (A, B)).recovered
+    assert recovered[-1, -1] == pytest.approx(1, abs=1e-4)
+    np.testing.assert_allclose(recovered[-1, :-1], 0, atol=1e-4)
+
+
+def test_a_grid_starts_at_the_layer_that_changes(model, monkeypatch):
+    ran = []
+    run = type(model.blocks[0]).__call__
+    monkeypatch.setattr(
+        type(model.blocks[0]),
+        "__call__",
+        lambda self, x, **options: ran.append((model.blocks.index(self), len(x))) or run(self, x, **options),
+    )
+    patch_grid(model, *texts(model), (A, B))
+    layers = len(model.blocks)
+    assert [at for at in ran if at[1] == 7] == [(i, 7) for k in range(layers) for i in range(k, layers)]
+
+
+def test_an_encoder_is_patched_in_whole_runs(minilm_like):
+    clean, corrupt = "the cat sat", "a cat sat"
+    trace = Trace()
+    minilm_like(clean, trace=trace)
+    grid = patch_grid(minilm_like, clean, corrupt, lambda o: o.hidden[0, 0].sum())
+    edit = edits.patch(trace, "blocks.0.output", positions=1)
+    assert grid.values[0, 1] == pytest.approx(minilm_like(corrupt, edit=edit).hidden[0, 0].sum(), rel=1e-4)
+    assert grid.columns == minilm_like.tokenizer(clean).tokens
+
+
+@pytest.fixture
+def minilm_like(write_bert):
+    return regard.load(write_bert())
+
+
+@pytest.fixture
+def llama():
+    return regard.load(golden.FOLDER / CASES[0], dtype=np.float64)
+
+
+@pytest.mark.parametrize("into", ["q", "k", "v"])
+@pytest.mark.parametrize("to_head", [0, 1])
+def test_the_direct_path_is_what_the_sender_adds_to_the_residual_stream(llama, into, to_head):
+    """By hand: the receiver reads norm(residual + change of the sender), and nothing else changes."""
+    clean, corrupt = texts(llama)
+    runs = [Trace(), Trace()]
+    for text, trace in zip((clean, corrupt), runs, strict=True):
+        llama(text, trace=trace)
+    one, other = (trace["blocks.0.attn.context"][0, 1] for trace in runs)
+    sender, receiver = llama.blocks[0], llama.blocks[1]
+    heads, kv_heads = receiver.attn.num_heads, receiver.attn.num_kv_heads
+    weight = sender.attn.o_proj.weight.reshape(heads, -1, llama.config.embed_dim)[1]
+    stream = runs[1]["blocks.0.output"] + (one - other) @ weight
+    rotation = llama.config.rope(np.arange(len(clean)), stream.dtype)
+    inputs = Trace(only=("q", "k", "v"))
+    receiver.attn(receiver.attn_norm(stream), rotation=rotation, trace=inputs)
+    q, k, v = (runs[1][f"blocks.1.attn.{name}"][0] for name in "qkv")
+    q, k, v = q[to_head], *(np.repeat(x, heads // kv_heads, 0)[to_head] for x in (k, v))
+    changed = {name: inputs[name][0] for name in "qkv"}
+    at = to_head if into == "q" else to_head * kv_heads // heads
+    q, k, v = (changed[name][at] if name == into else x for name, x in zip("qkv", (q, k, v), strict=True))
+    context = regard.attention(q, k, v, causal=True)
+    patched = runs[1]["blocks.1.attn.context"].copy()
+    patched[0, to_head] = context
+    expected = difference(llama(corrupt, edit={"blocks.1.attn.context": lambda _: patched}))
+    found = path_patching(
+        llama, clean, corrupt, (A, B), sender=(0, 1), receiver=(1, to_head), into=into, freeze_mlps=True
+    )
+    assert found.value == pytest.approx(expected, rel=1e-10)
+    assert abs(found.value - found.corrupt) > 1e-6
+
+
+def test_feed_forward_layers_between_carry_the_path_too(llama):
+    clean, corrupt = texts(llama)
+    either = [
+        path_patching(llama, clean, corrupt, (A, B), sender=(0, 1), receiver=(1, 0), freeze_mlps=frozen).value
+        for frozen in (False, True)
+    ]
+    assert abs(either[0] - either[1]) > 1e-6
+
+
+def test_the_path_of_the_induction_circuit():
+    """The head of the previous token reaches the induction head by its keys, not by its queries."""
+    model = regard.load("induction")
+    texts = "qzkfqz", "qxkfqz"
+    heads = patch_grid(model, *texts, ("k", "f"), over="head").recovered
+    sender, receiver = (0, int(heads[0].argmax())), (1, int(heads[1].argmax()))
+    effects = {
+        into: path_patching(model, *texts, ("k", "f"), sender=sender, receiver=receiver, into=into)
+        for into in ("q", "k")
+    }
+    changes = {into: effect.value - effect.corrupt for into, effect in effects.items()}
+    assert changes["k"] > 5 * abs(changes["q"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"over": "layer"}, r"over must be one of \('layer', 'position'\), 'attn', 'mlp', 'head', got 'layer'"),
+        ({"metric": (A, B, A)}, "a metric is a token, two tokens, or a function of the output"),
+        ({"metric": lambda o: o.hidden}, "the metric must be one number, got float32 of shape"),
+        ({"batch_size": 0}, "batch_size must be"),
+    ],
+)
+def test_mistakes_of_a_grid(change, message):
+    model = regard.load(golden.FOLDER / CASES[0])
+    clean, corrupt = texts(model)
+    with pytest.raises(RegardError, match=message):
+        patch_grid(model, clean, corrupt, **{"metric": (A, B), **change})
+
+
+def test_texts_of_different_lengths_are_an_error(llama):
+    with pytest.raises(RegardError, match="the same number of tokens, got 7 and 6"):
+        patch_grid(llama, texts(llama)[0], llama.tokenizer.from_ids(CORRUPT[:-1]), A)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"receiver": (0, 1)}, r"the receiver must be in a later layer than the sender, got \(0, 0\) to \(0, 1\)"),
+        ({"receiver": (1, 99)}, r"there is no head \(1, 99\)"),
+        ({"sender": 3}, r"a head is given as \(layer, head\), got 3"),
+        ({"into": "x"}, "into must be q, k or v, got 'x'"),
+    ],
+)
+def test_mistakes_of_a_path(llama, change, message):
+    with pytest.raises(RegardError, match=message):
+        path_patching(llama, *texts(llama), (A, B), **{"sender": (0, 0), "receiver": (1, 0), **change})
+
+
+def test_paths_are_of_decoders(minilm_like):
+    with pytest.raises(RegardError, match="is no decoder"):
+        path_patching(minilm_like, "the cat", "a cat", "cat", sender=(0, 0), receiver=(1, 0))
