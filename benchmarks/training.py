@@ -1,10 +1,11 @@
 """A step of training of a GPT: forward pass, backward pass, clipping and AdamW, beside PyTorch.
 
 Each contestant is a process of its own with as many threads; they take turns, and the result is the ratio of a round.
-All begin with the same weights and train on the same batch; their losses after three steps must agree.
+All begin with the same weights and train on the same batch; their losses after three steps must agree. A longer run of
+a smaller GPT, on the pages in docs/, shows that the losses stay together.
 
-    python benchmarks/training.py            all sizes, and the table in benchmarks/results/training.md
-    python benchmarks/training.py --size 65  one vocabulary, and the table of it alone
+    python benchmarks/training.py            all sizes, and the tables in benchmarks/results/training.md
+    python benchmarks/training.py --size 65  one vocabulary, and the row of it alone
     python benchmarks/training.py --smoke    one round of a small shape, without torch.compile, nothing written
 """
 
@@ -16,17 +17,21 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from _measure import alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions
 
+from regard.functional import native
+
 THREADS = len(os.sched_getaffinity(0))
 RESULTS = Path(__file__).parent / "results" / "training.md"
 LEARNING_RATE = 1e-4
 CHECKED_STEPS = 3
+LONG_RUN = (200, 400, 600)  # steps after which the evaluation loss is taken
+LONG_LEARNING_RATE = 1e-3
 STEP = "step"
 NAMES = {"regard": "regard", "eager": "PyTorch", "compiled": "PyTorch, torch.compile"}
 
@@ -56,8 +61,16 @@ class Size(NamedTuple):
         return np.random.default_rng(0).integers(0, self.vocabulary, (self.batch, self.context + 1))
 
 
+class Run(NamedTuple):
+    """A model in training; both functions take ids, ``B (T + 1)``, and return their loss."""
+
+    step: Callable[[np.ndarray], float]
+    evaluate: Callable[[np.ndarray], float]
+
+
 SMALL = Size(65, 1, 64, 32, 2)
 SIZES = {"65": Size(65, 6, 384, 256, 16), "8192": Size(8192, 6, 384, 256, 16), "smoke": SMALL}
+BYTES = Size(256, 2, 128, 64, 16)
 
 
 def new_gpt(size: Size) -> Any:
@@ -73,38 +86,34 @@ def new_gpt(size: Size) -> Any:
     return new_model(config, word_tokenizer([f"w{i}" for i in range(size.vocabulary - 1)]))
 
 
-def with_regard(size: Size) -> Callable[[], float]:
-    """Return a step, which returns the loss before it."""
-    from regard.functional import cross_entropy, native
+def with_regard(size: Size, learning_rate: float) -> Run:
+    """Return the run of regard."""
+    from regard.functional import cross_entropy
     from regard.nn import value_and_gradients
     from regard.training.batches import Batch
     from regard.training.optimizer import AdamW, clip_scale, global_norm
 
     trained = new_gpt(size)
     optimizer = AdamW(trained.values.size, trained.decayed, trained.values.dtype)
-    batch = Batch(size.ids[:, :-1].copy(), size.ids[:, 1:].copy())
 
-    def loss_of(objective: Any) -> Any:
-        return cross_entropy(*objective(batch))
+    def batch_of(ids: np.ndarray) -> Batch:
+        return Batch(ids[:, :-1].copy(), ids[:, 1:].copy())
 
-    def steps() -> Iterator[float]:
-        with native.kept_buffers():
-            while True:
-                trained.zero_gradient()
-                loss, gradients = value_and_gradients(
-                    trained.objective, lambda objective: cross_entropy(*objective(batch))
-                )
-                trained.add_gradients(gradients)
-                del gradients
-                scale = clip_scale(global_norm(trained.gradient), 1.0)
-                optimizer.step(trained.values, trained.gradient, LEARNING_RATE, scale=scale)
-                yield loss
+    def step(ids: np.ndarray) -> float:
+        batch = batch_of(ids)
+        trained.zero_gradient()
+        loss, gradients = value_and_gradients(trained.objective, lambda objective: cross_entropy(*objective(batch)))
+        trained.add_gradients(gradients)
+        del gradients
+        scale = clip_scale(global_norm(trained.gradient), 1.0)
+        optimizer.step(trained.values, trained.gradient, learning_rate, scale=scale)
+        return loss
 
-    return steps().__next__
+    return Run(step, lambda ids: float(cross_entropy(*trained.objective(batch_of(ids)))))
 
 
-def with_torch(size: Size, compiled: bool) -> Callable[[], float]:
-    """Return a step, which returns the loss before it."""
+def with_torch(size: Size, learning_rate: float, *, compiled: bool) -> Run:
+    """Return the run of PyTorch."""
     import torch
     from torch.nn import functional as F
 
@@ -139,33 +148,59 @@ def with_torch(size: Size, compiled: bool) -> Callable[[], float]:
             {"params": [a for a in x.values() if a.ndim > 1], "weight_decay": 0.01},
             {"params": [a for a in x.values() if a.ndim == 1], "weight_decay": 0.0},
         ],
-        lr=LEARNING_RATE, fused=True,
+        lr=learning_rate, fused=True,
     )  # fmt: skip
-    ids = torch.from_numpy(size.ids)
     function = torch.compile(loss_of) if compiled else loss_of
 
-    def step() -> float:
+    def step(ids: np.ndarray) -> float:
+        text = torch.from_numpy(ids)
         optimizer.zero_grad()
-        loss = function(ids[:, :-1], ids[:, 1:])
+        loss = function(text[:, :-1], text[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(x.values(), 1.0)
         optimizer.step()
         return float(loss.detach())
 
-    return step
+    def evaluate(ids: np.ndarray) -> float:
+        text = torch.from_numpy(ids)
+        with torch.no_grad():
+            return float(loss_of(text[:, :-1], text[:, 1:]))
+
+    return Run(step, evaluate)
 
 
-def make(contestant: str, size: Size) -> Callable[[], float]:
-    return with_regard(size) if contestant == "regard" else with_torch(size, contestant == "compiled")
+def make(contestant: str, size: Size, learning_rate: float = LEARNING_RATE) -> Run:
+    if contestant == "regard":
+        return with_regard(size, learning_rate)
+    return with_torch(size, learning_rate, compiled=contestant == "compiled")
 
 
 def report_memory(contestant: str, size: Size) -> None:
-    """Print the loss after some steps, and the largest resident memory of the last of them, in megabytes."""
-    step = make(contestant, size)
-    losses = [step() for _ in range(CHECKED_STEPS - 1)]
+    """Print the loss after some steps, and the largest resident memory of the last of them, in kilobytes."""
+    step = make(contestant, size).step
+    losses = [step(size.ids) for _ in range(CHECKED_STEPS - 1)]
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: compiling is not counted
-    losses.append(step())
+    losses.append(step(size.ids))
     print(losses[-1], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if sys.platform != "linux" else _peak_kb())
+
+
+def report_long_run(contestant: str) -> None:
+    """Print the evaluation losses of a run on the bytes of this project's documentation, its last tenth held out."""
+    pages = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
+    text = np.frombuffer(b"".join(page.read_bytes() for page in pages), np.uint8).astype(np.int64)
+    rng, end = np.random.default_rng(0), len(text) * 9 // 10
+
+    def windows(first: int, stop: int, count: int) -> np.ndarray:
+        starts = rng.integers(first, stop - BYTES.context, count)
+        found: np.ndarray = text[starts[:, None] + np.arange(BYTES.context + 1)]
+        return found
+
+    held_out = windows(end, len(text), 256)
+    run = make(contestant, BYTES, LONG_LEARNING_RATE)
+    for step in range(1, LONG_RUN[-1] + 1):
+        run.step(windows(0, end, BYTES.batch))
+        if step in LONG_RUN:
+            print(run.evaluate(held_out), end=" ")
 
 
 def _peak_kb() -> int:
@@ -173,18 +208,18 @@ def _peak_kb() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def memory_and_loss(contestant: str, key: str) -> tuple[float, float]:
+def ask(*options: str) -> list[float]:
+    """Return the numbers that a process of its own prints."""
     limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(THREADS))
-    command = [sys.executable, __file__, "--memory", contestant, "--size", key]
+    command = [sys.executable, __file__, *options]
     found = subprocess.run(command, env=os.environ | limits, capture_output=True, text=True, check=True)
-    loss, kilobytes = found.stdout.split()[-2:]
-    return float(loss), int(kilobytes) / 1024
+    return [float(number) for number in found.stdout.split()]
 
 
 def measure(key: str, contestants: list[str], rounds: int) -> list[str]:
     """Return the rows of a size."""
     size = SIZES[key]
-    found = {name: memory_and_loss(name, key) for name in contestants}
+    found = {name: ask("--memory", name, "--size", key) for name in contestants}
     losses = [loss for loss, _ in found.values()]
     if max(losses) - min(losses) > 1e-4 * max(losses):
         sys.exit(f"the contestants do not compute the same: {dict(zip(contestants, losses, strict=True))}")
@@ -196,9 +231,38 @@ def measure(key: str, contestants: list[str], rounds: int) -> list[str]:
         took = times[name][STEP]
         ratio = "" if name == "regard" else str(faster(times["regard"][STEP], took))
         row = [f"{size.vocabulary:,}", NAMES[name], f"{took.median:.2f} s", f"{size.tokens / took.median:,.0f}"]
-        rows.append([*row, ratio, f"{found[name][1]:,.0f} MB"])
+        rows.append([*row, ratio, f"{found[name][1] / 1024:,.0f} MB"])
         print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def long_run() -> str:
+    """Return the section about the longer run."""
+    ours, theirs = (ask("--long-run", name) for name in ("regard", "eager"))
+    rows = [
+        [f"{step}", f"{a:.4f}", f"{b:.4f}", f"{abs(a / b - 1):.2%}"]
+        for step, a, b in zip(LONG_RUN, ours, theirs, strict=True)
+    ]
+    return (
+        f"\n## A longer run\n\nA GPT-2 of {BYTES.layers} layers, width {BYTES.width}, context {BYTES.context}, batch "
+        f"{BYTES.batch}, learns the bytes of the pages in docs/ at a learning rate of {LONG_LEARNING_RATE:g},\n"
+        "from the same start, on the same batches. The mean loss of held-out text, in nats a byte:\n\n"
+        + markdown(["steps", "regard", "PyTorch", "difference"], rows)
+        + "\n"
+    )
+
+
+def compete(arguments: argparse.Namespace) -> None:
+    """Run the process of a contestant."""
+    if arguments.work:
+        size = SIZES[arguments.size]
+        run = make(arguments.work, size)
+        run.step(size.ids), run.step(size.ids)  # compiles, and fills the caches
+        answer({STEP: lambda: run.step(size.ids)}, 0.0, warm_up=False)
+    elif arguments.memory:
+        report_memory(arguments.memory, SIZES[arguments.size])
+    else:
+        report_long_run(arguments.long_run)
 
 
 def main() -> None:
@@ -208,14 +272,11 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, help="only this")
     parser.add_argument("--work", choices=NAMES, help=argparse.SUPPRESS)
     parser.add_argument("--memory", choices=NAMES, help=argparse.SUPPRESS)
+    parser.add_argument("--long-run", choices=NAMES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.work:
-        step = make(arguments.work, SIZES[arguments.size])
-        step(), step()  # compiles, and fills the caches
-        answer({STEP: step}, 0.0, warm_up=False)
-        return
-    if arguments.memory:
-        report_memory(arguments.memory, SIZES[arguments.size])
+    if arguments.work or arguments.memory or arguments.long_run:
+        with native.kept_buffers():  # as `regard.train` does; PyTorch has buffers of its own
+            compete(arguments)
         return
     contestants = ["regard", "eager"] if arguments.smoke else list(NAMES)
     keys = ["smoke"] if arguments.smoke else [arguments.size] if arguments.size else ["65", "8192"]
@@ -232,6 +293,7 @@ def main() -> None:
         f"Peak memory is that of the process in a step,\nlibraries included, and compilation not. Made by "
         f"`{command}` on {datetime.datetime.now(datetime.UTC).date()}.\n\n{header}\n" + "\n".join(rows) + "\n"
     )
+    text += "" if arguments.smoke else long_run()
     print(text)
     if not arguments.smoke:
         RESULTS.write_text(text, encoding="utf-8")
