@@ -173,6 +173,22 @@ def test_ctrl_c_ends_after_the_step_and_saves(tmp_path):
     assert f"step-{last:06d}" in out
 
 
+def test_ctrl_c_ends_the_page_after_the_training(tmp_path):
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from regard.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ("train", "reverse", *SMALL, "--folder", str(tmp_path / "run"), "--watch", "--port", "0", "--no-browser")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while "until Ctrl-C" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
+
+
 def test_ctrl_c_ends_a_watched_run_and_its_page(tmp_path):
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"

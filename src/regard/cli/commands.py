@@ -197,7 +197,12 @@ def _train(parser: ArgumentParser) -> None:
     group.add_argument("--accumulate", type=count, metavar="N", help="batches of an update (1)")
     group.add_argument("--checkpoint", action="store_true", help="compute blocks twice, which takes less memory")
     group.add_argument("--evaluate-every", type=count, metavar="N", help="steps between losses on held-out batches")
-    group.add_argument("--save-every", type=count, metavar="N", help="steps between checkpoints (a tenth of all)")
+    group.add_argument(
+        "--save-every",
+        type=count,
+        metavar="N",
+        help="steps between checkpoints (a tenth of all; with --watch a thirtieth)",
+    )
     group.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of weights and batches (0)")
     arguments.add_color(parser)
 

@@ -52,7 +52,7 @@ class Watch:
     def wait(self) -> None:
         """Serve the page until Ctrl-C."""
         self.start()
-        write("the page stays until Ctrl-C")
         with suppress(KeyboardInterrupt):
+            write("the page stays until Ctrl-C")
             while self._thread is not None and self._thread.is_alive():
                 self._thread.join(1)  # with a limit, so that Ctrl-C ends it on every system
