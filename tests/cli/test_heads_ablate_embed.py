@@ -13,7 +13,7 @@ import pytest
 import regard
 from regard import Trace
 from regard.cli import main
-from regard.metrics import head_metrics, repeated_tokens
+from regard.metrics import corpus_head_metrics, head_metrics, repeated_tokens
 from regard.metrics.registry import listed_metrics
 from regard.models import Bert
 from regard.trace.edits import ablate
@@ -273,3 +273,71 @@ def test_a_pooling_may_be_chosen(run, write_bert, tmp_path):
     np.testing.assert_array_equal(np.load(out), regard.load(folder).embed(["a"], pooling="max"))
     status, _, err = run("embed", "--text", "a", "-o", str(out), "--model", str(folder), "--pooling", "min")
     assert (status, "invalid choice: 'min' (choose from 'cls', 'max'" in err) == (2, True)
+
+
+@pytest.fixture
+def sentences(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("the cat the cat\n\na cat sat\n  the the\n")
+    return str(path)
+
+
+def test_heads_of_a_corpus_are_a_table(run, tiny, sentences, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    found = corpus_head_metrics(regard.load(tiny), ["the cat the cat", "a cat sat", "the the"]).to_columns()
+    for suffix in ("parquet", "csv"):
+        path = tmp_path / f"heads.{suffix}"
+        status, out, err = run("heads", "--corpus", sentences, "--model", tiny, "--output", str(path))
+        assert status == 0
+        assert "6 heads in the mean over 3 texts" in " ".join(out.split())
+        assert f"heads.{suffix}" in err
+    table = parquet.read_table(tmp_path / "heads.parquet")
+    assert table.column_names == list(found)
+    for name, column in found.items():
+        np.testing.assert_array_equal(table[name].to_numpy(), column)
+    lines = (tmp_path / "heads.csv").read_text().splitlines()
+    assert lines[0] == ",".join(found)
+    assert len(lines) == 7
+    np.testing.assert_array_equal([float(line.split(",")[2]) for line in lines[1:]], found["entropy"])
+
+
+def test_heads_of_a_text_are_a_table_too(run, tiny, tmp_path):
+    path = tmp_path / "heads.csv"
+    assert run("heads", TEXT, "--model", tiny, "-o", str(path))[0] == 0
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("text,layer,head,entropy,")
+    assert lines[0].endswith(",label")
+    assert len(lines) == 7
+
+
+def test_heads_of_a_corpus_as_json_are_the_means(run, tiny, sentences):
+    status, out, _ = run("heads", "--corpus", sentences, "--model", tiny, "--json")
+    found = corpus_head_metrics(regard.load(tiny), ["the cat the cat", "a cat sat", "the the"])
+    shown = json.loads(out)
+    assert (status, shown["corpus"]) == (0, sentences)
+    for row in shown["heads"]:
+        assert row["sink"] == found.means["sink"][row["layer"], row["head"]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("the cat",), "--corpus reads a text a line: leave out the text"),
+        (("--repeated-tokens", "5"), "choose one"),
+        (("--toy",), "leave out the text and --toy"),
+        (("-o", "heads.png"), "heads.png"),
+    ],
+)
+def test_mistakes_with_a_corpus(run, tiny, sentences, argv, message):
+    status, out, err = run("heads", "--corpus", sentences, "--model", tiny, *argv)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_a_corpus_without_texts_is_an_error(run, tiny, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n \n")
+    status, _, err = run("heads", "--corpus", str(empty), "--model", tiny)
+    assert status == 2
+    assert "every line is empty" in err
+    assert run("heads", TEXT, "--truncate", "--model", tiny)[0] == 2

@@ -374,3 +374,47 @@ def test_names_of_the_user_are_not_aliases():
         trace(name, np.zeros(3), "E")
     assert trace.names() == ("z", "resid_pre")
     assert trace["z"].shape == (3,)
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_pattern_reads_all_layers_as_one_array(write_bert, maps):
+    trace = Trace(maps=maps)
+    regard.load(write_bert())(["the cat sat", "a cat sat"], trace=trace)
+    for pattern in ("blocks.*.attn.weights", "*.hook_pattern", "blocks.?.attn.weights"):
+        weights = trace[pattern]
+        assert weights.shape == (2, 2, 3, 5, 5)
+        for i in range(2):
+            np.testing.assert_array_equal(weights[i], trace[f"blocks.{i}.attn.weights"])
+    np.testing.assert_array_equal(trace["blocks.*.attn.scores"][1], trace["blocks.1.attn.scores"])
+
+
+def test_a_pattern_of_several_shapes_or_of_none_is_an_error(write_bert):
+    trace = Trace()
+    regard.load(write_bert())("the cat sat", trace=trace)
+    with pytest.raises(RegardError, match=r"'blocks.0.*' matches blocks.0.attn.q of shape .* which make no one array"):
+        trace["blocks.0.*"]
+    with pytest.raises(RegardError, match=r"the trace has no 'blokcs.\*.output'"):
+        trace["blokcs.*.output"]
+
+
+def test_items_are_names_and_values(write_bert):
+    trace = Trace(maps=True, only=("*.weights", "*.output"))
+    regard.load(write_bert())("the cat sat", trace=trace)
+    items = dict(trace.items())
+    assert tuple(items) == trace.names()
+    for name, value in items.items():
+        np.testing.assert_array_equal(value, trace[name])
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_one_text_of_a_batch_is_selected(write_bert, maps):
+    trace = Trace(maps=maps)
+    regard.load(write_bert())(["the cat sat", "a cat"], trace=trace)
+    one = trace.select(1)
+    assert one.names() == trace.names()
+    assert one.encodings == trace.encodings[1:]
+    for name, value in trace.items():
+        expected = value[1:2] if trace.axes(name).startswith("B") else value
+        np.testing.assert_allclose(one[name], expected, rtol=1e-6, atol=1e-7)
+    with pytest.raises(RegardError, match="there is no text 2 in a batch of 2"):
+        trace.select(2)

@@ -86,6 +86,8 @@ def _generate(parser: ArgumentParser) -> None:
 def _heads(parser: ArgumentParser) -> None:
     arguments.add_text(parser)
     arguments.add_model(parser, "minilm")
+    parser.add_argument("--corpus", metavar="FILE", help="the mean over many texts, one a line, in place of a text")
+    parser.add_argument("--truncate", action="store_true", help="truncate lines of --corpus that are too long")
     parser.add_argument("--repeated-tokens", type=count, metavar="N", help="N random tokens, twice, in place of a text")
     parser.add_argument(
         "--sort",
@@ -95,6 +97,7 @@ def _heads(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="print all heads, not only the strongest")
     arguments.add_json(parser, "the metrics")
+    arguments.add_output_files(parser, "heads")
     arguments.add_color(parser)
     arguments.add_toy(parser)
 
@@ -294,7 +297,8 @@ COMMANDS = {
         """\
   regard heads "The cat sat on the mat, and the cat slept"
   regard heads "The cat sat on the mat" --all
-  regard heads --repeated-tokens 50 --sort induction""",
+  regard heads --repeated-tokens 50 --sort induction
+  regard heads --corpus sentences.txt -o heads.csv""",
         _heads,
     ),
     "ablate": Command(

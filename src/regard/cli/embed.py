@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +11,8 @@ from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
 from regard.cli.input import read_file_or_input
 from regard.cli.output_files import check_output_files, write_output_files
+from regard.cli.progress import progress_bar
+from regard.cli.tables import is_parquet, load_pyarrow, write_parquet
 from regard.models import TextModel, load
 
 
@@ -29,13 +28,13 @@ def run(arguments: argparse.Namespace) -> None:
     """Write one vector for each line of a file, or for each ``--text``."""
     texts = _texts(arguments)
     check_output_files(arguments)
-    if any(map(_is_parquet, arguments.output)):
-        _pyarrow()  # raises before anything is computed
+    if any(map(is_parquet, arguments.output)):
+        load_pyarrow()  # raises before anything is computed
     model = load(arguments.model, ignore=arguments.ignore or ())
     if not isinstance(model, TextModel):
         raise RegardError(f"{model.name} does not embed texts: choose an encoder, --model NAME")
     lines = list(texts)
-    with _progress(len(texts)) as progress:
+    with progress_bar(len(texts)) as progress:
         vectors = model.embed(
             list(texts.values()),
             batch_size=arguments.batch_size,
@@ -71,32 +70,13 @@ def _texts(arguments: argparse.Namespace) -> dict[int, str]:
     return {number: line for number, line in stripped.items() if line}
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a callback that draws a progress bar on standard error; None where that is no terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    bar = Progress(
-        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    )
-    with bar:
-        task = bar.add_task("", total=total)
-        yield lambda done, _: bar.update(task, completed=done)
-
-
 def write_vectors(path: str, embedded: Embedded) -> None:
     """Write the vectors as NumPy file, or with the columns ``line``, ``text`` and ``vector`` as Parquet table."""
-    if not _is_parquet(path):
+    if not is_parquet(path):
         with atomic_write(path) as stream:
             np.save(stream, embedded.vectors, allow_pickle=False)
         return
-    pyarrow = _pyarrow()
-    from pyarrow import parquet
-
+    pyarrow = load_pyarrow()
     flat = pyarrow.array(np.ascontiguousarray(embedded.vectors).reshape(-1))
     table = pyarrow.table(
         {
@@ -105,17 +85,4 @@ def write_vectors(path: str, embedded: Embedded) -> None:
             "vector": pyarrow.FixedSizeListArray.from_arrays(flat, embedded.vectors.shape[1]),
         }
     )
-    with atomic_write(path) as stream:
-        parquet.write_table(table, stream)
-
-
-def _is_parquet(path: str) -> bool:
-    return path.lower().endswith(".parquet")
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise RegardError("Parquet needs pyarrow: pip install 'regard[parquet]', or write a .npy file") from None
-    return pyarrow
+    write_parquet(path, table)

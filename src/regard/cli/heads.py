@@ -9,29 +9,35 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
-from regard.cli.input import load_model, read_text, run_model
+from regard.cli.input import load_model, read_file_or_input, read_text, run_model
 from regard.cli.output import write
-from regard.metrics import head_metrics, repeated_tokens
+from regard.cli.output_files import check_output_files, write_output_files
+from regard.cli.progress import progress_bar
+from regard.cli.tables import is_parquet, load_pyarrow
+from regard.metrics import CorpusHeadMetrics, HeadMetrics, corpus_head_metrics, head_metrics, repeated_tokens
 from regard.metrics.registry import listed_metrics
+from regard.models import Model, TextModel
 from regard.terminal import heads_rows, heads_summary, heads_table
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the strongest heads, or the metrics of each head, on a text or on repeated random tokens."""
-    if arguments.repeated_tokens is None:
-        text = read_text(arguments)
-        model = load_model(arguments, [text])
-        metrics = head_metrics(run_model(model, model.tokenizer(text), ["blocks.*.attn.weights"]))
-        source = "on this text"
-    else:
-        if arguments.text or arguments.file is not None or arguments.toy:
-            raise RegardError("--repeated-tokens samples from a model's vocabulary: leave out the text and --toy")
-        model = load_model(arguments, [])
-        metrics = repeated_tokens(model, length=arguments.repeated_tokens)
-        source = f"on {arguments.repeated_tokens} random tokens, twice"
+    """Print the strongest heads, or the metrics of each head, on a text, a corpus or repeated random tokens."""
+    if arguments.truncate and arguments.corpus is None:
+        raise RegardError("--truncate is for --corpus")
+    check_output_files(arguments)
+    if any(map(is_parquet, arguments.output)):
+        load_pyarrow()  # raises before anything is computed
+    model, result, source = _measured(arguments)
+    write_output_files(result, arguments)
+    metrics = result.as_head_metrics() if isinstance(result, CorpusHeadMetrics) else result
     if arguments.json:
         rows = heads_rows(metrics, sort=arguments.sort or "layer")
-        shown = {"model": model.name, "repeated_tokens": arguments.repeated_tokens, "heads": rows}
+        shown = {
+            "model": model.name,
+            "repeated_tokens": arguments.repeated_tokens,
+            "corpus": arguments.corpus,
+            "heads": rows,
+        }
         write(json.dumps(shown, allow_nan=False))
         return
     console = make_console(arguments)
@@ -47,3 +53,31 @@ def run(arguments: argparse.Namespace) -> None:
     console.print()
     units = ", ".join(f"{entry.name} in {entry.unit}" for entry in listed_metrics() if entry.unit != "share")
     console.print(Text(f"{units}, the others fractions of the weight; –: not defined on this text", style="dim"))
+
+
+def _measured(arguments: argparse.Namespace) -> tuple[Model, HeadMetrics | CorpusHeadMetrics, str]:
+    """Return the model, the metrics of its heads, and what they were computed on."""
+    if arguments.corpus is None and arguments.repeated_tokens is None:
+        text = read_text(arguments)
+        model = load_model(arguments, [text])
+        return model, head_metrics(run_model(model, model.tokenizer(text), ["blocks.*.attn.weights"])), "on this text"
+    source = "--corpus reads a text a line" if arguments.corpus else "--repeated-tokens samples a model's vocabulary"
+    has_other = arguments.text or arguments.file is not None or arguments.toy
+    if arguments.corpus and arguments.repeated_tokens:
+        raise RegardError("--corpus and --repeated-tokens are both given: choose one")
+    if has_other:
+        raise RegardError(f"{source}: leave out the text and --toy")
+    if arguments.corpus is None:
+        model = load_model(arguments, [])
+        length = arguments.repeated_tokens
+        return model, repeated_tokens(model, length=length), f"on {length} random tokens, twice"
+    lines = read_file_or_input(arguments.corpus).splitlines()
+    texts = [line.strip() for line in lines if line.strip()]
+    if not texts:
+        raise RegardError(f"no text in {arguments.corpus}: every line is empty")
+    model = load_model(arguments, [])
+    if not isinstance(model, TextModel):
+        raise RegardError(f"{model.name} does not run a corpus: choose a model, --model NAME")
+    with progress_bar(len(texts)) as progress:
+        found = corpus_head_metrics(model, texts, truncate=arguments.truncate, progress=progress)
+    return model, found, f"in the mean over {len(texts):,} texts"

@@ -111,6 +111,12 @@ def _training(path: str, explored: Explored, arguments: argparse.Namespace) -> N
     save(training(explored.run, explored.text, theme=arguments.theme), path)
 
 
+def _head_table(path: str, metrics: Any, _: argparse.Namespace) -> None:
+    from regard.cli.tables import write_table
+
+    write_table(path, metrics.to_columns())
+
+
 def _vectors(path: str, embedded: Any, _: argparse.Namespace) -> str:
     from regard.cli.embed import write_vectors
 
@@ -156,6 +162,14 @@ OUTPUT_FILES: dict[str, tuple[OutputFile, ...]] = {
     "attribute": (
         OutputFile("-o", _PICTURES, "each token with its contribution", _attribution, max_tokens=200),
         OutputFile("-o", (".csv",), "a table of token, score, attended", _attribution_table),
+    ),
+    "heads": (
+        OutputFile(
+            "-o",
+            (".parquet", ".csv"),
+            "a table of layer, head and metrics, of --corpus with intervals; Parquet needs pyarrow",
+            _head_table,
+        ),
     ),
     "embed": (
         OutputFile(

@@ -8,6 +8,7 @@ from regard.metrics.activation_patching import PatchGrid, PathEffect, patch_grid
 from regard.metrics.attribution import Attribution, attribute
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, AttributionMethod
 from regard.metrics.attribution_patching import PatchingEffects, attribution_patching
+from regard.metrics.corpus import CorpusHeadMetrics, corpus_head_metrics
 from regard.metrics.flow import flow
 from regard.metrics.heads import INDUCTION_CIRCUIT, HeadMetrics, head_metrics, strongest_heads
 from regard.metrics.lens import LogitLens, logit_lens
@@ -23,6 +24,8 @@ __all__ = [
     "INDUCTION_CIRCUIT",
     "HeadMetrics",
     "head_metrics",
+    "CorpusHeadMetrics",
+    "corpus_head_metrics",
     "strongest_heads",
     "repeated_tokens",
     "rollout",

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.frames import FrameLibrary, make_frame
 from regard._utils.validation import whole_number
 from regard.metrics.attribution_target import Target, attributed_metric, next_token_id, predicts_at_each_token
 from regard.models.base import Output, run_traced
@@ -65,6 +66,18 @@ class PatchGrid:
         """What a patch recovers: 0 is the corrupt run, 1 the clean one; NaN where both have the same number."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray((self.values - self.corrupt) / np.float64(self.clean - self.corrupt))
+
+    def to_columns(self) -> dict[str, np.ndarray]:
+        """Return a row for each site: ``layer``, ``position`` with ``token``, or ``head``; ``value``, ``recovered``."""
+        rows, columns = (each.ravel() for each in np.indices(self.values.shape))
+        places = {"layer": rows, "head" if self.axes == "L H" else "position": columns}
+        if self.axes == "L T":
+            places["token"] = np.array(self.columns)[columns]
+        return places | {"value": self.values.ravel(), "recovered": self.recovered.ravel()}
+
+    def to_frame(self, library: FrameLibrary | None = None) -> Any:
+        """Return `to_columns` as a ``DataFrame`` of pandas or polars, by default of the first that is installed."""
+        return make_frame(self.to_columns(), library)
 
     def __repr__(self) -> str:
         rows, columns = self.values.shape

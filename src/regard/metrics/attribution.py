@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard._utils.validation import whole_number
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, AttributionInputs, default_method
 from regard.metrics.attribution_target import Score, Target, attributed_metric
@@ -55,6 +56,8 @@ class Attribution:
     attended: np.ndarray
     baseline_value: float | None = None
     relevance: np.ndarray | None = None
+
+    __repr__ = fields_repr
 
     @property
     def tokens(self) -> tuple[str, ...]:

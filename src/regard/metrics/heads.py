@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from regard._utils.frames import FrameLibrary, make_frame
+from regard._utils.reprs import fields_repr
 from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
 from regard.metrics.registry import METRICS, RowBlock, Rows, metric
 from regard.text.encoding import Encoding
@@ -116,10 +119,23 @@ class HeadMetrics:
     layers: tuple[str, ...]
     values: Mapping[str, np.ndarray]
 
+    __repr__ = fields_repr
+
     def __getattr__(self, name: str) -> np.ndarray:
         if name in METRICS:
             return self.values[name]
         raise AttributeError(f"{type(self).__name__} has no {name!r}; the metrics are {', '.join(METRICS)}")
+
+    def to_columns(self) -> dict[str, np.ndarray]:
+        """Return a row for each head of each text: ``text``, ``layer``, ``head``, each metric, and ``label``."""
+        shape = self.values["entropy"].shape
+        places = dict(zip(("text", "layer", "head"), (each.ravel() for each in np.indices(shape)), strict=True))
+        labels = np.array([self.label(*at) for at in np.ndindex(shape)])
+        return places | {name: value.ravel() for name, value in self.values.items()} | {"label": labels}
+
+    def to_frame(self, library: FrameLibrary | None = None) -> Any:
+        """Return `to_columns` as a ``DataFrame`` of pandas or polars, by default of the first that is installed."""
+        return make_frame(self.to_columns(), library)
 
     def label(self, batch: int, layer: int, head: int) -> str:
         """Return what a head mostly does, "" where none applies: an aid for the reader, not a finding.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard._utils.validation import whole_number
 from regard.metrics.attribution_target import next_token_id
 from regard.text.encoding import Encoding
@@ -48,6 +49,8 @@ class LogitLens:
     target_logit: np.ndarray
     entropy: np.ndarray
     encodings: tuple[Encoding, ...]
+
+    __repr__ = fields_repr
 
 
 def logit_lens(model: Any, trace: Trace, target: str | int | None = None, *, k: int = 5) -> LogitLens:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from regard._utils.reprs import fields_repr
 from regard.metrics.attribution_target import next_token_id
 from regard.metrics.lens import streams
 from regard.nn import LayerNorm
@@ -47,6 +48,8 @@ class LogitAttribution:
     token: int
     versus: int | None
     encodings: tuple[Encoding, ...]
+
+    __repr__ = fields_repr
 
     @property
     def total(self) -> np.ndarray:

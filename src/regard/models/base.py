@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
 from regard.models.batch import Text, Tokenizer, make_batch, remove_padding
@@ -40,6 +41,8 @@ class Output:
     hidden: np.ndarray
     encodings: tuple[Encoding, ...]
     head: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
+
+    __repr__ = fields_repr
 
     @cached_property
     def logits(self) -> np.ndarray:
@@ -312,6 +315,61 @@ class TextModel(Layer):
             raise RegardError("there is no text to embed; give at least one")
         return vectors
 
+    def iter_traces(
+        self,
+        texts: Iterable[str | Encoding],
+        *,
+        batch_size: int = 32,
+        only: str | Iterable[str] | None = None,
+        keep: Literal["maps", "arrays"] = "maps",
+        edit: Mapping[str, Edit] | None = None,
+        truncate: bool = False,
+        progress: Callable[[int, int | None], None] | None = None,
+    ) -> Iterator[tuple[int, Trace]]:
+        """Yield the trace of each of many texts with the index of the text, ``(i, trace)``.
+
+        The order is that of length, the shortest first: within each 4,096 texts, which are tokenized at a time. Texts
+        of the same number of tokens run together, so that there is no padding. One batch is held at a time,
+        whose arrays its traces share: keep copies of values, not traces.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Any number of them; an open file yields its lines.
+        batch_size : int
+            The most texts that run together.
+        only
+            Names of steps, as `Trace` takes them.
+        keep : {"maps", "arrays"}
+            Attention as maps, in O(n · D), or as arrays of n² weights.
+        edit : mapping of str to function, optional
+            Edits of each run.
+        truncate : bool
+            Truncate texts longer than `max_length` instead of raising an error.
+        progress : function, optional
+            Called with the number of texts done and the number of all, None where `texts` does not know it.
+
+        Raises
+        ------
+        RegardError
+            A text is empty, too long, or no text.
+
+        Examples
+        --------
+        >>> import regard
+        >>> model = regard.load("induction")
+        >>> for i, trace in model.iter_traces(["qzkf", "abc", "cab"], only="*attn.weights"):
+        ...     print(i, trace["blocks.0.attn.weights"].shape)
+        1 (1, 4, 3, 3)
+        2 (1, 4, 3, 3)
+        0 (1, 4, 4, 4)
+        """
+        from regard.models.corpus import iter_traces
+
+        return iter_traces(
+            self, texts, batch_size=batch_size, only=only, keep=keep, edit=edit, truncate=truncate, progress=progress
+        )
+
     def _encodings(
         self, texts: Sequence[str] | Mapping[str, Any], truncate: bool, label: Callable[[int], str]
     ) -> list[Encoding]:
@@ -334,7 +392,7 @@ class TextModel(Layer):
         if empty := [i for i, encoding in enumerate(encodings) if not len(encoding)]:
             raise RegardError(f"{label(empty[0])} has no tokens; leave it out")
         for i in too_long:
-            encodings[i] = _truncated(encodings[i], self.max_length)
+            encodings[i] = truncated(encodings[i], self.max_length)
         return encodings
 
 
@@ -357,7 +415,7 @@ def until_stop(run: Callable[[], Result], trace: Recorder, encodings: tuple[Enco
     return result
 
 
-def _truncated(encoding: Encoding, max_length: int) -> Encoding:
+def truncated(encoding: Encoding, max_length: int) -> Encoding:
     """Return the first tokens of a text and its final special tokens, `max_length` together."""
     num_final = 0
     while num_final < max_length and encoding.special_tokens_mask[len(encoding) - 1 - num_final]:

@@ -42,6 +42,8 @@ class EncoderDecoderOutput(Output):
     memory: np.ndarray = field(kw_only=True)
     memory_encodings: tuple[Encoding, ...] = field(kw_only=True)
 
+    __repr__ = Output.__repr__
+
 
 class _Block(Protocol):
     @property

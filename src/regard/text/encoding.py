@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 
 _PER_TOKEN = ("ids", "tokens", "special_tokens_mask", "word_ids", "offsets")
 
@@ -37,6 +38,8 @@ class Encoding:
     special_tokens_mask: tuple[bool, ...]
     word_ids: tuple[int | None, ...]
     offsets: tuple[tuple[int, int], ...]
+
+    __repr__ = fields_repr
 
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in _PER_TOKEN}

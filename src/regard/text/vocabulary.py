@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard.text.words import check_texts, check_words, split_words
 
 
@@ -27,6 +28,8 @@ class Vocabulary:
     """
 
     words: tuple[str, ...]
+
+    __repr__ = fields_repr
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", check_words(self.words))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard.text.embedding_matrix import as_embedding_matrix
 from regard.text.vocabulary import Vocabulary
 from regard.text.word_vector_formats import read_rows
@@ -43,6 +44,8 @@ class WordVectors:
 
     vocabulary: Vocabulary
     vectors: NDArray[np.float32]  # V E
+
+    __repr__ = fields_repr
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "vectors", as_embedding_matrix(self.vectors, len(self.vocabulary)))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from regard._utils.reprs import fields_repr
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -26,6 +28,8 @@ class Step:
     formula: str
     axes: str
     values: np.ndarray
+
+    __repr__ = fields_repr
 
     @property
     def shape(self) -> tuple[int, ...]:

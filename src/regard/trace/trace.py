@@ -314,9 +314,20 @@ class Trace:
         return tuple(Step(name, formula(name), self._axes[name], values) for name, values in self._values.items())
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return the value recorded as `name`, or compute it from the attention map."""
+        """Return the value recorded as `name`, or compute it from the attention map.
+
+        A pattern, ``"blocks.*.attn.weights"``, returns the values of all steps that match it as one array with a new
+        first axis, ``L B H T S``, in the order in which they were computed.
+
+        Raises
+        ------
+        RegardError
+            There is no such value; or the values that match a pattern have several shapes.
+        """
         if not isinstance(name, str):
             raise RegardError(f"a step is read by its name, such as 'blocks.0.attn.weights', got {name!r}")
+        if set(name) & set("*?["):
+            return self._stacked(name)
         resolved = self._resolved(name)
         if resolved in self._values:
             return self._values[resolved]
@@ -328,9 +339,57 @@ class Trace:
         only = f", with only={', '.join(self._only)}" if self._only is not None else ""
         raise RegardError(f"the trace has no {name!r}; {did_you_mean(name, self._axes)}{only}")
 
+    def _stacked(self, pattern: str) -> np.ndarray:
+        """Return the values of all steps that match a pattern, as one array."""
+        stages = (f"{name.rpartition('.')[0]}.{stage}".removeprefix(".") for name in self._maps for stage in STAGES)
+        names = [name for name in dict.fromkeys((*self._axes, *stages)) if matches(name, pattern)]
+        if not names:
+            raise RegardError(f"the trace has no {pattern!r}; {did_you_mean(pattern, self._axes)}")
+        values = [self[name] for name in names]
+        for name, value in zip(names, values, strict=True):
+            first = values[0].shape
+            if value.shape != first:
+                raise RegardError(
+                    f"{pattern!r} matches {names[0]} of shape {first} and {name} of {value.shape}, which make "
+                    "no one array: read each, or give a pattern of one kind"
+                )
+        return np.stack(values)
+
     def _resolved(self, name: object) -> Any:
         """Return the recorded name for a name of TransformerLens; any other unchanged."""
         return name if name in self._values or not isinstance(name, str) else canonical_name(name, self._axes)
+
+    def items(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the recorded names and values, in the order in which they were computed; weights of maps in turn."""
+        for name in self:
+            yield name, self[name]
+
+    def select(self, index: int) -> Trace:
+        """Return the trace of one text of a batch, with a batch of 1: views of the arrays, padding included.
+
+        Raises
+        ------
+        RegardError
+            There is no such text.
+        """
+        sizes = [self._shape(name)[0] for name, axes in self._axes.items() if axes.startswith("B ")]
+        count = max(1, len(self.encodings), *sizes)
+        if not 0 <= index < count:
+            raise RegardError(f"there is no text {index} in a batch of {count}")
+        found = Trace()
+        found.model, found.encodings = self.model, self.encodings[index : index + 1]
+        found._taps, found._axes = dict(self._taps), dict(self._axes)
+        one = slice(index, index + 1)
+        found._values = {
+            name: value[one] if self._axes[name].startswith("B ") else value for name, value in self._values.items()
+        }
+        found._maps = {
+            name: each.select(one) if self._axes[name].startswith("B ") else each for name, each in self._maps.items()
+        }
+        return found
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self._values[name].shape if name in self._values else self._maps[name].shape
 
     def subtrace(self, name: str) -> Trace:
         """Return the values recorded under ``name.``, without that prefix, as a trace.

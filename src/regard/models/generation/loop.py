@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard.functional.recorder import Recorder
 from regard.models.batch import Batch
 from regard.models.generation.detokenizer import StreamingDetokenizer, append_tokens
@@ -47,6 +48,8 @@ class Generated:
     text: str
     finish_reason: FinishReason
     encoding: Encoding
+
+    __repr__ = fields_repr
 
 
 class GenerationState:

@@ -1,0 +1,140 @@
+"""Head metrics over many texts: running means with confidence intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.frames import FrameLibrary, make_frame
+from regard._utils.reprs import fields_repr
+from regard.metrics.heads import HeadMetrics, head_metrics
+from regard.metrics.registry import METRICS
+from regard.models.corpus import Progress
+from regard.text.encoding import Encoding
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusHeadMetrics:
+    """The metrics of each head over many texts, each of which counts once: arrays ``L H``.
+
+    Parameters
+    ----------
+    layers : tuple of str, L
+    counts : mapping of str to array
+        By metric: how many texts have it, those in which some row counts.
+    means : mapping of str to array
+        Their mean; NaN where there is none.
+    deviations : mapping of str to array
+        Their standard deviation; NaN where there are fewer than two.
+    """
+
+    layers: tuple[str, ...]
+    counts: Mapping[str, np.ndarray]
+    means: Mapping[str, np.ndarray]
+    deviations: Mapping[str, np.ndarray]
+
+    __repr__ = fields_repr
+
+    def interval(self, name: str, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Return the confidence interval of the mean of a metric, by the normal approximation: for 30 texts and more.
+
+        It is about texts drawn as these were, and says nothing about others.
+        """
+        if not 0 < level < 1:
+            raise RegardError(f"level must be between 0 and 1, got {level!r}")
+        half = NormalDist().inv_cdf((1 + level) / 2) * self.deviations[name] / np.sqrt(np.maximum(self.counts[name], 1))
+        return self.means[name] - half, self.means[name] + half
+
+    def as_head_metrics(self) -> HeadMetrics:
+        """Return the means as the metrics of one text, for tables and labels."""
+        return HeadMetrics(self.layers, {name: mean[None] for name, mean in self.means.items()})
+
+    def to_columns(self) -> dict[str, np.ndarray]:
+        """Return a row for each head: ``layer``, ``head``, and of each metric mean, 95% interval, number of texts."""
+        layers, heads = np.indices(self.means["entropy"].shape)
+        columns = {"layer": layers.ravel(), "head": heads.ravel()}
+        for name, mean in self.means.items():
+            low, high = self.interval(name)
+            columns |= {name: mean.ravel(), f"{name}_low": low.ravel(), f"{name}_high": high.ravel()}
+            columns[f"{name}_texts"] = self.counts[name].ravel()
+        return columns
+
+    def to_frame(self, library: FrameLibrary | None = None) -> Any:
+        """Return `to_columns` as a ``DataFrame`` of pandas or polars, by default of the first that is installed."""
+        return make_frame(self.to_columns(), library)
+
+
+def corpus_head_metrics(
+    model: Any,
+    texts: Iterable[str | Encoding],
+    *,
+    batch_size: int = 32,
+    truncate: bool = False,
+    progress: Progress | None = None,
+) -> CorpusHeadMetrics:
+    """Return the metrics of every head over many texts, in memory that does not grow with their number.
+
+    Parameters
+    ----------
+    model : Model
+    texts, batch_size, truncate, progress
+        As `TextModel.iter_traces` takes them.
+
+    Raises
+    ------
+    RegardError
+        There is no text, or one cannot be run.
+
+    Examples
+    --------
+    >>> import regard
+    >>> found = corpus_head_metrics(regard.load("induction"), ["qzkfqz", "abcabc", "kqxkqx"])
+    >>> found.means["induction"].shape, int(found.counts["induction"].max())
+    ((2, 4), 3)
+    """
+    running: dict[str, RunningMean] = {name: RunningMean() for name in METRICS}
+    layers: tuple[str, ...] | None = None
+    options: Any = {"batch_size": batch_size, "truncate": truncate, "progress": progress}
+    for _, trace in model.iter_traces(texts, only="*attn.weights", **options):
+        found = head_metrics(trace)
+        layers = found.layers
+        for name, each in running.items():
+            each.add(found.values[name][0])
+    if layers is None:
+        raise RegardError("there is no text; give at least one")
+    return CorpusHeadMetrics(
+        layers,
+        {name: each.count for name, each in running.items()},
+        {name: np.where(each.count > 0, each.mean, np.nan) for name, each in running.items()},
+        {name: each.deviation for name, each in running.items()},
+    )
+
+
+class RunningMean:
+    """Running mean and variance of arrays in which NaN is no value.
+
+    Welford (1962), "Note on a method for calculating corrected sums of squares and products", Technometrics 4.
+    """
+
+    def __init__(self) -> None:
+        self.count = np.zeros((), np.int64)
+        self.mean = self._squares = np.zeros(())
+
+    def add(self, values: np.ndarray) -> None:
+        """Add one array of values."""
+        has_value = np.isfinite(values)
+        self.count = self.count + has_value
+        change = np.where(has_value, values - self.mean, 0)
+        self.mean = self.mean + change / np.maximum(self.count, 1)
+        self._squares = self._squares + change * np.where(has_value, values - self.mean, 0)
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """The standard deviation of a sample."""
+        found = np.sqrt(self._squares / np.maximum(self.count - 1, 1))
+        return np.where(self.count > 1, found, np.nan)

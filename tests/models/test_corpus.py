@@ -1,0 +1,118 @@
+"""Many texts, one trace each: the runs of each text alone, in the order of length, whatever the batches."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+import tiny_decoder
+from regard import RegardError, Trace
+from regard.models import corpus
+from regard.trace.edits import ablate, mean_ablate
+
+TEXTS = ["the cat sat", "a cat", "sat", "the the the", "cat", "a a a a"]
+LENGTHS = [5, 4, 3, 5, 3, 6]
+ORDER = [2, 4, 1, 0, 3, 5]
+
+
+@pytest.fixture
+def model(write_bert):
+    return regard.load(write_bert())
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 32])
+@pytest.mark.parametrize("keep", ["maps", "arrays"])
+def test_each_trace_is_that_of_the_text_alone(model, batch_size, keep):
+    found = list(model.iter_traces(TEXTS, batch_size=batch_size, keep=keep))
+    assert [i for i, _ in found] == ORDER
+    for i, trace in found:
+        alone = Trace(maps=keep == "maps")
+        model(TEXTS[i], trace=alone)
+        assert trace.names() == alone.names()
+        assert trace.encodings == alone.encodings
+        assert trace.model == alone.model
+        assert trace.has_map("blocks.0.attn") == (keep == "maps")
+        for name in trace:
+            assert trace.axes(name) == alone.axes(name)
+            np.testing.assert_allclose(trace[name], alone[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_decoder_and_an_encoder_decoder_run_too(tmp_path):
+    decoder = regard.load(tiny_decoder.write(tmp_path / "tiny"))
+    t5 = regard.load(golden.FOLDER / next(case for case in golden.KEPT if case.startswith("t5")))
+    for model, name in ((decoder, "blocks.1.output"), (t5, "encoder.blocks.0.output")):
+        texts = [model.tokenizer.from_ids(ids) for ids in ([5, 6, 7], [6, 5], [7, 7, 5])]
+        found = dict(model.iter_traces(texts, only=name))
+        for i, text in enumerate(texts):
+            alone = Trace(only=name)
+            model(text, trace=alone)
+            np.testing.assert_allclose(found[i][name], alone[name], rtol=1e-4, atol=1e-5)
+
+
+def test_an_iterator_is_read_a_window_at_a_time(model, monkeypatch):
+    monkeypatch.setattr(corpus, "_WINDOW", 4)
+    read, done = [], []
+    lines = (read.append(text) or f"{text}\n" for text in itertools.chain(TEXTS, TEXTS))
+    found = model.iter_traces(lines, only=(), progress=lambda n, total: done.append((n, total)))
+    assert [i for i, _ in itertools.islice(found, 4)] == [2, 1, 0, 3]
+    assert len(read) == 4
+    assert [i for i, _ in found] == [4, 7, 6, 5, 8, 10, 9, 11]
+    assert done[-1] == (12, None)
+
+
+def test_progress_knows_the_number_of_a_list(model):
+    done = []
+    list(model.iter_traces(TEXTS, only=(), batch_size=1, progress=lambda n, total: done.append((n, total))))
+    assert done == [(n, 6) for n in range(1, 7)]
+
+
+def test_edits_and_names_are_those_of_a_trace(model):
+    for i, trace in model.iter_traces(TEXTS, only="*.context", edit=ablate((0, 1))):
+        assert trace.names() == ("blocks.0.attn.context", "blocks.1.attn.context")
+        assert not trace["blocks.0.attn.context"][:, 1].any()
+        assert trace["blocks.0.attn.context"].shape == (1, 3, LENGTHS[i], 4)
+
+
+def test_what_it_yields_is_a_reference_set(model):
+    edit = mean_ablate(model.iter_traces(TEXTS, only="*.context"), (1, 0))
+    contexts = []
+    for text in TEXTS:
+        trace = Trace(only="blocks.1.attn.context")
+        model(text, trace=trace)
+        contexts.append(trace["blocks.1.attn.context"][0, 0])
+    trace = Trace(edit=edit)
+    model("the cat", trace=trace)
+    mean = np.concatenate(contexts).mean(0)
+    np.testing.assert_allclose(trace["blocks.1.attn.context"][0, 0], [mean] * 4, rtol=1e-4, atol=1e-6)
+
+
+def test_a_long_text_is_truncated_when_asked(model):
+    text = " ".join(["cat"] * 99)
+    with pytest.raises(RegardError, match=r"text 1 has 101 tokens, but .* accepts at most"):
+        list(model.iter_traces(["cat", text]))
+    _, (_, trace) = model.iter_traces(["cat", text], truncate=True, only="blocks.0.output")
+    assert trace["blocks.0.output"].shape[1] == model.max_length == len(trace.encodings[0])
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        ("the cat", {}, "iter_traces takes an iterable of texts"),
+        ({"cat"}, {}, "iter_traces takes an iterable of texts"),
+        (["cat", 3], {}, "text 1 is no str, got 3"),
+        (["cat"], {"keep": "all"}, "keep must be maps or arrays, got 'all'"),
+        (["cat"], {"batch_size": 0}, "batch_size must be"),
+    ],
+)
+def test_mistakes(model, texts, options, message):
+    with pytest.raises(RegardError, match=message):
+        list(model.iter_traces(texts, **options))
+
+
+def test_an_empty_text_is_named(tmp_path):
+    with pytest.raises(RegardError, match="text 1 is empty"):
+        list(regard.load(tiny_decoder.write(tmp_path / "tiny")).iter_traces(["cat", ""]))
