@@ -9,7 +9,7 @@ import pytest
 
 from regard import RegardError
 from regard import functional as F
-from regard.functional import numpy_vjps
+from regard.functional import native, numpy_vjps
 from regard.functional.variable import Variable, gradients
 
 RNG = np.random.default_rng(0)
@@ -171,11 +171,15 @@ NUMPY = {
     np.sin: (np.sin, X),
     np.cos: (np.cos, X),
     np.where: (lambda x, y: np.where(X > 0, x, y), X, BIAS),
-    np.clip: (lambda x: np.clip(x, -0.5, 0.7), X),
+    np.clip: (
+        lambda x, y: np.clip(x, -0.5, y) + np.clip(x, y - 1, None) + np.clip(x, a_min=0.1, a_max=y),
+        X,
+        0.7 * B[:5],
+    ),
     np.sum: (lambda x: x.sum((0, 2)) * x.sum(1, keepdims=True).sum(0), X[..., :3]),
     np.max: (lambda x: np.max(x, axis=1) + x.max(), X),
     np.reshape: (lambda x: x.reshape(3, 10) + x.reshape((10, 3)).T, X),
-    np.transpose: (lambda x: np.transpose(x, (1, 2, 0)), X),
+    np.transpose: (lambda x: np.transpose(x, (1, 2, 0)) + np.transpose(x, (-2, 2, 0)), X),
     np.matrix_transpose: (lambda x: x.mT @ x, X),
     np.swapaxes: (lambda x: x.swapaxes(0, 2), X),
     np.moveaxis: (lambda x: np.moveaxis(x, 0, -1), X),
@@ -186,6 +190,11 @@ NUMPY = {
     np.concatenate: (lambda x, y: np.concatenate([x, y, x], axis=1), X, X[:, :1]),
     np.stack: (lambda x, y: np.stack([x, y], axis=-1), X, 2 * X),
     np.mean: (lambda x: x.mean(1) - np.mean(x), X),
+    np.split: (
+        lambda x: sum(i * part.sum() for i, part in enumerate(np.split(x, [1, 1, 4], axis=-1) + np.split(x, 2))),
+        X,
+    ),
+    np.unstack: (lambda x: sum(i * part for i, part in enumerate(np.unstack(x, axis=1))), X),
     np.take: (lambda x: np.take(x, np.array([[0, 2], [2, 2]]), axis=1), X),
     np.repeat: (lambda x: np.repeat(x, 2, axis=-2), X),
     np.take_along_axis: (lambda x: np.take_along_axis(x, np.array([[[1, 1], [0, 4], [2, 3]]] * 2), -1), X),
@@ -220,6 +229,38 @@ def test_indexing(name):
     check(INDEXING[name], X)
 
 
+@pytest.mark.parametrize("base", [3.0, 0.0, np.array([0.5, 2.0])])
+def test_the_exponent_may_be_a_number(base):
+    n = Variable(np.array(2.0))
+    (found,) = gradients(np.sum(base**n), [n])
+    safe = np.where(np.asarray(base) > 0, base, 1)
+    np.testing.assert_allclose(found, np.sum(np.asarray(base) ** 2 * np.log(safe)), rtol=1e-12)
+
+
+def test_the_power_0_has_gradient_0_everywhere():
+    x = Variable(np.array([-1.0, 0.0, 2.0]))
+    np.testing.assert_array_equal(gradients(np.sum(x**0), [x])[0], 0)
+
+
+@pytest.mark.parametrize("norm", [F.layer_norm, F.rms_norm])
+def test_a_residual_of_another_shape_is_refused_in_a_recorded_norm_too(norm):
+    for x in (X, Variable(X)):
+        with pytest.raises(RegardError, match="both need one shape"):
+            norm(x, residual=X[:1])
+
+
+@pytest.mark.parametrize("vjp", [F.layer_norm_vjp, F.rms_norm_vjp])
+def test_norms_of_large_numbers_in_half_precision_without_the_kernel(vjp, monkeypatch):
+    x, d = (300 * X).astype(np.float16), X[::-1].astype(np.float16)
+    weight = W[:, 0].astype(np.float16)
+    expected = vjp(x.astype(np.float64), weight.astype(np.float64))[1](d.astype(np.float64))
+    monkeypatch.setattr(native, "kernel", lambda: None)
+    for gradient, exact in zip(vjp(x, weight)[1](d), expected, strict=True):
+        if exact is not None:
+            assert gradient.dtype == np.float16
+            np.testing.assert_allclose(gradient, exact, rtol=2e-3, atol=2e-3 * np.abs(exact).max())
+
+
 def test_in_place_operators_make_new_variables():
     x = Variable(X)
     y = x
@@ -240,6 +281,11 @@ def test_what_has_no_gradient_is_an_error():
     x = Variable(X)
     with pytest.raises(RegardError, match=r"no gradient through np\.sinh"):
         np.sinh(x)
+    for several in (np.modf, np.linalg.svd, np.frexp):  # of several results, one is continuous
+        with pytest.raises(RegardError, match="no gradient through"):
+            several(x)
+    with pytest.raises(RegardError, match=r"no gradient through np\.rfft"):
+        np.fft.rfft(x)
     with pytest.raises(RegardError, match="not converted to a plain array"):
         np.asarray(x)
     with pytest.raises(RegardError, match="not written in place"):

@@ -52,7 +52,7 @@ def layer_norm(
     if y is not None:
         return y
     if is_recorded(x, weight, bias, residual):
-        return record_vjp(layer_norm_vjp, x if residual is None else x + residual, weight, bias, eps=eps)
+        return record_vjp(layer_norm_vjp, _plus(x, residual), weight, bias, eps=eps)
     x, weight, bias, dtype = _validated(x, residual, weight, bias, eps)
     xp = namespace(x)
     centred = x - xp.mean(x, axis=-1, keepdims=True)
@@ -83,7 +83,7 @@ def rms_norm(x: Array, weight: Array | None = None, *, eps: float = 1e-6, residu
     if y is not None:
         return y
     if is_recorded(x, weight, residual):
-        return record_vjp(rms_norm_vjp, x if residual is None else x + residual, weight, eps=eps)
+        return record_vjp(rms_norm_vjp, _plus(x, residual), weight, eps=eps)
     x, weight, _, dtype = _validated(x, residual, weight, None, eps)
     xp = namespace(x)
     y = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + eps)
@@ -111,12 +111,14 @@ def layer_norm_vjp(
         found = ops.norm_vjp("layer_norm_vjp", x, d, weight, eps=eps, has_bias=bias is not None)
         if found is not None:
             return found
-        centred = x - _mean(x)
+        wide, d = _wide(x), _wide(d)
+        centred = wide - _mean(wide)
         sigma = (_mean(centred * centred) + eps) ** 0.5
         normed = centred / sigma
-        g = d if weight is None else d * weight
+        g = d if weight is None else d * _wide(weight)
         d_x = (g - _mean(g) - normed * _mean(g * normed)) / sigma
-        return d_x, None if weight is None else _sum(d * normed), None if bias is None else _sum(d)
+        d_weight, d_bias = (None if y is None else _rounded(_sum(z), y) for y, z in ((weight, d * normed), (bias, d)))
+        return _rounded(d_x, x), d_weight, d_bias
 
     return layer_norm(x, weight, bias, eps=eps), pullback
 
@@ -137,16 +139,29 @@ def rms_norm_vjp(x: Array, weight: Array | None = None, *, eps: float = 1e-6) ->
         found = ops.norm_vjp("rms_norm_vjp", x, d, weight, eps=eps)
         if found is not None:
             return found[:2]
-        root = (_mean(x * x) + eps) ** 0.5
-        normed = x / root
-        g = d if weight is None else d * weight
-        return (g - normed * _mean(g * normed)) / root, None if weight is None else _sum(d * normed)
+        wide, d = _wide(x), _wide(d)
+        root = (_mean(wide * wide) + eps) ** 0.5
+        normed = wide / root
+        g = d if weight is None else d * _wide(weight)
+        d_x = (g - normed * _mean(g * normed)) / root
+        return _rounded(d_x, x), None if weight is None else _rounded(_sum(d * normed), weight)
 
     return rms_norm(x, weight, eps=eps), pullback
 
 
 def _mean(x: Array) -> Array:
     return namespace(x).mean(x, axis=-1, keepdims=True)
+
+
+def _wide(x: Array) -> Array:
+    """Return an array in its compute dtype."""
+    xp = namespace(x)
+    return xp.astype(x, compute_dtype(xp, x.dtype), copy=False)
+
+
+def _rounded(gradient: Array, x: Array) -> Array:
+    """Return the gradient of x in the dtype of x."""
+    return namespace(x).astype(gradient, x.dtype, copy=False)
 
 
 def _sum(x: Array) -> Array:
@@ -163,6 +178,19 @@ def _native(op: str, x: Array, residual: Array | None, *features: Array | None, 
     return ops.apply_op(op, x, (residual,), features, (float(eps),))
 
 
+def _plus(x: Array, residual: Array | None) -> Array:
+    """Return x plus the residual, of variables."""
+    if residual is None:
+        return x
+    _check_residual(residual, x)
+    return x + residual
+
+
+def _check_residual(residual: Array, x: Array) -> None:
+    if tuple(residual.shape) != tuple(x.shape):
+        raise RegardError(f"residual {tuple(residual.shape)} is added to x {tuple(x.shape)}; both need one shape")
+
+
 def _validated(x: Array, residual: Array | None, weight: Array | None, bias: Array | None, eps: float) -> Any:
     """Return x plus the residual in the compute dtype, weight, bias, and the dtype of the result."""
     x = as_array(x, "x")
@@ -176,8 +204,8 @@ def _validated(x: Array, residual: Array | None, weight: Array | None, bias: Arr
     if not 0 <= eps < math.inf:
         raise RegardError(f"eps must be a finite number of at least 0, got {eps}")
     added = [] if residual is None else [as_array(residual, "residual")]
-    if any(tuple(a.shape) != tuple(x.shape) for a in added):
-        raise RegardError(f"residual {tuple(added[0].shape)} is added to x {tuple(x.shape)}; both need one shape")
+    for a in added:
+        _check_residual(a, x)
     xp, dtype = namespace(x, *added), result_dtype(x, *added)
     x, *added = (xp.astype(a, compute_dtype(xp, dtype), copy=False) for a in (x, *added))
     for a in added:

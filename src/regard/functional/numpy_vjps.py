@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard.functional.native import ops
-from regard.functional.variable import Pullback, Vjp
+from regard.functional.variable import Pullback, Vjp, record_vjp
 
 
 def _add(x: Any, y: Any) -> tuple[Any, Pullback]:
@@ -34,8 +34,11 @@ def _power(x: Any, n: Any) -> tuple[Any, Pullback]:
     y = x**n
 
     def pullback(d: Any) -> tuple[Any, Any]:
-        d_n = unbroadcast(d * y * np.log(x), n) if np.ndim(n) else None  # of an array: a number has no gradient
-        return unbroadcast(d * n * x ** (n - 1), x), d_n
+        zero = d.dtype.type(0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            d_x = d * np.where(n == 0, zero, n * x ** (n - 1))
+            d_n = d * np.where(x == 0, zero, y * np.log(x)) if isinstance(n, np.ndarray) else None
+        return unbroadcast(d_x, x), None if d_n is None else unbroadcast(d_n, n)
 
     return y, pullback
 
@@ -79,8 +82,17 @@ def _where(condition: Any, x: Any, y: Any) -> tuple[Any, Pullback]:
     return np.where(condition, x, y), pullback
 
 
-def _clip(x: Any, low: Any, high: Any) -> tuple[Any, Pullback]:
-    return np.clip(x, low, high), lambda d: (np.where((low <= x) & (x <= high), d, d.dtype.type(0)),)
+def _clip_vjp(x: Any, low: Any, high: Any) -> tuple[Any, Pullback]:
+    y = np.clip(x, low, high)
+
+    def pullback(d: Any) -> tuple[Any, ...]:
+        zero = d.dtype.type(0)
+        is_high = False if high is None else (x if low is None else np.maximum(x, low)) > high
+        is_low = False if low is None else (x < low) & np.logical_not(is_high)
+        each = (x, np.logical_not(is_low | is_high)), (low, is_low), (high, is_high)
+        return tuple(None if of is None else unbroadcast(np.where(where, d, zero), of) for of, where in each)
+
+    return y, pullback
 
 
 def getitem(x: Any, *, index: Any) -> tuple[Any, Pullback]:
@@ -114,7 +126,8 @@ def _reshape(x: Any, shape: Any) -> tuple[Any, Pullback]:
 
 
 def _transpose(x: Any, axes: Any = None) -> tuple[Any, Pullback]:
-    return np.transpose(x, axes), lambda d: (np.transpose(d, None if axes is None else np.argsort(axes)),)
+    inverse = None if axes is None else np.argsort([axis % x.ndim for axis in axes])
+    return np.transpose(x, axes), lambda d: (np.transpose(d, inverse),)
 
 
 def _matrix_transpose(x: Any) -> tuple[Any, Pullback]:
@@ -178,6 +191,21 @@ def _take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
     return x[tuple(places)]
 
 
+def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    """Return each number, or the bound that it exceeds."""
+    return record_vjp(_clip_vjp, x, min if a_min is None else a_min, max if a_max is None else a_max)
+
+
+def _split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Return consecutive parts of an axis."""
+    return [_take(x, places, axis) for places in np.split(np.arange(x.shape[axis]), indices_or_sections)]
+
+
+def _unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    """Return the arrays along an axis."""
+    return tuple(_take(x, i, axis) for i in range(x.shape[axis]))
+
+
 def _norm(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Return the Euclidean norm."""
     return np.sqrt(np.sum(x * x, axis, keepdims=keepdims))
@@ -202,7 +230,6 @@ VJPS: dict[Any, Vjp] = {
     np.sin: _elementwise(np.sin, lambda x, _y: np.cos(x)),
     np.cos: _elementwise(np.cos, lambda x, _y: -np.sin(x)),
     np.where: _where,
-    np.clip: _clip,
     np.sum: _sum,
     np.max: _max,
     np.reshape: _reshape,
@@ -220,6 +247,9 @@ OF_SEQUENCES: dict[Any, Vjp] = {np.concatenate: _concatenate, np.stack: _stack}
 """By the function, whose first argument is a sequence of arrays."""
 COMPOSITIONS: dict[Any, Callable[..., Any]] = {
     np.mean: _mean,
+    np.clip: _clip,
+    np.split: _split,
+    np.unstack: _unstack,
     np.take: _take,
     np.repeat: _repeat,
     np.take_along_axis: _take_along_axis,

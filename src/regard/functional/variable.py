@@ -213,6 +213,13 @@ def _apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     if function in numpy_vjps.COMPOSITIONS:
         return numpy_vjps.COMPOSITIONS[function](*args, **options)
     result = function(*map(plain, args), **{name: plain(x) for name, x in options.items()})
-    if function not in numpy_vjps.CONSTANT and getattr(result, "dtype", np.dtype(bool)).kind == "f":
+    if function not in numpy_vjps.CONSTANT and _is_continuous(result):
         raise RegardError(f"there is no gradient through np.{function.__name__}; compute it by functions that have one")
     return result
+
+
+def _is_continuous(result: Any) -> bool:
+    """Whether a result, or one of several, is of floating or complex numbers, which have a gradient."""
+    if isinstance(result, list | tuple):
+        return any(map(_is_continuous, result))
+    return isinstance(result, float | complex) or getattr(result, "dtype", np.dtype(bool)).kind in "fc"
