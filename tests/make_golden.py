@@ -94,6 +94,28 @@ _GPT2_CASES = {
     "untied": {"scale_attn_weights": False, "tie_word_embeddings": False, "activation_function": "relu"},
     "long": {"n_positions": 140},
 }
+_GPT_NEO = {"vocab_size": 23, "hidden_size": 12, "num_layers": 2, "num_heads": 3, "max_position_embeddings": 80}
+_GPT_NEO |= {"eos_token_id": 2, "attention_types": [[["global", "local"], 1]]}
+_GPT_NEO_CASES = {
+    "plain": {"window_size": 3},
+    "types": {
+        "num_layers": 3,
+        "attention_types": [[["local"], 2], [["global"], 1]],
+        "window_size": 4,
+        "intermediate_size": 20,
+        "activation_function": "relu",
+    },
+    "untied": {"tie_word_embeddings": False, "activation_function": "gelu", "layer_norm_epsilon": 1e-3},
+    "long": {"window_size": 9, "max_position_embeddings": 140},
+}
+_OPT = {name: size for name, size in _BERT.items() if name != "intermediate_size"}
+_OPT |= {"ffn_dim": 20, "max_position_embeddings": 80}
+_OPT_CASES = {
+    "plain": {},
+    "unbiased": {"enable_bias": False, "activation_function": "gelu", "num_hidden_layers": 3},
+    "untied": {"tie_word_embeddings": False, "pad_token_id": 4, "num_attention_heads": 2},
+    "long": {"max_position_embeddings": 140},
+}
 _GPT_NEOX_CASES = {
     "plain": {},
     "sequential": {
@@ -209,6 +231,84 @@ _GPT_OSS_CASES = {
     },
     "long": {"max_position_embeddings": 131_072, "sliding_window": 11},
 }
+_PHI3 = {name: size for name, size in _LLAMA.items() if name != "head_dim"} | {"hidden_size": 24, "pad_token_id": 0}
+_PHI3_CASES = {
+    "plain": {},
+    "partial": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+        "sliding_window": 3,
+        "tie_word_embeddings": True,
+    },
+    "gelu": {"hidden_act": "gelu", "num_key_value_heads": 6, "rms_norm_eps": 1e-3, "num_hidden_layers": 3},
+    "long": {"sliding_window": 9, "max_position_embeddings": 140},
+}
+_OLMO2_CASES = {
+    "plain": {},
+    "biased": {"attention_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu", "rms_norm_eps": 1e-3},
+    "scaled": {"rope_parameters": _YARN, "num_key_value_heads": 1, "num_hidden_layers": 3},
+    "long": {"rope_parameters": _LLAMA3, "head_dim": 8, "max_position_embeddings": 140},
+}
+_SMOLLM3_CASES = {
+    "plain": {"num_hidden_layers": 4},
+    "window": {
+        "no_rope_layer_interval": 2,
+        "use_sliding_window": True,
+        "sliding_window": 3,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": False,
+        "num_hidden_layers": 3,
+    },
+    "types": {
+        "no_rope_layers": [0, 1, 0],
+        "layer_types": _SLIDING,
+        "sliding_window": 4,
+        "num_hidden_layers": 3,
+        "rope_parameters": _YARN,
+    },
+    "long": {"no_rope_layers": [1, 1], "rope_parameters": _LLAMA3, "head_dim": 8, "max_position_embeddings": 140},
+}
+_FEW_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2}
+_MIXTRAL_CASES = {
+    "plain": {},
+    "window": {"sliding_window": 3, "num_experts_per_tok": 1, "hidden_act": "gelu", "rms_norm_eps": 1e-3},
+    "all": {"num_experts_per_tok": 3, "num_local_experts": 3, "tie_word_embeddings": True, "rope_parameters": _YARN},
+    "long": {"sliding_window": 9, "max_position_embeddings": 140},
+}
+_QWEN3_MOE_CASES = {
+    "plain": {},
+    "normalized": {"norm_topk_prob": True, "use_sliding_window": True, "sliding_window": 3, "attention_bias": True},
+    "mixed": {
+        "decoder_sparse_step": 2,
+        "mlp_only_layers": [3],
+        "num_hidden_layers": 4,
+        "tie_word_embeddings": True,
+        "rope_parameters": _YARN,
+    },
+    "long": {"num_experts_per_tok": 3, "max_position_embeddings": 140},
+}
+_GEMMA3_CASES = {
+    "plain": {"sliding_window": 3, "query_pre_attn_scalar": 5},
+    "types": {
+        "layer_types": _SLIDING,
+        "num_hidden_layers": 3,
+        "sliding_window": 4,
+        "hidden_activation": "silu",
+        "final_logit_softcapping": 1.5,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    },
+    "pattern": {
+        "sliding_window_pattern": 2,
+        "sliding_window": 3,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+        "rms_norm_eps": 1e-3,
+    },
+    "long": {"sliding_window": 11, "sliding_window_pattern": 2, "max_position_embeddings": 140},
+}
 _T5 = {
     "vocab_size": 23,
     "d_model": 12,
@@ -282,6 +382,8 @@ CASES = {
     ),
     "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaModel", _BERT, _ROBERTA_CASES),
     "gpt2": Family("GPT2Config", "GPT2LMHeadModel", _GPT2, _GPT2_CASES),
+    "gpt_neo": Family("GPTNeoConfig", "GPTNeoForCausalLM", _GPT_NEO, _GPT_NEO_CASES),
+    "opt": Family("OPTConfig", "OPTForCausalLM", _OPT, _OPT_CASES),
     "gpt_neox": Family(
         "GPTNeoXConfig",
         "GPTNeoXForCausalLM",
@@ -293,6 +395,14 @@ CASES = {
     "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", _LLAMA, _QWEN_CASES),
     "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", _LLAMA, {**_QWEN_CASES, "biased": {"attention_bias": True}}),
     "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", _LLAMA, _GEMMA2_CASES),
+    "gemma3_text": Family("Gemma3TextConfig", "Gemma3ForCausalLM", _LLAMA, _GEMMA3_CASES),
+    "mixtral": Family("MixtralConfig", "MixtralForCausalLM", _LLAMA | _FEW_EXPERTS, _MIXTRAL_CASES),
+    "olmo2": Family("Olmo2Config", "Olmo2ForCausalLM", _LLAMA, _OLMO2_CASES),
+    "phi3": Family("Phi3Config", "Phi3ForCausalLM", _PHI3, _PHI3_CASES),
+    "qwen3_moe": Family(
+        "Qwen3MoeConfig", "Qwen3MoeForCausalLM", _LLAMA | _FEW_EXPERTS | {"moe_intermediate_size": 10}, _QWEN3_MOE_CASES
+    ),
+    "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", _LLAMA | {"pad_token_id": 0}, _SMOLLM3_CASES),
     "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", _LLAMA | _EXPERTS, _GPT_OSS_CASES),
 }
 """The families and their cases."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from regard.models.generation.loop import Generated, Stream
     from regard.models.gpt_oss import Experts
     from regard.models.language import LanguageModel, Prediction
+    from regard.models.mixtral import MixtureOfExperts
 
 # The class and the configuration of each family, `Bert` and `BertConfig`, and their modules.
 _FAMILY_MODULES = {
@@ -39,6 +40,7 @@ _MODULES = {
     "Prediction": "language",
     "Circuits": "circuits",
     "Experts": "gpt_oss",
+    "MixtureOfExperts": "mixtral",
     **_FAMILY_MODULES,
 }
 
@@ -58,6 +60,7 @@ __all__ = [
     "FAMILIES",
     "register",
     "Experts",
+    "MixtureOfExperts",
     "Toy",
     "ToyConfig",
     "toy",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
-from regard.nn import DecoderBlock, RMSNorm
+from regard.nn import CosSin, DecoderBlock, RMSNorm
 
 _CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float32
 
@@ -34,6 +34,7 @@ class Gemma2Config(shared.DecoderConfig):
     score_scale: float
     score_softcap: float | None
     logit_softcap: float | None
+    qk_norm: bool = False
 
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
@@ -55,8 +56,8 @@ class Gemma2Config(shared.DecoderConfig):
             windows=shared.read_windows(reader, layers, window, [i % 2 == 0 for i in range(layers)]),
             attn_bias=reader.flag("attention_bias", False),
             score_scale=1 / math.sqrt(reader.positive("query_pre_attn_scalar", 256)),
-            score_softcap=_read_cap(reader, "attn_logit_softcapping", 50.0),
-            logit_softcap=_read_cap(reader, "final_logit_softcapping", 30.0),
+            score_softcap=read_cap(reader, "attn_logit_softcapping", 50.0),
+            logit_softcap=read_cap(reader, "final_logit_softcapping", 30.0),
         )
         reader.finish()
         return config
@@ -66,6 +67,8 @@ class Gemma2Config(shared.DecoderConfig):
 class Gemma2(Decoder):
     """A Gemma 2 with its tokenizer."""
 
+    config_type: ClassVar[type[Gemma2Config]] = Gemma2Config  # a relative has its own
+
     config: Gemma2Config
 
     def forward_with_cache(
@@ -74,9 +77,13 @@ class Gemma2(Decoder):
         """Embeddings times √E, blocks, final norm; `head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         x = trace("embeddings", x * x.dtype.type(math.sqrt(x.shape[-1])), "B T E")
-        rotation = self.config.rope(positions, x.dtype)
+        rotation = self.rotation(positions, x.dtype)
         x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
         return trace("final_norm", self.final_norm(x), "B T E"), caches
+
+    def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin | list[CosSin | None]:
+        """Return the rotation of queries and keys at some positions, of all blocks or of each."""
+        return self.config.rope(positions, dtype)
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
         """Return the logits, ``... V``, below the soft cap: cap · tanh(logits / cap)."""
@@ -87,7 +94,7 @@ class Gemma2(Decoder):
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
-        config = Gemma2Config.read(checkpoint.config())
+        config = cls.config_type.read(checkpoint.config())
         weights = shared.load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
         return cls(
             **shared.common_fields(checkpoint, config, weights, name=name),
@@ -96,7 +103,8 @@ class Gemma2(Decoder):
         )
 
 
-def _read_cap(reader: ConfigReader, name: str, default: float) -> float | None:
+def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | None:
+    """Read a soft cap; None is no cap."""
     cap = reader.optional_positive(name, default)
     low, high = _CAP_RANGE
     reader.require(cap is None or low <= cap <= high, f"{name} must be a number from {low:g} to {high:g}, got {cap!r}")
@@ -113,6 +121,8 @@ def _block(weights: dict[str, np.ndarray], at: str, config: Gemma2Config, window
             window=window,
             scale=config.score_scale,
             softcap=config.score_softcap,
+            q_norm=_norm(weights, f"{at}.attn.q_norm", config) if config.qk_norm else None,
+            k_norm=_norm(weights, f"{at}.attn.k_norm", config) if config.qk_norm else None,
         ),
         _norm(weights, f"{at}.mlp_norm", config),
         gated_feed_forward(weights, f"{at}.mlp", config.activation),
@@ -130,6 +140,8 @@ def _tensors(config: Gemma2Config, prefix: str) -> Iterator[TensorSpec]:
     """Yield every tensor except the head."""
 
     def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
+        for norm in ("q_norm", "k_norm") if config.qk_norm else ():
+            yield TensorSpec(f"{name}.attn.{norm}.weight", f"{hf_name}.self_attn.{norm}.weight", (config.head_dim,))
         for norm, hf_norm in (
             ("attn_post_norm", "post_attention_layernorm"),
             ("mlp_norm", "pre_feedforward_layernorm"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags
 from regard.nn import CausalAttention, DecoderBlock, Embedding, Linear
 
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
+_MASKS = ("bias", "masked_bias")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class GPT2Config:
         check_unsupported_flags(reader)
         reader.flag("reorder_and_upcast_attn", False)  # half precision always computes in float32 here
         reader.ignore("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training
-        reader.ignore(*(f"summary_{name}" for name in _SUMMARY))  # of a task head
+        ignore_summary(reader)
         reader.ignore("n_special", "predict_special_tokens")
         embed_dim, num_heads = reader.count("n_embd"), reader.count("n_head")
         reader.splits("n_embd", embed_dim, num_heads)
@@ -77,11 +78,20 @@ class GPT2Config:
         return scale / (layer + 1) if self.scaled_by_layer else scale
 
 
+def ignore_summary(reader: ConfigReader) -> None:
+    """Read the fields of a task head, which do not affect the model."""
+    reader.ignore(*(f"summary_{name}" for name in _SUMMARY))
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class GPT2(Decoder):
     """A GPT-2 with its tokenizer."""
 
-    config: GPT2Config
+    config_type: ClassVar[Any] = GPT2Config  # a relative has its own
+    prefix: ClassVar[str] = "transformer."
+    embedding: ClassVar[str] = "wte.weight"
+
+    config: Any
     position_embedding: Embedding
 
     @property
@@ -102,22 +112,37 @@ class GPT2(Decoder):
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
-        config = GPT2Config.read(checkpoint.config())
+        config = cls.config_type.read(checkpoint.config())
         weights = load_decoder_tensors(
             checkpoint,
             config,
-            _tensors,
-            prefix="transformer.",
-            embedding="wte.weight",
-            unused=lambda prefix: _masks(config, prefix),
+            cls.tensors,
+            prefix=cls.prefix,
+            embedding=cls.embedding,
+            unused=lambda prefix: cls.masks(config, prefix),
             dtype=dtype,
         )
         return cls(
             **common_fields(checkpoint, config, weights, name=name),
             position_embedding=Embedding(weights["position_embedding.weight"]),
-            blocks=tuple(_block(weights, i, config) for i in range(config.num_layers)),
+            blocks=tuple(cls.block(weights, i, config) for i in range(config.num_layers)),
             final_norm=layer_norm(weights, "final_norm", config.norm_eps),
         )
+
+    @classmethod
+    def block(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> DecoderBlock:
+        """Return the block of a layer."""
+        return _block(weights, layer, config)
+
+    @classmethod
+    def tensors(cls, config: Any, prefix: str) -> Iterator[TensorSpec]:
+        """Yield every tensor except the head."""
+        return _tensors(config, prefix)
+
+    @classmethod
+    def masks(cls, config: Any, prefix: str) -> tuple[str, ...]:
+        """Return the names of the masks that older checkpoints store."""
+        return tuple(f"{prefix}h.{i}.attn.{name}" for i in range(config.num_layers) for name in _MASKS)
 
 
 def _block(weights: dict[str, np.ndarray], layer: int, config: GPT2Config) -> DecoderBlock:
@@ -162,8 +187,3 @@ def _tensors(config: GPT2Config, prefix: str) -> Iterator[TensorSpec]:
         yield from both(f"{name}.mlp.up_proj", f"{hf_name}.mlp.c_fc", E, F)
         yield from both(f"{name}.mlp.down_proj", f"{hf_name}.mlp.c_proj", F, E)
     yield from both("final_norm", f"{prefix}ln_f", E)
-
-
-def _masks(config: GPT2Config, prefix: str) -> tuple[str, ...]:
-    """Return the names of the masks that older checkpoints store."""
-    return tuple(f"{prefix}h.{i}.attn.{name}" for i in range(config.num_layers) for name in ("bias", "masked_bias"))

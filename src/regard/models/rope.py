@@ -129,7 +129,8 @@ def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: floa
             original == sizes["max_positions"],
             f"dynamic rope scaling begins at max_position_embeddings {sizes['max_positions']}, not at {original!r}",
         )
-    rope = Rope(dim, found.get("rope_theta", base), {"rope_type": kind, **numbers})
+    scaling = None if kind == "default" and not numbers else {"rope_type": kind, **numbers}
+    rope = Rope(dim, found.get("rope_theta", base), scaling)
     try:
         with np.errstate(all="ignore"):
             frequencies, _ = F.rotary_frequencies(

@@ -1,0 +1,68 @@
+"""Gemma 3: a Gemma 2 with a norm of each query and key, and other rotations in layers with a window than in the others.
+
+Gemma Team (2025), "Gemma 3 technical report", https://arxiv.org/abs/2503.19786. Five of six layers have a window. There
+are no soft caps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from regard.models import decoder_checkpoint as shared
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.gemma2 import Gemma2, Gemma2Config, read_cap
+from regard.models.rope import Rope, read_ropes_by_type
+from regard.nn import CosSin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma3Config(Gemma2Config):
+    """The configuration of a Gemma 3; `rope` is that of layers without a window, `local_rope` that of the others."""
+
+    local_rope: Rope
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> Self:
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
+        reader.only(model_type="gemma3_text", attn_logit_softcapping=None)
+        reader.choice("use_bidirectional_attention", None, [None, False])
+        reader.ignore("cache_implementation")
+        shared.check_unsupported_flags(reader)
+        sizes = shared.read_sizes(reader, head_dim=256, num_kv_heads=4)
+        layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 4096)
+        pattern = reader.count("sliding_window_pattern", reader.count("_sliding_window_pattern", 6))
+        bases = {"sliding_attention": ("rope_local_base_freq", 1e4), "full_attention": ("rope_theta", 1e6)}
+        ropes = read_ropes_by_type(reader, sizes, bases, scaled=["full_attention"])
+        config = cls(
+            **sizes,
+            activation=reader.activation("hidden_activation", "gelu_pytorch_tanh"),
+            rope=ropes["full_attention"],
+            local_rope=ropes["sliding_attention"],
+            tied=reader.flag("tie_word_embeddings", True),
+            windows=shared.read_windows(reader, layers, window, [bool((i + 1) % pattern) for i in range(layers)]),
+            attn_bias=reader.flag("attention_bias", False),
+            score_scale=1 / math.sqrt(reader.positive("query_pre_attn_scalar", 256)),
+            score_softcap=None,
+            logit_softcap=read_cap(reader, "final_logit_softcapping", None),
+            qk_norm=True,
+        )
+        reader.finish()
+        return config
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Gemma3(Gemma2):
+    """A Gemma 3 with its tokenizer; its forward pass is that of Gemma 2."""
+
+    config_type: ClassVar[type[Gemma2Config]] = Gemma3Config
+
+    config: Gemma3Config
+
+    def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin | list[CosSin | None]:
+        """Return the rotation of each block."""
+        wide, local = self.config.rope(positions, dtype), self.config.local_rope(positions, dtype)
+        return [wide if window is None else local for window in self.config.windows]

@@ -1,0 +1,134 @@
+"""Mixtral: a Llama with mixtures of experts as feed-forward layers (Jiang et al. 2024, arXiv:2401.04088)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from regard import functional as F
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.build import gated_feed_forward, linear
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
+from regard.models.decoder_checkpoint import gated_tensors, read_sizes
+from regard.models.llama import Llama, LlamaConfig
+from regard.nn import GatedFeedForward, Layer, Linear
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtralConfig(LlamaConfig):
+    """The configuration of a Mixtral; `hidden_dim` is that of an expert."""
+
+    num_experts: int
+    experts_per_token: int
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> Self:
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
+        reader.only(model_type="mixtral")
+        sizes = read_sizes(reader, num_kv_heads=8, norm_eps=1e-5)
+        window = reader.optional_count("sliding_window")
+        experts = read_experts(reader, "num_local_experts", 8, 2)
+        return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"], rope_base=1e6, **experts)
+
+
+def read_experts(reader: ConfigReader, name: str, num_experts: int, per_token: int) -> dict[str, int]:
+    """Read the number of experts, under a name, and of those for each token; the numbers given are the defaults."""
+    reader.ignore("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")  # for training
+    experts, chosen = reader.count(name, num_experts), reader.count("num_experts_per_tok", per_token)
+    reader.require(chosen <= experts, f"num_experts_per_tok {chosen} is more than the {experts} experts")
+    return {"num_experts": experts, "experts_per_token": chosen}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MixtureOfExperts(Layer):
+    """Several gated feed-forward layers, the experts, of which each token goes through a few.
+
+    Parameters
+    ----------
+    router : Linear, ``E X``
+        The logits of the ``X`` experts.
+    experts : tuple of GatedFeedForward
+    experts_per_token : int
+    normalized : bool
+        Whether the softmax is that of the logits chosen; otherwise it is that of all, of which the others are left out.
+    """
+
+    router: Linear
+    experts: tuple[GatedFeedForward, ...]
+    experts_per_token: int = field(kw_only=True)
+    normalized: bool = field(default=True, kw_only=True)
+
+    def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
+        """Return ``... T E`` for x ``... T E``; taps ``experts``, the routing weights ``... T X``, and ``output``."""
+        logits = self.router(x)
+        weights = F.top_k_softmax(logits, self.experts_per_token)
+        if not self.normalized:
+            weights = F.softmax(logits) * (_plain(weights) > 0)
+        weights = trace("experts", weights, "... T X")
+        return trace("output", self._mixed(x, weights), "... T E")
+
+    forward = __call__
+
+    def _mixed(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return Σ weight × expert(x), of each token over the experts with a weight other than 0."""
+        shape = x.shape
+        x, weights = x.reshape(-1, shape[-1]), weights.reshape(-1, len(self.experts))
+        is_used = _plain(weights) != 0  # N X
+        rows, places, start = [], np.full(is_used.shape, -1), 0
+        for i in np.flatnonzero(is_used.any(0)):
+            tokens = np.flatnonzero(is_used[:, i])
+            rows.append(self.experts[i](x[tokens]) * weights[tokens, i][:, None])
+            places[tokens, i] = start + np.arange(len(tokens))
+            start += len(tokens)
+        rows.append(np.zeros((1, shape[-1]), x.dtype))  # for a token with fewer experts than others: place −1
+        chosen = -np.sort(-places, axis=1)[:, : int(is_used.sum(1).max(initial=0))]
+        mixed: np.ndarray = np.concatenate(rows)[chosen].sum(1).reshape(shape)
+        return mixed
+
+
+def _plain(x: Any) -> np.ndarray:
+    """Return the numbers of an array or of a variable."""
+    numbers: np.ndarray = getattr(x, "value", x)
+    return numbers
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Mixtral(Llama):
+    """A Mixtral with its tokenizer; its forward pass is Llama's, with `MixtureOfExperts` in the blocks."""
+
+    config_type: ClassVar[type[LlamaConfig]] = MixtralConfig
+
+    @classmethod
+    def mlp(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> MixtureOfExperts:
+        """Return the mixture of a layer."""
+        return mixture(weights, f"blocks.{layer}.mlp", config)
+
+    @classmethod
+    def mlp_tensors(cls, name: str, hf_name: str, config: Any) -> Iterator[TensorSpec]:
+        """Yield the tensors of the mixture of a block."""
+        mlp = f"{hf_name}.block_sparse_moe"
+        return mixture_tensors(f"{name}.mlp", mlp, config, config.hidden_dim, ("w1", "w3", "w2"))
+
+
+def mixture(weights: dict[str, np.ndarray], at: str, config: Any, *, normalized: bool = True) -> MixtureOfExperts:
+    """Return the mixture of experts `at`."""
+    return MixtureOfExperts(
+        linear(weights, f"{at}.router"),
+        tuple(gated_feed_forward(weights, f"{at}.experts.{i}", config.activation) for i in range(config.num_experts)),
+        experts_per_token=config.experts_per_token,
+        normalized=normalized,
+    )
+
+
+def mixture_tensors(
+    name: str, hf_name: str, config: Any, hidden_dim: int, hf_parts: tuple[str, str, str]
+) -> Iterator[TensorSpec]:
+    """Yield the tensors of a mixture; `hf_parts` are the names of gate, up and down projection in the checkpoint."""
+    yield from linear_tensors(f"{name}.router", f"{hf_name}.gate", config.embed_dim, config.num_experts, bias=False)
+    for i in range(config.num_experts):
+        at, hf = f"{name}.experts.{i}", f"{hf_name}.experts.{i}"
+        yield from gated_tensors(at, hf, config, bias=False, hidden_dim=hidden_dim, hf_parts=hf_parts)

@@ -1,0 +1,81 @@
+"""Qwen3-MoE: a Qwen3 with a mixture of experts in place of most feed-forward layers (Yang et al. 2025).
+
+https://arxiv.org/abs/2505.09388.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.decoder_checkpoint import read_sizes
+from regard.models.llama import Llama, LlamaConfig
+from regard.models.mixtral import mixture, mixture_tensors, read_experts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3MoeConfig(LlamaConfig):
+    """The configuration of a Qwen3-MoE; `sparse` says whether a layer has experts, of `expert_dim` features."""
+
+    num_experts: int
+    experts_per_token: int
+    expert_dim: int
+    normalized: bool
+    sparse: tuple[bool, ...]
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> Self:
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
+        reader.only(model_type="qwen3_moe")
+        reader.ignore("max_window_layers")  # no effect: with a window, all layers have it
+        sizes = read_sizes(reader, num_kv_heads=4)
+        name = "num_experts" if reader.peek("num_experts") is not None else "num_local_experts"
+        slides, window = reader.flag("use_sliding_window", False), reader.optional_count("sliding_window", 4096)
+        bias = reader.flag("attention_bias", False)
+        return cls._finish(
+            reader,
+            sizes,
+            windows=(window if slides else None,) * sizes["num_layers"],
+            qkv_bias=bias,
+            output_bias=bias,
+            qk_norm=True,
+            **read_experts(reader, name, 128, 8),
+            expert_dim=reader.count("moe_intermediate_size", 768),
+            normalized=reader.flag("norm_topk_prob", False),
+            sparse=_read_sparse(reader, sizes["num_layers"]),
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Qwen3Moe(Llama):
+    """A Qwen3-MoE with its tokenizer; its forward pass is Llama's, with `MixtureOfExperts` in most blocks."""
+
+    config_type: ClassVar[type[LlamaConfig]] = Qwen3MoeConfig
+
+    @classmethod
+    def mlp(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> Any:
+        """Return the mixture of a layer, or its feed-forward layer."""
+        if not config.sparse[layer]:
+            return super().mlp(weights, layer, config)
+        return mixture(weights, f"blocks.{layer}.mlp", config, normalized=config.normalized)
+
+    @classmethod
+    def mlp_tensors(cls, name: str, hf_name: str, config: Any) -> Iterator[TensorSpec]:
+        """Yield the tensors of the mixture of a block, or of its feed-forward layer."""
+        if not config.sparse[int(name.rpartition(".")[2])]:
+            return super().mlp_tensors(name, hf_name, config)
+        parts = ("gate_proj", "up_proj", "down_proj")
+        return mixture_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, config.expert_dim, parts)
+
+
+def _read_sparse(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
+    """Read which layers have experts: each ``decoder_sparse_step``-th but those in ``mlp_only_layers``."""
+    step, without = reader.count("decoder_sparse_step", 1), reader.take("mlp_only_layers") or []
+    fits = isinstance(without, list) and all(type(layer) is int for layer in without)
+    reader.require(fits, f"mlp_only_layers must be a list of numbers of layers, got {without!r}")
+    return tuple((i + 1) % step == 0 and i not in (without if fits else []) for i in range(num_layers))
