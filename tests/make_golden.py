@@ -87,6 +87,46 @@ _DISTILBERT = {
     "hidden_dim": 20,
     "max_position_embeddings": 11,
 }
+_ELECTRA_CASES = {
+    "wide": {"embedding_size": 12},
+    "narrow": {"embedding_size": 8, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "type_vocab_size": 1},
+    "silu": {"embedding_size": 20, "hidden_act": "silu", "num_attention_heads": 2},
+    "long": {"embedding_size": 8, "max_position_embeddings": 80},
+}
+_ALBERT_CASES = {
+    "shared": {},
+    "groups": {"num_hidden_groups": 2, "num_hidden_layers": 5, "hidden_act": "gelu", "layer_norm_eps": 1e-5},
+    "each": {"num_hidden_groups": 2, "embedding_size": 12, "type_vocab_size": 1},
+    "long": {"num_hidden_layers": 3, "max_position_embeddings": 80},
+}
+_MPNET_CASES = {
+    "plain": {},
+    "relu": {"pad_token_id": 4, "hidden_act": "relu", "layer_norm_eps": 1e-5},
+    "heads": {"num_attention_heads": 2, "num_hidden_layers": 3, "hidden_act": "gelu_new"},
+    "long": {"max_position_embeddings": 80},
+}
+_NOMIC_CASES = {
+    "plain": {},
+    "gelu": {"hidden_act": "gelu", "layer_norm_eps": 1e-5, "type_vocab_size": 1, "num_hidden_layers": 3},
+    "scaled": {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}},
+    "long": {"max_position_embeddings": 80},
+}
+_MODERNBERT = {**_BERT, "pad_token_id": 0, "num_hidden_layers": 4}
+_MODERNBERT_CASES = {
+    "plain": {"local_attention": 4},
+    "biased": {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "hidden_activation": "silu"},
+    "types": {
+        "layer_types": ["sliding_attention", "full_attention"],
+        "num_hidden_layers": 2,
+        "local_attention": 3,
+        "norm_eps": 1e-3,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0},
+        },
+    },
+    "long": {"local_attention": 10, "max_position_embeddings": 80},
+}
 _GPT2 = {"vocab_size": 23, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 80, "eos_token_id": 2}
 _GPT2_CASES = {
     "plain": {},
@@ -360,6 +400,11 @@ CASES = {
             "long": {"max_position_embeddings": 80},
         },
     ),
+    "electra": Family("ElectraConfig", "ElectraModel", _BERT, _ELECTRA_CASES),
+    "albert": Family("AlbertConfig", "AlbertModel", _BERT | {"embedding_size": 8}, _ALBERT_CASES),
+    "mpnet": Family("MPNetConfig", "MPNetModel", _BERT, _MPNET_CASES),
+    "nomic_bert": Family("NomicBertConfig", "NomicBertModel", _BERT, _NOMIC_CASES),
+    "modernbert": Family("ModernBertConfig", "ModernBertModel", _MODERNBERT, _MODERNBERT_CASES),
     "roberta": Family("RobertaConfig", "RobertaModel", _BERT, _ROBERTA_CASES),
     "t5": Family(
         "T5Config",

@@ -40,8 +40,35 @@ def test_distilbert_has_no_segments():
 @pytest.mark.parametrize("case", CASES)
 def test_parameters_follow_the_vocabulary(case):
     names = nn.parameters(load(case))
-    assert {"token_embedding.weight", "position_embedding.weight", "blocks.1.attn.q_proj.bias"} <= names.keys()
-    assert len(names) == len(set(map(id, names.values())))
+    assert {"token_embedding.weight", "embedding_norm.weight", "blocks.1.attn.q_proj.weight"} <= names.keys()
+    if case.split("/")[0] not in ("modernbert", "nomic_bert"):
+        assert {"position_embedding.weight", "blocks.1.attn.q_proj.bias"} <= names.keys()
+    if not case.startswith("albert"):
+        assert len(names) == len(set(map(id, names.values())))
+
+
+def test_layers_of_albert_share_the_block_of_their_group():
+    groups, shared = load("albert/groups").blocks, load("albert/shared").blocks
+    assert [groups.index(block) for block in groups] == [0, 0, 0, 3, 3]
+    assert shared[0] is shared[1]
+
+
+def test_narrow_embeddings_are_widened():
+    trace = Trace()
+    model = load("electra/narrow")
+    model(SHORT, trace=trace)
+    assert trace["normed_embeddings"].shape == (1, 3, 8)
+    expected = trace["normed_embeddings"] @ model.embedding_proj.weight + model.embedding_proj.bias
+    np.testing.assert_allclose(trace["projected_embeddings"], expected, rtol=1e-12)
+    np.testing.assert_array_equal(trace["blocks.0.hook_resid_pre"], trace["projected_embeddings"])
+
+
+def test_a_window_of_modernbert_reaches_to_both_sides():
+    trace = Trace()
+    load("modernbert/plain")(LONG, trace=trace)
+    distance = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
+    for layer, reach in enumerate((6, 2, 2, 6)):
+        np.testing.assert_array_equal((trace[f"blocks.{layer}.attn.weights"][0] > 0).all(0), distance <= reach)
 
 
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])

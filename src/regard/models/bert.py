@@ -6,8 +6,8 @@ both directions. MiniLM and most sentence encoders have this architecture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,11 +15,11 @@ import numpy as np
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
-from regard.models.build import encoder_blocks, layer_norm
+from regard.models.build import encoder_blocks, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
-from regard.nn import Embedding, EncoderBlock, LayerNorm, fast_paths
+from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear, fast_paths
 from regard.text import SubwordTokenizer
 
 
@@ -36,6 +36,7 @@ class BertConfig:
     num_types: int
     activation: str
     norm_eps: float
+    embedding_dim: int | None = field(default=None, kw_only=True)  # of tables that are narrower than E
 
     @classmethod
     def read(cls, reader: ConfigReader) -> BertConfig:
@@ -45,8 +46,13 @@ class BertConfig:
         return config
 
 
-def read_sizes(reader: ConfigReader, *model_types: str) -> dict[str, Any]:
-    """Read the fields that BERT and RoBERTa have in common."""
+def read_sizes(
+    reader: ConfigReader, *model_types: str, activation: str = "gelu", with_types: bool = True
+) -> dict[str, Any]:
+    """Read the fields that BERT and its relatives have in common.
+
+    `activation` is the default of the family; without `with_types` it has no segments.
+    """
     reader.choice("model_type", model_types[0], model_types)
     reader.only(is_decoder=False, add_cross_attention=False, is_encoder_decoder=False, cross_attention_hidden_size=None)
     reader.only(position_embedding_type="absolute", pruned_heads={})
@@ -58,8 +64,8 @@ def read_sizes(reader: ConfigReader, *model_types: str) -> dict[str, Any]:
         "num_heads": reader.count("num_attention_heads"),
         "hidden_dim": reader.count("intermediate_size"),
         "max_positions": reader.count("max_position_embeddings"),
-        "num_types": reader.count("type_vocab_size"),
-        "activation": reader.activation("hidden_act", "gelu"),
+        "num_types": reader.count("type_vocab_size") if with_types else 0,
+        "activation": reader.activation("hidden_act", activation),
         "norm_eps": reader.positive("layer_norm_eps", 1e-12),
     }
     reader.splits("hidden_size", sizes["embed_dim"], sizes["num_heads"])
@@ -80,7 +86,10 @@ _BLOCK_NAMES = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bert(TextModel):
-    """A BERT encoder with its tokenizer; without segments `type_embedding` is None."""
+    """A BERT encoder with its tokenizer.
+
+    Without segments `type_embedding` is None. `embedding_proj` widens embeddings that are narrower than the blocks.
+    """
 
     name: str
     config: BertConfig
@@ -90,6 +99,7 @@ class Bert(TextModel):
     type_embedding: Embedding | None
     embedding_norm: LayerNorm
     blocks: tuple[EncoderBlock, ...]
+    embedding_proj: Linear | None = field(default=None, kw_only=True)
 
     config_type: ClassVar[type[BertConfig]] = BertConfig
     prefixes: ClassVar[tuple[str, ...]] = ("", "bert.")
@@ -110,8 +120,8 @@ class Bert(TextModel):
         Vectors of padding are 0.
 
         Taps ``token_embeddings``, ``position_embeddings``, ``type_embeddings`` if there are any, their sum
-        ``embeddings``, ``normed_embeddings``, and for each block ``blocks.i.attn.*``, ``blocks.i.mlp.*``,
-        ``blocks.i.output``.
+        ``embeddings``, ``normed_embeddings``, ``projected_embeddings`` if they are widened, and for each block
+        ``blocks.i.attn.*``, ``blocks.i.mlp.*``, ``blocks.i.output``.
         """
         tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
         positions = self.positions(ids)
@@ -122,13 +132,15 @@ class Bert(TextModel):
             embeddings = embeddings + trace("type_embeddings", segment, "T E")
         embeddings = trace("embeddings", embeddings, "B T E")
         x: np.ndarray = trace("normed_embeddings", self.embedding_norm(embeddings), "B T E")
-        fused = fast_paths.encode(self, self.blocks, x, mask, trace)
-        if fused is not None:
-            return fused
-        for index, block in enumerate(self.blocks):
-            with trace.scope(f"blocks.{index}"):
-                x = block(x, mask=mask, trace=trace)
-        return x if mask is None else np.where(mask[:, 0, 0, :, None], x, x.dtype.type(0))
+        if self.embedding_proj is not None:
+            x = trace("projected_embeddings", self.embedding_proj(x), "B T E")
+        options = self.attention_options()
+        fused = None if options else fast_paths.encode(self, self.blocks, x, mask, trace)
+        return run_blocks(self.blocks, x, mask, trace, [options] * len(self.blocks)) if fused is None else fused
+
+    def attention_options(self) -> dict[str, Any]:
+        """Return further options of attention in every block, such as a bias."""
+        return {}
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Return the position embeddings of ids ``B T``: ``T E``, or ``B T E`` where they depend on the text."""
@@ -141,7 +153,7 @@ class Bert(TextModel):
         config = cls.config_type.read(checkpoint.config())
         weights = load_tensors(
             checkpoint,
-            _tensors(config, cls.block_prefix, cls.block_names),
+            cls.tensors(config),
             num_layers=config.num_layers,
             prefixes=cls.prefixes,
             unused=cls.unused,
@@ -156,23 +168,64 @@ class Bert(TextModel):
             position_embedding=Embedding(weights["position_embedding.weight"]),
             type_embedding=Embedding(weights["type_embedding.weight"]) if config.num_types else None,
             embedding_norm=layer_norm(weights, "embedding_norm", config.norm_eps),
-            blocks=encoder_blocks(weights, "", config, config.norm_eps),
+            embedding_proj=linear(weights, "embedding_proj") if "embedding_proj.weight" in weights else None,
+            blocks=cls.make_blocks(weights, config),
+            **cls.further_fields(weights),
         )
 
+    @classmethod
+    def make_blocks(cls, weights: dict[str, np.ndarray], config: Any) -> tuple[EncoderBlock, ...]:
+        """Return the blocks."""
+        return encoder_blocks(weights, "", config, config.norm_eps)
 
-def _tensors(config: BertConfig, block_prefix: str, block_names: Mapping[str, str]) -> Iterator[TensorSpec]:
-    """Yield every tensor of a BERT."""
-    E, F = config.embed_dim, config.hidden_dim
+    @classmethod
+    def further_fields(cls, weights: dict[str, np.ndarray]) -> dict[str, Any]:  # noqa: ARG003
+        """Return the fields that only this family has."""
+        return {}
+
+    @classmethod
+    def tensors(cls, config: Any) -> Iterator[TensorSpec]:
+        """Yield every tensor."""
+        yield from embedding_tensors(config)
+        for i in range(config.num_layers):
+            yield from block_tensors(config, f"blocks.{i}", f"{cls.block_prefix}{i}", cls.block_names)
+
+
+def embedding_tensors(config: BertConfig) -> Iterator[TensorSpec]:
+    """Yield the tables, as wide as the blocks or narrower, and the norm of their sum."""
+    E = config.embedding_dim or config.embed_dim
     yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
     yield TensorSpec("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))
     if config.num_types:
         yield TensorSpec("type_embedding.weight", "embeddings.token_type_embeddings.weight", (config.num_types, E))
     yield from norm_tensors("embedding_norm", "embeddings.LayerNorm", E)
-    for i in range(config.num_layers):
-        for part, hf_part in block_names.items():
-            name, hf_name = f"blocks.{i}.{part}", f"{block_prefix}{i}.{hf_part}"
-            if part.endswith("_norm"):
-                yield from norm_tensors(name, hf_name, E)
-            else:
-                inputs, outputs = {"mlp.up_proj": (E, F), "mlp.down_proj": (F, E)}.get(part, (E, E))
-                yield from linear_tensors(name, hf_name, inputs, outputs)
+
+
+def block_tensors(config: BertConfig, name: str, hf_name: str, parts: Mapping[str, str]) -> Iterator[TensorSpec]:
+    """Yield the tensors of the block `name`; `parts` has the name of each in the checkpoint."""
+    E, F = config.embed_dim, config.hidden_dim
+    for part, hf_part in parts.items():
+        if part.endswith("_norm"):
+            yield from norm_tensors(f"{name}.{part}", f"{hf_name}.{hf_part}", E)
+        else:
+            inputs, outputs = {"mlp.up_proj": (E, F), "mlp.down_proj": (F, E)}.get(part, (E, E))
+            yield from linear_tensors(f"{name}.{part}", f"{hf_name}.{hf_part}", inputs, outputs)
+
+
+def run_blocks(
+    blocks: Sequence[EncoderBlock],
+    x: np.ndarray,
+    mask: np.ndarray | None,
+    trace: Recorder,
+    options: Sequence[Mapping[str, Any]],
+) -> np.ndarray:
+    """Return the output of all blocks, ``B T E``, 0 at padding; `options` has further arguments of each block."""
+    for i, (block, more) in enumerate(zip(blocks, options, strict=True)):
+        with trace.scope(f"blocks.{i}"):
+            x = block(x, mask=mask, trace=trace, **more)
+    return without_padding(x, mask)
+
+
+def without_padding(x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Return x, ``B T E``, with 0 at padding."""
+    return x if mask is None else np.where(mask[:, 0, 0, :, None], x, x.dtype.type(0))

@@ -18,7 +18,7 @@ from regard.models.circuits import Circuits
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.language import LanguageModel
 from regard.nn import DecoderBlock, Embedding, LayerNorm, Linear, RMSNorm
-from regard.nn.decoder import CosSin
+from regard.nn.attention import CosSin
 from regard.nn.decoder_step import decode_step
 from regard.nn.fast_paths import instance_cache
 from regard.nn.kv_cache import KVCache

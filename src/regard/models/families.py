@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from regard.models.llama import Llama
 
 _FAMILIES: dict[str, str | type[TextModel]] = {
+    "albert": "albert.Albert",
     "bart": "bart.Bart",
     "bert": "bert.Bert",
     "distilbert": "distilbert.DistilBert",
+    "electra": "electra.Electra",
     "gemma2": "gemma2.Gemma2",
     "gemma3_text": "gemma3.Gemma3",
     "gpt2": "gpt2.GPT2",
@@ -35,6 +37,9 @@ _FAMILIES: dict[str, str | type[TextModel]] = {
     "llama": "llama.Llama",
     "mistral": "mistral.Mistral",
     "mixtral": "mixtral.Mixtral",
+    "modernbert": "modernbert.ModernBert",
+    "mpnet": "mpnet.MPNet",
+    "nomic_bert": "nomic_bert.NomicBert",
     "olmo2": "olmo2.Olmo2",
     "opt": "opt.OPT",
     "phi3": "phi3.Phi3",
@@ -149,12 +154,13 @@ def load(
 def family_of(checkpoint: Checkpoint) -> type[TextModel]:
     """Return the family of a checkpoint; an error if there is none for its ``model_type``."""
     model_type = checkpoint.config().peek("model_type")
-    packages = {} if model_type in FAMILIES else _families_of_packages()
-    if model_type in packages:
-        register(model_type, _load_family(packages[model_type]))
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
+    if isinstance(model_type, str) and model_type in FAMILIES:
+        return _family(model_type)
+    packages = _families_of_packages()
+    if not isinstance(model_type, str) or model_type not in packages:
         known = ", ".join(sorted({*FAMILIES, *packages}))
         raise RegardError(f"{checkpoint.path} holds a model of type {model_type!r}; regard can run: {known}")
+    register(model_type, _load_family(packages[model_type]))
     return _family(model_type)
 
 

@@ -97,7 +97,7 @@ class GPT2(Decoder):
     @property
     def max_length(self) -> int:
         """The most tokens of a sequence: the rows of the position table."""
-        return self.config.max_positions
+        return int(self.config.max_positions)
 
     def forward_with_cache(
         self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder

@@ -35,7 +35,7 @@ class MixtralConfig(LlamaConfig):
         return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"], rope_base=1e6, **experts)
 
 
-def read_experts(reader: ConfigReader, name: str, num_experts: int, per_token: int) -> dict[str, int]:
+def read_experts(reader: ConfigReader, name: str, num_experts: int, per_token: int) -> dict[str, Any]:
     """Read the number of experts, under a name, and of those for each token; the numbers given are the defaults."""
     reader.ignore("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")  # for training
     experts, chosen = reader.count(name, num_experts), reader.count("num_experts_per_tok", per_token)

@@ -4,8 +4,8 @@ A layer is made from its arrays, or by its ``init`` from a random generator; a c
 another name for the call.
 """
 
-from regard.nn.attention import CrossAttention, MultiHeadAttention, SelfAttention
-from regard.nn.decoder import CausalAttention, CosSin, DecoderBlock
+from regard.nn.attention import CosSin, CrossAttention, MultiHeadAttention, SelfAttention
+from regard.nn.decoder import CausalAttention, DecoderBlock
 from regard.nn.encoder import EncoderBlock
 from regard.nn.gradients import value_and_gradients, with_parameters
 from regard.nn.layer import Layer, parameters

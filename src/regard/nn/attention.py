@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeAlias, Unpack
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.nn import fast_paths
 from regard.nn.layer import REQUIRED, Layer
 from regard.nn.layers import Linear
+
+CosSin: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Cosines and sines of rotary embeddings at each position, ``... T D/2``."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -231,15 +234,22 @@ class SelfAttention(MultiHeadAttention):
         self,
         x: np.ndarray,
         *,
+        rotation: CosSin | None = None,
         trace: Recorder = NULL_RECORDER,
         **options: Unpack[F.Options],
     ) -> np.ndarray:
         """Return the contextual vectors, ``... T E``, of x, ``... T E``.
 
-        `mask`, `causal` and the other options are those of `regard.attention`. Taps ``q``, ``k``, ``v``, those of
-        `regard.attention`, and ``output``.
+        `rotation` is that of queries and keys, cosines and sines; `mask`, `causal` and the other options are those of
+        `regard.attention`. Taps ``q`` and ``k`` (both after the rotation), ``v``, those of `regard.attention`, and
+        ``output``.
         """
-        return self.attend(*self.project_qkv(x, trace=trace), trace=trace, **options)
+        if rotation is None:
+            return self.attend(*self.project_qkv(x, trace=trace), trace=trace, **options)
+        q, k, v = self._project_qkv(x)
+        q, k = F.apply_rotary(q, *rotation), F.apply_rotary(k, *rotation)
+        q, k, v = trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
+        return self.attend(q, k, v, trace=trace, **options)
 
     forward = __call__
 

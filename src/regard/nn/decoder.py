@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.nn.attention import MultiHeadAttention
+from regard.nn.attention import CosSin, MultiHeadAttention
 from regard.nn.kv_cache import KVCache
 from regard.nn.layer import REQUIRED, Layer
 from regard.nn.layers import LayerNorm, RMSNorm
-
-CosSin: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Cosines and sines of rotary embeddings at each position, ``... T D/2``."""
 
 
 class _FeedForward(Protocol):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from regard.functional import native
-from regard.nn.decoder import CausalAttention, CosSin, DecoderBlock
+from regard.nn.attention import CosSin
+from regard.nn.decoder import CausalAttention, DecoderBlock
 from regard.nn.fast_paths import Packed, instance_cache, packed_maps
 from regard.nn.kv_cache import KVCache
 from regard.nn.layers import GatedFeedForward, Linear, RMSNorm

@@ -11,9 +11,9 @@ from regard._utils.errors import RegardError
 from regard.functional import Options
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.nn import fast_paths
-from regard.nn.attention import SelfAttention
+from regard.nn.attention import CosSin, SelfAttention
 from regard.nn.layer import REQUIRED, Layer
-from regard.nn.layers import FeedForward, LayerNorm
+from regard.nn.layers import FeedForward, GatedFeedForward, LayerNorm
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,8 +27,8 @@ class EncoderBlock(Layer):
     Parameters
     ----------
     attn : SelfAttention
-    attn_norm : LayerNorm
-    mlp : FeedForward
+    attn_norm : LayerNorm, or None, with `norm_first`, for no norm
+    mlp : FeedForward or GatedFeedForward
     mlp_norm : LayerNorm
     norm_first : bool
 
@@ -39,28 +39,30 @@ class EncoderBlock(Layer):
     """
 
     attn: SelfAttention
-    attn_norm: LayerNorm = REQUIRED
-    mlp: FeedForward = REQUIRED
+    attn_norm: LayerNorm | None = None
+    mlp: FeedForward | GatedFeedForward = REQUIRED
     mlp_norm: LayerNorm = REQUIRED
     norm_first: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        parts = (
-            (self.attn, SelfAttention),
-            (self.attn_norm, LayerNorm),
-            (self.mlp, FeedForward),
-            (self.mlp_norm, LayerNorm),
-        )
-        if not all(isinstance(part, kind) for part, kind in parts):
+        kinds = {"attn": SelfAttention, "attn_norm": LayerNorm, "mlp": FeedForward, "mlp_norm": LayerNorm}
+        parts = {name: getattr(self, name) for name in kinds}
+        fits = [
+            isinstance(part, kinds[name])
+            or (name == "mlp" and isinstance(part, GatedFeedForward))
+            or (name == "attn_norm" and part is None and self.norm_first)
+            for name, part in parts.items()
+        ]
+        if not all(fits):
             raise RegardError(
-                f"an EncoderBlock is made from {', '.join(kind.__name__ for _, kind in parts)}, got "
-                f"{', '.join(type(part).__name__ for part, _ in parts)}; for a fresh one call "
+                f"an EncoderBlock is made from {', '.join(kind.__name__ for kind in kinds.values())}, got "
+                f"{', '.join(type(part).__name__ for part in parts.values())}; for a fresh one call "
                 f"EncoderBlock.init(rng, embed_dim, num_heads)"
             )
         widths = {
             "attn takes": self.attn.q_proj.weight.shape[0],
             "attn returns": self.attn.output_dim,
-            "attn_norm has": len(self.attn_norm.weight),
+            "attn_norm has": self.attn.output_dim if self.attn_norm is None else len(self.attn_norm.weight),
             "mlp takes": self.mlp.up_proj.weight.shape[0],
             "mlp returns": self.mlp.down_proj.weight.shape[1],
             "mlp_norm has": len(self.mlp_norm.weight),
@@ -103,24 +105,26 @@ class EncoderBlock(Layer):
         self,
         x: np.ndarray,
         *,
+        rotation: CosSin | None = None,
         trace: Recorder = NULL_RECORDER,
         **options: Unpack[Options],
     ) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``.
 
-        `mask`, `causal` and the other options are those of `regard.attention`.
+        `rotation` is that of `SelfAttention`; `mask`, `causal` and the other options are those of `regard.attention`.
         """
         if self.norm_first:
             with trace.scope("attn"):
-                y = self.attn(self.attn_norm(x), trace=trace, **options)
+                y = x if self.attn_norm is None else self.attn_norm(x)
+                y = self.attn(y, rotation=rotation, trace=trace, **options)
             x = trace("attn_residual", x + y, "... T E")
             with trace.scope("mlp"):
                 x = x + self.mlp(self.mlp_norm(x), trace=trace)
-        elif (fused := fast_paths.post_norm_block(self, x, trace, options)) is not None:
+        elif rotation is None and (fused := fast_paths.post_norm_block(self, x, trace, options)) is not None:
             x = fused
         else:
             with trace.scope("attn"):
-                y = self.attn(x, trace=trace, **options)
+                y = self.attn(x, rotation=rotation, trace=trace, **options)
             x = self.after_attention(x, y, trace)
         return trace("output", x, "... T E")
 
@@ -131,6 +135,7 @@ class EncoderBlock(Layer):
 
         Taps ``attn_residual`` and ``mlp.*``.
         """
+        assert self.attn_norm is not None  # of a post-norm block
         x = trace("attn_residual", self.attn_norm(x, residual=y), "... T E")
         with trace.scope("mlp"):
             y = self.mlp(x, trace=trace)

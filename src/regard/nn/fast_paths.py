@@ -27,7 +27,7 @@ from regard.nn.quantized import QuantizedWeight
 if TYPE_CHECKING:
     from regard.nn.attention import MultiHeadAttention, SelfAttention
     from regard.nn.encoder import EncoderBlock
-    from regard.nn.layers import GatedFeedForward, Linear
+    from regard.nn.layers import GatedFeedForward, LayerNorm, Linear
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options
     if (
         tail is None
         or type(x) is not np.ndarray
-        or x.dtype != block.attn_norm.weight.dtype
+        or x.dtype != block.mlp_norm.weight.dtype
         or not trace.can_skip(*_TAIL)
     ):
         return None
@@ -178,6 +178,9 @@ def _encoder_blocks(blocks: Sequence[EncoderBlock]) -> ops.EncoderBlocks | None:
 def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
     """Return the steps after the heads as one call of the kernel."""
     attn, mlp, norms = block.attn, block.mlp, (block.attn_norm, block.mlp_norm)
+    first, second = (_norm_arrays(norm) for norm in norms)
+    if hasattr(mlp, "gate_proj") or first is None or second is None:
+        return None
     maps = [linear for linear in (attn.o_proj, mlp.up_proj, mlp.down_proj) if linear is not None]
     if len(maps) < 3 or not are_ours(block.attn, attn.q_proj, attn.k_proj, attn.v_proj, mlp, *maps, *norms):
         return None
@@ -185,8 +188,12 @@ def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
     out, up, down = (None if p is None else (p.panels, p.bias) for p in packed)
     if out is None or up is None or down is None:
         return None
-    first, second = ((norm.weight, norm.bias, norm.eps) for norm in norms)
     return ops.prepare_block_tail(out, first, up, kernel_activation(mlp.activation), down, second)
+
+
+def _norm_arrays(norm: LayerNorm | None) -> tuple[np.ndarray, np.ndarray, float] | None:
+    """Return weight, bias and eps; None where one is missing."""
+    return None if norm is None or norm.bias is None else (norm.weight, norm.bias, norm.eps)
 
 
 def _context(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray:

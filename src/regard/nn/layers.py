@@ -87,23 +87,21 @@ class LayerNorm(Layer):
 
     Parameters
     ----------
-    weight, bias : array, ``E``
+    weight : array, ``E``
+    bias : array, ``E``, optional
     eps : float
     """
 
     weight: np.ndarray
-    bias: np.ndarray = REQUIRED
+    bias: np.ndarray | None = None
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        if not (
-            isinstance(self.weight, np.ndarray)
-            and isinstance(self.bias, np.ndarray)
-            and self.weight.shape == self.bias.shape
-            and self.weight.ndim == 1
-        ):
+        has_weight = isinstance(self.weight, np.ndarray) and self.weight.ndim == 1
+        has_bias = isinstance(self.bias, np.ndarray)
+        if not has_weight or (self.bias is not None and not (has_bias and self.bias.shape == self.weight.shape)):
             raise RegardError(
-                f"a LayerNorm is made from weight and bias, two arrays of one shape (features,), got "
+                f"a LayerNorm is made from weight and bias (or None), arrays of one shape (features,), got "
                 f"{_described(self.weight)} and {_described(self.bias)}; for a fresh one call LayerNorm.init(dim)"
             )
         if not 0 <= self.eps < math.inf:

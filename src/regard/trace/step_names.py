@@ -11,7 +11,8 @@ from typing import Any
 from regard._utils.errors import RegardError
 from regard.functional.dispatch import QUADRATIC_STEPS
 
-_EMBEDDINGS = ("normed_embeddings", "embeddings", "token_embeddings")  # of which the last computed enters block 0
+# Of these the last computed enters block 0.
+_EMBEDDINGS = ("projected_embeddings", "normed_embeddings", "embeddings", "token_embeddings")
 _TRANSFORMER_LENS = {
     "embed": "token_embeddings",
     "pos_embed": "position_embeddings",

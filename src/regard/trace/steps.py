@@ -53,6 +53,7 @@ _FORMULAS = {
     "type_embeddings": "the row of the segment",
     "embeddings": "sum of the embeddings above",
     "normed_embeddings": "norm(embeddings)",
+    "projected_embeddings": "normed_embeddings · W + b, as wide as the blocks",
     "q": "x · W_q (+ b_q), split into heads",
     "k": "x · W_k (+ b_k), split into heads",
     "v": "x · W_v (+ b_v), split into heads",

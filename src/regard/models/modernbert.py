@@ -1,0 +1,186 @@
+"""ModernBERT: an encoder with rotary positions, a window in two of three layers, and gated feed-forward.
+
+Warner et al. (2024), "Smarter, better, faster, longer", https://arxiv.org/abs/2412.13663. Norms come before each
+sublayer, without biases; the first block begins without one, for the embeddings are normed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.base import TextModel
+from regard.models.bert import run_blocks, without_padding
+from regard.models.build import gated_feed_forward, projections
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.open import Checkpoint, tokenizer_for
+from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors
+from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, read_windows
+from regard.models.rope import Rope, read_ropes_by_type
+from regard.nn import Embedding, EncoderBlock, LayerNorm, SelfAttention
+from regard.text import SubwordTokenizer
+
+
+@dataclass(frozen=True)
+class ModernBertConfig:
+    """The sizes of a ModernBERT, and its choices.
+
+    `windows` has for each layer the distance to which it attends, at either side, None for all; `rope` is the rotation
+    of layers without a window, `local_rope` that of the others.
+    """
+
+    vocab_size: int
+    embed_dim: int
+    num_layers: int
+    num_heads: int
+    head_dim: int
+    hidden_dim: int
+    max_positions: int
+    activation: str
+    norm_eps: float
+    norm_bias: bool
+    attn_bias: bool
+    mlp_bias: bool
+    windows: tuple[int | None, ...]
+    rope: Rope
+    local_rope: Rope
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> Self:
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
+        reader.only(model_type="modernbert", position_embedding_type="absolute")
+        check_unsupported_flags(reader)
+        reader.ignore("initializer_cutoff_factor", "embedding_dropout", "mlp_dropout")  # for training
+        reader.ignore("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad")
+        reader.ignore("decoder_bias", "sparse_prediction", "sparse_pred_ignore_index")  # of task heads
+        reader.ignore(*(f"classifier_{name}" for name in ("pooling", "bias", "activation")))
+        embed_dim, num_heads = reader.count("hidden_size"), reader.count("num_attention_heads")
+        reader.splits("hidden_size", embed_dim, num_heads)
+        layers = reader.count("num_hidden_layers")
+        reader.require(layers <= MAX_LAYERS, f"num_hidden_layers {layers} is more than the maximum of {MAX_LAYERS}")
+        layers, sizes = min(layers, MAX_LAYERS), {"head_dim": embed_dim // num_heads}
+        sizes["max_positions"] = reader.count("max_position_embeddings")
+        reader.require(sizes["head_dim"] % 2 == 0, f"heads of {sizes['head_dim']} features cannot rotate in pairs")
+        every, window = reader.count("global_attn_every_n_layers", 3), reader.count("local_attention", 128) // 2
+        bases = {"sliding_attention": ("local_rope_theta", 1e4), "full_attention": ("global_rope_theta", 1.6e5)}
+        ropes = read_ropes_by_type(reader, sizes, bases, scaled=list(bases))
+        config = cls(
+            **sizes,
+            vocab_size=reader.count("vocab_size"),
+            embed_dim=embed_dim,
+            num_layers=layers,
+            num_heads=num_heads,
+            hidden_dim=reader.count("intermediate_size"),
+            activation=reader.activation("hidden_activation", "gelu"),
+            norm_eps=reader.positive("norm_eps", 1e-5),
+            norm_bias=reader.flag("norm_bias", False),
+            attn_bias=reader.flag("attention_bias", False),
+            mlp_bias=reader.flag("mlp_bias", False),
+            windows=read_windows(reader, layers, window, [i % every != 0 for i in range(layers)]),
+            rope=ropes["full_attention"],
+            local_rope=ropes["sliding_attention"],
+        )
+        reader.finish()
+        return config
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModernBert(TextModel):
+    """A ModernBERT encoder with its tokenizer."""
+
+    name: str
+    config: ModernBertConfig
+    tokenizer: SubwordTokenizer
+    token_embedding: Embedding
+    embedding_norm: LayerNorm
+    blocks: tuple[EncoderBlock, ...]
+    final_norm: LayerNorm
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens of a text."""
+        return self.config.max_positions
+
+    def forward(
+        self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> np.ndarray:
+        """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
+
+        Vectors of padding are 0. Taps ``token_embeddings``, ``normed_embeddings``, for each block ``blocks.i.attn.*``,
+        ``blocks.i.attn_residual``, ``blocks.i.mlp.*`` and ``blocks.i.output``, and ``final_norm``.
+        """
+        x = trace("token_embeddings", self.token_embedding(ids), "B T E")
+        x = trace("normed_embeddings", self.embedding_norm(x), "B T E")
+        positions = np.arange(ids.shape[1])
+        wide, local = self.config.rope(positions, x.dtype), self.config.local_rope(positions, x.dtype)
+        options: list[dict[str, Any]] = [
+            {"rotation": wide} if window is None else {"rotation": local, "window": (window, window)}
+            for window in self.config.windows
+        ]
+        x = run_blocks(self.blocks, x, mask, trace, options)
+        return without_padding(trace("final_norm", self.final_norm(x), "B T E"), mask)
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
+        """Build the model from its checkpoint."""
+        config = ModernBertConfig.read(checkpoint.config())
+        weights = load_tensors(
+            checkpoint,
+            _tensors(config),
+            num_layers=config.num_layers,
+            prefixes=("", "model."),
+            unused=("head.", "decoder.", "classifier."),
+            dtype=dtype,
+        )
+        return cls(
+            name=name,
+            config=config,
+            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
+            token_embedding=Embedding(weights["token_embedding.weight"]),
+            embedding_norm=_norm(weights, "embedding_norm", config),
+            blocks=tuple(_block(weights, i, config) for i in range(config.num_layers)),
+            final_norm=_norm(weights, "final_norm", config),
+        )
+
+
+def _block(weights: dict[str, np.ndarray], layer: int, config: ModernBertConfig) -> EncoderBlock:
+    at = f"blocks.{layer}"
+    return EncoderBlock(
+        SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
+        _norm(weights, f"{at}.attn_norm", config) if layer else None,
+        gated_feed_forward(weights, f"{at}.mlp", config.activation),
+        _norm(weights, f"{at}.mlp_norm", config),
+        norm_first=True,
+    )
+
+
+def _norm(weights: dict[str, np.ndarray], at: str, config: ModernBertConfig) -> LayerNorm:
+    return LayerNorm(weights[f"{at}.weight"], weights.get(f"{at}.bias"), config.norm_eps)
+
+
+def _tensors(config: ModernBertConfig) -> Iterator[TensorSpec]:
+    """Yield every tensor."""
+    E, F = config.embed_dim, config.hidden_dim
+
+    def norm_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
+        for part in ("weight", "bias") if config.norm_bias else ("weight",):
+            yield TensorSpec(f"{name}.{part}", f"{hf_name}.{part}", (E,))
+
+    yield TensorSpec("token_embedding.weight", "embeddings.tok_embeddings.weight", (config.vocab_size, E))
+    yield from norm_tensors("embedding_norm", "embeddings.norm")
+    for i in range(config.num_layers):
+        at, hf = f"blocks.{i}", f"layers.{i}"
+        if i:
+            yield from norm_tensors(f"{at}.attn_norm", f"{hf}.attn_norm")
+        qkv = {f"{at}.attn.{part}_proj": E for part in "qkv"}
+        yield from fused_tensors(qkv, f"{hf}.attn.Wqkv", E, bias=config.attn_bias)
+        yield from linear_tensors(f"{at}.attn.o_proj", f"{hf}.attn.Wo", E, E, bias=config.attn_bias)
+        yield from norm_tensors(f"{at}.mlp_norm", f"{hf}.mlp_norm")
+        gate_up = {f"{at}.mlp.gate_proj": F, f"{at}.mlp.up_proj": F}
+        yield from fused_tensors(gate_up, f"{hf}.mlp.Wi", E, bias=config.mlp_bias)
+        yield from linear_tensors(f"{at}.mlp.down_proj", f"{hf}.mlp.Wo", F, E, bias=config.mlp_bias)
+    yield from norm_tensors("final_norm", "final_norm")

@@ -1,0 +1,74 @@
+"""MPNet: RoBERTa with a learned bias for each distance between tokens (Song et al. 2020, arXiv:2004.09297).
+
+All blocks share the bias, whose buckets are those of T5. Padding has the id 1, and there are no segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from regard.functional import RelativePositionBias
+from regard.models.bert import BertConfig, read_sizes
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.roberta import Roberta, RobertaConfig
+
+_PAD_ID = 1
+_NUM_BUCKETS = 32
+
+
+@dataclass(frozen=True)
+class MPNetConfig(RobertaConfig):
+    """The configuration of a RoBERTa, whose padding has a fixed id."""
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> MPNetConfig:
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
+        sizes = read_sizes(reader, "mpnet", with_types=False)
+        reader.only(relative_attention_num_buckets=_NUM_BUCKETS)
+        config = cls(**sizes, pad_id=_PAD_ID)
+        reader.require(
+            config.max_positions > _PAD_ID + 1, f"max_position_embeddings {config.max_positions} leaves no position"
+        )
+        reader.finish()
+        return config
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MPNet(Roberta):
+    """An MPNet encoder with its tokenizer; its forward pass is BERT's, with a bias of the scores."""
+
+    position_bias: RelativePositionBias = field(kw_only=True)
+
+    config_type: ClassVar[type[BertConfig]] = MPNetConfig
+    prefixes: ClassVar[tuple[str, ...]] = ("", "mpnet.")
+    block_names: ClassVar[Mapping[str, str]] = {
+        "attn.q_proj": "attention.attn.q",
+        "attn.k_proj": "attention.attn.k",
+        "attn.v_proj": "attention.attn.v",
+        "attn.o_proj": "attention.attn.o",
+        "attn_norm": "attention.LayerNorm",
+        "mlp.up_proj": "intermediate.dense",
+        "mlp.down_proj": "output.dense",
+        "mlp_norm": "output.LayerNorm",
+    }
+
+    def attention_options(self) -> dict[str, Any]:
+        """Return the bias."""
+        return {"bias": self.position_bias}
+
+    @classmethod
+    def further_fields(cls, weights: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Return the bias."""
+        return {"position_bias": RelativePositionBias(weights["position_bias.parameter"])}
+
+    @classmethod
+    def tensors(cls, config: Any) -> Iterator[TensorSpec]:
+        """Yield every tensor."""
+        yield from super().tensors(config)
+        shape = (_NUM_BUCKETS, config.num_heads)
+        yield TensorSpec("position_bias.parameter", "encoder.relative_attention_bias.weight", shape)
