@@ -20,7 +20,7 @@ from regard.views import select
 CASES = golden.cases(LanguageModel, without=EncoderDecoder)
 WRITING = golden.cases(LanguageModel)
 TIED = ["gpt2/plain", "llama/tied", "mistral/tied", "qwen2/types", "qwen3/types", "gemma2/plain", "gpt_oss/types"]
-TIED = [*TIED, "gpt_neox/sequential"]
+TIED = [*TIED, "gpt_neox/sequential", "phi3/partial", "opt/plain", "gpt_neo/plain", "gemma3_text/plain"]
 TABLES = ("embed_tokens.weight", "wte.weight", "embed_in.weight")
 LONG, SHORT = np.array([7, 20, 3, 11, 15, 9, 8, 21]), np.array([12, 6, 19])
 

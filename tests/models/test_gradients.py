@@ -14,7 +14,8 @@ from regard.models.pooling import Pooling
 from regard.nn import value_and_gradients
 
 CASES = ("bert/gelu", "roberta/padding", "distilbert/tanh", "gpt2/plain", "llama/llama3", "qwen3/windows")
-CASES = (*CASES, "gemma2/capped", "gpt_oss/plain", "t5/gated", "bart/scaled")
+CASES = (*CASES, "gemma2/capped", "gpt_oss/plain", "t5/gated", "bart/scaled", "gpt_neox/plain", "olmo2/plain")
+CASES = (*CASES, "mixtral/plain", "qwen3_moe/plain", "modernbert/plain", "mpnet/plain", "albert/groups")
 
 
 @pytest.fixture(scope="module")

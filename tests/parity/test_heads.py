@@ -54,6 +54,7 @@ def test_the_vectors_that_the_head_is_given(transformers, tmp_path, family, kind
     [
         ("gpt2", "plain"), ("llama", "tied"), ("mistral", "tied"), ("qwen2", "types"), ("qwen3", "types"),
         ("gemma2", "plain"), ("gpt_oss", "types"), ("bart", "tied"), ("t5", "relu"),
+        ("gemma3_text", "plain"), ("phi3", "partial"), ("gpt_neo", "plain"), ("opt", "plain"),
     ],
 )  # fmt: skip
 def test_a_head_that_differs_though_the_configuration_ties_it(transformers, tmp_path, family, case):

@@ -8,7 +8,10 @@ import shutil
 import pytest
 
 import golden
+import make_golden
 import regard
+from regard import models
+from regard.models.checkpoint.config import ConfigReader
 
 
 @pytest.mark.parametrize("use_diff", [True, False])
@@ -31,8 +34,38 @@ def test_the_configuration_that_transformers_makes_of_smollm2_is_read(
     config.save_pretrained(tmp_path)
     fields = json.loads((tmp_path / "config.json").read_text())
     assert "unk_token_id" in fields
-    from regard.models.checkpoint.config import ConfigReader
-    from regard.models.llama import LlamaConfig
-
-    read = LlamaConfig.read(ConfigReader(fields | {"quantization_config": None}, "config.json"))
+    read = models.LlamaConfig.read(ConfigReader(fields | {"quantization_config": None}, "config.json"))
     assert (read.num_layers, read.head_dim, read.rope.base) == (30, 64, our_smollm2.config.rope.base)
+
+
+OLDER = {
+    "gpt_neox": {"rotary_pct": 0.5, "rotary_emb_base": 500, "gradient_checkpointing": False},
+    "phi3": {"rope_theta": 500.0, "rope_scaling": None, "partial_rotary_factor": 0.5, "sliding_window": 2047},
+    "olmo2": {"rope_theta": 500_000, "rope_scaling": None},
+    "smollm3": {"rope_theta": 5_000_000.0, "rope_scaling": None, "no_rope_layers": [1, 0]},
+    "mixtral": {"rope_theta": 500.0, "router_jitter_noise": 0.1},
+    "qwen3_moe": {"rope_theta": 500.0, "num_experts": 7, "max_window_layers": 48, "sliding_window": None},
+    "gemma3_text": {
+        "rope_theta": 2e6, "rope_local_base_freq": 500, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window_pattern": 2, "cache_implementation": "hybrid",
+    },
+    "gpt_neo": {"attention_layers": ["global", "local"], "gradient_checkpointing": True, "summary_type": "cls_index"},
+    "opt": {"activation_dropout": 0.0, "prefix": "</s>", "word_embed_proj_dim": 12},
+    "albert": {"net_structure_type": 0, "gap_size": 0, "num_memory_blocks": 0, "down_scale_factor": 1},
+    "electra": {"summary_last_dropout": 0.1, "position_embedding_type": "absolute"},
+    "modernbert": {"global_rope_theta": 7e4, "local_rope_theta": 300.0, "global_attn_every_n_layers": 2},
+    "nomic_bert": {"rope_theta": 500.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", OLDER)
+def test_fields_of_older_files_mean_what_transformers_takes_them_for(transformers, family):
+    kind = make_golden.CASES[family]
+    older = {"type_vocab_size": 2} if family in ("albert", "electra", "nomic_bert") else {}
+    older |= kind.sizes | OLDER[family]
+    if "num_experts" in older:
+        del older["num_local_experts"]
+    newer = getattr(transformers, kind.config)(**older).to_dict()
+    reads = getattr(models, models.FAMILIES[family].rpartition(".")[2] + "Config").read
+    older |= {"model_type": family}
+    assert reads(ConfigReader(older, "config.json")) == reads(ConfigReader(newer, "config.json"))
