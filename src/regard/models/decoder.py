@@ -109,11 +109,16 @@ class Decoder(LanguageModel):
         for each block ``blocks.i.attn.*``, ``blocks.i.attn_residual``, ``blocks.i.mlp.*`` and ``blocks.i.output``, and
         ``final_norm``, the result.
         """
-        positions = np.arange(ids.shape[1])
-        if mask is not None:
-            ends = ids.shape[1] - mask[:, 0, 0, ::-1].argmax(-1, keepdims=True)
-            positions = np.minimum(positions, ends - 1)  # B T
+        positions = self.positions(ids.shape[1], mask)
         return self.forward_with_cache(ids, positions, (None,) * len(self.blocks), mask=mask, trace=trace)[0]
+
+    def positions(self, length: int, mask: np.ndarray | None) -> np.ndarray:
+        """Return the positions of a whole text, ``T``, or ``B T`` with a mask; padding before it counts."""
+        positions = np.arange(length)
+        if mask is None:
+            return positions
+        ends = length - mask[:, 0, 0, ::-1].argmax(-1, keepdims=True)
+        return np.minimum(positions, ends - 1)
 
     def prefill(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER

@@ -74,6 +74,13 @@ class OPT(GPT2):
     prefix: ClassVar[str] = "model."
     embedding: ClassVar[str] = "decoder.embed_tokens.weight"
 
+    def positions(self, length: int, mask: np.ndarray | None) -> np.ndarray:
+        """Return the positions of a whole text, ``T``, or ``B T`` with a mask; padding before it does not count."""
+        if mask is None:
+            return super().positions(length, mask)
+        text = np.cumsum(mask[:, 0, 0], axis=-1)
+        return np.asarray(np.maximum(text - 1, 0))
+
     @classmethod
     def block(cls, weights: dict[str, np.ndarray], layer: int, config: OPTConfig) -> DecoderBlock:
         """Return the block of a layer."""
