@@ -238,6 +238,8 @@ def test_errors(exploration, written):
         exploration_of([TrainingRun(written)], "minilm")
     with pytest.raises(RegardError, match="on one text"):
         exploration_of([TrainingRun(written), "a", "b"], None)
+    with pytest.raises(RegardError, match="leave out batch=1"):
+        exploration_of([TrainingRun(written)], None, batch=1)
     trace = regard.Trace(maps=True)
     small()[0].model("abc", trace=trace)
     with pytest.raises(RegardError, match="no training run"):

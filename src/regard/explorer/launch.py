@@ -106,6 +106,8 @@ def exploration_of(
 ) -> Exploration:
     """Return the exploration of texts, run by `model`, and of traces; the parameters are those of `explore`."""
     if sources and isinstance(sources[0], TrainingRun):
+        if batch:
+            raise RegardError(f"a training run is explored on one text, without a batch: leave out batch={batch}")
         return _exploration_of_training(sources[0], sources[1:], model, layer, head)
     pair = list(model) if isinstance(model, list | tuple) else [model] * max(1, len(sources))
     if len(sources) == 1 and len(pair) == 2 and isinstance(sources[0], str | Mapping):
