@@ -117,8 +117,9 @@ class Decoder(LanguageModel):
         positions = np.arange(length)
         if mask is None:
             return positions
-        ends = length - mask[:, 0, 0, ::-1].argmax(-1, keepdims=True)
-        return np.minimum(positions, ends - 1)
+        ends: np.ndarray = length - mask[:, 0, 0, ::-1].argmax(-1, keepdims=True)
+        of_texts: np.ndarray = np.minimum(positions, ends - 1)
+        return of_texts
 
     def prefill(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
