@@ -17,6 +17,7 @@ from regard.models.decoder import Decoder
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
 from regard.trace.edits import Head, freeze, patch
+from regard.trace.notebook_html import page, picture, tokens_line
 
 PatchMetric: TypeAlias = "Target | tuple[str | int, str | int]"
 """A next token as text or id: its logit; two: the difference of their logits; of an encoder a text: the similarity with
@@ -66,6 +67,17 @@ class PatchGrid:
         """What a patch recovers: 0 is the corrupt run, 1 the clean one; NaN where both have the same number."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray((self.values - self.corrupt) / np.float64(self.clean - self.corrupt))
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: what each site recovers, and where it is most."""
+        best = np.unravel_index(np.nan_to_num(self.recovered, nan=-np.inf).argmax(), self.values.shape)
+        most = f"most in {self.steps[best[0]]}, {self.columns[best[1]]}: {self.recovered[best]:.0%}"
+        return page(
+            repr(self)[1:-1],
+            picture([np.nan_to_num(self.recovered)], f"recovered, layers down, {most}", cell=10),
+            tokens_line(self.columns),
+            try_next=("grid.recovered", "grid.to_frame()"),
+        )
 
     def to_columns(self) -> dict[str, np.ndarray]:
         """Return a row for each site: ``layer``, ``position`` with ``token``, or ``head``; ``value``, ``recovered``."""

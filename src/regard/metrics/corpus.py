@@ -12,7 +12,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.frames import FrameLibrary, make_frame
 from regard._utils.reprs import fields_repr
-from regard.metrics.heads import HeadMetrics, head_metrics
+from regard.metrics.heads import HeadMetrics, head_metrics, metrics_html
 from regard.metrics.registry import METRICS
 from regard.models.corpus import Progress
 from regard.text.encoding import Encoding
@@ -39,6 +39,11 @@ class CorpusHeadMetrics:
     deviations: Mapping[str, np.ndarray]
 
     __repr__ = fields_repr
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: each mean as a map of layers and heads."""
+        texts = max(int(count.max(initial=0)) for count in self.counts.values())
+        return metrics_html(self.as_head_metrics(), f"Means over {texts:,} texts")
 
     def interval(self, name: str, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the confidence interval of the mean of a metric, by the normal approximation: for 30 texts and more.

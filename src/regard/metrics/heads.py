@@ -11,9 +11,10 @@ import numpy as np
 from regard._utils.frames import FrameLibrary, make_frame
 from regard._utils.reprs import fields_repr
 from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
-from regard.metrics.registry import METRICS, RowBlock, Rows, metric
+from regard.metrics.registry import METRICS, RowBlock, Rows, listed_metrics, metric
 from regard.text.encoding import Encoding
 from regard.trace import Trace
+from regard.trace.notebook_html import page, picture
 
 
 @metric(
@@ -126,6 +127,10 @@ class HeadMetrics:
             return self.values[name]
         raise AttributeError(f"{type(self).__name__} has no {name!r}; the metrics are {', '.join(METRICS)}")
 
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: each metric of the first text as a map of layers and heads."""
+        return metrics_html(self, f"HeadMetrics of {len(self.entropy)} texts")
+
     def to_columns(self) -> dict[str, np.ndarray]:
         """Return a row for each head of each text: ``text``, ``layer``, ``head``, each metric, and ``label``."""
         shape = self.values["entropy"].shape
@@ -150,6 +155,23 @@ class HeadMetrics:
         if self.evenness[at] >= 0.9:
             return "broad"
         return "narrow" if self.evenness[at] < 0.25 else ""
+
+
+def metrics_html(metrics: HeadMetrics, title: str) -> str:
+    """Return head metrics as HTML: the largest heads of each, and a map of layers (down) and heads (across)."""
+    parts = []
+    for entry in listed_metrics():
+        values = metrics.values[entry.name][0]
+        largest = np.nanmax(values, initial=0)
+        heads = ", ".join(f"L{i}H{j} {values[i, j]:{entry.format}}" for i, j in strongest_heads(entry.name, values))
+        scaled = values / largest if largest else values
+        parts.append(picture([np.nan_to_num(scaled)], f"{entry.title} ({entry.unit}): {heads or '–'}", cell=10))
+    _, layers, heads = metrics.entropy.shape
+    return page(
+        f"{title}, {layers} layers (down) of {heads} heads (across), dark is large",
+        *parts,
+        try_next=("metrics.induction", "metrics.to_frame()"),
+    )
 
 
 def head_metrics(trace: Trace) -> HeadMetrics:

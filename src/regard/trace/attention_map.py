@@ -32,6 +32,7 @@ from regard.functional.scores import Stage, mask_and_bias
 from regard.functional.tile import attention_tile
 from regard.trace.map_statistics import POOLINGS, MapStatistics, equal_cells, statistics_of
 from regard.trace.mask_io import inputs_from_arrays, inputs_to_arrays, to_numpy
+from regard.trace.notebook_html import MAX_SIDE, MAX_TILES, page, picture
 
 __all__ = ["AttentionMap", "ScoreTerms", "Top"]
 
@@ -204,6 +205,27 @@ class AttentionMap:
 
     def __repr__(self) -> str:
         return f"<AttentionMap {' × '.join(map(str, self.shape))} in {self.nbytes / 1e6:.1f} MB>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: the first heads as small maps."""
+        if 0 in self.shape:
+            return page(repr(self))
+        return page(
+            repr(self),
+            picture(self.small_tiles(), self._caption()),
+            try_next=("attention_map[head, rows, cols]", "attention_map.top(3)", "attention_map.entropy()"),
+        )
+
+    def small_tiles(self) -> list[np.ndarray]:
+        """Return the largest weights in each cell of the first heads, as small maps."""
+        first = self.select(*(0,) * (self.ndim - 3), *([slice(MAX_TILES)] if self.ndim > 2 else []))
+        tiles = to_numpy(first.pooled((MAX_SIDE, MAX_SIDE))).astype(np.float64)
+        return list(tiles.reshape(-1, *tiles.shape[-2:]))
+
+    def _caption(self) -> str:
+        heads = self.shape[-3] if self.ndim > 2 else 1
+        shown = f"heads 0 to {min(heads, MAX_TILES) - 1} of {heads}" if heads > 1 else "one head"
+        return f"{shown}, queries down, keys across"
 
     # Weights
 

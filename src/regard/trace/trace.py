@@ -24,11 +24,14 @@ from regard.functional.variable import Variable, plain
 from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy
+from regard.trace.notebook_html import MAX_SIDE, MAX_TILES, page, picture, table, tokens_line
 from regard.trace.step_names import canonical_name, did_you_mean, matches, quadratic_stage
 from regard.trace.steps import Step, formula
 from regard.trace.trace_file import TraceData, check_batch, fitted_axes, read_trace, write_trace
 
 __all__ = ["NULL_RECORDER", "Edit", "Recorder", "Step", "Trace"]
+
+_SHOWN = 8  # steps in the HTML of a trace
 
 Edit = Callable[[np.ndarray], np.ndarray]
 
@@ -447,6 +450,23 @@ class Trace:
         unmatched = f"; no step is called {', '.join(self.unmatched())}" if self._taps and self.unmatched() else ""
         return f"<Trace{of}: {len(self)} values, {size:.1f} MB{unmatched}>"
 
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: the tokens, the last attention, and the first steps."""
+        parts = [tokens_line(self.encodings[0].tokens)] if self.encodings else []
+        attentions = [name for name in self if quadratic_stage(name) == "weights" and 0 not in self._shape(name)]
+        for name in attentions[-1:]:
+            source = self._maps.get(name) or self._values[name]
+            parts.append(picture(_small_tiles(source), f"{name}: the first heads, queries down, keys across"))
+        rows = [(name, axes, " × ".join(map(str, self._shape(name)))) for name, axes in self._axes.items()]
+        more = [(f"… {len(rows) - _SHOWN} more", "", "")] if len(rows) > _SHOWN else []
+        step = repr((attentions or [*self, ""])[0])
+        return page(
+            repr(self)[1:-1],
+            *parts,
+            table(("step", "axes", "shape"), rows[:_SHOWN] + more),
+            try_next=(f"trace[{step}]", "trace.names()", "trace.explore()") if rows else (),
+        )
+
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -500,6 +520,17 @@ def names_of(argument: str, names: object) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in found):
         raise RegardError(f"{argument} is a name or several, {argument}='blocks.*.attn.weights', got {names!r}")
     return found
+
+
+def _small_tiles(source: AttentionMap | np.ndarray) -> list[np.ndarray]:
+    """Return the first heads of the weights ``... T S`` of a call of attention as small maps."""
+    if isinstance(source, AttentionMap):
+        return source.small_tiles()
+    heads = source[(0,) * (source.ndim - 3)] if source.ndim > 2 else source[None]
+    steps = (-(-size // MAX_SIDE) for size in heads.shape[-2:])
+    rows, cols = (range(0, size, step) for size, step in zip(heads.shape[-2:], steps, strict=True))
+    pooled = np.maximum.reduceat(np.maximum.reduceat(heads[:MAX_TILES].astype(np.float64), rows, -2), cols, -1)
+    return list(pooled)
 
 
 def _start_of(start: Any) -> tuple[str, int, np.ndarray] | None:

@@ -1,0 +1,112 @@
+"""The HTML of results: a picture of the weights, sizes, and hostile tokens as text."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import regard
+from fake_traces import encoding_of
+from regard import AttentionMap, Trace, metrics
+from regard.trace.notebook_html import escaped, picture
+
+HOSTILE = ("<script>alert(1)</script>", "' onerror='x", "\u202e", "\x1b[31m", "&amp;")
+
+
+class Tags(HTMLParser):
+    """Collects the tags and the attributes of a document."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def read_png(text):
+    """Return the pixels of the first picture as Pillow, which matplotlib needs, reads them."""
+    from PIL import Image
+
+    data = re.search("base64,([^']*)'", text)[1]
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
+
+
+def test_a_picture_is_dark_where_values_are_large():
+    pixels = read_png(picture([np.array([[0, 1], [0.5, np.nan]]), np.ones((1, 1))], "caption"))
+    assert pixels.shape == (2, 5, 4)
+    assert pixels[0, 1, :3].tolist() == pixels[0, 4, :3].tolist() == [8, 48, 107]
+    assert pixels[0, 0, :3].tolist() == [247, 251, 255]
+    assert 100 < pixels[1, 0, 0] < 150
+    assert (pixels[:, 2:4, 3] == 0).all()
+    assert pixels[1, 4, 3] == 0
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_trace_shows_its_last_attention(write_bert, maps):
+    trace = Trace(maps=maps)
+    regard.load(write_bert())("the cat sat", trace=trace)
+    shown = trace._repr_html_()
+    weights = trace["blocks.1.attn.weights"][0]
+    pixels = read_png(shown)
+    assert pixels.shape == (5, 3 * 5 + 2 * 2, 4)
+    for head in range(3):
+        tile = pixels[:, 7 * head : 7 * head + 5, 0]
+        np.testing.assert_allclose(tile, 247 - weights[head] * 239, atol=0.6)
+    assert "blocks.0.attn.q" in shown
+    assert "more" in shown
+    assert "1 × 3 × 5 × 4" in shown
+
+
+def test_long_maps_are_small():
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((2, 20, 500, 4))
+    shown = AttentionMap(q, q)._repr_html_()
+    assert len(shown) < 200_000
+    assert read_png(shown).shape == (48, 12 * 48 + 11 * 2, 4)
+    trace = Trace()
+    regard.attention(q[0, :2], q[0, :2], q[0, :2], trace=trace)
+    assert read_png(trace._repr_html_()).shape[0] <= 48
+
+
+def test_hostile_tokens_are_text():
+    trace = Trace()
+    x = np.ones((1, 1, len(HOSTILE), 2))
+    regard.attention(x, x, x, trace=trace)
+    trace.set_metadata("<b>model</b>", [encoding_of(HOSTILE)])
+    found = Tags(trace._repr_html_())
+    assert set(found.tags) <= {"div", "b", "code", "figure", "img", "figcaption", "table", "tr", "th", "td"}
+    assert "onerror" not in found.attributes
+    assert "<script>alert(1)</script>" in found.text
+    assert "\u202e" not in found.text
+    assert "⟨U+202E⟩" in found.text
+    assert escaped("\x1b") == "⟨U+001B⟩"
+
+
+def test_metrics_and_grids_show_layers_and_heads():
+    model = regard.load("induction")
+    trace = Trace(maps=True)
+    model("qzkfqz", trace=trace)
+    for found in (metrics.head_metrics(trace), metrics.corpus_head_metrics(model, ["qzkfqz", "abcab"])):
+        shown = found._repr_html_()
+        assert read_png(shown).shape == (2, 4, 4)
+        assert "2 layers (down) of 4 heads (across)" in shown
+        assert "Induction (share): L1H" in shown
+    grid = metrics.patch_grid(model, "qzkfqz", "qxkfqz", ("k", "f"))
+    assert read_png(grid._repr_html_()).shape == (2, 6, 4)
+    assert "most in blocks.1.output, z: 100%" in grid._repr_html_()
+
+
+def test_what_is_empty_is_shown_too():
+    assert "0 values" in Trace()._repr_html_()
+    assert "AttentionMap" in AttentionMap(np.ones((2, 0, 4)), np.ones((2, 0, 4)))._repr_html_()
