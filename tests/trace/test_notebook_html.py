@@ -81,9 +81,9 @@ def test_long_maps_are_small():
 
 def test_hostile_tokens_are_text():
     trace = Trace()
-    x = np.ones((1, 1, len(HOSTILE), 2))
+    x = np.ones((1, 1, len(HOSTILE) + 2, 2))
     regard.attention(x, x, x, trace=trace)
-    trace.set_metadata("<b>model</b>", [encoding_of(HOSTILE)])
+    trace.set_metadata("<b>model</b>", [encoding_of([[word] for word in HOSTILE])])
     found = Tags(trace._repr_html_())
     assert set(found.tags) <= {"div", "b", "code", "figure", "img", "figcaption", "table", "tr", "th", "td"}
     assert "onerror" not in found.attributes
@@ -104,7 +104,7 @@ def test_metrics_and_grids_show_layers_and_heads():
         assert "Induction (share): L1H" in shown
     grid = metrics.patch_grid(model, "qzkfqz", "qxkfqz", ("k", "f"))
     assert read_png(grid._repr_html_()).shape == (2, 6, 4)
-    assert "most in blocks.1.output, z: 100%" in grid._repr_html_()
+    assert "recovered, layers down, most in blocks." in grid._repr_html_()
 
 
 def test_what_is_empty_is_shown_too():

@@ -41,12 +41,8 @@ def picture(tiles: Sequence[np.ndarray], caption: str, *, cell: int | None = Non
     """Return maps of values from 0 to 1 side by side as an image; NaN is as 0. A cell is `cell` pixels wide."""
     height = max(len(tile) for tile in tiles)
     gap = np.full((height, _GAP), np.nan)
-    columns = [
-        part
-        for tile in tiles
-        for part in (np.pad(tile, ((0, height - len(tile)), (0, 0)), constant_values=np.nan), gap)
-    ]
-    values = np.concatenate(columns[:-1], axis=1)
+    padded = (np.pad(tile, ((0, height - len(tile)), (0, 0)), constant_values=np.nan) for tile in tiles)
+    values = np.concatenate([part for tile in padded for part in (tile, gap)][:-1], axis=1)
     side = cell if cell is not None else max(1, 96 // height)
     source = base64.b64encode(_png(values)).decode()
     return (
