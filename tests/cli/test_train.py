@@ -144,6 +144,7 @@ def test_a_run_is_resumed(run, tmp_path):
         (("nothing",), "nothing"),
         (("--text", "missing.txt"), "cannot read missing.txt"),
         (("--text", "x.txt", "--bpe", "20"), "at least 257"),
+        (("--text", "x.txt", "--model", "induction", "--masked"), "induction has no head for masked words"),
     ],
 )
 def test_errors(run, tmp_path, monkeypatch, arguments, message):

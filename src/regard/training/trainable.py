@@ -17,6 +17,7 @@ from regard.formats.safetensors import write_safetensors
 from regard.functional import native
 from regard.functional.native import ops
 from regard.models import TextModel
+from regard.models.bert import Bert
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import FolderCheckpoint, open_checkpoint
 from regard.models.checkpoint.tensors import NewTensors, Tensors, TensorSpec
@@ -181,9 +182,9 @@ class Trainable:
         checkpoint = open_checkpoint(path)
         config, stored = checkpoint.config().fields, _Arrays(checkpoint.tensors())
         recorded = _Checkpoint(config, stored, checkpoint.tokenizer(), path if path.is_dir() else None)
-        family_of(recorded).load(recorded, name=name, dtype=np.dtype(dtype))
+        loaded = family_of(recorded).load(recorded, name=name, dtype=np.dtype(dtype))
         tensors = dict(stored.read)
-        if masked:
+        if masked and type(loaded) is Bert:  # any other is refused with its objective
             names = (name for name in checkpoint.tensors().shapes if name.startswith("cls.predictions."))
             tensors = {name if name.startswith("bert.") else f"bert.{name}": x for name, x in tensors.items()}
             tensors |= {name: stored[name] for name in names if not name.startswith("cls.predictions.decoder.")}
