@@ -104,6 +104,12 @@ def test_parameters_are_chosen_by_name(tiny):
     assert found.gradients.encodings[0].tokens == found.values.encodings[0].tokens
 
 
+def test_no_step_is_needed_for_gradients_of_parameters(tiny):
+    found = tiny.gradients("abc", at=(), parameters="final_norm.weight")
+    assert not list(found.gradients.names())
+    assert list(found.parameters) == ["final_norm.weight"]
+
+
 def test_values_are_recorded_apart(tiny):
     found = tiny.gradients("abc", at="final_norm", only=("*.weights", "final_norm"))
     assert found.gradients.names() == ("final_norm",)
@@ -165,6 +171,7 @@ def test_what_is_refused(tiny):
         (lambda: tiny.gradients("abc", lambda o: 1.0), r"got 1\.0"),
         (lambda: tiny.gradients("a"), r"at least two tokens"),
         (lambda: tiny.gradients("abc", at=3), r"at is a name or several"),
+        (lambda: tiny.gradients("abc", at=()), r"nothing was asked for: name steps in at= or arrays in parameters="),
         (lambda: encoder.gradients(texts), r"an encoder has no logits"),
     ):
         with pytest.raises(RegardError, match=message):

@@ -225,7 +225,8 @@ class TextModel(Layer):
         Raises
         ------
         RegardError
-            A name matches nothing, or the metric is not one number that depends on the steps or parameters.
+            A name matches nothing, no name is given, or the metric is not one number that depends on the steps or
+            parameters.
 
         Examples
         --------

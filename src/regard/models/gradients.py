@@ -77,7 +77,9 @@ def gradients_of_run(
     if isinstance(metric, str) and metric not in METRICS:
         raise RegardError(f"metric must be a function of the output, or one of {', '.join(METRICS)}, got {metric!r}")
     compute = METRICS[metric] if isinstance(metric, str) else metric
-    patterns = names_of("parameters", parameters)
+    at, patterns = names_of("at", at), names_of("parameters", parameters)
+    if not at and not patterns:
+        raise RegardError("nothing was asked for: name steps in at= or arrays in parameters=")
     names = list(parameters_of(model)) if patterns else []
     for pattern in patterns:
         if not any(matches(name, pattern) for name in names):
