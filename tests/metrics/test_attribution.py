@@ -51,7 +51,8 @@ def test_a_linear_function_of_the_embeddings_is_attributed_exactly(method):
     name = next(name for name in block if name.endswith("q_proj.weight"))
     linear = regard.nn.with_parameters(model, {name: 0 * block[name]})
     direction = np.arange(1.0, 9.0)
-    found = attribute(linear, SENTENCE, lambda o: (o.hidden[0, 2] * direction).sum(), method=method, steps=3)
+    steps = {"steps": 3} if method == "integrated" else {}
+    found = attribute(linear, SENTENCE, lambda o: (o.hidden[0, 2] * direction).sum(), method=method, **steps)
 
     def alone(i):
         def keep(x):
@@ -74,7 +75,7 @@ def test_scores_are_in_proportion_to_the_number(small, method):
 
 @pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
 def test_a_checkpointed_run_gives_the_same_scores(method):
-    model, options = regard.load("induction"), {"method": method, "steps": 3}
+    model, options = regard.load("induction"), {"method": method} | ({"steps": 3} if method == "integrated" else {})
     kept, again = (attribute(model, "qzkfqzk", "f", checkpoint=c, **options) for c in (False, True))
     np.testing.assert_allclose(again.scores, kept.scores, rtol=0, atol=1e-5 * np.abs(kept.scores).max())
 
@@ -143,6 +144,15 @@ def test_patching_with_the_same_text_changes_nothing():
         ({"to": last_sum, "position": 2}, "position is for the next token of a decoder"),
         ({"to": "a dog", "score": "odds"}, "score must be logit or log_probability"),
         ({"to": last_sum, "versus": "x"}, "leave it out where to is a function"),
+        ({"to": "The Cat sat", "method": "gradient"}, "as similar to itself as can be"),
+        ({"to": "a dog", "score": "log_probability"}, "score is for a next token: leave it out"),
+        ({"to": last_sum, "score": "logit"}, "score is for a next token: leave it out"),
+        ({"to": "a dog", "method": "gradient", "baseline": "junk"}, "method gradient takes no baseline: leave out"),
+        ({"to": "a dog", "method": "relevance", "baseline": np.zeros(3)}, "relevance takes no baseline"),
+        (
+            {"to": "a dog", "method": "relevance", "steps": 32, "batch_size": 4},
+            "takes no steps or batch_size: .*integr",
+        ),
         ({"to": "a dog", "method": "integrated", "steps": 0}, "steps"),
         ({"to": "a dog", "method": "integrated", "baseline": np.zeros(3)}, "shape of the embeddings"),
         ({"to": "a dog", "method": "integrated", "baseline": "mean"}, "no such token for a baseline"),
@@ -151,6 +161,41 @@ def test_patching_with_the_same_text_changes_nothing():
 def test_errors(minilm, options, message):
     with pytest.raises(RegardError, match=message):
         attribute(minilm, "the cat sat", **options)
+
+
+@pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
+@pytest.mark.parametrize(
+    ("metric", "got"),
+    [(lambda _: 1.0, r"got 1\.0"), (lambda o: o.hidden, "got an array"), (lambda _: "high", "got 'high'")],
+    ids=["constant", "array", "text"],
+)
+def test_a_metric_is_one_number_that_is_computed_from_the_output(small, method, metric, got):
+    with pytest.raises(RegardError, match=f"the metric must be one number .* {got}"):
+        attribute(small, SENTENCE, metric, method=method)
+
+
+def test_a_number_may_be_an_array_of_one(small):
+    found, same = (
+        attribute(small, SENTENCE, f, method="integrated", steps=2)
+        for f in (last_sum, lambda o: last_sum(o).reshape(1))
+    )
+    assert (same.value, same.baseline_value) == (found.value, found.baseline_value)
+    np.testing.assert_array_equal(same.scores, found.scores)
+
+
+def test_one_text_is_attributed():
+    model = regard.load("induction")
+    for call in (
+        lambda: attribute(model, ["qzkqz", "qzkqz"], "f"),
+        lambda: attribution_patching(model, ["qzkqz"], "qzkqz", "f"),
+    ):
+        with pytest.raises(RegardError, match="give one text, or one as tokens, got list"):
+            call()
+
+
+def test_text_that_the_tokenizer_drops_is_no_token():
+    with pytest.raises(RegardError, match="induction has no token for ' '"):
+        attribute(regard.load("induction"), "qzkqz", " ")
 
 
 def test_texts_of_patching_have_as_many_tokens():

@@ -141,18 +141,16 @@ def _attribute(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--score",
         choices=("logit", "log_probability"),
-        default="logit",
         metavar="NAME",
         help="of the next token: %(choices)s (logit)",
     )
     parser.add_argument(
         "--baseline",
         choices=("zero", "pad", "mask"),
-        default="zero",
         metavar="NAME",
         help="where integrated gradients begin: %(choices)s (zero)",
     )
-    parser.add_argument("--steps", type=count, default=32, metavar="N", help="points of integrated gradients (32)")
+    parser.add_argument("--steps", type=count, metavar="N", help="points of integrated gradients (32)")
     parser.add_argument("--merge-subwords", action="store_true", help="merge sub-word tokens into words")
     arguments.add_output_files(parser, "attribute")
     arguments.add_theme(parser)

@@ -11,7 +11,7 @@ from regard._utils.errors import RegardError
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.metrics.attribution import attribute
-from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, default_method
+from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, DEFAULT_STEPS, default_method
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
 from regard.text.encoding import Encoding
@@ -32,7 +32,6 @@ EXPLANATIONS = tuple(
     for entry in ATTRIBUTION_METHODS.values()
 )
 
-_STEPS = 32  # those of the command
 _MAX_FILE_GRADIENTS = 2048  # of one token each, for each method of an exported page
 _MAX_MAP_BYTES = 1_000_000_000
 _BYTES_PER_WEIGHT = 44  # measured with SmolLM2: weights, their gradients, and what lies between them
@@ -80,9 +79,7 @@ def attribute_run(run: Run, other_text: str | None, query: AttributionQuery, che
     with np.errstate(all="ignore"):
         likely = _likely_tokens(run, position) if predicts_tokens(run.model) else None
         target = _target_of(run, other_text, query, position, likely)
-        found = attribute(
-            run.model, _encoding(run), target, position=position, method=method, steps=_STEPS, check=check
-        )
+        found = attribute(run.model, _encoding(run), target, position=position, method=method, check=check)
     if not np.isfinite([found.value, *found.scores]).all():
         raise RegardError("contributions are NaN or infinite: the model overflows for this text")
     return {
@@ -120,7 +117,7 @@ def default_attributions(run: Run, other_text: str | None) -> Iterator[tuple[str
     if _blocked_by(run) is not None:
         return
     for name, entry in ATTRIBUTION_METHODS.items():
-        gradients = run.length * (_STEPS if entry.has_steps else 1)
+        gradients = run.length * (DEFAULT_STEPS if entry.has_steps else 1)
         if gradients > _MAX_FILE_GRADIENTS or (entry.has_steps and name != default_method(run.model)):
             continue
         try:

@@ -11,7 +11,13 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.frames import FrameLibrary, make_frame
 from regard._utils.validation import whole_number
-from regard.metrics.attribution_target import Target, attributed_metric, next_token_id, predicts_at_each_token
+from regard.metrics.attribution_target import (
+    Target,
+    attributed_metric,
+    encoding_of,
+    next_token_id,
+    predicts_at_each_token,
+)
 from regard.models.base import Output, run_traced
 from regard.models.decoder import Decoder
 from regard.text.encoding import Encoding
@@ -330,7 +336,7 @@ def _at(clean: np.ndarray, chosen: np.ndarray) -> Edit:
 
 def same_length(model: Any, clean: str | Encoding, corrupt: str | Encoding) -> tuple[Encoding, Encoding]:
     """Return two texts as tokens; an error if they have not the same number of them."""
-    one, other = (each if isinstance(each, Encoding) else model.tokenizer(each) for each in (clean, corrupt))
+    one, other = (encoding_of(model, each) for each in (clean, corrupt))
     if len(one) != len(other):
         raise RegardError(
             f"both texts must have the same number of tokens, got {len(one)} and {len(other)}: exchange a word for one "

@@ -10,8 +10,14 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.reprs import fields_repr
 from regard._utils.validation import whole_number
-from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, AttributionInputs, default_method
-from regard.metrics.attribution_target import Score, Target, attributed_metric
+from regard.metrics.attribution_methods import (
+    ATTRIBUTION_METHODS,
+    DEFAULT_STEPS,
+    AttributionInputs,
+    AttributionMethod,
+    default_method,
+)
+from regard.metrics.attribution_target import Score, Target, attributed_metric, encoding_of
 from regard.metrics.layer_maps import CancelCheck, layers_of
 from regard.models.base import run_traced
 from regard.nn.checkpoint import with_checkpoints
@@ -86,10 +92,10 @@ def attribute(
     versus: str | int | None = None,
     position: int = -1,
     method: str | None = None,
-    score: Score = "logit",
-    baseline: Baseline = "zero",
-    steps: int = 32,
-    batch_size: int = 4,
+    score: Score | None = None,
+    baseline: Baseline | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
     checkpoint: bool = False,
     check: CancelCheck = lambda: None,
 ) -> Attribution:
@@ -119,16 +125,16 @@ def attribute(
         scores add up to the difference of the number. Attention relevance: the weights times their gradients where
         that is positive, the mean over heads, carried from layer to layer beside the residual connection; the token
         itself, which the residual connection brings, is left out of the scores.
-    score : {"logit", "log_probability"}
-        What is taken of a next token.
-    baseline : {"zero", "pad", "mask"}, int or array, ``T E``
-        Of integrated gradients: zero in place of all embeddings; the padding token, the mask token or a token's id in
-        place of all tokens but special ones; or embeddings.
-    steps : int
-        Of integrated gradients, the points on the line (of the Gauss–Legendre quadrature). More make
-        `completeness_gap` smaller.
-    batch_size : int
-        Of them, how many run together.
+    score : {"logit", "log_probability"}, optional
+        What is taken of a next token, by default the logit. For a next token alone.
+    baseline : {"zero", "pad", "mask"}, int or array, ``T E``, optional
+        Of integrated gradients alone: zero in place of all embeddings, the default; the padding token, the mask token
+        or a token's id in place of all tokens but special ones; or embeddings.
+    steps : int, optional
+        Of integrated gradients alone, the points on the line (of the Gauss–Legendre quadrature), by default 32. More
+        make `completeness_gap` smaller.
+    batch_size : int, optional
+        Of them, how many run together, by default 4.
     checkpoint : bool
         As in `TextModel.gradients`: less memory, more time.
     check : function
@@ -138,7 +144,7 @@ def attribute(
     ------
     RegardError
         `to` is not one token; or it is the text itself, and the method needs a gradient there, which is 0; the model
-        has no such baseline; or an argument is invalid.
+        has no such baseline; an argument is given that the method or the number does not take; or one is invalid.
 
     References
     ----------
@@ -159,17 +165,29 @@ def attribute(
     method = default_method(model) if method is None else method
     if method not in ATTRIBUTION_METHODS:
         raise RegardError(f"method must be one of {', '.join(ATTRIBUTION_METHODS)}, got {method!r}")
-    steps, batch_size = whole_number("steps", steps, 1), whole_number("batch_size", batch_size, 1)
-    encoding = model.tokenizer(text) if isinstance(text, str) else text
+    entry = ATTRIBUTION_METHODS[method]
+    _check_unused(entry, {"baseline": baseline, "steps": steps, "batch_size": batch_size})
+    baseline = "zero" if baseline is None else baseline
+    steps = whole_number("steps", DEFAULT_STEPS if steps is None else steps, 1)
+    batch_size = whole_number("batch_size", 4 if batch_size is None else batch_size, 1)
+    encoding = encoding_of(model, text)
     metric = attributed_metric(model, encoding, to, versus, score, position)
     check()
     attended = _attended(model, encoding, metric.row, check)
     run = with_checkpoints(model) if checkpoint else model
     inputs = AttributionInputs(run, encoding, metric, baseline, steps, batch_size, check)
-    found = ATTRIBUTION_METHODS[method].function(inputs)
+    found = entry.function(inputs)
     return Attribution(
         method, metric.name, found.value, encoding, found.scores, attended, found.baseline_value, found.relevance
     )
+
+
+def _check_unused(entry: AttributionMethod, options: dict[str, Any]) -> None:
+    """Raise for options of methods with steps that are given to another method."""
+    unused = [name for name, value in options.items() if value is not None]
+    if unused and not entry.has_steps:
+        takers = " or ".join(each.name for each in ATTRIBUTION_METHODS.values() if each.has_steps)
+        raise RegardError(f"method {entry.name} takes no {' or '.join(unused)}: leave out, or choose {takers}")
 
 
 def _attended(model: Any, encoding: Encoding, row: int | None, check: CancelCheck) -> np.ndarray:

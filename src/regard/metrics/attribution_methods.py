@@ -65,7 +65,8 @@ class AttributionMethod:
     is_signed : bool
         Whether a score below 0 stands for what spoke against the number.
     has_steps : bool
-        Whether it takes the gradient at each of `steps` points, instead of one gradient.
+        Whether it takes the gradient at each of `steps` points, `batch_size` together, from a `baseline`, instead of
+        one gradient.
     holds_maps : bool
         Whether it holds the weights of all heads and their gradients.
     """
@@ -80,6 +81,9 @@ class AttributionMethod:
     has_steps: bool = False
     holds_maps: bool = False
 
+
+DEFAULT_STEPS = 32
+"""Of a method that has steps."""
 
 ATTRIBUTION_METHODS: dict[str, AttributionMethod] = {}
 """Every method by its name, in the order in which pages show them."""
@@ -127,7 +131,6 @@ def integrated(inputs: AttributionInputs) -> Contributions:
     """The Gauss–Legendre quadrature of ∂f/∂x from the baseline to x, times x − baseline."""
     x = _embeddings(inputs, inputs.encoding)
     start = _baseline(inputs, x)
-    (value,), (baseline_value,) = (_values_at(inputs, each[None]) for each in (x, start))
     nodes, weights = np.polynomial.legendre.leggauss(inputs.steps)
     mean = np.zeros(x.shape, np.float64)
     for at in range(0, inputs.steps, inputs.batch_size):
@@ -136,6 +139,7 @@ def integrated(inputs: AttributionInputs) -> Contributions:
         points = start + (nodes[part, None, None] + 1) / 2 * (x - start)
         _, gradients = _gradients_at(inputs, points)
         mean += np.tensordot(weights[part] / 2, gradients, 1)
+    (value,), (baseline_value,) = (_values_at(inputs, each[None]) for each in (x, start))
     return Contributions(value, (mean * (x - start)).sum(-1), baseline_value=baseline_value)
 
 
@@ -212,15 +216,16 @@ def _gradients_at(inputs: AttributionInputs, points: np.ndarray) -> tuple[list[f
     """Return the number at each of some embeddings, ``N T E``, and its gradients there, float64 ``N T E``."""
     trace = _EmbeddingsTrace(inputs.step, points)
     each = _each(inputs.model([inputs.encoding] * len(points), trace=trace), inputs.metric.compute)
+    values = [one_number("the metric", value) for value in each]
     (gradients,) = F.gradients(sum(each[1:], each[0]), trace.leaves)
-    return [one_number("the metric", value) for value in each], np.asarray(gradients, np.float64)
+    return values, np.asarray(gradients, np.float64)
 
 
 def _values_at(inputs: AttributionInputs, points: np.ndarray) -> list[float]:
     """Return the number at each of some embeddings, ``N T E``."""
     trace = Trace(only=(), edit={inputs.step: lambda before: points.astype(before.dtype)})
     output = inputs.model([inputs.encoding] * len(points), trace=trace)
-    return [float(value) for value in _each(output, inputs.metric.compute)]
+    return [float(np.asarray(value).item()) for value in _each(output, inputs.metric.compute)]
 
 
 def _each(output: Any, compute: Callable[[Any], Any]) -> Sequence[Any]:

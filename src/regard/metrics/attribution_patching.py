@@ -57,7 +57,7 @@ def attribution_patching(
     to: Target,
     *,
     versus: str | int | None = None,
-    score: Score = "logit",
+    score: Score | None = None,
     at: str | Iterable[str] = ("blocks.*.attn.context", "blocks.*.output"),
     checkpoint: bool = False,
 ) -> PatchingEffects:

@@ -33,12 +33,14 @@ def attributed_metric(
     encoding: Encoding,
     to: Target,
     versus: str | int | None = None,
-    score: Score = "logit",
+    score: Score | None = None,
     position: int = -1,
 ) -> AttributedMetric:
     """Return the number that `to`, `versus` and `position` name; see `regard.metrics.attribute`."""
-    if score not in ("logit", "log_probability"):
+    if score not in (None, "logit", "log_probability"):
         raise RegardError(f"score must be logit or log_probability, got {score!r}")
+    if score is not None and (callable(to) or not predicts_tokens(model)):
+        raise RegardError("score is for a next token: leave it out")
     if position != -1 and (callable(to) or not predicts_at_each_token(model)):
         raise RegardError("position is for the next token of a decoder: leave it out")
     if callable(to):
@@ -59,7 +61,16 @@ def attributed_metric(
         return each[0] if len(each) == 1 else each[0] - each[1]
 
     names = [repr(model.tokenizer.decode([token], skip_special_tokens=False)) for token in tokens]
-    return AttributedMetric(f"{score.replace('_', '-')} of {' minus that of '.join(names)}", compute, row)
+    quantity = "log-probability" if score == "log_probability" else "logit"
+    return AttributedMetric(f"{quantity} of {' minus that of '.join(names)}", compute, row)
+
+
+def encoding_of(model: Any, text: str | Encoding) -> Encoding:
+    """Return one text as tokens."""
+    if not isinstance(text, str | Encoding):
+        raise RegardError(f"give one text, or one as tokens, got {type(text).__name__}")
+    encoding: Encoding = model.tokenizer(text) if isinstance(text, str) else text
+    return encoding
 
 
 def predicts_tokens(model: Any) -> bool:
@@ -92,7 +103,7 @@ def _similarity(model: Any, encoding: Encoding, to: Any, versus: Any) -> Attribu
     others = [vector(model(text).hidden[0]) for text in texts]
     direction = others[0] if len(others) == 1 else others[0] - others[1]
     name = f"similarity to {' minus that to '.join(repr(text) for text in texts)}"
-    is_largest = versus is None and to == encoding.text
+    is_largest = versus is None and model.tokenizer(to).ids == encoding.ids
     return AttributedMetric(name, lambda output: (vector(output.hidden[0]) * direction).sum(), None, is_largest)
 
 
@@ -112,6 +123,8 @@ def next_token_id(model: Any, encoding: Encoding, token: str | int, position: in
     found = after[len(before) :] if follows and after is not None else _text_ids(model, token)
     if len(found) == 1:
         return found[0]
+    if not found:
+        raise RegardError(f"{model.name} has no token for {token!r}: choose a text that is one token")
     pieces = join_names([repr(model.tokenizer.decode([each])) for each in found])
     hint = "" if token.startswith(" ") else f"; a word after a text begins with a space, {' ' + token!r}"
     raise RegardError(f"{token!r} is {len(found)} tokens of {model.name}, {pieces}: choose one token{hint}")
