@@ -43,6 +43,7 @@ def test_json_is_what_the_function_returns(run, minilm):
     assert shown["method"] == "integrated"
     assert shown["value"] == pytest.approx(found.value, abs=1e-5)
     assert shown["completeness_gap"] == pytest.approx(found.completeness_gap, abs=1e-5)
+    assert shown["is_complete"] is found.is_complete is False  # of 8 steps
     assert [token["token"] for token in shown["tokens"]] == list(found.tokens)
     np.testing.assert_allclose([token["score"] for token in shown["tokens"]], found.scores, atol=1e-5)
     np.testing.assert_allclose([token["attended"] for token in shown["tokens"]], found.attended, atol=1e-5)
@@ -61,6 +62,19 @@ def test_the_table_has_both_and_says_that_they_differ(run):
 def test_too_few_steps_are_said(run):
     _, out, _ = run(TEXT, "--to", TO, "--model", "minilm", "--steps", "1")
     assert "not yet exact: give more --steps" in out
+
+
+def test_json_says_whether_the_contributions_add_up(run):
+    options = (TEXT, "--to", TO, "--model", "minilm", "--json")
+    assert json.loads(run(*options)[1])["is_complete"] is True
+    assert json.loads(run(*options, "--method", "gradient")[1])["is_complete"] is None
+
+
+def test_where_nothing_mattered_it_is_said(run):
+    status, out, _ = run("qzkfbdqzk", "--to", "f", "--versus", "f", "--model", "induction")
+    assert status == 0
+    assert "\nnothing mattered: every contribution is 0\n" in out
+    assert "mattered most" not in out
 
 
 def test_words_of_several_tokens_are_summed(run):
@@ -104,6 +118,12 @@ def test_the_next_token_of_a_language_model(run):
         ([TEXT, "--to", " ", "--model", "minilm"], "give a text to compare with"),
         ([TEXT, "--to", TO, "--model", "nothing-here"], "nothing-here"),
         ([TEXT, "--to", TO, "--method", "magic"], "invalid choice: 'magic'"),
+        ([TEXT, "--to", TO, "--model", "minilm", "--score", "logit"], "score is for a next token: leave it out"),
+        (
+            ["qzk", "--to", "f", "--model", "induction", "--baseline", "zero", "--steps", "8"],
+            "method gradient takes no baseline or steps: leave out, or choose integrated",
+        ),
+        (["qzk", "--to", " ", "--model", "induction"], "induction has no token for ' '"),
         ([TEXT, "--to", TO, "-o", "x.gif"], "needs the name of a file that ends with"),
     ],
 )

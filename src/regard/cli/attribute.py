@@ -14,7 +14,7 @@ from regard.cli.output_files import Attributed, check_length, check_output_files
 from regard.metrics import ATTRIBUTION_METHODS, attribute
 from regard.terminal import attribution_table
 from regard.trace import Trace
-from regard.views import attribution_rows, escape, format_number
+from regard.views import AttributionRow, attribution_rows, escape, format_number
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -46,6 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
             "value": found.value,
             "baseline_value": found.baseline_value,
             "completeness_gap": found.completeness_gap,
+            "is_complete": found.is_complete,
             "tokens": [{"token": row.label, "score": row.score, "attended": row.attended} for row in rows],
         }
         write(json.dumps(shown, allow_nan=False))
@@ -56,9 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
         console.print()
         console.print(attribution_table(rows, width=console.width, color=has_color(console)), soft_wrap=True)
         console.print()
-        mattered, attended = max(rows, key=lambda row: abs(row.score)), max(rows, key=lambda row: row.attended)
-        same = "also the most attended to" if mattered == attended else f"{escape(attended.label)} was attended to most"
-        console.print(Text(f"{escape(mattered.label)} mattered most; {same}"))
+        console.print(Text(_strongest(rows)))
         if found.baseline_value is not None:
             difference = found.value - found.baseline_value
             said = f"contributions sum to {found.scores.sum():+.4g}, the number changes by {difference:+.4g}"
@@ -66,3 +65,12 @@ def run(arguments: argparse.Namespace) -> None:
             if not found.is_complete:
                 console.print(Text("not yet exact: give more --steps, another --baseline or another --method"))
     write_output_files(Attributed(found, rows), arguments)
+
+
+def _strongest(rows: list[AttributionRow]) -> str:
+    """Say which token mattered most, and which was attended to most, as the explorer does."""
+    mattered, attended = max(rows, key=lambda row: abs(row.score)), max(rows, key=lambda row: row.attended)
+    if mattered.score == 0:
+        return "nothing mattered: every contribution is 0"
+    same = "also the most attended to" if mattered is attended else f"{escape(attended.label)} was attended to most"
+    return f"{escape(mattered.label)} mattered most; {same}"
