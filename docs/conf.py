@@ -68,6 +68,7 @@ docs/models
 docs/gradients
 docs/attribution
 docs/circuits
+docs/interventions
 docs/training
 docs/formats
 docs/frameworks

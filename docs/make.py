@@ -28,7 +28,18 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-_NAMES = ("lesson", "learning", "attention", "kernel", "models", "gradients", "attribution", "circuits", "training")
+_NAMES = (
+    "lesson",
+    "learning",
+    "attention",
+    "kernel",
+    "models",
+    "gradients",
+    "attribution",
+    "interventions",
+    "circuits",
+    "training",
+)
 PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
 IMAGES = Path("docs/images")
 BROWSER_PICTURES = "explorer-"  # prefix of the pictures made by draw_explorer.py
