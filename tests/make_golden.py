@@ -105,6 +105,14 @@ _MPNET_CASES = {
     "heads": {"num_attention_heads": 2, "num_hidden_layers": 3, "hidden_act": "gelu_new"},
     "long": {"max_position_embeddings": 80},
 }
+_DEBERTA = {**_BERT, "type_vocab_size": 0, "relative_attention": True, "position_buckets": 4, "share_att_key": True}
+_DEBERTA |= {"norm_rel_ebd": "layer_norm", "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+_DEBERTA_CASES = {
+    "plain": {},
+    "distance": {"max_relative_positions": 5, "hidden_act": "relu", "layer_norm_eps": 1e-5, "num_hidden_layers": 3},
+    "near": {"position_buckets": 8, "num_attention_heads": 2, "hidden_act": "gelu_new", "pos_att_type": "c2p|p2c"},
+    "long": {"position_buckets": 16, "max_position_embeddings": 80},
+}
 _NOMIC_CASES = {
     "plain": {},
     "gelu": {"hidden_act": "gelu", "layer_norm_eps": 1e-5, "type_vocab_size": 1, "num_hidden_layers": 3},
@@ -400,6 +408,7 @@ CASES = {
             "long": {"max_position_embeddings": 80},
         },
     ),
+    "deberta-v2": Family("DebertaV2Config", "DebertaV2Model", _DEBERTA, _DEBERTA_CASES),
     "electra": Family("ElectraConfig", "ElectraModel", _BERT, _ELECTRA_CASES),
     "albert": Family("AlbertConfig", "AlbertModel", _BERT | {"embedding_size": 8}, _ALBERT_CASES),
     "mpnet": Family("MPNetConfig", "MPNetModel", _BERT, _MPNET_CASES),

@@ -459,3 +459,24 @@ def test_a_parallel_block_reads_its_input_twice():
     assert "blocks.0.attn_residual" not in trace.names()
     total = trace["embeddings"] + trace["blocks.0.attn.output"] + trace["blocks.0.mlp.output"]
     np.testing.assert_allclose(total, trace["blocks.0.output"], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("case", "config", "problem"),
+    [
+        ("gpt_neox/plain", {"num_key_value_heads": 1}, "unknown field num_key_value_heads=1"),
+        ("gpt_neo/plain", {"attention_types": [[["global"], 3]]}, "attention_types must make global or local of each"),
+        ("opt/plain", {"do_layer_norm_before": False}, "do_layer_norm_before=False is not supported"),
+        ("opt/plain", {"word_embed_proj_dim": 8}, r"word_embed_proj_dim=8 is not supported \(supported: None, 12\)"),
+        ("phi3/plain", {"rope_parameters": {"rope_type": "longrope"}}, "unknown rope scaling 'longrope'"),
+        ("smollm3/plain", {"no_rope_layers": [1, 2]}, "no_rope_layers must be 0 or 1 for each of 4 layers"),
+        ("mixtral/plain", {"num_experts_per_tok": 9}, "num_experts_per_tok 9 is more than the 5 experts"),
+        ("qwen3_moe/plain", {"mlp_only_layers": "all"}, "mlp_only_layers must be a list of numbers of layers"),
+        ("gemma3_text/plain", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
+        ("gemma3_text/plain", {"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters must have entries for"),
+        ("olmo2/plain", {"clip_qkv": 8.0}, "unknown field clip_qkv=8.0"),
+    ],
+)
+def test_what_a_family_does_not_support(changed, case, config, problem):
+    with pytest.raises(RegardError, match=problem):
+        regard.load(changed(case, config))

@@ -41,7 +41,7 @@ def test_distilbert_has_no_segments():
 def test_parameters_follow_the_vocabulary(case):
     names = nn.parameters(load(case))
     assert {"token_embedding.weight", "embedding_norm.weight", "blocks.1.attn.q_proj.weight"} <= names.keys()
-    if case.split("/")[0] not in ("modernbert", "nomic_bert"):
+    if case.split("/")[0] not in ("modernbert", "nomic_bert", "deberta-v2"):
         assert {"position_embedding.weight", "blocks.1.attn.q_proj.bias"} <= names.keys()
     if not case.startswith("albert"):
         assert len(names) == len(set(map(id, names.values())))
@@ -155,3 +155,22 @@ def test_what_has_no_part_in_the_computation_changes_nothing(changed):
     fields = {"dropout": 0.3, "qa_dropout": 0.4, "seq_classif_dropout": 0.5, "tie_weights_": True}
     other = regard.load(changed("distilbert/gelu", {**fields, "sinusoidal_pos_embds": True}))
     assert other.config == load("distilbert/gelu").config
+
+
+@pytest.mark.parametrize(
+    ("case", "config", "problem"),
+    [
+        ("albert/shared", {"inner_group_num": 2}, "inner_group_num=2 is not supported"),
+        ("albert/shared", {"num_hidden_groups": 3}, "num_hidden_groups 3 is more than the 2 layers"),
+        ("mpnet/plain", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets=16 is not supported"),
+        ("modernbert/plain", {"num_attention_heads": 4}, "heads of 3 features cannot rotate in pairs"),
+        ("nomic_bert/plain", {"head_dim": 3}, "head_dim 3 is odd"),
+        ("electra/wide", {"is_decoder": True}, "is_decoder=True is not supported"),
+        ("deberta-v2/plain", {"conv_kernel_size": 3}, "conv_kernel_size=3 is not supported"),
+        ("deberta-v2/plain", {"share_att_key": False}, "share_att_key=False is not supported"),
+        ("deberta-v2/plain", {"position_buckets": 90}, "position_buckets 90 do not fit distances up to 11"),
+    ],
+)
+def test_what_a_family_does_not_support(changed, case, config, problem):
+    with pytest.raises(RegardError, match=problem):
+        regard.load(changed(case, config))

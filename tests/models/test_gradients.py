@@ -15,7 +15,15 @@ from regard.nn import value_and_gradients
 
 CASES = ("bert/gelu", "roberta/padding", "distilbert/tanh", "gpt2/plain", "llama/llama3", "qwen3/windows")
 CASES = (*CASES, "gemma2/capped", "gpt_oss/plain", "t5/gated", "bart/scaled", "gpt_neox/plain", "olmo2/plain")
-CASES = (*CASES, "mixtral/plain", "qwen3_moe/plain", "modernbert/plain", "mpnet/plain", "albert/groups")
+CASES = (
+    *CASES,
+    "mixtral/plain",
+    "qwen3_moe/plain",
+    "modernbert/plain",
+    "mpnet/plain",
+    "albert/groups",
+    "deberta-v2/near",
+)
 
 
 @pytest.fixture(scope="module")

@@ -47,11 +47,11 @@ class BertConfig:
 
 
 def read_sizes(
-    reader: ConfigReader, *model_types: str, activation: str = "gelu", with_types: bool = True
+    reader: ConfigReader, *model_types: str, activation: str = "gelu", with_types: bool = True, norm_eps: float = 1e-12
 ) -> dict[str, Any]:
     """Read the fields that BERT and its relatives have in common.
 
-    `activation` is the default of the family; without `with_types` it has no segments.
+    `activation` and `norm_eps` are the defaults of the family; without `with_types` it has no segments.
     """
     reader.choice("model_type", model_types[0], model_types)
     reader.only(is_decoder=False, add_cross_attention=False, is_encoder_decoder=False, cross_attention_hidden_size=None)
@@ -66,13 +66,13 @@ def read_sizes(
         "max_positions": reader.count("max_position_embeddings"),
         "num_types": reader.count("type_vocab_size") if with_types else 0,
         "activation": reader.activation("hidden_act", activation),
-        "norm_eps": reader.positive("layer_norm_eps", 1e-12),
+        "norm_eps": reader.positive("layer_norm_eps", norm_eps),
     }
     reader.splits("hidden_size", sizes["embed_dim"], sizes["num_heads"])
     return sizes
 
 
-_BLOCK_NAMES = {
+BLOCK_NAMES = {
     "attn.q_proj": "attention.self.query",
     "attn.k_proj": "attention.self.key",
     "attn.v_proj": "attention.self.value",
@@ -105,7 +105,7 @@ class Bert(TextModel):
     prefixes: ClassVar[tuple[str, ...]] = ("", "bert.")
     unused: ClassVar[tuple[str, ...]] = ("embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs.")
     block_prefix: ClassVar[str] = "encoder.layer."
-    block_names: ClassVar[Mapping[str, str]] = _BLOCK_NAMES
+    block_names: ClassVar[Mapping[str, str]] = BLOCK_NAMES
 
     @property
     def max_length(self) -> int:

@@ -26,6 +26,7 @@ _FAMILIES: dict[str, str | type[TextModel]] = {
     "albert": "albert.Albert",
     "bart": "bart.Bart",
     "bert": "bert.Bert",
+    "deberta-v2": "deberta_v2.DebertaV2",
     "distilbert": "distilbert.DistilBert",
     "electra": "electra.Electra",
     "gemma2": "gemma2.Gemma2",

@@ -109,7 +109,7 @@ def _read_windows(reader: ConfigReader, num_layers: int) -> tuple[int | None, ..
     kinds: list[Any] = []
     try:
         for names, times in types:
-            kinds += list(names) * min(times, num_layers)
+            kinds += list(names) * min(times, num_layers + 1)
     except (TypeError, ValueError):
         kinds = []
     fits = len(kinds) == num_layers and all(kind in ("global", "local") for kind in kinds)

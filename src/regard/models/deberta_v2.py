@@ -1,0 +1,189 @@
+"""DeBERTa-v3: a BERT whose scores also compare words with the distances between them (He et al. 2021).
+
+https://arxiv.org/abs/2111.09543. The distance between two tokens has a vector, the same in all blocks, from which each
+head makes a query and a key with its own projections: a score is (q·k + q·key(distance) + query(distance)·k) / √(3 D)
+(He et al. 2020, arXiv:2006.03654). There are no absolute positions. Models with other options, such as DeBERTa-v2 with
+its convolution, are not supported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from regard import functional as F
+from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.base import TextModel
+from regard.models.bert import BLOCK_NAMES, BertConfig, block_tensors, read_sizes, run_blocks
+from regard.models.build import feed_forward, layer_norm, projections
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.open import Checkpoint, tokenizer_for
+from regard.models.checkpoint.tensors import TensorSpec, load_tensors, norm_tensors
+from regard.nn import CosSin, Embedding, EncoderBlock, LayerNorm, SelfAttention
+from regard.text import SubwordTokenizer
+
+_BOTH = ("p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"])
+
+
+@dataclass(frozen=True)
+class DebertaV2Config(BertConfig):
+    """The configuration of a BERT, how many buckets the distances at either side have, and where the last begins."""
+
+    num_buckets: int
+    max_distance: int
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> Self:
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
+        reader.only(type_vocab_size=0, conv_kernel_size=0)
+        for name, value in (("relative_attention", True), ("share_att_key", True), ("position_biased_input", False)):
+            reader.choice(name, not value, [value])
+        reader.choice("norm_rel_ebd", "none", ["layer_norm"])
+        reader.choice("pos_att_type", None, _BOTH)
+        reader.ignore("legacy", *(f"pooler_{name}" for name in ("dropout", "hidden_act", "hidden_size")))
+        reader.ignore("conv_act", "conv_groups")
+        sizes = read_sizes(reader, "deberta-v2", with_types=False, norm_eps=1e-7)
+        distance = reader.take("max_relative_positions", -1)
+        reader.require(type(distance) is int, f"max_relative_positions must be a whole number, got {distance!r}")
+        config = cls(
+            **sizes,
+            num_buckets=reader.count("position_buckets"),
+            max_distance=distance if type(distance) is int and distance > 0 else sizes["max_positions"],
+        )
+        reader.require(
+            2 <= config.num_buckets < 2 * config.max_distance - 2,
+            f"position_buckets {config.num_buckets} do not fit distances up to {config.max_distance}",
+        )
+        reader.finish()
+        return config
+
+    def bucket_indices(self, length: int) -> np.ndarray:
+        """Return the row of each distance in the table, ``T S``: one for each near distance, shared ones beyond."""
+        distance = np.subtract.outer(np.arange(length), np.arange(length))
+        middle = self.num_buckets // 2
+        far = np.maximum(np.abs(distance), middle) / np.float32(middle)
+        scale = np.log(np.float32((self.max_distance - 1) / middle))
+        buckets = np.ceil(np.log(far.astype(np.float32)) / scale * np.float32(middle - 1)) + middle
+        buckets = np.where(np.abs(distance) <= middle, distance, buckets * np.sign(distance)).astype(int)
+        indices: np.ndarray = np.clip(buckets + self.num_buckets, 0, 2 * self.num_buckets - 1)
+        return indices
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DisentangledAttention(SelfAttention):
+    """Self-attention whose scores also compare queries and keys with those of distances."""
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        *,
+        rotation: CosSin | None = None,  # noqa: ARG002
+        distances: Any = None,
+        indices: Any = None,
+        trace: Recorder = NULL_RECORDER,
+        **options: Any,
+    ) -> np.ndarray:
+        """Return the contextual vectors, ``... T E``, of x, ``... T E``; taps as `SelfAttention`.
+
+        Parameters
+        ----------
+        distances : array, ``R E``
+            The vectors of distances.
+        indices : integer array, ``T S``
+            For each query and key the index of their distance.
+        """
+        q, k, v = self.project_qkv(x, trace=trace)
+        distance_q = F.split_heads(self.q_proj(distances), self.num_heads)  # H R D
+        distance_k = F.split_heads(self.k_proj(distances), self.num_heads)
+        shape = (*q.shape[:-1], k.shape[-2])
+        of_query = np.take_along_axis(q @ distance_k.mT, np.broadcast_to(indices, shape), -1)
+        of_key = np.take_along_axis(k @ distance_q.mT, np.broadcast_to(indices.T, shape), -1)  # ... H S T
+        scale = 1 / math.sqrt(3 * self.head_dim)
+        bias = (of_query + np.swapaxes(of_key, -1, -2)) * scale
+        return self.attend(q, k, v, trace=trace, **{**options, "bias": bias, "scale": scale})
+
+    forward = __call__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DebertaV2(TextModel):
+    """A DeBERTa-v3 encoder with its tokenizer; `distance_norm` is that of the rows of `distance_embedding`."""
+
+    name: str
+    config: DebertaV2Config
+    tokenizer: SubwordTokenizer
+    token_embedding: Embedding
+    embedding_norm: LayerNorm
+    distance_embedding: Embedding
+    distance_norm: LayerNorm
+    blocks: tuple[EncoderBlock, ...]
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens of a text."""
+        return self.config.max_positions
+
+    def forward(
+        self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> np.ndarray:
+        """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
+
+        Vectors of padding are 0. Taps ``token_embeddings``, ``normed_embeddings``, and for each block
+        ``blocks.i.attn.*``, ``blocks.i.attn_residual``, ``blocks.i.mlp.*`` and ``blocks.i.output``.
+        """
+        x = trace("token_embeddings", self.token_embedding(ids), "B T E")
+        x = trace("normed_embeddings", self.embedding_norm(x), "B T E")
+        distances = self.distance_norm(self.distance_embedding(np.arange(2 * self.config.num_buckets)))
+        options = {"distances": distances, "indices": self.config.bucket_indices(ids.shape[1])}
+        return run_blocks(self.blocks, x, mask, trace, [options] * len(self.blocks))
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
+        """Build the model from its checkpoint."""
+        config = DebertaV2Config.read(checkpoint.config())
+        weights = load_tensors(
+            checkpoint,
+            _tensors(config),
+            num_layers=config.num_layers,
+            prefixes=("", "deberta."),
+            unused=(
+                "embeddings.position_", "pooler.", "cls.", "classifier.", "qa_outputs.", "lm_predictions.",
+                "mask_predictions.",
+            ),
+            dtype=dtype,
+        )  # fmt: skip
+        return cls(
+            name=name,
+            config=config,
+            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
+            token_embedding=Embedding(weights["token_embedding.weight"]),
+            embedding_norm=layer_norm(weights, "embedding_norm", config.norm_eps),
+            distance_embedding=Embedding(weights["distance_embedding.weight"]),
+            distance_norm=layer_norm(weights, "distance_norm", config.norm_eps),
+            blocks=tuple(_block(weights, f"blocks.{i}", config) for i in range(config.num_layers)),
+        )
+
+
+def _block(weights: dict[str, np.ndarray], at: str, config: DebertaV2Config) -> EncoderBlock:
+    return EncoderBlock(
+        DisentangledAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
+        layer_norm(weights, f"{at}.attn_norm", config.norm_eps),
+        feed_forward(weights, f"{at}.mlp", config.activation),
+        layer_norm(weights, f"{at}.mlp_norm", config.norm_eps),
+    )
+
+
+def _tensors(config: DebertaV2Config) -> Iterator[TensorSpec]:
+    """Yield every tensor."""
+    E, names = config.embed_dim, dict(BLOCK_NAMES)
+    names |= {f"attn.{part[0]}_proj": f"attention.self.{part}_proj" for part in ("query", "key", "value")}
+    yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
+    yield from norm_tensors("embedding_norm", "embeddings.LayerNorm", E)
+    yield TensorSpec("distance_embedding.weight", "encoder.rel_embeddings.weight", (2 * config.num_buckets, E))
+    yield from norm_tensors("distance_norm", "encoder.LayerNorm", E)
+    for i in range(config.num_layers):
+        yield from block_tensors(config, f"blocks.{i}", f"encoder.layer.{i}", names)
