@@ -90,8 +90,9 @@ def test_a_text_is_compared_with_the_other_one_or_with_itself(bert):
     assert_is(two.attribution(1), attribute(bert, "on mats", "the cat sat"))
     one = explored(bert, "the cat sat")
     assert_is(one.attribution(0), attribute(bert, "the cat sat", "the cat sat"))
-    with pytest.raises(RegardError, match="as similar to itself as can be"):
-        one.attribution(0, method="gradient")
+    for same in (None, "The CAT  sat"):  # the same tokens
+        with pytest.raises(RegardError, match="as similar to itself as can be"):
+            one.attribution(0, method="gradient", to=same)
 
 
 def test_the_manifest_lists_the_methods_of_the_registry(decoder, bert):
