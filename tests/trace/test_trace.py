@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -418,3 +419,25 @@ def test_one_text_of_a_batch_is_selected(write_bert, maps):
         np.testing.assert_allclose(one[name], expected, rtol=1e-6, atol=1e-7)
     with pytest.raises(RegardError, match="there is no text 2 in a batch of 2"):
         trace.select(2)
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_step_becomes_a_data_array(write_bert, maps):
+    pytest.importorskip("xarray")
+    trace = Trace(maps=maps)
+    regard.load(write_bert())("the cat sat", trace=trace)
+    weights = trace.to_xarray("blocks.1.attn.weights")
+    assert weights.dims == ("B", "H", "T", "S")
+    assert weights.name == "blocks.1.attn.weights"
+    assert tuple(weights.token.values) == tuple(weights.key_token.values) == trace.encodings[0].tokens
+    np.testing.assert_array_equal(weights.values, trace["blocks.1.attn.weights"])
+    np.testing.assert_allclose(weights.sum("S"), 1, rtol=1e-6)
+    assert "token" in trace.to_xarray("blocks.1.output").coords
+
+
+def test_without_xarray_it_says_so(write_bert, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    trace = Trace()
+    regard.load(write_bert())("the cat sat", trace=trace)
+    with pytest.raises(RegardError, match="pip install xarray"):
+        trace.to_xarray("blocks.1.output")

@@ -367,6 +367,30 @@ class Trace:
         for name in self:
             yield name, self[name]
 
+    def to_xarray(self, name: str) -> Any:
+        """Return a recorded value as an ``xarray.DataArray`` with its axes as dimensions.
+
+        Its name is that of the step. Of one text, positions ``T`` and ``S`` have the tokens
+        beside them, as the coordinates ``token`` and ``key_token``.
+
+        Raises
+        ------
+        RegardError
+            There is no such value, or xarray is not installed.
+        """
+        try:
+            import xarray
+        except ImportError:
+            raise RegardError("a DataArray needs xarray: pip install xarray") from None
+        values, axes = self[name], self.axes(name).split()
+        coordinates = {}
+        for axis, label in (("T", "token"), ("S", "key_token")):
+            if axis in axes and len(self.encodings) == 1:
+                tokens = self.encodings[0].tokens
+                if values.shape[axes.index(axis)] == len(tokens):
+                    coordinates[label] = (axis, list(tokens))
+        return xarray.DataArray(values, dims=axes, coords=coordinates, name=name, attrs={"model": self.model})
+
     def select(self, index: int) -> Trace:
         """Return the trace of one text of a batch, with a batch of 1: views of the arrays, padding included.
 
