@@ -9,7 +9,11 @@ import golden
 import regard
 from regard import RegardError, Trace
 
-CASES = [case for case in golden.KEPT if case.startswith(("llama", "gpt2", "gpt_neo", "gemma2", "gpt_oss", "qwen"))]
+DECODERS = (
+    *("llama", "gpt2", "gpt_neo", "gemma", "gpt_oss", "qwen"),
+    *("mistral", "mixtral", "opt", "olmo2", "phi3", "smollm3"),
+)
+CASES = [case for case in golden.KEPT if case.startswith(DECODERS)]
 IDS = np.array([[5, 6, 7, 8], [9, 5, 6, 5]])
 
 

@@ -128,7 +128,7 @@ def _indices(argument: str, given: Any) -> list[int]:
 def array_like(source: Array, before: Array) -> Array:
     """Return an array in the library, on the device and in the dtype of another."""
     xp = namespace(before)
-    return xp.astype(xp.asarray(np.asarray(source), device=device(before)), before.dtype, copy=True)
+    return xp.astype(xp.asarray(np.array(source), device=device(before)), before.dtype, copy=False)
 
 
 def steps_of_heads(heads: Sequence[Head], step: str) -> dict[str, list[int]]:
