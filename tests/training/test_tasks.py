@@ -85,3 +85,33 @@ def test_errors():
         make_task("nothing")
     with pytest.raises(RegardError, match="needs more than"):
         text_task("too short")
+    with pytest.raises(RegardError, match="batch_size"):
+        make_task("reverse", batch_size=0)
+    with pytest.raises(RegardError, match="seed must be"):
+        make_task("reverse").batches(-1)
+    with pytest.raises(RegardError, match="seed must be"):
+        make_task("reverse").new_model(-1)
+
+
+def test_a_batch_may_be_larger_than_the_sums():
+    task = make_task("addition", batch_size=200)
+    assert len(task.batches(0)(0).ids) == 1600
+    assert len(task.held_out(1)[0].ids) == 1600
+
+
+def test_characters_without_a_token_are_refused():
+    tokenizer = make_task("induction").tokenizer
+    with pytest.raises(RegardError, match=r"no token for 4 of the 13 characters .* \(' ', '!', ','\)"):
+        text_task("the cat, sat!", tokenizer=tokenizer)
+    assert text_task("thecatsat" * 100, tokenizer=tokenizer)
+
+
+def test_what_a_tokenizer_is_meant_to_leave_out_is_not_refused():
+    text = "a cat sat. " * 300
+    assert text_task(text, tokenizer=text_task(text, bpe=300).tokenizer)
+    words = make_task("addition").tokenizer  # split at blanks
+    assert text_task("1 + 2 = 3 " * 300, tokenizer=words)
+
+
+def test_blanks_and_accents_are_left_out_by_bert(minilm):
+    assert text_task("a café, a cafe\u0301, a cat\n" * 200, tokenizer=minilm.tokenizer)

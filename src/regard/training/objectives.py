@@ -15,15 +15,6 @@ from regard.models import TextModel
 from regard.nn import Layer, LayerNorm, Linear
 from regard.training.batches import IGNORED, Batch
 
-_ARCHITECTURES = {
-    "gpt2": "GPT2LMHeadModel",
-    "gpt_oss": "GptOssForCausalLM",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NextToken(Layer):
@@ -41,7 +32,7 @@ class NextToken(Layer):
     def architecture(self) -> str:
         """The class of transformers that has it."""
         name = type(self.model).__name__
-        return next((x for x in _ARCHITECTURES.values() if x.startswith(name)), f"{name}ForCausalLM")
+        return "GPT2LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM"
 
     def __call__(self, batch: Batch, *, trace: Recorder = NULL_RECORDER) -> tuple[Any, np.ndarray]:
         """Return logits, ``... V``, and targets, ``...``."""

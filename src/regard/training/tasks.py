@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.validation import whole_number
 from regard.text import SubwordTokenizer
+from regard.text.words import join_names
 from regard.training.batches import IGNORED, Batch
 from regard.training.tokenizers import (
     MASK,
@@ -73,6 +76,7 @@ class Task:
 
     def batches(self, seed: int = 0) -> Callable[[int], Batch]:
         """Return the function from the number of a batch to the batch."""
+        seed = whole_number("seed", seed, 0)
         return lambda number: self.draw(np.random.default_rng([seed, number]), False)
 
     def held_out(self, count: int = 4) -> list[Batch]:
@@ -92,7 +96,7 @@ def make_task(name: str, *, batch_size: int = 64) -> Task:
     """
     if name not in TASKS:
         raise RegardError(f"no task {name!r}; the tasks are {', '.join(TASKS)}")
-    return TASKS[name](batch_size)
+    return TASKS[name](whole_number("batch_size", batch_size, 1))
 
 
 def repeated_sequences(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
@@ -179,7 +183,7 @@ def _addition(batch_size: int) -> Task:
     def draw(rng: np.random.Generator, is_held_out: bool) -> Batch:
         known = 2 * len(pairs) // 5
         chosen = pairs[known:] if is_held_out else pairs[:known]
-        a, b = np.divmod(rng.choice(chosen, batch_size, replace=False), _PRIME)
+        a, b = np.divmod(rng.choice(chosen, batch_size, replace=batch_size > len(chosen)), _PRIME)
         ids = np.stack([a, np.full_like(a, plus), b, np.full_like(a, equals)], -1)
         targets = np.full(ids.shape, IGNORED)
         targets[:, -1] = (a + b) % _PRIME
@@ -237,13 +241,19 @@ def text_task(
     tokenizer : SubwordTokenizer, optional
         That of a loaded model, which is trained on.
 
+    Raises
+    ------
+    RegardError
+        The text is too short, or has characters that the tokenizer would leave out; or an argument is invalid.
+
     References
     ----------
     Devlin et al. (2018), "BERT", https://arxiv.org/abs/1810.04805, section 3.1, for the masks.
     """
+    batch_size, context = whole_number("batch_size", batch_size, 1), whole_number("context", context, 1)
     special = (PAD, MASK) if masked else (PAD,)
     if tokenizer is not None:
-        pass
+        _check_characters(text, tokenizer)
     elif bpe is None:
         tokenizer = character_tokenizer(sorted(set(text)), (*special, UNKNOWN))
     else:
@@ -280,6 +290,25 @@ def text_task(
         "intermediate_size": 512, "max_position_embeddings": context, "type_vocab_size": 1,
     }  # fmt: skip
     return Task("masked", "fill in masked tokens", tokenizer, config, draw, options, masked=True)
+
+
+def _check_characters(text: str, tokenizer: SubwordTokenizer) -> None:
+    """Raise RegardError if there are characters of which the tokenizer makes no token.
+
+    Those that its normalizer removes, and blanks where it splits there, are meant to be left out.
+    """
+    backend = tokenizer.backend
+    missing = {}
+    for sign, count in Counter(text).items():
+        kept = sign if backend.normalizer is None else backend.normalizer.normalize_str(sign)
+        is_between = not kept.strip() and backend.pre_tokenizer is not None
+        if kept and not is_between and not backend.encode(sign, add_special_tokens=False).ids:
+            missing[sign] = count
+    if missing:
+        raise RegardError(
+            f"the tokenizer has no token for {sum(missing.values())} of the {len(text)} characters of the text "
+            f"({join_names(map(repr, sorted(missing)))}): remove them, or take another model"
+        )
 
 
 def _gpt(layers: int, width: int, heads: int, positions: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
+from regard._utils.validation import float_dtype, whole_number
 from regard.formats.safetensors import write_safetensors
 from regard.functional import native
 from regard.functional.native import ops
@@ -25,10 +26,16 @@ from regard.models.families import family_of
 from regard.models.hub import resolve
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
+from regard.text.files import read_file, read_json_object
 from regard.text.words import join_names
 from regard.training.objectives import Objective, make_objective
+from regard.training.tokenizers import MASK, UNKNOWN
 
 _ALIGNED = 64  # bytes
+_SPECIAL = {
+    "unk_token": (UNKNOWN, "[UNK]"), "mask_token": (MASK, "[MASK]"), "cls_token": ("[CLS]",), "sep_token": ("[SEP]",),
+}  # fmt: skip
+_COPIED = ("generation_config.json", "chat_template.jinja", "special_tokens_map.json")
 
 
 class Trainable:
@@ -47,8 +54,9 @@ class Trainable:
     name : str
         Of the model.
     path : path, optional
-        The folder it was loaded from, with the settings of generation.
+        The folder it was loaded from, with the settings of generation and of the tokenizer, which `save` copies.
     dtype
+        ``float32`` or ``float64``.
     masked : bool
         Whether an encoder gets a head that predicts masked words.
 
@@ -82,6 +90,9 @@ class Trainable:
         dtype: Any = np.float32,
         masked: bool = False,
     ) -> None:
+        if float_dtype(dtype) not in (np.float32, np.float64):
+            raise RegardError(f"a model is trained in float32 or float64, not in {np.dtype(dtype)}")
+        self._folder = path
         self.config = dict(config) | {"dtype": np.dtype(dtype).name}
         self.config.pop("torch_dtype", None)
         self.tokenizer = tokenizer
@@ -166,19 +177,31 @@ class Trainable:
         write_safetensors(path / "model.safetensors", self.tensors, {"format": "pt"})
         with atomic_write(path / "tokenizer.json") as stream:
             stream.write(self.tokenizer.backend.to_str(pretty=True).encode())
-        pad = self.tokenizer.pad_id
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        write_json(path / "tokenizer_config.json", self._tokenizer_settings())
+        for name in _COPIED:
+            content = None if self._folder is None else read_file(self._folder / name)
+            if content is not None:
+                with atomic_write(path / name) as stream:
+                    stream.write(content)
+
+    def _tokenizer_settings(self) -> dict[str, Any]:
+        """Return the settings of the folder that the model is from, and the special tokens."""
+        backend, pad = self.tokenizer.backend, self.tokenizer.pad_id
+        before = {} if self._folder is None else read_json_object(self._folder / "tokenizer_config.json") or {}
+        settings = {name: value for name, value in before.items() if name not in ("auto_map", "name_or_path")}
+        for kind, names in _SPECIAL.items():
+            found = [name for name in names if backend.token_to_id(name) is not None]
+            settings |= {kind: found[0]} if found and settings.get(kind) is None else {}
         if pad is not None:
-            settings["pad_token"] = self.tokenizer.backend.id_to_token(pad)
-        write_json(path / "tokenizer_config.json", settings)
+            settings["pad_token"] = backend.id_to_token(pad)
+        return {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
 
     @classmethod
     def of(cls, model: Any, *, dtype: Any = np.float32, masked: bool = False) -> Trainable:
         """Return a loaded model, or that of a name or a folder, as one that can be trained: a copy in `dtype`."""
         if isinstance(model, Trainable):
             return model
-        name = model.name if isinstance(model, TextModel) else os.fspath(model)
-        path = resolve.find(name, download=not isinstance(model, TextModel))
+        name, path = _stored(model)
         checkpoint = open_checkpoint(path)
         config, stored = checkpoint.config().fields, _Arrays(checkpoint.tensors())
         recorded = _Checkpoint(config, stored, checkpoint.tokenizer(), path if path.is_dir() else None)
@@ -233,7 +256,7 @@ def new_model(
     ----------
     Radford et al. (2019), "Language models are unsupervised multitask learners", section 2.3.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(whole_number("seed", seed, 0))
     layers = int(config.get("num_hidden_layers", config.get("n_layer", 1)))
     is_encoder = "bert" in str(config.get("model_type"))
 
@@ -262,6 +285,30 @@ def write_json(path: Path, fields: Mapping[str, Any]) -> None:
     """Write a mapping as JSON, atomically."""
     with atomic_write(path) as stream:
         stream.write((json.dumps(fields, indent=2, allow_nan=False) + "\n").encode())
+
+
+def _stored(model: Any) -> tuple[str, Path]:
+    """Return the name of a model, and where its checkpoint is.
+
+    Raises
+    ------
+    RegardError
+        It has none.
+    """
+    if not isinstance(model, TextModel):
+        if not isinstance(model, str | os.PathLike):
+            raise RegardError(
+                f"a model to train is one of new_model, a loaded one, or the name or folder of one, got a "
+                f"{type(model).__name__}"
+            )
+        return os.fspath(model), resolve.find(os.fspath(model))
+    try:
+        return model.name, resolve.find(model.name, download=False)
+    except RegardError as error:
+        raise RegardError(
+            f"{model.name!r} is not stored under its name: give what new_model returned, which goes on from where its "
+            "training ended, or the folder of a checkpoint"
+        ) from error
 
 
 class _Arrays:
