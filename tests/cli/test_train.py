@@ -6,6 +6,7 @@ import csv
 import http.client
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,10 +134,76 @@ def test_a_run_is_resumed(run, tmp_path):
     assert max(checkpoints(folder)) == 6
 
 
+def test_a_run_is_resumed_with_its_options(run, tmp_path):
+    folder = str(tmp_path / "run")
+    options = ("--learning-rate", "1e-5", "--dropout", "0.1", "--warmup", "3", "--checkpoint", "--save-every", "1")
+    assert run("train", "reverse", *SMALL, *options, "--folder", folder)[0] == 0
+    before = json.loads((checkpoints(folder)[4] / "training.json").read_text())
+    for step in (3, 4):
+        shutil.rmtree(checkpoints(folder)[step])  # as if it had been cut
+    status, out, error = run("train", "reverse", "--folder", folder, "--resume")
+    assert (status, error) == (0, "")
+    assert "4 steps" in out
+    assert json.loads((checkpoints(folder)[4] / "training.json").read_text()) == before
+
+
+def test_another_run_is_not_resumed(run, tmp_path, book):
+    folder = tmp_path / "run"
+    assert run("train", "reverse", *SMALL, "--folder", str(folder))[0] == 0
+    for words, message in (
+        (("sort",), "task='reverse', not 'sort'"),
+        (("reverse", "--learning-rate", "1e-5"), "learning_rate=0.001, not 1e-05"),
+        (("reverse", "--batch-size", "8"), "batch_size=4, not 8"),
+        (("reverse", "--seed", "1"), "seed=0, not 1"),
+        (("--text", str(book)), "task='reverse', not 'text'"),
+    ):
+        status, _, error = run("train", *words, "--folder", str(folder), "--resume")
+        assert status == 2
+        assert message in error
+    assert max(checkpoints(folder)) == 4
+
+
+def test_a_text_is_resumed_with_its_options_and_not_another_text(run, tmp_path, book):
+    folder = str(tmp_path / "run")
+    text = ("train", "--text", str(book), "--folder", folder)
+    assert run(*text, "--bpe", "300", "--context", "16", *SMALL)[0] == 0
+    assert run(*text, "--resume", "--steps", "5")[0] == 0
+    assert max(checkpoints(folder)) == 5
+    book.write_text(book.read_text().replace("dog", "cow"))
+    status, _, error = run(*text, "--resume")
+    assert status == 2
+    assert "text_sha256=" in error
+
+
+def test_a_given_warmup_is_not_shortened(run, tmp_path):
+    words = ("train", "reverse", "--steps", "4", "--batch-size", "2")
+    for name, given, expected in (("given", ("--warmup", "3"), 3), ("default", (), 2)):
+        assert run(*words, *given, "--folder", str(tmp_path / name))[0] == 0
+        state = json.loads((checkpoints(tmp_path / name)[4] / "training.json").read_text())
+        assert state["options"]["warmup"] == expected
+
+
+def test_one_step_is_singular(run, tmp_path):
+    _, out, _ = run("train", "reverse", "--steps", "1", "--batch-size", "2", "--folder", str(tmp_path / "run"))
+    assert "numbers, 1 step\n" in out
+
+
+def test_a_text_that_the_model_cannot_read_is_refused(run, tmp_path, book):
+    status, _, error = run("train", "--text", str(book), "--model", "induction", "--folder", str(tmp_path / "run"))
+    assert status == 2
+    assert "no token for" in error
+    book.write_text("thecatsat" * 1000)
+    words = ("train", "--text", str(book), "--model", "induction", "--folder", str(tmp_path / "run"))
+    status, _, error = run(*words, "--context", "300")
+    assert status == 2
+    assert "sequences of 300 tokens, and the model permits 128" in error
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "either a task"),
+        (("induction", "--seed", "-1"), "seed must be"),
         (("reverse", "--text", "x"), "either a task"),
         (("reverse", "--masked"), "--masked is for --text"),
         (("reverse", "--port", "1"), "for the page of --watch"),

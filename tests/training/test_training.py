@@ -13,7 +13,9 @@ import regard
 import tiny_decoder
 from regard import RegardError, training
 from regard.functional import native
+from regard.models import toy
 from regard.nn import parameters
+from regard.training.log import Log
 from regard.training.loop import _add_gradients
 from regard.training.objectives import NextToken
 
@@ -220,6 +222,23 @@ def test_json_lines(tmp_path):
         ({"learning_rate": -1.0}, "at least 0"),
         ({"log": "x.txt"}, "csv or .jsonl"),
         ({"batches": [(np.zeros((1, 3), int), np.full((1, 3), -100))]}, "no targets"),
+        ({"max_norm": -1.0}, "max_norm must be a finite positive number"),
+        ({"max_norm": np.nan}, "max_norm must be a finite positive number"),
+        ({"eps": -1.0}, "eps must be a finite positive number"),
+        ({"betas": (-3, 0.9)}, "0 ≤ beta < 1"),
+        ({"betas": (1.0, 0.9)}, "0 ≤ beta < 1"),
+        ({"betas": (0.9, 2.0)}, "0 ≤ beta < 1"),
+        ({"betas": 0.9}, "0 ≤ beta < 1"),
+        ({"evaluation": "abc"}, "evaluation must be a sequence"),
+        ({"evaluation": [["abc"], ["a"]]}, "no targets in batch 1"),
+        ({"batches": []}, "there are no batches"),
+        ({"batches": [ids_of(0)], "accumulate": 2}, "there are no batches"),
+        ({"batches": [ids_of(0, length=18)]}, "sequences of 17 tokens, and the model permits 16"),
+        ({"batches": [(ids_of(0, length=17), ids_of(0, length=17))]}, "sequences of 17 tokens"),
+        ({"batches": [training.Batch(ids_of(0, length=17), ids_of(0, length=17))]}, "sequences of 17 tokens"),
+        ({"batches": [["a" * 18]]}, "at most"),
+        ({"evaluation": [ids_of(0, length=18)]}, "sequences of 17 tokens"),
+        ({"batches": [(ids_of(0), ids_of(0)[:, 1:])]}, "B T each"),
     ],
 )
 def test_errors(options, message):
@@ -238,6 +257,106 @@ def test_a_run_is_not_overwritten(tmp_path):
 def test_a_loss_that_is_not_finite_ends_the_run():
     with np.errstate(all="ignore"), pytest.raises(RegardError, match="lower the learning rate"):
         training.train(new(), ids_of, steps=20, learning_rate=1e30, max_norm=None)
+
+
+@pytest.mark.parametrize("evaluation", [(), [ids_of(9)]], ids=["of the batches", "held out"])
+def test_a_last_step_that_diverged_is_not_saved(tmp_path, evaluation):
+    with np.errstate(all="ignore"), pytest.raises(RegardError, match="lower the learning rate"):
+        training.train(new(), ids_of, steps=1, learning_rate=1e38, evaluation=evaluation, folder=tmp_path)
+    assert not training.checkpoints(tmp_path)
+
+
+def test_a_log_has_null_where_json_has_no_number(tmp_path):
+    log = Log(tmp_path / "log.jsonl", 0)
+    log.write(training.Step(1, float("nan"), None, 0.1, float("inf"), 8, 0.5, 16.0))
+    log.close()
+    row = json.loads((tmp_path / "log.jsonl").read_text(), parse_constant=pytest.fail)
+    assert (row["loss"], row["gradient_norm"], row["tokens"]) == (None, None, 8)
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_batches_that_end_early_are_evaluated_after_the_last(tmp_path, count):
+    batches = (ids_of(i) for i in range(count))  # of three the last does not fill an update
+    run = training.train(
+        new(), batches, steps=9, accumulate=2, evaluation=[ids_of(10**6)], folder=tmp_path, log=tmp_path / "log.csv"
+    )
+    assert [step.evaluation_loss is not None for step in run.steps] == [False] * (count // 2 - 1) + [True]
+    assert list(training.checkpoints(tmp_path)) == [count // 2]
+
+
+def test_no_more_batches_are_drawn_than_are_trained_on():
+    drawn = []
+
+    def batches():
+        for i in range(10):
+            drawn.append(i)
+            yield ids_of(i)
+
+    training.train(new(), batches(), steps=3)
+    assert drawn == [0, 1, 2]
+
+
+def test_no_batches_leave_no_checkpoint(tmp_path):
+    with pytest.raises(RegardError, match="there are no batches"):
+        training.train(new(), [], steps=3, folder=tmp_path, save_start=True)
+    assert not training.checkpoints(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"betas": (1.0, 0.9)}, {"eps": 0.0}, {"eps": -1.0}, {"weight_decay": -1.0}])
+def test_adamw_checks_its_numbers(options):
+    with pytest.raises(RegardError, match="|".join(options)):
+        training.AdamW(4, 4, np.dtype(np.float32), **options)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int64, "junk"])
+def test_a_model_is_trained_in_float32_or_float64(dtype):
+    with pytest.raises(RegardError, match="float"):
+        new(dtype=dtype)
+
+
+def test_a_new_model_has_a_seed_of_at_least_0():
+    with pytest.raises(RegardError, match="seed must be"):
+        training.new_model(GPT2, tiny_decoder.tokenizer(), seed=-1)
+
+
+def test_a_model_without_a_checkpoint_is_refused_in_a_sentence():
+    trained = training.train(new(), ids_of, steps=1).model
+    with pytest.raises(RegardError, match=r"'new model' is not stored.*give what new_model returned"):
+        training.train(trained, ids_of, steps=1)
+    with pytest.raises(RegardError, match="got a Toy"):
+        training.train(toy("the cat sat"), ids_of, steps=1)
+
+
+def test_a_checkpoint_has_the_special_tokens(tmp_path):
+    task = training.text_task("a cat sat on the mat. " * 60, masked=True, context=16, batch_size=2)
+    task.new_model().save(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert {name: settings[f"{name}_token"] for name in ("pad", "mask", "unk")} == {
+        "pad": "<pad>", "mask": "<mask>", "unk": "<unknown>",
+    }  # fmt: skip
+
+
+def test_a_checkpoint_has_the_files_of_the_model_that_was_loaded(tmp_path):
+    folder = tiny_decoder.write(tmp_path / "model")
+    template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template)
+    (folder / "generation_config.json").write_text('{"eos_token_id": 3}')
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(settings | {"eos_token": "c", "model_max_length": 12}))
+    run = training.train(folder, ids_of, steps=1, folder=tmp_path / "run")
+    assert (run.checkpoint / "chat_template.jinja").read_text() == template
+    assert (run.checkpoint / "generation_config.json").read_text() == '{"eos_token_id": 3}'
+    saved = json.loads((run.checkpoint / "tokenizer_config.json").read_text())
+    assert (saved["eos_token"], saved["model_max_length"]) == ("c", 12)
+    before, after = regard.load(folder), regard.load(run.checkpoint)
+    assert after.tokenizer.chat_template.source == before.tokenizer.chat_template.source
+
+
+def test_the_architecture_is_a_class_of_transformers(tmp_path):
+    for config, name in ((GPT2, "GPT2LMHeadModel"), (LLAMA, "LlamaForCausalLM")):
+        new(config).save(tmp_path / name)
+        assert json.loads((tmp_path / name / "config.json").read_text())["architectures"] == [name]
 
 
 def test_an_encoder_needs_its_head(minilm):

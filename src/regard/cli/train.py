@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,22 +16,24 @@ from regard._utils.errors import RegardError
 from regard.cli.console import make_console
 from regard.cli.input import read_file_or_input
 from regard.training import Step, Task, Trainable, checkpoints, make_task, text_task, train
+from regard.training.options import known_options
+from regard.training.run_folder import read_state
 from regard.views import escape
 
 if TYPE_CHECKING:
     from regard.cli.watch import Watch
 
 _NUM_WATCHED = 30  # checkpoints of a run that is watched, beside the first
+_TEXT_OPTIONS = ("bpe", "masked", "context", "model")
 _OPTIONS = ("steps", "learning_rate", "warmup", "weight_decay", "dropout", "label_smoothing", "accumulate", "seed")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Train a model on a task or on a text, and say where it was saved."""
-    task, model = _task_and_model(arguments)
-    folder = Path(arguments.folder or f"regard-{task.name}")
-    given = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
-    options = {**task.options, **given}
-    options["warmup"] = min(options["warmup"], options["steps"] // 2)
+    folder = Path(arguments.folder or f"regard-{_name(arguments)}")
+    before = _resumed(folder) if arguments.resume else None
+    task, model, data = _task_and_model(arguments, {} if before is None else before["data"])
+    options = _options(arguments, task, None if before is None else before["options"])
     every = max(1, options["steps"] // 10)
     save_every = arguments.save_every or (max(1, options["steps"] // _NUM_WATCHED) if arguments.watch else every)
     if (arguments.port is not None or arguments.no_browser) and not arguments.watch:
@@ -40,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     console = make_console(arguments)
     console.print(
         Text.assemble(
-            (escape(task.name), "bold"), f" · {task.summary} · {_size(model)} numbers, {options['steps']} steps"
+            (escape(task.name), "bold"), f" · {task.summary} · {_size(model)} numbers, {_steps(options['steps'])}"
         )
     )
     console.print()
@@ -73,8 +76,8 @@ def run(arguments: argparse.Namespace) -> None:
                 save_every=save_every,
                 save_start=arguments.watch,
                 resume=arguments.resume,
-                checkpoint=arguments.checkpoint,
                 log=arguments.log,
+                data=data,
                 progress=both,
                 **options,
             )
@@ -94,29 +97,59 @@ def _watch(folder: Path, steps: int, arguments: argparse.Namespace) -> AbstractC
     return Watch(folder, steps, port=arguments.port, browser=not arguments.no_browser)
 
 
-def _task_and_model(arguments: argparse.Namespace) -> tuple[Task, Trainable]:
+def _name(arguments: argparse.Namespace) -> str:
+    """Return the name of the task; an error unless there is exactly one."""
     if (arguments.task is None) == (arguments.text is None):
         raise RegardError("give either a task, such as induction, or --text FILE")
+    if arguments.task is None:
+        return "masked" if arguments.masked else "text"
+    for name in _TEXT_OPTIONS:
+        if getattr(arguments, name):
+            raise RegardError(f"--{name} is for --text FILE; a task has its own model")
+    return str(arguments.task)
+
+
+def _resumed(folder: Path) -> dict[str, Any] | None:
+    """Return what the last checkpoint of a run has beside the model; None if there is none."""
+    found = checkpoints(folder)
+    return read_state(list(found.values())[-1]) if found else None
+
+
+def _task_and_model(arguments: argparse.Namespace, before: Mapping[str, Any]) -> tuple[Task, Trainable, dict[str, Any]]:
+    """Return the task, its model, and a description of the batches; what is not given is as before."""
+    names = ("batch_size", *_TEXT_OPTIONS)
+    data: dict[str, Any] = {name: getattr(arguments, name) or before.get(name) for name in names}
     if arguments.task is not None:
-        for name in ("bpe", "masked", "context", "model"):
-            if getattr(arguments, name):
-                raise RegardError(f"--{name} is for --text FILE; a task has its own model")
-        task = make_task(arguments.task, batch_size=arguments.batch_size or 64)
-        return task, task.new_model(arguments.seed)
+        data = {"task": arguments.task, "batch_size": data["batch_size"] or 64}
+        task = make_task(arguments.task, batch_size=data["batch_size"])
+        return task, task.new_model(arguments.seed), data
     text = read_file_or_input(arguments.text)
-    options: dict[str, Any] = {"masked": arguments.masked, "bpe": arguments.bpe, "context": arguments.context or 64}
-    options["batch_size"] = arguments.batch_size or 32
-    if arguments.model is None:
-        task = text_task(text, **options)
-        return task, task.new_model(arguments.seed)
-    if arguments.bpe:
+    data |= {"batch_size": data["batch_size"] or 32, "context": data["context"] or 64, "masked": bool(data["masked"])}
+    if data["model"] and data["bpe"]:
         raise RegardError("--bpe is for a new model; that of --model has its tokenizer")
-    model = Trainable.of(arguments.model, masked=arguments.masked)
-    return text_task(text, tokenizer=model.tokenizer, **options), model
+    model = Trainable.of(data["model"], masked=data["masked"]) if data["model"] else None
+    options = {name: data[name] for name in ("batch_size", "masked", "bpe", "context")}
+    task = text_task(text, tokenizer=None if model is None else model.tokenizer, **options)
+    data = {"task": task.name, "text_sha256": hashlib.sha256(text.encode()).hexdigest(), **data}
+    return task, model or task.new_model(arguments.seed), data
+
+
+def _options(arguments: argparse.Namespace, task: Task, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of training: those given, and else those of the run that is resumed, or of the task."""
+    given = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
+    given |= {"checkpoint": True} if arguments.checkpoint else {}
+    if before is not None:
+        return {**known_options(before), **given}
+    options = {**task.options, **given}
+    return {**options, "warmup": given.get("warmup", min(options["warmup"], options["steps"] // 2))}
 
 
 def _size(model: Trainable) -> str:
     return f"{sum(x.size for x in model.tensors.values()):,}"
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"
 
 
 def _rate(step: Step) -> str:

@@ -46,7 +46,24 @@ def as_batch(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
     """Return an item of `Batches` as a batch.
 
     Of ids ``B T`` and of texts, each token predicts the next. A pair is ids and targets.
+
+    Raises
+    ------
+    RegardError
+        It is none of these, or its sequences are longer than the model permits.
     """
+    batch = _as_batch(item, tokenizer, max_length)
+    if batch.ids.ndim != 2 or batch.targets.shape != batch.ids.shape:
+        raise RegardError(
+            f"ids and targets of a batch are B T each, got the shapes {batch.ids.shape} and {batch.targets.shape}"
+        )
+    length = batch.ids.shape[1]
+    if length > max_length:
+        raise RegardError(f"a batch has sequences of {length} tokens, and the model permits {max_length}: shorten them")
+    return batch
+
+
+def _as_batch(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
     if isinstance(item, Batch):
         return item
     if isinstance(item, tuple) and len(item) == 2 and all(isinstance(x, np.ndarray) for x in item):

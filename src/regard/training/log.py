@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,9 +30,9 @@ class Step(NamedTuple):
     tokens : int
         Of the batches of this step, padding included.
     seconds : float
-        Since the run began.
+        Since this call of `train` began: in a resumed run they begin at 0 again.
     tokens_per_second : float
-        Since the run began.
+        In these seconds.
     """
 
     step: int
@@ -71,11 +72,12 @@ class Log:
 
     def write(self, row: Step) -> None:
         """Add a row."""
-        values = {name: getattr(row, name) for name in self._fields}
+        found = {name: getattr(row, name) for name in self._fields}
+        values = {name: x if x is None or math.isfinite(x) else None for name, x in found.items()}  # JSON has no NaN
         if self._is_csv:
             csv.writer(self._file, lineterminator="\n").writerow("" if x is None else x for x in values.values())
         else:
-            self._file.write(json.dumps(values) + "\n")
+            self._file.write(json.dumps(values, allow_nan=False) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -86,11 +88,15 @@ class Log:
         """Return the complete rows up to a step."""
         if not path.exists():
             return []
-        lines = path.read_text("utf-8").split("\n")[self._is_csv : -1]  # after the last newline is what a kill has cut
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RegardError(f"cannot read the log {path}: {error}") from error
+        lines = text.split("\n")[self._is_csv : -1]  # after the last newline is what a kill has cut
         return [line for line in lines if self._step(line) <= start]
 
     def _step(self, line: str) -> int:
         try:
             return int(line.partition(",")[0] if self._is_csv else json.loads(line)["step"])
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise RegardError(f"the log has a row that is no step of a run: {line!r:.80}") from error

@@ -7,10 +7,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,8 @@ import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
-from regard._utils.validation import finite_number, whole_number
+from regard._utils.validation import whole_number
 from regard.functional import native
-from regard.functional.dropout import check_rate
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import TextModel
 from regard.nn import value_and_gradients
@@ -28,8 +27,10 @@ from regard.training.batches import IGNORED, Batch, Batches, as_batch, check_bat
 from regard.training.dropout import DropoutRecorder
 from regard.training.log import Log, Step
 from regard.training.optimizer import AdamW, clip_scale, global_norm
-from regard.training.run_folder import checkpoints, load_checkpoint, open_losses, save_checkpoint
-from regard.training.schedules import Schedule, schedule_factor
+from regard.training.options import TrainingOptions, check_options, check_same_run, describe_run
+from regard.training.run_folder import checkpoints, load_checkpoint, open_losses, read_state, save_checkpoint
+from regard.training.run_lock import locked
+from regard.training.schedules import Schedule
 from regard.training.trainable import Trainable
 
 
@@ -79,6 +80,7 @@ def train(
     save_start: bool = False,
     resume: bool = False,
     seed: int = 0,
+    data: Mapping[str, Any] | None = None,
     log: str | os.PathLike[str] | None = None,
     progress: Callable[[Step, float], None] | None = None,
 ) -> TrainingResult:
@@ -96,10 +98,11 @@ def train(
         ids, ``B T``; a list of texts; a pair of ids and targets, ``B T`` each, where the target −100 does not count; or
         a `regard.training.Batch`.
     steps : int
-        How many updates the whole run has. It ends earlier where an iterable ends.
+        How many updates the whole run has. It ends earlier where an iterable ends; batches that do not fill an update
+        are left out.
     folder
         Where checkpoints are written, and the loss of every step in ``losses.csv``; without it nothing is.
-        `TrainingRun` reads it.
+        `TrainingRun` reads it. One run is in a folder at a time.
     learning_rate : float
         The largest.
     schedule : {"cosine", "constant"}
@@ -124,9 +127,13 @@ def train(
         Save the model before its first step too.
     resume : bool
         Continue from the last checkpoint in `folder`, if there is one: the run then has the bits of one that was not
-        interrupted. Of an iterable the batches before it are passed over.
+        interrupted. Of an iterable the batches before it are passed over. What determines the numbers, from `steps` to
+        `checkpoint`, `seed` and `data`, is that of the run; only one whose steps are all done may go on with more.
     seed : int
         Of dropout.
+    data : mapping, optional
+        What the batches are, such as the name of a data set: stored in each checkpoint, so that no run is resumed with
+        others.
     log
         A file to which each step is written, ``.csv`` or ``.jsonl``.
     progress : function, optional
@@ -135,125 +142,183 @@ def train(
     Raises
     ------
     RegardError
-        An argument is invalid; the model cannot be trained; `folder` has a run and `resume` is not set, or a run of
-        another model; or the loss is not finite.
+        An argument is invalid; the model cannot be trained; there is no batch; `folder` has a run and `resume` is not
+        set, or a run with other options, of other data or another model, or one that is training now; or a loss is not
+        finite.
 
     References
     ----------
     Loshchilov and Hutter (2019), https://arxiv.org/abs/1711.05101, for AdamW; Pascanu et al. (2013),
     https://arxiv.org/abs/1211.5063, for clipping.
     """
-    steps, accumulate = whole_number("steps", steps, 1), whole_number("accumulate", accumulate, 1)
-    warmup, seed = whole_number("warmup", warmup, 0), whole_number("seed", seed, 0)
+    options = check_options(
+        steps=steps,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        warmup=warmup,
+        floor=floor,
+        betas=betas,
+        eps=eps,
+        weight_decay=weight_decay,
+        max_norm=max_norm,
+        accumulate=accumulate,
+        dropout=dropout,
+        label_smoothing=label_smoothing,
+        checkpoint=checkpoint,
+        seed=seed,
+    )
+    run = describe_run(options, data)
     every = {"evaluate_every": evaluate_every, "save_every": save_every}
     evaluate_every, save_every = (
-        steps if value is None else whole_number(name, value, 1) for name, value in every.items()
+        options.steps if value is None else whole_number(name, value, 1) for name, value in every.items()
     )
-    for name, value in {"learning_rate": learning_rate, "weight_decay": weight_decay, "floor": floor}.items():
-        if finite_number(name, value) < 0:
-            raise RegardError(f"{name} must be at least 0, got {value!r}")
-    check_rate(dropout)
     check_batches(batches)
-    schedule_factor(0, steps=steps, schedule=schedule)
     run_folder = None if folder is None else Path(folder)
     if resume and run_folder is None:
         raise RegardError("resume needs the folder of the run")
 
     trainable = Trainable.of(model)
+    held_out = _held_out(evaluation, trainable)
+    constants: dict[str, Any] = {**run, "held_out": _first_text(held_out[0])} if held_out else {**run}
     optimizer = AdamW(
         trainable.values.size,
         trainable.decayed,
         trainable.values.dtype,
-        betas=betas,
-        eps=eps,
-        weight_decay=weight_decay,
+        betas=options.betas,
+        eps=options.eps,
+        weight_decay=options.weight_decay,
     )
-    start, saved = 0, None
-    found = {} if run_folder is None else checkpoints(run_folder)
-    if found and not resume:
-        raise RegardError(f"{run_folder} has a run already: resume it, or give another folder")
-    if found:
-        start, saved = list(found.items())[-1]
-        state = load_checkpoint(saved, trainable, optimizer)
-        if (state["accumulate"], state["seed"]) != (accumulate, seed):
-            raise RegardError(f"the run in {run_folder} has accumulate={state['accumulate']} and seed={state['seed']}")
-
-    def to_batch(item: Any) -> Batch:
-        return as_batch(item, trainable.tokenizer, trainable.model.max_length)
-
-    held_out = [to_batch(item) for item in evaluation]
-    source = map(to_batch, from_batch(batches, start * accumulate)) if start < steps else iter(())
-    embeddings = "normed_embeddings" if hasattr(trainable.model, "embedding_norm") else "embeddings"
-    constants: dict[str, Any] = {"steps": steps, "accumulate": accumulate, "seed": seed}
-    if held_out:
-        constants["held_out"] = _first_text(held_out[0])
 
     def save(step: int, **more: float) -> Path | None:
         if run_folder is None:
             return None
         return save_checkpoint(run_folder, trainable, optimizer, {"step": step, **constants, **more})
 
-    writers = [] if log is None else [Log(log, start)]
-    if run_folder is not None:
-        writers.append(open_losses(run_folder, start))
-    if save_start and start == 0:
-        saved = save(0)
+    writers: list[Log] = []
     done: list[Step] = []
-    began, tokens = time.perf_counter(), 0
-    try:
-        with _interrupts() as interrupted, native.kept_buffers():
-            for step in range(start, steps):
-                parts = list(islice(source, accumulate))
-                if len(parts) < accumulate:
-                    break
-                rate = learning_rate * schedule_factor(step, steps=steps, warmup=warmup, schedule=schedule, floor=floor)
-                traces: Iterable[Recorder] = (
-                    DropoutRecorder(dropout, (seed, step, i), embeddings=embeddings) if dropout else NULL_RECORDER
-                    for i in range(accumulate)
-                )
-                loss = _add_gradients(trainable, parts, traces, label_smoothing, checkpoint)
-                norm = global_norm(trainable.gradient)
-                if not (math.isfinite(loss) and math.isfinite(norm)):
-                    raise RegardError(
-                        f"the loss of step {step + 1} is {loss}, its gradient {norm}: lower the learning rate"
+    with nullcontext() if run_folder is None else locked(run_folder):
+        start, saved = _start(run_folder, run, trainable, optimizer, resume=resume)
+        updates = _updates(from_batch(batches, start * options.accumulate), options.accumulate, options.steps - start)
+        first = list(islice(updates, 1))
+        if not first and start == 0:
+            raise RegardError(f"there are no batches: an update needs {options.accumulate}")
+        try:
+            if log is not None:
+                writers.append(Log(log, start))
+            if run_folder is not None:
+                writers.append(open_losses(run_folder, start))
+            if save_start and start == 0:
+                saved = save(0)
+            began, tokens = time.perf_counter(), 0
+            with _interrupts() as interrupted, native.kept_buffers():
+                for step, (items, ends) in enumerate(chain(first, updates), start):
+                    parts = [_to_batch(item, trainable) for item in items]
+                    loss, norm = _update(trainable, optimizer, options, step, parts)
+                    num_tokens = sum(part.ids.size for part in parts)
+                    tokens, seconds = tokens + num_tokens, time.perf_counter() - began
+                    is_last = ends or bool(interrupted)
+                    evaluates = held_out and (is_last or (step + 1) % evaluate_every == 0)
+                    evaluation_loss = evaluate(trainable, held_out) if evaluates else None
+                    _check_finite(step, {"the held-out loss": evaluation_loss})
+                    if is_last and not evaluates:  # of a diverged step only the next loss shows it
+                        _check_finite(step, {"the loss after it": evaluate(trainable, parts)})
+                    done.append(
+                        Step(
+                            step=step + 1,
+                            loss=loss,
+                            evaluation_loss=evaluation_loss,
+                            learning_rate=options.rate(step),
+                            gradient_norm=norm,
+                            tokens=num_tokens,
+                            seconds=seconds,
+                            tokens_per_second=tokens / seconds,
+                        )
                     )
-                optimizer.step(trainable.values, trainable.gradient, rate, scale=clip_scale(norm, max_norm))
-                tokens, seconds = tokens + sum(part.ids.size for part in parts), time.perf_counter() - began
-                is_last = step + 1 == steps or bool(interrupted)
-                evaluates = held_out and (is_last or (step + 1) % evaluate_every == 0)
-                done.append(
-                    Step(
-                        step=step + 1,
-                        loss=loss,
-                        evaluation_loss=evaluate(trainable, held_out) if evaluates else None,
-                        learning_rate=rate,
-                        gradient_norm=norm,
-                        tokens=sum(part.ids.size for part in parts),
-                        seconds=seconds,
-                        tokens_per_second=tokens / seconds,
-                    )
-                )
-                for writer in writers:
-                    writer.write(done[-1])
-                if progress is not None:
-                    progress(done[-1], done[-1].seconds / len(done) * (steps - step - 1))
-                if is_last or (step + 1) % save_every == 0:
-                    saved = save(step + 1, loss=loss)
-                if interrupted:
-                    break
-            last = done[-1].step if done else start
-            if run_folder is not None and last not in checkpoints(run_folder):  # the batches ended, or Ctrl-C came late
-                saved = save(last)
-    finally:
-        for writer in writers:
-            writer.close()
+                    for writer in writers:
+                        writer.write(done[-1])
+                    if progress is not None:
+                        progress(done[-1], done[-1].seconds / len(done) * (options.steps - step - 1))
+                    if is_last or (step + 1) % save_every == 0:
+                        saved = save(step + 1, loss=loss)
+                    if interrupted:
+                        break
+                last = done[-1].step if done else start
+                if run_folder is not None and last not in checkpoints(run_folder):  # Ctrl-C came late
+                    saved = save(last)
+        finally:
+            for writer in writers:
+                writer.close()
     return TrainingResult(trainable.model, tuple(done), saved, bool(interrupted))
+
+
+def _start(
+    folder: Path | None, run: Mapping[str, Any], trainable: Trainable, optimizer: AdamW, *, resume: bool
+) -> tuple[int, Path | None]:
+    """Return the step after which a run goes on, and its checkpoint, which is read; 0 and None for a new one."""
+    found = {} if folder is None else checkpoints(folder)
+    if folder is None or not found:
+        return 0, None
+    if not resume:
+        raise RegardError(f"{folder} has a run already: resume it, or give another folder")
+    step, path = list(found.items())[-1]
+    check_same_run(folder, read_state(path), run)
+    load_checkpoint(path, trainable, optimizer)
+    return step, path
+
+
+def _to_batch(item: Any, trainable: Trainable) -> Batch:
+    return as_batch(item, trainable.tokenizer, trainable.model.max_length)
+
+
+def _held_out(evaluation: Sequence[Any], trainable: Trainable) -> list[Batch]:
+    """Return the batches of an evaluation; an error if there is nothing to predict in one."""
+    if isinstance(evaluation, str) or not isinstance(evaluation, Iterable):
+        raise RegardError(f"evaluation must be a sequence of batches, got {evaluation!r:.80}")
+    held_out = [_to_batch(item, trainable) for item in evaluation]
+    empty = [str(i) for i, batch in enumerate(held_out) if not batch.num_targets]
+    if empty:
+        raise RegardError(f"the evaluation has no targets in batch {', '.join(empty)}: leave it out")
+    return held_out
+
+
+def _updates(items: Iterator[Any], accumulate: int, count: int) -> Iterator[tuple[list[Any], bool]]:
+    """Yield the batches of each of at most `count` updates, and whether it is the last: one more is looked at."""
+    following = list(islice(items, accumulate)) if count > 0 else []
+    for left in reversed(range(count)):
+        parts, following = following, list(islice(items, accumulate)) if left else []
+        if len(parts) < accumulate:
+            return
+        yield parts, len(following) < accumulate
+
+
+def _update(
+    trainable: Trainable, optimizer: AdamW, options: TrainingOptions, step: int, parts: Sequence[Batch]
+) -> tuple[float, float]:
+    """Update a model, and return the loss before and the norm of its gradient."""
+    embeddings = "normed_embeddings" if hasattr(trainable.model, "embedding_norm") else "embeddings"
+    traces: Iterable[Recorder] = (
+        DropoutRecorder(options.dropout, (options.seed, step, i), embeddings=embeddings)
+        if options.dropout
+        else NULL_RECORDER
+        for i in range(len(parts))
+    )
+    loss = _add_gradients(trainable, parts, traces, options.label_smoothing, options.checkpoint)
+    norm = global_norm(trainable.gradient)
+    _check_finite(step, {"the loss": loss, "the norm of the gradient": norm})
+    optimizer.step(trainable.values, trainable.gradient, options.rate(step), scale=clip_scale(norm, options.max_norm))
+    return loss, norm
+
+
+def _check_finite(step: int, values: Mapping[str, float | None]) -> None:
+    wrong = [f"{name} is {x}" for name, x in values.items() if x is not None and not math.isfinite(x)]
+    if wrong:
+        raise RegardError(f"in step {step + 1} {' and '.join(wrong)}: lower the learning rate")
 
 
 def evaluate(trainable: Trainable, batches: Sequence[Batch]) -> float:
     """Return the mean cross-entropy of all targets, in nats."""
     total, count = 0.0, 0
-    for batch in batches:
+    for batch in (each for each in batches if each.num_targets):
         logits, targets = trainable.objective(batch)
         total += float(F.cross_entropy(logits, targets, reduction="sum"))
         count += batch.num_targets

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from regard._utils.errors import RegardError
+from regard._utils.validation import finite_number
 from regard.functional.native import ops
 
 _BLOCK = 1 << 14  # numbers of each array that are updated together: they stay in the cache from step to step
@@ -24,10 +27,15 @@ class AdamW:
         How many of them, the first, decay: matrices and tables, not biases and norms.
     dtype
     betas : pair of float
-        How much of the moments a step keeps.
+        How much of the moments a step keeps: at least 0, less than 1.
     eps : float
-        Added to the root of the second moment.
+        Added to the root of the second moment; positive.
     weight_decay : float
+
+    Raises
+    ------
+    RegardError
+        `betas`, `eps` or `weight_decay` is invalid.
 
     References
     ----------
@@ -52,7 +60,10 @@ class AdamW:
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        self.betas, self.eps = check_betas(betas), finite_number("eps", eps, positive=True)
+        self.weight_decay = finite_number("weight_decay", weight_decay)
+        if self.weight_decay < 0:
+            raise RegardError(f"weight_decay must be at least 0, got {weight_decay!r}")
         self.first, self.second = np.zeros(size, dtype), np.zeros(size, dtype)
         self.steps = 0
         self._decayed = decayed
@@ -90,6 +101,19 @@ class AdamW:
             np.divide(m, t, out=t)
             t *= size
             p -= t
+
+
+def check_betas(betas: Any) -> tuple[float, float]:
+    """Return the two factors of the moments; an error unless they are numbers with 0 ≤ β < 1."""
+    message = f"betas must be two numbers with 0 ≤ beta < 1, got {betas!r}"
+    try:
+        first, second = betas
+    except (TypeError, ValueError) as error:
+        raise RegardError(message) from error
+    found = finite_number("a beta", first), finite_number("a beta", second)
+    if not all(0 <= beta < 1 for beta in found):
+        raise RegardError(message)
+    return found
 
 
 def global_norm(gradient: np.ndarray) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
+from regard.text.words import join_names
 from regard.training.log import Log
 from regard.training.optimizer import AdamW
 from regard.training.trainable import Trainable, write_json
@@ -27,7 +28,7 @@ def checkpoints(folder: str | os.PathLike[str]) -> dict[int, Path]:
     """Return the checkpoints of a run by their steps, the first one first."""
     is_folder = os.path.isdir(folder)  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
     names = [(_CHECKPOINT.fullmatch(x.name), x) for x in Path(folder).iterdir()] if is_folder else []
-    return dict(sorted((int(match[1]), x) for match, x in names if match))
+    return dict(sorted((int(match[1]), x) for match, x in names if match and x.is_dir()))
 
 
 def save_checkpoint(folder: Path, trainable: Trainable, optimizer: AdamW, state: dict[str, Any]) -> Path:
@@ -70,18 +71,24 @@ def open_losses(folder: Path, start: int) -> Log:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint holds beside the model and the moments of the optimizer."""
+    """Return what a checkpoint holds beside the model and the moments of the optimizer; an error if it is damaged."""
     try:
         state = json.loads((path / _STATE).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise RegardError(f"{path} is no checkpoint of a training run: {_STATE} cannot be read ({error})") from error
     if not isinstance(state, dict):
         raise RegardError(f"{path} is no checkpoint of a training run: {_STATE} is not a JSON object")
+    fields = {"step": int, "optimizer_steps": int, "options": dict, "data": dict}
+    wrong = [name for name, kind in fields.items() if not isinstance(state.get(name), kind)]
+    if not wrong and not isinstance(state["options"].get("steps"), int):
+        wrong = ["options.steps"]
+    if wrong:
+        raise RegardError(f"{path} cannot be resumed or shown: {_STATE} lacks {join_names(wrong)}")
     return state
 
 
-def load_checkpoint(path: Path, trainable: Trainable, optimizer: AdamW) -> dict[str, Any]:
-    """Read a checkpoint into a model and an optimizer, and return the rest of its state.
+def load_checkpoint(path: Path, trainable: Trainable, optimizer: AdamW) -> None:
+    """Read a checkpoint into a model and an optimizer.
 
     Raises
     ------
@@ -93,13 +100,15 @@ def load_checkpoint(path: Path, trainable: Trainable, optimizer: AdamW) -> dict[
     expected = {name: x.shape for name, x in trainable.tensors.items()}
     if dict(model.shapes) != expected:
         raise RegardError(f"{path} holds another model: its tensors have other names or shapes")
+    kinds = {"first": optimizer.first, "second": optimizer.second}
+    if dict(moments.shapes) != {f"{kind}.{name}": shape for kind in kinds for name, shape in expected.items()}:
+        raise RegardError(f"{path} is damaged: the moments in {_OPTIMIZER} are those of other tensors")
     for name, x in trainable.tensors.items():
         x[...] = model[name]
-    for kind, flat in (("first", optimizer.first), ("second", optimizer.second)):
+    for kind, flat in kinds.items():
         for name, x in trainable.by_tensor(flat).items():
             x[...] = moments[f"{kind}.{name}"]
-    optimizer.steps = state.pop("optimizer_steps")
-    return state
+    optimizer.steps = state["optimizer_steps"]
 
 
 def _sync(folder: Path) -> None:

@@ -62,7 +62,7 @@ class TrainingRun:
         if not found:
             raise RegardError(f"{self.folder} is not the folder of a training run: it has no checkpoint")
         state = read_state(list(found.values())[-1])
-        self.num_steps = int(state.get("steps", max(found)))  # of the whole run
+        self.num_steps = int(state["options"]["steps"])  # of the whole run
         self._held_out = state.get("held_out")
         self._offset, self._identity = 0, (0, 0)
         self._losses = Losses([], [], [], [])

@@ -1,0 +1,143 @@
+"""A resumed run is the same run, and there is one in a folder at a time."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import regard
+from regard import RegardError, training
+from regard.training.run_folder import LOSSES
+
+OPTIONS = {"steps": 6, "learning_rate": 1e-3, "save_every": 2}
+
+
+def train(folder, task="reverse", **options):
+    task = training.make_task(task, batch_size=2)
+    return regard.train(task.new_model(), task.batches(), folder=folder, **{**OPTIONS, **options})
+
+
+@pytest.fixture
+def cut(tmp_path):
+    """Return the folder of a run that ended after 4 of 6 steps."""
+
+    def stop(step, _):
+        if step.step == 5:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        train(tmp_path / "run", progress=stop, data={"task": "reverse"})
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 1500}, "steps=6, not 1500"),
+        ({"steps": 5}, "steps=6, not 5"),
+        ({"learning_rate": 1e-5}, "learning_rate=0.001, not 1e-05"),
+        ({"dropout": 0.5, "betas": (0.5, 0.9)}, r"betas=\[0.9, 0.999\], not \[0.5, 0.9\]; dropout=0.0, not 0.5"),
+        ({"max_norm": None}, "max_norm=1.0, not None"),
+        ({"seed": 2, "accumulate": 3}, "accumulate=1, not 3; seed=0, not 2"),
+        ({"data": {"task": "sort"}}, "task='reverse', not 'sort'"),
+        ({"data": None}, "task='reverse', not None"),
+    ],
+)
+def test_another_run_is_refused_and_the_differences_are_named(cut, options, message):
+    before = (cut / LOSSES).read_bytes()
+    with pytest.raises(RegardError, match=message):
+        train(cut, resume=True, **{"data": {"task": "reverse"}, **options})
+    assert list(training.checkpoints(cut)) == [2, 4]
+    assert (cut / LOSSES).read_bytes() == before
+
+
+def test_a_run_whose_steps_are_done_goes_on_with_more(tmp_path):
+    train(tmp_path)
+    train(tmp_path, steps=8, resume=True)
+    assert list(training.checkpoints(tmp_path)) == [2, 4, 6, 8]
+    assert training.TrainingRun(tmp_path).num_steps == 8
+    with pytest.raises(RegardError, match="steps=8, not 6"):
+        train(tmp_path, resume=True)
+
+
+def test_data_is_what_json_can_hold(tmp_path):
+    with pytest.raises(RegardError, match="data must be"):
+        train(tmp_path / "run", data={"task": object()})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_second_run_in_the_folder_is_refused(tmp_path):
+    def other(step, _):
+        if step.step == 3:
+            with pytest.raises(RegardError, match="another run is training in"):
+                train(tmp_path, resume=True)
+
+    train(tmp_path, progress=other, save_every=1)
+    assert list(training.checkpoints(tmp_path)) == [1, 2, 3, 4, 5, 6]
+    assert training.TrainingRun(tmp_path).losses().steps == [1, 2, 3, 4, 5, 6]
+
+
+RUN = """
+import sys, time
+from regard.training.run_lock import locked
+from pathlib import Path
+with locked(Path(sys.argv[1])):
+    print("holds", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_lock_of_another_process_ends_with_it(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "holds\n"
+        with pytest.raises(RegardError, match="another run is training in"):
+            train(tmp_path)
+        assert not (tmp_path / LOSSES).exists()
+    finally:
+        process.kill()
+        process.communicate()
+    train(tmp_path)
+    assert max(training.checkpoints(tmp_path)) == 6
+
+
+@pytest.mark.parametrize("field", ["step", "optimizer_steps", "options", "data"])
+def test_a_damaged_state_is_an_error(cut, field):
+    file = training.checkpoints(cut)[4] / "training.json"
+    state = json.loads(file.read_text())
+    for damaged in ({}, {**state, field: "x"}, {name: value for name, value in state.items() if name != field}):
+        file.write_text(json.dumps(damaged))
+        with pytest.raises(RegardError, match=f"training.json lacks .*{field}"):
+            train(cut, resume=True, data={"task": "reverse"})
+
+
+def test_moments_of_another_model_are_an_error(cut, tmp_path):
+    train(tmp_path / "other", task="induction", steps=1)
+    moments = training.checkpoints(tmp_path / "other")[1] / "optimizer.safetensors"
+    (training.checkpoints(cut)[4] / "optimizer.safetensors").write_bytes(moments.read_bytes())
+    with pytest.raises(RegardError, match="moments"):
+        train(cut, resume=True, data={"task": "reverse"})
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"step,loss\n\xff,1\n"])
+def test_losses_that_are_no_text_are_an_error(cut, content):
+    (cut / LOSSES).write_bytes(content)
+    with pytest.raises(RegardError, match=re.escape(LOSSES)):
+        train(cut, resume=True, data={"task": "reverse"})
+
+
+def test_json_lines_that_are_no_steps_are_an_error(cut, tmp_path):
+    (tmp_path / "log.jsonl").write_text("[1]\n")
+    with pytest.raises(RegardError, match="no step of a run"):
+        train(cut, resume=True, data={"task": "reverse"}, log=tmp_path / "log.jsonl")
+
+
+def test_a_file_is_no_checkpoint(tmp_path):
+    (tmp_path / "step-000009").write_text("")
+    assert training.checkpoints(tmp_path) == {}
+    train(tmp_path, steps=1)
+    assert list(training.checkpoints(tmp_path)) == [1]
