@@ -62,7 +62,8 @@ def test_jupyterlab(open_page, known, tmp_path):
         # Each of two views of one widget gets its own answers, both asking at once.
         words = [4, 2]
         page.evaluate(
-            "(words) => document.querySelectorAll('.rg-words:not(.rg-strip)').forEach((text, n) => text.children[words[n]].click())",
+            "(words) => document.querySelectorAll('.rg-words:not(.rg-strip)').forEach((text, n) => "
+            "text.children[words[n]].click())",
             words,
         )
         assert [most(view) for view in views.all()] == [weight(known, word) for word in words]
