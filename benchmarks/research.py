@@ -30,6 +30,7 @@ CALLS = {
     "short": f"everything recorded, {SHORT} tokens",
     "long": f"everything recorded, {LONG} tokens",
     "ablations": "each head ablated once, with the loss",
+    "grid": f"each layer's output patched at each of {SHORT} positions",
     "prompts": f"{PROMPTS} prompts of {SHORT} tokens, recorded",
 }
 
@@ -42,6 +43,7 @@ def ids_of(length: int, seed: int = 0) -> np.ndarray:
 
 def regard_calls(folder: str) -> Calls:
     import regard
+    from regard.metrics import patch_grid
 
     regard.set_num_threads(THREADS)
     model: Any = regard.load(folder)
@@ -61,11 +63,13 @@ def regard_calls(folder: str) -> Calls:
 
         return float(model(ids_of(SHORT), edit={f"blocks.{layer}.attn.context": cut}).loss())
 
+    clean, corrupt = (model.tokenizer.from_ids(ids_of(SHORT, seed)[0].tolist()) for seed in (0, 1))
     return {
         "forward": forward,
         "short": partial(record, SHORT),
         "long": partial(record, LONG),
         "ablations": lambda: [ablated(layer, head) for layer in range(layers) for head in range(heads)],
+        "grid": lambda: patch_grid(model, clean, corrupt, (100, 101)).values,
         "prompts": lambda: [record(SHORT, seed) for seed in range(PROMPTS)][-1],
     }
 
@@ -106,7 +110,22 @@ def lens_calls(folder: str) -> Calls:
         ids = torch.from_numpy(ids_of(SHORT))
         return loss_of(model.run_with_hooks(ids, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", cut)]), ids)
 
+    def grid() -> list[float]:
+        _, cache = model.run_with_cache(torch.from_numpy(ids_of(SHORT, 0)))
+        ids, found = torch.from_numpy(ids_of(SHORT, 1)), []
+        for layer in range(layers):
+            for position in range(SHORT):
+
+                def patch(stream: Any, hook: Any, at: int = position) -> Any:
+                    stream[:, at] = cache[hook.name][:, at]
+                    return stream
+
+                logits = model.run_with_hooks(ids, fwd_hooks=[(f"blocks.{layer}.hook_resid_post", patch)])
+                found.append(float(logits[0, -1, 100] - logits[0, -1, 101]))
+        return found
+
     return {
+        "grid": grid,
         "forward": lambda: model(torch.from_numpy(ids_of(SHORT))),
         "short": partial(record, SHORT),
         "long": partial(record, LONG),
@@ -146,7 +165,26 @@ def hooks_calls(folder: str) -> Calls:
         handle.remove()
         return loss_of(logits, ids)
 
+    def grid() -> list[float]:
+        blocks = next(module for name, module in model.named_modules() if name.endswith("layers"))
+        clean = model(torch.from_numpy(ids_of(SHORT, 0)), use_cache=False, output_hidden_states=True).hidden_states
+        ids, found = torch.from_numpy(ids_of(SHORT, 1)), []
+        for layer, block in enumerate(blocks):
+            for position in range(SHORT):
+
+                def patch(_: Any, __: Any, output: Any, layer: int = layer, at: int = position) -> Any:
+                    stream = (output if torch.is_tensor(output) else output[0]).clone()
+                    stream[:, at] = clean[layer + 1][:, at]
+                    return stream if torch.is_tensor(output) else (stream, *output[1:])
+
+                handle = block.register_forward_hook(patch)
+                logits = model(ids, use_cache=False, logits_to_keep=1).logits
+                handle.remove()
+                found.append(float(logits[0, -1, 100] - logits[0, -1, 101]))
+        return found
+
     return {
+        "grid": grid,
         "forward": lambda: model(torch.from_numpy(ids_of(SHORT)), use_cache=False),
         "short": partial(record, SHORT),
         "long": partial(record, LONG),
