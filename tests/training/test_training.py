@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from regard import RegardError, training
 from regard.functional import native
 from regard.models import toy
 from regard.nn import parameters
+from regard.text.chat import ChatTemplate
 from regard.training.log import Log
 from regard.training.loop import _add_gradients
 from regard.training.objectives import NextToken
@@ -351,6 +353,15 @@ def test_a_checkpoint_has_the_files_of_the_model_that_was_loaded(tmp_path):
     assert (saved["eos_token"], saved["model_max_length"]) == ("c", 12)
     before, after = regard.load(folder), regard.load(run.checkpoint)
     assert after.tokenizer.chat_template.source == before.tokenizer.chat_template.source
+
+
+def test_a_checkpoint_of_a_model_without_a_folder_has_its_template_and_ends(tmp_path):
+    tokenizer = tiny_decoder.tokenizer()
+    tokenizer = replace(tokenizer, chat_template=ChatTemplate("{{ messages }}", {"bos_token": "b"}))
+    training.new_model({**GPT2, "eos_token_id": 5, "bos_token_id": 6}, tokenizer).save(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert (settings["bos_token"], settings["eos_token"]) == ("b", tokenizer.backend.id_to_token(5))
+    assert settings["chat_template"] == "{{ messages }}"
 
 
 def test_the_architecture_is_a_class_of_transformers(tmp_path):

@@ -187,11 +187,22 @@ class Trainable:
     def _tokenizer_settings(self) -> dict[str, Any]:
         """Return the settings of the folder that the model is from, and the special tokens."""
         backend, pad = self.tokenizer.backend, self.tokenizer.pad_id
-        before = {} if self._folder is None else read_json_object(self._folder / "tokenizer_config.json") or {}
+        template = self.tokenizer.chat_template
+        before: dict[str, Any] = {}
+        if template is not None:  # a GGUF file has it without settings
+            before |= {**template.tokens, "chat_template": template.source}
+        if self._folder is not None:
+            before |= read_json_object(self._folder / "tokenizer_config.json") or {}
         settings = {name: value for name, value in before.items() if name not in ("auto_map", "name_or_path")}
         for kind, names in _SPECIAL.items():
             found = [name for name in names if backend.token_to_id(name) is not None]
-            settings |= {kind: found[0]} if found and settings.get(kind) is None else {}
+            if found and settings.get(kind) is None:
+                settings[kind] = found[0]
+        for kind in ("bos", "eos"):
+            number = self.config.get(f"{kind}_token_id")
+            token = backend.id_to_token(number) if isinstance(number, int) and number >= 0 else None
+            if token is not None and settings.get(f"{kind}_token") is None:
+                settings[f"{kind}_token"] = token
         if pad is not None:
             settings["pad_token"] = backend.id_to_token(pad)
         return {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
