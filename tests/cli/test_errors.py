@@ -169,7 +169,7 @@ def test_a_folder_is_not_replaced(capsys, tmp_path, argv):
 
 BROKEN = {
     "wrong configuration": ("config.json", b'{"model_type": "bert", "hidden_act": "odd"}', "hidden_act='odd'"),
-    "unknown family": ("config.json", b'{"model_type": "mamba"}', "'mamba'; regard can run: bart, bert, "),
+    "unknown family": ("config.json", b'{"model_type": "mamba"}', "'mamba'; regard can run: albert, bart, bert, "),
     "corrupt header": ("model.safetensors", b"\xff" * 100, "model.safetensors"),
     "truncated weights": ("model.safetensors", None, "are missing; fetch it again"),
     "corrupt tokenizer": ("tokenizer.json", b"{}", "is not a tokenizer.json"),

@@ -136,7 +136,18 @@ def test_a_run_is_resumed(run, tmp_path):
 
 def test_a_run_is_resumed_with_its_options(run, tmp_path):
     folder = str(tmp_path / "run")
-    options = ("--learning-rate", "1e-5", "--dropout", "0.1", "--warmup", "3", "--checkpoint", "--save-every", "1")
+    options = (
+        "--learning-rate",
+        "1e-5",
+        "--dropout",
+        "0.1",
+        "--warmup",
+        "3",
+        "--checkpoint",
+        "--save-every",
+        "1",
+        "--seed=3",
+    )
     assert run("train", "reverse", *SMALL, *options, "--folder", folder)[0] == 0
     before = json.loads((checkpoints(folder)[4] / "training.json").read_text())
     for step in (3, 4):

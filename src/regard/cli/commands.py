@@ -204,7 +204,7 @@ def _train(parser: ArgumentParser) -> None:
         metavar="N",
         help="steps between checkpoints (a tenth of all; with --watch a thirtieth)",
     )
-    group.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of weights and batches (0)")
+    group.add_argument("--seed", type=whole_number, metavar="N", help="of weights and batches (0)")
     arguments.add_color(parser)
 
 

@@ -32,6 +32,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Train a model on a task or on a text, and say where it was saved."""
     folder = Path(arguments.folder or f"regard-{_name(arguments)}")
     before = _resumed(folder) if arguments.resume else None
+    if arguments.seed is None:
+        arguments.seed = 0 if before is None else before["options"].get("seed", 0)
     task, model, data = _task_and_model(arguments, {} if before is None else before["data"])
     options = _options(arguments, task, None if before is None else before["options"])
     every = max(1, options["steps"] // 10)
