@@ -471,6 +471,7 @@ def test_a_parallel_block_reads_its_input_twice():
         ("phi3/plain", {"rope_parameters": {"rope_type": "longrope"}}, "unknown rope scaling 'longrope'"),
         ("smollm3/plain", {"no_rope_layers": [1, 2]}, "no_rope_layers must be 0 or 1 for each of 4 layers"),
         ("mixtral/plain", {"num_experts_per_tok": 9}, "num_experts_per_tok 9 is more than the 5 experts"),
+        ("mixtral/plain", {"num_local_experts": 10**6}, "num_local_experts 1000000 is more than the maximum of 4096"),
         ("qwen3_moe/plain", {"mlp_only_layers": "all"}, "mlp_only_layers must be a list of numbers of layers"),
         ("gemma3_text/plain", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
         ("gemma3_text/plain", {"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters must have entries for"),

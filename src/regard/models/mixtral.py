@@ -17,6 +17,8 @@ from regard.models.decoder_checkpoint import gated_tensors, read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.nn import GatedFeedForward, Layer, Linear
 
+MAX_EXPERTS = 4096
+
 
 @dataclass(frozen=True, kw_only=True)
 class MixtralConfig(LlamaConfig):
@@ -39,6 +41,7 @@ def read_experts(reader: ConfigReader, name: str, num_experts: int, per_token: i
     """Read the number of experts, under a name, and of those for each token; the numbers given are the defaults."""
     reader.ignore("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")  # for training
     experts, chosen = reader.count(name, num_experts), reader.count("num_experts_per_tok", per_token)
+    reader.require(experts <= MAX_EXPERTS, f"{name} {experts} is more than the maximum of {MAX_EXPERTS}")
     reader.require(chosen <= experts, f"num_experts_per_tok {chosen} is more than the {experts} experts")
     return {"num_experts": experts, "experts_per_token": chosen}
 
