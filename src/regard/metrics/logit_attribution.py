@@ -100,7 +100,7 @@ def logit_attribution(model: Any, trace: Trace, token: str | int, versus: str | 
     direction, bias = _unembedding(model, ids, signs)
     norm = model.final_norm
     along = _through(norm, last, direction)  # B T E: its product with a part of the stream is what that part adds
-    if isinstance(norm, LayerNorm):
+    if isinstance(norm, LayerNorm) and norm.bias is not None:
         bias += float(norm.bias @ direction)
     embeddings = np.asarray(trace["embeddings"], np.float64)
     heads, attn_biases, mlps = [], [], []

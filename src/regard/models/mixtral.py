@@ -10,6 +10,7 @@ import numpy as np
 
 from regard import functional as F
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.variable import plain
 from regard.models.build import gated_feed_forward, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
@@ -70,7 +71,7 @@ class MixtureOfExperts(Layer):
         logits = self.router(x)
         weights = F.top_k_softmax(logits, self.experts_per_token)
         if not self.normalized:
-            weights = F.softmax(logits) * (_plain(weights) > 0)
+            weights = F.softmax(logits) * (plain(weights) > 0)
         weights = trace("experts", weights, "... T X")
         return trace("output", self._mixed(x, weights), "... T E")
 
@@ -80,7 +81,7 @@ class MixtureOfExperts(Layer):
         """Return Σ weight × expert(x), of each token over the experts with a weight other than 0."""
         shape = x.shape
         x, weights = x.reshape(-1, shape[-1]), weights.reshape(-1, len(self.experts))
-        is_used = _plain(weights) != 0  # N X
+        is_used = plain(weights) != 0  # N X
         rows, places, start = [], np.full(is_used.shape, -1), 0
         for i in np.flatnonzero(is_used.any(0)):
             tokens = np.flatnonzero(is_used[:, i])
@@ -91,12 +92,6 @@ class MixtureOfExperts(Layer):
         chosen = -np.sort(-places, axis=1)[:, : int(is_used.sum(1).max(initial=0))]
         mixed: np.ndarray = np.concatenate(rows)[chosen].sum(1).reshape(shape)
         return mixed
-
-
-def _plain(x: Any) -> np.ndarray:
-    """Return the numbers of an array or of a variable."""
-    numbers: np.ndarray = getattr(x, "value", x)
-    return numbers
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
