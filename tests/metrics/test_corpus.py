@@ -8,7 +8,7 @@ import pytest
 import regard
 from regard import RegardError, Trace
 from regard.metrics import METRICS, CorpusHeadMetrics, corpus_head_metrics, head_metrics
-from regard.metrics.corpus import RunningMean
+from regard.metrics.running_sums import RunningMean
 
 TEXTS = ["the cat the cat", "a cat", "sat", "the the the", "cat sat the a", "a a a a"]
 
@@ -45,7 +45,7 @@ def test_intervals_hold_the_true_mean_as_often_as_they_say():
     """Of 400 samples of 50 numbers drawn around 0, the interval of 90% has 0 in it in 86% to 94%."""
     running, rng = RunningMean(), np.random.default_rng(0)
     for _ in range(50):
-        running.add(rng.standard_normal((1, 400)))
+        running = running.add(rng.standard_normal((1, 400)))
     found = CorpusHeadMetrics(("",), *({"entropy": x} for x in (running.count, running.mean, running.deviation)))
     low, high = found.interval("entropy", 0.9)
     assert 0.86 < ((low < 0) & (high > 0)).mean() < 0.94

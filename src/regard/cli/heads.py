@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from pathlib import Path
 
 from rich.text import Text
 
@@ -14,10 +16,13 @@ from regard.cli.output import write
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
 from regard.cli.tables import is_parquet, load_pyarrow
-from regard.metrics import CorpusHeadMetrics, HeadMetrics, corpus_head_metrics, head_metrics, repeated_tokens
+from regard.metrics import CorpusHeadMetrics, HeadMetrics, head_metrics, repeated_tokens
+from regard.metrics.corpus import measure_corpus
 from regard.metrics.registry import listed_metrics
+from regard.metrics.running_sums import remove_sums
 from regard.models import Model, TextModel
 from regard.terminal import heads_rows, heads_summary, heads_table
+from regard.views import escape
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -29,6 +34,8 @@ def run(arguments: argparse.Namespace) -> None:
         load_pyarrow()  # raises before anything is computed
     model, result, source = _measured(arguments)
     write_output_files(result, arguments)
+    if (sums := _sums_file(arguments)) is not None:
+        remove_sums(sums)
     metrics = result.as_head_metrics() if isinstance(result, CorpusHeadMetrics) else result
     if arguments.json:
         rows = heads_rows(metrics, sort=arguments.sort or "layer")
@@ -78,6 +85,28 @@ def _measured(arguments: argparse.Namespace) -> tuple[Model, HeadMetrics | Corpu
     model = load_model(arguments, [])
     if not isinstance(model, TextModel):
         raise RegardError(f"{model.name} does not run a corpus: choose a model, --model NAME")
-    with progress_bar(len(texts)) as progress:
-        found = corpus_head_metrics(model, texts, truncate=arguments.truncate, progress=progress)
+    sums = _sums_file(arguments)
+    if sums is not None and Path(sums).exists():
+        _say(f"continuing the interrupted run of {sums}")
+    try:
+        with progress_bar(len(texts)) as progress:
+            found = measure_corpus(model, texts, truncate=arguments.truncate, progress=progress, resume=sums)
+    except KeyboardInterrupt:
+        if sums is not None and Path(sums).exists():
+            _say(f"the sums so far are in {sums}: the same command continues")
+        raise
     return model, found, f"in the mean over {len(texts):,} texts"
+
+
+def _sums_file(arguments: argparse.Namespace) -> str | None:
+    """Return the file of the sums of a corpus, beside the first output; None without a corpus or an output file."""
+    if arguments.corpus is None or not arguments.output:
+        return None
+    path = str(arguments.output[0])
+    is_file = not Path(path).exists() or Path(path).is_file()  # no device, no pipe
+    return f"{path}.resume" if is_file else None
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        print(f"regard: {escape(text)}", file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -13,7 +14,7 @@ from regard._utils.errors import RegardError
 from regard._utils.frames import FrameLibrary, make_frame
 from regard._utils.reprs import fields_repr
 from regard.metrics.heads import HeadMetrics, head_metrics, metrics_html
-from regard.metrics.registry import METRICS
+from regard.metrics.running_sums import Sums, SumsFile, remove_sums, run_identity
 from regard.models.corpus import Progress
 from regard.text.encoding import Encoding
 
@@ -81,6 +82,7 @@ def corpus_head_metrics(
     batch_size: int = 32,
     truncate: bool = False,
     progress: Progress | None = None,
+    resume: str | os.PathLike[str] | None = None,
 ) -> CorpusHeadMetrics:
     """Return the metrics of every head over many texts, in memory that does not grow with their number.
 
@@ -89,11 +91,15 @@ def corpus_head_metrics(
     model : Model
     texts, batch_size, truncate, progress
         As `TextModel.iter_traces` takes them.
+    resume : path, optional
+        A file that holds the running sums while this runs: written every few seconds and at an interrupt, removed at
+        the end. A call with the same arguments after an interrupt, or a kill, continues from it, with the bits of a run
+        that was not interrupted. It needs texts that can be read twice, such as a list.
 
     Raises
     ------
     RegardError
-        There is no text, or one cannot be run.
+        There is no text, or one cannot be run; or `resume` is the file of other texts, options, or another model.
 
     Examples
     --------
@@ -102,44 +108,40 @@ def corpus_head_metrics(
     >>> found.means["induction"].shape, int(found.counts["induction"].max())
     ((2, 4), 3)
     """
-    running: dict[str, RunningMean] = {name: RunningMean() for name in METRICS}
-    layers: tuple[str, ...] | None = None
-    options: Any = {"batch_size": batch_size, "truncate": truncate, "progress": progress}
-    for _, trace in model.iter_traces(texts, only="*attn.weights", **options):
-        found = head_metrics(trace)
-        layers = found.layers
-        for name, each in running.items():
-            each.add(found.values[name][0])
-    if layers is None:
+    found = measure_corpus(model, texts, batch_size=batch_size, truncate=truncate, progress=progress, resume=resume)
+    if resume is not None:
+        remove_sums(resume)
+    return found
+
+
+def measure_corpus(
+    model: Any,
+    texts: Iterable[str | Encoding],
+    *,
+    batch_size: int = 32,
+    truncate: bool = False,
+    progress: Progress | None = None,
+    resume: str | os.PathLike[str] | None = None,
+) -> CorpusHeadMetrics:
+    """Return what `corpus_head_metrics` does, and leave the file `resume`: for a caller that stores the result."""
+    options = {"batch_size": batch_size, "truncate": truncate}
+    file = None if resume is None else SumsFile(resume, run_identity(model, texts, options))
+    sums = Sums() if file is None else file.read()
+    arguments: Any = {**options, "progress": progress, "skip": sums.done}
+    try:
+        for _, trace in model.iter_traces(texts, only="*attn.weights", **arguments):
+            sums = sums.add(head_metrics(trace))
+            if file is not None and file.is_due():
+                file.write(sums)
+    finally:
+        if file is not None and sums.done:
+            file.write(sums)
+    if not sums.done:
         raise RegardError("there is no text; give at least one")
+    means = sums.means
     return CorpusHeadMetrics(
-        layers,
-        {name: each.count for name, each in running.items()},
-        {name: np.where(each.count > 0, each.mean, np.nan) for name, each in running.items()},
-        {name: each.deviation for name, each in running.items()},
+        sums.layers,
+        {name: each.count for name, each in means.items()},
+        {name: np.where(each.count > 0, each.mean, np.nan) for name, each in means.items()},
+        {name: each.deviation for name, each in means.items()},
     )
-
-
-class RunningMean:
-    """Running mean and variance of arrays in which NaN is no value.
-
-    Welford (1962), "Note on a method for calculating corrected sums of squares and products", Technometrics 4.
-    """
-
-    def __init__(self) -> None:
-        self.count = np.zeros((), np.int64)
-        self.mean = self._squares = np.zeros(())
-
-    def add(self, values: np.ndarray) -> None:
-        """Add one array of values."""
-        has_value = np.isfinite(values)
-        self.count = self.count + has_value
-        change = np.where(has_value, values - self.mean, 0)
-        self.mean = self.mean + change / np.maximum(self.count, 1)
-        self._squares = self._squares + change * np.where(has_value, values - self.mean, 0)
-
-    @property
-    def deviation(self) -> np.ndarray:
-        """The standard deviation of a sample."""
-        found = np.sqrt(self._squares / np.maximum(self.count - 1, 1))
-        return np.where(self.count > 1, found, np.nan)

@@ -325,6 +325,7 @@ class TextModel(Layer):
         keep: Literal["maps", "arrays"] = "maps",
         edit: Mapping[str, Edit] | None = None,
         truncate: bool = False,
+        skip: int = 0,
         progress: Callable[[int, int | None], None] | None = None,
     ) -> Iterator[tuple[int, Trace]]:
         """Yield the trace of each of many texts with the index of the text, ``(i, trace)``.
@@ -347,6 +348,9 @@ class TextModel(Layer):
             Edits of each run.
         truncate : bool
             Truncate texts longer than `max_length` instead of raising an error.
+        skip : int
+            How many texts to leave out, the first in the order in which they are yielded: those that an interrupted
+            loop has done. The others have the bits that they have without it.
         progress : function, optional
             Called with the number of texts done and the number of all, None where `texts` does not know it.
 
@@ -368,7 +372,15 @@ class TextModel(Layer):
         from regard.models.corpus import iter_traces
 
         return iter_traces(
-            self, texts, batch_size=batch_size, only=only, keep=keep, edit=edit, truncate=truncate, progress=progress
+            self,
+            texts,
+            batch_size=batch_size,
+            only=only,
+            keep=keep,
+            edit=edit,
+            truncate=truncate,
+            skip=skip,
+            progress=progress,
         )
 
     def _encodings(

@@ -27,15 +27,23 @@ def iter_traces(
     keep: Literal["maps", "arrays"] = "maps",
     edit: Mapping[str, Edit] | None = None,
     truncate: bool = False,
+    skip: int = 0,
     progress: Progress | None = None,
 ) -> Iterator[tuple[int, Trace]]:
     """Yield the index of each text and its trace; see `TextModel.iter_traces`."""
     batch_size = whole_number("batch_size", batch_size, 1)
+    skip = whole_number("skip", skip, 0)
     if keep not in ("maps", "arrays"):
         raise RegardError(f"keep must be maps or arrays, got {keep!r}")
+    check_texts(texts)
+    options = {"only": only, "maps": keep == "maps", "edit": edit}
+    return _traces(model, texts, batch_size, options, truncate, skip, progress)
+
+
+def check_texts(texts: object) -> None:
+    """Raise `RegardError` for what is no iterable of texts in an order."""
     if isinstance(texts, str | Encoding | Set | Mapping) or not isinstance(texts, Iterable):
         raise RegardError("iter_traces takes an iterable of texts, such as a list or an open file")
-    return _traces(model, texts, batch_size, {"only": only, "maps": keep == "maps", "edit": edit}, truncate, progress)
 
 
 def _traces(
@@ -44,23 +52,30 @@ def _traces(
     batch_size: int,
     options: dict[str, Any],
     truncate: bool,
+    skip: int,
     progress: Progress | None,
 ) -> Iterator[tuple[int, Trace]]:
     total = len(texts) if isinstance(texts, Sized) else None
     numbered, done = enumerate(texts), 0
-    while window := [(i, _encoding(model, i, text, truncate)) for i, text in islice(numbered, _WINDOW)]:
+    while taken := list(islice(numbered, _WINDOW)):
+        if done + len(taken) <= skip:
+            done += len(taken)
+            continue
+        window = [(i, encode(model, i, text, truncate)) for i, text in taken]
         window.sort(key=lambda item: len(item[1]))
         for _, same in groupby(window, key=lambda item: len(item[1])):
             while batch := list(islice(same, batch_size)):
-                trace = run_traced(model, [encoding for _, encoding in batch], Trace(**options))
-                for at, (index, _) in enumerate(batch):
-                    yield index, trace.select(at)
+                skipped = max(skip - done, 0)
+                if skipped < len(batch):  # run whole, so that the values are those of a run without `skip`
+                    trace = run_traced(model, [encoding for _, encoding in batch], Trace(**options))
+                    for at in range(skipped, len(batch)):
+                        yield batch[at][0], trace.select(at)
                 done += len(batch)
-                if progress is not None:
+                if progress is not None and done > skip:
                     progress(done, total)
 
 
-def _encoding(model: Any, index: int, text: object, truncate: bool) -> Encoding:
+def encode(model: Any, index: int, text: object, truncate: bool) -> Encoding:
     """Return a text as tokens, at least one and at most those that the model takes."""
     if not isinstance(text, str | Encoding):
         raise RegardError(f"text {index} is no str, got {text!r}")

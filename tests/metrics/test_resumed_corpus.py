@@ -1,0 +1,251 @@
+"""A run over a corpus that was interrupted or killed continues, and ends with the bits of one that was not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import regard
+from regard import RegardError
+from regard.formats.safetensors import SafetensorsFile, write_safetensors
+from regard.metrics import corpus_head_metrics, running_sums
+from regard.metrics.corpus import measure_corpus
+from regard.models import corpus
+from regard.training import make_task
+
+LETTERS = np.array(list("abcdefghijk"))
+
+
+def texts_of(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return ["".join(rng.choice(LETTERS, rng.integers(1, 12))) for _ in range(count)]
+
+
+def bits(found):
+    return {name: column.tobytes() for name, column in found.to_columns().items()}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return regard.load("induction")
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Write the file after every text."""
+    monkeypatch.setattr(running_sums, "_SECONDS", 0)
+
+
+class Interrupter:
+    """A progress function that raises KeyboardInterrupt at a batch."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __call__(self, *_):
+        self.batches -= 1
+        if self.batches < 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("window", [4096, 7])
+def test_interrupted_again_and_again_it_has_the_bits_of_one_run(model, tmp_path, monkeypatch, window):
+    monkeypatch.setattr(corpus, "_WINDOW", window)
+    texts, path, runs = texts_of(40), tmp_path / "sums", 0
+    whole = corpus_head_metrics(model, texts, batch_size=3)
+    while True:
+        runs += 1
+        try:
+            found = corpus_head_metrics(model, texts, batch_size=3, resume=path, progress=Interrupter(4))
+        except KeyboardInterrupt:
+            assert path.exists()
+        else:
+            break
+    assert runs > 3
+    assert bits(found) == bits(whole)
+    assert found.layers == whole.layers
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_continues_in_the_middle_of_a_batch(model, tmp_path, monkeypatch):
+    texts = ["abcab"] * 3 + ["abcba", "cabca"]
+    calls = iter(range(99))
+
+    def failing(trace, measured=running_sums.head_metrics):
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return measured(trace)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("regard.metrics.corpus.head_metrics", failing)
+        with pytest.raises(KeyboardInterrupt):
+            corpus_head_metrics(model, texts, resume=tmp_path / "sums")
+    assert SafetensorsFile(tmp_path / "sums").metadata["done"] == "2"
+    assert bits(corpus_head_metrics(model, texts, resume=tmp_path / "sums")) == bits(corpus_head_metrics(model, texts))
+
+
+def test_what_was_done_is_not_run_again(model, tmp_path, monkeypatch):
+    texts, path = texts_of(50), tmp_path / "sums"
+    with pytest.raises(KeyboardInterrupt):
+        corpus_head_metrics(model, texts, batch_size=1, resume=path, progress=Interrupter(30))
+    ran = []
+    corpus_head_metrics(model, texts, batch_size=1, resume=path, progress=lambda done, _: ran.append(done))
+    assert ran[-1] == 50
+    measured = []
+    monkeypatch.setattr(corpus, "run_traced", lambda *_: measured.append(1))
+    assert list(model.iter_traces(texts, skip=50)) == []
+    assert measured == []
+
+
+def test_a_run_that_has_ended_but_is_not_stored_runs_nothing(model, tmp_path, monkeypatch):
+    texts, path = texts_of(9), tmp_path / "sums"
+    first = measure_corpus(model, texts, resume=path)
+    assert path.exists()
+    monkeypatch.setattr(corpus, "run_traced", None)
+    assert bits(measure_corpus(model, texts, resume=path)) == bits(first)
+
+
+@pytest.mark.parametrize("skip", range(7))
+def test_skipped_texts_are_left_out_and_the_others_keep_their_bits(model, skip):
+    texts = ["abca", "bc", "abcb", "k", "aaaa", "ccba"]
+    whole = [(i, trace["blocks.1.output"]) for i, trace in model.iter_traces(texts, batch_size=4)]
+    rest = list(model.iter_traces(texts, batch_size=4, skip=skip))
+    assert [i for i, _ in rest] == [i for i, _ in whole[skip:]]
+    for (_, trace), (_, value) in zip(rest, whole[skip:], strict=True):
+        np.testing.assert_array_equal(trace["blocks.1.output"], value)
+
+
+def test_another_run_is_refused_and_says_what_differs(model, tmp_path):
+    texts, path = texts_of(20), tmp_path / "sums"
+    measure_corpus(model, texts, resume=path)
+    before = path.read_bytes()
+    for other, arguments in (
+        ("texts", {"texts": [*texts, "abc"]}),
+        ("texts", {"texts": [*texts[:-1], "abc"]}),
+        ("texts", {"texts": texts[::-1]}),
+        ("options", {"batch_size": 31}),
+        ("options", {"truncate": True}),
+    ):
+        given = {"texts": texts, **arguments}
+        with pytest.raises(RegardError, match=f"^.*sums is of an interrupted run with other {other}: repeat .* remove"):
+            measure_corpus(model, resume=path, **given)
+    untrained = make_task("induction").new_model(seed=0).model
+    with pytest.raises(RegardError, match="with other model: "):
+        measure_corpus(untrained, texts, resume=path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_something_else_is_refused(model, tmp_path):
+    path = tmp_path / "sums"
+    path.write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(RegardError, match="sums"):
+        corpus_head_metrics(model, ["abc"], resume=path)
+    assert path.read_bytes() == b"a,b\n1,2\n"
+    write_safetensors(path, {"x": np.zeros(3)})
+    with pytest.raises(RegardError, match="is not a file of running sums: move it away"):
+        corpus_head_metrics(model, ["abc"], resume=path)
+    assert path.exists()
+
+
+def test_texts_that_are_read_once_cannot_be_resumed(model, tmp_path):
+    with pytest.raises(RegardError, match="resume= needs texts that can be read twice"):
+        corpus_head_metrics(model, iter(["abc"]), resume=tmp_path / "sums")
+    with pytest.raises(RegardError, match="iter_traces takes an iterable of texts"):
+        corpus_head_metrics(model, "abc", resume=tmp_path / "sums")
+    with pytest.raises(RegardError, match="there is no text"):
+        corpus_head_metrics(model, [], resume=tmp_path / "sums")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_is_written_every_few_seconds(model, tmp_path, always, monkeypatch):
+    written = []
+    monkeypatch.setattr(running_sums.SumsFile, "write", lambda _, sums: written.append(sums.done))
+    corpus_head_metrics(model, texts_of(5), resume=tmp_path / "sums")
+    assert written == [1, 2, 3, 4, 5, 5]
+    monkeypatch.setattr(running_sums, "_SECONDS", 60)
+    written.clear()
+    corpus_head_metrics(model, texts_of(5), resume=tmp_path / "sums")
+    assert written == [5]
+
+
+COMMAND = """
+import sys
+from regard.cli.main import main
+from regard.metrics import running_sums
+running_sums._SECONDS = 0.02
+print("starts", flush=True)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def start(corpus_file, out):
+    environment = os.environ | {"PYTHONPATH": str(Path(regard.__file__).parents[1])}
+    arguments = ["heads", "--corpus", str(corpus_file), "--model", "induction", "-o", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout.readline() == "starts\n"
+    return process
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(25, marks=pytest.mark.sweep)])
+def test_the_command_killed_at_random_moments_ends_with_the_same_file(tmp_path, kills):
+    moments = random.Random(kills)
+    lines = tmp_path / "corpus.txt"
+    lines.write_text("\n".join(texts_of(250 * kills)) + "\n")
+    out, state, reached = tmp_path / "heads.csv", tmp_path / "heads.csv.resume", []
+    for _ in range(kills):
+        process = start(lines, out)
+        if reached:
+            time.sleep(moments.uniform(0, 1))
+        else:  # the first one surely has something to leave
+            deadline = time.monotonic() + 60
+            while not state.exists() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        if state.exists():
+            reached.append(int(SafetensorsFile(state).metadata["done"]))  # never half-written
+        if out.exists():
+            break
+    assert reached == sorted(reached)
+    assert reached or out.exists()
+    assert start(lines, out).communicate()[0]
+    assert not state.exists()
+    assert start(lines, tmp_path / "whole.csv").communicate()[0]
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGINT for one process")
+def test_ctrl_c_keeps_the_sums_and_says_so(tmp_path):
+    lines = tmp_path / "corpus.txt"
+    lines.write_text("\n".join(texts_of(4000)) + "\n")
+    out, state = tmp_path / "heads.csv", tmp_path / "heads.csv.resume"
+    process = start(lines, out)
+    while not state.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == f"regard: the sums so far are in {state}: the same command continues\nregard: interrupted\n"
+    done = int(SafetensorsFile(state).metadata["done"])
+    assert 0 < done < 4000
+    assert not out.exists()
+    process = start(lines, out)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert err.startswith(f"regard: continuing the interrupted run of {state}\n")
+    assert not state.exists()
