@@ -222,7 +222,10 @@ def test_a_text_that_the_model_cannot_read_is_refused(run, tmp_path, book):
         (("nothing",), "nothing"),
         (("--text", "missing.txt"), "cannot read missing.txt"),
         (("--text", "x.txt", "--bpe", "20"), "at least 257"),
-        (("--text", "x.txt", "--model", "induction", "--masked"), "induction has no head for masked words"),
+        (
+            ("--text", "x.txt", "--model", "induction", "--masked"),
+            "induction does not predict masked words: leave out --masked",
+        ),
     ],
 )
 def test_errors(run, tmp_path, monkeypatch, arguments, message):

@@ -19,7 +19,6 @@ from regard.nn import parameters
 from regard.text.chat import ChatTemplate
 from regard.training.log import Log
 from regard.training.loop import _add_gradients
-from regard.training.objectives import NextToken
 
 GPT2 = {"model_type": "gpt2", "vocab_size": 257, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}
 LLAMA = {**tiny_decoder.CONFIG, "eos_token_id": None}
@@ -373,13 +372,6 @@ def test_the_architecture_is_a_class_of_transformers(tmp_path):
 def test_an_encoder_needs_its_head(minilm):
     with pytest.raises(RegardError, match="masked words"):
         training.train(minilm, ids_of, steps=1)
-
-
-def test_a_computed_array_is_named():
-    assert isinstance(new().objective, NextToken)
-    config = {**LLAMA, "model_type": "gemma2", "head_dim": 4, "query_pre_attn_scalar": 4, "tie_word_embeddings": True}
-    with pytest.raises(RegardError, match=r"cannot be trained: it computes .*attn_norm.weight"):
-        new({name: value for name, value in config.items() if name not in ("hidden_act", "rope_parameters")})
 
 
 WIDE = {

@@ -16,6 +16,7 @@ from regard._utils.errors import RegardError
 from regard.cli.console import make_console
 from regard.cli.input import read_file_or_input
 from regard.training import Step, Task, Trainable, checkpoints, make_task, text_task, train
+from regard.training.objectives import MaskedWords, SequenceToSequence
 from regard.training.options import known_options
 from regard.training.run_folder import read_state
 from regard.views import escape
@@ -129,9 +130,15 @@ def _task_and_model(arguments: argparse.Namespace, before: Mapping[str, Any]) ->
     data |= {"batch_size": data["batch_size"] or 32, "context": data["context"] or 64, "masked": bool(data["masked"])}
     if data["model"] and data["bpe"]:
         raise RegardError("--bpe is for a new model; that of --model has its tokenizer")
-    model = Trainable.of(data["model"], masked=data["masked"]) if data["model"] else None
+    model = Trainable.of(data["model"], seed=arguments.seed) if data["model"] else None
     options = {name: data[name] for name in ("batch_size", "masked", "bpe", "context")}
-    task = text_task(text, tokenizer=None if model is None else model.tokenizer, **options)
+    if model is not None:
+        is_encoder = isinstance(model.objective, MaskedWords)
+        if options["masked"] and not is_encoder:
+            raise RegardError(f"{data['model']} does not predict masked words: leave out --masked")
+        pairs = isinstance(model.objective, SequenceToSequence)
+        options |= {"masked": is_encoder, "pairs": pairs, "tokenizer": model.tokenizer}
+    task = text_task(text, **options)
     data = {"task": task.name, "text_sha256": hashlib.sha256(text.encode()).hexdigest(), **data}
     return task, model or task.new_model(arguments.seed), data
 

@@ -286,7 +286,7 @@ def _tensors(config: BartConfig, prefix: str, embeddings: list[str], *, has_bias
     for hf_name in embeddings:
         yield TensorSpec(hf_name, hf_name, (config.vocab_size, E))
     if has_bias:
-        yield TensorSpec("lm_head.bias", "final_logits_bias", (1, config.vocab_size))
+        yield TensorSpec("lm_head.bias", "final_logits_bias", (1, config.vocab_size), buffer=True)
     for stack, num_layers, F in (
         ("encoder", config.num_layers, config.hidden_dim),
         ("decoder", config.num_decoder_layers, config.decoder_hidden_dim),

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.functional.recorder import Recorder
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import causal_attention, gated_feed_forward
+from regard.models.build import causal_attention, gated_feed_forward, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
-from regard.nn import CosSin, DecoderBlock, RMSNorm
+from regard.nn import CosSin, DecoderBlock
 
 _CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float32
 
@@ -99,7 +99,7 @@ class Gemma2(Decoder):
         return cls(
             **shared.common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
-            final_norm=_norm(weights, "final_norm", config),
+            final_norm=rms_norm(weights, "final_norm", config.norm_eps),
         )
 
 
@@ -113,7 +113,7 @@ def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | 
 
 def _block(weights: dict[str, np.ndarray], at: str, config: Gemma2Config, window: int | None) -> DecoderBlock:
     return DecoderBlock(
-        _norm(weights, f"{at}.attn_norm", config),
+        rms_norm(weights, f"{at}.attn_norm", config.norm_eps),
         causal_attention(
             weights,
             f"{at}.attn",
@@ -121,23 +121,18 @@ def _block(weights: dict[str, np.ndarray], at: str, config: Gemma2Config, window
             window=window,
             scale=config.score_scale,
             softcap=config.score_softcap,
-            q_norm=_norm(weights, f"{at}.attn.q_norm", config) if config.qk_norm else None,
-            k_norm=_norm(weights, f"{at}.attn.k_norm", config) if config.qk_norm else None,
+            q_norm=rms_norm(weights, f"{at}.attn.q_norm", config.norm_eps) if config.qk_norm else None,
+            k_norm=rms_norm(weights, f"{at}.attn.k_norm", config.norm_eps) if config.qk_norm else None,
         ),
-        _norm(weights, f"{at}.mlp_norm", config),
+        rms_norm(weights, f"{at}.mlp_norm", config.norm_eps),
         gated_feed_forward(weights, f"{at}.mlp", config.activation),
-        attn_post_norm=_norm(weights, f"{at}.attn_post_norm", config),
-        mlp_post_norm=_norm(weights, f"{at}.mlp_post_norm", config),
+        attn_post_norm=rms_norm(weights, f"{at}.attn_post_norm", config.norm_eps),
+        mlp_post_norm=rms_norm(weights, f"{at}.mlp_post_norm", config.norm_eps),
     )
 
 
-def _norm(weights: dict[str, np.ndarray], at: str, config: Gemma2Config) -> RMSNorm:
-    """Return the norm `at`; the checkpoint stores its weight minus 1."""
-    return RMSNorm(1 + weights[f"{at}.weight"], config.norm_eps)
-
-
 def _tensors(config: Gemma2Config, prefix: str) -> Iterator[TensorSpec]:
-    """Yield every tensor except the head."""
+    """Yield every tensor except the head. The checkpoint stores the weights of norms minus 1."""
 
     def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
         for norm in ("q_norm", "k_norm") if config.qk_norm else ():
@@ -150,6 +145,7 @@ def _tensors(config: Gemma2Config, prefix: str) -> Iterator[TensorSpec]:
             yield TensorSpec(f"{name}.{norm}.weight", f"{hf_name}.{hf_norm}.weight", (config.embed_dim,))
         yield from shared.gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=False)
 
-    return shared.decoder_tensors(
+    for spec in shared.decoder_tensors(
         config, prefix, block_tensors, qkv_bias=config.attn_bias, output_bias=config.attn_bias
-    )
+    ):
+        yield replace(spec, offset=1.0) if spec.name.endswith("norm.weight") else spec

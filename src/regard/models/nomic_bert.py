@@ -89,7 +89,7 @@ class NomicBert(TextModel):
             checkpoint,
             _tensors(config),
             num_layers=config.num_layers,
-            prefixes=("", "nomic_bert.", "bert."),
+            prefixes=("", "bert.", "nomic_bert."),
             unused=("embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs."),
             dtype=dtype,
         )

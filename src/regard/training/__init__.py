@@ -6,6 +6,7 @@
 from regard.training.batches import Batch
 from regard.training.log import Step
 from regard.training.loop import TrainingResult, train
+from regard.training.masked_words import mask_words
 from regard.training.optimizer import AdamW
 from regard.training.run_folder import checkpoints
 from regard.training.schedules import schedule_factor
@@ -29,4 +30,5 @@ __all__ = [
     "Task",
     "make_task",
     "text_task",
+    "mask_words",
 ]

@@ -22,9 +22,10 @@ class Batch:
     Parameters
     ----------
     ids : integer array, ``B T``
+        Of an encoder-decoder the source, ``B S``.
     targets : integer array, ``B T``
         −100 where nothing is predicted, as at padding.
-    mask : boolean array, ``B T``, optional
+    mask : boolean array in the shape of `ids`, optional
         True where there is text, for a model that looks ahead; padding after a text changes nothing for a decoder.
     """
 
@@ -57,10 +58,47 @@ def as_batch(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
         raise RegardError(
             f"ids and targets of a batch are B T each, got the shapes {batch.ids.shape} and {batch.targets.shape}"
         )
-    length = batch.ids.shape[1]
+    _check_length(batch.ids, max_length)
+    return batch
+
+
+def as_pairs(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
+    """Return a pair of sources and targets, each ids ``B T`` or texts, as a batch.
+
+    Raises
+    ------
+    RegardError
+        It is no pair; the two differ in number; or one is longer than the model permits.
+    """
+    if isinstance(item, Batch):
+        batch = item
+    elif isinstance(item, tuple) and len(item) == 2:
+        (ids, mask), (target_ids, target_mask) = (_ids_and_mask(part, tokenizer, max_length) for part in item)
+        targets = target_ids if target_mask is None else np.where(target_mask, target_ids, IGNORED)
+        batch = Batch(ids, targets, mask)
+    else:
+        raise RegardError(f"a batch of an encoder-decoder is a Batch or (sources, targets), got {type(item).__name__}")
+    if batch.ids.ndim != 2 or batch.targets.ndim != 2 or len(batch.ids) != len(batch.targets):
+        raise RegardError(
+            f"sources are B S and targets B T, got the shapes {batch.ids.shape} and {batch.targets.shape}"
+        )
+    for x in (batch.ids, batch.targets):
+        _check_length(x, max_length)
+    return batch
+
+
+def _ids_and_mask(part: Any, tokenizer: Tokenizer, max_length: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return ids, ``B T``, and where there is text, None where all is."""
+    if isinstance(part, np.ndarray):
+        return part, None
+    made = make_batch(part, tokenizer, max_length=max_length, name="training")
+    return made.ids, None if made.mask is None else made.mask[:, 0, 0]
+
+
+def _check_length(ids: np.ndarray, max_length: int) -> None:
+    length = ids.shape[1]
     if length > max_length:
         raise RegardError(f"a batch has sequences of {length} tokens, and the model permits {max_length}: shorten them")
-    return batch
 
 
 def _as_batch(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:

@@ -23,7 +23,7 @@ from regard.functional import native
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import TextModel
 from regard.nn import value_and_gradients
-from regard.training.batches import IGNORED, Batch, Batches, as_batch, check_batches, from_batch
+from regard.training.batches import IGNORED, Batch, Batches, check_batches, from_batch
 from regard.training.dropout import DropoutRecorder
 from regard.training.log import Log, Step
 from regard.training.optimizer import AdamW, clip_scale, global_norm
@@ -267,7 +267,7 @@ def _start(
 
 
 def _to_batch(item: Any, trainable: Trainable) -> Batch:
-    return as_batch(item, trainable.tokenizer, trainable.model.max_length)
+    return trainable.objective.as_batch(item)
 
 
 def _held_out(evaluation: Sequence[Any], trainable: Trainable) -> list[Batch]:
@@ -295,9 +295,8 @@ def _update(
     trainable: Trainable, optimizer: AdamW, options: TrainingOptions, step: int, parts: Sequence[Batch]
 ) -> tuple[float, float]:
     """Update a model, and return the loss before and the norm of its gradient."""
-    embeddings = "normed_embeddings" if hasattr(trainable.model, "embedding_norm") else "embeddings"
     traces: Iterable[Recorder] = (
-        DropoutRecorder(options.dropout, (options.seed, step, i), embeddings=embeddings)
+        DropoutRecorder(options.dropout, (options.seed, step, i), embeddings=trainable.objective.embeddings_tap)
         if options.dropout
         else NULL_RECORDER
         for i in range(len(parts))
@@ -306,6 +305,7 @@ def _update(
     norm = global_norm(trainable.gradient)
     _check_finite(step, {"the loss": loss, "the norm of the gradient": norm})
     optimizer.step(trainable.values, trainable.gradient, options.rate(step), scale=clip_scale(norm, options.max_norm))
+    trainable.update_computed()
     return loss, norm
 
 

@@ -105,6 +105,7 @@ def load_checkpoint(path: Path, trainable: Trainable, optimizer: AdamW) -> None:
         raise RegardError(f"{path} is damaged: the moments in {_OPTIMIZER} are those of other tensors")
     for name, x in trainable.tensors.items():
         x[...] = model[name]
+    trainable.update_computed()
     for kind, flat in kinds.items():
         for name, x in trainable.by_tensor(flat).items():
             x[...] = moments[f"{kind}.{name}"]

@@ -16,6 +16,7 @@ from regard._utils.validation import whole_number
 from regard.text import SubwordTokenizer
 from regard.text.words import join_names
 from regard.training.batches import IGNORED, Batch
+from regard.training.masked_words import mask_words
 from regard.training.tokenizers import (
     MASK,
     PAD,
@@ -47,8 +48,6 @@ class Task:
         From a generator and whether the batch is held out to a batch.
     options : mapping
         Arguments of `train`, ``steps`` among them.
-    masked : bool
-        Whether the model predicts masked words.
     embedding_std : float, optional
         The standard deviation of the token embedding of a new model, as `new_model` takes it.
     """
@@ -59,7 +58,6 @@ class Task:
     config: Mapping[str, Any]
     draw: Callable[[np.random.Generator, bool], Batch] = field(repr=False)
     options: Mapping[str, Any]
-    masked: bool = False
     embedding_std: float | None = None
 
     def new_model(self, seed: int = 0) -> Trainable:
@@ -69,7 +67,6 @@ class Task:
             config,
             self.tokenizer,
             seed=seed,
-            masked=self.masked,
             name=f"{self.name}, seed {seed}",
             embedding_std=self.embedding_std,
         )
@@ -221,6 +218,7 @@ def text_task(
     *,
     bpe: int | None = None,
     masked: bool = False,
+    pairs: bool = False,
     batch_size: int = 32,
     context: int = 64,
     tokenizer: SubwordTokenizer | None = None,
@@ -236,10 +234,12 @@ def text_task(
         The size of a vocabulary of byte pairs that is learned from the text; characters by default.
     masked : bool
         Mask 15% of the tokens: of these 80% become the mask, 10% another token, 10% stay.
+    pairs : bool
+        Cut each sequence in two, the source and the target of an encoder-decoder.
     context : int
         Tokens of a sequence.
     tokenizer : SubwordTokenizer, optional
-        That of a loaded model, which is trained on.
+        That of a loaded model, which is trained on; `pairs` needs one.
 
     Raises
     ------
@@ -248,8 +248,11 @@ def text_task(
 
     References
     ----------
-    Devlin et al. (2018), "BERT", https://arxiv.org/abs/1810.04805, section 3.1, for the masks.
+    Devlin et al. (2018), "BERT", https://arxiv.org/abs/1810.04805, section 3.1, for the masks; Raffel et al. (2019),
+    https://arxiv.org/abs/1910.10683, section 3.2.1, for a prefix as the source.
     """
+    if pairs and (masked or tokenizer is None):
+        raise RegardError("pairs are for a loaded encoder-decoder: give its tokenizer, and no masks")
     batch_size, context = whole_number("batch_size", batch_size, 1), whole_number("context", context, 1)
     special = (PAD, MASK) if masked else (PAD,)
     if tokenizer is not None:
@@ -274,13 +277,10 @@ def text_task(
         part = parts[is_held_out]
         starts = rng.integers(0, len(part) - context, (batch_size, 1))
         windows = part[starts + np.arange(context + 1)]
-        if not masked:
-            return Batch(windows[:, :-1], windows[:, 1:])
-        windows = windows[:, :-1]
-        chosen, how = rng.random(windows.shape) < 0.15, rng.random(windows.shape)
-        chosen[:, 0] |= ~chosen.any(-1)
-        changed = np.where(how < 0.8, mask_id, np.where(how < 0.9, rng.integers(0, size, windows.shape), windows))
-        return Batch(np.where(chosen, changed, windows), np.where(chosen, windows, IGNORED))
+        if masked:
+            return mask_words(windows[:, :-1], rng, mask_id=mask_id or 0, vocab_size=size)
+        half = (context + 1) // 2
+        return Batch(windows[:, :half], windows[:, half:]) if pairs else Batch(windows[:, :-1], windows[:, 1:])
 
     options = {"steps": 2000, "learning_rate": 1e-3, "warmup": 100, "weight_decay": 0.1}
     if not masked:
@@ -289,7 +289,7 @@ def text_task(
         "model_type": "bert", "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
         "intermediate_size": 512, "max_position_embeddings": context, "type_vocab_size": 1,
     }  # fmt: skip
-    return Task("masked", "fill in masked tokens", tokenizer, config, draw, options, masked=True)
+    return Task("masked", "fill in masked tokens", tokenizer, config, draw, options)
 
 
 def _check_characters(text: str, tokenizer: SubwordTokenizer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,21 @@ from regard.formats.safetensors import write_safetensors
 from regard.functional import native
 from regard.functional.native import ops
 from regard.models import TextModel
-from regard.models.bert import Bert
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import FolderCheckpoint, open_checkpoint
-from regard.models.checkpoint.tensors import NewTensors, Tensors, TensorSpec
+from regard.models.checkpoint.tensors import ComputedArray, NewTensors, RecordedTensors, TensorSpec
 from regard.models.families import family_of
 from regard.models.hub import resolve
+from regard.models.language import LanguageModel
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
 from regard.text.files import read_file, read_json_object
-from regard.text.words import join_names
+from regard.training.masked_words import masked_word_head
 from regard.training.objectives import Objective, make_objective
 from regard.training.tokenizers import MASK, UNKNOWN
 
 _ALIGNED = 64  # bytes
+_STD = 0.02
 _SPECIAL = {
     "unk_token": (UNKNOWN, "[UNK]"), "mask_token": (MASK, "[MASK]"), "cls_token": ("[CLS]",), "sep_token": ("[SEP]",),
 }  # fmt: skip
@@ -42,7 +43,8 @@ class Trainable:
     """A model in training.
 
     Its tensors are those of the checkpoint, under the names and in the layout of Hugging Face, all in one flat array;
-    the arrays of the model are views of them. What decays comes first: what is no bias and no norm.
+    the arrays of the model are views of them, or computed from them after each update. What decays comes first: what is
+    no bias and no norm.
 
     Parameters
     ----------
@@ -57,8 +59,6 @@ class Trainable:
         The folder it was loaded from, with the settings of generation and of the tokenizer, which `save` copies.
     dtype
         ``float32`` or ``float64``.
-    masked : bool
-        Whether an encoder gets a head that predicts masked words.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Trainable:
     Raises
     ------
     RegardError
-        The tensors do not fit the configuration, or the family computes arrays from tensors.
+        The tensors do not fit the configuration; or the model has nothing that it is trained for.
     """
 
     def __init__(
@@ -88,7 +88,6 @@ class Trainable:
         name: str,
         path: Path | None = None,
         dtype: Any = np.float32,
-        masked: bool = False,
     ) -> None:
         if float_dtype(dtype) not in (np.float32, np.float64):
             raise RegardError(f"a model is trained in float32 or float64, not in {np.dtype(dtype)}")
@@ -108,42 +107,47 @@ class Trainable:
         self.tensors = {key: self._view(self.values, starts[key], tensors[key].shape) for key in names}
         for key, x in self.tensors.items():
             x[...] = tensors[key]
-        checkpoint = _Checkpoint(self.config, _Arrays(self.tensors), tokenizer, path)
-        family = family_of(checkpoint)
-        self.model: TextModel = family.load(checkpoint, name=name, dtype=self.values.dtype)
-        self.objective: Objective = make_objective(self.model, self.tensors if masked else None)
-        self._places = self._locate()
+        recorded = RecordedTensors(self.tensors)
+        checkpoint = _Checkpoint(self.config, recorded, tokenizer, path)
+        self.model: TextModel = family_of(checkpoint).load(checkpoint, name=name, dtype=self.values.dtype)
+        self.objective: Objective = make_objective(self.model, self.config, self.tensors)
+        self._computed = {_start(each.array): each for each in recorded.computed}
+        self._views: dict[str, np.ndarray] = {}  # of the gradient, by the names of arrays
+        self._rows: dict[str, tuple[ComputedArray, bool]] = {}  # and whether the array is transposed
+        self._locate(recorded.buffers)
 
     @staticmethod
     def _view(flat: np.ndarray, start: int, shape: tuple[int, ...]) -> np.ndarray:
         return flat[start : start + math.prod(shape)].reshape(shape)
 
-    def _locate(self) -> dict[str, np.ndarray]:
-        """Return a view of the gradient for each array of the objective, one for those that share memory."""
-        first, size, item = self.values.__array_interface__["data"][0], self.values.size, self.values.itemsize
+    def _locate(self, buffers: Collection[str]) -> None:
+        """Find where the gradient of each array of the objective goes: one for those that share memory.
+
+        A tensor of `buffers` is not trained, and one that no array is of, such as a copy of a tied head, is removed.
+        """
+        first, item, size = _start(self.values), self.values.itemsize, self.values.size
+        skipped = {_start(self.tensors[name]) for name in buffers}
         seen: set[Any] = set()
-        found, copies, used = {}, [], np.zeros(size + 1, bool)
+        used: list[int] = []
         for name, x in parameters(self.objective).items():
-            if not x.size:
+            if not isinstance(x, np.ndarray) or not x.size:
                 continue
-            start = (x.__array_interface__["data"][0] - first) // item if isinstance(x, np.ndarray) else -1
-            if not isinstance(x, np.ndarray) or not 0 <= start < size:
-                copies.append(name)
-                continue
-            used[start] = True
+            computed, start = self._computed.get(_start(x)), (_start(x) - first) // item
+            if computed is None and not 0 <= start < size:
+                kind = self.config.get("model_type")
+                raise RegardError(f"a model of type {kind} cannot be trained: {name} is computed from its tensors")
+            used.append(_start(x if computed is None else computed.tensor))
             key = start, tuple(sorted(zip(x.strides, x.shape, strict=True)))
-            if key not in seen:
-                seen.add(key)
-                found[name] = np.lib.stride_tricks.as_strided(self.gradient[start:], x.shape, x.strides)
-        if copies:
-            raise RegardError(
-                f"a model of type {self.config.get('model_type')} cannot be trained: it computes "
-                f"{join_names(copies)} from its tensors"
-            )
-        for tensor, x in list(self.tensors.items()):  # a stored copy of a tied head is not used, and would not change
-            if x.size and not used[(x.__array_interface__["data"][0] - first) // item]:
-                del self.tensors[tensor]
-        return found
+            if key in seen or _start(x) in skipped:
+                continue
+            seen.add(key)
+            if computed is None:
+                self._views[name] = np.lib.stride_tricks.as_strided(self.gradient[start:], x.shape, x.strides)
+            else:
+                self._rows[name] = computed, x.strides != computed.array.strides
+        for name, x in list(self.tensors.items()):
+            if x.size and not any(0 <= start - _start(x) < x.nbytes for start in used):
+                del self.tensors[name]
 
     def zero_gradient(self) -> None:
         """Set the gradient to 0."""
@@ -151,8 +155,17 @@ class Trainable:
 
     def add_gradients(self, found: Mapping[str, np.ndarray]) -> None:
         """Add the gradients of the arrays of the objective, by name, to the flat gradient."""
-        for name, place in self._places.items():
+        for name, place in self._views.items():
             ops.add(place, found[name], out=place)
+        if self._rows:
+            gradients = self.by_tensor(self.gradient)
+            for name, (computed, is_transposed) in self._rows.items():
+                gradients[computed.name][computed.rows] += found[name].T if is_transposed else found[name]
+
+    def update_computed(self) -> None:
+        """Compute the arrays anew that are no views of tensors."""
+        for each in self._computed.values():
+            each.update()
 
     def assign(self, model: Any) -> None:
         """Copy the arrays of another model of the same kind, which may be quantized or in half precision."""
@@ -161,12 +174,13 @@ class Trainable:
             place = ours.get(name)
             if isinstance(place, np.ndarray):
                 place[...] = np.asarray(x)
+        for each in self._computed.values():
+            each.update_tensor()
 
     def by_tensor(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """Return another flat array of the same layout as tensors, views of it."""
-        first = self.values.__array_interface__["data"][0]
-        starts = {key: (x.__array_interface__["data"][0] - first) // x.itemsize for key, x in self.tensors.items()}
-        return {key: self._view(flat, starts[key], x.shape) for key, x in self.tensors.items()}
+        first = _start(self.values)
+        return {name: self._view(flat, (_start(x) - first) // x.itemsize, x.shape) for name, x in self.tensors.items()}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and the tokenizer, as transformers and `regard.load` read them."""
@@ -208,23 +222,24 @@ class Trainable:
         return {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
 
     @classmethod
-    def of(cls, model: Any, *, dtype: Any = np.float32, masked: bool = False) -> Trainable:
-        """Return a loaded model, or that of a name or a folder, as one that can be trained: a copy in `dtype`."""
+    def of(cls, model: Any, *, dtype: Any = np.float32, seed: int = 0) -> Trainable:
+        """Return a loaded model, or that of a name or a folder, as one that can be trained: a copy in `dtype`.
+
+        An encoder that was saved without its head for masked words gets a new one, drawn from `seed`.
+        """
         if isinstance(model, Trainable):
             return model
         name, path = _stored(model)
         checkpoint = open_checkpoint(path)
-        config, stored = checkpoint.config().fields, _Arrays(checkpoint.tensors())
+        config, stored = checkpoint.config().fields, RecordedTensors(checkpoint.tensors())
         recorded = _Checkpoint(config, stored, checkpoint.tokenizer(), path if path.is_dir() else None)
         loaded = family_of(recorded).load(recorded, name=name, dtype=np.dtype(dtype))
-        tensors = dict(stored.read)
-        if masked and type(loaded) is Bert:  # any other is refused with its objective
-            names = (name for name in checkpoint.tensors().shapes if name.startswith("cls.predictions."))
-            tensors = {name if name.startswith("bert.") else f"bert.{name}": x for name, x in tensors.items()}
-            tensors |= {name: stored[name] for name in names if not name.startswith("cls.predictions.decoder.")}
-        trainable = cls(
-            config, tensors, recorded.tokenizer(), name=name, path=recorded.folder, dtype=dtype, masked=masked
-        )
+        tensors = stored.read
+        if not isinstance(loaded, LanguageModel):
+            head, rng = masked_word_head(config), np.random.default_rng(whole_number("seed", seed, 0))
+            new = head.draw(loaded, config, rng, float(config.get("initializer_range", _STD)))
+            tensors = new | head.read(checkpoint.tensors(), loaded, config, tensors)
+        trainable = cls(config, tensors, recorded.tokenizer(), name=name, path=recorded.folder, dtype=dtype)
         if isinstance(model, TextModel):
             trainable.assign(model)
         return trainable
@@ -236,15 +251,14 @@ def new_model(
     *,
     seed: int = 0,
     dtype: Any = np.float32,
-    masked: bool = False,
     name: str = "new model",
-    std: float = 0.02,
+    std: float = _STD,
     embedding_std: float | None = None,
 ) -> Trainable:
     """Draw a new model.
 
     Matrices and tables are drawn from a normal distribution; in decoders those that end a sublayer, by 1 / √(2 L) less.
-    Biases are 0 and norms 1.
+    Biases are 0 and norms 1. An encoder gets a head that predicts masked words.
 
     Parameters
     ----------
@@ -255,8 +269,6 @@ def new_model(
         The same seed draws the same model.
     dtype
         ``float32`` or ``float64``.
-    masked : bool
-        Whether an encoder gets a head that predicts masked words.
     name : str
     std : float
         The standard deviation.
@@ -268,28 +280,27 @@ def new_model(
     Radford et al. (2019), "Language models are unsupervised multitask learners", section 2.3.
     """
     rng = np.random.default_rng(whole_number("seed", seed, 0))
-    layers = int(config.get("num_hidden_layers", config.get("n_layer", 1)))
-    is_encoder = "bert" in str(config.get("model_type"))
+    tensors = NewTensors(lambda spec: make(spec))
+    checkpoint = _Checkpoint(config, tensors, tokenizer, None)
+    family = family_of(checkpoint)
+    sizes = (config.get(name) for name in ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers"))
+    layers = next((int(size) for size in sizes if size), 1)
 
     def make(spec: TensorSpec) -> np.ndarray:
         if len(spec.shape) == 1:
-            return np.ones(spec.shape) if spec.hf_name.endswith("weight") else np.zeros(spec.shape)
+            is_weight = spec.hf_name.endswith("weight")
+            return np.full(spec.shape, 1 - spec.offset) if is_weight else np.zeros(spec.shape)
         if spec.name == "token_embedding.weight" and embedding_std is not None:
             return rng.normal(0, embedding_std, spec.shape)
-        ends_sublayer = spec.name.endswith(("o_proj.weight", "down_proj.weight")) and not is_encoder
+        ends_sublayer = spec.name.endswith(("o_proj.weight", "down_proj.weight")) and issubclass(family, LanguageModel)
         return rng.normal(0, std / math.sqrt(2 * layers) if ends_sublayer else std, spec.shape)
 
-    tensors = NewTensors(make)
-    checkpoint = _Checkpoint(config, tensors, tokenizer, None)
-    model = family_of(checkpoint).load(checkpoint, name=name, dtype=np.float64)
-    if masked:
-        E, V = model.config.embed_dim, model.config.vocab_size
-        head, norm = "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"
-        tensors.arrays |= {
-            f"{head}.weight": rng.normal(0, std, (E, E)), f"{head}.bias": np.zeros(E),
-            f"{norm}.weight": np.ones(E), f"{norm}.bias": np.zeros(E), "cls.predictions.bias": np.zeros(V),
-        }  # fmt: skip
-    return Trainable(config, tensors.arrays, tokenizer, name=name, dtype=dtype, masked=masked)
+    model = family.load(checkpoint, name=name, dtype=np.float64)
+    arrays = tensors.arrays
+    if not issubclass(family, LanguageModel):
+        head = masked_word_head(config)
+        arrays = head.read(tensors, model, config, arrays) | head.draw(model, config, rng, std)
+    return Trainable(config, arrays, tokenizer, name=name, dtype=dtype)
 
 
 def write_json(path: Path, fields: Mapping[str, Any]) -> None:
@@ -322,26 +333,6 @@ def _stored(model: Any) -> tuple[str, Path]:
         ) from error
 
 
-class _Arrays:
-    """Tensors of a checkpoint or of a mapping, never quantized; remembers which are read."""
-
-    def __init__(self, source: Tensors | Mapping[str, np.ndarray]) -> None:
-        self._source = source
-        shapes = source.shapes if hasattr(source, "shapes") else {name: x.shape for name, x in source.items()}
-        self.shapes: Mapping[str, tuple[int, ...]] = shapes
-        self.read: dict[str, np.ndarray] = {}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        self.read[name] = x = self._source[name]
-        return x
-
-    def quantized(self, name: str) -> None:  # noqa: ARG002
-        return None
-
-    def __len__(self) -> int:
-        return len(self.shapes)
-
-
 class _Checkpoint(FolderCheckpoint):
     """A checkpoint in memory; the settings of generation are those of a folder, if there is one."""
 
@@ -364,3 +355,8 @@ class _Checkpoint(FolderCheckpoint):
 def _decays(name: str, x: np.ndarray) -> bool:
     """Whether a tensor decays: matrices and tables do, biases and norms do not."""
     return x.ndim > 1 and not name.endswith("bias")
+
+
+def _start(x: np.ndarray) -> int:
+    """Return the address of the first number."""
+    return int(x.__array_interface__["data"][0])

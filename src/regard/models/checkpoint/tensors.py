@@ -27,7 +27,8 @@ class TensorSpec:
 
     A `transposed` tensor is the weight of a linear map, which the checkpoint stores as (outputs, inputs); a `table` is
     read by rows alone. Both stay in the blocks in which they are stored. With `rows` it is a part of a tensor that the
-    checkpoint stores as one: a slice of the first axis, which is a view, or their indices.
+    checkpoint stores as one: a slice of the first axis, which is a view, or their indices. The checkpoint stores it
+    minus `offset`. A `buffer` is stored and never trained.
     """
 
     name: str
@@ -36,6 +37,8 @@ class TensorSpec:
     transposed: bool = False
     table: bool = False
     rows: slice | np.ndarray | None = field(default=None, compare=False)
+    offset: float = 0.0
+    buffer: bool = False
 
 
 def linear_tensors(name: str, hf_name: str, inputs: int, outputs: int, *, bias: bool = True) -> Iterator[TensorSpec]:
@@ -85,6 +88,74 @@ class Tensors(Protocol):
 
     def __len__(self) -> int:
         """Return how many there are."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComputedArray:
+    """An array of a model that is no view of its tensor: other rows of it, or more by an offset.
+
+    Parameters
+    ----------
+    array, tensor : array
+        In the layout of the checkpoint both.
+    name : str
+        Of the tensor, as Hugging Face has it.
+    rows : slice or integer array
+        Of the tensor.
+    offset : float
+    """
+
+    array: np.ndarray
+    tensor: np.ndarray
+    name: str
+    rows: slice | np.ndarray
+    offset: float
+
+    def update(self) -> None:
+        """Compute the array from its tensor."""
+        np.add(self.tensor[self.rows], self.offset, out=self.array, dtype=self.array.dtype)
+
+    def update_tensor(self) -> None:
+        """Change the tensor where the array is not what is computed from it."""
+        rows = self.tensor[self.rows]
+        self.tensor[self.rows] = np.where(
+            rows + rows.dtype.type(self.offset) == self.array, rows, self.array - self.offset
+        )
+
+
+class RecordedTensors:
+    """Tensors of a checkpoint or of a mapping, never quantized, with a record of how a family reads them.
+
+    Attributes
+    ----------
+    read : dict of str to array
+        The tensors that were read.
+    computed : list of ComputedArray
+        The arrays that are no views of them.
+    buffers : set of str
+        Those that are not trained.
+    """
+
+    def __init__(self, source: Tensors | Mapping[str, np.ndarray]) -> None:
+        self._source = source
+        shapes = {name: x.shape for name, x in source.items()} if isinstance(source, Mapping) else source.shapes
+        self.shapes: Mapping[str, tuple[int, ...]] = shapes
+        self.read: dict[str, np.ndarray] = {}
+        self.computed: list[ComputedArray] = []
+        self.buffers: set[str] = set()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a tensor."""
+        self.read[name] = x = self._source[name]
+        return x
+
+    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:  # noqa: ARG002
+        """Return None: none is stored in blocks."""
+        return None
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.shapes)
 
 
 class NewTensors:
@@ -199,17 +270,18 @@ def load_tensors(
             array = array.astype(dtype, copy=False)
             if not np.isfinite(array.sum()) and not np.isfinite(array).all():  # the sum is fast, but may overflow
                 raise RegardError(f"{name} of {path} has numbers that are not finite in {array.dtype}; fetch it again")
-        array = _rows(array, spec.rows)
+        rows = slice(None) if spec.rows is None else spec.rows
+        tensor, array = array, array[rows]
+        if isinstance(tensors, RecordedTensors) and spec.buffer:
+            tensors.buffers.add(name)
+        if spec.offset:
+            array = array + array.dtype.type(spec.offset)
+        if isinstance(tensors, RecordedTensors) and array.size and not np.may_share_memory(array, tensor):
+            tensors.computed.append(ComputedArray(array, tensor, name, rows, spec.offset))
+        elif not isinstance(rows, slice):  # read-only, so that it can be packed as those of a file
+            array = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
         weights[spec.name] = array.T if spec.transposed else array
     return weights
-
-
-def _rows(array: np.ndarray, rows: slice | np.ndarray | None) -> np.ndarray:
-    """Return some rows: a view of a slice, a read-only copy of others, which can be packed as those of a file."""
-    if rows is None or isinstance(rows, slice):
-        return array if rows is None else array[rows]
-    chosen = array[rows]
-    return np.frombuffer(chosen.tobytes(), chosen.dtype).reshape(chosen.shape)
 
 
 def _renamed(names: Iterable[str], suffixes: Mapping[str, str]) -> dict[str, str]:
