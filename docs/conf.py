@@ -65,6 +65,7 @@ docs/lesson
 docs/learning
 docs/attention
 docs/models
+docs/images
 docs/gradients
 docs/attribution
 docs/circuits

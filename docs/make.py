@@ -34,6 +34,7 @@ _NAMES = (
     "attention",
     "kernel",
     "models",
+    "images",
     "gradients",
     "attribution",
     "interventions",

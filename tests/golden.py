@@ -16,6 +16,7 @@ from regard.formats.safetensors import SafetensorsFile
 from regard.functional import native
 from regard.models import Model
 
+_OUTPUTS = ("hidden", "logits", "memory", "pooled", "embedding")
 FOLDER = Path(__file__).parent / "models" / "golden"
 KEPT = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/expected.safetensors"))
 
@@ -35,7 +36,7 @@ def check(folder: Path, *, dtype: type, tolerance: float) -> None:
     `tolerance` is of 1, and of the largest number of the array, from whose like each is summed.
     """
     model, texts, expected, ours = _run(folder, dtype)
-    assert ours["hidden"].dtype == dtype
+    assert {ours[name].dtype for name in ours if name.endswith("hidden")} == {np.dtype(dtype)}
     weights = {name for name in ours if name.endswith(".weights")}
     assert weights <= expected.keys() or not weights & expected.keys()  # of a long text they are not kept
     for name, rows in _pairs(expected, ours):
@@ -60,20 +61,43 @@ def _run(folder, dtype):
     file = SafetensorsFile(folder / "expected.safetensors")
     expected = {name: file[name] for name in file}
     model = regard.load(folder, dtype=dtype)
+    if "pixel_values" in expected:
+        return model, None, expected, _of_pictures(model, expected)
     texts = _texts(model, expected["ids"], expected["lengths"])
     target = {}
     if "target_ids" in expected:
         target["target"] = _texts(model, expected["target_ids"], expected["target_lengths"])
     trace = Trace(only=("*.weights", "*.output"))
     output = model(texts, trace=trace, **target)
-    ours = {name: getattr(output, name) for name in ("hidden", "logits", "memory") if name in expected}
+    ours = {name: getattr(output, name) for name in _OUTPUTS if name in expected}
     return model, texts, expected, ours | {name: trace[name] for name in trace.names()}
+
+
+def _of_pictures(model, expected):
+    """Return what regard makes of pictures; of a CLIP, of both halves under the names ``text.`` and ``vision.``."""
+    pictures = {"pixel_values": expected["pixel_values"]}
+    runs = {"": (model, pictures)}
+    if isinstance(model, models.CLIP):
+        texts = _texts(model.text, expected["ids"], expected["lengths"])
+        runs = {"text.": (model.text, texts), "vision.": (model.vision, pictures)}
+    ours = {}
+    for scope, (half, given) in runs.items():
+        trace = Trace(only=("*.weights", "*.output"))
+        output = half(given, trace=trace)
+        ours |= {scope + name: getattr(output, name) for name in _OUTPUTS if scope + name in expected}
+        ours |= {scope + name: trace[name] for name in trace.names()}
+    if "similarity" in expected:
+        ours["similarity"] = model.similarity(pictures, texts)
+    return ours
 
 
 def _pairs(expected, ours):
     """Yield the values of both, text by text, without the rows of padding."""
     for name, values in expected.items():
-        if name in ("ids", "lengths", "target_ids", "target_lengths", "greedy"):
+        if name in ("ids", "lengths", "pixel_values", "target_ids", "target_lengths", "greedy"):
+            continue
+        if values.ndim == 2 or "lengths" not in expected or name.startswith("vision."):  # nothing is padded
+            yield name, (ours[name], values)
             continue
         of_encoder = "target_lengths" not in expected or name == "memory" or name.startswith("encoder.")
         for i, length in enumerate(expected["lengths" if of_encoder else "target_lengths"]):

@@ -9,7 +9,9 @@ fresh ones. To add a family is to add a row to `CASES`.
 
 - ``ids`` and ``lengths``: a batch of texts, padded at the right; for an encoder-decoder also ``target_ids`` and
   ``target_lengths``, what its decoder reads;
-- ``hidden``, and ``logits`` where there is a head; ``memory``, what the encoder of an encoder-decoder returns;
+  of a model of pictures ``pixel_values``;
+- ``hidden``, and ``logits`` where there is a head; ``pooled`` and ``embedding`` where one vector is made of all, and
+  ``similarity`` of pictures and texts; ``memory``, what the encoder of an encoder-decoder returns;
 - what each block but the last returns (what the last one does is in ``hidden``), and all weights, under the names that
   `regard.Trace` has for them, ``blocks.0.output`` and ``blocks.0.attn.weights``;
 - ``greedy``: what a language model continues the first text with.
@@ -56,6 +58,11 @@ class Family:
     model: str
     sizes: dict[str, Any]
     cases: dict[str, dict[str, Any]] = field(default_factory=lambda: {"plain": {}})
+
+    @property
+    def nested(self) -> dict[str, Any]:
+        """The configurations of the halves of a model, if it has halves."""
+        return {name: sizes for name, sizes in self.cases.get("plain", {}).items() if isinstance(sizes, dict)}
 
 
 _BERT = {
@@ -377,7 +384,39 @@ _BART = {
     "decoder_ffn_dim": 20,
 }
 
+_VIT = {name: size for name, size in _BERT.items() if name not in ("vocab_size", "max_position_embeddings")}
+_VIT |= {"image_size": 12, "patch_size": 4}
+_VIT_CASES = {
+    "plain": {},
+    "oblong": {"image_size": [9, 14], "patch_size": [3, 4], "qkv_bias": False, "hidden_act": "gelu_new"},
+    "quick": {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "patch_size": 5, "pooler_output_size": 7},
+    "long": {"patch_size": 2, "num_attention_heads": 2, "image_size": 16},
+}
+_CLIP_TEXT = _BERT | {"eos_token_id": 7, "bos_token_id": 6, "pad_token_id": 1}
+_CLIP_TEXT_CASES = {
+    "plain": {},
+    "older": {"eos_token_id": 2, "hidden_act": "gelu", "projection_dim": 5, "layer_norm_eps": 1e-3},
+    "long": {"max_position_embeddings": 80},
+}
+_CLIP_VISION_CASES = {
+    "plain": {},
+    "gelu": {"hidden_act": "gelu", "patch_size": 5, "projection_dim": 5, "layer_norm_eps": 1e-3},
+    "long": {"patch_size": 2, "image_size": 16},
+}
+_CLIP_CASES = {
+    "plain": {"text_config": _CLIP_TEXT, "vision_config": _VIT, "projection_dim": 8},
+    "older": {
+        "text_config": _CLIP_TEXT | {"eos_token_id": 2, "hidden_size": 9, "hidden_act": "gelu"},
+        "vision_config": _VIT | {"patch_size": 3, "num_attention_heads": 2},
+        "logit_scale_init_value": 0.5,
+    },
+}
+
 CASES = {
+    "clip": Family("CLIPConfig", "CLIPModel", {}, _CLIP_CASES),
+    "clip_text_model": Family("CLIPTextConfig", "CLIPTextModelWithProjection", _CLIP_TEXT, _CLIP_TEXT_CASES),
+    "clip_vision_model": Family("CLIPVisionConfig", "CLIPVisionModelWithProjection", _VIT, _CLIP_VISION_CASES),
+    "vit": Family("ViTConfig", "ViTModel", _VIT, _VIT_CASES),
     "bart": Family(
         "BartConfig",
         "BartForConditionalGeneration",
@@ -481,8 +520,41 @@ def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> No
         folder.mkdir(parents=True, exist_ok=True)
         copy.deepcopy(model).half().save_pretrained(folder)  # a copy, for what is not stored keeps its precision
         (folder / "generation_config.json").unlink(missing_ok=True)
-        write_tokenizer(folder, config)
-        save_file(_expected(model, config, lengths, target_lengths), folder / "expected.safetensors")
+        if hasattr(text_config(config), "vocab_size"):
+            write_tokenizer(folder, text_config(config))
+        if reads_pictures(config):
+            write_processor(folder, config)
+        expected = _expected_of_pictures if reads_pictures(config) else _expected
+        save_file(expected(model, config, lengths, target_lengths), folder / "expected.safetensors")
+
+
+def write_processor(folder: Path, config: Any) -> None:
+    """Write the preprocessing of pictures, with the defaults of the family and the sizes of the model."""
+    import transformers
+
+    height, width = image_size(config)
+    if config.model_type == "vit":
+        processor = transformers.ViTImageProcessorPil(size={"height": height, "width": width})
+    else:
+        crop = {"height": height, "width": width}
+        processor = transformers.CLIPImageProcessorPil(size={"shortest_edge": min(crop.values())}, crop_size=crop)
+    processor.save_pretrained(folder)
+
+
+def image_size(config: Any) -> tuple[int, int]:
+    """Return the height and width of the pictures of a model."""
+    size = getattr(config, "vision_config", config).image_size
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def text_config(config: Any) -> Any:
+    """Return the configuration of the half that reads texts; that of a model of one half as it is."""
+    return getattr(config, "text_config", config)
+
+
+def reads_pictures(config: Any) -> bool:
+    """Tell whether a model, or half of it, looks at pictures."""
+    return hasattr(getattr(config, "vision_config", config), "patch_size")
 
 
 def drawn(model: Any, seed: int) -> Any:
@@ -495,7 +567,7 @@ def drawn(model: Any, seed: int) -> Any:
             module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float32)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
-            if tensor.ndim == 1:
+            if tensor.ndim < 2:
                 drawn = 0.5 + torch.rand(tensor.shape) if name.endswith("weight") else 0.2 * torch.randn(tensor.shape)
             elif "position" in name:
                 drawn = 2.0 * torch.randn(tensor.shape)
@@ -536,6 +608,8 @@ def _expected(
         expected["hidden"] = out.hidden_states[-1].numpy()
         stacks = {"": out.hidden_states}
         weights = {"blocks.{}.attn.weights": out.attentions}
+        if "text_embeds" in out:
+            expected["hidden"], expected["embedding"] = out.last_hidden_state.numpy(), out.text_embeds.numpy()
     for stack, states in stacks.items():  # the embeddings, what each block returns; the last with a norm behind it
         expected |= _by_layer(stack + "blocks.{}.output", states[1:-1])
     if lengths != (LONG,):
@@ -545,6 +619,47 @@ def _expected(
         expected["logits"] = out.logits.numpy()
         expected["greedy"] = _greedy(model, config, lengths)
     return {name: np.ascontiguousarray(value) for name, value in expected.items()}
+
+
+def _expected_of_pictures(
+    model: Any, config: Any, lengths: tuple[int, ...], _: tuple[int, ...]
+) -> dict[str, np.ndarray]:
+    import torch
+
+    dtype = next(model.parameters()).dtype
+    pixels = pixel_values(config, len(lengths))
+    expected, given = {"pixel_values": pixels}, {"pixel_values": torch.tensor(pixels, dtype=dtype)}
+    wanted = {"output_attentions": True, "output_hidden_states": True}
+    with torch.no_grad():
+        if hasattr(config, "text_config"):
+            ids, mask = _batch(config.text_config, lengths)
+            expected |= {"ids": ids, "lengths": np.array(lengths)}
+            given |= {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+            out = model(**given, **wanted)
+            expected["similarity"] = out.logits_per_image.numpy()
+            halves = {"text.": out.text_model_output, "vision.": out.vision_model_output}
+        else:
+            halves = {"": model(**given, **wanted)}
+    for scope, half in halves.items():
+        expected[f"{scope}hidden"] = half.last_hidden_state.numpy()
+        if scope:
+            expected[f"{scope}embedding"] = half.pooler_output.numpy()  # after the projection
+        elif "image_embeds" in half:
+            expected["embedding"] = half.image_embeds.numpy()
+        elif "logits" in half:
+            expected["logits"] = half.logits.numpy()
+        else:
+            expected["pooled"] = half.pooler_output.numpy()
+        expected |= _by_layer(scope + "blocks.{}.output", half.hidden_states[1:-1])
+        if lengths != (LONG,):
+            expected |= _by_layer(scope + "blocks.{}.attn.weights", half.attentions)
+    return {name: np.ascontiguousarray(value) for name, value in expected.items()}
+
+
+def pixel_values(config: Any, count: int) -> np.ndarray:
+    """Return random numbers of so many pictures, ``B C Y X``."""
+    height, width = image_size(config)
+    return np.random.default_rng(4).standard_normal((count, 3, height, width)).astype(np.float16).astype(np.float64)
 
 
 def _greedy(model: Any, config: Any, lengths: tuple[int, ...]) -> np.ndarray:
@@ -577,6 +692,8 @@ def _batch(config: Any, lengths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarra
     ids = rng.integers(5, config.vocab_size, (len(lengths), max(lengths)))
     mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
     ids[~mask] = ids[0, 2] = config.pad_token_id or 0
+    if config.model_type == "clip_text_model":  # whose end token stands for the text
+        ids[0, -2] = ids[1:, 1] = config.eos_token_id
     return ids, mask.astype(np.int64)
 
 

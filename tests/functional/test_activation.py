@@ -66,6 +66,25 @@ def test_unknown_activations_are_errors():
         F.activation("mish")
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-6), (np.float64, 4e-15)])
+def test_quick_gelu_and_its_gradient_are_the_formula(rng, dtype, tolerance):
+    x = (rng.standard_normal(101) * 4).astype(dtype)
+    with mpmath.workdps(30):
+        f = [mpmath.mpf(float(a)) / (1 + mpmath.exp(-mpmath.mpf("1.702") * float(a))) for a in x]
+        slopes = [mpmath.diff(lambda a: a / (1 + mpmath.exp(-mpmath.mpf("1.702") * a)), float(a)) for a in x]
+    y, pullback = F.quick_gelu_vjp(x)
+    (d_x,) = pullback(np.full_like(x, 2))
+    np.testing.assert_allclose(y, np.array(f, dtype), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(d_x, 2 * np.array(slopes, dtype), rtol=tolerance, atol=tolerance)
+
+
+def test_quick_gelu_of_large_numbers_neither_overflows_nor_warns():
+    far = np.finfo(np.float32).max
+    x = np.array([-np.inf, -far, far, np.inf], np.float32)
+    np.testing.assert_array_equal(F.quick_gelu(x), [0, 0, far, np.inf])
+    np.testing.assert_array_equal(F.quick_gelu_vjp(x)[1](np.ones_like(x))[0], [0, 0, 1, 1])
+
+
 def test_relu():
     np.testing.assert_array_equal(F.relu(np.array([-1.0, 0.0, 2.0])), [0, 0, 2])
     assert F.relu([-1, 2]).dtype == np.float64

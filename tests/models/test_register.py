@@ -69,8 +69,10 @@ def test_a_type_is_registered_once(registered):
 
 
 @pytest.mark.parametrize("family", [None, "bert.Bert", object, BertConfig])
-def test_a_family_is_a_text_model(family):
-    with pytest.raises(RegardError, match=r"a family must be a subclass of regard\.models\.TextModel, got"):
+def test_a_family_is_a_model_of_texts_or_pictures(family):
+    with pytest.raises(
+        RegardError, match=r"a family must be a subclass of regard\.models\.TextModel or ImageModel, got"
+    ):
         register("new", family)
     assert "new" not in FAMILIES
 

@@ -15,7 +15,7 @@ import regard
 from regard import functional as F
 from regard.nn import parameters, value_and_gradients
 
-CASES = [(family, case) for family, kind in make_golden.CASES.items() for case in kind.cases]
+CASES = [(family, case) for family, kind in make_golden.CASES.items() if not kind.nested for case in kind.cases]
 DTYPES = [("float64", 1e-9), ("float32", 1e-4)]
 STEPS = ("*.output", "*.q", "*.k", "*.v", "*.context")
 
@@ -81,7 +81,9 @@ class Peer:
         model = make_golden.drawn(getattr(transformers, kind.model)(self.config).eval(), 0).to(getattr(torch, dtype))
         copy.deepcopy(model).half().save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
-        make_golden.write_tokenizer(folder, self.config)
+        self.looks = make_golden.reads_pictures(self.config)
+        if hasattr(self.config, "vocab_size"):
+            make_golden.write_tokenizer(folder, self.config)
         self.model, self.transformers = model, transformers
         for module in model.modules():
             if isinstance(module, torch.nn.Embedding):
@@ -98,6 +100,9 @@ class Peer:
             )
             model.set_attn_implementation("probe")
         lengths = (make_golden.LONG,) if self.is_long else make_golden.LENGTHS
+        if self.looks:
+            self.pixels = make_golden.pixel_values(self.config, len(lengths)).astype(dtype)
+            return
         self.ids, self.mask = make_golden._batch(self.config, lengths)
         if self.config.is_encoder_decoder:
             lengths = (make_golden.LONG - 7,) if self.is_long else make_golden.TARGET_LENGTHS
@@ -116,6 +121,9 @@ class Peer:
     @property
     def metrics(self):
         """Functions of an output, whatever the library: the loss and a logit, or a sum with weights for an encoder."""
+        if self.looks:
+            projected = "embedding" if self.config.model_type == "clip_vision_model" else "pooled"
+            return [lambda o, *_: (o.hidden[0] * o.hidden[-1]).sum(), lambda o, *_: getattr(o, projected)[-1, 4]]
         ids, mask = (self.target_ids, self.target_mask) if self.config.is_encoder_decoder else (self.ids, self.mask)
         targets = np.where(mask[:, 1:], ids[:, 1:], -100)
         if self.model.can_generate():
@@ -133,6 +141,8 @@ class Peer:
         def texts(ids, mask):
             return [model.tokenizer.from_ids(row[: m.sum()]) for row, m in zip(ids.tolist(), mask, strict=True)]
 
+        if self.looks:
+            return {"pixel_values": self.pixels}, {}
         if not self.config.is_encoder_decoder:
             return texts(self.ids, self.mask), {}
         return texts(self.ids, self.mask), {"target": texts(self.target_ids, self.target_mask)}
@@ -143,7 +153,10 @@ class Peer:
         self.model.zero_grad()
         for tensor in self.model.buffers():
             tensor.grad = None
-        given = {"input_ids": torch.tensor(self.ids), "attention_mask": torch.tensor(self.mask)}
+        if self.looks:
+            given = {"pixel_values": torch.tensor(self.pixels)}
+        else:
+            given = {"input_ids": torch.tensor(self.ids), "attention_mask": torch.tensor(self.mask)}
         if self.config.is_encoder_decoder:
             given |= {
                 "decoder_input_ids": torch.tensor(self.target_ids),
@@ -159,6 +172,7 @@ class Peer:
             x.retain_grad()
         if not self.model.can_generate():
             output.hidden = output.last_hidden_state
+            output.pooled, output.embedding = output.get("pooler_output"), output.get("image_embeds")
         value = metric(
             output,
             torch,
@@ -192,7 +206,7 @@ class Peer:
         other, twin = folder / "gradients", copy.deepcopy(self.model)
         twin.load_state_dict({name: torch.tensor(x) for name, x in arrays.items()})
         twin.save_pretrained(other)  # whose names and shapes may be others than those in memory
-        for name in ("config.json", "tokenizer.json"):
+        for name in ("config.json", *([] if self.looks else ["tokenizer.json"])):
             (other / name).write_bytes((folder / name).read_bytes())
         (other / "generation_config.json").unlink(missing_ok=True)
         found = dict(parameters(regard.load(other, dtype=np.dtype(self.dtype))))

@@ -16,8 +16,11 @@ from regard.nn import parameters
 from regard.training.objectives import MaskedWords, NextToken, SequenceToSequence
 
 GOLDEN = Path(__file__).parent.parent / "models" / "golden"
+UNTRAINED = ("clip", "clip_text_model", "clip_vision_model", "vit")  # refused in a sentence
 FOLDERS = {
-    family: GOLDEN / family / sorted(path.name for path in (GOLDEN / family).iterdir())[0] for family in FAMILIES
+    family: GOLDEN / family / sorted(path.name for path in (GOLDEN / family).iterdir())[0]
+    for family in FAMILIES
+    if family not in UNTRAINED
 }
 COMPUTED = ("gemma2", "gemma3_text", "gpt_neox")
 
@@ -184,3 +187,10 @@ def test_what_each_kind_is_trained_for():
 def test_pairs_need_an_encoder_decoder():
     with pytest.raises(RegardError, match="pairs are for a loaded encoder-decoder"):
         training.text_task("a cat " * 300, pairs=True)
+
+
+@pytest.mark.parametrize("family", UNTRAINED)
+def test_models_of_pictures_are_not_trained(family):
+    message = "an encoder of type 'clip_text_model' cannot be trained" if "text" in family else "reads pictures"
+    with pytest.raises(RegardError, match=message):
+        training.Trainable.of(GOLDEN / family / "plain")

@@ -8,7 +8,7 @@ from typing import assert_type
 import numpy as np
 
 import regard
-from regard.models import Generated, LanguageModel, Output, TextModel
+from regard.models import Generated, ImageModel, ImageOutput, LanguageModel, Output, PretrainedModel, TextModel
 from regard.models.bert import Bert
 from regard.models.llama import Llama
 
@@ -28,8 +28,11 @@ assert_type(regard.load("induction"), Llama)
 name = "".join(["mini", "lm"])
 for folder in (name, Path(name)):
     model = regard.load(folder)
-    assert_type(model, TextModel)
-    assert_type(model.embed(["The cat"]), np.ndarray)
-    model("The cat", edit={})
+    assert_type(model, PretrainedModel)
+    if isinstance(model, TextModel):
+        assert_type(model.embed(["The cat"]), np.ndarray)
+        model("The cat", edit={})
     if isinstance(model, LanguageModel):
         assert_type(model.generate("The cat"), Generated)
+    if isinstance(model, ImageModel):
+        assert_type(model("cat.png"), ImageOutput)

@@ -13,7 +13,8 @@ from regard.cli.input import read_file_or_input
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
 from regard.cli.tables import is_parquet, load_pyarrow, write_parquet
-from regard.models import TextModel, load
+from regard.models import load
+from regard.models.base import as_text_model
 
 
 class Embedded(NamedTuple):
@@ -30,9 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_output_files(arguments)
     if any(map(is_parquet, arguments.output)):
         load_pyarrow()  # raises before anything is computed
-    model = load(arguments.model, ignore=arguments.ignore or ())
-    if not isinstance(model, TextModel):
-        raise RegardError(f"{model.name} does not embed texts: choose an encoder, --model NAME")
+    model = as_text_model(load(arguments.model, ignore=arguments.ignore or ()))
     lines = list(texts)
     with progress_bar(len(texts)) as progress:
         vectors = model.embed(

@@ -16,6 +16,7 @@ from regard.explorer.launch import exploration_of
 from regard.explorer.run import shown_steps
 from regard.explorer.training import TrainingExploration
 from regard.models import load
+from regard.models.base import as_text_model
 from regard.trace import Trace
 from regard.training import TrainingRun, checkpoints
 
@@ -66,7 +67,7 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
     texts = _texts(arguments)
     models = [load_model(arguments, texts)]
     if arguments.compare_model is not None:
-        models.append(load(arguments.compare_model))
+        models.append(as_text_model(load(arguments.compare_model)))
     for text in texts:
         for model in models:
             length = len(model.tokenizer(text))

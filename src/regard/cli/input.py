@@ -14,7 +14,7 @@ from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
 from regard.cli.arguments import TOY_OPTIONS
 from regard.models import Model, load, toy
-from regard.models.base import run_traced
+from regard.models.base import as_text_model, run_traced
 from regard.models.memory import MemoryEstimate, estimate_memory, require_memory
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
@@ -61,15 +61,20 @@ def read_file_or_input(name: str, hint: str = "") -> str:
 
 
 def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
-    """Return the model, or with ``--toy`` the toy layer; an error if its options are given without ``--toy``."""
+    """Return the model, or with ``--toy`` the toy layer; of a CLIP its half that reads texts.
+
+    Raises
+    ------
+    RegardError
+        Options of the toy layer are given without ``--toy``, or the model reads no texts.
+    """
     given = {name: getattr(arguments, name) for name in TOY_OPTIONS if getattr(arguments, name) is not None}
     if arguments.toy and arguments.ignore:
         raise RegardError("--ignore is for the configuration of a model: leave it out with --toy")
     if not arguments.toy:
         if given:
             raise RegardError(f"options of the toy layer need --toy: got {option_names(given)}")
-        model: Model = load(arguments.model, ignore=arguments.ignore or ())
-        return model
+        return as_text_model(load(arguments.model, ignore=arguments.ignore or ()))
     file = given.pop("embeddings", None)
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
 

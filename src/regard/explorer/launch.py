@@ -14,7 +14,7 @@ from regard.explorer.run import shown_steps
 from regard.explorer.training import TrainingExploration
 from regard.explorer.validation import check_num_runs
 from regard.models import load
-from regard.models.base import run_traced
+from regard.models.base import PretrainedModel, as_text_model, run_traced
 from regard.models.batch import remove_padding
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -121,7 +121,7 @@ def exploration_of(
             source_model = "minilm"
         if isinstance(source, str | Mapping | Trace) and isinstance(source_model, str | os.PathLike):
             name = os.fspath(source_model)
-            source_model = loaded[name] = loaded.get(name) or load(name)
+            source_model = loaded[name] = loaded.get(name) or as_text_model(load(name))
         if isinstance(source, str | Mapping):
             _check_model(source_model)
             if layer is not None and (layer < 0 or not traces):  # before anything is run
@@ -152,6 +152,8 @@ def _exploration_of_training(
 
 
 def _check_model(model: Any) -> None:
+    if isinstance(model, PretrainedModel):
+        as_text_model(model)
     if not (callable(model) and all(hasattr(model, part) for part in ("name", "config", "tokenizer"))):
         raise RegardError(f"model is a model of regard or the name of one, got {model!r}")
 

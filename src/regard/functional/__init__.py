@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         activation,
         gelu,
         gelu_vjp,
+        quick_gelu,
+        quick_gelu_vjp,
         relu,
         relu_vjp,
         silu,
@@ -58,8 +60,8 @@ _MODULE_OF = {
     name: module
     for module, names in {
         "activation": (
-            *("activation", "gelu", "relu", "silu", "swiglu"),
-            *("gelu_vjp", "relu_vjp", "silu_vjp", "swiglu_vjp"),
+            *("activation", "gelu", "quick_gelu", "relu", "silu", "swiglu"),
+            *("gelu_vjp", "quick_gelu_vjp", "relu_vjp", "silu_vjp", "swiglu_vjp"),
         ),
         "cross_entropy": ("cross_entropy", "cross_entropy_vjp"),
         "embedding": ("embedding", "embedding_vjp"),
@@ -168,6 +170,8 @@ __all__ = [
     "activation",
     "gelu",
     "gelu_vjp",
+    "quick_gelu",
+    "quick_gelu_vjp",
     "relu",
     "relu_vjp",
     "silu",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from regard.models.base import Model, Output, TextModel
+from regard.models.base import Model, Output, PooledOutput, PretrainedModel, TextModel
 from regard.models.families import FAMILIES, load, register
 from regard.models.pooling import Pooling
 from regard.models.toy import Toy, ToyConfig, toy
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from regard.models.generation.decoding_state import DecodingState
     from regard.models.generation.loop import Generated, Stream
     from regard.models.gpt_oss import Experts
+    from regard.models.images.model import ImageModel, ImageOutput
+    from regard.models.images.processor import ImageProcessor
     from regard.models.language import LanguageModel, Prediction
     from regard.models.mixtral import MixtureOfExperts
 
@@ -40,6 +42,9 @@ _MODULES = {
     "Prediction": "language",
     "Circuits": "circuits",
     "Experts": "gpt_oss",
+    "ImageModel": "images.model",
+    "ImageOutput": "images.model",
+    "ImageProcessor": "images.processor",
     "MixtureOfExperts": "mixtral",
     **_FAMILY_MODULES,
 }
@@ -47,8 +52,13 @@ _MODULES = {
 __all__ = [
     "load",
     "Model",
+    "PretrainedModel",
     "TextModel",
+    "ImageModel",
     "Output",
+    "PooledOutput",
+    "ImageOutput",
+    "ImageProcessor",
     "Pooling",
     "LanguageModel",
     "Prediction",

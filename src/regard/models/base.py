@@ -75,6 +75,48 @@ class Output:
         return np.where(targets < 0, np.nan, losses)
 
 
+@dataclass(frozen=True, eq=False)
+class PooledOutput(Output):
+    """The result of a model that makes one vector of a whole text or picture.
+
+    Parameters
+    ----------
+    pool, project : function, optional
+        From contextual vectors, ``B T E``, to one for each entry, ``B E``; and from that to the embedding.
+    """
+
+    pool: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
+    project: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
+
+    __repr__ = fields_repr
+
+    @cached_property
+    def pooled(self) -> np.ndarray:
+        """One vector for each text or picture, ``B E``; computed on first access.
+
+        Raises
+        ------
+        RegardError
+            The model was saved without its pooler.
+        """
+        if self.pool is None:
+            raise RegardError("the model was saved without its pooler; the vector of the first token is .hidden[:, 0]")
+        return self.pool(self.hidden)
+
+    @cached_property
+    def embedding(self) -> np.ndarray:
+        """The pooled vector in the space that texts and pictures share, ``B P``; not normalized.
+
+        Raises
+        ------
+        RegardError
+            The model has no projection to such a space.
+        """
+        if self.project is None:
+            raise RegardError("the model has no projection to a space of texts and pictures; use .pooled")
+        return self.project(self.pooled)
+
+
 class StoppedOutput(Output):
     """The result of a run that ended after a step: the texts as tokens, and no vectors.
 
@@ -121,7 +163,27 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TextModel(Layer):
+class PretrainedModel(Layer):
+    """What `load` returns: a `TextModel`, an `ImageModel`, or a model of both.
+
+    Parameters
+    ----------
+    name : str
+    config
+        Its configuration, a frozen dataclass.
+    """
+
+    name: str
+    config: Any
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
+        """Build the model from its checkpoint."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextModel(PretrainedModel):
     """A pretrained model with its tokenizer.
 
     A family is a frozen dataclass that derives from it, with its layers as further fields.
@@ -140,11 +202,6 @@ class TextModel(Layer):
     config: Any
     tokenizer: Tokenizer
     pooling: Pooling | None = field(default=None, kw_only=True, repr=False)
-
-    @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        raise NotImplementedError
 
     @property
     def max_length(self) -> int:
@@ -187,10 +244,14 @@ class TextModel(Layer):
         check_memory(self, batch.ids.shape, trace)
         trace.set_metadata(self.name, batch.encodings)
         return until_stop(
-            lambda: Output(self.forward(batch.ids, mask=batch.mask, trace=trace), batch.encodings, self.head),
+            lambda: self.output(self.forward(batch.ids, mask=batch.mask, trace=trace), batch.encodings),
             trace,
             batch.encodings,
         )
+
+    def output(self, hidden: np.ndarray, encodings: tuple[Encoding, ...]) -> Output:
+        """Return the result of a run from its contextual vectors, ``B T E``."""
+        return Output(hidden, encodings, self.head)
 
     def gradients(
         self,
@@ -407,6 +468,14 @@ class TextModel(Layer):
         for i in too_long:
             encodings[i] = truncated(encodings[i], self.max_length)
         return encodings
+
+
+def as_text_model(model: PretrainedModel) -> TextModel:
+    """Return a model of texts, of a CLIP its half that is one; an error for a model of pictures."""
+    half = getattr(model, "text", model)
+    if not isinstance(half, TextModel):
+        raise RegardError(f"{model.name} looks at pictures, and this takes a text: choose a model of texts")
+    return half
 
 
 def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:

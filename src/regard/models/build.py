@@ -31,15 +31,16 @@ def projections(weights: Mapping[str, np.ndarray], at: str) -> list[nn.Linear]:
 
 
 def encoder_blocks(
-    weights: Mapping[str, np.ndarray], prefix: str, config: Any, norm_eps: float
+    weights: Mapping[str, np.ndarray], prefix: str, config: Any, norm_eps: float, *, norm_first: bool = False
 ) -> tuple[nn.EncoderBlock, ...]:
-    """Return the blocks of an encoder of the Transformer paper, with a norm after each residual sum."""
+    """Return the blocks of an encoder of the Transformer paper, with a norm after each residual sum, or before each."""
     return tuple(
         nn.EncoderBlock(
             nn.SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
             layer_norm(weights, f"{at}.attn_norm", norm_eps),
             feed_forward(weights, f"{at}.mlp", config.activation),
             layer_norm(weights, f"{at}.mlp_norm", norm_eps),
+            norm_first=norm_first,
         )
         for at in (f"{prefix}blocks.{i}" for i in range(config.num_layers))
     )

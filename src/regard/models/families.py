@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.models.base import TextModel
+from regard.models.base import PretrainedModel, TextModel
 from regard.models.checkpoint.open import Checkpoint, open_checkpoint
 from regard.models.hub import resolve
 from regard.models.pooling import read_pooling
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from regard.models.bert import Bert
     from regard.models.llama import Llama
 
-_FAMILIES: dict[str, str | type[TextModel]] = {
+_FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "albert": "albert.Albert",
     "bart": "bart.Bart",
     "bert": "bert.Bert",
+    "clip": "clip.CLIP",
+    "clip_text_model": "clip.CLIPText",
+    "clip_vision_model": "clip.CLIPVision",
     "deberta-v2": "deberta_v2.DebertaV2",
     "distilbert": "distilbert.DistilBert",
     "electra": "electra.Electra",
@@ -50,10 +53,11 @@ _FAMILIES: dict[str, str | type[TextModel]] = {
     "roberta": "roberta.Roberta",
     "smollm3": "smollm3.SmolLM3",
     "t5": "t5.T5",
+    "vit": "vit.ViT",
     "xlm-roberta": "roberta.Roberta",
 }
 
-FAMILIES: Mapping[str, str | type[TextModel]] = MappingProxyType(_FAMILIES)
+FAMILIES: Mapping[str, str | type[PretrainedModel]] = MappingProxyType(_FAMILIES)
 """The family of each ``model_type``: a module here with its class, imported on first use, or a registered class."""
 
 
@@ -61,7 +65,7 @@ ENTRY_POINTS = "regard.models"
 """The group of entry points in which a package names its families, each under its ``model_type``."""
 
 
-def register(model_type: str, family: type[TextModel]) -> None:
+def register(model_type: str, family: type[PretrainedModel]) -> None:
     """Make `load` run checkpoints of `model_type` with a family defined outside regard.
 
     An installed package needs no call: it names its family as an entry point of the group ``regard.models``, which
@@ -71,16 +75,16 @@ def register(model_type: str, family: type[TextModel]) -> None:
     ----------
     model_type : str
         As config.json has it.
-    family : subclass of TextModel
+    family : subclass of TextModel or ImageModel
         Its ``load`` builds the model from a checkpoint.
 
     Raises
     ------
     RegardError
-        The model type has a family already, or `family` is not a subclass of `TextModel`.
+        The model type has a family already, or `family` is not a subclass of `TextModel` or `ImageModel`.
     """
-    if not isinstance(family, type) or not issubclass(family, TextModel):
-        raise RegardError(f"a family must be a subclass of regard.models.TextModel, got {family!r}")
+    if not isinstance(family, type) or not issubclass(family, PretrainedModel):
+        raise RegardError(f"a family must be a subclass of regard.models.TextModel or ImageModel, got {family!r}")
     if model_type in FAMILIES:
         raise RegardError(f"model type {model_type!r} is already registered; choose another name")
     _FAMILIES[model_type] = family
@@ -101,7 +105,7 @@ def load(
 @overload
 def load(
     name_or_path: str | os.PathLike[str], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
-) -> TextModel: ...
+) -> PretrainedModel: ...
 
 
 def load(
@@ -110,11 +114,12 @@ def load(
     download: bool = True,
     dtype: Any = np.float32,
     ignore: Iterable[str] = (),
-) -> TextModel:
+) -> PretrainedModel:
     """Return a pretrained model, ready to run.
 
-    A type checker knows the family of a named model. That of a folder is a `TextModel`: ``isinstance(model,
-    regard.models.LanguageModel)`` says whether it has `generate`.
+    A type checker knows the family of a named model. That of a folder is known when it runs: ``isinstance(model,
+    regard.models.LanguageModel)`` says whether it has `generate`; other models of texts are a `TextModel`, those of
+    pictures an `ImageModel`, and `regard.models.CLIP` has one of each.
 
     Parameters
     ----------
@@ -149,10 +154,10 @@ def load(
     path = resolve.find(name_or_path, download=download)
     checkpoint = open_checkpoint(path, ignore)
     model = family_of(checkpoint).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
-    return replace(model, pooling=read_pooling(checkpoint.path))
+    return replace(model, pooling=read_pooling(checkpoint.path)) if isinstance(model, TextModel) else model
 
 
-def family_of(checkpoint: Checkpoint) -> type[TextModel]:
+def family_of(checkpoint: Checkpoint) -> type[PretrainedModel]:
     """Return the family of a checkpoint; an error if there is none for its ``model_type``."""
     model_type = checkpoint.config().peek("model_type")
     if isinstance(model_type, str) and model_type in FAMILIES:
@@ -191,12 +196,12 @@ def _field_names(ignore: Any) -> tuple[str, ...]:
     return names
 
 
-def _family(model_type: str) -> type[TextModel]:
+def _family(model_type: str) -> type[PretrainedModel]:
     entry = FAMILIES[model_type]
     if not isinstance(entry, str):
         return entry
     module, _, name = entry.partition(".")
-    family: type[TextModel] = getattr(importlib.import_module(f"regard.models.{module}"), name)
+    family: type[PretrainedModel] = getattr(importlib.import_module(f"regard.models.{module}"), name)
     return family
 
 

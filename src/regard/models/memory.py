@@ -50,7 +50,10 @@ def estimate_memory(
     probe = MemoryProbe(trace, batch, length, target_length)
     ids = np.zeros((1, min(2, length)), np.int64)
     with np.errstate(all="ignore"), suppress(RunStopped):
-        getattr(model, "forward", model)(ids, trace=probe)
+        if hasattr(model, "embed_patches"):
+            model.encode_patches(model.patches.position_embedding(ids), trace=probe)
+        else:
+            getattr(model, "forward", model)(ids, trace=probe)
     # A growing cache is copied into one of twice the size.
     working = _WORKING_ARRAYS * probe.largest + 2 * probe.largest_recorded + 3 * probe.cache * cached
     return MemoryEstimate(probe.recorded, working)

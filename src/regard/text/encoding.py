@@ -30,6 +30,8 @@ class Encoding:
         The index of the token's word, in non-decreasing order; None for a special token.
     offsets
         Start and end of the token in `text`, in characters; ``(0, 0)`` for a special token.
+    grid
+        Of a picture, whose tokens are patches: their rows and columns. The patches come last, row by row.
     """
 
     text: str
@@ -38,6 +40,7 @@ class Encoding:
     special_tokens_mask: tuple[bool, ...]
     word_ids: tuple[int | None, ...]
     offsets: tuple[tuple[int, int], ...]
+    grid: tuple[int, int] | None = None
 
     __repr__ = fields_repr
 
@@ -45,6 +48,8 @@ class Encoding:
         lengths = {name: len(getattr(self, name)) for name in _PER_TOKEN}
         if len(set(lengths.values())) > 1:
             raise RegardError(f"an encoding must have one entry for each token in every field, got {lengths}")
+        if self.grid is not None and not 1 <= self.grid[0] * self.grid[1] <= len(self.ids):
+            raise RegardError(f"an encoding of {len(self.ids)} tokens has no {self.grid[0]} × {self.grid[1]} patches")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -87,8 +92,11 @@ class Encoding:
         return self.text[start:end].strip() or self.tokens[positions[0]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain data for JSON."""
-        return asdict(self)
+        """Return the fields as plain data for JSON; `grid` of a picture alone."""
+        fields = asdict(self)
+        if self.grid is None:
+            del fields["grid"]
+        return fields
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Encoding:
@@ -102,6 +110,7 @@ class Encoding:
         try:
             text, offsets = fields["text"], tuple((start, end) for start, end in fields["offsets"])
             ids, tokens, mask, word_ids = (tuple(fields[name]) for name in _PER_TOKEN[:-1])
+            grid = None if fields.get("grid") is None else tuple(fields["grid"])
             valid = {
                 "text": isinstance(text, str),
                 "ids": all(type(i) is int and 0 <= i < 2**63 for i in ids),
@@ -109,10 +118,11 @@ class Encoding:
                 "special_tokens_mask": all(isinstance(special, bool) for special in mask),
                 "word_ids": all(word is None or (type(word) is int and word >= 0) for word in word_ids),
                 "offsets": all(type(a) is type(b) is int and 0 <= a <= b <= len(text) for a, b in offsets),
+                "grid": grid is None or (len(grid) == 2 and all(type(n) is int and n > 0 for n in grid)),
             }
         except (KeyError, TypeError, ValueError) as error:
             raise RegardError(f"not an encoding: {error!r}") from error
         for name, is_valid in valid.items():
             if not is_valid:
                 raise RegardError(f"not an encoding: its {name} are {ascii(fields[name])[:80]}")
-        return cls(text, ids, tokens, mask, word_ids, offsets)
+        return cls(text, ids, tokens, mask, word_ids, offsets, grid)

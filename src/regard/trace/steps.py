@@ -48,6 +48,8 @@ def formula(name: str) -> str:
 
 
 _FORMULAS = {
+    "picture": "what the model sees: the picture resized and cropped, 0 to 255",
+    "pixel_values": "(picture × rescale_factor − mean) / std, channel by channel",
     "token_embeddings": "the row of each token in the embedding table",
     "position_embeddings": "the row of each position",
     "type_embeddings": "the row of the segment",

@@ -109,7 +109,7 @@ class Trainable:
             x[...] = tensors[key]
         recorded = RecordedTensors(self.tensors)
         checkpoint = _Checkpoint(self.config, recorded, tokenizer, path)
-        self.model: TextModel = family_of(checkpoint).load(checkpoint, name=name, dtype=self.values.dtype)
+        self.model = _family_of(checkpoint).load(checkpoint, name=name, dtype=self.values.dtype)
         self.objective: Objective = make_objective(self.model, self.config, self.tensors)
         self._computed = {_start(each.array): each for each in recorded.computed}
         self._views: dict[str, np.ndarray] = {}  # of the gradient, by the names of arrays
@@ -231,9 +231,10 @@ class Trainable:
             return model
         name, path = _stored(model)
         checkpoint = open_checkpoint(path)
+        _family_of(checkpoint)  # before a tokenizer is missed
         config, stored = checkpoint.config().fields, RecordedTensors(checkpoint.tensors())
         recorded = _Checkpoint(config, stored, checkpoint.tokenizer(), path if path.is_dir() else None)
-        loaded = family_of(recorded).load(recorded, name=name, dtype=np.dtype(dtype))
+        loaded = _family_of(recorded).load(recorded, name=name, dtype=np.dtype(dtype))
         tensors = stored.read
         if not isinstance(loaded, LanguageModel):
             head, rng = masked_word_head(config), np.random.default_rng(whole_number("seed", seed, 0))
@@ -282,7 +283,7 @@ def new_model(
     rng = np.random.default_rng(whole_number("seed", seed, 0))
     tensors = NewTensors(lambda spec: make(spec))
     checkpoint = _Checkpoint(config, tensors, tokenizer, None)
-    family = family_of(checkpoint)
+    family = _family_of(checkpoint)
     sizes = (config.get(name) for name in ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers"))
     layers = next((int(size) for size in sizes if size), 1)
 
@@ -301,6 +302,14 @@ def new_model(
         head = masked_word_head(config)
         arrays = head.read(tensors, model, config, arrays) | head.draw(model, config, rng, std)
     return Trainable(config, arrays, tokenizer, name=name, dtype=dtype)
+
+
+def _family_of(checkpoint: Any) -> type[TextModel]:
+    """Return the family of a model of texts; an error for another."""
+    family = family_of(checkpoint)
+    if not issubclass(family, TextModel):
+        raise RegardError(f"training is of models of texts; a {family.__name__} reads pictures")
+    return family
 
 
 def write_json(path: Path, fields: Mapping[str, Any]) -> None:

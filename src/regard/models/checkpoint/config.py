@@ -58,6 +58,13 @@ class ConfigReader:
         """The fields that were not read yet; of a new reader, all."""
         return dict(self._fields)
 
+    def nested(self, name: str, fields: dict[str, Any]) -> ConfigReader:
+        """Return a reader of the object `name`, which has these fields; those to be ignored may be there too."""
+        ignored = None if self._ignore is None else [field for field in self._ignore if field in fields]
+        if ignored:
+            self._ignore = [field for field in self._ignore or () if field not in ignored]
+        return ConfigReader(fields, f"{name} of {self._path}", ignored)
+
     def peek(self, name: str) -> Any:
         """Return the value of a field, or None, without reading it."""
         return self._fields.get(name)

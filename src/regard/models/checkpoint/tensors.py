@@ -271,7 +271,7 @@ def load_tensors(
             if not np.isfinite(array.sum()) and not np.isfinite(array).all():  # the sum is fast, but may overflow
                 raise RegardError(f"{name} of {path} has numbers that are not finite in {array.dtype}; fetch it again")
         rows = slice(None) if spec.rows is None else spec.rows
-        tensor, array = array, array[rows]
+        tensor, array = array, array[rows] if array.ndim else array
         if isinstance(tensors, RecordedTensors) and spec.buffer:
             tensors.buffers.add(name)
         if spec.offset:

@@ -1,0 +1,146 @@
+"""From a file, a Pillow image or an array to a picture in RGB; Pillow is imported here, when a picture is read."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.validation import escape, truncate
+from regard.text.files import read_file
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Picture: TypeAlias = "str | os.PathLike[str] | Image | np.ndarray"
+"""A file, an image of Pillow, or an array of whole numbers from 0 to 255, ``Y X 3``: rows, columns, and red, green and
+blue."""
+
+MAX_PIXELS = 1 << 26
+"""Of a picture: 67 million, 8,192 × 8,192. A few bytes of a file can claim many more."""
+
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")  # whose readers run no other program
+_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError, ArithmeticError, struct.error)
+
+
+def pillow() -> Any:
+    """Return the module ``PIL.Image``; an error if Pillow is not installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise RegardError("a picture is read by Pillow: pip install 'regard[images]'") from None
+    return Image
+
+
+def pictures_of(pictures: Any) -> list[Any]:
+    """Return one picture, or several, as a list; an error if there is none."""
+    if isinstance(pictures, np.ndarray) and pictures.ndim == 4:
+        pictures = list(pictures)
+    found = list(pictures) if isinstance(pictures, Sequence) and not isinstance(pictures, str) else [pictures]
+    if not found:
+        raise RegardError("there is no picture; give at least one")
+    return found
+
+
+def read_picture(picture: Any) -> Image:
+    """Return a picture in RGB, as transformers reads it.
+
+    Of a file the orientation that its EXIF data name is applied, and transparency is dropped; a Pillow image is taken
+    as it is, over white where it is transparent. Of an animation the first frame is read.
+
+    Raises
+    ------
+    RegardError
+        It is no picture, damaged, or has more than `MAX_PIXELS` pixels; or Pillow is not installed.
+    """
+    module = pillow()
+    if isinstance(picture, np.ndarray):
+        made: Image = module.fromarray(_checked(picture))
+        return made
+    if isinstance(picture, module.Image):
+        _check_size(picture.size, "the picture")
+        return _over_white(module, _loaded(picture, "the picture"))
+    if isinstance(picture, str | os.PathLike):
+        return _from_file(module, Path(picture))
+    raise RegardError(
+        f"a picture is a file, a Pillow image, or an array of whole numbers, Y X 3, got {type(picture).__name__}"
+    )
+
+
+def label_of(picture: Any, index: int) -> str:
+    """Return the name of a picture: that of its file, or its place in the batch."""
+    if isinstance(picture, str | os.PathLike):
+        return Path(picture).name
+    return f"picture {index}"
+
+
+def _from_file(module: Any, path: Path) -> Image:
+    from PIL import ImageOps, UnidentifiedImageError
+
+    name = escape(path.name)
+    content = read_file(path)
+    if content is None:
+        raise RegardError(f"there is no picture {escape(str(path))}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its own limit of pixels, and of damaged metadata
+            image = module.open(io.BytesIO(content), formats=_FORMATS)
+            _check_size(image.size, name)
+            image.load()
+            upright: Image = ImageOps.exif_transpose(image).convert("RGB")
+            return upright
+    except (UnidentifiedImageError, KeyError) as error:
+        raise RegardError(
+            f"{name} is not a picture: give one in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}"
+        ) from error
+    except module.DecompressionBombError as error:
+        raise RegardError(f"{name} has more than {MAX_PIXELS:,} pixels; give a smaller copy") from error
+    except _DAMAGE as error:
+        raise _damaged(name, error) from error
+
+
+def _loaded(image: Image, name: str) -> Image:
+    """Return an image whose pixels are read."""
+    try:
+        image.load()
+    except _DAMAGE as error:
+        raise _damaged(name, error) from error
+    return image
+
+
+def _over_white(module: Any, image: Image) -> Image:
+    if "A" not in image.getbands() and image.info.get("transparency") is None:
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    white = module.new("RGBA", image.size, (255, 255, 255, 255))
+    rgb: Image = module.alpha_composite(white, image).convert("RGB")
+    return rgb
+
+
+def _checked(array: np.ndarray) -> np.ndarray:
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
+        raise RegardError(
+            f"a picture as an array has whole numbers from 0 to 255 (uint8) and the axes Y X 3, got {array.dtype} of "
+            f"shape {array.shape}; Pillow converts others: PIL.Image.fromarray(array)"
+        )
+    _check_size(array.shape[1::-1], "the picture")
+    return np.ascontiguousarray(array)
+
+
+def _check_size(size: Sequence[int], name: str) -> None:
+    width, height = size
+    if width * height > MAX_PIXELS:
+        raise RegardError(
+            f"{name} has {width:,} × {height:,} pixels, more than {MAX_PIXELS:,} in all; give a smaller copy"
+        )
+
+
+def _damaged(name: str, error: Exception) -> RegardError:
+    return RegardError(f"{name} is a damaged picture, {truncate(str(error))}; fetch it again")

@@ -1,0 +1,184 @@
+"""Pictures from files, Pillow images and arrays: what is read, and what is refused in a sentence."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_images import picture
+
+from regard import RegardError
+from regard.models.images import read
+from regard.models.images.read import read_picture
+
+PICTURE = picture()
+
+
+def rgb(x):
+    return np.asarray(read_picture(x))
+
+
+def save(path, image=None, **options):
+    (Image.fromarray(PICTURE) if image is None else image).save(path, **options)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["png", "bmp", "tiff", "ppm", "webp"])
+def test_a_file_has_its_pixels(tmp_path, suffix):
+    path = save(tmp_path / f"x.{suffix}", **({"lossless": True} if suffix == "webp" else {}))
+    np.testing.assert_array_equal(rgb(path), PICTURE)
+    np.testing.assert_array_equal(rgb(str(path)), PICTURE)
+
+
+def test_an_array_is_taken_as_it_is():
+    np.testing.assert_array_equal(rgb(PICTURE), PICTURE)
+    np.testing.assert_array_equal(rgb(PICTURE[::-1]), PICTURE[::-1])
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "CMYK", "YCbCr", "LAB", "HSV", "I", "F"])
+def test_other_modes_become_rgb(mode):
+    image = Image.fromarray(PICTURE).convert("RGB" if mode in ("P", "LAB") else mode)
+    image = image.convert(mode) if mode == "P" else image
+    np.testing.assert_array_equal(rgb(image), np.asarray(image.convert("RGB")))
+
+
+def test_a_transparent_image_is_over_white_and_a_transparent_file_without_its_transparency(tmp_path):
+    """As transformers does: its reader of files drops what its processors put over white."""
+    image = Image.new("RGBA", (4, 3), (200, 100, 0, 0))
+    assert rgb(image)[0, 0].tolist() == [255, 255, 255]
+    assert rgb(save(tmp_path / "x.png", image))[0, 0].tolist() == [200, 100, 0]
+    gray = Image.new("LA", (4, 3), (100, 0))
+    assert rgb(gray)[0, 0].tolist() == [255, 255, 255]
+    palette = Image.new("P", (4, 3), 0)
+    palette.putpalette([10, 20, 30])
+    palette.info["transparency"] = 0
+    assert rgb(palette)[0, 0].tolist() == [255, 255, 255]
+
+
+def test_sixteen_bits_are_converted_as_pillow_does(tmp_path):
+    deep = Image.fromarray(np.arange(0, 60000, 3000, dtype=np.uint16).reshape(4, 5))
+    path = save(tmp_path / "x.png", deep)
+    np.testing.assert_array_equal(rgb(path), np.asarray(Image.open(path).convert("RGB")))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_file_is_turned_as_its_exif_data_say(tmp_path, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = Image.fromarray(PICTURE)
+    path = save(tmp_path / "x.png", image, exif=exif)
+    turned = {1: PICTURE, 2: PICTURE[:, ::-1], 3: PICTURE[::-1, ::-1], 4: PICTURE[::-1]}
+    turned |= {orient + 4: np.swapaxes(PICTURE, 0, 1)[y, x] for orient, y, x in (
+        (1, slice(None), slice(None)), (2, slice(None), slice(None, None, -1)),
+        (3, slice(None, None, -1), slice(None, None, -1)), (4, slice(None, None, -1), slice(None)))}  # fmt: skip
+    np.testing.assert_array_equal(rgb(path), turned[orientation])
+
+
+def test_an_animation_is_its_first_frame(tmp_path):
+    frames = [Image.new("RGB", (5, 4), color) for color in ("red", "blue")]
+    frames[0].save(tmp_path / "x.gif", save_all=True, append_images=frames[1:])
+    np.testing.assert_array_equal(rgb(tmp_path / "x.gif"), np.broadcast_to(np.uint8([255, 0, 0]), (4, 5, 3)))
+
+
+def png(width, height, data=b""):
+    """Return a PNG that claims a size."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + parts
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"x.png is not a picture: give one in PNG, JPEG, GIF, WEBP, BMP, TIFF or PPM"),
+        (b"hello", "x.png is not a picture"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", "x.png is not a picture"),
+        (png(100_000, 100_000), r"x.png has more than 67,108,864 pixels; give a smaller copy"),
+        (png(12_000, 12_000), r"x.png has 12,000 × 12,000 pixels, more than 67,108,864 in all; give a smaller copy"),
+        (png(20, 20, b"\0" * 30), "x.png is a damaged picture, .*; fetch it again"),
+        (png(0, 3), "x.png is (a damaged|not a) picture"),
+    ],
+    ids=["empty", "text", "postscript", "bomb", "large", "short", "no width"],
+)
+def test_what_is_no_picture_is_refused_in_a_sentence(tmp_path, content, message):
+    path = tmp_path / "x.png"
+    path.write_bytes(content)
+    with pytest.raises(RegardError, match=message):
+        read_picture(path)
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "gif", "tiff", "webp", "bmp"])
+def test_a_cut_or_damaged_file_is_read_or_refused(tmp_path, kind, rng):
+    stream = io.BytesIO()
+    Image.fromarray(PICTURE).save(stream, kind)
+    whole = stream.getvalue()
+    path = tmp_path / "x"
+    for cut in np.linspace(0, len(whole) - 1, 40).astype(int):
+        damaged = bytearray(whole)
+        damaged[cut] ^= int(rng.integers(1, 256))
+        for content in (whole[:cut], bytes(damaged)):
+            path.write_bytes(content)
+            try:
+                read_picture(path)
+            except RegardError as error:
+                assert "picture" in str(error) or "pixels" in str(error)  # noqa: PT017, some of them are whole
+
+
+def test_a_missing_file_a_folder_and_other_things_are_refused(tmp_path):
+    with pytest.raises(RegardError, match=r"there is no picture .*none\.png"):
+        read_picture(tmp_path / "none.png")
+    with pytest.raises(RegardError, match=r"cannot read .*: Is a directory"):
+        read_picture(tmp_path)
+    with pytest.raises(RegardError, match=r"a picture is a file, a Pillow image, or an array .*, got int"):
+        read_picture(3)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros((3, 4)), np.zeros((4, 5, 3)), np.zeros((4, 5), np.uint8), np.zeros((0, 5, 3), np.uint8)],
+    ids=str,
+)
+def test_an_array_of_another_kind_is_refused(array):
+    with pytest.raises(RegardError, match=r"has whole numbers from 0 to 255 \(uint8\) and the axes Y X 3, got "):
+        read_picture(array)
+
+
+def test_a_pillow_image_that_is_too_large_or_damaged_is_refused(tmp_path):
+    with pytest.raises(RegardError, match="the picture has 1,000,000 × 1,000 pixels"):
+        read_picture(Image.new("1", (1_000_000, 1000)))
+    path = tmp_path / "x.png"
+    path.write_bytes(png(20, 20, b"\0" * 30))
+    with pytest.raises(RegardError, match="the picture is a damaged picture"), Image.open(path) as image:
+        read_picture(image)
+
+
+def test_without_pillow_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(RegardError, match=r"a picture is read by Pillow: pip install 'regard\[images\]'"):
+        read.pillow()
+
+
+def test_pillow_is_imported_when_a_picture_is_read():
+    code = (
+        "import sys, numpy, regard, golden\n"
+        "model = regard.load(golden.FOLDER / 'vit/plain')\n"
+        "model({'pixel_values': numpy.zeros((1, 3, 12, 12))})\n"
+        "assert 'PIL' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
+
+
+def _environment():
+    import os
+
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

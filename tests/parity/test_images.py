@@ -1,0 +1,150 @@
+"""Pictures beside transformers: its preprocessing bit for bit, classes, and maps over a picture, live."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_images import picture
+
+import make_golden
+import regard
+from regard import Trace
+from regard.models.images.processor import read_processor
+from regard.models.images.read import read_picture
+
+PICTURES = [(20, 31), (31, 20), (224, 224), (7, 9), (300, 225), (100, 1)]
+
+
+def pil(transformers, kind):
+    """Return the processor of transformers on Pillow and NumPy."""
+    return getattr(transformers, f"{kind}ImageProcessorPil")
+
+
+OPTIONS = [
+    ("ViT", {}),
+    ("ViT", {"size": {"height": 30, "width": 47}, "resample": 3}),
+    ("ViT", {"size": {"shortest_edge": 21}, "do_center_crop": True, "crop_size": {"height": 20, "width": 25}}),
+    ("ViT", {"size": {"height": 16, "width": 16}, "resample": 0, "do_normalize": False}),
+    ("ViT", {"size": {"height": 16, "width": 16}, "resample": 1, "image_mean": [0.1, 0.2, 0.3]}),
+    ("ViT", {"do_resize": False, "do_rescale": False}),
+    ("CLIP", {}),
+    ("CLIP", {"size": {"shortest_edge": 33}, "crop_size": {"height": 17, "width": 40}, "resample": 2}),
+    ("CLIP", {"size": {"height": 40, "width": 30}, "crop_size": {"height": 35, "width": 27}, "resample": 4}),
+    ("CLIP", {"do_resize": False, "crop_size": {"height": 33, "width": 8}, "resample": 5}),
+    ("CLIP", {"do_center_crop": False, "rescale_factor": 0.01}),
+]
+
+
+@pytest.mark.parametrize("shape", PICTURES, ids=str)
+@pytest.mark.parametrize(("kind", "options"), OPTIONS, ids=str)
+def test_the_numbers_of_a_picture_are_those_of_transformers(transformers, tmp_path, kind, options, shape):
+    processor = pil(transformers, kind)(**options)
+    processor.save_pretrained(tmp_path)
+    array = picture(*shape)
+    expected = processor(Image.fromarray(array), return_tensors="np")["pixel_values"]
+    found = read_processor(tmp_path, kind)
+    seen = found.crop(read_picture(array))[None]
+    np.testing.assert_array_equal(found.normalize(seen), expected)
+    assert found.normalize(seen).dtype == expected.dtype == np.float32
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "I;16"])
+@pytest.mark.parametrize("kind", ["ViT", "CLIP"])
+def test_files_and_images_of_every_mode_are_read_as_transformers_does(transformers, tmp_path, kind, mode):
+    array = picture()
+    image = Image.fromarray(array)
+    if mode == "I;16":
+        image = Image.fromarray(array[..., 0].astype(np.uint16) * 200)
+    elif mode == "RGBA":
+        image.putalpha(Image.fromarray(array[..., 1]))
+    else:
+        image = image.convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = tmp_path / ("x.jpeg" if mode == "CMYK" else "x.png")
+    image.save(path, exif=exif)
+    processor = pil(transformers, kind)()
+    processor.save_pretrained(tmp_path)
+    found = read_processor(tmp_path, kind)
+    given = [str(path)]
+    if kind == "CLIP":  # that of ViT takes images in RGB alone
+        given.append(image)
+    for source in given:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loaded = processor.fetch_images(source) if isinstance(source, str) else source
+        expected = processor(loaded, return_tensors="np")["pixel_values"]
+        np.testing.assert_array_equal(found.normalize(found.crop(read_picture(source))[None]), expected)
+
+
+def test_a_whole_processor_of_clip_is_read(transformers, tmp_path):
+    """Whose file, processor_config.json, has that of pictures as a part."""
+    make_golden.write("clip", "plain", tmp_path)
+    (tmp_path / "preprocessor_config.json").unlink()
+    images = pil(transformers, "CLIP")(size={"shortest_edge": 12}, crop_size={"height": 12, "width": 12})
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), pad_token="<pad>")
+    transformers.CLIPProcessor(images, tokenizer).save_pretrained(tmp_path)
+    assert not (tmp_path / "preprocessor_config.json").exists()
+    ours = regard.load(tmp_path)
+    theirs = transformers.CLIPModel.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    array = picture()
+    with torch.no_grad():
+        pixels = images(Image.fromarray(array), return_tensors="pt")
+        expected = theirs(input_ids=torch.tensor([[5, 9, 7], [8, 11, 7]]), **pixels)
+    found = ours.similarity(array, ["w5 w9 w7", "w8 w11 w7"])
+    np.testing.assert_allclose(found, expected.logits_per_image.numpy(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
+@pytest.mark.parametrize("labels", [None, 2, 3])
+def test_classes_of_a_picture(transformers, tmp_path, labels, dtype, tolerance):
+    """From a picture to logits, with a map over it; and the names of the classes."""
+    sizes = make_golden.CASES["vit"].sizes | {"attn_implementation": "eager"}
+    names = None if labels is None else {i: f"name {i}" for i in range(labels)}
+    config = transformers.ViTConfig(**sizes, **({} if names is None else {"id2label": names}))
+    model = make_golden.drawn(transformers.ViTForImageClassification(config).eval(), 1)
+    model.save_pretrained(tmp_path)
+    processor = pil(transformers, "ViT")(size={"height": 12, "width": 12})
+    processor.save_pretrained(tmp_path)
+    array, trace = picture(), Trace()
+    ours = regard.load(tmp_path, dtype=np.dtype(dtype))
+    found = ours(array, trace=trace)
+    pixels = processor(Image.fromarray(array), return_tensors="pt")["pixel_values"]
+    np.testing.assert_array_equal(trace["pixel_values"], pixels.numpy())
+    with make_golden.doubles_throughout(), torch.no_grad():
+        expected = model.double()(pixels.double(), output_attentions=True)
+    np.testing.assert_allclose(found.logits, expected.logits.numpy(), rtol=0, atol=10 * tolerance)
+    for i, weights in enumerate(expected.attentions):
+        np.testing.assert_allclose(trace[f"blocks.{i}.attn.weights"], weights.numpy(), rtol=0, atol=tolerance)
+    assert found.labels == tuple(model.config.id2label[i] for i in range(len(found.labels)))
+    assert ours.predictions(array)[0].id == expected.logits.argmax().item()
+
+
+def test_the_gradient_of_the_numbers_of_a_picture_is_that_of_autograd(transformers, tmp_path):
+    with make_golden.doubles_throughout():
+        config = transformers.ViTConfig(**make_golden.CASES["vit"].sizes, attn_implementation="eager")
+        model = make_golden.drawn(transformers.ViTForImageClassification(config).eval(), 1).double()
+        model.save_pretrained(tmp_path)
+        pixels = torch.tensor(make_golden.pixel_values(config, 2), requires_grad=True)
+        model(pixels).logits[1, 0].backward()
+    ours = regard.load(tmp_path, dtype=np.float64)
+    given = {"pixel_values": pixels.detach().numpy()}
+    found = ours.gradients(given, lambda o: o.logits[1, 0], at="pixel_values").gradients["pixel_values"]
+    np.testing.assert_allclose(found, pixels.grad.numpy(), rtol=0, atol=1e-10)
+
+
+def test_an_older_checkpoint_of_clip_has_a_table_of_positions(transformers, tmp_path):
+    """`position_ids`, which its newer ones do not store."""
+    from safetensors.torch import load_file, save_file
+
+    make_golden.write("clip", "plain", tmp_path)
+    expected = regard.load(tmp_path).text("w5 w7").embedding
+    tensors = load_file(tmp_path / "model.safetensors")
+    for half in ("text", "vision"):
+        tensors[f"{half}_model.embeddings.position_ids"] = torch.arange(10)[None]
+    save_file(tensors, tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(regard.load(tmp_path).text("w5 w7").embedding, expected)
