@@ -50,6 +50,35 @@ def test_a_grid_is_a_loop_of_patched_runs(model, over):
     assert len(set(np.round(grid.values.ravel(), 4))) > len(model.blocks)
 
 
+@pytest.mark.parametrize("over", STEPS)
+def test_chosen_layers_and_positions_are_a_part_of_the_grid(model, over):
+    clean, corrupt = texts(model)
+    whole, last = patch_grid(model, clean, corrupt, (A, B), over=over), len(model.blocks) - 1
+    chosen = {} if over == "head" else {"positions": (-1, 2)}
+    part = patch_grid(model, clean, corrupt, (A, B), over=over, layers=[-1], **chosen)
+    sites = list(whole.sites) if over == "head" else [len(CLEAN) - 1, 2]
+    np.testing.assert_allclose(part.values, whole.values[last:, sites], rtol=1e-4, atol=1e-5)
+    assert (part.clean, part.corrupt) == (whole.clean, whole.corrupt)
+    assert (part.layers, part.sites) == ((last,), tuple(sites))
+    assert part.steps == whole.steps[last:]
+    assert part.columns == tuple(whole.columns[i] for i in sites)
+    site = "head" if over == "head" else "position"
+    assert part.to_columns()["layer"].tolist() == [last] * len(sites)
+    assert part.to_columns()[site].tolist() == sites
+
+
+def test_layers_and_positions_that_are_not_there(model):
+    clean, corrupt = texts(model)
+    for chosen, message in (
+        ({"layers": [99]}, "there is no layer 99: there are"),
+        ({"layers": []}, "no layer is chosen"),
+        ({"positions": [0.5]}, "there is no position 0.5"),
+        ({"positions": [0], "over": "head"}, "positions is not for heads"),
+    ):
+        with pytest.raises(RegardError, match=message):
+            patch_grid(model, clean, corrupt, (A, B), **chosen)
+
+
 def test_a_function_of_the_output_gives_the_same(model):
     clean, corrupt = texts(model)
     one, other = (patch_grid(model, clean, corrupt, metric) for metric in ((A, B), difference))

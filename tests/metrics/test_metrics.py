@@ -274,3 +274,27 @@ def test_strongest_heads():
     assert strongest_heads("induction", values / 10) == [(1, 0)]
     assert strongest_heads("distance", values) == [(1, 0)]
     assert strongest_heads("induction", np.full((1, 2), np.nan)) == []
+
+
+@pytest.mark.minilm
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("Well, “no” — it is a #1 test?!", [1, 2, 4, 5, 9, 12, 13]),
+        ("it cost $5 + tax", []),
+    ],
+)
+def test_punctuation_is_the_share_of_tokens_of_marks_alone(minilm, text, marks):
+    """In the first text the tokens are: well , “ no ” — it is a # 1 test ? !"""
+    trace = Trace(only="*attn.weights")
+    minilm(text, trace=trace)
+    keys = np.array([i + 1 for i in marks], int)
+    rows = np.setdiff1d(np.arange(1, len(trace.encodings[0]) - 1), keys)
+    found = head_metrics(trace).punctuation[0]
+    weights = trace["blocks.*.attn.weights"][:, 0]  # L H T S
+    expected = weights[:, :, rows][..., keys].sum(-1).mean(-1) if len(keys) else np.full((6, 12), np.nan)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_punctuation_of_a_trace_without_tokens_is_not_defined(rng):
+    assert np.isnan(head_metrics(recorded(rng)).punctuation).all()

@@ -13,6 +13,7 @@ from regard.metrics.flow import flow
 from regard.metrics.heads import INDUCTION_CIRCUIT, HeadMetrics, head_metrics, strongest_heads
 from regard.metrics.lens import LogitLens, logit_lens
 from regard.metrics.logit_attribution import LogitAttribution, logit_attribution
+from regard.metrics.logit_difference import logit_difference
 from regard.metrics.registry import METRICS, Metric
 from regard.metrics.repeated import repeated_tokens
 from regard.metrics.rollout import rollout
@@ -45,4 +46,5 @@ __all__ = [
     "logit_lens",
     "LogitAttribution",
     "logit_attribution",
+    "logit_difference",
 ]

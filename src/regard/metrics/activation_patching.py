@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -58,6 +58,8 @@ class PatchGrid:
         The token at each position, or the number of each head.
     axes : str
         ``"L T"`` or ``"L H"``.
+    layers, sites : tuple of int
+        The layer of each row; the position, or head, of each column.
     """
 
     metric: str
@@ -67,6 +69,8 @@ class PatchGrid:
     steps: tuple[str, ...]
     columns: tuple[str, ...]
     axes: str
+    layers: tuple[int, ...]
+    sites: tuple[int, ...]
 
     @property
     def recovered(self) -> np.ndarray:
@@ -88,7 +92,8 @@ class PatchGrid:
     def to_columns(self) -> dict[str, np.ndarray]:
         """Return a row for each site: ``layer``, ``position`` with ``token``, or ``head``; ``value``, ``recovered``."""
         rows, columns = (each.ravel() for each in np.indices(self.values.shape))
-        places = {"layer": rows, "head" if self.axes == "L H" else "position": columns}
+        site = "head" if self.axes == "L H" else "position"
+        places = {"layer": np.array(self.layers)[rows], site: np.array(self.sites)[columns]}
         if self.axes == "L T":
             places["token"] = np.array(self.columns)[columns]
         return places | {"value": self.values.ravel(), "recovered": self.recovered.ravel()}
@@ -110,6 +115,8 @@ def patch_grid(
     metric: PatchMetric,
     *,
     over: Over = ("layer", "position"),
+    layers: Iterable[int] | None = None,
+    positions: Iterable[int] | None = None,
     batch_size: int = 64,
     progress: Callable[[int, int], None] | None = None,
 ) -> PatchGrid:
@@ -130,6 +137,8 @@ def patch_grid(
     over : ("layer", "position"), "attn", "mlp" or "head"
         The output of each block, of its attention, or of its feed-forward layer, at each position; or the context of
         each head, at all positions.
+    layers, positions : iterable of int, optional
+        Those to patch, all by default; negative ones count from the end. `positions` is not for heads.
     batch_size : int
         How many sites run together.
     progress : function, optional
@@ -138,7 +147,7 @@ def patch_grid(
     Raises
     ------
     RegardError
-        The texts differ in their number of tokens, or the metric is not one number.
+        The texts differ in their number of tokens, the metric is not one number, or there is no such layer or position.
 
     References
     ----------
@@ -159,23 +168,37 @@ def patch_grid(
     if not hasattr(model, "blocks"):
         raise RegardError(f"{model.name} has an encoder and a decoder: patch its steps one by one, regard.edits.patch")
     texts = same_length(model, clean, corrupt)
-    step, layers = _STEPS[over], len(model.blocks)
-    steps = tuple(f"blocks.{i}.{step}" for i in range(layers))
     by_head = over == "head"
+    if by_head and positions is not None:
+        raise RegardError("positions is not for heads: leave it out, or choose another over")
+    rows = _chosen("layer", layers, len(model.blocks))
+    sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
+    steps = tuple(f"blocks.{i}.{_STEPS[over]}" for i in rows)
     clean_trace = run_traced(model, [texts[0]], Trace(only=steps))
     corrupt_trace = run_traced(model, [texts[1]], Trace(only="blocks.*.output"))
     measured = _measured(model, texts[0], texts[1], metric)
-    sites = model.config.num_heads if by_head else len(texts[0])
     read = []
-    for i, name in enumerate(steps):
-        for first in range(0, sites, batch_size):
-            chosen = np.arange(first, min(first + batch_size, sites))
+    for done, (i, name) in enumerate(zip(rows, steps, strict=True)):
+        for first in range(0, len(sites), batch_size):
+            chosen = sites[first : first + batch_size]
             read.append(measured.run(corrupt_trace, i, len(chosen), {name: _at(clean_trace[name][0], chosen)}))
         if progress is not None:
-            progress(i + 1, layers)
-    values = measured.compute(np.concatenate(read)).reshape(layers, sites)
-    columns = tuple(map(str, range(sites))) if by_head else texts[0].tokens
-    return PatchGrid(measured.name, values, *measured.baselines, steps, columns, "L H" if by_head else "L T")
+            progress(done + 1, len(rows))
+    values = measured.compute(np.concatenate(read)).reshape(len(rows), len(sites))
+    columns = tuple(map(str, sites)) if by_head else tuple(texts[0].tokens[i] for i in sites)
+    axes = "L H" if by_head else "L T"
+    numbers = (tuple(rows.tolist()), tuple(sites.tolist()))
+    return PatchGrid(measured.name, values, *measured.baselines, steps, columns, axes, *numbers)
+
+
+def _chosen(what: str, numbers: Iterable[int] | None, count: int) -> np.ndarray:
+    """Return the numbers of layers or positions, from 0; all of `count` for None."""
+    found = list(range(count)) if numbers is None else list(numbers)
+    if wrong := [i for i in found if not isinstance(i, int | np.integer) or not -count <= i < count]:
+        raise RegardError(f"there is no {what} {wrong[0]!r}: there are {count}")
+    if not found:
+        raise RegardError(f"no {what} is chosen: give at least one, or leave {what}s out")
+    return np.array(found) % count
 
 
 @dataclass(frozen=True)

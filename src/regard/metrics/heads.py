@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +104,22 @@ def induction(block: RowBlock) -> Rows:
     after[:, 1:] = block.repeats[:, :-1]
     after[np.arange(len(block.rows)), block.rows] = False
     return block.weighted_sum(after), np.asarray(after.any(-1))
+
+
+@metric(
+    "Punctuation",
+    "share",
+    "The share of punctuation marks, of the attention of words.",
+    caveat="As for special tokens, it is no sign of importance: spare attention may go there.",
+    paper="Clark et al. 2019, arXiv:1906.04341",
+    is_listed=False,
+)
+def punctuation(block: RowBlock) -> Rows:
+    """Σ w over punctuation marks; rows of marks and special tokens do not count, nor a text without marks."""
+    marks = block.is_punctuation
+    if marks is None or block.is_special is None or not marks.any():
+        return np.zeros(block.weights.shape[:2]), np.zeros(len(block.rows), bool)
+    return block.weights[..., marks].sum(-1), ~(marks | block.is_special)[block.rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,13 +246,21 @@ def layer_metrics(blocks: Iterable[tuple[np.ndarray, np.ndarray]], encoding: Enc
     """
     ids = None if encoding is None else np.array(encoding.ids)
     is_special = None if encoding is None else np.array(encoding.special_tokens_mask, bool)
+    marks = None if encoding is None else np.array([_is_punctuation(encoding, i) for i in range(len(encoding))], bool)
     sums = dict.fromkeys(METRICS, np.zeros(()))
     counts = dict.fromkeys(METRICS, 0)
     for rows, weights in blocks:
-        block = RowBlock(rows, weights, ids, is_special)
+        block = RowBlock(rows, weights, ids, is_special, marks)
         for name, entry in METRICS.items():
             values, counted = entry.function(block)
             sums[name] = sums[name] + values[:, counted].sum(-1)
             counts[name] += int(counted.sum())
     with np.errstate(invalid="ignore"):
         return {name: np.asarray(sums[name] / np.float64(counts[name])) for name in METRICS}
+
+
+def _is_punctuation(encoding: Encoding, position: int) -> bool:
+    """Tell whether the text of a token is punctuation marks alone (the categories P of Unicode)."""
+    start, stop = encoding.offsets[position]
+    categories = [unicodedata.category(character) for character in encoding.text[start:stop] if not character.isspace()]
+    return bool(categories) and all(category.startswith("P") for category in categories)

@@ -21,6 +21,7 @@ class RowBlock:
     weights: np.ndarray  # H R S, in float64
     ids: np.ndarray | None = None  # S, the vocabulary index of each token; None where the trace has no tokens
     is_special: np.ndarray | None = None  # S, whether a token is a special one; None as for `ids`
+    is_punctuation: np.ndarray | None = None  # S, whether a token consists of punctuation marks; None as for `ids`
 
     @cached_property
     def keys(self) -> np.ndarray:
