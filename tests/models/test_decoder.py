@@ -481,3 +481,16 @@ def test_a_parallel_block_reads_its_input_twice():
 def test_what_a_family_does_not_support(changed, case, config, problem):
     with pytest.raises(RegardError, match=problem):
         regard.load(changed(case, config))
+
+
+@pytest.mark.parametrize("edit", [None, regard.edits.ablate((1, 0), (1, 1), (1, 2), (1, 3))])
+def test_predictions_are_the_likeliest_tokens_of_the_run(edit):
+    model = regard.load("induction")
+    found = model.predictions("qzkfqz", k=3, edit=edit)
+    logits = model("qzkfqz", edit=edit).logits[0, -1].astype(np.float64)
+    probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    order = np.argsort(-probabilities)[:3]
+    assert [each.id for each in found] == order.tolist()
+    assert [each.text for each in found] == [model.tokenizer.decode([i]) for i in order]
+    np.testing.assert_allclose([each.probability for each in found], probabilities[order], rtol=1e-6)
+    assert (found[0].text == "k") == (edit is None)

@@ -18,7 +18,7 @@ from regard.metrics.attribution_target import (
     next_token_id,
     predicts_at_each_token,
 )
-from regard.models.base import Output, run_traced
+from regard.models.base import Output
 from regard.models.decoder import Decoder
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
@@ -174,9 +174,9 @@ def patch_grid(
     rows = _chosen("layer", layers, len(model.blocks))
     sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
     steps = tuple(f"blocks.{i}.{_STEPS[over]}" for i in rows)
-    clean_trace = run_traced(model, [texts[0]], Trace(only=steps))
-    corrupt_trace = run_traced(model, [texts[1]], Trace(only="blocks.*.output"))
-    measured = _measured(model, texts[0], texts[1], metric)
+    clean_run, clean_trace = _recorded(model, texts[0], steps)
+    corrupt_run, corrupt_trace = _recorded(model, texts[1], "blocks.*.output")
+    measured = _measured(model, clean_run, corrupt_run, metric)
     read = []
     for done, (i, name) in enumerate(zip(rows, steps, strict=True)):
         for first in range(0, len(sites), batch_size):
@@ -219,6 +219,12 @@ class PathEffect:
     value: float
     clean: float
     corrupt: float
+
+    @property
+    def recovered(self) -> float:
+        """What the path recovers: 0 is the corrupt run, 1 the clean one; NaN where both have the same number."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return float((self.value - self.corrupt) / np.float64(self.clean - self.corrupt))
 
 
 def path_patching(
@@ -275,8 +281,8 @@ def path_patching(
     frozen = [f"blocks.{i}.attn.context" for i in range(sends, receives)]
     frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
     context = f"blocks.{receives}.attn.context"
-    clean_trace = run_traced(model, [texts[0]], Trace(only=f"blocks.{sends}.attn.context"))
-    corrupt_trace = run_traced(model, [texts[1]], Trace(only=[*frozen, context, "blocks.*.output"]))
+    clean_run, clean_trace = _recorded(model, texts[0], f"blocks.{sends}.attn.context")
+    corrupt_run, corrupt_trace = _recorded(model, texts[1], [*frozen, context, "blocks.*.output"])
     edit = freeze(corrupt_trace, *frozen, but=[(sends, head)]) | patch(clean_trace, (sends, head))
     entering = f"blocks.{receives}.attn.{into}"
     reached = Trace(only=entering, edit=edit, start=_start(model, corrupt_trace, sends), stop=entering)
@@ -284,7 +290,7 @@ def path_patching(
     attn = model.blocks[receives].attn
     input_head = to_head if into == "q" else to_head * attn.num_kv_heads // attn.num_heads
     last = patch(reached, entering, heads=input_head) | freeze(corrupt_trace, context, but=[(receives, to_head)])
-    measured = _measured(model, texts[0], texts[1], metric)
+    measured = _measured(model, clean_run, corrupt_run, metric)
     (value,) = measured.compute(measured.run(corrupt_trace, receives, 1, last))
     return PathEffect(measured.name, float(value), *measured.baselines)
 
@@ -310,8 +316,19 @@ class _Measured:
         return self.read(hidden)
 
 
-def _measured(model: Any, clean: Encoding, corrupt: Encoding, metric: Any) -> _Measured:
+def _recorded(model: Any, text: Encoding, only: str | Iterable[str]) -> tuple[Output, Trace]:
+    """Return the run on a text, and its trace."""
+    trace = Trace(only=only)
+    with np.errstate(all="ignore"):
+        output: Output = model([text], trace=trace)
+    if not np.isfinite(output.hidden).all():
+        raise RegardError(f"the vectors of {model.name} are not finite in {output.hidden.dtype}")
+    return output, trace
+
+
+def _measured(model: Any, clean_run: Output, corrupt_run: Output, metric: Any) -> _Measured:
     """Return the number that a metric names, and that of both runs."""
+    (clean,), (corrupt,) = clean_run.encodings, corrupt_run.encodings
     pair = metric if isinstance(metric, tuple) else (metric, None)
     if len(pair) != 2:
         raise RegardError(f"a metric is a token, two tokens, or a function of the output, got {metric!r}")
@@ -330,7 +347,7 @@ def _measured(model: Any, clean: Encoding, corrupt: Encoding, metric: Any) -> _M
     is_of_tokens = predicts_at_each_token(model) and not callable(metric)
     read: _Rows = (lambda hidden: hidden[:, -1]) if is_of_tokens else read_number
     compute: _Rows = logits if is_of_tokens else np.asarray  # the logits of many runs at once
-    baselines = tuple(float(compute(read(model([each]).hidden))[0]) for each in (clean, corrupt))
+    baselines = tuple(float(compute(read(run.hidden))[0]) for run in (clean_run, corrupt_run))
     return _Measured(model, corrupt, named.name, read, compute, baselines)  # type: ignore[arg-type]
 
 

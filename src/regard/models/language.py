@@ -86,7 +86,9 @@ class LanguageModel(TextModel):
         """Run the finished sequences, prompt and continuation, once more as a whole."""
         self([one.encoding for one in generated], trace=trace)
 
-    def predictions(self, text: str | Encoding | Sequence[int], k: int = 5) -> tuple[Prediction, ...]:
+    def predictions(
+        self, text: str | Encoding | Sequence[int], k: int = 5, *, edit: Mapping[str, Edit] | None = None
+    ) -> tuple[Prediction, ...]:
         """Return the likeliest tokens after a text, the likeliest first.
 
         Parameters
@@ -95,6 +97,8 @@ class LanguageModel(TextModel):
             One text, as a string, an encoding or ids.
         k : int
             How many.
+        edit : mapping of str to function, optional
+            Edits of the run.
 
         Examples
         --------
@@ -104,7 +108,7 @@ class LanguageModel(TextModel):
         """
         if not _is_one(text):
             raise RegardError("predictions takes one text")
-        probabilities = F.softmax(np.asarray(self.head(self(text).hidden[0, -1]), np.float64))
+        probabilities = F.softmax(np.asarray(self.head(self(text, edit=edit).hidden[0, -1]), np.float64))
         likeliest = np.argsort(-probabilities, kind="stable")[: whole_number("k", k, 1)].tolist()
         decode = self.tokenizer.decode
         return tuple(Prediction(decode([i], skip_special_tokens=False), i, float(probabilities[i])) for i in likeliest)
