@@ -70,6 +70,9 @@ docs/gradients
 docs/attribution
 docs/circuits
 docs/interventions
+docs/indirect-objects
+docs/steering
+docs/punctuation
 docs/training
 docs/formats
 docs/frameworks

@@ -6,6 +6,7 @@ that the blocks write to ``docs/images``.
 
     python docs/make.py            write what has changed
     python docs/make.py --check    write nothing; exit with 1 if a page or a picture is not current
+    python docs/make.py docs/steering.md   that page alone, with or without --check
 
 Blocks marked ``norun`` after the language (```console norun) are left alone.
 """
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,9 @@ _NAMES = (
     "attribution",
     "interventions",
     "circuits",
+    "indirect-objects",
+    "steering",
+    "punctuation",
     "training",
 )
 PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
@@ -96,18 +101,19 @@ def _unless_volatile(new: str, old: str) -> str:
     return "".join(known.get(_VOLATILE.sub("", line), line) for line in new.splitlines(keepends=True))
 
 
-def differences(folder: Path) -> list[str]:
-    """Return the differences between the repository and the regenerated copy in `folder`."""
+def differences(folder: Path, pages: Sequence[str] = PAGES) -> list[str]:
+    """Return the differences between the repository and the regenerated copy of some pages in `folder`."""
     found: list[str] = []
-    for name in PAGES:
+    for name in pages:
         old, new = ((root / name).read_text(encoding="utf-8").splitlines(keepends=True) for root in (ROOT, folder))
         found += difflib.unified_diff(old, new, name, f"{name} now")
-    return found + [f"{IMAGES / name}: {problem}\n" for name, problem in stale_pictures(folder).items()]
+    return found + [f"{IMAGES / name}: {problem}\n" for name, problem in stale_pictures(folder, pages).items()]
 
 
-def stale_pictures(folder: Path) -> dict[str, str]:
-    """Return the names of the pictures that are not current, with what is wrong."""
-    names = {path.name for root in (ROOT, folder) for path in (root / IMAGES).glob("*")}
+def stale_pictures(folder: Path, pages: Sequence[str] = PAGES) -> dict[str, str]:
+    """Return the names of the pictures that are not current, with what is wrong; for all pages, of all pictures."""
+    roots = (ROOT, folder) if set(pages) == set(PAGES) else (folder,)
+    names = {path.name for root in roots for path in (root / IMAGES).glob("*")}
     problems = {name: _picture_differs(ROOT / IMAGES / name, folder / IMAGES / name) for name in sorted(names)}
     return {name: text for name, text in problems.items() if text and not name.startswith(BROWSER_PICTURES)}
 
@@ -131,21 +137,23 @@ def _picture_differs(old: Path, new: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Regenerate the pages, or check that they are current.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if something is not current")
-    check = parser.parse_args().check
+    parser.add_argument("pages", nargs="*", choices=[*PAGES, []], metavar="PAGE", help="all by default")
+    arguments = parser.parse_args()
+    check, pages = arguments.check, arguments.pages or PAGES
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / IMAGES).mkdir(parents=True)
         (folder / "tests").symlink_to(ROOT / "tests")  # the pages load its small models
         os.chdir(folder)  # the blocks write here
-        for page in PAGES:
+        for page in pages:
             text = (ROOT / page).read_text(encoding="utf-8")
             (folder / page).write_text(regenerate(text, page), encoding="utf-8")
         os.chdir(ROOT)
-        found = differences(folder)
+        found = differences(folder, pages)
         if found and not check:
-            for page in PAGES:
+            for page in pages:
                 shutil.copy(folder / page, ROOT / page)
-            for name in stale_pictures(folder):
+            for name in stale_pictures(folder, pages):
                 (ROOT / IMAGES / name).unlink(missing_ok=True)
                 if (folder / IMAGES / name).exists():
                     shutil.copy(folder / IMAGES / name, ROOT / IMAGES)

@@ -1,0 +1,94 @@
+"""Tasks of the pages on research take five lines of user code at most.
+
+What is counted: a page is `docs/*.md` as listed in `PAGES`, and a task is a block of Python. Its lines are all lines as
+they are written, those that print among them, except blank lines, comments and imports; none is longer than 120
+characters or holds two statements, so that nothing is crammed.
+
+What is not counted: a block below ``<!-- set-up -->``. It loads the model, writes the texts, and draws pictures with
+matplotlib, which a reader would do in some way of their own. No analysis may hide there: it may import, but not call,
+anything of `regard.metrics`, `regard.edits` or `model.circuits`, generate a text, run texts, or make a trace.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from regard import edits, metrics
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = ("circuits", "interventions", "indirect-objects", "steering", "punctuation")
+MOST = 5
+ANALYSIS = {*metrics.__all__, *edits.__all__, "circuits", "generate", "iter_traces", "predictions", "embed", "Trace"}
+ANALYSIS -= {"scale", "add"}  # words of other libraries too; `edits` below covers them
+
+_BLOCK = re.compile(r"^(<!-- set-up -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page):
+    """Return the blocks of a page: whether each is set-up, its first line in the page, its code."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    return [(bool(m[1]), text.count("\n", 0, m.start(2)) + 1, m[2]) for m in _BLOCK.finditer(text)]
+
+
+def lines_of(code):
+    """Return the lines that count."""
+    imports = {
+        number
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for number in range(node.lineno, node.end_lineno + 1)
+    }
+    numbered = enumerate(code.splitlines(), 1)
+    return [line for n, line in numbered if n not in imports and line.strip() and not line.lstrip().startswith("#")]
+
+
+def analysis_in(code):
+    """Return what of regard's analysis is used in a block, imports aside."""
+    nodes = list(ast.walk(ast.parse(code)))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    calls_model = {"model()" for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "model"}
+    return sorted((names & (ANALYSIS | {"edits", "metrics"})) | calls_model)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_task_takes_more_than_five_lines(page):
+    tasks = [(line, lines_of(code)) for is_setup, line, code in blocks(page) if not is_setup]
+    long = {f"{page}.md:{line}": len(lines) for line, lines in tasks if len(lines) > MOST}
+    assert len(tasks) >= 4
+    assert long == {}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_line_is_one_statement_of_usual_length(page):
+    for _, first, code in blocks(page):
+        assert [line for line in code.splitlines() if len(line) > 120] == [], f"{page}.md:{first}"
+        starts = [node.lineno for node in ast.walk(ast.parse(code)) if isinstance(node, ast.stmt)]
+        assert len(starts) == len(set(starts)), f"{page}.md:{first} has two statements in a line"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_analysis_is_in_the_set_up(page):
+    found = {f"{page}.md:{line}": analysis_in(code) for is_setup, line, code in blocks(page) if is_setup}
+    assert {place: names for place, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_says_what_it_does_not_show(page):
+    headings = re.findall(r"^## (.*)$", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [heading for heading in headings if heading != "Sources"][-1] == "What this does not show"
+
+
+def test_what_counts():
+    code = "import numpy\nfrom x import (\n    y,\n)\n\n# why\nz = y(\n    1,\n)\nprint(z)\n"
+    assert lines_of(code) == ["z = y(", "    1,", ")", "print(z)"]
+    assert analysis_in("from regard.metrics import patch_grid\nx = [1]\n") == []
+    assert analysis_in("a = patch_grid(model)\nb = model(text)\nc = edits.add(1)\n") == [
+        "edits",
+        "model()",
+        "patch_grid",
+    ]
