@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import warnings
 from pathlib import Path
@@ -34,3 +35,11 @@ def peer(transformers, minilm_dir):
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_dir)
     model = transformers.AutoModel.from_pretrained(minilm_dir, attn_implementation="eager").eval()
     return tokenizer, model
+
+
+@pytest.fixture
+def pair(transformers):
+    """Return a function that makes a random model, and the same one that computes attention step by step."""
+    from capture_models import make_pair
+
+    return functools.partial(make_pair, transformers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -11,16 +12,17 @@ from regard._capture.session import CaptureSession, edits_weights, record_call
 from regard._utils.errors import RegardError
 from regard.functional import Causal, Mask, Options, attention
 from regard.functional.masks import logical_and
-from regard.functional.recorder import NULL_RECORDER
+from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.torch.masks import MaskAndBias, MaskCache, mask_and_bias, mask_of
 from regard.torch.transformers import NAME, is_causal_without_mask
 
 _SUPPORTED = ("sdpa", "eager", NAME)
+_LOCK = threading.Lock()  # captures may begin and end in several threads
 
 
 def uses_attention_interface(model: Any) -> bool:
-    """Whether a module is, or contains, a model of transformers."""
-    return bool(_models(model))
+    """Whether a module is, or contains, a model of transformers that computes attention through its interface."""
+    return any(type(part)._can_set_attn_implementation() for part in _models(model))
 
 
 @contextmanager
@@ -30,21 +32,24 @@ def patched_interface(model: Any, session: CaptureSession) -> Iterator[None]:
     An error if the model's implementation is not supported.
     """
     configs = _configs(model)
-    before = [config._attn_implementation for config in configs]
+    before: list[str] = []
     wrappers: dict[str, AttentionWrapper] = {}
     try:
-        for original in dict.fromkeys(before):
-            wrappers[original] = _registered(original, model, session)
-        for config, original in zip(configs, before, strict=True):
-            config._attn_implementation = wrappers[original].name
+        with _LOCK:
+            before += [config._attn_implementation for config in configs]
+            for original in dict.fromkeys(before):
+                wrappers[original] = _registered(original, model, session)
+            for config, original in zip(configs, before, strict=True):
+                config._attn_implementation = wrappers[original].name
         yield
     finally:
-        for wrapper in wrappers.values():
-            wrapper.is_over = True
-        for config, original in zip(configs, before, strict=True):
-            if original in wrappers and config._attn_implementation == wrappers[original].name:
-                config._attn_implementation = _skip_ended(original)
-        _clear()
+        with _LOCK:
+            for wrapper in wrappers.values():
+                wrapper.is_over = True
+            for config, original in zip(configs, before, strict=True):
+                if original in wrappers and config._attn_implementation == wrappers[original].name:
+                    config._attn_implementation = _skip_ended(original)
+            _clear()
 
 
 class AttentionWrapper:
@@ -77,8 +82,10 @@ class AttentionWrapper:
         mask, bias = self._mask_and_bias(module, query, attention_mask, options)
         ours: Options = {"scale": options.get("scaling"), "softcap": options.get("softcap")}
         ours |= {"sinks": options.get("s_aux"), "mask": mask, "bias": bias}
-        with nullcontext(NULL_RECORDER) if self.is_over else self._session.scope(module) as trace:
-            query, key = trace("q", query, "B H T D"), trace("k", key, "B G S D")
+        is_off = self.is_over or not self._session.is_recording()
+        with nullcontext(NULL_RECORDER) if is_off else self._session.scope(module) as trace:
+            query = _tapped_queries(trace, module, query, options.get("scaling"))
+            key = trace("k", key, "B G S D")
             value = trace("v", value, "B G S Dv")
             if self.original == "eager" or edits_weights(trace):
                 if options.get("dropout"):
@@ -119,6 +126,16 @@ class AttentionWrapper:
             return is_causal_without_mask(module, queries, None, is_causal)
         is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         return bool(is_causal and queries > 1 and kind == "sdpa")
+
+
+def _tapped_queries(trace: Recorder, module: Any, query: Any, scaling: float | None) -> Any:
+    """Record queries ``B H T D`` as they are before the scale, which some models, such as OPT, apply to them first."""
+    scale = getattr(module, "scaling", None)
+    if scaling != 1 or not isinstance(scale, float) or scale == 1 or not trace.wants("q"):
+        return trace("q", query, "B H T D")
+    unscaled = query / scale
+    found = trace("q", unscaled, "B H T D")
+    return query if found is unscaled else found * scale
 
 
 class StructuredMask:

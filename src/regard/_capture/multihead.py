@@ -33,11 +33,16 @@ def hooked_modules(modules: Sequence[Any], session: CaptureSession) -> Iterator[
     cache = MaskCache()
 
     def before_forward(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        if not session.is_recording():
+            return
         given = inspect.signature(type(module).forward).bind(module, *args, **options)
         given.apply_defaults()
         with torch.no_grad(), session.scope(module) as trace:
             if edits_weights(trace) or any(trace.edits(name) for name in ("q", "k", "v", "context")):
-                raise RegardError("an nn.MultiheadAttention can be recorded but not edited: leave out edit")
+                raise RegardError(
+                    "q, k, v, weights and context of an nn.MultiheadAttention are computed a second time, so they can "
+                    "be recorded but not edited, and not with tensors=True: leave them out"
+                )
             q, k, v, masks = _call(module, given.arguments, cache)
             q, k = trace("q", q, "B H T D"), trace("k", k, "B H S D")
             record_call(trace, q, k, trace("v", v, "B H S Dv"), masks)

@@ -20,6 +20,9 @@ def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iter
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
 
     def before_forward(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        if not session.is_recording():
+            session.pass_by()
+            return
         session.start_run()
         ids = options.get("input_ids", args[0] if args else None)
         encodings: tuple[Encoding, ...] = ()
@@ -28,7 +31,8 @@ def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iter
         session.trace.set_metadata(name, encodings)
 
     def after_forward(*_: Any) -> None:
-        session.end_run()
+        if session.is_recording():
+            session.end_run()
 
     handles = (
         model.register_forward_pre_hook(before_forward, with_kwargs=True),

@@ -11,6 +11,7 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.arrays import Array, device, namespace
 from regard.functional.dispatch import QUADRATIC_STEPS
+from regard.trace.mask_io import to_numpy
 from regard.trace.step_names import canonical_name, did_you_mean, matches
 from regard.trace.trace import Edit, Trace
 
@@ -86,14 +87,14 @@ def _step_names(site: str, trace: Trace | None) -> list[str]:
 def write_part(name: str, source: np.ndarray, heads: list[int] | None, positions: Positions, before: Array) -> Array:
     """Return a value with the part of `source` in place of its own; an error if they do not fit."""
     try:
-        source = np.broadcast_to(source, before.shape)
+        source = broadcast_like(source, before, before.shape)
     except ValueError:
         raise RegardError(
             f"the other run has {name} of shape {tuple(source.shape)} instead of {tuple(before.shape)}: texts of the "
             "same number of tokens are needed"
         ) from None
     at = index_of(name, heads, positions, before.shape)
-    before[at] = array_like(source[at], before)
+    before[at] = source[at]
     return before
 
 
@@ -125,8 +126,19 @@ def _indices(argument: str, given: Any) -> list[int]:
     return [int(i) for i in indices]
 
 
-def array_like(source: Array, before: Array) -> Array:
-    """Return an array in the library, on the device and in the dtype of another."""
+def broadcast_like(source: Array, before: Array, shape: Sequence[int]) -> Array:
+    """Return an array of some shape in the library, on the device and in the dtype of another.
+
+    A tensor keeps its gradient where both are tensors. ValueError if it does not broadcast to the shape.
+    """
+    if hasattr(source, "requires_grad") and hasattr(before, "requires_grad"):
+        try:
+            return source.to(before).broadcast_to(tuple(shape))
+        except RuntimeError as error:
+            raise ValueError(str(error)) from None
+    source = np.broadcast_to(to_numpy(source) if hasattr(source, "requires_grad") else source, tuple(shape))
+    if isinstance(before, np.ndarray):
+        return source.astype(before.dtype, copy=False)
     xp = namespace(before)
     return xp.astype(xp.asarray(np.array(source), device=device(before)), before.dtype, copy=False)
 

@@ -23,13 +23,14 @@ from regard.trace.edit_sites import (
     Head,
     Positions,
     Site,
-    array_like,
+    broadcast_like,
     checked_indices,
     index_of,
     parts_of,
     steps_of_heads,
     write_part,
 )
+from regard.trace.mask_io import to_numpy
 from regard.trace.trace import Edit, Trace
 
 __all__ = [
@@ -258,6 +259,7 @@ def add(vector: Array, *sites: Site, positions: Positions = None, heads: Positio
     Parameters
     ----------
     vector : array, ``E`` or ``D``, or one that broadcasts to the positions and heads that are changed
+        A tensor of PyTorch has a gradient in a run that keeps tensors (`regard.capture`).
     *sites : str or (layer, head)
     positions, heads : int or sequence of int, optional
         As for `patch`.
@@ -275,14 +277,15 @@ def add(vector: Array, *sites: Site, positions: Positions = None, heads: Positio
     >>> model.generate("qzkfqz", max_new_tokens=1, edit=edit).text
     'k'
     """
-    vector = np.asarray(vector)
+    vector = vector if hasattr(vector, "requires_grad") else np.asarray(vector)
 
     def added(part: Array) -> Array:
         shape = tuple(part.shape)
         try:
-            return part + array_like(np.broadcast_to(vector, shape), part)
+            return part + broadcast_like(vector, part, shape)
         except ValueError:
-            raise RegardError(f"a vector of shape {vector.shape} cannot be added to values of shape {shape}") from None
+            given = tuple(vector.shape)
+            raise RegardError(f"a vector of shape {given} cannot be added to values of shape {shape}") from None
 
     return _changing(sites, heads, positions, added)
 
@@ -314,6 +317,7 @@ def _entries(reference: Reference, names: Iterable[str]) -> Iterable[_Entry]:
     for item in (reference,) if isinstance(reference, Trace) else reference:
         trace = item if isinstance(item, Trace) else item[1]
         values = {name: trace[name] for name in names}
+        values = {name: to_numpy(value) if hasattr(value, "requires_grad") else value for name, value in values.items()}
         for at in range(len(next(iter(values.values())))):
             found = True
             size = next(iter(values.values())).shape[-2]

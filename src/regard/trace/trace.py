@@ -135,9 +135,8 @@ class Trace:
             return value
         full = self._prefix + name
         self._taps[full] = None
-        for pattern, function in self._edit.items():
-            if matches(full, pattern):
-                value = _edited(full, value, function)
+        for function in self._edits_of(full):
+            value = _edited(full, value, function)
         if self._is_recorded(full):
             self._check_new(full)
             self._axes[full] = fitted_axes(full, axes, value.ndim)
@@ -227,6 +226,14 @@ class Trace:
         self._maps[name] = attention_map
         self._stop_after_map(attention_map.q)
 
+    def record_weights(self, weights: Array) -> None:
+        """Store the weights of a call of attention as an array, where a map is wanted that cannot be computed again."""
+        if self.wants_attention():
+            name = self._prefix + "weights"
+            self._check_new(name)
+            self._axes[name] = fitted_axes(name, "... H T S", weights.ndim)
+            self._values[name] = to_numpy(weights)
+
     def set_metadata(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Store the model's name, and the tokens of each batch entry."""
         self.model = model
@@ -260,6 +267,10 @@ class Trace:
         """End the run if it ends after a step of this scope that its map gives."""
         for stage in STAGES:
             self._stop_after(self._prefix + stage, value)
+
+    def _edits_of(self, full: str) -> list[Edit]:
+        """Return the functions that edit a step, one after the other."""
+        return [function for pattern, function in self._edit.items() if matches(full, pattern)]
 
     def _check_new(self, full: str) -> None:
         if full in self._axes:
@@ -309,6 +320,15 @@ class Trace:
         """Return the names of ``only`` and ``edit`` that have matched no step so far."""
         return self._without_tap(dict.fromkeys((*(self._only or ()), *self._edit)))
 
+    def tapped(self) -> tuple[str, ...]:
+        """Return the names of all steps of the run, recorded or not, in the order in which they were computed."""
+        return tuple(self._taps)
+
+    def patterns(self) -> tuple[str, ...] | None:
+        """Return the names, or patterns, of what is recorded or edited, and of the last step; None: all is recorded."""
+        last = () if self._stop is None else (self._stop,)
+        return None if self._only is None else (*self._only, *self._edit, *last)
+
     def _without_tap(self, patterns: Iterable[str]) -> tuple[str, ...]:
         return tuple(pattern for pattern in patterns if not any(matches(tap, pattern) for tap in self._taps))
 
@@ -356,7 +376,14 @@ class Trace:
                     f"{pattern!r} matches {names[0]} of shape {first} and {name} of {value.shape}, which make "
                     "no one array: read each, or give a pattern of one kind"
                 )
+        return self._stack(values)
+
+    def _stack(self, values: list[np.ndarray]) -> np.ndarray:
         return np.stack(values)
+
+    def _empty(self) -> Trace:
+        """Return a trace for a part of the values."""
+        return Trace()
 
     def _resolved(self, name: object) -> Any:
         """Return the recorded name for a name of TransformerLens; any other unchanged."""
@@ -403,7 +430,7 @@ class Trace:
         count = max(1, len(self.encodings), *sizes)
         if not 0 <= index < count:
             raise RegardError(f"there is no text {index} in a batch of {count}")
-        found = Trace()
+        found = self._empty()
         found.model, found.encodings = self.model, self.encodings[index : index + 1]
         found._taps, found._axes = dict(self._taps), dict(self._axes)
         one = slice(index, index + 1)
@@ -430,7 +457,7 @@ class Trace:
             Nothing was recorded there.
         """
         prefix = f"{name}."
-        found = Trace()
+        found = self._empty()
         found.model, found.encodings = self.model, () if name.split(".")[0] == "decoder" else self.encodings
         for attribute in ("_taps", "_values", "_axes", "_maps"):
             inside = {full: value for full, value in getattr(self, attribute).items() if full.startswith(prefix)}

@@ -1,0 +1,270 @@
+"""Beginning and end of captures: what is put back, several at once, threads, and mistakes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+from capture_models import LENGTH, SMALL, close, inputs, run
+
+import regard
+from regard import RegardError, edits
+
+
+def registered():
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    return {name for kind in (AttentionInterface, AttentionMaskInterface) for name in kind._global_mapping}
+
+
+def test_everything_is_put_back(pair):
+    model, _ = pair("bert")
+    before, hooks = registered(), len(model._forward_pre_hooks)
+    with regard.capture(model):
+        assert registered() > before
+        assert model.config._attn_implementation != "sdpa"
+    unknown = {"input_ids": inputs()["input_ids"] + 50}
+    with pytest.raises(IndexError), regard.capture(model):
+        run(model, unknown)
+    assert (registered(), model.config._attn_implementation) == (before, "sdpa")
+    assert len(model._forward_pre_hooks) == hooks
+    twice = regard.capture(model)
+    twice.__enter__()
+    run(model, inputs())
+    with pytest.raises(RegardError, match="a trace holds one run") as error:
+        run(model, inputs())
+    assert not twice.__exit__(RegardError, error.value, None)
+    assert (registered(), model.config._attn_implementation) == (before, "sdpa")
+
+
+@pytest.mark.parametrize("kind", ["bert", "gemma2"])
+@pytest.mark.parametrize("order", [1, -1], ids=["first out", "last out"])
+def test_two_at_once(pair, kind, order):
+    model, eager = pair(kind)
+    before, implementation = registered(), model.config._attn_implementation
+    contexts = [regard.capture(model) for _ in range(2)]
+    traces = [context.__enter__() for context in contexts]
+    run(model, inputs())
+    for context in contexts[::order]:
+        context.__exit__(None, None, None)
+    assert (registered(), model.config._attn_implementation) == (before, implementation)
+    run(model, inputs())
+    theirs = run(eager, inputs(), output_attentions=True).attentions
+    for trace in traces:
+        close(trace["blocks.1.attn.weights"], theirs[1])
+
+
+@pytest.mark.parametrize("kind", ["bert", "gemma2"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_one_capture_goes_on_after_another_has_ended(pair, kind, first):
+    model, eager = pair(kind)
+    before, implementation = registered(), model.config._attn_implementation
+    contexts = [regard.capture(model) for _ in range(2)]
+    traces = [context.__enter__() for context in contexts]
+    contexts[first].__exit__(None, None, None)
+    run(model, inputs())
+    contexts[1 - first].__exit__(None, None, None)
+    assert (registered(), model.config._attn_implementation) == (before, implementation)
+    assert len(traces[first]) == 0
+    close(traces[1 - first]["blocks.1.attn.weights"], run(eager, inputs(), output_attentions=True).attentions[1])
+
+
+def test_two_models_in_two_threads(pair):
+    models = [pair("bert"), pair("llama")]
+    traces = [None, None]
+
+    def look(i):
+        with regard.capture(models[i][0]) as traces[i]:
+            run(models[i][0], inputs())
+
+    threads = [threading.Thread(target=look, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for trace, (_, eager) in zip(traces, models, strict=True):
+        close(trace["blocks.0.attn.weights"], run(eager, inputs(), output_attentions=True).attentions[0])
+
+
+def test_what_the_user_sets_inside_stays(pair):
+    model, _ = pair("bert")
+    before = registered()
+    with regard.capture(model):
+        model.set_attn_implementation("eager")
+    assert (registered(), model.config._attn_implementation) == (before, "eager")
+
+
+@pytest.mark.parametrize(
+    ("kind", "implementation", "message"),
+    [
+        ("bert", "flex_attention", "does not support: call model.set_attn"),
+        ("t5", "eager", "may bypass the attention interface"),
+    ],
+)
+def test_unsupported_implementations_are_errors(pair, kind, implementation, message):
+    model, _ = pair(kind)
+    model.config._attn_implementation = implementation
+    before = registered()
+    with pytest.raises(RegardError, match=message), regard.capture(model):
+        pass
+    assert (registered(), model.config._attn_implementation) == (before, implementation)
+
+
+def test_only_what_a_model_can_use_is_advised(transformers, pair):
+    model, _ = pair("gpt_oss")
+    model.config._attn_implementation = "flex_attention"
+    with (
+        pytest.raises(RegardError, match=r"call model\.set_attn_implementation\('eager'\) first"),
+        regard.capture(model),
+    ):
+        pass
+    splinter = transformers.SplinterModel(transformers.SplinterConfig(**SMALL))
+    for implementation in ("eager", "flex_attention"):
+        splinter.config._attn_implementation = implementation
+        with pytest.raises(RegardError, match=r"SplinterModel .* has no other that capture supports") as error:
+            regard.capture(splinter).__enter__()
+        assert "sdpa" not in str(error.value)
+
+
+def test_mistakes(pair):
+    import torch
+
+    model, _ = pair("bert")
+    with pytest.raises(RegardError, match=r"takes a torch\.nn\.Module, got int"), regard.capture(5):
+        pass
+    with pytest.raises(RegardError, match="Linear has no attention"), regard.capture(torch.nn.Linear(2, 2)):
+        pass
+    with pytest.raises(RegardError, match="records into a Trace"), regard.capture(model, trace=[]):
+        pass
+    with pytest.raises(RegardError, match="without input_ids"), regard.capture(model, object()):
+        run(model, {"inputs_embeds": torch.zeros(1, 3, 24)})
+    message = "one of transformers or of regard, got object"
+    with pytest.raises(RegardError, match=message), regard.capture(model, object()):
+        run(model, inputs())
+    gemma = pair("gemma2")[0].train()
+    gemma.config.attention_dropout = 0.5
+    for layer in gemma.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    with pytest.raises(RegardError, match="without dropout"), regard.capture(gemma):
+        gemma(**inputs())
+
+
+def hooks_of(model):
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called", "_backward_hooks")
+    return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_hooks_are_removed_however_a_run_ends(pair, tensors):
+    model, _ = pair("llama")
+    before = registered()
+
+    def fail(x):
+        raise ZeroDivisionError
+
+    for edit, given, error in [
+        (None, inputs(), None),
+        (None, {"input_ids": inputs()["input_ids"] + 50}, IndexError),
+        ({"blocks.1.mlp.output": fail}, inputs(), ZeroDivisionError),
+        ({"blocks.1.attn_residual": lambda x: x[:1]}, inputs(), RegardError),
+    ]:
+        with (
+            pytest.raises(error) if error else contextlib.nullcontext(),
+            regard.capture(model, record="residual, mlp, weights", tensors=tensors, edit=edit),
+        ):
+            assert hooks_of(model) > 20
+            run(model, given)
+        assert (hooks_of(model), registered(), model.config._attn_implementation) == (0, before, "sdpa")
+
+
+def test_a_run_after_one_that_failed_inside_a_context(pair):
+    model, _ = pair("llama")
+    with regard.capture(model, record="residual") as trace:
+        with pytest.raises(IndexError):
+            run(model, {"input_ids": inputs()["input_ids"] + 50})
+        assert len(trace) == 0
+        output = run(model.model, inputs())[0]
+    assert output.shape == (2, LENGTH, 24)
+    assert "blocks.2.output" in trace
+
+
+def test_captures_in_captures(pair):
+    """Each has what the model computes, edits of the other included if they come before its hooks, or earlier."""
+    model, _ = pair("llama")
+    with regard.capture(model, record="residual") as outer:  # noqa: SIM117
+        with regard.capture(
+            model, record="mlp, residual", tensors=True, edit=edits.scale(2, "blocks.0.output")
+        ) as inner:
+            run(model, inputs())
+    np.testing.assert_array_equal(2 * outer["blocks.0.output"], inner["blocks.0.output"].numpy())
+    for name in ("blocks.1.attn_residual", "blocks.2.output"):
+        np.testing.assert_array_equal(outer[name], inner[name].numpy())
+
+
+def test_one_model_in_two_threads(pair):
+    """Each capture has the run of its own thread."""
+    model, _ = pair("llama")
+    texts = [{"input_ids": inputs()["input_ids"][:, i : i + 8]} for i in range(2)]
+    expected = []
+    for text in texts:
+        with regard.capture(model, record="weights, residual") as trace:
+            run(model, text)
+        expected.append(trace)
+    traces, inside = [None, None], threading.Barrier(2, timeout=60)
+
+    def look(i):
+        with regard.capture(model, record="weights, residual") as traces[i]:
+            inside.wait()
+            run(model, texts[i])
+            inside.wait()
+
+    threads = [threading.Thread(target=look, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for trace, wanted in zip(traces, expected, strict=True):
+        assert set(trace) == set(wanted)
+        for name in wanted:
+            np.testing.assert_allclose(trace[name], wanted[name], rtol=0, atol=1e-6)
+    assert (hooks_of(model), model.config._attn_implementation) == (0, "sdpa")
+
+
+def test_a_run_in_another_thread_alone_is_an_error(pair):
+    model, _ = pair("bert")
+    thread = threading.Thread(target=run, args=(model, inputs()))
+    context = regard.capture(model, record="mlp")
+    context.__enter__()
+    thread.start()
+    thread.join()
+    with pytest.raises(RegardError, match="ran in another thread"):
+        context.__exit__(None, None, None)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
+def test_models_that_do_not_call_their_modules_one_by_one(pair):
+    import torch
+
+    model, _ = pair("bert")
+    with pytest.raises(RegardError, match=r"its \.module"), regard.capture(torch.nn.DataParallel(model)):
+        pass
+    with (
+        pytest.raises(RegardError, match=r"compiled BertModel .* its \._orig_mod"),
+        regard.capture(torch.compile(model)),
+    ):
+        pass
+    model.encoder.compile()
+    with pytest.raises(RegardError, match="compiled BertEncoder"), regard.capture(model):
+        pass
+
+
+def test_feed_forward_in_chunks_is_refused(transformers):
+    model = transformers.BertModel(transformers.BertConfig(**SMALL, chunk_size_feed_forward=1)).eval()
+    with pytest.raises(RegardError, match="chunk_size_feed_forward=0"), regard.capture(model, record="residual"):
+        pass
+    assert hooks_of(model) == 0
+    with regard.capture(model) as trace:  # attention is not in chunks
+        run(model, inputs())
+    assert len(trace) == 3
