@@ -354,6 +354,24 @@ def test_merges_as_gpt2_has_them_put_nothing_around_a_text(write_merges, bytes_t
     assert tokenizer.pad_id is None
 
 
+def test_merges_as_opt_has_them_put_its_end_before_a_text(write_merges, bytes_tokenizer):
+    """GPT-2's class with the tokens of RoBERTa."""
+    settings = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True, "pad_token": "<pad>"}
+    settings |= {key: {"content": "</s>"} for key in ("bos_token", "eos_token", "unk_token")}
+    tokenizer = SubwordTokenizer.from_folder(write_merges(config=settings))
+    plain = bytes_tokenizer("a cat")
+    encoding = tokenizer("a cat</s><pad>")
+    assert encoding.ids == (2, *(i + 5 for i in plain.ids), 2, 1)
+    assert len(tokenizer("<s>").ids) > 2  # no token of this kind
+    assert tokenizer.pad_id == 1
+
+
+def test_merges_whose_first_token_is_missing(write_merges):
+    settings = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True, "bos_token": "<begin>"}
+    with pytest.raises(RegardError, match="tokens lack <begin>, which add_bos_token puts before each text"):
+        SubwordTokenizer.from_folder(write_merges(config=settings))
+
+
 def test_a_space_before_the_text_if_the_settings_ask_for_it(write_merges, bytes_tokenizer):
     with_space = SubwordTokenizer.from_folder(write_merges(config={"add_prefix_space": True}))
     assert with_space("a cat").tokens[1:-1] == bytes_tokenizer(" a cat").tokens

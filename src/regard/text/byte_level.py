@@ -1,4 +1,4 @@
-"""The byte-level BPE of RoBERTa, BART and GPT-2, built from ``vocab.json`` and ``merges.txt``."""
+"""The byte-level BPE of RoBERTa, BART, GPT-2 and OPT, built from ``vocab.json`` and ``merges.txt``."""
 
 from __future__ import annotations
 
@@ -12,35 +12,47 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _END_OF_TEXT = "<|endoftext|>"
+_GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast")
 
 
 @dataclass(frozen=True)
 class ByteLevelSettings:
-    """The settings that the two files do not contain. The defaults are those of RoBERTa and BART.
+    """The settings that the two files do not contain. The defaults are those of RoBERTa and BART, and of GPT-2.
 
     Parameters
     ----------
     add_prefix_space
         Whether a space is put before the text, so that its first word is tokenized like any other.
+    tokenizer_class
+        ``GPT2Tokenizer`` for a tokenizer of GPT-2's kind, whatever its tokens are; None to tell by them.
+    add_bos_token
+        Whether one of GPT-2's kind puts `bos_token` before each text, as OPT's does.
+    bos_token, eos_token
+        Of GPT-2's kind; ``<|endoftext|>`` by default.
     cls_token, sep_token
-        The tokens for the start and for the end.
+        Of RoBERTa's kind: the tokens for the start and for the end.
     unk_token, pad_token, mask_token
-        Tokens that are never split, if the vocabulary has them; `mask_token` includes the spaces before it.
+        Tokens that are never split, if the vocabulary has them; `mask_token` includes the spaces before it. By default
+        ``<unk>``, ``<pad>`` and ``<mask>`` of RoBERTa's kind, none of GPT-2's.
     """
 
     add_prefix_space: bool = False
+    tokenizer_class: str | None = None
+    add_bos_token: bool = False
+    bos_token: str = _END_OF_TEXT
+    eos_token: str = _END_OF_TEXT
     cls_token: str = "<s>"
     sep_token: str = "</s>"
-    unk_token: str = "<unk>"
-    pad_token: str = "<pad>"
+    unk_token: str | None = None
+    pad_token: str | None = None
     mask_token: str = "<mask>"
 
 
 def build_byte_level(vocabulary: str, merges: str, settings: ByteLevelSettings) -> Tokenizer:
     """Return the tokenizer of the contents of a ``vocab.json`` and a ``merges.txt``.
 
-    A vocabulary with start and end tokens is RoBERTa's, which adds them to every text; one with ``<|endoftext|>`` is
-    GPT-2's, which adds none.
+    A vocabulary with start and end tokens is RoBERTa's, which adds them to every text, unless the settings name GPT-2's
+    class; one with ``<|endoftext|>`` is GPT-2's, which adds none by default.
 
     Raises
     ------
@@ -52,16 +64,16 @@ def build_byte_level(vocabulary: str, merges: str, settings: ByteLevelSettings) 
     Sennrich, Haddow and Birch (2016), https://arxiv.org/abs/1508.07909; on bytes: Radford et al. (2019), "Language
     models are unsupervised multitask learners", section 2.2.
     """
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import Tokenizer
     from tokenizers.decoders import ByteLevel as ByteLevelDecoder
     from tokenizers.models import BPE
     from tokenizers.pre_tokenizers import ByteLevel
-    from tokenizers.processors import RobertaProcessing
 
     ids = _vocabulary(vocabulary)
     cls, sep = settings.cls_token, settings.sep_token
-    is_roberta = cls in ids and sep in ids
-    if not is_roberta and _END_OF_TEXT not in ids:
+    is_gpt2 = settings.tokenizer_class in _GPT2_CLASSES
+    is_roberta = not is_gpt2 and cls in ids and sep in ids
+    if not (is_roberta or is_gpt2 or _END_OF_TEXT in ids):
         raise RegardError(
             f"its {len(ids)} tokens include neither {cls} and {sep} (RoBERTa, BART) nor {_END_OF_TEXT} (GPT-2); "
             f"for other models use tokenizer.json"
@@ -69,16 +81,35 @@ def build_byte_level(vocabulary: str, merges: str, settings: ByteLevelSettings) 
     tokenizer = Tokenizer(BPE(ids, _merges(merges)))
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=settings.add_prefix_space)
     tokenizer.decoder = ByteLevelDecoder()
-    if is_roberta:
-        whole = [token for token in (cls, settings.pad_token, sep, settings.unk_token) if token in ids]
-        mask = [AddedToken(settings.mask_token, lstrip=True)] if settings.mask_token in ids else []
-        tokenizer.add_special_tokens([*whole, *mask])
-        tokenizer.post_processor = RobertaProcessing(
-            (sep, ids[sep]), (cls, ids[cls]), trim_offsets=True, add_prefix_space=settings.add_prefix_space
-        )
-    else:
-        tokenizer.add_special_tokens([_END_OF_TEXT])
+    (_add_roberta_tokens if is_roberta else _add_gpt2_tokens)(tokenizer, ids, settings)
     return tokenizer
+
+
+def _add_roberta_tokens(tokenizer: Tokenizer, ids: dict[str, int], settings: ByteLevelSettings) -> None:
+    from tokenizers import AddedToken
+    from tokenizers.processors import RobertaProcessing
+
+    cls, sep = settings.cls_token, settings.sep_token
+    whole = [cls, settings.pad_token or "<pad>", sep, settings.unk_token or "<unk>"]
+    mask = [AddedToken(settings.mask_token, lstrip=True)] if settings.mask_token in ids else []
+    tokenizer.add_special_tokens([*(token for token in whole if token in ids), *mask])
+    tokenizer.post_processor = RobertaProcessing(
+        (sep, ids[sep]), (cls, ids[cls]), trim_offsets=True, add_prefix_space=settings.add_prefix_space
+    )
+
+
+def _add_gpt2_tokens(tokenizer: Tokenizer, ids: dict[str, int], settings: ByteLevelSettings) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    bos = settings.bos_token
+    whole = [bos, settings.eos_token, settings.unk_token or _END_OF_TEXT, settings.pad_token]
+    tokenizer.add_special_tokens([token for token in dict.fromkeys(whole) if token in ids])
+    if settings.add_bos_token:
+        if bos not in ids:
+            raise RegardError(f"its {len(ids)} tokens lack {bos}, which add_bos_token puts before each text")
+        tokenizer.post_processor = TemplateProcessing(
+            single=[bos, "$A"], pair=[bos, "$A", f"{bos}:1", "$B:1"], special_tokens=[(bos, ids[bos])]
+        )
 
 
 def _vocabulary(text: str) -> dict[str, int]:

@@ -29,9 +29,11 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
         key = keys.get(name, name)
         value = config.get(key)
         kind: type = bool
-        if name.endswith("_token"):
+        if name.endswith("_token") and not name.startswith("add_"):
             kind = str
             value = _content(value)
+        elif name.endswith("_class"):
+            kind = str
         if isinstance(value, kind) and not (isinstance(value, str) and _SURROGATE.search(value)):
             settings[name] = value
         elif value is not None:

@@ -1,0 +1,401 @@
+"""Tiny tokenizers in the shape in which each family ships its own: files, classes, pre-tokenizers, special tokens.
+
+Vocabularies are trained on the texts of `texts`; everything else is as in the checkpoints named beside each family.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from texts import TEXTS
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+CORPUS = [*TEXTS[:-2], *(text.lower() for text in TEXTS[:-2]), "user assistant system Hello there. How are you?"] * 3
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+CL100K = rf"{_WORDS}|\p{{N}}{{1,3}}{_REST}"
+QWEN = rf"{_WORDS}|\p{{N}}{_REST}"
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+INSTRUCT = (
+    "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{% if message['role'] == 'user' %}"
+    "{{ '[INST] ' + message['content'] + ' [/INST]' }}{% else %}{{ message['content'] + eos_token }}{% endif %}"
+    "{% endfor %}"
+)
+PHI = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}"
+)
+GEMMA = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% set role = 'model' if message['role'] == 'assistant' else message['role'] %}"
+    "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+)
+
+
+def byte_level(
+    folder, config, special=(), *, split=None, nfc=False, template=None, mask=None, spaces=(), json_file=True
+):
+    """Write byte-level BPE: with GPT-2's expression, or with another that splits before bytes are mapped."""
+    tokenizer = Tokenizer(models.BPE())
+    if nfc:
+        tokenizer.normalizer = normalizers.NFC()
+    steps = [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split is None)]
+    if split is not None:
+        steps = [pre_tokenizers.Split(Regex(split), behavior="isolated", invert=False), *steps]
+    tokenizer.pre_tokenizer = steps[0] if split is None else pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        CORPUS,
+        trainers.BpeTrainer(
+            vocab_size=600, initial_alphabet=alphabet, special_tokens=list(special), show_progress=False
+        ),
+    )
+    if mask is not None:
+        tokenizer.add_special_tokens([AddedToken(mask, lstrip=True)])
+    tokenizer.add_tokens([AddedToken(space, normalized=False) for space in spaces])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    if template is not None:
+        tokenizer.post_processor = _template(tokenizer, template)
+    if json_file:
+        tokenizer.save(str(folder / "tokenizer.json"))
+    else:
+        tokenizer.model.save(str(folder))
+    _configure(folder, config)
+
+
+def fallback_bpe(folder, config, *, template=None, added=(), prepend=True):
+    """Write the BPE of SentencePiece, in which an unknown character is its bytes."""
+    special = ["<unk>", "<s>", "</s>"] if prepend else ["<pad>", "<eos>", "<bos>", "<unk>"]
+    tokens = [*special, *(f"<0x{i:02X}>" for i in range(256))]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    replaced = normalizers.Replace(" ", "▁")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), replaced]) if prepend else replaced
+    if not prepend:
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    # some characters only, so that others are bytes
+    words = [word for text in CORPUS for word in text.split() if word.isascii()]
+    tokenizer.train_from_iterator(
+        [" ".join(words)], trainers.BpeTrainer(vocab_size=700, special_tokens=tokens, show_progress=False)
+    )
+    document = json.loads(tokenizer.to_str())
+    document["added_tokens"] = [each for each in document["added_tokens"] if each["content"] in special]
+    tokenizer = Tokenizer.from_str(json.dumps(document))
+    tokenizer.add_special_tokens([AddedToken(token, rstrip=rstrip, normalized=False) for token, rstrip in added])
+    strip = [decoders.Strip(" ", 1, 0)] if prepend else []
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    if template is not None:
+        tokenizer.post_processor = _template(tokenizer, template)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    _configure(folder, config)
+
+
+def word_pieces(folder, config, special, *, template, json_file=True):
+    """Write WordPiece of lower-cased text."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=list(special), show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.post_processor = _template(tokenizer, template)
+    if json_file:
+        tokenizer.save(str(folder / "tokenizer.json"))
+    vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    _configure(folder, config)
+
+
+def unigram(folder, config, special, *, normalizer, split_spaces, mask="[MASK]"):
+    """Write the unigram model of SentencePiece."""
+    import sentencepiece
+
+    (folder / "corpus").write_text("\n".join(CORPUS))
+    unknown = next(token for token in special if token in ("<unk>", "[UNK]"))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "corpus"), model_prefix=str(folder / "spm"), vocab_size=400, hard_vocab_limit=False,
+        minloglevel=2,
+    )  # fmt: skip
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+    pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(3, processor.get_piece_size())]
+    vocabulary = [(token, 0.0) for token in special] + pieces
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=list(special).index(unknown)))
+    tokenizer.normalizer = normalizer
+    metaspace = pre_tokenizers.Metaspace()
+    tokenizer.pre_tokenizer = (
+        pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace]) if split_spaces else metaspace
+    )
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(
+        [AddedToken(token, lstrip=token == mask, normalized=False) for token in (*special, mask)]
+    )
+    tokenizer.post_processor = _template(tokenizer, ("[CLS]", "[SEP]"))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    _configure(folder, config)
+
+
+def _template(tokenizer: Tokenizer, ends: tuple[str, str]) -> Any:
+    """Return the post-processor that puts a token before a text and one after it; either may be empty."""
+    first, last = ends
+    named = [(token, tokenizer.token_to_id(token)) for token in ends if token]
+    single = [*([first] if first else []), "$A", *([last] if last else [])]
+    pair = [*single, *([first] if first and not last else []), "$B:1", *([f"{last}:1"] if last else [])]
+    return processors.TemplateProcessing(single=" ".join(single), pair=" ".join(pair), special_tokens=named)
+
+
+def _configure(folder: Path, config: dict[str, Any]) -> None:
+    config = dict(config)
+    (folder / "config.json").write_text(json.dumps({"model_type": config.pop("model_type")}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+_BERT = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+_BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_LLAMA = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "legacy": False}
+_EOT = "<|endoftext|>"
+_GPT2 = {"bos_token": _EOT, "eos_token": _EOT, "unk_token": _EOT}
+_IM = (_EOT, "<|im_start|>", "<|im_end|>")
+
+
+def _albert_normalizer() -> Any:
+    return normalizers.Sequence([
+        normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(),
+        normalizers.Lowercase(), normalizers.Replace(Regex(" {2,}"), " "),
+    ])  # fmt: skip
+
+
+FAMILIES: dict[str, Callable[[Path], None]] = {
+    # EleutherAI/pythia-70m
+    "gpt_neox": lambda folder: byte_level(
+        folder,
+        {"model_type": "gpt_neox", "tokenizer_class": "GPTNeoXTokenizer", **_GPT2, "add_prefix_space": False},
+        (_EOT, "<|padding|>"),
+        nfc=True,
+        spaces=[" " * n for n in range(8, 1, -1)],
+    ),
+    # EleutherAI/gpt-neo-125m
+    "gpt_neo": lambda folder: byte_level(
+        folder,
+        {"model_type": "gpt_neo", "tokenizer_class": "GPT2Tokenizer", **_GPT2, "add_prefix_space": False},
+        (_EOT,),
+    ),
+    "gpt_neo of vocab.json": lambda folder: byte_level(
+        folder,
+        {"model_type": "gpt_neo", "tokenizer_class": "GPT2Tokenizer", **_GPT2, "add_prefix_space": False},
+        (_EOT,),
+        json_file=False,
+    ),
+    # facebook/opt-125m: no tokenizer.json
+    "opt": lambda folder: byte_level(
+        folder,
+        {
+            "model_type": "opt",
+            "tokenizer_class": "GPT2Tokenizer",
+            "bos_token": "</s>",
+            "eos_token": "</s>",
+            "unk_token": "</s>",
+            "pad_token": "<pad>",
+            "add_bos_token": True,
+            "add_prefix_space": False,
+            "errors": "replace",
+        },
+        ("<s>", "<pad>", "</s>", "<unk>"),
+        json_file=False,
+    ),
+    # microsoft/Phi-3-mini-4k-instruct
+    "phi3": lambda folder: fallback_bpe(
+        folder,
+        {
+            "model_type": "phi3",
+            "tokenizer_class": "LlamaTokenizer",
+            **_LLAMA,
+            "eos_token": "<|endoftext|>",
+            "pad_token": "<|endoftext|>",
+            "add_bos_token": False,
+            "add_eos_token": False,
+            "chat_template": PHI,
+        },
+        added=[(_EOT, False), *((f"<|{role}|>", True) for role in ("assistant", "system", "end", "user"))],
+    ),
+    # HuggingFaceTB/SmolLM3-3B
+    "smollm3": lambda folder: byte_level(
+        folder,
+        {
+            "model_type": "smollm3",
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": "<|im_end|>",
+            "pad_token": "<|im_end|>",
+            "chat_template": CHATML,
+        },
+        ("<|begin_of_text|>", "<|end_of_text|>", *_IM[1:]),
+        split=CL100K,
+    ),
+    # allenai/OLMo-2-1124-7B-Instruct
+    "olmo2": lambda folder: byte_level(
+        folder,
+        {
+            "model_type": "olmo2",
+            "tokenizer_class": "GPT2Tokenizer",
+            **_GPT2,
+            "pad_token": "<|pad|>",
+            "chat_template": CHATML,
+            "add_prefix_space": False,
+        },
+        (_EOT, "<|pad|>", *_IM[1:]),
+        split=CL100K,
+    ),
+    # google/gemma-3-1b-it
+    "gemma3_text": lambda folder: fallback_bpe(
+        folder,
+        {
+            "model_type": "gemma3_text",
+            "tokenizer_class": "GemmaTokenizer",
+            "bos_token": "<bos>",
+            "eos_token": "<eos>",
+            "unk_token": "<unk>",
+            "pad_token": "<pad>",
+            "add_bos_token": True,
+            "add_eos_token": False,
+            "chat_template": GEMMA,
+        },
+        template=("<bos>", ""),
+        added=[("<start_of_turn>", False), ("<end_of_turn>", False)],
+        prepend=False,
+    ),
+    # Qwen/Qwen3-30B-A3B
+    "qwen3_moe": lambda folder: byte_level(
+        folder,
+        {
+            "model_type": "qwen3_moe",
+            "tokenizer_class": "Qwen2Tokenizer",
+            "eos_token": "<|im_end|>",
+            "pad_token": _EOT,
+            "bos_token": None,
+            "unk_token": None,
+            "add_prefix_space": False,
+            "chat_template": CHATML,
+        },
+        _IM,
+        split=QWEN,
+        nfc=True,
+    ),
+    # mistralai/Mixtral-8x7B-Instruct-v0.1
+    "mixtral": lambda folder: fallback_bpe(
+        folder,
+        {
+            "model_type": "mixtral",
+            "tokenizer_class": "LlamaTokenizer",
+            **_LLAMA,
+            "add_bos_token": True,
+            "add_eos_token": False,
+            "chat_template": INSTRUCT,
+        },
+        template=("<s>", ""),
+    ),
+    # answerdotai/ModernBERT-base
+    "modernbert": lambda folder: byte_level(
+        folder,
+        {"model_type": "modernbert", "tokenizer_class": "PreTrainedTokenizerFast", **_BERT},
+        ("[UNK]", "[CLS]", "[SEP]", "[PAD]"),
+        nfc=True,
+        mask="[MASK]",
+        template=("[CLS]", "[SEP]"),
+        spaces=[" " * n for n in range(6, 1, -1)],
+    ),
+    # google/electra-small-discriminator
+    "electra": lambda folder: word_pieces(
+        folder,
+        {"model_type": "electra", "tokenizer_class": "ElectraTokenizer", **_BERT, "do_lower_case": True},
+        _BERT_SPECIAL,
+        template=("[CLS]", "[SEP]"),
+    ),
+    "electra of vocab.txt": lambda folder: word_pieces(
+        folder,
+        {"model_type": "electra", "do_lower_case": True},
+        _BERT_SPECIAL,
+        template=("[CLS]", "[SEP]"),
+        json_file=False,
+    ),
+    # nomic-ai/nomic-embed-text-v1.5
+    "nomic_bert": lambda folder: word_pieces(
+        folder,
+        {"model_type": "nomic_bert", "tokenizer_class": "BertTokenizer", **_BERT, "do_lower_case": True},
+        _BERT_SPECIAL,
+        template=("[CLS]", "[SEP]"),
+    ),
+    # sentence-transformers/all-mpnet-base-v2
+    "mpnet": lambda folder: word_pieces(
+        folder,
+        {
+            "model_type": "mpnet",
+            "tokenizer_class": "MPNetTokenizer",
+            "bos_token": "<s>",
+            "cls_token": "<s>",
+            "eos_token": "</s>",
+            "sep_token": "</s>",
+            "unk_token": "[UNK]",
+            "pad_token": "<pad>",
+            "mask_token": "<mask>",
+            "do_lower_case": True,
+        },
+        ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"),
+        template=("<s>", "</s>"),
+    ),
+    "mpnet of vocab.txt": lambda folder: word_pieces(
+        folder,
+        {
+            "model_type": "mpnet",
+            "tokenizer_class": "MPNetTokenizer",
+            "cls_token": "<s>",
+            "sep_token": "</s>",
+            "unk_token": "[UNK]",
+            "pad_token": "<pad>",
+            "mask_token": "<mask>",
+            "do_lower_case": True,
+        },
+        ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"),
+        template=("<s>", "</s>"),
+        json_file=False,
+    ),
+    # albert/albert-base-v2
+    "albert": lambda folder: unigram(
+        folder,
+        {
+            "model_type": "albert",
+            "tokenizer_class": "AlbertTokenizer",
+            **_BERT,
+            "pad_token": "<pad>",
+            "unk_token": "<unk>",
+            "bos_token": "[CLS]",
+            "eos_token": "[SEP]",
+        },
+        ("<pad>", "<unk>", "[CLS]", "[SEP]"),
+        normalizer=_albert_normalizer(),
+        split_spaces=True,
+    ),
+    # microsoft/deberta-v3-base, as transformers saves it
+    "deberta-v2": lambda folder: unigram(
+        folder,
+        {"model_type": "deberta-v2", "tokenizer_class": "DebertaV2Tokenizer", **_BERT, "do_lower_case": False},
+        ("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
+        normalizer=normalizers.Sequence(
+            [
+                normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
+                normalizers.NFC(),
+                normalizers.Strip(left=False),
+            ]
+        ),
+        split_spaces=False,
+    ),
+}
+CHATS = ("phi3", "smollm3", "olmo2", "gemma3_text", "qwen3_moe", "mixtral")
