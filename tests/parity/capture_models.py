@@ -57,6 +57,7 @@ SEQ2SEQ = {"bart": ("BartModel", "BartConfig", BART), "t5": ("T5Model", "T5Confi
 WRITERS = {"bart with a head": ("BartForConditionalGeneration", "BartConfig", BART)}
 ALONE_IN_EAGER = ("gemma2", "gpt_oss")  # transformers has no other attention on a processor with softcap or sinks
 LENGTH = 13
+TEXT_FAMILIES = [family for family in make_golden.CASES if family not in ("clip", "clip_vision_model", "vit")]
 
 
 def make_pair(transformers, kind, implementation=None):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from capture_models import FamilyPair, inputs, run
+from capture_models import TEXT_FAMILIES, FamilyPair, inputs, run
 from transformers_models import make_model
 
 import make_golden
 import regard
 from regard import RegardError, Trace, edits
 
-CASES = [(family, case) for family, kind in make_golden.CASES.items() for case in kind.cases if case != "long"]
+CASES = [(family, case) for family in TEXT_FAMILIES for case in make_golden.CASES[family].cases if case != "long"]
 FIRST = dict(reversed(CASES))
 STAGES = ("scores", "capped", "biased")  # of an attention in a model's own code there are none
 ONLY_CAPTURED = {"logits", "encoder.embeddings", "decoder.embeddings"}  # T5's are its token embeddings
