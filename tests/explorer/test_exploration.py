@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from explorations import explored, long_exploration, recorded, whole
 
+import golden
 import regard
 from regard import RegardError, Trace
 from regard.explorer import Exploration, launch, map_reader
@@ -789,3 +790,9 @@ def test_work_ahead_is_left_off_when_told():
 
     with pytest.raises(InterruptedError):
         long_exploration(8192).prepare(check)
+
+
+def test_the_trace_of_a_picture_is_explored_as_a_sequence_of_patches():
+    trace = Trace(maps=True)
+    regard.load(golden.FOLDER / "vit/plain")(np.zeros((12, 12, 3), np.uint8), trace=trace)
+    assert '"r2c1"' in json.dumps(Exploration(trace).manifest())

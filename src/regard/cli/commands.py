@@ -26,7 +26,9 @@ def _show(parser: ArgumentParser) -> None:
     arguments.add_layer_and_head(group, head_or_mean, layer="the last", head="mean")
     group.add_argument("--merge-subwords", action="store_true", help="merge sub-word tokens into words")
     group.add_argument("--show-special-tokens", action="store_true", help="show special tokens such as [CLS]")
-    group.add_argument("--word", metavar="WORD", help="print only the rows of this word; pictures show all")
+    group.add_argument(
+        "--word", metavar="WORD", help="print only the rows of this word, files show all; of a picture a patch, r2c5"
+    )
     group.add_argument("--top", type=count, default=3, metavar="N", help="how many keys to name for each query (3)")
     arguments.add_output_files(parser, "show")
     arguments.add_theme(parser)

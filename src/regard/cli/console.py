@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.cli.output import writing
-from regard.models import Model, Toy
+from regard.models import ImageModel, Model, Toy
 from regard.views import escape
 
 _DEFAULT_WIDTH = 80
@@ -43,7 +43,7 @@ def make_console(arguments: argparse.Namespace) -> Console:
     return console
 
 
-def print_header(console: Console, model: Model, more: str = "") -> None:
+def print_header(console: Console, model: Model | ImageModel, more: str = "") -> None:
     """Print the name of a model, `more` on the same line, and a warning if its weights are random."""
     console.print(Text.assemble((escape(model.name), "bold"), more))
     if isinstance(model, Toy):

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
-from regard.cli.input import load_model, read_file_or_input, read_text, run_model
+from regard.cli.input import load_model, read_file_or_input, read_text, run_model, run_picture
 from regard.cli.output import write
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
@@ -20,7 +20,7 @@ from regard.metrics import CorpusHeadMetrics, HeadMetrics, head_metrics, repeate
 from regard.metrics.corpus import measure_corpus
 from regard.metrics.registry import listed_metrics
 from regard.metrics.running_sums import remove_sums
-from regard.models import Model, TextModel
+from regard.models import ImageModel, Model, TextModel
 from regard.terminal import heads_rows, heads_summary, heads_table
 from regard.views import escape
 
@@ -62,12 +62,15 @@ def run(arguments: argparse.Namespace) -> None:
     console.print(Text(f"{units}, the others fractions of the weight; –: not defined on this text", style="dim"))
 
 
-def _measured(arguments: argparse.Namespace) -> tuple[Model, HeadMetrics | CorpusHeadMetrics, str]:
+def _measured(arguments: argparse.Namespace) -> tuple[Model | ImageModel, HeadMetrics | CorpusHeadMetrics, str]:
     """Return the model, the metrics of its heads, and what they were computed on."""
     if arguments.corpus is None and arguments.repeated_tokens is None:
         text = read_text(arguments)
-        model = load_model(arguments, [text])
-        return model, head_metrics(run_model(model, model.tokenizer(text), ["blocks.*.attn.weights"])), "on this text"
+        model = load_model(arguments, [text], pictures=True)
+        weights = ["blocks.*.attn.weights"]
+        if isinstance(model, ImageModel):
+            return model, head_metrics(run_picture(model, text, weights)), "on this picture"
+        return model, head_metrics(run_model(model, model.tokenizer(text), weights)), "on this text"
     source = "--corpus reads a text a line" if arguments.corpus else "--repeated-tokens samples a model's vocabulary"
     has_other = arguments.text or arguments.file is not None or arguments.toy
     if arguments.corpus and arguments.repeated_tokens:

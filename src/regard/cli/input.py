@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
 from regard.cli.arguments import TOY_OPTIONS
-from regard.models import Model, load, toy
+from regard.models import ImageModel, Model, load, toy
 from regard.models.base import as_text_model, run_traced
 from regard.models.memory import MemoryEstimate, estimate_memory, require_memory
 from regard.text.encoding import Encoding
@@ -60,8 +60,15 @@ def read_file_or_input(name: str, hint: str = "") -> str:
     return _read(None if name == "-" else Path(name), hint)
 
 
-def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
-    """Return the model, or with ``--toy`` the toy layer; of a CLIP its half that reads texts.
+@overload
+def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model: ...
+@overload
+def load_model(arguments: argparse.Namespace, texts: Sequence[str], *, pictures: bool) -> Model | ImageModel: ...
+def load_model(arguments: argparse.Namespace, texts: Sequence[str], *, pictures: bool = False) -> Model | ImageModel:
+    """Return the model, or with ``--toy`` the toy layer.
+
+    With `pictures` it may be a model of pictures: the first text is then a file. Of a CLIP the half that reads texts is
+    taken, or, if that file exists, the other.
 
     Raises
     ------
@@ -74,12 +81,25 @@ def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model:
     if not arguments.toy:
         if given:
             raise RegardError(f"options of the toy layer need --toy: got {option_names(given)}")
-        return as_text_model(load(arguments.model, ignore=arguments.ignore or ()))
+        loaded = load(arguments.model, ignore=arguments.ignore or ())
+        if pictures and isinstance(loaded, ImageModel):
+            return loaded
+        if pictures and isinstance(half := getattr(loaded, "vision", None), ImageModel) and is_file(texts[0]):
+            return half
+        return as_text_model(loaded)
     file = given.pop("embeddings", None)
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
 
 
-def choose_map(arguments: argparse.Namespace, model: Model) -> None:
+def is_file(text: str) -> bool:
+    """Tell whether a text is the name of a file."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for one, or with a zero byte
+        return False
+
+
+def choose_map(arguments: argparse.Namespace, model: Model | ImageModel) -> None:
     """Check ``--layer`` and ``--head`` against the model, and make them numbers from 0, before anything is run.
 
     Raises
@@ -112,6 +132,11 @@ def run_model(
     announce_memory(model, len(text), trace, shown=shown)
     run_traced(model, text, trace)
     return trace.subtrace("encoder") if any(name.startswith("encoder.") for name in trace) else trace
+
+
+def run_picture(model: ImageModel, path: str, only: Sequence[str] | None = None) -> Trace:
+    """Return the trace of `model` on a picture: the steps in `only`, or all; attention is recorded as maps."""
+    return run_traced(model, path, Trace(only=only, maps=True))
 
 
 def announce_memory(model: Model, length: int, trace: Trace, *, shown: int = 0, cached: bool = False) -> None:

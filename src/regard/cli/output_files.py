@@ -51,8 +51,12 @@ class Explored(NamedTuple):
 
 
 def _heatmap(path: str, shown: Shown, arguments: argparse.Namespace) -> None:
-    from regard.plot import heatmap, save
+    from regard.plot import heatmap, picture, save
+    from regard.views.patches import PatchView
 
+    if isinstance(shown.view, PatchView):
+        save(picture(shown.view, theme=arguments.theme).figure, path)
+        return
     save(heatmap(shown.view, theme=arguments.theme).figure, path)
 
 

@@ -14,7 +14,8 @@ from regard.cli.console import has_color, make_console, print_header
 from regard.cli.input import check_word, choose_map, load_model, read_text, run_model
 from regard.cli.output import write
 from regard.cli.output_files import Shown, check_length, check_output_files, required_steps, write_output_files
-from regard.models import Model
+from regard.cli.show_picture import show_picture
+from regard.models import ImageModel, Model
 from regard.terminal import terminal_heatmap, terminal_table
 from regard.trace import Trace
 from regard.views import AttentionView, escape, select, to_json
@@ -29,7 +30,10 @@ def run(arguments: argparse.Namespace) -> None:
     start = time.perf_counter()
     text = read_text(arguments)
     check_output_files(arguments)
-    model = load_model(arguments, [text])
+    model = load_model(arguments, [text], pictures=True)
+    if isinstance(model, ImageModel):
+        show_picture(arguments, model, text)
+        return
     choose_map(arguments, model)
     encoding = model.tokenizer(text)
     options = {"show_special_tokens": arguments.show_special_tokens, "merge_subwords": arguments.merge_subwords}

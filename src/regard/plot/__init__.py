@@ -4,7 +4,8 @@ from regard.plot.attribution import attribution
 from regard.plot.head_grid import head_grid
 from regard.plot.heatmap import heatmap
 from regard.plot.movement import movement
+from regard.plot.picture import picture
 from regard.plot.save import save
 from regard.plot.training import training
 
-__all__ = ["heatmap", "head_grid", "movement", "attribution", "training", "save"]
+__all__ = ["heatmap", "head_grid", "picture", "movement", "attribution", "training", "save"]

@@ -57,6 +57,7 @@ def color_bar(
     style: Style,
     *,
     ticks: Sequence[float] | None = None,
+    label: str = "weight: share of a word's attention",
     note: str = "",
     beyond: bool = False,
 ) -> None:
@@ -82,5 +83,5 @@ def color_bar(
     bar.minorticks_off()
     bar.outline.set_edgecolor(style.faint)
     bar.outline.set_linewidth(0.8)
-    bar.set_label(f"weight: share of a word's attention{note}", size=8, color=style.muted, loc="left", labelpad=2)
+    bar.set_label(f"{label}{note}", size=8, color=style.muted, loc="left", labelpad=2)
     bar.ax.tick_params(labelsize=7.5, length=2, pad=2, color=style.faint, labelcolor=style.foreground)

@@ -21,6 +21,7 @@ _SHADES = " ░▒▓█"
 # Slate blue to vermilion. All are about as light, so that each differs from a light and from a dark background by a
 # contrast of at least 3, and from `_INK` by 4.5.
 _RAMP = np.array([(112, 137, 182), (160, 118, 176), (206, 96, 128), (222, 92, 20)])
+_ROUNDING = 0.01  # of the sum of a row
 _INK = "#101010"
 _FAINT = 0.2  # of the largest weight; smaller ones keep the background of the terminal
 _LABEL_WIDTH = 24  # longer labels are cut where others would not fit beside them
@@ -204,7 +205,10 @@ class _Heatmap:
         square = f"{self.side}×{self.side}" if len(self.queries) == len(self.keys) else self.side
         cell = "weight" if self.side == 1 else f"maximum of {square} weights"
         if self.has_weights:
-            parts = ["weights in hundredths", f"each row sums to 100{special}", *["·: rounds to 0"] * has_dots]
+            sums = self.view.weights.sum(axis=1) + self.view.special_mass
+            is_whole = bool(np.abs(sums - 1).max() < _ROUNDING)  # not with sinks, nor of a part of a map
+            parts = ["weights in hundredths", *[f"each row sums to 100{special}"] * is_whole]
+            parts += ["·: rounds to 0"] * has_dots
         else:
             parts = [f"one mark for each {cell}", f"the largest is {largest:.2f}", *["·: close to 0"] * has_dots]
         parts += ["blank: masked"] * bool(self.view.masked.any())

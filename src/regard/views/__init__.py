@@ -4,6 +4,7 @@ from regard.views.ablation import ProbabilityChange, changed_predictions, token_
 from regard.views.attribution import AttributionRow, attribution_rows
 from regard.views.json import to_json
 from regard.views.labels import escape, format_number, head_label
+from regard.views.patches import PatchView, select_patches
 from regard.views.projection import project
 from regard.views.selection import AttentionView, every_head, find_rows, select, top_k
 from regard.views.similarity import cosine, word_similarities
@@ -24,6 +25,8 @@ __all__ = [
     "ProbabilityChange",
     "token_similarities",
     "changed_predictions",
+    "PatchView",
+    "select_patches",
     "AttributionRow",
     "attribution_rows",
 ]
