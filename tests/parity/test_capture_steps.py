@@ -63,6 +63,26 @@ def test_an_edit_of_any_step_does_what_it_does_in_regard(transformers, tmp_path,
         assert_same(expected, found.detach().numpy(), name)
 
 
+@pytest.mark.parametrize("family", ["vit", "clip_vision_model"])
+def test_the_steps_of_pictures_are_those_of_regard(transformers, tmp_path, family):
+    import torch
+
+    kind = make_golden.CASES[family]
+    config = getattr(transformers, kind.config)(**kind.sizes | next(iter(kind.cases.values())))
+    model = make_golden.drawn(getattr(transformers, kind.model)(config).eval(), 0)
+    model.save_pretrained(tmp_path)
+    make_golden.write_processor(tmp_path, config)
+    pixels = make_golden.pixel_values(config, 2).astype(np.float32)
+    ours, theirs = Trace(), Trace()
+    regard.load(tmp_path)({"pixel_values": pixels}, trace=ours)
+    with torch.no_grad(), regard.capture(model, trace=theirs):
+        model(pixel_values=torch.tensor(pixels))
+    assert set(ours) - set(theirs) <= {"pixel_values", "token_embeddings", "position_embeddings"}  # of no table
+    assert set(theirs) <= set(ours)
+    for name in theirs:
+        assert_same(ours[name], theirs[name], name)
+
+
 def taken_tensors():
     import torch
 

@@ -165,6 +165,7 @@ class StepHooks:
     def _clear(self) -> None:
         self._calls.clear()
         self._running.clear()
+        self._stream_ndim = 0  # of what the last block returned
         self._entered: set[str] = set()  # stacks of which a block has run
         self._tables: dict[str, dict[str, Any]] = {}  # of each stack what the tables of embeddings have returned
         self._has_stream: set[str] = set()  # stacks whose stream before the first block has been recorded
@@ -244,7 +245,8 @@ class StepHooks:
             return self._tap_outer(stack, "normed_embeddings", x) if is_new else None
         parent = path.rpartition(".")[0]
         is_beside = not parent or stack == parent or stack.startswith(f"{parent}.")  # not that of a head
-        return self._tap_outer(stack, "final_norm", x) if is_beside else None
+        is_of_all = getattr(x, "ndim", 0) == self._stream_ndim  # not that of one token, which stands for a picture
+        return self._tap_outer(stack, "final_norm", x) if is_beside and is_of_all else None
 
     def _after_outer_linear(self, path: str, x: Any) -> Any:
         stack = self._stack_of(path)
@@ -266,6 +268,7 @@ class StepHooks:
 
     def _end_block(self, x: Any) -> Any:
         call = self._calls.pop()
+        self._stream_ndim = getattr(x, "ndim", 0)
         return self._tap(f"{call.scope}.output", x, "... T E")
 
     def _before_norm(self, norm: Any, x: Any) -> None:
