@@ -255,10 +255,28 @@ void finish_rows(const LinearParams& params, const T* sums, ptrdiff_t sums_row, 
   });
 }
 
+// Packed weights that are needed next, fetched part by part while others are multiplied.
+struct NextWeights {
+  const char* at = nullptr;
+  ptrdiff_t bytes = 0;
+
+  void prefetch(ptrdiff_t part, ptrdiff_t parts) const {
+    const ptrdiff_t size = round_up(ceil_div(bytes, parts), 64);
+    for (ptrdiff_t i = part * size; i < min_of(bytes, (part + 1) * size); i += 64) __builtin_prefetch(at + i, 0, 2);
+  }
+};
+
+// The part of the output that a tile of at most `rows` rows writes.
+template <class T> void prefetch_output(const T* to, ptrdiff_t rows, ptrdiff_t row_stride, ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < min_of<ptrdiff_t>(LINEAR_MR, rows); ++i)
+    for (ptrdiff_t j = 0; j < count; j += 64 / ptrdiff_t(sizeof(T))) __builtin_prefetch(to + i * row_stride + j, 1, 3);
+}
+
 // Multiply `depth` inputs, from t on, of a block of x by those of at most NR columns of W from `start` on.
 template <class T>
 void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t t,
-                    ptrdiff_t depth, ptrdiff_t start, ptrdiff_t count, const PanelScratch<T>& scratch) {
+                    ptrdiff_t depth, ptrdiff_t start, ptrdiff_t count, const PanelScratch<T>& scratch,
+                    const NextWeights& next) {
   T* out = reinterpret_cast<T*>(params.output) + first * params.columns + start;
   const ptrdiff_t width = params.is_packed ? NR : round_up(count, is_quantized(params) ? GROUP : LANES<T>);
   T* sums = count == width ? out : scratch.sums;  // a partial last vector would overwrite the output
@@ -278,7 +296,9 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
   const bool is_last = t + depth >= params.depth;
   for (ptrdiff_t i = 0; i < rows; i += LINEAR_MR) {  // bias and activation while a tile is in L1
     const ptrdiff_t tile = min_of<ptrdiff_t>(LINEAR_MR, rows - i);
+    next.prefetch(i / LINEAR_MR, ceil_div(rows, LINEAR_MR));
     T* to = sums + i * sums_row;
+    if (t == 0) prefetch_output<T>(out + i * params.columns, rows - i, params.columns, count);
     if (t == 0)
       gemm<T, Epilogue::set, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
                                                              sums_row, width);
@@ -287,6 +307,25 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
                                                              sums_row, width);
     if (is_last) finish_rows<T>(params, to, sums_row, tile, start, count, out + i * params.columns);
   }
+}
+
+ptrdiff_t columns_per_task(const LinearParams& params) {
+  if (!uses_gemv(params)) return params.panels_per_task * NR;
+  return is_quantized(params) ? QUANTIZED_GEMV_TASK_COLUMNS : GEMV_TASK_COLUMNS;
+}
+
+// The packed weights that a task, of `count` columns from `start` on, multiplies by after those of inputs t and column
+// start + n: the next columns, the next inputs, or those of the next task.
+template <class T>
+NextWeights next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, ptrdiff_t start, ptrdiff_t count) {
+  if (!params.is_packed) return {};
+  const ptrdiff_t depth = panel_depth(params);
+  if (n += NR; n >= count) n = 0, t += depth;
+  if (t >= params.depth) t = 0, start += params.next_task * columns_per_task(params);
+  if (start + n >= params.columns) return {};
+  const ptrdiff_t inputs = min_of(depth, params.depth - t);
+  return {params.weight + ((start + n) * params.depth + t * NR) * ptrdiff_t(sizeof(T)),
+          inputs * NR * ptrdiff_t(sizeof(T))};
 }
 
 template <class T>
@@ -300,7 +339,8 @@ void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptr
   do {
     const ptrdiff_t depth = min_of(panel_depth(params), params.depth - t);
     for (ptrdiff_t n = 0; n < count; n += NR)
-      multiply_panel<T>(params, x.block(0, t), first, rows, t, depth, start + n, min_of(NR, count - n), panel);
+      multiply_panel<T>(params, x.block(0, t), first, rows, t, depth, start + n, min_of(NR, count - n), panel,
+                        next_weights<T>(params, t, n, start, count));
     t += depth;
   } while (t < params.depth);
 }
@@ -313,10 +353,6 @@ template <class T> void pack_panel(const PackParams& params, ptrdiff_t panel) {
                   reinterpret_cast<T*>(params.panels) + panel * NR * params.depth + start % NR, NR);
 }
 
-ptrdiff_t columns_per_task(const LinearParams& params) {
-  if (!uses_gemv(params)) return params.panels_per_task * NR;
-  return is_quantized(params) ? QUANTIZED_GEMV_TASK_COLUMNS : GEMV_TASK_COLUMNS;
-}
 ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
 
 template <class T> void run_task(const LinearParams& params, ptrdiff_t task, void* memory) {
