@@ -1,7 +1,9 @@
 """A researcher's runs beside TransformerLens and plain hooks of transformers: forward, everything recorded, ablations.
 
 Each contestant is a process of its own with as many threads, with the same weights in float32; they take turns, and the
-result is the ratio of a round. The models: SmolLM2-135M, and one of the shape of Pythia-70M with random weights.
+result is the ratio of a round. What is recorded are arrays, those of attention too. Runs that differ in one place are
+batched, in all contestants: the heads of a layer, the positions of a layer, prompts. The models: SmolLM2-135M, and one
+of the shape of Pythia-70M with random weights.
 
     python benchmarks/research.py            the tables in benchmarks/results/research.md
     python benchmarks/research.py --smoke    one round of a tiny model, nothing written
@@ -24,21 +26,28 @@ from _measure import Times, alternate_processes, answer, faster, kernel_in_words
 THREADS = 2
 RESULTS = Path(__file__).parent / "results" / "research.md"
 FOLDERS = "RESEARCH_MODELS"  # names the folder of the models
-SHORT, LONG, PROMPTS = 14, 256, 100
+SHORT, LONG, PROMPTS, BATCH = 14, 256, 100, 20
+REST = 0.3  # seconds; threads of PyTorch spin after a call
+SECONDS = 0.3  # that a call is repeated
 CALLS = {
     "forward": f"forward, {SHORT} tokens",
     "short": f"everything recorded, {SHORT} tokens",
     "long": f"everything recorded, {LONG} tokens",
     "ablations": "each head ablated once, with the loss",
     "grid": f"each layer's output patched at each of {SHORT} positions",
-    "prompts": f"{PROMPTS} prompts of {SHORT} tokens, recorded",
+    "prompts": f"{PROMPTS} prompts of {SHORT} tokens, recorded, {BATCH} at a time",
 }
 
 Calls = dict[str, Callable[[], object]]
 
 
-def ids_of(length: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(100, 500, (1, length))
+def ids_of(length: int, seed: int = 0, *, count: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).integers(100, 500, (count, length))
+
+
+def each_batch(record: Callable[..., object]) -> None:
+    for seed in range(PROMPTS // BATCH):
+        record(SHORT, seed, count=BATCH)
 
 
 def regard_calls(folder: str) -> Calls:
@@ -52,25 +61,32 @@ def regard_calls(folder: str) -> Calls:
     def forward() -> object:
         return model(ids_of(SHORT)).logits
 
-    def record(length: int, seed: int = 0) -> object:
+    def record(length: int, seed: int = 0, count: int = 1) -> object:
         trace = regard.Trace()
-        return model(ids_of(length, seed), trace=trace).logits, trace
+        return model(ids_of(length, seed, count=count), trace=trace).logits, trace
 
-    def ablated(layer: int, head: int) -> float:
-        def cut(context: np.ndarray) -> np.ndarray:
-            context[:, head] = 0
-            return context
+    def cut(context: np.ndarray) -> np.ndarray:
+        context[range(heads), range(heads)] = 0  # of each text of the batch another head
+        return context
 
-        return float(model(ids_of(SHORT), edit={f"blocks.{layer}.attn.context": cut}).loss())
+    def ablations() -> list[np.ndarray]:
+        before = regard.Trace(only="blocks.*.output")
+        model(ids_of(SHORT), trace=before)
+        losses = []
+        for layer in range(layers):
+            start = {f"blocks.{layer - 1}.output": before[f"blocks.{layer - 1}.output"]} if layer else None
+            trace = regard.Trace(only=(), edit={f"blocks.{layer}.attn.context": cut}, start=start)
+            losses.append(model(ids_of(SHORT).repeat(heads, 0), trace=trace).token_losses().mean(-1))
+        return losses
 
     clean, corrupt = (model.tokenizer.from_ids(ids_of(SHORT, seed)[0].tolist()) for seed in (0, 1))
     return {
         "forward": forward,
         "short": partial(record, SHORT),
         "long": partial(record, LONG),
-        "ablations": lambda: [ablated(layer, head) for layer in range(layers) for head in range(heads)],
+        "ablations": ablations,
         "grid": lambda: patch_grid(model, clean, corrupt, (100, 101)).values,
-        "prompts": lambda: [record(SHORT, seed) for seed in range(PROMPTS)][-1],
+        "prompts": lambda: each_batch(record),
     }
 
 
@@ -79,14 +95,14 @@ def peer(folder: str) -> Any:
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(THREADS)
-    torch.set_grad_enabled(False)
+    torch.inference_mode().__enter__()  # for the whole process
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-def loss_of(logits: Any, ids: Any) -> float:
+def losses_of(logits: Any, ids: Any) -> Any:
     import torch
 
-    return float(torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:]))
+    return torch.nn.functional.cross_entropy(logits[:, :-1].mT, ids[:, 1:], reduction="none").mean(-1)
 
 
 def lens_calls(folder: str) -> Calls:
@@ -99,29 +115,30 @@ def lens_calls(folder: str) -> Calls:
     )
     layers, heads = model.cfg.n_layers, model.cfg.n_heads
 
-    def record(length: int, seed: int = 0) -> object:
-        return model.run_with_cache(torch.from_numpy(ids_of(length, seed)))
+    def record(length: int, seed: int = 0, count: int = 1) -> object:
+        return model.run_with_cache(torch.from_numpy(ids_of(length, seed, count=count)))
 
-    def ablated(layer: int, head: int) -> float:
-        def cut(context: Any, hook: Any) -> Any:  # noqa: ARG001
-            context[:, :, head] = 0
-            return context
+    def cut(context: Any, hook: Any) -> Any:  # noqa: ARG001
+        context[range(heads), :, range(heads)] = 0
+        return context
 
-        ids = torch.from_numpy(ids_of(SHORT))
-        return loss_of(model.run_with_hooks(ids, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", cut)]), ids)
+    def ablations() -> list[Any]:
+        ids = torch.from_numpy(ids_of(SHORT)).repeat(heads, 1)
+        hooks = [[(f"blocks.{layer}.attn.hook_z", cut)] for layer in range(layers)]
+        return [losses_of(model.run_with_hooks(ids, fwd_hooks=each), ids) for each in hooks]
 
-    def grid() -> list[float]:
+    def grid() -> list[Any]:
         _, cache = model.run_with_cache(torch.from_numpy(ids_of(SHORT, 0)))
-        ids, found = torch.from_numpy(ids_of(SHORT, 1)), []
+        ids = torch.from_numpy(ids_of(SHORT, 1)).repeat(SHORT, 1)
+
+        def patch(stream: Any, hook: Any) -> Any:
+            stream[range(SHORT), range(SHORT)] = cache[hook.name][0]
+            return stream
+
+        found = []
         for layer in range(layers):
-            for position in range(SHORT):
-
-                def patch(stream: Any, hook: Any, at: int = position) -> Any:
-                    stream[:, at] = cache[hook.name][:, at]
-                    return stream
-
-                logits = model.run_with_hooks(ids, fwd_hooks=[(f"blocks.{layer}.hook_resid_post", patch)])
-                found.append(float(logits[0, -1, 100] - logits[0, -1, 101]))
+            logits = model.run_with_hooks(ids, fwd_hooks=[(f"blocks.{layer}.hook_resid_post", patch)])
+            found.append(logits[:, -1, 100] - logits[:, -1, 101])
         return found
 
     return {
@@ -129,8 +146,8 @@ def lens_calls(folder: str) -> Calls:
         "forward": lambda: model(torch.from_numpy(ids_of(SHORT))),
         "short": partial(record, SHORT),
         "long": partial(record, LONG),
-        "ablations": lambda: [ablated(layer, head) for layer in range(layers) for head in range(heads)],
-        "prompts": lambda: [record(SHORT, seed) for seed in range(PROMPTS)][-1],
+        "ablations": ablations,
+        "prompts": lambda: each_batch(record),
     }
 
 
@@ -142,45 +159,45 @@ def hooks_calls(folder: str) -> Calls:
     heads = model.config.num_attention_heads
     projections = [module for name, module in model.named_modules() if name.endswith(("o_proj", "attention.dense"))]
 
-    def record(length: int, seed: int = 0) -> object:
+    def record(length: int, seed: int = 0, count: int = 1) -> object:
         seen: dict[str, Any] = {}
 
         def hook(name: str, _: Any, __: Any, output: Any) -> None:
             seen[name] = output
 
         handles = [module.register_forward_hook(partial(hook, name)) for name, module in model.named_modules()]
-        output = model(torch.from_numpy(ids_of(length, seed)), output_attentions=True, use_cache=False)
+        ids = torch.from_numpy(ids_of(length, seed, count=count))
+        output = model(ids, output_attentions=True, use_cache=False)
         for handle in handles:
             handle.remove()
         return output, seen
 
-    def ablated(projection: Any, head: int) -> float:
-        def cut(_: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-            context = arguments[0].clone()
-            context.unflatten(-1, (heads, -1))[:, :, head] = 0
-            return (context, *arguments[1:])
+    def cut(_: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        context = arguments[0].clone()
+        context.unflatten(-1, (heads, -1))[range(heads), :, range(heads)] = 0
+        return (context, *arguments[1:])
 
-        handle, ids = projection.register_forward_pre_hook(cut), torch.from_numpy(ids_of(SHORT))
+    def ablated(projection: Any) -> Any:
+        handle, ids = projection.register_forward_pre_hook(cut), torch.from_numpy(ids_of(SHORT)).repeat(heads, 1)
         logits = model(ids, use_cache=False).logits
         handle.remove()
-        return loss_of(logits, ids)
+        return losses_of(logits, ids)
 
-    def grid() -> list[float]:
+    def grid() -> list[Any]:
         blocks = next(module for name, module in model.named_modules() if name.endswith("layers"))
         clean = model(torch.from_numpy(ids_of(SHORT, 0)), use_cache=False, output_hidden_states=True).hidden_states
-        ids, found = torch.from_numpy(ids_of(SHORT, 1)), []
+        ids, found = torch.from_numpy(ids_of(SHORT, 1)).repeat(SHORT, 1), []
         for layer, block in enumerate(blocks):
-            for position in range(SHORT):
 
-                def patch(_: Any, __: Any, output: Any, layer: int = layer, at: int = position) -> Any:
-                    stream = (output if torch.is_tensor(output) else output[0]).clone()
-                    stream[:, at] = clean[layer + 1][:, at]
-                    return stream if torch.is_tensor(output) else (stream, *output[1:])
+            def patch(_: Any, __: Any, output: Any, layer: int = layer) -> Any:
+                stream = (output if torch.is_tensor(output) else output[0]).clone()
+                stream[range(SHORT), range(SHORT)] = clean[layer + 1][0]
+                return stream if torch.is_tensor(output) else (stream, *output[1:])
 
-                handle = block.register_forward_hook(patch)
-                logits = model(ids, use_cache=False, logits_to_keep=1).logits
-                handle.remove()
-                found.append(float(logits[0, -1, 100] - logits[0, -1, 101]))
+            handle = block.register_forward_hook(patch)
+            logits = model(ids, use_cache=False, logits_to_keep=1).logits
+            handle.remove()
+            found.append(logits[:, -1, 100] - logits[:, -1, 101])
         return found
 
     return {
@@ -188,8 +205,8 @@ def hooks_calls(folder: str) -> Calls:
         "forward": lambda: model(torch.from_numpy(ids_of(SHORT)), use_cache=False),
         "short": partial(record, SHORT),
         "long": partial(record, LONG),
-        "ablations": lambda: [ablated(projection, head) for projection in projections for head in range(heads)],
-        "prompts": lambda: [record(SHORT, seed) for seed in range(PROMPTS)][-1],
+        "ablations": lambda: [ablated(projection) for projection in projections],
+        "prompts": lambda: each_batch(record),
     }
 
 
@@ -235,7 +252,11 @@ def write_models(folder: Path, smoke: bool) -> list[str]:
     if smoke:
         return found
     (file,) = Path(resolve.find("smollm2")).glob("*.gguf")
-    smollm2 = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
+    stored = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
+    if hasattr(stored.config, "quantization_config"):  # the weights are widened; transformers would not save them
+        del stored.config.quantization_config
+    smollm2 = AutoModelForCausalLM.from_config(stored.config)
+    smollm2.load_state_dict(stored.state_dict())
     return [save("smollm2", smollm2), *found]
 
 
@@ -257,7 +278,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.work:
         calls = RUNS[arguments.work](str(Path(os.environ[FOLDERS], arguments.model)))
-        return answer(calls, 0.3, warm_up=False)
+        for call in ("forward", "short", "long"):  # weights are packed, memory is there
+            calls[call]()
+        return answer(calls, SECONDS, warm_up=False)
     sections = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {FOLDERS: folder, "HF_HUB_OFFLINE": "1"}
@@ -268,6 +291,7 @@ def main() -> None:
                 list(CALLS),
                 rounds=1 if arguments.smoke else 5,
                 threads=THREADS,
+                rest=REST,
                 options=["--model", name],
             )
             sections += [f"## {name}", table(times)]
