@@ -12,7 +12,7 @@ import pytest
 from regard import Trace
 from regard.functional import native
 from regard.functional.recorder import NULL_RECORDER
-from regard.nn import EncoderBlock, FeedForward, LayerNorm, Linear, SelfAttention, fast_paths
+from regard.nn import EncoderBlock, FeedForward, GatedFeedForward, LayerNorm, Linear, SelfAttention, fast_paths
 from regard.nn.fast_paths import Packed
 
 WITH_KERNEL = pytest.mark.skipif(native.kernel() is None, reason="there is no kernel to pack for")
@@ -42,6 +42,20 @@ def test_mapped_weights_map_as_others_do(rng, mapped, dtype):
             ours(x, activation=activation), plain(x, activation=activation), atol=50 * np.finfo(dtype).eps
         )
     np.testing.assert_allclose(ours(x.astype(np.float16)), plain(x.astype(np.float16)))  # not for the kernel
+
+
+@WITH_KERNEL
+@pytest.mark.parametrize(("hidden", "is_split"), [(96, True), (50, False)])
+def test_gate_and_up_are_stored_apart_with_the_same_bits(rng, mapped, hidden, is_split):
+    weights = [mapped(rng.standard_normal((n, m), np.float32)).T for n, m in ((hidden, 20), (hidden, 20), (20, hidden))]
+    mlp, trace = GatedFeedForward(*map(Linear, weights)), Trace()
+    x = rng.standard_normal((2, 40, 20), np.float32)
+    gate, up = fast_paths.gate_and_up(mlp, x, apart=False)
+    np.testing.assert_array_equal(mlp(x), mlp(x, trace=trace))
+    np.testing.assert_array_equal(trace["gate"], gate)
+    np.testing.assert_array_equal(trace["up"], up)
+    apart = fast_paths.gate_and_up(mlp, x, apart=True)
+    assert [y.flags.c_contiguous for y in apart] == [is_split] * 2
 
 
 @WITH_KERNEL

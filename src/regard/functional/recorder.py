@@ -26,6 +26,17 @@ class Recorder(Protocol):
         """Record a value that nothing else refers to, so that a recorder may store it without a copy."""
         self(name, value, axes)
 
+    def without_copies(self) -> AbstractContextManager[None]:
+        """Return the context of a run whose values are not written to, and stay inside it but for `for_caller`.
+
+        A recorder may then store large values without a copy.
+        """
+        return nullcontext()
+
+    def for_caller(self, value: T) -> T:
+        """Return a value that leaves a run, or a copy of it if the recorder stores it."""
+        return value
+
     def scope(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002
         """Return a context in which every name begins with ``name.``."""
         return nullcontext()

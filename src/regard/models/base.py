@@ -243,11 +243,13 @@ class TextModel(PretrainedModel):
         batch = make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
         check_memory(self, batch.ids.shape, trace)
         trace.set_metadata(self.name, batch.encodings)
-        return until_stop(
-            lambda: self.output(self.forward(batch.ids, mask=batch.mask, trace=trace), batch.encodings),
-            trace,
-            batch.encodings,
-        )
+
+        def run() -> Output:
+            with trace.without_copies():
+                hidden = trace.for_caller(self.forward(batch.ids, mask=batch.mask, trace=trace))
+            return self.output(hidden, batch.encodings)
+
+        return until_stop(run, trace, batch.encodings)
 
     def output(self, hidden: np.ndarray, encodings: tuple[Encoding, ...]) -> Output:
         """Return the result of a run from its contextual vectors, ``B T E``."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
+from regard.functional.native.ops import add
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.nn.attention import CosSin, MultiHeadAttention
 from regard.nn.kv_cache import KVCache
@@ -143,11 +144,11 @@ class DecoderBlock(Layer):
         with trace.scope("attn"):
             y, cache = self.attn(_norm(self.attn_norm, x), rotation=rotation, cache=cache, mask=mask, trace=trace)
         y = _norm(self.attn_post_norm, y)
-        read = x if self.parallel else trace("attn_residual", x + y, "... T E")
+        read = x if self.parallel else trace("attn_residual", add(x, y), "... T E")
         with trace.scope("mlp"):
             z = self.mlp(_norm(self.mlp_norm, read), trace=trace)
         z = _norm(self.mlp_post_norm, z)
-        return trace("output", x + y + z if self.parallel else read + z, "... T E"), cache
+        return trace("output", add(add(x, y) if self.parallel else read, z), "... T E"), cache
 
     forward = __call__
 

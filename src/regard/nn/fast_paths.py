@@ -58,14 +58,19 @@ def project_qkv(attn: MultiHeadAttention, x: np.ndarray) -> tuple[np.ndarray, np
     return heads[..., :first_k, :, :], heads[..., first_k:first_v, :, :], heads[..., first_v:, :, :]
 
 
-def gate_and_up(mlp: GatedFeedForward, x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return gate_proj(x) and up_proj(x), ``... F`` each, from one product with packed weights."""
+def gate_and_up(mlp: GatedFeedForward, x: np.ndarray, *, apart: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return gate_proj(x) and up_proj(x), ``... F`` each, with packed weights.
+
+    They are parts of one product, or, where a recorder stores them, of two with the same bits.
+    """
     packed = packed_maps(mlp, (mlp.gate_proj, mlp.up_proj))
-    both = None if packed is None else packed(x)
-    if both is None:
-        return None
     hidden = mlp.gate_proj.weight.shape[1]
-    return both[..., :hidden], both[..., hidden:]
+    parts = packed.split(hidden) if apart and packed is not None else None
+    if parts is not None:
+        gate, up = (part(x) for part in parts)
+        return None if gate is None or up is None else (gate, up)
+    both = None if packed is None else packed(x)
+    return None if both is None else (both[..., :hidden], both[..., hidden:])
 
 
 def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray | None:
@@ -246,6 +251,24 @@ class Packed:
             if bias.dtype != weights[0].dtype:
                 return None
         return cls(panels, bias, weights[0].shape[0], sum(weight.shape[1] for weight in weights), kind)
+
+    def split(self, columns: int) -> tuple[Packed, Packed] | None:
+        """Return the maps of the first outputs and of the rest; None where the kernel reads some of both together."""
+        kernel = native.kernel()
+        together = kernel.NR if self.kind is None else kernel.GROUP
+        if columns % together:
+            return None
+        panels, bias = columns // together, self.bias
+        return (
+            Packed(self.panels[:panels], None if bias is None else bias[:columns], self.inputs, columns, self.kind),
+            Packed(
+                self.panels[panels:],
+                None if bias is None else bias[columns:],
+                self.inputs,
+                self.columns - columns,
+                self.kind,
+            ),
+        )
 
     def __call__(self, x: np.ndarray, activation: str | None = None) -> np.ndarray | None:
         """Return the outputs of the maps for x, ``... E``; None where the kernel does not take x."""

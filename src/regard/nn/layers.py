@@ -301,7 +301,8 @@ class GatedFeedForward(Layer):
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``gate``, ``up``, ``hidden`` (``... T F``) and ``output``."""
-        gate, up = fast_paths.gate_and_up(self, x) or (self.gate_proj(x), self.up_proj(x))
+        apart = trace is not NULL_RECORDER and (trace.wants("gate") or trace.wants("up"))
+        gate, up = fast_paths.gate_and_up(self, x, apart=apart) or (self.gate_proj(x), self.up_proj(x))
         gate, up = trace("gate", gate, "... T F"), trace("up", up, "... T F")
         activation = F.activation(self.activation)
         gated = F.swiglu(gate, up) if activation is F.silu else activation(gate) * up

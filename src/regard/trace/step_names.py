@@ -69,7 +69,7 @@ def _before_block(name: str, scope: str, recorded: Collection[str] | None) -> st
     return next((step for step in names if step in recorded), name)
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(1 << 15)  # the steps of a model by the edits of many runs
 def matches(name: str, *patterns: str) -> bool:
     """Whether a name of regard matches any pattern, in which ``*`` is anything, or the name that it is an alias of."""
     return any(fnmatch.fnmatchcase(name, alias) for pattern in patterns for alias in (pattern, canonical_name(pattern)))

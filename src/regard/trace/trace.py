@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 
 from regard._utils import hooks
 from regard._utils.errors import RegardError
+from regard.functional import native
 from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
@@ -119,6 +120,7 @@ class Trace:
         self._taps: dict[str, None] = {}  # the names of all taps, recorded or not, in order
         self._values: dict[str, np.ndarray] = {}
         self._axes: dict[str, str] = {}
+        self._buffers: set[int] | None = None  # in a run whose large values are stored without a copy, those stored
 
     # Recording
 
@@ -135,14 +137,37 @@ class Trace:
             return value
         full = self._prefix + name
         self._taps[full] = None
-        for function in self._edits_of(full):
+        edits = self._edits_of(full)
+        for function in edits:
             value = _edited(full, value, function)
         if self._is_recorded(full):
             self._check_new(full)
             self._axes[full] = fitted_axes(full, axes, value.ndim)
-            self._values[full] = to_numpy(value) if is_shared else value
+            needs_copy = is_shared and (bool(edits) or not self._holds(value))
+            self._values[full] = to_numpy(value) if needs_copy else value
         self._stop_after(full, value)
         return value
+
+    def _holds(self, value: Array) -> bool:
+        """Tell whether a value may be stored without a copy: of those of a run, one that fills a buffer, once."""
+        if self._buffers is None or (buffer := native.pool_buffer(value)) is None or buffer in self._buffers:
+            return False
+        self._buffers.add(buffer)
+        return True
+
+    @contextmanager
+    def without_copies(self) -> Iterator[None]:
+        """Return the context of a run whose values are not written to, and stay inside it but for `for_caller`."""
+        self._buffers = set()
+        try:
+            yield
+        finally:
+            self._buffers = None
+
+    def for_caller(self, value: Array) -> Array:
+        """Return a value that leaves a run, or a copy of it if it is stored."""
+        is_stored = self._buffers is not None and native.pool_buffer(value) in self._buffers
+        return native.pooled_copy(value) if is_stored else value
 
     def scope(self, name: str) -> AbstractContextManager[None]:
         """Return a context in which every name begins with ``name.``; scopes nest."""
@@ -175,6 +200,11 @@ class Trace:
     def stops(self, name: str) -> bool:
         """Whether a run ends after a tap called `name` in this scope."""
         return self._is_last(self._prefix + name)
+
+    @property
+    def asks_for_values(self) -> bool:
+        """Whether there may be steps that it records or edits, or after which a run ends."""
+        return self._only is None or bool(self._only or self._edit or self._stop)
 
     @property
     def has_start(self) -> bool:

@@ -14,6 +14,7 @@ from regard.functional import native
 
 FLOAT32 = np.dtype(np.float32)
 LARGE = (7, 100, 1000)
+WITH_KERNEL = pytest.mark.skipif(native.kernel() is None, reason="the pool is part of the kernel")
 
 
 def test_a_freed_buffer_is_reused():
@@ -67,6 +68,38 @@ def test_repeated_work_gets_the_same_buffers():
         del again
     gc.collect()
     assert resident() - before < 100e6
+
+
+SMALL_BUFFERS = [1 << 18] * 300  # 1 MB each, side by side in chunks
+
+
+@WITH_KERNEL
+def test_memory_of_small_buffers_is_there_for_other_sizes():
+    filled(SMALL_BUFFERS)
+    gc.collect()
+    before = resident()
+    for size in (1 << 17, 3 << 16, 5 << 16):
+        filled([size] * ((300 << 18) // size - 100))
+    assert resident() - before < 50e6
+
+
+@WITH_KERNEL
+def test_one_small_buffer_does_not_hold_the_memory_of_others():
+    gc.collect()
+    before = resident()
+    survivors = [filled(SMALL_BUFFERS)[number] for number in range(6)]
+    assert resident() - before < 300e6 + 100e6  # of one round, not of six
+    assert all((x == 1).all() for x in survivors)
+
+
+@WITH_KERNEL
+def test_a_buffer_of_the_pool_is_known_by_its_arrays():
+    x = native.empty(LARGE, FLOAT32)
+    places = {native.pool_buffer(view) for view in (x, x.view(np.int32), x.transpose(2, 0, 1), x.reshape(-1))}
+    assert len(places) == 1
+    assert None not in places
+    for other in (x[1:], x[..., ::2], np.empty(LARGE, np.float32), np.zeros(3), 3.0):
+        assert native.pool_buffer(other) is None
 
 
 def test_kept_buffers_are_hardly_more_than_were_in_use_at_once():

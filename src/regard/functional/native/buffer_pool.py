@@ -92,6 +92,22 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     return rest[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
+def pool_buffer(x: Any) -> int | None:
+    """Return the address of the buffer of the pool that x fills alone; None for any other array."""
+    base: Any = x
+    while isinstance(base, np.ndarray):
+        root, base = base, base.base
+    if kernel() is None or not isinstance(x, np.ndarray) or not x.nbytes == root.nbytes >= _LARGE:
+        return None
+    return int(root.ctypes.data) if type(getattr(base, "obj", None)) is _buffer_type() else None
+
+
+@functools.cache
+def _buffer_type() -> type:
+    """Return the type of the object that gives a buffer back to the pool."""
+    return type(kernel().acquire_buffer(_LARGE).base.obj)
+
+
 def pooled_copy(x: np.ndarray) -> np.ndarray:
     """Return a copy of x, from the pool if it is large."""
     if x.nbytes < _LARGE:

@@ -1,0 +1,72 @@
+"""A run of a model stores its large values in a trace without copies, and nothing else can change them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import regard
+import tiny_decoder
+from regard import Trace
+from regard.functional import native
+
+pytestmark = pytest.mark.skipif(native.kernel() is None, reason="only memory of the kernel is stored without a copy")
+
+IDS = np.arange(16 * 200).reshape(16, 200) % 200  # their vectors take more than 128 KB
+FULL = 16 * 200 * tiny_decoder.CONFIG["intermediate_size"] * 4  # bytes of a value of the feed-forward layer
+
+
+@pytest.fixture
+def decoder(tmp_path):
+    return regard.load(tiny_decoder.write(tmp_path / "model", {"max_position_embeddings": 400}))
+
+
+@pytest.fixture
+def copied(monkeypatch):
+    """Return the sizes of the large arrays that traces copy."""
+    found = []
+
+    def copy(value):
+        found.append(value.nbytes)
+        return np.array(value)
+
+    monkeypatch.setattr("regard.trace.trace.to_numpy", copy)
+    return found
+
+
+def test_no_value_that_a_run_makes_alone_is_copied(decoder, copied):
+    decoder(IDS, trace=Trace())
+    assert copied.count(FULL) == 2 * len(decoder.blocks)  # gate and up, of one product here; not the hidden vectors
+
+
+def test_no_two_values_share_memory_nor_one_with_the_result(decoder):
+    trace = Trace()
+    output = decoder(IDS, trace=trace)
+    arrays = [*(value for _, value in trace.items()), output.hidden]
+    for one, other in itertools.combinations(arrays, 2):
+        assert not np.shares_memory(one, other)
+
+
+def test_the_values_are_those_of_copies(decoder, monkeypatch):
+    trace, copies = Trace(), Trace()
+    hidden = decoder(IDS, trace=trace).hidden
+    monkeypatch.setattr("regard.functional.native.pool_buffer", lambda _: None)
+    np.testing.assert_array_equal(decoder(IDS, trace=copies).hidden, hidden)
+    for name, value in copies.items():
+        np.testing.assert_array_equal(trace[name], value)
+
+
+def test_what_an_edit_returned_is_copied(decoder):
+    mine = native.empty((16, 200, 12), np.dtype(np.float32))
+    mine[...] = 1
+    trace = Trace(edit={"blocks.0.output": lambda _: mine})
+    decoder(IDS, trace=trace)
+    assert not np.shares_memory(trace["blocks.0.output"], mine)
+
+
+def test_values_of_a_layer_by_itself_are_copies(decoder, copied):
+    x, trace = np.ones((16, 200, 12), np.float32), Trace()
+    decoder.blocks[0](x, trace=trace)
+    assert FULL in copied
