@@ -43,6 +43,27 @@ def test_the_estimate_of_a_toy_is_what_a_trace_holds():
     assert estimate.recorded == pytest.approx(held(trace), rel=0.02)
 
 
+@pytest.mark.parametrize("options", RECORDINGS, ids=str)
+@pytest.mark.parametrize("step", ["attn.weights", "attn.context", "output"])
+def test_the_estimate_ends_with_the_run(decoder, options, step):
+    trace = Trace(**options, stop=f"blocks.1.{step}")
+    estimate = estimate_memory(decoder, 1, 300, trace)
+    decoder([3] * 300, trace=trace)
+    assert estimate.recorded == pytest.approx(held(trace), rel=0.02)
+
+
+def test_the_model_runs_once_for_estimates_of_many_traces(decoder, monkeypatch):
+    runs = []
+    forward = type(decoder).forward
+    monkeypatch.setattr(
+        type(decoder), "forward", lambda *given, **options: runs.append(1) or forward(*given, **options)
+    )
+    for length in (100, 200):
+        for trace in (Trace(), Trace(maps=True), Trace(only="*.output", stop="blocks.0.output")):
+            estimate_memory(decoder, 1, length, trace)
+    assert len(runs) == 1
+
+
 def test_an_edited_map_is_recorded_as_weights(decoder):
     trace = Trace(maps=True, edit=force_pattern("first", (0, 1)))
     estimate = estimate_memory(decoder, 1, 300, trace)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +9,9 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import available_memory, gigabytes
-from regard.functional.recorder import RunStopped
+from regard.nn.fast_paths import instance_cache
 from regard.trace import Trace
-from regard.trace.memory_probe import MemoryProbe
+from regard.trace.memory_probe import MemoryProbe, TapList, list_taps
 
 _WORKING_ARRAYS = 6  # of the size of the largest value of a layer, that live at the same time
 _SMALL, _SMALL_UNRECORDED = 64, 4096  # tokens of a run that is not worth an estimate, with and without a trace
@@ -34,7 +33,9 @@ class MemoryEstimate:
 def estimate_memory(
     model: Any, batch: int, length: int, trace: Trace, *, target_length: int = 1, cached: bool = False
 ) -> MemoryEstimate:
-    """Return an estimate for a batch of `batch` texts of `length` tokens, from a run of two tokens.
+    """Return an estimate for a batch of `batch` texts of `length` tokens, from the taps of a run of two tokens.
+
+    The taps are stored in the model.
 
     Parameters
     ----------
@@ -47,16 +48,23 @@ def estimate_memory(
     cached : bool
         Whether keys and values of all layers stay, as in generation.
     """
+    name, wanted = ("_taps", True) if trace.asks_for_values else ("_unrecorded_taps", False)
+    taps = instance_cache(model, name, lambda: list_taps(lambda recorder: _run(model, length, recorder), wanted=wanted))
     probe = MemoryProbe(trace, batch, length, target_length)
-    ids = np.zeros((1, min(2, length)), np.int64)
-    with np.errstate(all="ignore"), suppress(RunStopped):
-        if hasattr(model, "embed_patches"):
-            model.encode_patches(model.patches.position_embedding(ids), trace=probe)
-        else:
-            getattr(model, "forward", model)(ids, trace=probe)
+    probe.add(taps)
     # A growing cache is copied into one of twice the size.
     working = _WORKING_ARRAYS * probe.largest + 2 * probe.largest_recorded + 3 * probe.cache * cached
     return MemoryEstimate(probe.recorded, working)
+
+
+def _run(model: Any, length: int, trace: Trace) -> None:
+    """Run at most two tokens."""
+    ids = np.zeros((1, min(2, length)), np.int64)
+    with np.errstate(all="ignore"):
+        if hasattr(model, "embed_patches"):
+            model.encode_patches(model.patches.position_embedding(ids), trace=trace)
+        else:
+            getattr(model, "forward", model)(ids, trace=trace)
 
 
 def check_memory(model: Any, shape: tuple[int, ...], trace: Any, *, target_length: int = 1) -> None:
@@ -68,7 +76,7 @@ def check_memory(model: Any, shape: tuple[int, ...], trace: Any, *, target_lengt
         It does not.
     """
     batch, length = shape
-    if isinstance(trace, MemoryProbe):
+    if isinstance(trace, TapList):
         return
     records = isinstance(trace, Trace)
     if batch * (length + target_length) > (_SMALL if records else _SMALL_UNRECORDED):

@@ -1,24 +1,96 @@
-"""Bytes that a trace will hold, from a run of two tokens: each tap names its axes, of which B, T and S grow."""
+"""Bytes that a trace will hold: the taps of a run of two tokens, each of which names its axes; B, T and S grow."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from regard.functional.arrays import Array
+from regard.functional.recorder import RunStopped
+from regard.functional.scores import STAGES
 from regard.trace.step_names import quadratic_stage
 from regard.trace.trace import Trace
 from regard.trace.trace_file import fitted_axes
 
+_GROWING = ("B", "T", "S")
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A value that a run taps, or an attention whose map a trace may store instead of arrays."""
+
+    name: str
+    parts: tuple[tuple[int, str], ...]  # bytes where every axis that grows has length 1, and those axes: B, T, S
+    is_map: bool = False
+
+    @classmethod
+    def of(cls, name: str, value: Array, axes: str) -> Tap:
+        """Return the tap of a value with these axes."""
+        sizes = list(zip(fitted_axes(name, axes, value.ndim).split(), value.shape, strict=True))
+        fixed = math.prod(size for letter, size in sizes if letter not in _GROWING)
+        return cls(name, ((fixed * value.dtype.itemsize, "".join(x for x, _ in sizes if x in _GROWING)),))
+
+    @classmethod
+    def of_map(cls, name: str, q: Array, k: Array) -> Tap:
+        """Return the tap of a map, whose bytes are those of `AttentionMap.nbytes`."""
+        ((size, growing),) = cls.of(name, q, "... H T D").parts
+        rows = 16 * size // (q.shape[-1] * q.dtype.itemsize)
+        return cls(name, ((size + rows, growing), *cls.of(name, k, "... G S D").parts), is_map=True)
+
+    def nbytes(self, lengths: dict[str, int]) -> int:
+        """Return the bytes in a run with these lengths of B, T and S."""
+        return sum([fixed * math.prod([lengths[letter] for letter in growing]) for fixed, growing in self.parts])
+
+
+class TapList(Trace):
+    """A recorder that lists the taps of a run in `taps`, and records nothing.
+
+    Parameters
+    ----------
+    wanted : bool
+        Whether it asks for all values, so that no step is skipped.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        super().__init__(only=None if wanted else (), maps=wanted)
+        self.taps: list[Tap] = []
+
+    def __call__(self, name: str, value: Array, axes: str) -> Array:
+        """List `value` and return it."""
+        self.taps.append(Tap.of(self._prefix + name, value, axes))
+        return value
+
+    def take(self, name: str, value: Array, axes: str) -> None:
+        """List `value`."""
+        self(name, value, axes)
+
+    def wants(self, name: str) -> bool:  # noqa: ARG002
+        """Whether all values are asked for."""
+        return self._only is None
+
+    def record_attention(self, inputs: Any, stats: Any = None) -> None:  # noqa: ARG002
+        """List the map of a call of attention."""
+        self.taps.append(Tap.of_map(f"{self._prefix}weights", inputs.q, inputs.k))
+
+
+def list_taps(run: Callable[[TapList], object], *, wanted: bool) -> tuple[Tap, ...]:
+    """Return the taps of a run, of all steps if they are `wanted`, else of those that no run skips."""
+    taps = TapList(wanted=wanted)
+    run(taps)
+    return tuple(taps.taps)
+
 
 class MemoryProbe(Trace):
-    """A recorder that adds up what `trace` would hold of a longer run, and records nothing.
+    """Adds up what `trace` would hold of a run.
 
     Parameters
     ----------
     trace : Trace
     batch, length : int
-        ``B`` and ``T`` of the longer run.
+        ``B`` and ``T`` of the run.
     target_length : int
         ``T`` of a decoder that attends to an encoder.
 
@@ -33,49 +105,42 @@ class MemoryProbe(Trace):
     """
 
     def __init__(self, trace: Trace, batch: int, length: int, target_length: int = 1) -> None:
-        edits = dict.fromkeys(trace._edit, lambda x: x)
-        super().__init__(only=trace._only, maps=trace._keep_maps, edit=edits, stop=trace._stop)
-        self._sizes = (batch, length, target_length)
+        super().__init__(only=trace._only, maps=trace._keep_maps, edit=trace._edit, stop=trace._stop)
+        self._lengths = {"B": batch, "T": length, "S": length}
+        self._cross_lengths = {"B": batch, "T": target_length, "S": length}
+        self._target_lengths = {"B": batch, "T": target_length, "S": target_length}
         self.recorded = self.cache = self.largest = self.largest_recorded = 0
 
-    def __call__(self, name: str, value: Array, axes: str) -> Array:
-        """Count `value` and return it."""
-        full = self._prefix + name
-        size = self._nbytes(full, axes, value)
-        if quadratic_stage(full) is None:
+    def add(self, taps: Iterable[Tap]) -> None:
+        """Add the taps of a run, up to the step after which it ends."""
+        with suppress(RunStopped):
+            for tap in taps:
+                self._prefix, dot, name = tap.name.rpartition(".")
+                self._prefix += dot
+                if tap.is_map:
+                    self._add_map(tap)
+                else:
+                    self._add(name, tap)
+
+    def _add(self, name: str, tap: Tap) -> None:
+        size = self._nbytes(tap)
+        if quadratic_stage(tap.name) is None:
             self.largest = max(self.largest, size)
+        elif name in STAGES and self.wants_attention():
+            return  # its map gives it
         if name in ("k", "v"):
             self.cache += size
         if self.wants(name):
             self.largest_recorded = max(self.largest_recorded, size)
-            self.recorded += size * self._is_recorded(full)
-        self._stop_after(full, value)
-        return value
+            self.recorded += size * self._is_recorded(tap.name)
+        self._stop_after(tap.name, None)
 
-    def take(self, name: str, value: Array, axes: str) -> None:
-        """Count `value`."""
-        self(name, value, axes)
-
-    def record_attention(self, inputs: Any, stats: Any = None) -> None:  # noqa: ARG002
-        """Count the map of a call of attention."""
+    def _add_map(self, tap: Tap) -> None:
         if self.wants_attention():
-            name = f"{self._prefix}weights"
-            q, k = self._nbytes(name, "... H T D", inputs.q), self._nbytes(name, "... G S D", inputs.k)
-            rows = q // (inputs.q.shape[-1] * inputs.q.dtype.itemsize)
-            self.recorded += q + k + 16 * rows  # as AttentionMap.nbytes
-            self._stop_after_map(inputs.q)
+            self.recorded += self._nbytes(tap)
+            self._stop_after_map(None)
 
-    def check_matched(self) -> None:
-        """Do nothing: nothing was edited."""
-
-    def _nbytes(self, name: str, axes: str, value: Array) -> int:
-        batch, length, target_length = self._sizes
-        in_decoder = name.startswith("decoder.")
-        lengths = {
-            "B": batch,
-            "T": target_length if in_decoder else length,
-            "S": target_length if in_decoder and ".cross_attn." not in name else length,
-        }
-        letters = fitted_axes(name, axes, value.ndim).split()
-        count = math.prod(lengths.get(letter, size) for letter, size in zip(letters, value.shape, strict=True))
-        return int(count * value.dtype.itemsize)
+    def _nbytes(self, tap: Tap) -> int:
+        if not tap.name.startswith("decoder."):
+            return tap.nbytes(self._lengths)
+        return tap.nbytes(self._cross_lengths if ".cross_attn." in tap.name else self._target_lengths)
