@@ -15,6 +15,7 @@ import regard
 from regard import Trace
 from regard.models.images.processor import read_processor
 from regard.models.images.read import read_picture
+from regard.text import SubwordTokenizer
 
 PICTURES = [(20, 31), (31, 20), (224, 224), (7, 9), (300, 225), (100, 1)]
 
@@ -135,6 +136,22 @@ def test_the_gradient_of_the_numbers_of_a_picture_is_that_of_autograd(transforme
     given = {"pixel_values": pixels.detach().numpy()}
     found = ours.gradients(given, lambda o: o.logits[1, 0], at="pixel_values").gradients["pixel_values"]
     np.testing.assert_allclose(found, pixels.grad.numpy(), rtol=0, atol=1e-10)
+
+
+def test_the_tokenizer_of_clip(transformers, tmp_path):
+    """Whose words end with ``</w>``."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    letters = sorted(ByteLevel.alphabet())
+    merges = [("c", "a"), ("ca", "t</w>"), ("d", "o"), ("do", "g</w>"), ("p", "h"), ("ph", "o"), ("t", "o</w>")]
+    pieces = [*letters, *(f"{x}</w>" for x in letters), *map("".join, merges), "<|startoftext|>", "<|endoftext|>"]
+    theirs = transformers.CLIPTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges)
+    theirs.save_pretrained(tmp_path)
+    ours = SubwordTokenizer.from_folder(tmp_path)
+    assert ours.pad_id == theirs.pad_token_id
+    for text in ("a photo of a Cat", "two   dogs, 3 cats!", "Don't  Ünïcode 日本 x", "", "it's 100%"):
+        assert list(ours(text).ids) == theirs(text)["input_ids"], text
+    assert [word for word, _ in ours("a photo of a Cat").word_groups()][1:-1] == ["a", "photo", "of", "a", "Cat"]
 
 
 def test_an_older_checkpoint_of_clip_has_a_table_of_positions(transformers, tmp_path):

@@ -13,7 +13,8 @@ import make_golden
 import regard
 from regard import training
 
-CASES = [(family, case) for family, kind in make_golden.CASES.items() for case in kind.cases]
+TRAINED = [family for family in make_golden.CASES if family != "vit" and not family.startswith("clip")]
+CASES = [(family, case) for family in TRAINED for case in make_golden.CASES[family].cases]
 STEPS = 4
 RATES = {"learning_rate": 3e-3, "weight_decay": 0.1, "betas": (0.9, 0.95)}
 
@@ -44,7 +45,7 @@ def test_training_is_that_of_transformers(transformers, tmp_path, family, case):
         assert difference < 1e-9, name
 
 
-@pytest.mark.parametrize("family", make_golden.CASES)
+@pytest.mark.parametrize("family", TRAINED)
 def test_a_new_model_is_loaded_by_transformers(transformers, tmp_path, family):
     peer = make_peer(transformers, family, next(iter(make_golden.CASES[family].cases)))
     peer.config.save_pretrained(tmp_path)

@@ -124,6 +124,11 @@ def test_byte_level_tokens_are_decoded():
     assert token_labels(encoding(text, *byte_level)) == ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n")
 
 
+def test_the_end_of_a_word_is_no_part_of_its_label():
+    tokens = [("pho", 0, 3), ("to</w>", 3, 5), ("caf", 6, 9), ("Ã©</w>", 9, 10), ("</w>", 11, 15)]
+    assert token_labels(encoding("Photo café </w>", *tokens)) == ("pho", "to", "caf", "é", "</w>")
+
+
 def test_other_pieces_stay_as_the_vocabulary_spells_them():
     text = "Playing Ãé č"
     word_piece = [("play", 0, 4), ("##ing", 4, 7), ("ã", 8, 9), ("e", 9, 10), ("č", 11, 12)]

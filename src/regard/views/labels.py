@@ -13,6 +13,7 @@ _JOINERS = "\u200c\u200d"
 _JOINABLE = {"Lo", "Mn", "Mc", "So", "Sk"}
 _INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _MAX_MARKS = 3  # on one letter
+_END_OF_WORD = "</w>"  # in the vocabulary of CLIP
 
 # The byte of each letter of a byte-level vocabulary: printable bytes are themselves, the others are the letters from
 # U+0100 on. Source: ``bytes_to_unicode`` of GPT-2 (Radford et al. 2019).
@@ -65,8 +66,8 @@ def head_label(layer: int, head: int) -> str:
 def token_labels(encoding: Encoding) -> tuple[str, ...]:
     r"""Return a label for each token: its vocabulary spelling, decoded if it is byte-level.
 
-    Byte-level vocabularies (GPT-2, Llama 3, SmolLM2) spell `` café`` as ``ĠcafÃ©``. The bytes of an incomplete
-    character are shown as ``\xf0``.
+    Byte-level vocabularies (GPT-2, Llama 3, SmolLM2) spell `` café`` as ``ĠcafÃ©``, and that of CLIP as ``cafÃ©</w>``.
+    The bytes of an incomplete character are shown as ``\xf0``.
     """
     text = encoding.text
     return tuple(
@@ -144,6 +145,8 @@ def _take_columns(clusters: list[str], width: int) -> list[str]:
 
 
 def _decode(token: str, spanned: str) -> str:
+    if token != _END_OF_WORD and not spanned.endswith(_END_OF_WORD):
+        token = token.removesuffix(_END_OF_WORD)
     if token.lower() == spanned.lower() or not all(letter in _BYTES for letter in token):
         return token
     spelled = bytes(_BYTES[letter] for letter in token)
