@@ -279,12 +279,15 @@ def test_older_configurations_of_clip_are_read(tmp_path):
     assert regard.load(folder, ignore=["mystery"]).text("w5 w7").hidden.shape == (1, 2, 12)
 
 
-@pytest.mark.parametrize("command", ["", "explain", "heads", "explore"])
+@pytest.mark.parametrize("command", ["explain", "explore"])
 def test_a_command_that_takes_a_text_says_so(command, capsys):
-    folder = str(golden.FOLDER / "vit/plain")
-    assert main([*([command] if command else []), "a cat", "--model", folder]) == 2
+    assert main([command, "a cat", "--model", str(golden.FOLDER / "vit/plain")]) == 2
     assert "looks at pictures, and this takes a text: choose a model of texts" in capsys.readouterr().err
-    assert main(["heads", "w5 w6", "--model", str(golden.FOLDER / "clip/plain")]) == 0  # its half that reads texts
+
+
+def test_a_command_that_takes_a_text_takes_the_half_of_clip_that_reads(capsys):
+    assert main(["heads", "w5 w6", "--model", str(golden.FOLDER / "clip/plain")]) == 0
+    assert "6 heads on this text" in capsys.readouterr().out
 
 
 def test_the_explorer_refuses_a_model_of_pictures(vit):
