@@ -104,7 +104,8 @@ class ModelLayout:
 def layout_of(model: Any, scopes: ModuleScopes) -> ModelLayout:
     """Return the layout of a model."""
     modules = dict(model.named_modules())
-    blocks = [_block(modules, path, model, scopes) for path in scopes.block_paths]
+    through_interface = _through_interface(model)
+    blocks = [_block(modules[path], _stack_of(path, scopes), through_interface) for path in scopes.block_paths]
     inside = {id(module) for block in blocks for module in block.module.modules()}
     outside = [(path, module) for path, module in modules.items() if path and id(module) not in inside]
     tables = [(path, module, _table(path)) for path, module in outside if _is_table(module)]
@@ -129,8 +130,8 @@ def is_norm(path: str, module: Any) -> bool:
     return found and not any(True for _ in module.children()) and _HEAD_NORM.match(name) is None
 
 
-def _block(modules: dict[str, Any], path: str, model: Any, scopes: ModuleScopes) -> BlockLayout:
-    block = BlockLayout(modules[path], _stack_of(path, scopes))
+def _block(module: Any, stack: str, through_interface: set[int]) -> BlockLayout:
+    block = BlockLayout(module, stack)
     inner = [(name, module) for name, module in block.module.named_modules() if name]
     sites: dict[str, AttentionSite] = {}
     is_covered: set[int] = set()  # in an attention
@@ -139,7 +140,7 @@ def _block(modules: dict[str, Any], path: str, model: Any, scopes: ModuleScopes)
             is_covered |= {id(part) for part in module.modules()}
             kind = _kind(name, module)
             if kind not in sites:  # a second one of its kind has no name
-                sites[kind] = _site(kind, module, _has_own_attention(model, module))
+                sites[kind] = _site(kind, module, id(module) not in through_interface)
     block.attentions = list(sites.values())
     block.norms = [module for name, module in inner if is_norm(name, module)]
     block.linears = [module for name, module in inner if is_linear(module)]
@@ -184,11 +185,10 @@ def _rotates(module: Any) -> bool:
     return any(_ROTARY.search(name) for name in names)
 
 
-def _has_own_attention(model: Any, attention: Any) -> bool:
-    """Whether an attention is computed in the model's own code, and not through the interface of transformers."""
+def _through_interface(model: Any) -> set[int]:
+    """Return the modules whose attention is computed through the interface of transformers, by their id."""
     owners = [part for part in model.modules() if hasattr(part, "_can_set_attn_implementation")]
-    holding = [part for part in owners if any(inner is attention for inner in part.modules())]
-    return not any(type(part)._can_set_attn_implementation() for part in holding)
+    return {id(inner) for part in owners if type(part)._can_set_attn_implementation() for inner in part.modules()}
 
 
 def _set_feed_forward(block: BlockLayout, parts: list[tuple[str, Any]]) -> None:
