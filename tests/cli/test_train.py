@@ -207,7 +207,7 @@ def test_a_text_that_the_model_cannot_read_is_refused(run, tmp_path, book):
     words = ("train", "--text", str(book), "--model", "induction", "--folder", str(tmp_path / "run"))
     status, _, error = run(*words, "--context", "300")
     assert status == 2
-    assert "sequences of 300 tokens, and the model permits 128" in error
+    assert "induction permits 128 tokens: give --context at most that" in error
 
 
 @pytest.mark.parametrize(

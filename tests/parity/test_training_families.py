@@ -45,6 +45,30 @@ def test_training_is_that_of_transformers(transformers, tmp_path, family, case):
         assert difference < 1e-9, name
 
 
+@pytest.mark.parametrize(
+    ("family", "case", "options"),
+    [
+        ("modernbert", "biased", {"classifier_activation": "relu", "classifier_bias": True, "decoder_bias": False}),
+        ("bert", "gelu", {"tie_word_embeddings": False}),
+        ("roberta", "gelu", {"tie_word_embeddings": False}),
+        ("distilbert", "gelu", {"tie_word_embeddings": False}),
+        ("electra", "narrow", {"tie_word_embeddings": False}),
+        ("albert", "shared", {"tie_word_embeddings": False}),
+        ("deberta-v2", "plain", {"legacy": False}),
+    ],
+)
+def test_heads_of_other_configurations(transformers, tmp_path, family, case, options):
+    with make_golden.doubles_throughout():
+        peer = make_peer(transformers, family, case, **options)
+        copy.deepcopy(peer).half().save_pretrained(tmp_path)
+        make_golden.write_tokenizer(tmp_path, peer.config)
+        batches = [make_batch(peer, seed) for seed in range(STEPS)]
+        expected = trained(peer, batches)
+    trainable = training.Trainable.of(tmp_path, dtype=np.float64)
+    run = regard.train(trainable, batches, steps=STEPS, schedule="constant", **RATES)
+    np.testing.assert_allclose([step.loss for step in run.steps], expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("family", TRAINED)
 def test_a_new_model_is_loaded_by_transformers(transformers, tmp_path, family):
     peer = make_peer(transformers, family, next(iter(make_golden.CASES[family].cases)))
@@ -61,10 +85,10 @@ def test_a_new_model_is_loaded_by_transformers(transformers, tmp_path, family):
     assert run.steps[0].loss == pytest.approx(trained(saved, [batch])[0], rel=1e-5)  # whose rotations are float32
 
 
-def make_peer(transformers, family, case):
+def make_peer(transformers, family, case, **options):
     """Return a model with the head that it is trained with."""
     kind = make_golden.CASES[family]
-    config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
+    config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case] | options)
     config._attn_implementation = config._experts_implementation = "eager"
     if config.is_encoder_decoder:
         config.decoder_start_token_id = make_golden._start(config)

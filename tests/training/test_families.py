@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import regard
 from regard import RegardError, training
+from regard.formats.safetensors import write_safetensors
 from regard.models import FAMILIES, load
 from regard.nn import parameters
 from regard.training.objectives import MaskedWords, NextToken, SequenceToSequence
@@ -149,7 +151,7 @@ def test_texts_are_pairs_for_an_encoder_decoder():
     text = " ".join(f"w{i % 15 + 5}" for i in range(400))
     task = training.text_task(text, pairs=True, tokenizer=trainable.tokenizer, context=9, batch_size=3)
     batch = task.batches()(0)
-    assert (batch.ids.shape, batch.targets.shape) == ((3, 5), (3, 5))
+    assert (batch.ids.shape, batch.targets.shape) == ((3, 4), (3, 5))
     np.testing.assert_array_equal((batch.ids[:, -1] - 4) % 15, (batch.targets[:, 0] - 5) % 15)
 
 
@@ -157,6 +159,7 @@ def test_texts_are_pairs_for_an_encoder_decoder():
     ("family", "batch", "message"),
     [
         ("bert", ["w5 w6"], "predicts masked words"),
+        ("bert", ("w5 w6", "w7 w8"), "predicts masked words"),
         ("bert", np.ones((2, 3), int), "predicts masked words"),
         ("t5", ["w5 w6"], r"is a Batch or \(sources, targets\), got list"),
         ("t5", (np.ones((2, 3), int), np.ones((1, 3), int)), "sources are B S and targets B T"),
@@ -168,13 +171,136 @@ def test_a_batch_of_another_kind_is_refused(family, batch, message):
         regard.train(training.Trainable.of(FOLDERS[family]), [batch], steps=1)
 
 
-@pytest.mark.parametrize(("family", "field"), [("bert", "tie_word_embeddings"), ("deberta-v2", "legacy")])
-def test_a_head_with_a_table_of_its_own_is_refused(tmp_path, family, field):
-    shutil.copytree(FOLDERS[family], tmp_path / "model")
-    path = tmp_path / "model" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {field: False}))
-    with pytest.raises(RegardError, match="has a table of its own"):
-        training.Trainable.of(tmp_path / "model")
+@pytest.fixture
+def with_head(tmp_path):
+    """Return a folder of a BERT with its head, and its tensors."""
+    new = training.Trainable.of(FOLDERS["bert"], seed=4)
+    new.save(tmp_path / "model")
+    return tmp_path / "model", dict(new.tensors)
+
+
+def rewritten(folder, tensors):
+    write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    return training.Trainable.of(folder, seed=5)
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        ("LayerNorm.weight", "LayerNorm.gamma"),
+        ("LayerNorm.bias", "LayerNorm.beta"),
+        ("predictions.bias", "predictions.decoder.bias"),
+    ],
+)
+def test_a_head_with_old_names_is_read(with_head, new, old):
+    folder, tensors = with_head
+    renamed = {name.replace(new, old): x for name, x in tensors.items()}
+    assert renamed.keys() != tensors.keys()
+    assert {name: x.tolist() for name, x in rewritten(folder, renamed).tensors.items()} == {
+        name: x.tolist() for name, x in tensors.items()
+    }
+
+
+DENSE = "cls.predictions.transform.dense.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop(DENSE), f"missing {DENSE}"),
+        (lambda tensors: tensors.update({DENSE: np.full_like(tensors[DENSE], np.nan)}), "not finite"),
+        (lambda tensors: tensors.update({DENSE: tensors[DENSE][:1]}), f"{DENSE} has shape"),
+        (lambda tensors: tensors.update({DENSE: tensors[DENSE].astype(np.int32)}), "int32"),
+    ],
+)
+def test_a_broken_head_is_an_error(with_head, change, message):
+    folder, tensors = with_head
+    change(tensors)
+    with pytest.raises(RegardError, match=message):
+        rewritten(folder, tensors)
+
+
+def test_the_trained_head_goes_on(tmp_path):
+    first = train(training.Trainable.of(FOLDERS["bert"]), steps=20)
+    again = train(first.trainable, steps=1)
+    assert again.steps[0].loss < 0.9 * first.steps[0].loss
+    with pytest.raises(RegardError, match=r"is not as it was loaded.*give `trainable`"):
+        regard.train(first.model, batches_for(first.trainable), steps=1)
+
+
+@pytest.mark.parametrize("other", ["mistral", "t5", "gpt2"])
+def test_another_model_under_the_name_of_a_stored_one_is_refused(other):
+    model = replace(load(FOLDERS[other]), name=str(FOLDERS["llama"]))
+    with pytest.raises(RegardError, match="is another model than the one stored under its name"):
+        training.Trainable.of(model)
+    cut = load(FOLDERS["llama"])
+    with pytest.raises(RegardError, match="is another model"):
+        training.Trainable.of(replace(cut, blocks=cut.blocks[:1]))
+
+
+def test_a_sentence_encoder_embeds_after_its_training(tmp_path, minilm):
+    batch = training.mask_words(
+        np.arange(40).reshape(4, 10) + 1000, np.random.default_rng(0), mask_id=103, vocab_size=30522
+    )
+    run = regard.train(minilm, [batch], steps=1, learning_rate=1e-9, folder=tmp_path)
+    ours, before = (model.embed(["a cat sat"]) for model in (load(run.checkpoint), minilm))
+    np.testing.assert_allclose(ours, before, atol=1e-5)
+
+
+class TestMasks:
+    rng = np.random.default_rng(1)
+
+    def test_ids_of_every_integer_type(self):
+        ids = self.rng.integers(0, 200, (50, 8)).astype(np.uint8)
+        batch = training.mask_words(ids, self.rng, mask_id=201, vocab_size=200)
+        assert batch.targets.min() == -100
+        assert (batch.targets[batch.targets >= 0] == ids[batch.targets >= 0]).all()
+
+    def test_every_place_is_as_likely(self):
+        batch = training.mask_words(np.ones((20_000, 6), int), self.rng, mask_id=9, vocab_size=8)
+        shares = (batch.targets >= 0).mean(0)
+        assert shares.max() - shares.min() < 0.02
+        assert (batch.targets >= 0).any(1).all()
+
+    def test_special_tokens_and_padding_are_not_words(self):
+        ids = np.tile([1, 5, 6, 7, 2, 0, 0], (200, 1))
+        mask = np.tile([True] * 5 + [False] * 2, (200, 1))
+        batch = training.mask_words(ids, self.rng, mask_id=9, vocab_size=8, special_ids=[1, 2], mask=mask)
+        assert (batch.targets[:, [0, 4, 5, 6]] == -100).all()
+        assert (batch.targets >= 0).any(1).all()
+        assert batch.mask is mask
+        nothing = training.mask_words(np.ones((2, 3), int), self.rng, mask_id=9, vocab_size=8, special_ids=[1])
+        assert nothing.num_targets == 0
+
+    @pytest.mark.parametrize(
+        ("ids", "options", "message"),
+        [
+            (np.ones(3, int), {}, "ids must be integers, B T"),
+            (np.ones((0, 3), int), {}, "ids must be integers, B T"),
+            ([[0.5]], {}, "ids must be integers, B T"),
+            (np.ones((1, 3), int), {"rate": 0}, "rate must be"),
+            (np.ones((1, 3), int), {"mask": np.ones((1, 2), bool)}, "mask must be booleans"),
+        ],
+    )
+    def test_errors(self, ids, options, message):
+        with pytest.raises(RegardError, match=message):
+            training.mask_words(ids, self.rng, mask_id=9, vocab_size=8, **options)
+
+
+def test_a_sequence_of_an_encoder_has_its_ends(minilm):
+    task = training.text_task("the cat sat on the mat. " * 200, masked=True, tokenizer=minilm.tokenizer, context=12)
+    batch = task.batches()(0)
+    assert (batch.ids[:, 0] == 101).all()
+    assert (batch.ids[:, -1] == 102).all()
+    assert (batch.targets[:, [0, -1]] == -100).all()
+    assert batch.ids.shape[1] == 12
+
+
+def test_a_mask_of_a_decoder_is_at_the_end():
+    ids, mask = np.ones((2, 4), int), np.array([[True] * 4, [False, True, True, True]])
+    for given, message in [(mask, "begins after padding"), (mask[:1], "booleans in the shape of ids")]:
+        with pytest.raises(RegardError, match=message):
+            regard.train(training.Trainable.of(FOLDERS["gpt2"]), [training.Batch(ids, ids, given)], steps=1)
 
 
 def test_what_each_kind_is_trained_for():
@@ -187,10 +313,13 @@ def test_what_each_kind_is_trained_for():
 def test_pairs_need_an_encoder_decoder():
     with pytest.raises(RegardError, match="pairs are for a loaded encoder-decoder"):
         training.text_task("a cat " * 300, pairs=True)
+    task = training.text_task("w5 " * 700, pairs=True, tokenizer=load(FOLDERS["t5"]).tokenizer)
+    with pytest.raises(RegardError, match="is for a loaded model"):
+        task.new_model()
 
 
 @pytest.mark.parametrize("family", UNTRAINED)
 def test_models_of_pictures_are_not_trained(family):
-    message = "an encoder of type 'clip_text_model' cannot be trained" if "text" in family else "reads pictures"
+    message = "a model of type 'clip_text_model' cannot be trained" if "text" in family else "reads pictures"
     with pytest.raises(RegardError, match=message):
         training.Trainable.of(GOLDEN / family / "plain")

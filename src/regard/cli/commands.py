@@ -183,7 +183,11 @@ def _train(parser: ArgumentParser) -> None:
     parser.add_argument("--masked", action="store_true", help="learn to fill in masked tokens of the text")
     parser.add_argument("--bpe", type=count, metavar="N", help="a vocabulary of N byte pairs (characters)")
     parser.add_argument("--context", type=count, metavar="N", help="tokens of a sequence of the text (64)")
-    parser.add_argument("--model", metavar="NAME", help="train a loaded model on the text (a new one)")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="train a loaded model, on what it is made for (a new GPT)",
+    )
     parser.add_argument("--folder", metavar="FOLDER", help="where checkpoints are written (regard-TASK)")
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder")
     parser.add_argument("--watch", action="store_true", help="see it learn: loss, maps and heads in the browser")

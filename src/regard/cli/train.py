@@ -130,9 +130,13 @@ def _task_and_model(arguments: argparse.Namespace, before: Mapping[str, Any]) ->
     data |= {"batch_size": data["batch_size"] or 32, "context": data["context"] or 64, "masked": bool(data["masked"])}
     if data["model"] and data["bpe"]:
         raise RegardError("--bpe is for a new model; that of --model has its tokenizer")
+    if data["model"] and Path(data["model"]).exists():
+        data["model"] = str(Path(data["model"]).resolve())  # so that the run can be resumed from any folder
     model = Trainable.of(data["model"], seed=arguments.seed) if data["model"] else None
     options = {name: data[name] for name in ("batch_size", "masked", "bpe", "context")}
     if model is not None:
+        if data["context"] > model.model.max_length:
+            raise RegardError(f"{data['model']} permits {model.model.max_length} tokens: give --context at most that")
         is_encoder = isinstance(model.objective, MaskedWords)
         if options["masked"] and not is_encoder:
             raise RegardError(f"{data['model']} does not predict masked words: leave out --masked")

@@ -53,7 +53,7 @@ def as_batch(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
     RegardError
         It is none of these, or its sequences are longer than the model permits.
     """
-    batch = _as_batch(item, tokenizer, max_length)
+    batch = _checked(_as_batch(item, tokenizer, max_length))
     if batch.ids.ndim != 2 or batch.targets.shape != batch.ids.shape:
         raise RegardError(
             f"ids and targets of a batch are B T each, got the shapes {batch.ids.shape} and {batch.targets.shape}"
@@ -82,9 +82,21 @@ def as_pairs(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
         raise RegardError(
             f"sources are B S and targets B T, got the shapes {batch.ids.shape} and {batch.targets.shape}"
         )
+    batch = _checked(batch)
     for x in (batch.ids, batch.targets):
         _check_length(x, max_length)
     return batch
+
+
+def _checked(batch: Batch) -> Batch:
+    """Return a batch as arrays; an error for a mask that does not fit the ids."""
+    ids, targets = np.asarray(batch.ids), np.asarray(batch.targets)
+    mask = None if batch.mask is None else np.asarray(batch.mask)
+    if mask is not None and (mask.shape != ids.shape or mask.dtype != bool):
+        raise RegardError(
+            f"the mask of a batch is booleans in the shape of ids, {ids.shape}, got {mask.dtype} {mask.shape}"
+        )
+    return Batch(ids, targets, mask)
 
 
 def _ids_and_mask(part: Any, tokenizer: Tokenizer, max_length: int) -> tuple[np.ndarray, np.ndarray | None]:

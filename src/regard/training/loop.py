@@ -26,6 +26,7 @@ from regard.nn import value_and_gradients
 from regard.training.batches import IGNORED, Batch, Batches, check_batches, from_batch
 from regard.training.dropout import DropoutRecorder
 from regard.training.log import Log, Step
+from regard.training.objectives import count_tokens
 from regard.training.optimizer import AdamW, clip_scale, global_norm
 from regard.training.options import TrainingOptions, check_options, check_same_run, describe_run
 from regard.training.run_folder import checkpoints, load_checkpoint, open_losses, read_state, save_checkpoint
@@ -48,12 +49,15 @@ class TrainingResult:
         The last checkpoint, a folder that `regard.load` and transformers load.
     interrupted : bool
         Whether Ctrl-C ended it.
+    trainable : Trainable
+        What can be trained on: the model, of an encoder with its head.
     """
 
     model: TextModel
     steps: tuple[Step, ...]
     checkpoint: Path | None
     interrupted: bool
+    trainable: Trainable
 
 
 def train(
@@ -92,11 +96,12 @@ def train(
     ----------
     model
         A new model of `regard.training.new_model`, or a loaded one, or the name or folder of one, which is copied in
-        float32. A decoder learns to predict the next token, a BERT with its head masked words.
+        float32. A decoder learns to predict the next token, an encoder masked words, an encoder-decoder its target.
     batches
         An iterable of batches, or a function from the number of a batch, from 0, to the batch. A batch is an array of
         ids, ``B T``; a list of texts; a pair of ids and targets, ``B T`` each, where the target −100 does not count; or
-        a `regard.training.Batch`.
+        a `regard.training.Batch`. Of an encoder it is what `mask_words` returns, of an encoder-decoder a pair of
+        sources and targets, each ids or texts.
     steps : int
         How many updates the whole run has. It ends earlier where an iterable ends; batches that do not fill an update
         are left out.
@@ -177,7 +182,7 @@ def train(
     if resume and run_folder is None:
         raise RegardError("resume needs the folder of the run")
 
-    trainable = Trainable.of(model)
+    trainable = Trainable.of(model, seed=options.seed)
     held_out = _held_out(evaluation, trainable)
     constants: dict[str, Any] = {**run, "held_out": _first_text(held_out[0])} if held_out else {**run}
     optimizer = AdamW(
@@ -214,7 +219,7 @@ def train(
                 for step, (items, ends) in enumerate(chain(first, updates), start):
                     parts = [_to_batch(item, trainable) for item in items]
                     loss, norm = _update(trainable, optimizer, options, step, parts)
-                    num_tokens = sum(part.ids.size for part in parts)
+                    num_tokens = sum(count_tokens(trainable.objective, part) for part in parts)
                     tokens, seconds = tokens + num_tokens, time.perf_counter() - began
                     is_last = ends or bool(interrupted)
                     evaluates = held_out and (is_last or (step + 1) % evaluate_every == 0)
@@ -248,7 +253,7 @@ def train(
         finally:
             for writer in writers:
                 writer.close()
-    return TrainingResult(trainable.model, tuple(done), saved, bool(interrupted))
+    return TrainingResult(trainable.model, tuple(done), saved, bool(interrupted), trainable)
 
 
 def _start(

@@ -1,8 +1,8 @@
-"""The heads with which encoders predict masked words, by the type of the model."""
+"""Masked words: what is hidden in a batch, and the heads with which encoders predict it, by the type of the model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -10,132 +10,170 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.models.checkpoint.tensors import Tensors
+from regard.models.checkpoint.open import Checkpoint
+from regard.models.checkpoint.tensors import TensorSpec, current_names, load_tensors
 from regard.training.batches import IGNORED, Batch
+
+_OLD_SUFFIXES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_TIED_SUFFIXES = {".decoder.bias": ".bias"}  # one array under two names
 
 
 @dataclass(frozen=True)
 class MaskedWordHead:
-    """The names of a head in a checkpoint: logits = norm(activation(x · W + b)) · tableᵀ + c, of the embeddings' table.
+    """A head in a checkpoint: logits = norm(activation(x · W + b)) · tableᵀ + c.
 
     Parameters
     ----------
     architecture : str
         The class of transformers.
-    prefix : str
-        Of the names of the encoder's tensors beside those of the head.
-    dense, norm : str
-        Of W and b, and of the norm, without ``.weight`` and ``.bias``.
+    prefixes : tuple of str
+        Of the names of the encoder's tensors beside those of the head; the first is how they are written.
+    dense, norm, decoder : str
+        The names of W and b, of the norm, and of a table and c without ties, each without ``.weight`` and ``.bias``.
     bias : str
-        Of c.
+        The name of c, if the table is that of the embeddings.
     activation : str, optional
         By default that of the blocks.
     """
 
     architecture: str
-    prefix: str
+    prefixes: tuple[str, ...]
     dense: str
     norm: str
+    decoder: str
     bias: str
     activation: str | None = None
 
-    def shapes(self, model: Any, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each tensor, for a model and the fields of its config.json."""
+    def load(self, checkpoint: Checkpoint, model: Any, dtype: Any) -> dict[str, np.ndarray]:
+        """Return the arrays of the head: ``dense.weight``, ``norm.weight``, their biases, and ``table`` if untied.
+
+        Raises
+        ------
+        RegardError
+            A tensor is missing, of another shape, or not of finite numbers.
+        """
+        specs = self._specs(checkpoint, model)
+        renamed = self._renamed(checkpoint)
+        return load_tensors(checkpoint, specs, num_layers=0, unused=("",), renamed_suffixes=renamed, dtype=dtype)
+
+    def is_stored(self, checkpoint: Checkpoint, model: Any) -> bool:
+        """Whether a checkpoint has the head, or a part of it."""
+        names = current_names(checkpoint.tensors().shapes, self._renamed(checkpoint))
+        return any(spec.hf_name in names for spec in self._specs(checkpoint, model))
+
+    def function(self, checkpoint: Checkpoint, model: Any) -> str:
+        """Return the name of the activation; an error for an unknown one."""
+        config = checkpoint.config()
+        if config.peek("model_type") == "modernbert":
+            return config.activation("classifier_activation", "gelu")
+        return self.activation or str(model.config.activation)
+
+    def bare(self, name: str) -> str:
+        """Return the name of a tensor of the encoder without a prefix."""
+        return next((name.removeprefix(each) for each in self.prefixes if name.startswith(each)), name)
+
+    def _renamed(self, checkpoint: Checkpoint) -> dict[str, str]:
+        return {**_OLD_SUFFIXES, **(_TIED_SUFFIXES if _is_tied(checkpoint) else {})}
+
+    def _specs(self, checkpoint: Checkpoint, model: Any) -> list[TensorSpec]:
         words, inner = model.token_embedding.weight.shape
-        has_biases = config["model_type"] != "modernbert"  # there they are optional
-        shapes: dict[str, tuple[int, ...]] = {f"{self.dense}.weight": (inner, model.config.embed_dim)}
-        if config.get("classifier_bias", has_biases):
-            shapes[f"{self.dense}.bias"] = (inner,)
-        shapes[f"{self.norm}.weight"] = (inner,)
-        if config.get("norm_bias", has_biases):
-            shapes[f"{self.norm}.bias"] = (inner,)
-        if config.get("decoder_bias", True):
-            shapes[self.bias] = (words,)
-        return shapes
-
-    def draw(
-        self, model: Any, config: Mapping[str, Any], rng: np.random.Generator, std: float
-    ) -> dict[str, np.ndarray]:
-        """Return the tensors of a new head: a matrix from a normal distribution, the norm 1, biases 0."""
-
-        def make(name: str, shape: tuple[int, ...]) -> np.ndarray:
-            if len(shape) > 1:
-                return rng.normal(0, std, shape)
-            return np.ones(shape) if name == f"{self.norm}.weight" else np.zeros(shape)
-
-        return {name: make(name, shape) for name, shape in self.shapes(model, config).items()}
-
-    def read(
-        self, checkpoint: Tensors, model: Any, config: Mapping[str, Any], encoder: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
-        """Return the tensors of an encoder with those of its head in the checkpoint; without them where it has none."""
-        # A model that was saved without a head has names without prefix.
-        tensors = {self.prefix + name.removeprefix(self.prefix).removeprefix("bert."): x for name, x in encoder.items()}
-        names = self.shapes(model, config)
-        return tensors | {name: checkpoint[name] for name in names if name in checkpoint.shapes}
+        config, is_tied = checkpoint.config(), _is_tied(checkpoint)
+        has_biases = config.peek("model_type") != "modernbert"  # there they are optional
+        specs = [TensorSpec("dense.weight", f"{self.dense}.weight", (inner, model.config.embed_dim), transposed=True)]
+        if config.flag("classifier_bias", has_biases):
+            specs.append(TensorSpec("dense.bias", f"{self.dense}.bias", (inner,)))
+        specs.append(TensorSpec("norm.weight", f"{self.norm}.weight", (inner,)))
+        if config.flag("norm_bias", has_biases):
+            specs.append(TensorSpec("norm.bias", f"{self.norm}.bias", (inner,)))
+        if config.flag("decoder_bias", True):
+            specs.append(TensorSpec("bias", self.bias if is_tied else f"{self.decoder}.bias", (words,)))
+        return specs if is_tied else [*specs, TensorSpec("table", f"{self.decoder}.weight", (words, inner))]
 
 
-_BERT = "cls.predictions.transform"
+def _bert(architecture: str, *prefixes: str, norm: str = "LayerNorm") -> MaskedWordHead:
+    at = "cls.predictions"
+    names = f"{at}.transform.dense", f"{at}.transform.{norm}", f"{at}.decoder", f"{at}.bias"
+    return MaskedWordHead(architecture, prefixes, *names)
+
+
+def _roberta(architecture: str, prefix: str) -> MaskedWordHead:
+    dense, norm, decoder, bias = (f"lm_head.{part}" for part in ("dense", "layer_norm", "decoder", "bias"))
+    return MaskedWordHead(architecture, (prefix,), dense, norm, decoder, bias, activation="gelu")
+
+
 _HEADS: Mapping[str, MaskedWordHead] = MappingProxyType(
     {
         "albert": MaskedWordHead(
-            "AlbertForMaskedLM", "albert.", "predictions.dense", "predictions.LayerNorm", "predictions.bias"
+            "AlbertForMaskedLM",
+            ("albert.",),
+            *(f"predictions.{part}" for part in ("dense", "LayerNorm", "decoder", "bias")),
         ),
-        "bert": MaskedWordHead(
-            "BertForMaskedLM", "bert.", f"{_BERT}.dense", f"{_BERT}.LayerNorm", "cls.predictions.bias"
-        ),
-        "deberta-v2": MaskedWordHead(
-            "DebertaV2ForMaskedLM", "deberta.", f"{_BERT}.dense", f"{_BERT}.LayerNorm", "cls.predictions.bias"
-        ),
+        "bert": _bert("BertForMaskedLM", "bert."),
+        "deberta-v2": _bert("DebertaV2ForMaskedLM", "deberta."),
         "distilbert": MaskedWordHead(
-            "DistilBertForMaskedLM", "distilbert.", "vocab_transform", "vocab_layer_norm", "vocab_projector.bias",
+            "DistilBertForMaskedLM",
+            ("distilbert.",),
+            "vocab_transform",
+            "vocab_layer_norm",
+            "vocab_projector",
+            "vocab_projector.bias",
         ),
         "electra": MaskedWordHead(
-            "ElectraForMaskedLM", "electra.", "generator_predictions.dense", "generator_predictions.LayerNorm",
-            "generator_lm_head.bias", "gelu",
+            "ElectraForMaskedLM",
+            ("electra.",),
+            "generator_predictions.dense",
+            "generator_predictions.LayerNorm",
+            "generator_lm_head",
+            "generator_lm_head.bias",
+            activation="gelu",
         ),
         "modernbert": MaskedWordHead(
-            "ModernBertForMaskedLM", "model.", "head.dense", "head.norm", "decoder.bias", "gelu"
+            "ModernBertForMaskedLM", ("model.",), "head.dense", "head.norm", "decoder", "decoder.bias"
         ),
-        "mpnet": MaskedWordHead(
-            "MPNetForMaskedLM", "mpnet.", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "gelu"
-        ),
-        "nomic_bert": MaskedWordHead(
-            "NomicBertForMaskedLM", "nomic_bert.", f"{_BERT}.dense", f"{_BERT}.layer_norm", "cls.predictions.bias"
-        ),
-        "roberta": MaskedWordHead(
-            "RobertaForMaskedLM", "roberta.", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "gelu"
-        ),
-        "xlm-roberta": MaskedWordHead(
-            "XLMRobertaForMaskedLM", "roberta.", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "gelu"
-        ),
+        "mpnet": _roberta("MPNetForMaskedLM", "mpnet."),
+        "nomic_bert": _bert("NomicBertForMaskedLM", "nomic_bert.", "bert.", norm="layer_norm"),
+        "roberta": _roberta("RobertaForMaskedLM", "roberta."),
+        "xlm-roberta": _roberta("XLMRobertaForMaskedLM", "roberta."),
     }
-)  # fmt: skip
+)
+_NEWER_DEBERTA = MaskedWordHead(
+    "DebertaV2ForMaskedLM",
+    ("deberta.",),
+    *(f"lm_predictions.lm_head.{part}" for part in ("dense", "LayerNorm", "decoder", "bias")),
+)
 
 
-def masked_word_head(config: Mapping[str, Any]) -> MaskedWordHead:
-    """Return the head of an encoder with the fields of config.json.
+def masked_word_head(checkpoint: Checkpoint) -> MaskedWordHead:
+    """Return the head of an encoder.
 
     Raises
     ------
     RegardError
-        There is none for its type, or it does not share the table of the embeddings.
+        There is none for its type.
     """
-    head = _HEADS.get(str(config.get("model_type")))
-    if head is None:
+    config = checkpoint.config()
+    kind = config.peek("model_type")
+    if kind == "deberta-v2" and config.peek("legacy") is False:
+        return _NEWER_DEBERTA
+    if kind not in _HEADS:
         raise RegardError(
-            f"an encoder of type {config.get('model_type')!r} cannot be trained: masked words are predicted by "
+            f"a model of type {kind!r} cannot be trained; of models without a decoder these can, on masked words: "
             f"{', '.join(_HEADS)}"
         )
-    if not config.get("tie_word_embeddings", True) or not config.get("legacy", True):
-        raise RegardError("an encoder cannot be trained whose head for masked words has a table of its own")
-    return head
+    return _HEADS[kind]
 
 
 def mask_words(
-    ids: np.ndarray, rng: np.random.Generator, *, mask_id: int, vocab_size: int, rate: float = 0.15
+    ids: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    mask_id: int,
+    vocab_size: int,
+    special_ids: Iterable[int] = (),
+    mask: np.ndarray | None = None,
+    rate: float = 0.15,
 ) -> Batch:
-    """Return a batch in which words are masked, and are to be predicted: one at least of each row.
+    """Return a batch in which words are masked, and are to be predicted: one at least of each row, if it has any.
 
     Parameters
     ----------
@@ -144,14 +182,41 @@ def mask_words(
     mask_id : int
         Of the mask, which 80% of the chosen tokens become; 10% become another token, 10% stay.
     vocab_size : int
+    special_ids : iterable of int
+        Tokens that are not words, such as those at the ends of a text.
+    mask : boolean array, ``B T``, optional
+        True where there is text.
     rate : float
         The share of tokens that are chosen.
+
+    Raises
+    ------
+    RegardError
+        An argument is invalid.
 
     References
     ----------
     Devlin et al. (2018), "BERT", https://arxiv.org/abs/1810.04805, section 3.1.
     """
-    chosen, how = rng.random(ids.shape) < rate, rng.random(ids.shape)
-    chosen[:, 0] |= ~chosen.any(-1)
+    ids = np.asarray(ids)
+    if ids.ndim != 2 or not ids.size or ids.dtype.kind not in "iu":
+        raise RegardError(f"ids must be integers, B T, got {ids.dtype} with the shape {ids.shape}")
+    if not 0 < rate <= 1:
+        raise RegardError(f"rate must be above 0 and at most 1, got {rate!r}")
+    ids = ids.astype(np.int64)
+    is_word = ~np.isin(ids, list(special_ids))
+    if mask is not None:
+        mask = np.asarray(mask)
+        if mask.shape != ids.shape or mask.dtype != bool:
+            raise RegardError(f"mask must be booleans in the shape of ids, {ids.shape}, got {mask.dtype} {mask.shape}")
+        is_word &= mask
+    drawn, how = np.where(is_word, rng.random(ids.shape), np.inf), rng.random(ids.shape)
+    chosen = (drawn < rate) | (drawn == drawn.min(-1, keepdims=True)) & is_word  # of a row without one, any
     changed = np.where(how < 0.8, mask_id, np.where(how < 0.9, rng.integers(0, vocab_size, ids.shape), ids))
-    return Batch(np.where(chosen, changed, ids), np.where(chosen, ids, IGNORED))
+    return Batch(np.where(chosen, changed, ids), np.where(chosen, ids, IGNORED), mask)
+
+
+def _is_tied(checkpoint: Checkpoint) -> bool:
+    """Whether the table of the head is that of the embeddings, as it is where nothing is said."""
+    config = checkpoint.config()
+    return config.peek("tie_word_embeddings") is not False or config.peek("legacy") is False

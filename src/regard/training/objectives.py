@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -13,6 +12,7 @@ from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import TextModel
 from regard.models.bart import Bart
+from regard.models.checkpoint.open import Checkpoint
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.language import LanguageModel
 from regard.nn import Layer, LayerNorm, Linear
@@ -43,7 +43,10 @@ class NextToken(Layer):
 
     def as_batch(self, item: Any) -> Batch:
         """Return a batch of ids or texts, of which each token predicts the next, or of ids and targets."""
-        return batches.as_batch(item, self.model.tokenizer, self.model.max_length)
+        batch = batches.as_batch(item, self.model.tokenizer, self.model.max_length)
+        if batch.mask is not None and (batch.mask[:, 1:] > batch.mask[:, :-1]).any():
+            raise RegardError("a text begins after padding: the texts of a decoder are padded on the right")
+        return batch
 
     def __call__(self, batch: Batch, *, trace: Recorder = NULL_RECORDER) -> tuple[Any, np.ndarray]:
         """Return logits, ``... V``, and targets, ``...``."""
@@ -97,7 +100,9 @@ class MaskedWords(Layer):
         To the features of the embeddings.
     norm : LayerNorm
     bias : array, ``V``, optional
-        Of the logits, which are products with the table of the embeddings.
+        Of the logits.
+    table : array, ``V D``, optional
+        The logits are products with it; by default with the table of the embeddings.
     activation, architecture : str
         The function between `dense` and `norm`, and the class of transformers that has the head.
 
@@ -110,6 +115,7 @@ class MaskedWords(Layer):
     dense: Linear
     norm: LayerNorm
     bias: np.ndarray | None
+    table: np.ndarray | None
     activation: str = field(kw_only=True)
     architecture: str = field(kw_only=True)
 
@@ -117,7 +123,8 @@ class MaskedWords(Layer):
 
     def as_batch(self, item: Any) -> Batch:
         """Return a batch of ids and targets, an error for texts: `mask_words` makes a batch of them."""
-        if not isinstance(item, tuple | Batch):
+        is_pair = isinstance(item, tuple) and all(isinstance(x, np.ndarray) for x in item)
+        if not is_pair and not isinstance(item, Batch):
             raise RegardError(
                 f"{self.model.name} predicts masked words, so a batch is what training.mask_words returns, or (ids, "
                 f"targets), got {type(item).__name__}"
@@ -130,39 +137,41 @@ class MaskedWords(Layer):
         places = np.flatnonzero(batch.targets != IGNORED)
         x = F.embedding(hidden.reshape(-1, hidden.shape[-1]), places)  # N E
         x = self.norm(self.dense(x, activation=self.activation))
-        return F.linear(x, self.model.token_embedding.weight.T, self.bias), batch.targets.reshape(-1)[places]
+        table = self.model.token_embedding.weight if self.table is None else self.table
+        return F.linear(x, table.T, self.bias), batch.targets.reshape(-1)[places]
 
 
 Objective: TypeAlias = NextToken | SequenceToSequence | MaskedWords
 
 
-def make_objective(model: TextModel, config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Objective:
-    """Return what a model is trained for.
-
-    Parameters
-    ----------
-    model : TextModel
-    config, tensors : mapping
-        The fields of config.json; and the tensors, those of an encoder with its head.
+def make_objective(model: TextModel, checkpoint: Checkpoint, dtype: Any) -> Objective:
+    """Return what a model is trained for; an encoder gets its head from the checkpoint.
 
     Raises
     ------
     RegardError
-        A decoder has no head, or there is none known for an encoder.
+        There is no head known for an encoder, or its tensors do not fit.
     """
     if isinstance(model, EncoderDecoder):
         return SequenceToSequence(model)
     if isinstance(model, LanguageModel):
         return NextToken(model)
-    head, heads = masked_word_head(config), tensors.get
+    head = masked_word_head(checkpoint)
+    arrays = head.load(checkpoint, model, dtype)
     return MaskedWords(
         model,
-        Linear(tensors[f"{head.dense}.weight"].T, heads(f"{head.dense}.bias")),
-        LayerNorm(tensors[f"{head.norm}.weight"], heads(f"{head.norm}.bias"), model.config.norm_eps),
-        heads(head.bias),
-        activation=head.activation or model.config.activation,
+        Linear(arrays["dense.weight"], arrays.get("dense.bias")),
+        LayerNorm(arrays["norm.weight"], arrays.get("norm.bias"), model.config.norm_eps),
+        arrays.get("bias"),
+        arrays.get("table"),
+        activation=head.function(checkpoint, model),
         architecture=head.architecture,
     )
+
+
+def count_tokens(objective: Objective, batch: Batch) -> int:
+    """Return how many tokens a model reads in a batch."""
+    return batch.ids.size + (batch.targets.size if isinstance(objective, SequenceToSequence) else 0)
 
 
 def _attention_mask(batch: Batch) -> np.ndarray | None:

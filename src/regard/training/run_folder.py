@@ -18,7 +18,7 @@ from regard.training.optimizer import AdamW
 from regard.training.trainable import Trainable, write_json
 
 _CHECKPOINT = re.compile(r"step-(\d+)")
-_PART = re.compile(r"\.step-\d+\.[0-9a-f]{16}\.part")
+_PART = re.compile(r"\.(step-\d+\.|regard-)[0-9a-f]{16}\.part")
 _OPTIMIZER, _STATE = "optimizer.safetensors", "training.json"
 LOSSES = "losses.csv"
 _LOSS_FIELDS = ("step", "loss", "evaluation_loss")  # what a run determines: no times
@@ -42,7 +42,7 @@ def save_checkpoint(folder: Path, trainable: Trainable, optimizer: AdamW, state:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
             if _PART.fullmatch(old.name):  # of a run that was killed
-                shutil.rmtree(old, ignore_errors=True)
+                shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
         trainable.save(part)
         moments = {"first": optimizer.first, "second": optimizer.second}
         arrays = {

@@ -19,6 +19,7 @@ from regard.training.batches import IGNORED, Batch
 from regard.training.masked_words import mask_words
 from regard.training.tokenizers import (
     MASK,
+    MASKS,
     PAD,
     UNKNOWN,
     byte_pair_tokenizer,
@@ -42,8 +43,8 @@ class Task:
     ----------
     name, summary : str
     tokenizer : SubwordTokenizer
-    config : mapping
-        Of the model, as config.json has it, without the size of the vocabulary.
+    config : mapping, optional
+        Of the model, as config.json has it, without the size of the vocabulary; None: it is for a loaded one.
     draw : function
         From a generator and whether the batch is held out to a batch.
     options : mapping
@@ -55,13 +56,15 @@ class Task:
     name: str
     summary: str
     tokenizer: SubwordTokenizer = field(repr=False)
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] | None
     draw: Callable[[np.random.Generator, bool], Batch] = field(repr=False)
     options: Mapping[str, Any]
     embedding_std: float | None = None
 
     def new_model(self, seed: int = 0) -> Trainable:
-        """Draw a model for it."""
+        """Draw a model for it; an error if it is for a loaded one."""
+        if self.config is None:
+            raise RegardError(f"the task {self.name} is for a loaded model")
         config = {**self.config, "vocab_size": self.tokenizer.vocab_size, "pad_token_id": self.tokenizer.pad_id}
         return new_model(
             config,
@@ -223,9 +226,9 @@ def text_task(
     context: int = 64,
     tokenizer: SubwordTokenizer | None = None,
 ) -> Task:
-    """Return the task to continue a text, for a small GPT, or to fill in what is masked in it, for a small BERT.
+    """Return the task to continue a text, for a GPT, to fill in what is masked in it, for a BERT, or to continue pairs.
 
-    Of the text the last tenth is held out.
+    Of the text the last tenth is held out. Sequences of the latter two have the special tokens at their ends.
 
     Parameters
     ----------
@@ -261,28 +264,42 @@ def text_task(
         tokenizer = character_tokenizer(sorted(set(text)), (*special, UNKNOWN))
     else:
         tokenizer = byte_pair_tokenizer(text, bpe, special)
-    ids = np.array(tokenizer(text).ids, np.int64)
+    encoding = tokenizer(text)
+    start, ids, end = _without_ends(encoding) if masked or pairs else ([], np.array(encoding.ids, np.int64), [])
+    inner = context - len(start) - len(end)  # tokens of the text in a sequence
     parts = ids[: len(ids) * 9 // 10], ids[len(ids) * 9 // 10 :]
-    if len(parts[1]) <= context:
+    if inner < 2 or len(parts[1]) <= inner:
         raise RegardError(
-            f"the text has {len(ids)} tokens; a context of {context} needs more than {10 * (context + 1)}"
+            f"the text has {len(ids)} tokens; a context of {context} needs more than {10 * (max(inner, 2) + 1)}"
         )
-    found = (tokenizer.backend.token_to_id(name) for name in (MASK, "[MASK]"))
-    mask_id = next((i for i in found if i is not None), None)
-    size = tokenizer.vocab_size
+    mask_id = next((i for name in MASKS if (i := tokenizer.backend.token_to_id(name)) is not None), None)
     if masked and mask_id is None:
-        raise RegardError(f"the tokenizer has no mask, {MASK} or [MASK]")
+        raise RegardError(f"the tokenizer has no mask, {' or '.join(MASKS)}")
+
+    def windows(rng: np.random.Generator, part: np.ndarray, length: int) -> np.ndarray:
+        starts = rng.integers(0, len(part) - inner, (batch_size, 1))
+        found: np.ndarray = part[starts + np.arange(length)]
+        return found
+
+    def with_ends(x: np.ndarray) -> np.ndarray:
+        ends = (np.broadcast_to(np.array(each, np.int64), (len(x), len(each))) for each in (start, end))
+        return np.concatenate([next(ends), x, next(ends)], 1)
 
     def draw(rng: np.random.Generator, is_held_out: bool) -> Batch:
         part = parts[is_held_out]
-        starts = rng.integers(0, len(part) - context, (batch_size, 1))
-        windows = part[starts + np.arange(context + 1)]
         if masked:
-            return mask_words(windows[:, :-1], rng, mask_id=mask_id or 0, vocab_size=size)
-        half = (context + 1) // 2
-        return Batch(windows[:, :half], windows[:, half:]) if pairs else Batch(windows[:, :-1], windows[:, 1:])
+            whole = with_ends(windows(rng, part, inner))
+            size = tokenizer.vocab_size
+            return mask_words(whole, rng, mask_id=mask_id or 0, vocab_size=size, special_ids=[*start, *end])
+        if pairs:
+            x = windows(rng, part, inner)
+            return Batch(with_ends(x[:, : inner // 2]), with_ends(x[:, inner // 2 :]))
+        x = windows(rng, part, inner + 1)
+        return Batch(x[:, :-1], x[:, 1:])
 
     options = {"steps": 2000, "learning_rate": 1e-3, "warmup": 100, "weight_decay": 0.1}
+    if pairs:
+        return Task("pairs", "continue the first half of a sequence", tokenizer, None, draw, options)
     if not masked:
         return Task("text", "continue a text", tokenizer, _gpt(4, 128, 4, context), draw, options)
     config = {
@@ -290,6 +307,14 @@ def text_task(
         "intermediate_size": 512, "max_position_embeddings": context, "type_vocab_size": 1,
     }  # fmt: skip
     return Task("masked", "fill in masked tokens", tokenizer, config, draw, options)
+
+
+def _without_ends(encoding: Any) -> tuple[list[int], np.ndarray, list[int]]:
+    """Return the special tokens before a text, its ids, and the special tokens after it."""
+    (places,) = np.nonzero(~np.array(encoding.special_tokens_mask, bool))
+    first, last = (places[0], places[-1] + 1) if len(places) else (0, 0)
+    ids = list(encoding.ids)
+    return ids[:first], np.array(ids[first:last], np.int64), ids[last:]
 
 
 def _check_characters(text: str, tokenizer: SubwordTokenizer) -> None:

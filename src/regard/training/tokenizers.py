@@ -14,6 +14,8 @@ from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
 
 PAD, UNKNOWN, MASK = "<pad>", "<unknown>", "<mask>"
+MASKS = (MASK, "[MASK]")
+"""The names of the mask, in tokenizers of new and of loaded models."""
 
 
 def character_tokenizer(characters: Iterable[str], special: Sequence[str] = (PAD,)) -> SubwordTokenizer:

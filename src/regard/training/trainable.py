@@ -29,14 +29,18 @@ from regard.text import SubwordTokenizer
 from regard.text.files import read_file, read_json_object
 from regard.training.masked_words import masked_word_head
 from regard.training.objectives import Objective, make_objective
-from regard.training.tokenizers import MASK, UNKNOWN
+from regard.training.tokenizers import MASKS, UNKNOWN
 
 _ALIGNED = 64  # bytes
 _STD = 0.02
+_LAST = ("o_proj.weight", "down_proj.weight", "down_weight")  # of a sublayer
 _SPECIAL = {
-    "unk_token": (UNKNOWN, "[UNK]"), "mask_token": (MASK, "[MASK]"), "cls_token": ("[CLS]",), "sep_token": ("[SEP]",),
+    "unk_token": (UNKNOWN, "[UNK]"), "mask_token": MASKS, "cls_token": ("[CLS]",), "sep_token": ("[SEP]",),
 }  # fmt: skip
-_COPIED = ("generation_config.json", "chat_template.jinja", "special_tokens_map.json")
+_COPIED = (
+    "generation_config.json", "chat_template.jinja", "special_tokens_map.json",
+    "modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+)  # fmt: skip
 
 
 class Trainable:
@@ -110,7 +114,7 @@ class Trainable:
         recorded = RecordedTensors(self.tensors)
         checkpoint = _Checkpoint(self.config, recorded, tokenizer, path)
         self.model = _family_of(checkpoint).load(checkpoint, name=name, dtype=self.values.dtype)
-        self.objective: Objective = make_objective(self.model, self.config, self.tensors)
+        self.objective: Objective = make_objective(self.model, checkpoint, self.values.dtype)
         self._computed = {_start(each.array): each for each in recorded.computed}
         self._views: dict[str, np.ndarray] = {}  # of the gradient, by the names of arrays
         self._rows: dict[str, tuple[ComputedArray, bool]] = {}  # and whether the array is transposed
@@ -168,12 +172,29 @@ class Trainable:
             each.update()
 
     def assign(self, model: Any) -> None:
-        """Copy the arrays of another model of the same kind, which may be quantized or in half precision."""
-        ours = parameters(self.model)
-        for name, x in parameters(model).items():
-            place = ours.get(name)
+        """Copy the arrays of another model of the same kind, which may be quantized or in half precision.
+
+        Raises
+        ------
+        RegardError
+            It is of another family, or has another configuration or other arrays.
+        """
+        ours, theirs = parameters(self.model), parameters(model)
+        shapes = [{name: x.shape for name, x in arrays.items()} for arrays in (ours, theirs)]
+        if type(model) is not type(self.model) or model.config != self.model.config or shapes[0] != shapes[1]:
+            raise RegardError(f"{model.name} is another model than the one stored under its name: give that folder")
+        changes = False
+        for name, x in theirs.items():
+            place = ours[name]
             if isinstance(place, np.ndarray):
-                place[...] = np.asarray(x)
+                given = np.asarray(x, place.dtype)
+                changes |= not np.array_equal(place, given)
+                place[...] = given
+        if changes and not isinstance(model, LanguageModel):
+            raise RegardError(
+                f"{model.name} is not as it was loaded, and the head that it is trained with is no part of it: give "
+                "`trainable` of the result of a training, or the folder of a checkpoint"
+            )
         for each in self._computed.values():
             each.update_tensor()
 
@@ -195,6 +216,7 @@ class Trainable:
         for name in _COPIED:
             content = None if self._folder is None else read_file(self._folder / name)
             if content is not None:
+                (path / name).parent.mkdir(exist_ok=True)
                 with atomic_write(path / name) as stream:
                     stream.write(content)
 
@@ -235,11 +257,15 @@ class Trainable:
         config, stored = checkpoint.config().fields, RecordedTensors(checkpoint.tensors())
         recorded = _Checkpoint(config, stored, checkpoint.tokenizer(), path if path.is_dir() else None)
         loaded = _family_of(recorded).load(recorded, name=name, dtype=np.dtype(dtype))
-        tensors = stored.read
+        tensors = dict(stored.read)
         if not isinstance(loaded, LanguageModel):
-            head, rng = masked_word_head(config), np.random.default_rng(whole_number("seed", seed, 0))
-            new = head.draw(loaded, config, rng, float(config.get("initializer_range", _STD)))
-            tensors = new | head.read(checkpoint.tensors(), loaded, config, tensors)
+            head, rng = masked_word_head(recorded), np.random.default_rng(whole_number("seed", seed, 0))
+            std = float(config.get("initializer_range", _STD))
+            new = NewTensors(lambda spec: _drawn(spec, rng, std))
+            is_stored = head.is_stored(recorded, loaded)
+            head.load(recorded if is_stored else _Checkpoint(config, new, recorded.tokenizer(), None), loaded, dtype)
+            found = {name: x for name, x in stored.read.items() if name not in tensors} if is_stored else new.arrays
+            tensors = {head.prefixes[0] + head.bare(name): x for name, x in tensors.items()} | found
         trainable = cls(config, tensors, recorded.tokenizer(), name=name, path=recorded.folder, dtype=dtype)
         if isinstance(model, TextModel):
             trainable.assign(model)
@@ -281,27 +307,27 @@ def new_model(
     Radford et al. (2019), "Language models are unsupervised multitask learners", section 2.3.
     """
     rng = np.random.default_rng(whole_number("seed", seed, 0))
-    tensors = NewTensors(lambda spec: make(spec))
-    checkpoint = _Checkpoint(config, tensors, tokenizer, None)
-    family = _family_of(checkpoint)
-    sizes = (config.get(name) for name in ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers"))
-    layers = next((int(size) for size in sizes if size), 1)
 
     def make(spec: TensorSpec) -> np.ndarray:
-        if len(spec.shape) == 1:
-            is_weight = spec.hf_name.endswith("weight")
-            return np.full(spec.shape, 1 - spec.offset) if is_weight else np.zeros(spec.shape)
         if spec.name == "token_embedding.weight" and embedding_std is not None:
             return rng.normal(0, embedding_std, spec.shape)
-        ends_sublayer = spec.name.endswith(("o_proj.weight", "down_proj.weight")) and issubclass(family, LanguageModel)
-        return rng.normal(0, std / math.sqrt(2 * layers) if ends_sublayer else std, spec.shape)
+        return _drawn(spec, rng, last if spec.name.endswith(_LAST) else std)
 
-    model = family.load(checkpoint, name=name, dtype=np.float64)
-    arrays = tensors.arrays
-    if not issubclass(family, LanguageModel):
-        head = masked_word_head(config)
-        arrays = head.read(tensors, model, config, arrays) | head.draw(model, config, rng, std)
-    return Trainable(config, arrays, tokenizer, name=name, dtype=dtype)
+    tensors = NewTensors(make)
+    checkpoint = _Checkpoint(config, tensors, tokenizer, None)
+    family = _family_of(checkpoint)
+    sizes = (config.get(size) for size in ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers"))
+    layers = next((int(size) for size in sizes if size), 1)
+    last = std / math.sqrt(2 * layers) if issubclass(family, LanguageModel) else std
+    make_objective(family.load(checkpoint, name=name, dtype=np.float64), checkpoint, np.float64)
+    return Trainable(config, tensors.arrays, tokenizer, name=name, dtype=dtype)
+
+
+def _drawn(spec: TensorSpec, rng: np.random.Generator, std: float) -> np.ndarray:
+    """Return a new tensor: a matrix or table from a normal distribution, a bias of 0, a norm of 1."""
+    if len(spec.shape) > 1 and not spec.hf_name.endswith("bias"):
+        return rng.normal(0, std, spec.shape)
+    return np.full(spec.shape, 1 - spec.offset) if spec.hf_name.endswith("weight") else np.zeros(spec.shape)
 
 
 def _family_of(checkpoint: Any) -> type[TextModel]:

@@ -129,7 +129,7 @@ class RecordedTensors:
     Attributes
     ----------
     read : dict of str to array
-        The tensors that were read.
+        The tensors that were read, by their current names.
     computed : list of ComputedArray
         The arrays that are no views of them.
     buffers : set of str
@@ -146,8 +146,7 @@ class RecordedTensors:
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a tensor."""
-        self.read[name] = x = self._source[name]
-        return x
+        return self._source[name]
 
     def quantized(self, name: str) -> tuple[np.ndarray, str] | None:  # noqa: ARG002
         """Return None: none is stored in blocks."""
@@ -235,7 +234,7 @@ def load_tensors(
     if isinstance(tensors, NewTensors):
         tensors.create(specs, prefixes[-1])
     all_shapes = tensors.shapes
-    stored_names = _renamed(all_shapes, renamed_suffixes or {})
+    stored_names = current_names(all_shapes, renamed_suffixes or {})
     shapes = {name: all_shapes[stored] for name, stored in stored_names.items()}
     prefix = max(prefixes, key=lambda p: sum(p + spec.hf_name in shapes for spec in specs))
     wanted = {prefix + spec.hf_name: spec for spec in specs}  # one of each tensor
@@ -264,6 +263,8 @@ def load_tensors(
             weights[spec.name] = weight.T if spec.transposed else weight
             continue
         array = tensors[stored_names[name]]
+        if isinstance(tensors, RecordedTensors):
+            tensors.read[name] = array
         if array.dtype.kind != "f":
             raise RegardError(f"{name} of {path} is stored as {array.dtype}, not as floating-point numbers")
         with np.errstate(all="ignore"):
@@ -284,7 +285,7 @@ def load_tensors(
     return weights
 
 
-def _renamed(names: Iterable[str], suffixes: Mapping[str, str]) -> dict[str, str]:
+def current_names(names: Iterable[str], suffixes: Mapping[str, str]) -> dict[str, str]:
     """Return each of `names`, with its current suffix, and its name in the file."""
     stored = {name: name for name in names}
     for name in list(stored):
