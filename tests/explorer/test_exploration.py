@@ -14,6 +14,7 @@ from regard import RegardError, Trace
 from regard.explorer import Exploration, launch, map_reader
 from regard.explorer import run as run_module
 from regard.explorer.display_modes import rollouts
+from regard.explorer.movement import movement
 
 
 def test_the_manifest_is_json_that_says_what_there_is(bert):
@@ -235,16 +236,17 @@ def test_movement_is_on_one_plane_for_both_runs(bert):
     first = np.array(moved["points"])
     assert first[0].shape == (3, 5, 2)
     np.testing.assert_allclose(first[0][0, 1], first[1][0, 1], atol=1e-4)  # "the" is the same before any layer
-    joined = np.concatenate(first, axis=1)
-    np.testing.assert_allclose(joined.mean(axis=1), 0, atol=1e-3)
+    assert moved["left_out"] == [[0, 4], [0, 4]]  # [CLS] and [SEP]
+    words = np.concatenate(first[:, :, 1:-1], axis=1)
+    np.testing.assert_allclose(words.mean(axis=1), 0, atol=1e-3)
 
 
 def test_a_run_and_its_edit_stand_on_one_plane(short):
     edited = short.ablate([[0, 0], [0, 1], [0, 2]])
     assert edited["metadata"]["projection_key"] == short.manifest()["runs"][0]["projection_key"]
     before, after = np.array(short.movement([0, edited["run"]])["points"])
-    joined = np.concatenate([before, after], axis=1)
-    np.testing.assert_allclose(joined.mean(axis=1), 0, atol=1e-3)
+    words = np.concatenate([before, after], axis=1)[:, [1, 2, 3, 6, 7, 8]]
+    np.testing.assert_allclose(words.mean(axis=1), 0, atol=1e-3)
     np.testing.assert_array_equal(before[0], after[0])  # no head has done anything yet
     assert np.abs(before[1] - after[1]).max() > 0.01
 
@@ -263,15 +265,58 @@ def test_runs_that_share_no_plane_are_not_drawn_on_one(bert, bart):
 
 
 def test_movement_keeps_distances_as_far_as_it_says(short):
-    vectors = [short.runs[0].trace[name][0].astype(np.float64) for name in short.movement([0])["stages"]]
+    vectors = [short.runs[0].trace[name][0, 1:-1].astype(np.float64) for name in short.movement([0])["stages"]]
     clouds = []
     for cloud in vectors:
         centred = cloud - cloud.mean(0)
         clouds.append(centred / np.sqrt((centred**2).sum(-1).mean()))
     singular = np.linalg.svd(np.concatenate(clouds), compute_uv=False) ** 2
     assert short.movement([0])["explained_variance_ratio"] == pytest.approx(singular[:2] / singular.sum())
-    points = np.array(short.movement([0])["points"][0])
+    points = np.array(short.movement([0])["points"][0])[:, 1:-1]
     assert (points**2).sum() == pytest.approx(singular[:2].sum(), rel=1e-3)
+
+
+def traced_stages(stages):
+    trace = Trace()
+    trace("embeddings", stages[0][None], "B T E")
+    for number, vectors in enumerate(stages[1:]):
+        trace(f"blocks.{number}.output", vectors[None], "B T E")
+    return trace
+
+
+def test_a_sink_takes_no_part_in_the_fit_of_the_plane(rng):
+    stages = rng.standard_normal((3, 6, 8))
+    sunk = stages.copy()
+    sunk[1, 2] *= 200  # as of the first token of a language model, but not the first
+    specials = np.zeros(6, dtype=bool)
+    without = movement([(traced_stages(np.delete(stages, 2, axis=1)), 0, specials[1:])])
+    found = movement([(traced_stages(sunk), 0, specials)])
+    assert without["left_out"] == [[]]
+    assert found["left_out"] == [[2]]
+    assert found["explained_variance_ratio"] == pytest.approx(without["explained_variance_ratio"])
+    points = np.array(found["points"][0])
+    np.testing.assert_allclose(np.delete(points, 2, axis=1), without["points"][0], atol=1e-4)
+    assert np.abs(points[1, 2]).max() > 10 * np.abs(np.delete(points, 2, axis=1)).max()  # it is projected too
+
+
+@pytest.mark.parametrize(
+    ("special", "factors", "left_out"),
+    [
+        ([1, 0, 0, 0, 1], [1, 1, 1, 1, 1], [0, 4]),
+        ([1, 0, 0, 0, 0], [1, 1, 60, 1, 1], [0, 2]),
+        ([0, 0, 0, 0, 0], [1, 1, 4, 1, 1], []),  # long, but no sink
+        ([1, 1, 0, 0, 1], [1, 1, 1, 1, 1], []),  # 2 tokens span no plane
+        ([1, 1, 1, 1, 1], [1, 1, 1, 1, 1], []),
+        ([0], [1], []),
+        ([1], [1], []),
+        ([0, 0], [99, 1], []),
+    ],
+)
+def test_the_fit_leaves_out_special_tokens_and_sinks_while_enough_remain(rng, special, factors, left_out):
+    stages = rng.uniform(1, 2, (2, len(factors), 8)) * np.array(factors)[:, None]
+    moved = movement([(traced_stages(stages), 0, np.array(special, dtype=bool))])
+    assert moved["left_out"] == [left_out]
+    assert np.isfinite(moved["points"]).all()
 
 
 def test_two_texts_are_comparable_when_they_have_as_many_tokens(bert):

@@ -96,7 +96,8 @@ def test_the_file_has_the_numbers_of_the_exploration(page):
         assert json.loads(blob(manifest, data, f"heads/{run}")) == exploration.heads(run)
         assert json.loads(blob(manifest, data, f"attributions/{run}")) == exploration.default_attributions(run)
         moved = exploration.movement([0, 1])
-        moved["points"] = moved["points"][run : run + 1]
+        for name in ("points", "left_out"):
+            moved[name] = moved[name][run : run + 1]
         assert json.loads(blob(manifest, data, f"movement/{run}")) == moved
         assert blob(manifest, data, f"thumbnails/{run}") == exploration.thumbnails(run)[1]
 

@@ -232,3 +232,27 @@ def test_words_that_crowd_the_centre_get_a_larger_plane(rng):
         own = [i for i, word in enumerate(words) if word == text.get_text()]
         assert apart.argmin() in own
         assert apart.min() < 0.25 * figure.dpi
+
+
+def test_a_sink_is_neither_fitted_nor_drawn_unless_it_is_asked_for(rng):
+    original, contextual = rng.standard_normal((2, 6, 8))
+    contextual[3] *= 100
+    ax = movement(original, contextual, list("abcdef"))
+    without = movement(np.delete(original, 3, 0), np.delete(contextual, 3, 0), list("abcef"))
+    np.testing.assert_allclose(points_of(ax), points_of(without))
+    said = "“d” is left out: its vector is more than 10 times as long as the median (an attention sink)."
+    assert said in written(ax).replace("\n", " ")
+    assert "left out" not in written(without)
+    asked = movement(original, contextual, list("abcdef"), highlight="d")
+    assert "left out" not in written(asked)
+    assert len(points_of(asked)) == 7  # all contextual points, and the original one of d
+
+
+def test_special_tokens_are_drawn_but_not_fitted(text_trace):
+    trace = text_trace(WORDS)
+    words = movement(trace)
+    both = movement(trace, show_special_tokens=True)
+    drawn = {tuple(point) for point in points_of(both).round(6)}
+    assert {tuple(point) for point in points_of(words).round(6)} < drawn
+    assert "Special tokens are left out of the fit" in written(both).replace("\n", " ")
+    assert "Special tokens" not in written(words)

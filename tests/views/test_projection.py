@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from regard import RegardError
 from regard.views import project
+from regard.views.projection import find_sinks
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 11), st.integers(0, 2**32 - 1))
 
@@ -112,3 +113,22 @@ def test_a_single_word_moves_along_the_first_axis():
 def test_mistakes(original, contextual, message):
     with pytest.raises(RegardError, match=message):
         project(original, contextual)
+
+
+def test_means_scales_and_axes_are_those_of_the_fitted_words(rng):
+    original, contextual = rng.standard_normal((2, 7, 11))
+    fitted = np.array([True] * 5 + [False] * 2)
+    before, after, ratio = project(original, contextual, fitted)
+    alone = project(original[:5], contextual[:5])
+    for one, other in zip((before[:5], after[:5], ratio), alone, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    assert after[5:].any(axis=1).all()  # the others are projected too
+
+
+def test_sinks_are_far_longer_than_the_median_in_one_of_the_clouds(rng):
+    vectors = rng.standard_normal((3, 9, 16))
+    assert not find_sinks(vectors).any()
+    vectors[1, 4] *= 50
+    vectors[2, 7] *= 3
+    assert np.flatnonzero(find_sinks(vectors)).tolist() == [4]
+    assert not find_sinks(np.zeros((2, 3, 4))).any()

@@ -235,7 +235,7 @@ class Exploration:
         return self._maps.value_norms(run, layer)
 
     def movement(self, runs: Sequence[int]) -> dict[str, Any]:
-        """Return the position of each token at every stage, on one plane for all `runs`.
+        """Return the position of each token at every stage, on one plane for all `runs`; see `movement`.
 
         Raises
         ------
@@ -253,7 +253,7 @@ class Exploration:
             )
         if len(keys) > 1:
             raise RegardError("these runs have different stages or vector sizes, so they share no plane")
-        return movement([(run.trace, run.batch, run.length) for run in found])
+        return movement([(run.trace, run.batch, run.special) for run in found])
 
     def ablate(self, heads: Sequence[Sequence[int]], *, run: int = 0) -> dict[str, Any]:
         """Run the model of A or B again without some heads, (layer, head); return the new run and what has changed.

@@ -164,8 +164,8 @@ def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:
         compared = exploration.numbers if len(exploration.runs) > 1 else [run]  # of checkpoints, one is shown
         together = [n for n in compared if exploration.run(n).projection_key == key]
         moved = exploration.movement(together)
-        points = [moved["points"][together.index(run)]]
-        yield f"movement/{run}", encode_blob(json_bytes({**moved, "points": points}))
+        own = {name: [moved[name][together.index(run)]] for name in ("points", "left_out")}
+        yield f"movement/{run}", encode_blob(json_bytes({**moved, **own}))
     if "norms" in exploration.modes:
         for layer in range(len(exploration.run(run).layers)):
             norms = exploration.value_norms(run, layer).astype("<f4").tobytes()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.trace import Trace
-from regard.views.projection import principal_plane, standardize
+from regard.views.projection import find_sinks, principal_plane, standardize, tokens_to_fit
 
 MAX_MOVEMENT_TOKENS = 4096
 """Longer texts have no movement: the vectors of all stages are held together."""
@@ -29,33 +29,37 @@ def embeddings_of(trace: Trace) -> str | None:
     return next((name for name in names if name in trace), None)
 
 
-def movement(traces: Sequence[tuple[Trace, int, int]]) -> dict[str, Any]:
+def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> dict[str, Any]:
     """Return the points of some runs on the plane of their first two principal components.
 
     From layer to layer all vectors shift together and grow, which would dominate the plane; so each stage is
-    standardized, over all runs together.
+    standardized, over all runs together. A sink would dominate it too: means, scales and plane are fitted without
+    sinks and special tokens, see `tokens_to_fit`, and all tokens are projected.
 
     Parameters
     ----------
-    traces : sequence of (Trace, batch entry, number of tokens)
-        With the same stages, and vectors of the same size.
+    texts : sequence of (Trace, batch entry, array of bool)
+        With the same stages, and vectors of the same size; which tokens are special, ``T``.
 
     Returns
     -------
     dict
         ``points`` of each run, stage and token, ``R L T 2``; ``stages``, their names; ``explained_variance_ratio`` of
-        both axes.
+        both axes, of the tokens of the fit; ``left_out``, the indices of the other tokens of each run.
     """
-    stages, clouds = stages_of(traces[0][0]), []
-    for name in stages:
-        vectors = [vectors_of(trace, name, batch)[:length] for trace, batch, length in traces]
-        clouds.append(standardize(np.concatenate(vectors)))
-    points, ratio = principal_plane(clouds)
-    bounds = np.cumsum([0, *(length for *_, length in traces)])
+    stages = stages_of(texts[0][0])
+    clouds = [
+        np.concatenate([vectors_of(trace, name, batch)[: len(special)] for trace, batch, special in texts])
+        for name in stages
+    ]
+    fitted = tokens_to_fit(np.concatenate([special for *_, special in texts]), find_sinks(clouds))
+    points, ratio = principal_plane([standardize(cloud, fitted) for cloud in clouds], fitted)
+    bounds = list(pairwise(np.cumsum([0, *(len(special) for *_, special in texts)])))
     return {
         "explained_variance_ratio": ratio.tolist(),
         "stages": stages,
-        "points": [[stage[a:b].round(4).tolist() for stage in points] for a, b in pairwise(bounds)],
+        "points": [[stage[a:b].round(4).tolist() for stage in points] for a, b in bounds],
+        "left_out": [np.flatnonzero(~fitted[a:b]).tolist() for a, b in bounds],
     }
 
 

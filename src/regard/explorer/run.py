@@ -46,6 +46,11 @@ class Run:
         return self.layers[0].length
 
     @property
+    def special(self) -> np.ndarray:
+        """Which tokens are special, bool ``T``."""
+        return np.array(self.encoding.special_tokens_mask if self.encoding else [False] * self.length, dtype=bool)
+
+    @property
     def rollout_nbytes(self) -> int:
         """Bytes of the rollout maps of all layers."""
         return 4 * len(self.layers) * self.length**2

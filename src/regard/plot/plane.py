@@ -12,7 +12,7 @@ from regard.plot.fonts import FontFallback
 from regard.plot.label_placement import gaps, place_labels
 from regard.plot.style import Style
 from regard.views.axis import rows_of_word
-from regard.views.projection import is_degenerate, project
+from regard.views.projection import find_sinks, is_degenerate, project, tokens_to_fit
 from regard.views.vectors import TextVectors
 
 if TYPE_CHECKING:
@@ -48,31 +48,38 @@ class Scene:
     after: np.ndarray  # N 2
     explained_variance_ratio: np.ndarray  # 2
     is_degenerate: bool  # see `regard.views.projection`
+    sinks: tuple[str, ...]  # the labels of words that are neither fitted nor drawn: their vectors are far too long
+    fits_all: bool  # whether the plane is fitted to all words that are drawn, special tokens too
 
     @classmethod
     def from_texts(cls, texts: Sequence[TextVectors], fonts: FontFallback, highlight: str | None) -> Scene:
-        """Project the words of all texts together."""
-        names = [label for text in texts for label in text.labels]
-        wholes = [word for text in texts for word in text.words]
-        focus = np.full(len(names), highlight is None)
-        if highlight is not None:
-            focus[list(rows_of_word(names, wholes, highlight))] = True
-        labels = tuple(fonts.label(name, _LABEL_COLUMNS) for name in names)
-        points = np.where(focus, _LABEL_TYPE, _FADED_TYPE)
-        sizes = [fonts.metrics.size(label, p) for label, p in zip(labels, points, strict=True)]
+        """Project the words of all texts together; sinks are left out, unless `highlight` asks for them."""
         original = np.concatenate([text.original for text in texts])
         contextual = np.concatenate([text.contextual for text in texts])
-        before, after, ratio = project(original, contextual)
+        names = [label for text in texts for label in text.labels]
+        wholes = [word for text in texts for word in text.words]
+        focus, sinks = np.full(len(names), highlight is None), find_sinks([original, contextual])
+        if highlight is not None:
+            focus[list(rows_of_word(names, wholes, highlight))] = True
+            sinks &= ~focus
+        fitted = tokens_to_fit(np.concatenate([text.special for text in texts]), sinks)
+        before, after, ratio = project(original, contextual, fitted)
+        shown = fitted | ~sinks
+        labels = [fonts.label(name, _LABEL_COLUMNS) for name in names]
+        points = np.where(focus, _LABEL_TYPE, _FADED_TYPE)
+        sizes = [fonts.metrics.size(label, p) for label, p in zip(labels, points, strict=True)]
         return cls(
-            labels=labels,
-            sizes=np.array(sizes) + 0.02,
+            labels=tuple(label for label, is_shown in zip(labels, shown, strict=True) if is_shown),
+            sizes=np.array(sizes)[shown] + 0.02,
             num_texts=len(texts),
-            text=np.repeat(np.arange(len(texts)), [len(text.labels) for text in texts]),
-            focus=focus,
-            before=before,
-            after=after,
+            text=np.repeat(np.arange(len(texts)), [len(text.labels) for text in texts])[shown],
+            focus=focus[shown],
+            before=before[shown],
+            after=after[shown],
             explained_variance_ratio=ratio,
-            is_degenerate=is_degenerate(original, contextual),
+            is_degenerate=is_degenerate(original[fitted], contextual[fitted]),
+            sinks=tuple(label for label, is_shown in zip(labels, shown, strict=True) if not is_shown),
+            fits_all=bool(fitted[shown].all()),
         )
 
     @property

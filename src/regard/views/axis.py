@@ -20,6 +20,7 @@ class Axis:
     labels: tuple[str, ...]  # one for each item; see `escape` before printing them
     words: tuple[str, ...]  # the word that contains each item; the label itself where words are unknown
     starts: tuple[int, ...]  # the first token of each item; an item ends where the next begins
+    special: tuple[bool, ...]  # whether each item is a special token
     length: int  # the number of tokens
     shown: tuple[int, ...]  # indices of the items that are shown
     omitted: tuple[int, ...]  # indices of the special tokens that are not
@@ -61,7 +62,7 @@ def make_axis(
         if merge_subwords:
             raise RegardError("merge_subwords=True needs an Encoding as tokens")
         labels, everything = tuple(tokens), tuple(range(len(tokens)))
-        return Axis(labels, labels, everything, len(tokens), everything, ())
+        return Axis(labels, labels, everything, (False,) * len(tokens), len(tokens), everything, ())
     groups = tokens.word_groups()
     if merge_subwords:
         labels = whole = tuple(word for word, _ in groups)
@@ -69,11 +70,11 @@ def make_axis(
     else:
         labels, starts = token_labels(tokens), tuple(range(len(tokens)))
         whole = tuple(word for word, positions in groups for _ in positions)
-    special = [tokens.special_tokens_mask[start] for start in starts]
+    special = tuple(tokens.special_tokens_mask[start] for start in starts)
     show_all = show_special_tokens or all(special)
     shown = tuple(i for i, is_special in enumerate(special) if show_all or not is_special)
     omitted = tuple(i for i, is_special in enumerate(special) if is_special and not show_all)
-    return Axis(labels, whole, starts, len(tokens), shown, omitted)
+    return Axis(labels, whole, starts, special, len(tokens), shown, omitted)
 
 
 def rows_of_word(labels: Sequence[str], words: Sequence[str], word: str) -> tuple[int, ...]:

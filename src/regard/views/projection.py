@@ -9,8 +9,39 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
 
+SINK_LENGTH = 10.0
+"""The vector of a sink is more than so many times as long as the median of its stage."""
 
-def project(original: Array, contextual: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+_MIN_FITTED = 3  # tokens; fewer span no plane
+
+
+def find_sinks(clouds: Sequence[np.ndarray]) -> np.ndarray:
+    """Return which tokens are sinks, ``N``: in one of the clouds, ``N E`` each, their vector is far longer than most.
+
+    In a language model the first token usually gets a vector a hundred times as long as the others, in a few
+    dimensions, and heads with nothing to attend to attend to it: an attention sink.
+
+    References
+    ----------
+    Sun et al. (2024), "Massive Activations in Large Language Models", https://arxiv.org/abs/2402.17762.
+    """
+    found = np.zeros(len(clouds[0]), dtype=bool)
+    for cloud in clouds:
+        lengths = np.linalg.norm(cloud, axis=1)
+        if (median := np.median(lengths)) > 0:
+            found |= lengths > SINK_LENGTH * median
+    return found
+
+
+def tokens_to_fit(special: np.ndarray, sinks: np.ndarray) -> np.ndarray:
+    """Return the tokens that a plane is fitted to, ``N``: neither special nor sinks; all, if fewer than 3 are left."""
+    fitted = ~(special | sinks)
+    return fitted if fitted.sum() >= _MIN_FITTED else np.ones_like(fitted)
+
+
+def project(
+    original: Array, contextual: Array, fitted: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Project the original and the contextual vectors of words onto one plane.
 
     A model moves all words a long way in one direction and lengthens all vectors (in MiniLM eightfold, with a shift as
@@ -26,12 +57,14 @@ def project(original: Array, contextual: Array) -> tuple[np.ndarray, np.ndarray,
     ----------
     original, contextual : array, ``T E``
         Row i of both belongs to the same word.
+    fitted : array of bool, ``T``, optional
+        The words to which the means, the scales and the plane are fitted; all words are projected. Default: all.
 
     Returns
     -------
     original, contextual : array of float64, ``T 2``
     explained_variance_ratio : array of float64, 2
-        The fraction of the variance of the standardized vectors along each axis; zeros if nothing varies.
+        The fraction of the variance of the standardized fitted vectors along each axis; zeros if nothing varies.
 
     Raises
     ------
@@ -44,36 +77,40 @@ def project(original: Array, contextual: Array) -> tuple[np.ndarray, np.ndarray,
         raise RegardError(f"original and contextual vectors need one shape T E, got {shapes[0]} and {shapes[1]}")
     if not all(np.isfinite(cloud).all() for cloud in clouds):
         raise RegardError("the vectors must be finite, got NaN or infinity")
-    (before, after), ratio = principal_plane(clouds if is_degenerate(*clouds) else [standardize(c) for c in clouds])
+    fitted = np.ones(len(clouds[0]), dtype=bool) if fitted is None else fitted
+    if not is_degenerate(*(cloud[fitted] for cloud in clouds)):
+        clouds = [standardize(cloud, fitted) for cloud in clouds]
+    (before, after), ratio = principal_plane(clouds, fitted)
     return before, after, ratio
 
 
-def principal_plane(clouds: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Project clouds of vectors onto the first two principal components of all of them together.
+def principal_plane(clouds: Sequence[np.ndarray], fitted: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Project clouds of vectors onto the first two principal components of the fitted ones of all clouds together.
 
     Parameters
     ----------
     clouds : sequence of array, ``N E``
-        N may differ.
+    fitted : array of bool, ``N``
 
     Returns
     -------
     points : list of array of float64, ``N 2``
         The largest loading of each component is positive, so that equal vectors give equal points.
     explained_variance_ratio : array of float64, 2
+        Of the fitted vectors.
 
     References
     ----------
     Pearson (1901), "On lines and planes of closest fit to systems of points in space".
     """
-    count, width = sum(map(len, clouds)), clouds[0].shape[1]
-    mean = sum(cloud.sum(axis=0) for cloud in clouds) / count
-    clouds = [cloud - mean for cloud in clouds]
-    if count > width:  # E E is smaller than N E
-        values, vectors = np.linalg.eigh(sum(cloud.T @ cloud for cloud in clouds))
+    width = clouds[0].shape[1]
+    mean = sum(cloud[fitted].mean(axis=0) for cloud in clouds) / len(clouds)
+    kept = [cloud[fitted] - mean for cloud in clouds]
+    if len(kept) * len(kept[0]) > width:  # E E is smaller than N E
+        values, vectors = np.linalg.eigh(sum(cloud.T @ cloud for cloud in kept))
         variance, components = values[::-1].clip(0), vectors.T[::-1]
     else:
-        _, singular, components = np.linalg.svd(np.concatenate(clouds), full_matrices=False)
+        _, singular, components = np.linalg.svd(np.concatenate(kept), full_matrices=False)
         variance = singular**2
     components = components[:2]
     largest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
@@ -81,25 +118,26 @@ def principal_plane(clouds: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.
     axes[: len(components)] = np.where(largest < 0, -components, components)
     if (total := variance.sum()) > 0:
         ratio[: len(components)] = variance[:2] / total
-    return [cloud @ axes.T for cloud in clouds], ratio
+    return [(cloud - mean) @ axes.T for cloud in clouds], ratio
 
 
-def standardize(cloud: np.ndarray) -> np.ndarray:
-    """Return a cloud, ``N E``, with mean 0 and a root mean square distance of 1 from it; equal vectors become zeros."""
-    centred = _centre(cloud)
-    return centred / (_spread(centred) or 1)
+def standardize(cloud: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """Return a cloud, ``N E``, whose fitted vectors have mean 0 and a root mean square length of 1, or are all 0."""
+    centred = _centre(cloud, fitted)
+    return centred / (_spread(centred[fitted]) or 1)
 
 
 def is_degenerate(original: np.ndarray, contextual: np.ndarray) -> bool:
     """Return whether all vectors are equal in each cloud: one word, however often it occurs."""
-    return not (_centre(original).any() or _centre(contextual).any())
+    everything = np.ones(len(original), dtype=bool)
+    return not any(_centre(cloud, everything).any() for cloud in (original, contextual))
 
 
-def _centre(cloud: np.ndarray) -> np.ndarray:
-    """Return the cloud minus its mean; vectors that are equal but for float32 rounding become zeros."""
-    centred = cloud - cloud.mean(axis=0)
-    rounding = np.finfo(np.float32).eps * np.abs(cloud).max()
-    return centred if _spread(centred) > rounding else np.zeros_like(cloud)
+def _centre(cloud: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """Return the cloud minus the mean of its fitted vectors; zeros if these are equal but for float32 rounding."""
+    centred = cloud - cloud[fitted].mean(axis=0)
+    rounding = np.finfo(np.float32).eps * np.abs(cloud[fitted]).max()
+    return centred if _spread(centred[fitted]) > rounding else np.zeros_like(cloud)
 
 
 def _spread(centred: np.ndarray) -> float:

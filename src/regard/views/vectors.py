@@ -23,6 +23,7 @@ class TextVectors:
 
     labels: tuple[str, ...]  # T; see `escape` before printing them
     words: tuple[str, ...]  # T, the word that contains each item; the label itself where words are unknown
+    special: tuple[bool, ...]  # T, whether each item is a special token
     original: np.ndarray  # T E
     contextual: np.ndarray  # T E
     original_label: str  # such as "token embedding"
@@ -86,6 +87,7 @@ def _text_vectors(
     return TextVectors(
         labels=tuple(axis.labels[i] for i in shown),
         words=tuple(axis.words[i] for i in shown),
+        special=tuple(axis.special[i] for i in shown),
         original=axis.mean(original.astype(np.float64))[shown],
         contextual=axis.mean(contextual.astype(np.float64))[shown],
         original_label=names[0],

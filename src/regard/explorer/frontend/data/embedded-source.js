@@ -53,7 +53,7 @@ export class EmbeddedSource {
   /** @param {number[]} runs */
   async movement(runs) {
     const all = await Promise.all(runs.map((run) => this.json(`movement/${run}`)));
-    return { ...all[0], points: all.map(({ points }) => points[0]) };
+    return { ...all[0], points: all.map(({ points }) => points[0]), left_out: all.map((one) => one.left_out[0]) };
   }
 
   /** @param {number} run @param {import("./source.js").AttributionQuery} query */
