@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.trace import Trace
-from regard.views.projection import find_sinks, principal_plane, standardize, tokens_to_fit
+from regard.views.projection import SINK_LENGTH, find_sinks, principal_plane, standardize, tokens_to_fit
 
 MAX_MOVEMENT_TOKENS = 4096
 """Longer texts have no movement: the vectors of all stages are held together."""
@@ -45,7 +45,8 @@ def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> dict[str, Any]:
     -------
     dict
         ``points`` of each run, stage and token, ``R L T 2``; ``stages``, their names; ``explained_variance_ratio`` of
-        both axes, of the tokens of the fit; ``left_out``, the indices of the other tokens of each run.
+        both axes, of the tokens of the fit; ``left_out``, the indices of the other tokens of each run; and
+        ``sink_length``, how many times as long as the median the vector of a sink is.
     """
     stages = stages_of(texts[0][0])
     clouds = [
@@ -59,6 +60,7 @@ def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> dict[str, Any]:
         "explained_variance_ratio": ratio.tolist(),
         "stages": stages,
         "points": [[stage[a:b].round(4).tolist() for stage in points] for a, b in bounds],
+        "sink_length": SINK_LENGTH,
         "left_out": [np.flatnonzero(~fitted[a:b]).tolist() for a, b in bounds],
     }
 

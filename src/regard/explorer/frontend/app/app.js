@@ -59,7 +59,7 @@ export class App {
     this.colorScheme.addEventListener("change", refresh, { signal });
     const onPrint = () => {
       refresh();
-      this.parts.map.drawNow(); // printing waits for no animation frame
+      for (const view of [this.parts.map, this.parts.movement.plane]) view.drawNow(); // printing waits for no frame
     };
     this.printMedia.addEventListener("change", onPrint, { signal });
     this.root.addEventListener("keydown", (event) => this.onKeydown(event));

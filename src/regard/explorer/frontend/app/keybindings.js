@@ -2,6 +2,7 @@
 
 import { el } from "../platform/dom.js";
 import { selectionOf } from "../state/sides.js";
+import { ZOOM_STEP } from "../views/zoom-view.js";
 import {
   dismiss,
   moveCell,
@@ -33,7 +34,6 @@ const ARROWS = /** @type {Record<string, number[]>} */ ({
   ArrowLeft: [0, -1],
   ArrowRight: [0, 1],
 });
-const ZOOM_STEP = 1.6;
 
 /** @param {import("./app.js").App} app @returns {Binding[]} */
 export function keybindingsOf(app) {
@@ -42,8 +42,10 @@ export function keybindingsOf(app) {
   const set = (/** @type {Partial<State>} */ change) => () => app.set(change);
   const disabled = state.view !== "head" && state.view !== "cell"; // no map is shown
   const head = selectionOf(state).head === "mean" ? 0 : "mean";
-  const zoom = (/** @type {string} */ key) =>
-    key === "0" ? app.parts.map.fit() : app.parts.map.zoomBy(key === "-" ? 1 / ZOOM_STEP : ZOOM_STEP);
+  const zoom = (/** @type {string} */ key) => {
+    const shown = state.view === "movement" ? app.parts.movement.plane : app.parts.map;
+    return key === "0" ? shown.fit() : shown.zoomBy(key === "-" ? 1 / ZOOM_STEP : ZOOM_STEP);
+  };
   const setView = (/** @type {string} */ key) => app.set({ view: /** @type {any} */ (VIEWS[Number(key) - 1].key) });
   /** @type {[string, string, (key: string) => void, { shown?: string, disabled?: boolean }?][]} */
   const table = [
@@ -64,7 +66,7 @@ export function keybindingsOf(app) {
       : []),
     ["m", "Mean of the layer's heads, or one head", () => selectHead(app, { head })],
     ["1 2 3 4", VIEWS.map(({ title }) => title).join(", "), setView, { shown: "1 2 3 4" }],
-    ["+ = - 0", "Zoom in, zoom out, whole map", zoom, { shown: "+ − 0", disabled }],
+    ["+ = - 0", "Zoom in, zoom out, everything", zoom, { shown: "+ − 0", disabled: state.view === "heads" }],
     ["z", "Zoom to the cell until its value shows", () => zoomToCell(app), { disabled }],
     [
       "t",

@@ -113,7 +113,11 @@ export function createLayout(app) {
       pin: (group) => togglePin(app, group.members),
     }),
     cellView: new CellView(),
-    movement: new MovementView({ setStage: (stage) => set({ stage }), select: (token) => set({ row: token }) }),
+    movement: new MovementView({
+      setStage: (stage) => set({ stage }),
+      select: (token) => set({ row: token }),
+      usesWheel: () => app.syncUrl || parts.movement.plane.node.contains(activeElementOf(root)),
+    }),
     displayOptions: new DisplayOptions(set),
     legend: new Legend(),
     sideSwitches: [false, true, false].map((hasDifference) => new SideSwitch((side) => set({ side }), hasDifference)),

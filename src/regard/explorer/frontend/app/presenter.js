@@ -292,12 +292,15 @@ export class Presenter {
     const together = runsOnPlane(sides, app.shownHead(), app.manifest);
     if (together.length === 0) return parts.movement.showMessage("This trace has no token vectors: record them too.");
     queries.fetchMovement(together);
+    parts.movement.setPending(!queries.movement.isCurrent);
+    if (queries.movement.currentError) return parts.movement.showMessage("The plane could not be computed.");
     if (!queries.movement.current) return;
     const names = sides.length > 1 ? sideNames(state, app.manifest, sides) : [""];
     const selection = { words: state.words, special: state.special, from: state.from ?? 0, to: state.to ?? Infinity };
     const paths = [...queries.movement.current].map(([run, movement]) => {
       const side = sides.findIndex((ref) => ref.run === run);
-      return { movement, side, title: names[side], axis: groupTokens(runs[run].tokens, runs[run].text, selection) };
+      const { tokens, text } = runs[run];
+      return { movement, side, tokens, title: names[side], axis: groupTokens(tokens, text, selection) };
     });
     const hasOtherPlane = sides.some(({ run }) => runs[run].projection_key && !together.includes(run));
     parts.sideSwitches[2].node.hidden = !hasOtherPlane;

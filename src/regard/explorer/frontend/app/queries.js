@@ -139,8 +139,8 @@ export class Queries {
   /** @param {number[]} runs */
   fetchMovement(runs) {
     this.movement.fetch(JSON.stringify(runs), async (signal) => {
-      const { points, ...plane } = await this.app.source.movement(runs, signal);
-      return new Map(runs.map((run, n) => [run, { ...plane, points: points[n] }]));
+      const { points, left_out, ...plane } = await this.app.source.movement(runs, signal);
+      return new Map(runs.map((run, n) => [run, { ...plane, points: points[n], left_out: left_out[n] }]));
     });
   }
 

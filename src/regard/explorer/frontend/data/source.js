@@ -38,8 +38,8 @@ import { withProducts } from "./cell.js";
  * @property {Measure[]} measures
  * @typedef {{ training: Training, runs: { number: number, metadata: Run }[] }} TrainingNews
  * @typedef {{ mode: string, row0: number, row1: number, col0: number, col1: number, bin_size: number, pool: "max" | "mean" }} Region
- * @typedef {{ explained_variance_ratio: number[], points: number[][][], stages: string[] }} Movement   of one run
- * @typedef {{ explained_variance_ratio: number[], points: number[][][][], stages: string[] }} Movements   of runs on one plane
+ * @typedef {{ explained_variance_ratio: number[], points: number[][][], stages: string[], sink_length: number, left_out: number[] }} Movement   of one run
+ * @typedef {{ explained_variance_ratio: number[], points: number[][][][], stages: string[], sink_length: number, left_out: number[][] }} Movements   of runs on one plane
  * @typedef {{ metrics: Record<string, (number | null)[][]> }} HeadMetrics
  * @typedef {{ token: string, before: number, after: number }} NextToken
  * @typedef {{ runs: number, overviews: number, overviews_limit: number, process_peak: number | null }} Memory  bytes

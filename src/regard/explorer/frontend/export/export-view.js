@@ -47,11 +47,12 @@ function composeDrawing(app) {
     heads: [[headsSides, grid.description, grid.count, grid.body]],
     head: [head],
     cell: [head, [parts.cellView.node]],
-    movement: [[movementSides, movement.legend, movement.stageText, movement.plane, movement.explanation]],
+    movement: [[movementSides, movement.legend, movement.stageText, movement.plane.node, movement.explanation]],
   }[state.view];
   const { model, text } = app.shownRun();
   const subtitle = [model, text.replace(/\s+/g, " ")].filter(Boolean).join("  ·  ");
-  const drawCanvas = (/** @type {HTMLCanvasElement} */ canvas) => (canvas === map.canvas ? map.toSvg() : null);
+  const drawCanvas = (/** @type {HTMLCanvasElement} */ canvas) =>
+    [map, movement.plane].find((view) => view.canvas === canvas)?.toSvg() ?? null;
   return composeSheet(title, subtitle, columns, themeColors(parts.main), drawCanvas);
 }
 

@@ -1,42 +1,67 @@
-// The plane of the movement: positions between stages, the fit into a picture, and labels that do not overlap. Pure functions.
+// The plane of the token vectors: positions between stages, the viewport that fits, labels that do not overlap, and the drawing.
 
-/** @typedef {{ width: number, height: number }} Size  in pixels */
+import { FONT } from "./scene.js";
+
+/**
+ * @typedef {{ width: number, height: number }} Size  in pixels
+ * @typedef {{ x: number, y: number }} Point
+ * @typedef {{ left: number, right: number, top: number, bottom: number }} Box
+ * @typedef {object} Dot
+ * @property {number} token
+ * @property {0 | 1} side         of the run, A or B
+ * @property {string} label
+ * @property {boolean} isSelected
+ * @property {boolean} isFitted   the plane is fitted to it
+ * @property {Point[]} track      at each stage; y grows downwards
+ * @typedef {object} PlaneScene
+ * @property {Dot[]} dots
+ * @property {number} stage
+ * @property {number} focused     index of the dot with the focus, or -1
+ * @property {import("./viewport.js").Viewport} viewport
+ * @property {Size} size
+ * @property {import("./scene.js").ThemeColors} colors
+ */
 
 const MARGIN = 44;
+const MAX_LABELS = 120;
+export const MAX_TRAILS = 500; // of more dots, only those that are selected leave a trail
+const RUN_COLORS = /** @type {const} */ (["a", "b"]);
 
-/**
- * The positions of the tokens at a stage, or between two.
- * @param {number[][][]} points L T 2 @param {number} stage
- */
-export function interpolateStage(points, stage) {
-  const position = Math.max(0, Math.min(points.length - 1, stage));
-  const [low, high] = [Math.floor(position), Math.ceil(position)];
-  const part = position - low;
-  return points[low].map(([x, y], t) => [x + (points[high][t][0] - x) * part, y + (points[high][t][1] - y) * part]);
+/** The position at a stage, or between two. @param {Point[]} track @param {number} stage @returns {Point} */
+export function positionAt(track, stage) {
+  const position = Math.max(0, Math.min(track.length - 1, stage));
+  const [low, high] = [track[Math.floor(position)], track[Math.ceil(position)]];
+  const part = position % 1;
+  return { x: low.x + (high.x - low.x) * part, y: low.y + (high.y - low.y) * part };
 }
 
-/** The transform that fits points into a picture, with one scale for both axes. @param {number[][]} points N 2 @param {Size} size */
-export function fitTransform(points, { width, height }) {
-  const rangeOf = (/** @type {number} */ axis) => {
-    const values = points.map((point) => point[axis]);
-    return [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
-  };
-  const [[x0, x1], [y0, y1]] = [rangeOf(0), rangeOf(1)];
-  const scale = Math.min((width - 2 * MARGIN) / (x1 - x0 || 1), (height - 2 * MARGIN) / (y1 - y0 || 1));
-  return (/** @type {number[]} */ [x, y]) => [
-    width / 2 + (x - (x0 + x1) / 2) * scale,
-    height / 2 - (y - (y0 + y1) / 2) * scale,
-  ];
+/** @param {Point[][]} tracks @returns {Box} */
+export function boundsOf(tracks) {
+  const bounds = { left: Infinity, right: -Infinity, top: Infinity, bottom: -Infinity };
+  for (const track of tracks)
+    for (const { x, y } of track) {
+      bounds.left = Math.min(bounds.left, x);
+      bounds.right = Math.max(bounds.right, x);
+      bounds.top = Math.min(bounds.top, y);
+      bounds.bottom = Math.max(bounds.bottom, y);
+    }
+  return bounds;
+}
+
+/** The viewport that shows all within some bounds, with one scale for both axes. @param {Box} bounds @param {Size} size */
+export function fitViewport({ left, right, top, bottom }, { width, height }) {
+  const k = Math.min((width - 2 * MARGIN) / (right - left || 1), (height - 2 * MARGIN) / (bottom - top || 1));
+  return { k, x: (left + right - width / k) / 2, y: (top + bottom - height / k) / 2 };
 }
 
 /**
- * Positions of labels beside their points, the first labels first; null where every position overlaps another.
- * @param {{ x: number, y: number, width: number }[]} labels @param {Size} size
+ * Boxes of labels beside their points, the first labels first; null where every position overlaps another, or a point.
+ * @param {(Point & { width: number })[]} labels @param {Point[]} points @param {Size} size
  */
-export function placeLabels(labels, size) {
-  /** @type {{ left: number, right: number, top: number, bottom: number }[]} */
-  const occupied = labels.map(({ x, y }) => ({ left: x - 4, right: x + 4, top: y - 4, bottom: y + 4 }));
-  return labels.map(({ x, y, width }, own) => {
+export function placeLabels(labels, points, size) {
+  /** @type {Box[]} */
+  const occupied = points.map(({ x, y }) => ({ left: x - 4, right: x + 4, top: y - 4, bottom: y + 4 }));
+  return labels.map(({ x, y, width }) => {
     for (const [dx, dy] of [
       [8, 4],
       [-8 - width, 4],
@@ -44,14 +69,98 @@ export function placeLabels(labels, size) {
       [-width / 2, 17],
     ]) {
       const box = { left: x + dx, right: x + dx + width, top: y + dy - 11, bottom: y + dy + 3 };
-      const overlaps = occupied.some(
-        ({ left, right, top, bottom }, n) =>
-          n !== own && right >= box.left && left <= box.right && bottom >= box.top && top <= box.bottom,
-      );
-      if (overlaps || box.left < 0 || box.right > size.width || box.top < 0 || box.bottom > size.height) continue;
+      if (box.left < 0 || box.right > size.width || box.top < 0 || box.bottom > size.height) continue;
+      if (occupied.some((other) => overlaps(box, other))) continue;
       occupied.push(box);
-      return { x: x + dx, y: y + dy };
+      return box;
     }
     return null;
+  });
+}
+
+/** @param {Box} one @param {Box} other */
+function overlaps(one, other) {
+  return other.right >= one.left && other.left <= one.right && other.bottom >= one.top && other.top <= one.bottom;
+}
+
+/**
+ * Draw the plane; the points of all dots in pixels, and the boxes of their labels by index.
+ * @param {import("./scene.js").Context2D} ctx @param {PlaneScene} scene
+ */
+export function drawPlane(ctx, { dots, stage, focused, viewport, size, colors }) {
+  const toPixels = (/** @type {Point} */ { x, y }) => ({
+    x: (x - viewport.x) * viewport.k,
+    y: (y - viewport.y) * viewport.k,
+  });
+  const points = dots.map(({ track }) => toPixels(positionAt(track, stage)));
+  const hasSelection = dots.some(({ isSelected }) => isSelected);
+  dots.forEach(({ isSelected, side, track }, n) => {
+    if (dots.length > MAX_TRAILS && !isSelected) return;
+    const trail = [...track.slice(0, Math.floor(stage) + 1).map(toPixels), points[n]];
+    ctx.strokeStyle = ctx.fillStyle = colors[RUN_COLORS[side]];
+    ctx.lineWidth = isSelected ? 2 : 1;
+    ctx.globalAlpha = isSelected ? 0.95 : hasSelection ? 0.1 : 0.22;
+    ctx.beginPath();
+    trail.forEach(({ x, y }, stop) => (stop === 0 ? ctx.moveTo(x, y) : ctx.lineTo(x, y)));
+    ctx.stroke();
+    ctx.globalAlpha = 0.4;
+    fillCircle(ctx, trail[0], 2);
+  });
+  ctx.globalAlpha = 1;
+  const visible = points.flatMap(({ x, y }, n) =>
+    x > -9 && y > -9 && x < size.width + 9 && y < size.height + 9 ? n : [],
+  );
+  const radius = dots.length > MAX_TRAILS ? 2.5 : 4;
+  for (const n of visible) drawDot(ctx, points[n], dots[n], radius, colors);
+  if (focused >= 0) {
+    ctx.beginPath();
+    ctx.arc(points[focused].x, points[focused].y, 9, 0, 2 * Math.PI);
+    [ctx.strokeStyle, ctx.lineWidth] = [colors.text, 2];
+    ctx.stroke();
+  }
+  return { points, labels: drawLabels(ctx, dots, points, visible, size, colors) };
+}
+
+/** A disc; a ring for what the plane is not fitted to. @param {import("./scene.js").Context2D} ctx @param {Point} point
+ * @param {Dot} dot @param {number} radius @param {import("./scene.js").ThemeColors} colors */
+function drawDot(ctx, point, { side, isSelected, isFitted }, radius, colors) {
+  const color = colors[RUN_COLORS[side]];
+  ctx.fillStyle = isFitted ? color : colors.ground;
+  fillCircle(ctx, point, isSelected ? 6 : radius);
+  if (isFitted && !isSelected) return;
+  [ctx.strokeStyle, ctx.lineWidth] = [isFitted ? colors.ground : color, 1.5];
+  ctx.stroke();
+}
+
+/** @param {import("./scene.js").Context2D} ctx @param {Point} center @param {number} radius */
+function fillCircle(ctx, { x, y }, radius) {
+  ctx.beginPath();
+  ctx.arc(x, y, radius, 0, 2 * Math.PI);
+  ctx.fill();
+}
+
+/**
+ * @param {import("./scene.js").Context2D} ctx @param {Dot[]} dots @param {Point[]} points @param {number[]} visible indices
+ * @param {Size} size @param {import("./scene.js").ThemeColors} colors
+ */
+function drawLabels(ctx, dots, points, visible, size, colors) {
+  const selectedFirst = visible.filter((n) => dots[n].isSelected).concat(visible.filter((n) => !dots[n].isSelected));
+  const labelled = selectedFirst.slice(0, MAX_LABELS);
+  const fontOf = (/** @type {number} */ n) => `${dots[n].isSelected ? 600 : 400} 13px ${FONT}`;
+  const sized = labelled.map((n) => {
+    ctx.font = fontOf(n);
+    return { ...points[n], width: ctx.measureText(dots[n].label).width };
+  });
+  const boxes = placeLabels(
+    sized,
+    visible.map((n) => points[n]),
+    size,
+  );
+  return labelled.flatMap((n, index) => {
+    const box = boxes[index];
+    if (!box) return [];
+    [ctx.font, ctx.fillStyle] = [fontOf(n), dots[n].side === 1 ? colors.b : colors.text];
+    ctx.fillText(dots[n].label, box.left, box.bottom - 3);
+    return { n, ...box };
   });
 }

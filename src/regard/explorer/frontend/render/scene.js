@@ -21,14 +21,25 @@ import { levelFor, TILE } from "./viewport.js";
  * @typedef {{ left: number, top: number, width: number, height: number, strip: number }} PlotArea  of the cells, in pixels; `strip` is the width for the hidden mass
  * @typedef {Record<(typeof COLOR_NAMES)[number], string>} ThemeColors
  * @typedef {Pick<CanvasRenderingContext2D, "save" | "restore" | "translate" | "rotate" | "beginPath" | "moveTo" | "lineTo" | "clip" | "fill" |
- *   "stroke" | "fillRect" | "strokeRect" | "textAlign" | "textBaseline" | "direction" | "font" | "lineWidth" | "globalAlpha" | "imageSmoothingEnabled"> & {
+ *   "stroke" | "arc" | "fillRect" | "strokeRect" | "textAlign" | "textBaseline" | "direction" | "font" | "lineWidth" | "globalAlpha" | "imageSmoothingEnabled"> & {
  *   fillStyle: any, strokeStyle: any, rect: (x: number, y: number, width: number, height: number) => void,
  *   roundRect: (x: number, y: number, width: number, height: number, radius: number) => void, fillText: (text: string, x: number, y: number) => void,
  *   measureText: (text: string) => { width: number },
  *   drawImage: (picture: HTMLCanvasElement, x: number, y: number, width: number, height: number) => void }} Context2D  of a canvas, or an SvgContext
  */
 
-const COLOR_NAMES = /** @type {const} */ (["text", "muted", "line", "wash", "ground", "mark", "found", "bar"]);
+const COLOR_NAMES = /** @type {const} */ ([
+  "text",
+  "muted",
+  "line",
+  "wash",
+  "ground",
+  "mark",
+  "found",
+  "bar",
+  "a",
+  "b",
+]);
 
 export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif';
 export const MIN_CELL_GAP_PX = 13; // from here on cells are drawn one by one, with a gap

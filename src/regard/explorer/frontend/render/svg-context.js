@@ -29,6 +29,8 @@ export class SvgContext {
     this.path = "";
     /** @type {{ x: number, y: number, width: number, height: number, rx: number } | null} */
     this.rectangle = null;
+    /** @type {{ cx: number, cy: number, r: number } | null} */
+    this.circle = null;
     this.fillStyle = this.strokeStyle = "#000000";
     this.lineWidth = this.globalAlpha = 1;
     this.font = "12px sans-serif";
@@ -77,7 +79,7 @@ export class SvgContext {
 
   beginPath() {
     this.path = "";
-    this.rectangle = null;
+    this.rectangle = this.circle = null;
   }
 
   /** @param {number} x @param {number} y */
@@ -100,6 +102,11 @@ export class SvgContext {
     this.rectangle = { x, y, width: Math.max(0, width), height: Math.max(0, height), rx };
   }
 
+  /** A whole circle. @param {number} cx @param {number} cy @param {number} r */
+  arc(cx, cy, r) {
+    this.circle = { cx, cy, r };
+  }
+
   fill() {
     this.paint({ fill: this.fillStyle });
   }
@@ -111,6 +118,7 @@ export class SvgContext {
   /** @param {Record<string, string | number>} style */
   paint(style) {
     if (this.rectangle) this.append("rect", { ...this.rectangle, ...style });
+    else if (this.circle) this.append("circle", { ...this.circle, ...style });
     else this.append("path", { d: this.path, ...style });
   }
 

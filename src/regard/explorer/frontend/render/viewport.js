@@ -28,17 +28,13 @@ export function clampViewport(viewport, extent, size) {
 }
 
 /**
- * Zoom about a point, whose cell stays there.
+ * Zoom about a point; what is there stays there.
  * @param {Viewport} viewport @param {number} factor @param {number} px @param {number} py
- * @param {Extent} extent @param {Size} size
+ * @param {(viewport: Viewport) => Viewport} clamp
  */
-export function zoomAt(viewport, factor, px, py, extent, size) {
-  const { k } = clampViewport({ ...viewport, k: viewport.k * factor }, extent, size);
-  return clampViewport(
-    { k, x: viewport.x + px / viewport.k - px / k, y: viewport.y + py / viewport.k - py / k },
-    extent,
-    size,
-  );
+export function zoomAt(viewport, factor, px, py, clamp) {
+  const { k } = clamp({ ...viewport, k: viewport.k * factor });
+  return clamp({ k, x: viewport.x + px / viewport.k - px / k, y: viewport.y + py / viewport.k - py / k });
 }
 
 /**

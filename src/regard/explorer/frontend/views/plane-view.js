@@ -1,0 +1,170 @@
+// The plane of the token vectors: a canvas with zoom and pan, and a list of the tokens for keys and screen readers.
+
+import { el, setAttribute } from "../platform/dom.js";
+import { boundsOf, drawPlane, fitViewport } from "../render/plane.js";
+import { themeColors } from "../render/scene.js";
+import { ZoomView } from "./zoom-view.js";
+
+/**
+ * @typedef {import("../render/plane.js").Dot} Dot
+ * @typedef {import("./zoom-view.js").Viewport} Viewport
+ * @typedef {import("./zoom-view.js").PointerPosition} PointerPosition
+ */
+
+const MAX_ZOOM = 200; // beyond the whole
+const HIT_PX = 14;
+const EMPTY = { left: -1, right: 1, top: -1, bottom: 1 };
+
+export class PlaneView extends ZoomView {
+  /** @param {{ select: (token: number) => void, usesWheel: () => boolean }} actions */
+  constructor(actions) {
+    super({ node: "rg-plane", stage: "rg-plane-stage" }, { tabIndex: -1 }, "Show all tokens", actions.usesWheel);
+    this.actions = actions;
+    this.list = el("div", { class: "rg-visually-hidden", role: "group", "aria-label": "Tokens" });
+    this.stage.append(this.list);
+    /** @type {HTMLButtonElement[]} */
+    this.buttons = []; // of the list, one for each dot
+    /** @type {Dot[]} */
+    this.dots = [];
+    this.stagePosition = 0;
+    this.focused = -1;
+    this.bounds = this.fittedBounds = EMPTY;
+    /** @type {ReturnType<typeof drawPlane>} */
+    this.drawn = { points: [], labels: [] };
+    this.list.addEventListener("click", ({ target }) => this.selectDot(this.indexOf(target)));
+    this.list.addEventListener("focusin", ({ target }) => this.setFocused(this.indexOf(target)));
+    this.list.addEventListener("focusout", () => this.setFocused(-1));
+    this.list.addEventListener("keydown", (event) => this.onKeydown(event));
+  }
+
+  /** @param {Dot[]} dots @param {number} stage */
+  show(dots, stage) {
+    this.dots = dots;
+    this.stagePosition = stage;
+    this.colors = themeColors(this.node);
+    this.bounds = boundsOf(dots.map(({ track }) => track));
+    this.fittedBounds = boundsOf(dots.filter(({ isFitted }) => isFitted).map(({ track }) => track));
+    if (this.fittedBounds.left > this.fittedBounds.right) this.fittedBounds = dots.length ? this.bounds : EMPTY;
+    this.viewport = this.isWhole ? this.whole() : this.clamp(this.viewport);
+    this.showList();
+    this.draw();
+  }
+
+  /** @param {number} stage */
+  setStage(stage) {
+    this.stagePosition = stage;
+    this.draw();
+  }
+
+  showList() {
+    const names = this.dots.map(({ side, label }) => `${"AB"[side]} ${label}`);
+    if (names.length !== this.buttons.length || names.some((name, n) => name !== this.buttons[n].textContent)) {
+      this.buttons = names.map((name) => el("button", { type: "button", tabIndex: -1 }, name));
+      this.list.replaceChildren(...this.buttons);
+      this.focused = -1;
+    }
+    this.dots.forEach(({ isSelected }, n) => setAttribute(this.buttons[n], "aria-pressed", String(isSelected)));
+    const selected = this.dots.findIndex(({ isSelected }) => isSelected);
+    this.setTabStop(this.focused >= 0 ? this.focused : Math.max(0, selected));
+  }
+
+  /** The one that the tab key reaches. @param {number} index */
+  setTabStop(index) {
+    for (const button of this.list.querySelectorAll('[tabindex="0"]')) button.setAttribute("tabindex", "-1");
+    this.buttons[index]?.setAttribute("tabindex", "0");
+  }
+
+  // The viewport
+
+  measure() {
+    this.plotArea = { left: 0, top: 0, ...this.size, strip: 0 };
+  }
+
+  whole() {
+    return fitViewport(this.fittedBounds, this.plotArea);
+  }
+
+  /** No farther out than all dots, with the middle among them. @param {Viewport} viewport */
+  clamp({ x, y, k }) {
+    const { width, height } = this.plotArea;
+    const whole = this.whole().k;
+    const scale = Math.max(Math.min(whole, fitViewport(this.bounds, this.plotArea).k), Math.min(whole * MAX_ZOOM, k));
+    const { left, right, top, bottom } = this.bounds;
+    const middle = (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ at) =>
+      Math.max(from, Math.min(to, at));
+    return {
+      k: scale,
+      x: middle(left, right, x + width / scale / 2) - width / scale / 2,
+      y: middle(top, bottom, y + height / scale / 2) - height / scale / 2,
+    };
+  }
+
+  /** @param {Viewport} viewport */
+  showsWhole({ x, y, k }) {
+    const whole = this.whole();
+    const near = (/** @type {number} */ a, /** @type {number} */ b) => Math.abs(a - b) * k < 0.5; // pixels
+    return Math.abs(k / whole.k - 1) < 1e-3 && near(x, whole.x) && near(y, whole.y);
+  }
+
+  /** @param {import("../render/scene.js").Context2D} context */
+  paint(context) {
+    const { dots, stagePosition: stage, focused, viewport, size, colors } = this;
+    this.drawn = drawPlane(context, { dots, stage, focused, viewport, size, colors });
+  }
+
+  // Input
+
+  /** The index of the dot whose label or point is at an event, or -1. @param {PointerPosition} event */
+  dotAt(event) {
+    const { px, py } = this.pointOf(event);
+    const { points, labels } = this.drawn;
+    const label = labels.find((box) => px >= box.left && px <= box.right && py >= box.top && py <= box.bottom);
+    if (label) return label.n;
+    const distances = points.map(({ x, y }) => Math.hypot(x - px, y - py));
+    const nearest = distances.reduce((best, distance, n) => (distance < (distances[best] ?? HIT_PX) ? n : best), -1);
+    return nearest;
+  }
+
+  /** @param {PointerPosition} event */
+  onClick(event) {
+    this.selectDot(this.dotAt(event));
+  }
+
+  /** @param {PointerPosition} event */
+  tipText(event) {
+    const dot = this.dots[this.dotAt(event)];
+    this.stage.classList.toggle("rg-pointed", dot !== undefined);
+    return dot?.label ?? "";
+  }
+
+  /** @param {EventTarget | null} target */
+  indexOf(target) {
+    return this.buttons.indexOf(/** @type {HTMLButtonElement} */ (target));
+  }
+
+  /** @param {number} index */
+  selectDot(index) {
+    if (index >= 0) this.actions.select(this.dots[index].token);
+  }
+
+  /** @param {number} index */
+  setFocused(index) {
+    this.focused = index;
+    const point = this.drawn.points[index];
+    const { width, height } = this.plotArea;
+    if (point && (point.x < 0 || point.y < 0 || point.x > width || point.y > height))
+      this.jumpTo(this.panBy(width / 2 - point.x, height / 2 - point.y));
+    this.draw();
+  }
+
+  /** Arrow keys move between tokens. @param {KeyboardEvent} event */
+  onKeydown(event) {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (step === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    const next = (this.indexOf(event.target) + step + this.buttons.length) % this.buttons.length;
+    this.setTabStop(next);
+    this.buttons[next].focus();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
