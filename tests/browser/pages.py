@@ -10,6 +10,7 @@ import threading
 import time
 from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -117,6 +118,22 @@ def hostile():
     trace("blocks.0.attn.v", vectors[None, 2:, 0], "B G S Dv")
     trace("blocks.0.output", vectors[1], "B T E")
     return Exploration(trace)
+
+
+def plane_of(page):
+    """Return what is on the plane of movement, as it is saved: x and -y of the dots; x, y, size and text of labels."""
+    circles, labels = [], []
+    for node in ElementTree.fromstring(saved(page, "SVG").decode()).iter():
+        if node.tag.endswith("}circle") and node.get("fill") != "none" and float(node.get("r")) > 2:
+            circles.append((float(node.get("cx")), -float(node.get("cy"))))
+        elif node.tag.endswith("}text") and node.get("font-size") == "13":
+            labels.append((float(node.get("x")), float(node.get("y")), 13, "".join(node.itertext())))
+    return circles, labels
+
+
+def dots_of(page):
+    """Return x and -y of the dots on the plane of movement."""
+    return plane_of(page)[0]
 
 
 def notebook(open_page, exploration, folder, width="auto"):

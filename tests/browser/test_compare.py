@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from pages import CAUSAL, explored, number, readout, served, settled
+from pages import CAUSAL, dots_of, explored, number, readout, served, settled
 
 import regard
 from regard.explorer import Exploration
@@ -164,11 +164,10 @@ def test_of_two_heads_the_one_that_is_seen_is_chosen(open_page, address):
 
 
 def test_two_texts_move_on_one_plane_and_are_told_apart(open_page, address_of_two, two):
-    page = open_page(f"{address_of_two}#v=movement&l=2&h=3", selector=".rg-dots circle")
+    page = open_page(f"{address_of_two}#v=movement&l=2&h=3", selector=".rg-plane[data-drawn]")
     assert [run.split(" · ")[0] for run in page.locator(".rg-runs li").all_inner_texts()] == ["A", "B"]
     assert page.locator(".rg-movement .rg-side-switch").is_hidden()
-    places = "(dots) => dots.map((dot) => [+dot.getAttribute('cx'), -dot.getAttribute('cy')])"
-    shown = np.array(page.eval_on_selector_all(".rg-dots [data-token]", places))
+    shown = np.array(dots_of(page))
     known = np.concatenate([points[-1] for points in two.movement([0, 1])["points"]])
     scale = np.ptp(shown[:, 0]) / np.ptp(known[:, 0])
     assert np.abs((shown - shown.mean(0)) / scale - (known - known.mean(0))).max() < 0.005 * np.ptp(known)
@@ -176,12 +175,12 @@ def test_two_texts_move_on_one_plane_and_are_told_apart(open_page, address_of_tw
 
 def test_two_models_move_on_planes_of_their_own(open_page, two_models):
     address, exploration = two_models
-    page = open_page(f"{address}#v=movement&l=0&h=1", selector=".rg-dots circle")
+    page = open_page(f"{address}#v=movement&l=0&h=1", selector=".rg-plane[data-drawn]")
     for run, name in enumerate("AB"):
         side(page, name)
         manifest = exploration.manifest()["runs"][run]
-        count = "(count) => document.querySelectorAll('.rg-dots [data-token]').length === count"
+        count = "(count) => document.querySelectorAll('.rg-plane-stage button').length === count"
         page.wait_for_function(count, arg=len(manifest["tokens"]))
-        assert page.locator(f".rg-run-{name.lower()} [data-token]").count() > 0
+        assert page.locator(".rg-plane-stage button").first.inner_text().startswith(f"{name} ")
         assert page.get_by_label("Stage").get_attribute("max") == str(len(manifest["layers"]))
         assert "another model" in page.locator(".rg-movement").inner_text()

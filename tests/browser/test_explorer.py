@@ -6,7 +6,21 @@ import re
 
 import numpy as np
 import pytest
-from pages import CAUSAL, HOSTILE, SINKS, explored, hostile, notebook, number, readout, saved, served, settled, traced
+from pages import (
+    CAUSAL,
+    HOSTILE,
+    SINKS,
+    dots_of,
+    explored,
+    hostile,
+    notebook,
+    number,
+    readout,
+    saved,
+    served,
+    settled,
+    traced,
+)
 
 import regard
 from regard.explorer import Exploration, write_page
@@ -235,29 +249,20 @@ def test_movement_of_an_edit_shares_a_plane_with_what_was_before(open_page, addr
     page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector(".rg-changes h3")
     page.keyboard.press("4")
-    page.wait_for_selector(".rg-run-b circle")
+    page.wait_for_selector(".rg-runs .rg-run-b")
     page.get_by_label("Stage").fill("0")
-    at = "(dots) => dots.map((dot) => [dot.getAttribute('cx'), dot.getAttribute('cy')].join())"
-    before, after = (page.eval_on_selector_all(f".rg-dots.rg-run-{run} [data-token]", at) for run in "ab")
-    assert len(before) == one.runs[0].length
-    assert before == after  # no head has done anything yet
+    dots, length = dots_of(page), one.runs[0].length
+    assert len(dots) == 2 * length
+    assert dots[:length] == dots[length:]  # no head has done anything yet
 
 
 def test_movement_stands_where_the_api_says_at_each_stage(open_page, address, one):
-    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-dots circle")
+    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-plane[data-drawn]")
     points = np.array(one.movement([0])["points"][0])
-
-    def places():
-        return np.array(
-            page.eval_on_selector_all(
-                ".rg-dots [data-token]",
-                "(dots) => dots.map((dot) => [+dot.getAttribute('cx'), -dot.getAttribute('cy')])",
-            )
-        )
 
     for stage in (0, 3, len(points) - 1):
         page.get_by_label("Stage").fill(str(stage))
-        shown, known = places(), points[stage]
+        shown, known = np.array(dots_of(page)), points[stage]
         scale = np.ptp(shown[:, 0]) / np.ptp(known[:, 0])
         assert np.abs((shown - shown.mean(0)) / scale - (known - known.mean(0))).max() < 0.005 * np.ptp(known)
     assert "share one plane" in page.locator(".rg-movement > .rg-description").inner_text()
@@ -325,7 +330,7 @@ def test_a_file_without_a_network_shows_the_same(open_page, file_address, one):
     assert page.locator("[data-step=embedding]").count() == 0
     assert "which holds no embeddings" in page.locator(".rg-cell").inner_text()
     page.keyboard.press("4")
-    page.wait_for_selector(".rg-dots circle")
+    page.wait_for_selector(".rg-plane[data-drawn]")
 
 
 @pytest.mark.parametrize("where", ["server", "file"])
@@ -354,7 +359,7 @@ def check_hostile(page):
     settled(page)
     assert "⟨U+202E⟩" in page.title()
     start = page.url.split("#")[0]
-    for view, there in (("heads", ".rg-head"), ("movement", ".rg-dots circle")):
+    for view, there in (("heads", ".rg-head"), ("movement", ".rg-plane[data-drawn]")):
         page.goto(f"{start}#v={view}&i=2&j=3")
         page.wait_for_selector(there, state="attached")
         check_inert(page)

@@ -39,7 +39,7 @@ def table(page):
         ("v=heads&l=2&h=3&o=metric&m=sink", ".rg-head", ["All heads by sink"]),
         (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it attends to cat: 0.003450", "weight", "un"]),
         ("v=cell&l=2&h=3&i=8&j=2", "[data-step=output]", ["Softmax", "Output of the head", "0.003450", "Score"]),
-        ("v=movement&l=2&h=3", ".rg-dots circle", ["Movement", "after layer 5", "un"]),
+        ("v=movement&l=2&h=3", ".rg-plane[data-drawn]", ["Movement", "after layer 5", "un"]),
     ],
 )
 def test_a_picture_says_what_it_shows(open_page, address, view, selector, said, scheme):
@@ -167,7 +167,7 @@ def test_files_of_two_heads_of_a_long_text_have_two_names(open_page):
 
 @pytest.mark.parametrize(
     ("view", "there"),
-    [("heads", ".rg-head"), ("head", ".rg-map"), ("cell", "[data-step=output]"), ("movement", ".rg-dots circle")],
+    [("heads", ".rg-head"), ("head", ".rg-map"), ("cell", "[data-step=output]"), ("movement", ".rg-plane[data-drawn]")],
 )
 def test_hostile_tokens_are_saved_as_what_they_are(open_page, view, there):
     with served(hostile()) as address:
@@ -200,7 +200,7 @@ def test_movement_of_an_edit_of_b_names_its_sides(open_page, address_of_two):
     page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector(".rg-changes h3")
     page.keyboard.press("4")
-    page.wait_for_selector(".rg-dots circle")
+    page.wait_for_selector(".rg-plane[data-drawn]")
     settled(page)
     lines = table(page)
     assert [line[0] for line in lines[1 :: (len(lines) - 1) // 2]] == ["A", "B"]

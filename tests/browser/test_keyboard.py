@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from pages import readout, settled
+from pages import plane_of, readout, settled
 
 HEAD = "v=head&l=2&h=3&i=8&j=2"
 
@@ -110,7 +110,7 @@ def test_focus_goes_on_where_its_place_went_with_the_view(open_page, address):
     page.keyboard.press("4")
     settled(page)
     assert focused(page) == "Movement"
-    page.locator(".rg-dots circle[tabindex='0']").focus()
+    page.locator(".rg-plane-stage button[tabindex='0']").focus()
     page.keyboard.press("2")
     settled(page)
     assert focused(page).startswith("Attention map")
@@ -153,7 +153,7 @@ def test_keys_of_the_map_leave_other_views_alone(open_page, address):
 
 
 def test_tokens_that_move_are_reached_and_chosen(open_page, address):
-    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-dots circle")
+    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-plane[data-drawn]")
     page.get_by_label("Stage").focus()
     page.keyboard.press("Tab")
     first = focused(page)
@@ -164,12 +164,12 @@ def test_tokens_that_move_are_reached_and_chosen(open_page, address):
     page.keyboard.press("Enter")
     settled(page)
     assert "i=2" in page.url
-    assert focused(page) == second  # though it was drawn anew
-    assert page.locator("circle[aria-pressed=true]").count() == 1
+    assert focused(page) == second
+    assert page.locator(".rg-plane-stage [aria-pressed=true]").count() == 1
 
 
 def test_without_motion_play_begins_at_the_embeddings(open_page, address):
-    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-dots circle", reduced_motion="reduce")
+    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-plane[data-drawn]", reduced_motion="reduce")
     stages = []
     page.expose_function("told", lambda name: stages.append(name))
     page.evaluate(
@@ -194,18 +194,15 @@ def test_a_tap_chooses_a_head_and_another_opens_it(open_page, address):
 
 
 def test_names_of_tokens_that_move_can_be_read_on_a_phone(open_page, address):
-    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-names text")
+    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-plane[data-drawn]")
     page.set_viewport_size({"width": 375, "height": 760})
     settled(page)
-    boxes = page.eval_on_selector_all(
-        ".rg-names text",
-        "(all) => all.map((one) => one.getBoundingClientRect()).map((box) => [box.x, box.y, box.width, box.height])",
-    )
-    assert len(boxes) > 6
-    assert min(height for *_, height in boxes) >= 13
-    for n, (x, y, width, height) in enumerate(boxes):
-        for x2, y2, width2, height2 in boxes[:n]:  # a line is higher than its letters
-            assert x + width <= x2 or x2 + width2 <= x or y + height - 4 <= y2 or y2 + height2 - 4 <= y
+    labels = plane_of(page)[1]
+    assert len(labels) > 6
+    for n, (x, y, size, text) in enumerate(labels):
+        assert size >= 13
+        for x2, y2, _, text2 in labels[:n]:  # half an em is the width of a letter at least
+            assert abs(y - y2) >= 13 or x + 0.4 * size * len(text) <= x2 or x2 + 0.4 * size * len(text2) <= x
 
 
 def test_a_wheel_over_the_whole_map_scrolls_the_page(open_page, address):

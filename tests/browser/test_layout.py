@@ -113,7 +113,7 @@ def test_forced_colours_keep_what_is_shaded_and_what_is_chosen(open_page, addres
         ("heads", ".rg-head", ["How widely a token spreads"]),
         ("head", ".rg-map", ["Layer 2 · Head 3", "attends most to", "weight"]),
         ("cell", "[data-step=output]", ["Layer 2 · Head 3", "Softmax", "Output of the head"]),
-        ("movement", ".rg-dots circle", ["after layer 5", "All stages share one plane"]),
+        ("movement", ".rg-plane[data-drawn]", ["after layer 5", "All stages share one plane"]),
     ],
 )
 def test_each_view_prints_what_it_shows_on_white(open_page, address, view, selector, said, scheme):

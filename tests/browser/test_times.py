@@ -52,7 +52,7 @@ def test_a_file_of_144_heads_is_small_and_soon_seen(browser, deep, tmp_path, tok
     assert path.stat().st_size <= most_bytes
     with opened(browser, f"{path.as_uri()}#v=heads&i=7&j=3", offline=True) as page:
         assert page.locator(".rg-head").count() == 144
-        for key, there in (("3", "[data-step=output]"), ("4", ".rg-dots circle")):
+        for key, there in (("3", "[data-step=output]"), ("4", ".rg-plane[data-drawn]")):
             page.keyboard.press(key)
             page.wait_for_selector(there)
     assert alone(lambda: [first_picture(browser, path.as_uri(), offline=True) for _ in range(3)]) < most_seconds

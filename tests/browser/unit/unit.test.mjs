@@ -201,7 +201,7 @@ test("zoom keeps the cell under the pointer", () => {
         { width: 500, height: 500 },
     ];
     const before = viewport.fitWhole(extent, size);
-    const after = viewport.zoomAt(before, 8, 200, 100, extent, size);
+    const after = viewport.zoomAt(before, 8, 200, 100, (one) => viewport.clampViewport(one, extent, size));
     assert.equal(before.x + 200 / before.k, after.x + 200 / after.k);
     assert.equal(before.y + 100 / before.k, after.y + 100 / after.k);
 });
@@ -211,7 +211,7 @@ test("a cell that is zoomed about stays all the way", () => {
         { width: 500, height: 500 },
     ];
     const from = viewport.fitWhole(extent, size);
-    const to = viewport.zoomAt(from, 16, 120, 40, extent, size);
+    const to = viewport.zoomAt(from, 16, 120, 40, (one) => viewport.clampViewport(one, extent, size));
     for (const share of [0, 0.3, 0.9, 1]) {
         const { x, k } = viewport.interpolate(from, to, share);
         assert.ok(Math.abs(x + 120 / k - (from.x + 120 / from.k)) < 1e-9);
@@ -459,15 +459,64 @@ test("heads are ranked, those without a number last", () => {
 test("a thumbnail of several is their mean", () =>
     assert.equal(grid.meanThumbnail([Uint8Array.of(255), Uint8Array.of(0)])[0], 180));
 test("tokens stand between two stages", () => {
-    assert.deepEqual(plane.interpolateStage([[[0, 0]], [[2, 4]]], 0.5), [[1, 2]]);
+    const track = [
+        { x: 0, y: 0 },
+        { x: 2, y: 4 },
+    ];
+    assert.deepEqual(plane.positionAt(track, 0.5), { x: 1, y: 2 });
+    assert.deepEqual(plane.positionAt(track, 9), { x: 2, y: 4 });
     assert.equal(movement.stageName("blocks.3.output"), "after layer 3");
 });
+test("a word stands at the mean of its tokens, and up is up", () => {
+    const path = {
+        movement: {
+            points: [
+                [
+                    [0, 0],
+                    [2, 4],
+                    [9, 9],
+                ],
+            ],
+            left_out: [2],
+        },
+        side: 1,
+    };
+    const axis = [
+        { members: [0, 1], label: "word" },
+        { members: [2], label: "sink" },
+    ];
+    const [word, sink] = movement.dotsOf({ ...path, axis }, new Set([1]));
+    assert.deepEqual(word.track, [{ x: 1, y: -2 }]);
+    assert.deepEqual([word.isSelected, word.isFitted, sink.isSelected, sink.isFitted], [true, true, false, false]);
+});
+test("a viewport fits what it is given, with the same scale along both axes", () => {
+    const size = { width: 488, height: 288 };
+    const bounds = plane.boundsOf([[{ x: -1, y: 0 }], [{ x: 1, y: 4 }]]);
+    assert.deepEqual(bounds, { left: -1, right: 1, top: 0, bottom: 4 });
+    const { x, y, k } = plane.fitViewport(bounds, size);
+    assert.equal(k, 50); // 44 pixels are free on each side
+    assert.deepEqual([(0 - x) * k, (2 - y) * k], [244, 144]);
+});
+test("what is left out of the fit is named, with the reason", () => {
+    const token = (text, special = false) => ({ text, special });
+    assert.equal(movement.leftOutMessage([], 10), "");
+    const one = movement.leftOutMessage([token(" The")], 10);
+    assert.match(one, /“The” is left out of the fit: its vector is more than 10 times as long as the median/);
+    const many = movement.leftOutMessage([token("a"), token("b"), token("c"), token("d"), token("[SEP]", true)], 10);
+    assert.match(many, /“a”, “b”, “c” and 1 more are left out of the fit: their vectors are/);
+    assert.match(many, /Special tokens \(“\[SEP\]”\) are left out/);
+});
 test("no name covers another", () => {
-    const placed = plane.placeLabels(
-        Array.from({ length: 30 }, () => ({ x: 400, y: 300, width: 40 })),
-        { width: 900, height: 560 },
-    );
-    assert.ok(placed.filter(Boolean).length < 5);
+    const points = Array.from({ length: 30 }, () => ({ x: 400, y: 300 }));
+    const size = { width: 900, height: 560 };
+    const labels = points.map((point) => ({ ...point, width: 40 }));
+    const placed = plane.placeLabels(labels, points, size).filter(Boolean);
+    assert.ok(placed.length > 0 && placed.length < 5);
+    for (const [n, one] of placed.entries())
+        for (const other of placed.slice(0, n))
+            assert.ok(
+                one.right < other.left || other.right < one.left || one.bottom < other.top || other.bottom < one.top,
+            );
 });
 test("tiles that are no longer seen are given up", async () => {
     const signals = [];
@@ -713,21 +762,6 @@ test("brackets count however a keyboard makes them", () => {
     );
     assert.equal(pressed({ altKey: true }), bindings[0]); // Option
     assert.deepEqual([pressed({ ctrlKey: true }), pressed({ metaKey: true })], [undefined, undefined]);
-});
-test("all points fit into a picture, one scale for both axes", () => {
-    const fit = plane.fitTransform(
-        [
-            [0, 0],
-            [10, 2],
-        ],
-        { width: 900, height: 560 },
-    );
-    const [[x0, y0], [x1, y1]] = [
-        [0, 0],
-        [10, 2],
-    ].map(fit);
-    assert.ok(Math.abs((x1 - x0) / 10 - (y0 - y1) / 2) < 1e-9 && x0 >= 0 && x1 <= 900 && y1 >= 0 && y0 <= 560);
-    assert.deepEqual(plane.fitTransform([[5, 5]], { width: 900, height: 560 })([5, 5]), [450, 280]);
 });
 test("means have a scale, and single cells another", async () => {
     const map = new tiles.RemoteTiles(

@@ -179,6 +179,6 @@ export class MovementView {
     clearTimeout(this.timer);
     this.timer = undefined;
     this.playButton.textContent = "Play";
-    this.actions.setStage(this.position);
+    this.actions.setStage(Math.round(100 * this.position) / 100); // as the slider has it
   }
 }

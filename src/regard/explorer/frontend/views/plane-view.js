@@ -84,19 +84,18 @@ export class PlaneView extends ZoomView {
     return fitViewport(this.fittedBounds, this.plotArea);
   }
 
-  /** No farther out than all dots, with the middle among them. @param {Viewport} viewport */
+  /** Within what shows all dots. @param {Viewport} viewport */
   clamp({ x, y, k }) {
     const { width, height } = this.plotArea;
-    const whole = this.whole().k;
-    const scale = Math.max(Math.min(whole, fitViewport(this.bounds, this.plotArea).k), Math.min(whole * MAX_ZOOM, k));
-    const { left, right, top, bottom } = this.bounds;
-    const middle = (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ at) =>
-      Math.max(from, Math.min(to, at));
-    return {
-      k: scale,
-      x: middle(left, right, x + width / scale / 2) - width / scale / 2,
-      y: middle(top, bottom, y + height / scale / 2) - height / scale / 2,
+    const whole = this.whole();
+    const all = fitViewport(this.bounds, this.plotArea);
+    const scale = Math.max(Math.min(whole.k, all.k), Math.min(whole.k * MAX_ZOOM, k));
+    const within = (/** @type {"x" | "y"} */ axis, /** @type {number} */ at, /** @type {number} */ pixels) => {
+      const first = Math.min(whole[axis], all[axis]);
+      const last = Math.max(whole[axis] + pixels / whole.k, all[axis] + pixels / all.k) - pixels / scale;
+      return first > last ? (first + last) / 2 : Math.max(first, Math.min(last, at));
     };
+    return { k: scale, x: within("x", x, width), y: within("y", y, height) };
   }
 
   /** @param {Viewport} viewport */

@@ -1,0 +1,166 @@
+"""The plane of the token vectors: fitted without sinks, on a canvas that zooms, reached by keys and pointer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pages import dots_of, plane_of, served, settled, traced
+
+from regard.explorer import Exploration
+
+PLANE = ".rg-plane[data-drawn]"
+VIEW = "v=movement&l=2&h=3"
+HAS_TIME = 20_000
+
+
+def with_vectors(tokens, sink=None):
+    """Return an exploration with the vectors of three stages, one of them of a sink."""
+    trace = traced(tokens)
+    vectors = np.random.default_rng(3).standard_normal((3, 1, len(tokens), 16), dtype=np.float32)
+    if sink is not None:
+        vectors[1:, 0, sink] *= 90
+    trace("embeddings", vectors[0], "B T E")
+    for number in range(2):
+        trace(f"blocks.{number}.output", vectors[number + 1], "B T E")
+    return Exploration(trace)
+
+
+@pytest.fixture(scope="module")
+def sunk():
+    with served(with_vectors([f"w{n}" for n in range(9)], sink=4)) as address:
+        yield address
+
+
+def described(page):
+    return page.locator(".rg-movement > .rg-description").inner_text()
+
+
+def spread(page):
+    return np.ptp(np.array(dots_of(page)), axis=0).max()
+
+
+def middle(page):
+    box = page.locator(".rg-plane-stage").bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_a_sink_is_left_out_of_the_fit_and_of_the_view_until_one_zooms_out(open_page, sunk):
+    page = open_page(f"{sunk}#v=movement", selector=PLANE)
+    assert "“w4” is left out of the fit: its vector is more than 10 times as long as the median" in described(page)
+    assert len(dots_of(page)) == 8
+    assert spread(page) > 200  # the others fill the plane
+    for _ in range(12):
+        page.get_by_role("button", name="Zoom out (−)").click()
+        page.wait_for_timeout(250)
+    assert len(dots_of(page)) == 9
+    page.get_by_role("button", name="Show all tokens (0)").click()
+    page.wait_for_timeout(400)
+    assert len(dots_of(page)) == 8
+
+
+def test_special_tokens_are_said_to_be_left_out(open_page, address):
+    page = open_page(f"{address}#{VIEW}", selector=PLANE)
+    assert "Special tokens (“[CLS]”, “[SEP]”) are left out of the fit" in described(page)
+
+
+def test_the_plane_zooms_and_pans_by_keys_wheel_and_drag(open_page, sunk):
+    page = open_page(f"{sunk}#v=movement", selector=PLANE)
+    whole = dots_of(page)
+    page.keyboard.press("+")
+    page.wait_for_timeout(400)
+    x, y = middle(page)
+    zoomed = np.array(dots_of(page))
+    page.mouse.move(x, y)
+    page.mouse.wheel(0, -120)
+    page.wait_for_timeout(200)
+    nearer = dots_of(page)
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 40, y + 25, steps=4)
+    page.mouse.up()
+    page.wait_for_timeout(200)
+    shifts = np.array(dots_of(page))[:, None] - np.array(nearer)[None]
+    assert (np.abs(shifts - [40, -25]).max(axis=-1) < 0.6).any(axis=1).sum() >= 2
+    assert len(set(whole) & set(map(tuple, zoomed))) == len(set(nearer) & set(map(tuple, zoomed))) == 0
+    page.keyboard.press("0")
+    page.wait_for_timeout(400)
+    assert dots_of(page) == whole
+
+
+def test_a_click_on_a_dot_or_on_its_name_chooses_the_token(open_page, sunk):
+    page = open_page(f"{sunk}#v=movement", selector=PLANE)
+    box = page.locator(".rg-plane-stage").bounding_box()
+    dots, labels = plane_of(page)
+    x, y, _, name = labels[-1]
+    page.mouse.click(box["x"] + x + 4, box["y"] + y - 4)
+    settled(page)
+    assert page.locator(".rg-plane-stage [aria-pressed=true]").inner_text() == f"A {name}"
+    x, y = dots[0]
+    page.mouse.move(box["x"] + x + 2, box["y"] - y + 2)
+    assert page.locator(".rg-plane .rg-tip").inner_text().startswith("w")
+    page.mouse.click(box["x"] + x + 2, box["y"] - y + 2)
+    settled(page)
+    assert page.locator(".rg-plane-stage [aria-pressed=true]").inner_text() == "A w0"
+
+
+def test_arrow_keys_on_the_slider_go_from_stage_to_stage(open_page, sunk):
+    page = open_page(f"{sunk}#v=movement", selector=PLANE)
+    page.get_by_label("Stage").focus()
+    names = []
+    for key in ("ArrowLeft", "ArrowLeft", "ArrowRight"):
+        page.keyboard.press(key)
+        settled(page)
+        names.append(page.locator(".rg-stage-name").inner_text())
+    assert names == ["after layer 0", "embeddings", "after layer 0"]
+
+
+def test_until_the_plane_is_computed_the_page_says_so_and_does_not_play(browser, sunk):
+    page = browser.new_page()
+    held = []
+    page.route("**/api/movement*", lambda route: held.append(route))
+    page.goto(f"{sunk}#v=movement")
+    page.wait_for_selector("text=Computing the plane of all stages")
+    play = page.locator(".rg-movement .rg-primary")
+    assert play.is_disabled()
+    assert play.is_hidden()
+    held[0].continue_()
+    page.wait_for_selector(PLANE)
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").click()
+    page.close()
+
+
+def test_the_address_has_the_stage_where_one_paused(open_page, sunk):
+    page = open_page(f"{sunk}#v=movement", selector=PLANE)
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_timeout(500)
+    page.get_by_role("button", name="Pause").click()
+    settled(page)
+    assert 0 < float(page.get_by_label("Stage").input_value()) < 2
+    again = open_page(page.url, selector=PLANE)
+    assert again.get_by_label("Stage").input_value() == page.get_by_label("Stage").input_value()
+    assert dots_of(again) == dots_of(page)
+
+
+def test_of_many_tokens_only_the_chosen_leave_a_trail(open_page):
+    tokens = [f"w{n}" for n in range(600)]
+    with served(with_vectors(tokens)) as address:
+        page = open_page(f"{address}#v=movement&i=7", selector=PLANE)
+        assert "only those that are chosen leave a trail" in described(page)
+        assert len(dots_of(page)) == 600
+        before = int(page.locator(PLANE).get_attribute("data-drawn"))
+        page.get_by_label("Stage").fill("0")
+        page.get_by_role("button", name="Play").click()
+        page.get_by_role("button", name="Play").wait_for(timeout=HAS_TIME)
+        assert int(page.locator(PLANE).get_attribute("data-drawn")) > before + 10
+
+
+@pytest.mark.parametrize("options", [{"color_scheme": "dark"}, {"forced_colors": "active"}, {"device_scale_factor": 2}])
+def test_the_canvas_follows_the_theme_and_the_screen(open_page, sunk, options):
+    page = open_page(f"{sunk}#v=movement", selector=PLANE, **options)
+    canvas = page.locator(".rg-plane .rg-canvas")
+    pixel = "(canvas) => [...canvas.getContext('2d').getImageData(1, 1, 1, 1).data].join()"
+    dark = options.get("color_scheme") == "dark"
+    assert canvas.evaluate(pixel) == ("21,23,29,255" if dark else "255,255,255,255")
+    ratio = options.get("device_scale_factor", 1)
+    assert canvas.evaluate("(canvas) => canvas.width / canvas.clientWidth") == pytest.approx(ratio, abs=0.01)
