@@ -493,6 +493,8 @@ test("a viewport fits what it is given, with the same scale along both axes", ()
     const size = { width: 488, height: 288 };
     const bounds = plane.boundsOf([[{ x: -1, y: 0 }], [{ x: 1, y: 4 }]]);
     assert.deepEqual(bounds, { left: -1, right: 1, top: 0, bottom: 4 });
+    const line = Array.from({ length: 10 }, (_, n) => [{ x: n, y: -n }]);
+    assert.deepEqual(plane.boundsOf(line, 0.2), { left: 2, right: 7, top: -7, bottom: -2 });
     const { x, y, k } = plane.fitViewport(bounds, size);
     assert.equal(k, 50); // 44 pixels are free on each side
     assert.deepEqual([(0 - x) * k, (2 - y) * k], [244, 144]);

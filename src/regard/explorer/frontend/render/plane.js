@@ -24,7 +24,7 @@ import { FONT } from "./scene.js";
 
 const MARGIN = 44;
 const MAX_LABELS = 120;
-export const MAX_TRAILS = 500; // of more dots, only those that are selected leave a trail
+export const MANY_DOTS = 500; // of more, only those that are selected leave a trail
 const RUN_COLORS = /** @type {const} */ (["a", "b"]);
 
 /** The position at a stage, or between two. @param {Point[]} track @param {number} stage @returns {Point} */
@@ -35,17 +35,15 @@ export function positionAt(track, stage) {
   return { x: low.x + (high.x - low.x) * part, y: low.y + (high.y - low.y) * part };
 }
 
-/** @param {Point[][]} tracks @returns {Box} */
-export function boundsOf(tracks) {
-  const bounds = { left: Infinity, right: -Infinity, top: Infinity, bottom: -Infinity };
-  for (const track of tracks)
-    for (const { x, y } of track) {
-      bounds.left = Math.min(bounds.left, x);
-      bounds.right = Math.max(bounds.right, x);
-      bounds.top = Math.min(bounds.top, y);
-      bounds.bottom = Math.max(bounds.bottom, y);
-    }
-  return bounds;
+/** The bounds of all points, but for a share at each end. @param {Point[][]} tracks @param {number} [share] @returns {Box} */
+export function boundsOf(tracks, share = 0) {
+  const rangeOf = (/** @type {"x" | "y"} */ axis) => {
+    const values = Float64Array.from(tracks.flatMap((track) => track.map((point) => point[axis]))).sort();
+    const skipped = Math.floor(share * values.length);
+    return [values[skipped], values[values.length - 1 - skipped]];
+  };
+  const [[left, right], [top, bottom]] = [rangeOf("x"), rangeOf("y")];
+  return { left, right, top, bottom };
 }
 
 /** The viewport that shows all within some bounds, with one scale for both axes. @param {Box} bounds @param {Size} size */
@@ -95,7 +93,7 @@ export function drawPlane(ctx, { dots, stage, focused, viewport, size, colors })
   const points = dots.map(({ track }) => toPixels(positionAt(track, stage)));
   const hasSelection = dots.some(({ isSelected }) => isSelected);
   dots.forEach(({ isSelected, side, track }, n) => {
-    if (dots.length > MAX_TRAILS && !isSelected) return;
+    if (dots.length > MANY_DOTS && !isSelected) return;
     const trail = [...track.slice(0, Math.floor(stage) + 1).map(toPixels), points[n]];
     ctx.strokeStyle = ctx.fillStyle = colors[RUN_COLORS[side]];
     ctx.lineWidth = isSelected ? 2 : 1;
@@ -110,7 +108,7 @@ export function drawPlane(ctx, { dots, stage, focused, viewport, size, colors })
   const visible = points.flatMap(({ x, y }, n) =>
     x > -9 && y > -9 && x < size.width + 9 && y < size.height + 9 ? n : [],
   );
-  const radius = dots.length > MAX_TRAILS ? 2.5 : 4;
+  const radius = dots.length > MANY_DOTS ? 2.5 : 4;
   for (const n of visible) drawDot(ctx, points[n], dots[n], radius, colors);
   if (focused >= 0) {
     ctx.beginPath();

@@ -3,7 +3,7 @@
 import { label } from "../data/tokens.js";
 import { bidi, el, setAttribute, setText } from "../platform/dom.js";
 import { formatPercent } from "../render/format.js";
-import { MAX_TRAILS } from "../render/plane.js";
+import { MANY_DOTS } from "../render/plane.js";
 import { PlaneView } from "./plane-view.js";
 
 /**
@@ -127,7 +127,9 @@ export class MovementView {
       `The two axes show ${formatPercent(first + second)} of the variance (${formatPercent(first)} across, ${formatPercent(second)} up) and hide ${formatPercent(rest)}.`,
       leftOutMessage(leftOut, movement.sink_length),
       " All stages share one plane; each is centred on its own mean, since all vectors also shift together and grow. Tokens close on the plane may be far apart in space.",
-      dots.length > MAX_TRAILS ? " Of so many tokens, only those that are chosen leave a trail." : "",
+      dots.length > MANY_DOTS
+        ? " Of so many tokens, only those that are chosen leave a trail, and a few lie outside until one zooms out."
+        : "",
       hasOtherPlane
         ? " The other run is of another model, or has other stages, and has its own plane: choose A or B."
         : "",

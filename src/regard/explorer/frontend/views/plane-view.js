@@ -1,7 +1,7 @@
 // The plane of the token vectors: a canvas with zoom and pan, and a list of the tokens for keys and screen readers.
 
 import { el, setAttribute } from "../platform/dom.js";
-import { boundsOf, drawPlane, fitViewport } from "../render/plane.js";
+import { boundsOf, drawPlane, fitViewport, MANY_DOTS } from "../render/plane.js";
 import { themeColors } from "../render/scene.js";
 import { ZoomView } from "./zoom-view.js";
 
@@ -13,6 +13,7 @@ import { ZoomView } from "./zoom-view.js";
 
 const MAX_ZOOM = 200; // beyond the whole
 const HIT_PX = 14;
+const OUTSIDE_SHARE = 0.005; // of many dots, at each end of an axis; one has to zoom out to see them
 const EMPTY = { left: -1, right: 1, top: -1, bottom: 1 };
 
 export class PlaneView extends ZoomView {
@@ -42,9 +43,13 @@ export class PlaneView extends ZoomView {
     this.dots = dots;
     this.stagePosition = stage;
     this.colors = themeColors(this.node);
-    this.bounds = boundsOf(dots.map(({ track }) => track));
-    this.fittedBounds = boundsOf(dots.filter(({ isFitted }) => isFitted).map(({ track }) => track));
-    if (this.fittedBounds.left > this.fittedBounds.right) this.fittedBounds = dots.length ? this.bounds : EMPTY;
+    if (dots.length > 0) {
+      const tracksOf = (/** @type {Dot[]} */ some) => some.map(({ track }) => track);
+      const fitted = dots.filter(({ isFitted }) => isFitted);
+      this.bounds = boundsOf(tracksOf(dots));
+      const share = dots.length > MANY_DOTS ? OUTSIDE_SHARE : 0;
+      this.fittedBounds = boundsOf(tracksOf(fitted.length > 0 ? fitted : dots), share);
+    }
     this.viewport = this.isWhole ? this.whole() : this.clamp(this.viewport);
     this.showList();
     this.draw();
