@@ -98,7 +98,7 @@ export class ZoomView {
   drawNow() {
     const context = this.canvas.getContext("2d");
     const ratio = devicePixelRatio || 1;
-    if (!context || this.size.width === 0) return;
+    if (!context || this.canvas.width === 0) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.fillStyle = this.colors.ground;
     context.fillRect(0, 0, this.size.width, this.size.height);
