@@ -12,9 +12,12 @@ of the shape of Pythia-70M with random weights.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -29,6 +32,7 @@ FOLDERS = "RESEARCH_MODELS"  # names the folder of the models
 SHORT, LONG, PROMPTS, BATCH = 14, 256, 100, 20
 REST = 0.3  # seconds; threads of PyTorch spin after a call
 SECONDS = 0.3  # that a call is repeated
+ROUNDS = 2  # of a minute and a half; each is a median of calls, where they are short
 CALLS = {
     "forward": f"forward, {SHORT} tokens",
     "short": f"everything recorded, {SHORT} tokens",
@@ -105,6 +109,14 @@ def losses_of(logits: Any, ids: Any) -> Any:
     return torch.nn.functional.cross_entropy(logits[:, :-1].mT, ids[:, 1:], reduction="none").mean(-1)
 
 
+def collect_at(layer: int) -> None:
+    """Free what TransformerLens leaves in cycles, now and then: the runs of 30 layers would leave 10 GB."""
+    if layer % 5 == 0:
+        gc.collect()
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
 def lens_calls(folder: str) -> Calls:
     import torch
     from transformer_lens.model_bridge import TransformerBridge
@@ -124,8 +136,12 @@ def lens_calls(folder: str) -> Calls:
 
     def ablations() -> list[Any]:
         ids = torch.from_numpy(ids_of(SHORT)).repeat(heads, 1)
-        hooks = [[(f"blocks.{layer}.attn.hook_z", cut)] for layer in range(layers)]
-        return [losses_of(model.run_with_hooks(ids, fwd_hooks=each), ids) for each in hooks]
+        found = []
+        for layer in range(layers):
+            collect_at(layer)
+            logits = model.run_with_hooks(ids, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", cut)])
+            found.append(losses_of(logits, ids))
+        return found
 
     def grid() -> list[Any]:
         _, cache = model.run_with_cache(torch.from_numpy(ids_of(SHORT, 0)))
@@ -137,6 +153,7 @@ def lens_calls(folder: str) -> Calls:
 
         found = []
         for layer in range(layers):
+            collect_at(layer)
             logits = model.run_with_hooks(ids, fwd_hooks=[(f"blocks.{layer}.hook_resid_post", patch)])
             found.append(logits[:, -1, 100] - logits[:, -1, 101])
         return found
@@ -270,6 +287,35 @@ def table(times: dict[str, dict[str, Times]]) -> str:
     return markdown(["", *names, *(f"{name} ÷ regard" for name in names[1:])], rows)
 
 
+def products_alone(folder: Path) -> str:
+    """Return how long the matrix products of the longer run take at the peak of the machine, as a sentence."""
+    import regard
+    from regard.functional import native
+    from regard.nn.layer import parameters
+
+    kernel = native.kernel()
+    if kernel is None:
+        return ""
+    regard.set_num_threads(THREADS)
+    model: Any = regard.load(folder)
+    count = sum(x.size for x in parameters(model).values() if x.ndim == 2)
+    if model.lm_head is not None:  # else the table of embeddings is the head
+        count -= model.token_embedding.weight.size
+    seconds = LONG * count / kernel.fma_peak()
+    return (
+        f"The matrix products of {LONG} tokens alone, {LONG * count / 1e9:.1f} thousand million multiply-adds, "
+        f"would take {1e3 * seconds:.0f} ms at the peak measured here."
+    )
+
+
+def scheduling() -> str:
+    """Return how the processes were scheduled, as a sentence."""
+    real_time = hasattr(os, "SCHED_RR") and os.sched_getscheduler(0) == os.SCHED_RR
+    return (
+        " The processes had real-time priority (`chrt --rr 1`), beside other work on the machine." if real_time else ""
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="one round of a tiny model; writes nothing")
@@ -289,18 +335,24 @@ def main() -> None:
                 __file__,
                 tuple(RUNS),
                 list(CALLS),
-                rounds=1 if arguments.smoke else 5,
+                rounds=1 if arguments.smoke else ROUNDS,
                 threads=THREADS,
                 rest=REST,
                 options=["--model", name],
             )
-            sections += [f"## {name}", table(times)]
+            sections += [f"## {name}", table(times), products_alone(Path(folder, name))]
     page = "\n\n".join([
         "# A researcher's runs",
         f"{machine()}; {THREADS} threads each; {date.today().isoformat()}. "
-        f"{versions('numpy', 'torch', 'transformers', 'transformer-lens')}. {kernel_in_words()}. Weights in float32; "
-        "medians of rounds that alternate, in brackets the middle half. TransformerLens's `run_with_cache`; hooks on "
-        "every module of transformers with eager attention. Made by `nox -s bench`.",
+        f"{versions('numpy', 'torch', 'transformers', 'transformer-lens')}. {kernel_in_words()}. Medians of {ROUNDS} "
+        f"rounds that alternate, in brackets their quartiles.{scheduling()} Made by `nox -s bench`.",
+        "Weights in float32, the same for all (SmolLM2's widened from its file); PyTorch in `inference_mode`. What is "
+        "recorded are arrays, those of attention too, and logits of all positions: by regard every step of a "
+        "`Trace()`, with scores before and after the mask; by TransformerLens what `run_with_cache` keeps; by hooks on "
+        "every module of transformers with eager attention their outputs and the weights. At 256 tokens of SmolLM2 "
+        "these are 524, 548 and 382 MB. The heads of a layer are ablated together, a text of a batch for each, and so "
+        "are the positions of a layer patched and prompts recorded; regard starts such a run at the layer that changes "
+        "(`start=`).",
         *sections,
     ])  # fmt: skip
     print(page)
