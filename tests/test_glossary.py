@@ -188,7 +188,7 @@ RETIRED = (
         r"def (?:answer|fault)|GivenUp|_worked_out|heard",
         "dispatch, internal_error, Cancelled, run_cancellable",
     ),
-    ("explorer", r"_inert|_beside_weights|worth_seeing", "json_for_script, auxiliary_blobs, default_head"),
+    ("explorer", r"_inert|_beside_weights|worth_seeing", "json_for_script, auxiliary_blobs, opening_of"),
     (
         "frontend",
         r"Asking|Wanted|inPlace|doings|Aids|WholeMap|FetchedMap",

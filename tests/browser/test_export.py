@@ -39,7 +39,7 @@ def table(page):
         ("v=heads&l=2&h=3&o=metric&m=sink", ".rg-head", ["All heads by sink"]),
         (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it attends to cat: 0.003450", "weight", "un"]),
         ("v=cell&l=2&h=3&i=8&j=2", "[data-step=output]", ["Softmax", "Output of the head", "0.003450", "Score"]),
-        ("v=movement&l=2&h=3", ".rg-plane[data-drawn]", ["Movement", "after layer 5", "un"]),
+        ("v=movement&l=2&h=3", ".rg-plane[data-drawn]", ["Representations by layer", "after layer 5", "un"]),
     ],
 )
 def test_a_picture_says_what_it_shows(open_page, address, view, selector, said, scheme):

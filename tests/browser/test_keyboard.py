@@ -109,7 +109,7 @@ def test_focus_goes_on_where_its_place_went_with_the_view(open_page, address):
     page.locator(".rg-stage").focus()
     page.keyboard.press("4")
     settled(page)
-    assert focused(page) == "Movement"
+    assert focused(page) == "Representations by layer"
     page.locator(".rg-plane-stage button[tabindex='0']").focus()
     page.keyboard.press("2")
     settled(page)

@@ -815,13 +815,6 @@ def test_a_tile_of_large_cells_is_that_of_the_overview_where_it_is_as_fine():
     np.testing.assert_allclose(found, weights.reshape(256, 16, 256, 16).max((1, 3)), atol=1e-6)
 
 
-@pytest.mark.minilm
-def test_the_page_opens_with_a_head_that_looks_at_words(minilm):
-    exploration = explored(minilm, "The animal did not cross the street because it was too tired")
-    layer, head = exploration.initial_head
-    assert exploration.heads(0)["metrics"]["sink"][layer][head] < 0.3
-
-
 def test_what_a_page_asks_for_first_is_worked_out_ahead(monkeypatch):
     exploration = long_exploration(8192)
     exploration.prepare()

@@ -21,13 +21,13 @@ from regard.explorer.head_metrics import EXPLANATIONS, head_metrics_of
 from regard.explorer.manifest import describe_run, difference_blocked_by, provenance_of, title_of
 from regard.explorer.map_reader import Head, MapReader
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, movement
-from regard.explorer.run import Run, default_head, make_run
+from regard.explorer.opening import opening_of
+from regard.explorer.run import Run, make_run
 from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_num_runs
 from regard.metrics.layer_maps import CancelCheck
 from regard.trace import Trace
 from regard.trace.map_statistics import Pooling
-from regard.views.trace_access import resolve_index
 
 FORMAT = "regard.explore/1"
 _INITIAL_CELLS = 256  # along a side of the map that the page opens with
@@ -67,13 +67,18 @@ class Exploration:
             raise RegardError("an Exploration is of traces; regard.explore takes texts too")
         runs = [make_run(trace, model, batch) for trace, model in zip(traces, models, strict=True)]
         self._open(RunStore(runs), runs)
-        self.initial_head = initial_head(self.runs[0], layer, head)
+        self.opening = opening_of(self.runs[0], layer, head)
 
     def _open(self, store: RunStore, shown: Sequence[Run]) -> None:
         self._runs = store
         self._cache = Cache()
         self._maps = MapReader(store, self._cache)
         self.runs = tuple(shown)  # A and B
+
+    @property
+    def initial_head(self) -> tuple[int, int]:
+        """The layer and head that the page opens with, by their places."""
+        return self.opening[:2]
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -317,20 +322,8 @@ class Exploration:
 
     def _describe(self, number: int) -> dict[str, Any]:
         run = self._runs[number]
-        description = describe_run(run, self._maps.thumbnail_size(number), self.initial_head)
+        description = describe_run(run, self._maps.thumbnail_size(number), self.opening)
         return {**description, "attribution": describe_attribution(run, self._other_text(number))}
-
-
-def initial_head(run: Run, layer: int | None, head: int | None) -> tuple[int, int]:
-    """Return the layer and head that the page opens with, by their places: those asked for, or `default_head`."""
-    if layer is None and head is None and not run.is_long:
-        return default_head(run)
-    numbers = [run.number(place) for place in range(len(run.layers))]
-    layer = -1 if layer is None else layer
-    layer = numbers.index(resolve_index("layer", layer, numbers))
-    head = 0 if head is None else head
-    check_index("head", head, len(run.layers[layer].heads))
-    return layer, head
 
 
 def _process_peak() -> int | None:

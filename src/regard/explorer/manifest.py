@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard._version import __version__
+from regard.explorer.opening import Opening
 from regard.explorer.run import NUM_SAMPLED_ROWS, Run
 from regard.functional import native
 
 
-def describe_run(run: Run, thumbnail_size: int, initial: tuple[int, int]) -> dict[str, Any]:
-    """Return a run as plain data; `initial` is the layer and head to open with, as far as the run has them."""
-    layer = min(initial[0], len(run.layers) - 1)
+def describe_run(run: Run, thumbnail_size: int, opening: Opening) -> dict[str, Any]:
+    """Return a run as plain data; `opening` is what the page opens with."""
     return {
         "title": run.title,
         "model": run.trace.model,
@@ -22,7 +22,7 @@ def describe_run(run: Run, thumbnail_size: int, initial: tuple[int, int]) -> dic
         "projection_key": run.projection_key,
         "thumbnail_size": thumbnail_size,
         "num_sampled_rows": NUM_SAMPLED_ROWS if run.is_long else None,
-        "initial": {"layer": layer, "head": min(initial[1], len(run.layers[layer].heads) - 1)},
+        "initial": opening.describe(run),
     }
 
 

@@ -154,25 +154,6 @@ def make_run(trace: Trace, model: Any, batch: int) -> Run:
     return Run(trace, layers, batch, encoding, model)
 
 
-def default_head(run: Run) -> tuple[int, int]:
-    """Return the layer and head with most attention to words: least to the first token, special tokens and a sink."""
-    special = np.zeros(run.length, dtype=bool)
-    special[0] = True
-    if run.encoding is not None:
-        special |= np.array(run.encoding.special_tokens_mask, dtype=bool)
-    if special.all():
-        return len(run.layers) - 1, 0
-    rows = np.flatnonzero(~special)[:64]
-    upper = len(run.layers) // 2  # lower heads attend to positions more than to words
-    given = [
-        (-float(layer.tile(head, rows, np.flatnonzero(~special)).sum(axis=-1).mean()), number, head)
-        for number, layer in enumerate(run.layers)
-        if number >= upper
-        for head in range(len(layer.heads))
-    ]
-    return min(given)[1:]
-
-
 def _describe_layer(layer: LayerMap) -> dict[str, Any]:
     rows = _spread(layer.length, max(8, min(64, (1 << 20) // layer.length)))
     heads = range(len(layer.heads))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.explorer.exploration import Exploration, initial_head
+from regard.explorer.exploration import Exploration
+from regard.explorer.opening import Opening, opening_of
 from regard.explorer.run import Run, make_run, shown_steps
 from regard.explorer.run_store import RunStore
 from regard.metrics import INDUCTION_CIRCUIT, METRICS, strongest_heads
@@ -74,12 +75,12 @@ class TrainingExploration(Exploration):
         last = self._make(steps[-1])
         self.planned_steps = source.num_steps if steps[-1] < source.num_steps else None
         self._open(RunStore(keep=int(np.clip(_MAX_KEPT_BYTES // _nbytes(last), 2, 2 * max_checkpoints))), [last])
-        self.initial_head = (0, 0)  # until the heads are known
+        self.opening = Opening(0, 0)  # until the heads are known
         for step in steps:
             self._add(step, last if step == steps[-1] else self._make(step))
-        self.initial_head = self._best_head(last)
+        self.opening = self._best_head(last)
         for each in self._checkpoints:
-            each.description["initial"] = dict(zip(("layer", "head"), self.initial_head, strict=True))
+            each.description["initial"] = self.opening.describe(last)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -150,13 +151,13 @@ class TrainingExploration(Exploration):
         measures = {name: metrics[name] for name in INDUCTION_CIRCUIT}
         self._checkpoints.append(_Checkpoint(step, number, description, measures))
 
-    def _best_head(self, last: Run) -> tuple[int, int]:
+    def _best_head(self, last: Run) -> Opening:
         values = self._last_values("induction")
         strongest = strongest_heads("induction", values, count=1)
         least = METRICS["induction"].label_from or 0.0
         if self._wanted == (None, None) and strongest and values[strongest[0]] >= least:
-            return strongest[0]
-        return initial_head(last, *self._wanted)
+            return Opening(*strongest[0])
+        return opening_of(last, *self._wanted)
 
     def _last_values(self, name: str) -> np.ndarray:
         return np.array(self._checkpoints[-1].measures[name], dtype=np.float64)

@@ -24,8 +24,8 @@ import {
 export const VIEWS = /** @type {{ key: string, title: string }[]} */ ([
   { key: "heads", title: "All heads" },
   { key: "head", title: "One head" },
-  { key: "cell", title: "One cell" },
-  { key: "movement", title: "Movement" },
+  { key: "cell", title: "Calculation" },
+  { key: "movement", title: "Representations by layer" },
 ]);
 
 const ARROWS = /** @type {Record<string, number[]>} */ ({
@@ -81,7 +81,7 @@ export function keybindingsOf(app) {
     ["s", "Special tokens", set({ special: !state.special, zoom: null })],
     ["w", "Whole words", set({ words: !state.words, zoom: null })],
     ["l", "Log scale", set({ log: !state.log })],
-    ["n", "Normalize each row", set({ byRow: !state.byRow })],
+    ["n", "Normalise each row", set({ byRow: !state.byRow })],
     ["/", "Find a word; Enter goes to the next match", () => app.parts.searchInput.focus()],
     ["d", "Light or dark", () => toggleTheme(app)],
     ["?", "Keyboard shortcuts", () => app.parts.help.showModal()],

@@ -175,7 +175,8 @@ export class Presenter {
     const { readout, liveRegion, title } = app.parts;
     const { maps, cellValue } = app.queries;
     const { row, col } = app.cursor();
-    if (!app.mapData || row === null || col === null) return setText(readout, "Rows attend to columns. Choose a cell.");
+    if (!app.mapData || row === null || col === null)
+      return setText(readout, "Rows are queries, columns are keys. Click a cell.");
     const loaded = maps.isCurrent ? valueAt(app.mapData.pyramid, row, col) : null;
     if (maps.isCurrent && loaded === null) app.queries.fetchCellValue(app.state, app.queriedHeads());
     else cellValue.reset();
@@ -183,6 +184,15 @@ export class Presenter {
     const message = this.cellMessage(row, col, value);
     setText(readout, message);
     if (value !== null) setText(liveRegion, `${message}. ${title.textContent}`);
+  }
+
+  /** The value of the chosen cell on the map; null for a difference, of whole words, and before it is loaded. */
+  shownValue() {
+    const { mapData, showsDifference, state, queries } = this.app;
+    const { row, col } = this.app.cursor();
+    if (!mapData || row === null || col === null || showsDifference || state.words || !queries.maps.isCurrent)
+      return null;
+    return valueAt(mapData.pyramid, row, col);
   }
 
   /** @param {number} row @param {number} col of the map @param {number | null} value */
@@ -255,6 +265,8 @@ export class Presenter {
       head,
       heads,
       kvHeads: kv_heads,
+      mode: state.mode,
+      shown: this.shownValue(),
     });
   }
 

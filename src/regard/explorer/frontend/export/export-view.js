@@ -39,7 +39,7 @@ function composeDrawing(app) {
     heads: state.order === "metric" ? `All heads by ${metric}` : gridTitle,
     head: headTitle,
     cell: headTitle,
-    movement: "Movement",
+    movement: "Representations by layer",
   }[state.view];
   const [headsSides, headSides, movementSides] = parts.sideSwitches.map(({ names }) => names);
   const head = [headSides, map.node, parts.readout, parts.legend.node, parts.modeDescription];

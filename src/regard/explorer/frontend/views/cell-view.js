@@ -7,7 +7,8 @@ import { formatSignificant } from "../render/format.js";
 /**
  * @typedef {import("../data/cell.js").Cell} Cell
  * @typedef {(number | null)[]} Values
- * @typedef {{ side: string, from: string, to: string, layer: number, head: number, heads: number, kvHeads: number | null }} CellNames
+ * @typedef {{ side: string, from: string, to: string, layer: number, head: number, heads: number, kvHeads: number | null, mode: string, shown: number | null }} CellNames
+ *   `shown` is the value of the cell on the map in that display mode, if it is known
  */
 
 const BARS_HEIGHT = 64;
@@ -83,6 +84,7 @@ export function cellSteps(cell, names) {
   const weight = cell.weight ?? NaN;
   const from = bidi(label(names.from));
   const steps = [...inputSteps(cell, names), ...scoreSteps(cell, d), weightStep(cell, weight)];
+  if (names.mode === "rollout") steps.unshift(rolloutStep(names.shown));
   if (cell.ablated)
     steps.push(
       step("ablated", "Ablated", "0 · Σ_j_ w_ij_ v_j_", "0", paragraph("The output of this head is set to 0.")),
@@ -105,6 +107,20 @@ export function cellSteps(cell, names) {
         ),
       ),
     );
+  if (names.mode === "norms" && names.shown !== null && weight > 0)
+    steps.push(
+      step(
+        "norm",
+        "Weight × value",
+        "‖w_ij_ v_j_ W_O_‖ = w_ij_ ‖v_j_ W_O_‖",
+        formatSignificant(names.shown),
+        paragraph(
+          `The map shows this length: ${formatSignificant(weight)} × ${formatSignificant(names.shown / weight)}, the length that the value of `,
+          bidi(label(names.to)),
+          " has after the output projection.",
+        ),
+      ),
+    );
   if (cell.output && !cell.ablated)
     steps.push(
       step(
@@ -123,6 +139,19 @@ export function cellSteps(cell, names) {
       ),
     );
   return steps;
+}
+
+/** What the map shows of all layers and heads, above the steps of the weight of one head. @param {number | null} shown */
+function rolloutStep(shown) {
+  return step(
+    "rollout",
+    "Rollout, on the map",
+    "R_l_ = ½ (mean of heads + I) R_l−1_",
+    format(shown),
+    paragraph(
+      "The steps below are those of the weight of this head in this layer, one of those that rollout averages.",
+    ),
+  );
 }
 
 /** Embedding, query, key and their product. @param {Cell} cell @param {CellNames} names */
@@ -195,7 +224,7 @@ function scoreSteps(cell, d) {
   if (cell.bias !== null) steps.push(step("bias", "Bias", `+ ${format(cell.bias)}`, format(cell.biased)));
   const allowed = cell.masked === null ? "not recorded" : cell.masked ? "no: −∞" : "yes";
   const masked = cell.masked ? paragraph("The masked score is −∞, so the weight is 0.") : null;
-  steps.push(step("mask", "Mask", "may i attend to j?", allowed, masked));
+  steps.push(step("mask", "Mask", "is j visible to i?", allowed, masked));
   if (cell.sink !== null) {
     const weight = cell.lse === null ? "–" : formatSignificant(Math.exp(cell.sink - cell.lse));
     const note = `The head has a learned score, ${formatSignificant(cell.sink)}, beside those of the tokens. It takes a weight of the row, and has no value.`;
@@ -236,7 +265,7 @@ export class CellView {
     this.list = el("ol", { class: "rg-steps" });
     this.source = el("p", { class: "rg-muted" });
     this.shownKey = "";
-    const props = { class: "rg-cell", tabIndex: 0, "aria-label": "One cell, step by step" };
+    const props = { class: "rg-cell", tabIndex: 0, "aria-label": "Calculation of one weight, step by step" };
     this.node = el("section", props, this.title, this.side, this.list, this.source);
   }
 
@@ -266,7 +295,7 @@ export class CellView {
   showMessage(message) {
     this.setStale(false);
     this.shownKey = "";
-    this.title.textContent = "One cell";
+    this.title.textContent = "Calculation";
     this.side.textContent = "";
     this.list.replaceChildren();
     this.source.textContent = message;

@@ -19,14 +19,14 @@ export class DisplayOptions {
       (words) => set({ words, zoom: null }),
     );
     this.log = toggle("Log scale", "Colours for powers of ten, which show small weights (L)", (log) => set({ log }));
-    this.byRow = toggle("Normalize each row", "Colours from 0 to the largest value of each row (N)", (byRow) =>
+    this.byRow = toggle("Normalise each row", "Colours from 0 to the largest value of each row (N)", (byRow) =>
       set({ byRow }),
     );
     this.pool = segmented(
       "Pooling",
       [
-        { key: "max", title: "Largest", description: "A pixel of many cells shows the largest" },
-        { key: "mean", title: "Mean", description: "A pixel of many cells shows their mean" },
+        { key: "max", title: "maximum", description: "A pixel of many cells shows the largest" },
+        { key: "mean", title: "mean", description: "A pixel of many cells shows their mean" },
       ],
       (pool) => set({ pool: /** @type {any} */ (pool) }),
     );
@@ -50,7 +50,7 @@ export class DisplayOptions {
       this.words.node,
       this.log.node,
       this.byRow.node,
-      el("div", { class: "rg-field" }, el("span", {}, "Zoomed out"), this.pool.node),
+      el("div", { class: "rg-field" }, el("span", {}, "When zoomed out"), this.pool.node),
       el(
         "div",
         { class: "rg-field" },
@@ -81,6 +81,6 @@ export class DisplayOptions {
     [this.from.value, this.to.value] = this.range;
     this.from.max = this.to.max = String(length - 1);
     this.note.hidden = inMemory;
-    this.note.textContent = "Whole words, special tokens and normalized rows need at most 1,024 tokens.";
+    this.note.textContent = "Whole words, special tokens and normalised rows need at most 1,024 tokens.";
   }
 }

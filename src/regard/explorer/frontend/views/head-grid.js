@@ -94,7 +94,7 @@ export class HeadGrid {
       this.order.node,
       this.collapse.node,
       el("label", { class: "rg-field" }, el("span", {}, "Metric"), this.metric),
-      el("label", { class: "rg-field" }, el("span", {}, "At least"), this.threshold, this.thresholdText),
+      el("label", { class: "rg-field" }, el("span", {}, "Minimum"), this.threshold, this.thresholdText),
       this.count,
     );
     this.node = el(
@@ -173,7 +173,7 @@ export class HeadGrid {
     this.collapse.show(isAllLayers ? "layers" : isAllHeads ? "heads" : "none");
     this.metric.value = state.metric;
     this.threshold.value = String(state.threshold);
-    setText(this.thresholdText, state.threshold > 0 ? `${formatFixed(least, 2)} ${unitOf(explanation)}` : "any");
+    setText(this.thresholdText, state.threshold > 0 ? `${formatFixed(least, 2)} ${unitOf(explanation)}` : "off");
     setText(this.description, explanation ? `${explanation.description} ${explanation.caveat}` : "");
     this.description.title = explanation?.source ?? "";
     const numHeads = this.layers().reduce((sum, layer) => sum + layer.heads, 0); // collapsed ones too
@@ -218,6 +218,7 @@ export class HeadGrid {
     const sorted = state.order === "metric" && values ? rankHeads(values) : inOrder;
     const numColumns = state.collapsedLayers.length >= this.layers().length ? 1 : this.width();
     this.body.classList.toggle("rg-sorted", Boolean(sorted));
+    this.body.classList.toggle("rg-with-means", state.collapsedHeads.length > 0);
     this.body.style.setProperty("--rg-columns", String(numColumns));
     if (sorted) {
       const cells = sorted.map(({ layer, head }) => this.cell(layer, head, table));
@@ -226,8 +227,8 @@ export class HeadGrid {
       const collapsed = new Set(state.collapsedHeads);
       const isAll = collapsed.size >= this.width();
       const rows = isAll ? [] : this.layers().map((_, layer) => this.row(layer, state, table));
-      if (collapsed.size > 0) rows.push(this.meanRow(collapsed, table));
-      this.body.replaceChildren(this.headerRow(state), ...rows);
+      if (collapsed.size > 0) rows.unshift(this.meanRow(collapsed, table));
+      this.body.replaceChildren(...(numColumns > 1 ? [this.headerRow(state)] : []), ...rows);
     }
     if (!focusedName) return;
     const all = /** @type {HTMLElement[]} */ ([...this.body.querySelectorAll("button")]);
@@ -256,14 +257,12 @@ export class HeadGrid {
   }
 
   /** @param {number} layer @param {State} state @param {Uint32Array} table */
-  row(layer, { collapsedLayers, collapsedHeads }, table) {
+  row(layer, { collapsedLayers }, table) {
     const { heads, number } = this.layers()[layer];
     const isCollapsed = collapsedLayers.includes(layer);
     const cells = isCollapsed
       ? [this.cell(layer, "mean", table)]
-      : Array.from({ length: heads }, (_, head) =>
-          collapsedHeads.includes(head) ? el("span", { role: "gridcell" }) : this.cell(layer, head, table),
-        );
+      : Array.from({ length: heads }, (_, head) => this.cell(layer, head, table));
     const header = headingButton(
       "rowheader",
       String(number),

@@ -83,7 +83,7 @@ export class MovementView {
     this.legend = el("ul", { class: "rg-bar rg-runs", "aria-label": "Legend" });
     this.plane = new PlaneView(actions);
     this.explanation = el("p", { class: "rg-description", role: "status" });
-    const props = { class: "rg-movement", "aria-label": "Movement" };
+    const props = { class: "rg-movement", "aria-label": "Representations by layer" };
     this.node = el("section", props, this.bar, this.legend, this.plane.node, this.explanation);
     /** @type {string[]} */
     this.stages = [];

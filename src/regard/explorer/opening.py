@@ -1,0 +1,126 @@
+"""What the page opens with: a head, and a word of it whose attention tells something of this text."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regard.explorer.run import Run
+from regard.explorer.validation import check_index
+from regard.views.trace_access import resolve_index
+
+MAX_TOKENS = 64
+"""The first tokens of a text, in which a telling weight is looked for."""
+
+MIN_EXCESS = 0.3
+"""Below it no word is chosen."""
+
+
+class Opening(NamedTuple):
+    """A layer and head by their places, and a query and a key token; these are None if no weight tells much."""
+
+    layer: int
+    head: int
+    row: int | None = None
+    col: int | None = None
+
+    def describe(self, run: Run) -> dict[str, Any]:
+        """Return it as plain data, as far as a run has these heads and tokens."""
+        layer = min(self.layer, len(run.layers) - 1)
+        described: dict[str, Any] = {"layer": layer, "head": min(self.head, len(run.layers[layer].heads) - 1)}
+        if self.row is not None and self.col is not None and max(self.row, self.col) < run.length:
+            described |= {"row": self.row, "col": self.col}
+        return described
+
+
+def opening_of(run: Run, layer: int | None, head: int | None) -> Opening:
+    """Return what the page opens with: the head asked for, or the one with the most telling weight."""
+    numbers = [run.number(place) for place in range(len(run.layers))]
+    layers = range(len(numbers)) if layer is None else [numbers.index(resolve_index("layer", layer, numbers))]
+    if head is not None:
+        layers = layers if layer is not None else [len(numbers) - 1]
+        check_index("head", head, len(run.layers[layers[0]].heads))
+    elif layer is not None:
+        head = 0
+    if run.is_long:
+        return Opening(layers[-1], head or 0)
+    excess, found = telling_weight(run, [(at, h) for at in layers for h in _heads(run, at, head)])
+    if excess >= MIN_EXCESS:
+        return found
+    return Opening(layers[-1], head) if head is not None else Opening(*head_of_words(run))
+
+
+def telling_weight(run: Run, heads: list[tuple[int, int]]) -> tuple[float, Opening]:
+    """Return the largest excess of a weight between two words in some heads, and where it is.
+
+    The excess is what the weight of a word to another, not beside it, has beyond the mean of what other tokens give to
+    that word, and the mean at that distance: it is small where all attend to one token, and where a head attends by
+    position. It is large for a verb and its object, or a pronoun and what it stands for.
+    """
+    n = min(run.length, MAX_TOKENS)
+    is_pair = _pairs_of_words(run, n)
+    best = -np.inf, Opening(*heads[0])
+    for layer, head in heads if is_pair.any() else ():
+        weights = run.layers[layer].tile(head, np.arange(n), np.arange(n)).astype(np.float64)
+        excess = np.where(is_pair, weights - _mean_of_others(weights) - _mean_at_distance(weights), -np.inf)
+        row, col = np.unravel_index(int(excess.argmax()), excess.shape)
+        if excess[row, col] > best[0]:
+            best = float(excess[row, col]), Opening(layer, head, int(row), int(col))
+    return best
+
+
+def head_of_words(run: Run) -> tuple[int, int]:
+    """Return the layer and head with most attention to words: least to the first token, special tokens and a sink."""
+    words = np.flatnonzero(~_is_special(run))
+    if not len(words):
+        return len(run.layers) - 1, 0
+    upper = len(run.layers) // 2  # lower heads attend to positions more than to words
+    given = [
+        (-float(layer.tile(head, words[:64], words).sum(axis=-1).mean()), number, head)
+        for number, layer in enumerate(run.layers)
+        if number >= upper
+        for head in range(len(layer.heads))
+    ]
+    return min(given)[1:]
+
+
+def _heads(run: Run, layer: int, head: int | None) -> list[int]:
+    return list(range(len(run.layers[layer].heads))) if head is None else [head]
+
+
+def _is_special(run: Run) -> np.ndarray:
+    """Return which tokens are special, ``T``; the first one, which takes the attention that means nothing, too."""
+    special = np.zeros(run.length, bool)
+    special[0] = True
+    if run.encoding is not None:
+        special |= np.array(run.encoding.special_tokens_mask, bool)
+    return special
+
+
+def _pairs_of_words(run: Run, n: int) -> np.ndarray:
+    """Return which tokens are of two words that are not beside each other, ``n n``."""
+    if run.encoding is None:
+        return np.zeros((n, n), bool)
+    words = np.array([-1 if word is None else word for word in run.encoding.word_ids[:n]])
+    letters = [any(map(str.isalnum, token)) for token in run.encoding.tokens[:n]]
+    is_word = (words >= 0) & np.array(letters) & ~_is_special(run)[:n]
+    is_pair: np.ndarray = (np.abs(words[:, None] - words) > 1) & is_word[:, None] & is_word
+    return is_pair
+
+
+def _mean_of_others(weights: np.ndarray) -> np.ndarray:
+    """Return for each weight the mean of the others of its column that are not masked."""
+    count = np.maximum(np.count_nonzero(weights, axis=0) - 1, 1)
+    mean: np.ndarray = (weights.sum(0) - weights) / count
+    return mean
+
+
+def _mean_at_distance(weights: np.ndarray) -> np.ndarray:
+    """Return for each weight the mean of the others at the same distance and side."""
+    n = len(weights)
+    distance = np.subtract.outer(np.arange(n), np.arange(n)) + n
+    total = np.bincount(distance.ravel(), weights.ravel(), 2 * n)
+    count = np.bincount(distance.ravel(), minlength=2 * n)
+    mean: np.ndarray = (total[distance] - weights) / np.maximum(count[distance] - 1, 1)
+    return mean
