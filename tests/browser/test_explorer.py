@@ -298,7 +298,7 @@ def test_what_an_address_says_wrongly_is_not_taken(open_page, address):
     page.goto(f"{address}#v=heads&n=0&sl=20.21.22.23.24.25&sh=0.0.0.0.0.0.0.0.0.0.0.0")
     settled(page)
     assert page.get_by_role("button", name="Each head").get_attribute("aria-pressed") == "true"
-    assert page.locator(".rg-head").count() == 72 - 6 + 1  # the first column is folded
+    assert page.locator(".rg-head").count() == 72 + 1  # the first column has its mean too
 
 
 def test_light_and_dark(open_page, address):
@@ -479,3 +479,40 @@ def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
     assert page.locator(".rg-top .rg-number").first.inner_text() == f"{one.row(0, 2, 3, 8).max():.4f}"
     assert "#" not in page.url
     page.evaluate("endWidget()")
+
+
+def test_it_opens_with_a_word_and_what_it_attends_to(open_page, address, one):
+    initial = one.manifest()["runs"][0]["initial"]
+    page = open_page(address)
+    settled(page)
+    assert f"i={initial['row']}&j={initial['col']}" in page.url
+    i, j = (one.runs[0].encoding.tokens[initial[axis]] for axis in ("row", "col"))
+    assert f"{i} attends to {j}" in readout(page).replace("\u2068", "").replace("\u2069", "")
+    assert page.locator("h3").filter(has_text=f"{i} attends most to").count() == 1
+    page = open_page(f"{address}#l=2&h=3")  # of another head nothing is known
+    assert "&i=" not in page.url
+
+
+def test_the_calculation_ends_at_what_the_map_shows(open_page, address, one):
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2&w=norms")
+    settled(page)
+    page.wait_for_selector("[data-step=norm]")
+    shown = number(readout(page))
+    assert float(page.locator("[data-value=norm]").inner_text()) == pytest.approx(shown, rel=2e-3)
+    assert shown == pytest.approx(one.value_norms(0, 2)[3, 2] * weight(one, 2, 3, 8, 2), rel=1e-3)
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2&w=rollout")
+    settled(page)
+    page.wait_for_selector("[data-step=rollout]")
+    assert float(page.locator("[data-value=rollout]").inner_text()) == pytest.approx(number(readout(page)), rel=2e-3)
+
+
+@pytest.mark.parametrize("means", ["Mean of layers", "Mean of columns"])
+def test_means_are_labelled_within_the_grid(open_page, address, means):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    page.get_by_role("button", name=means).click()
+    settled(page)
+    assert page.locator(".rg-grid-heads").count() == (0 if means == "Mean of layers" else 1)
+    grid = page.locator(".rg-grid").bounding_box()
+    for label in page.locator(".rg-grid .rg-heading").all():
+        assert label.evaluate("node => node.scrollWidth <= node.clientWidth + 1")
+        assert label.bounding_box()["x"] >= grid["x"] - 1

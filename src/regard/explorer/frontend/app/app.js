@@ -36,9 +36,11 @@ export class App {
     this.controller = new AbortController(); // aborted when the page closes
     this.colorScheme = colorScheme;
     this.printMedia = matchMedia("print");
-    this.initialState = { ...INITIAL_STATE, ...manifest.runs[0].initial };
+    const { layer, head, row = null, col = null } = manifest.runs[0].initial;
+    this.initialState = { ...INITIAL_STATE, layer, head };
     const fromUrl = syncUrl ? decode(location.hash) : {};
-    this.store = new Store(normalize({ ...this.initialState, ...fromUrl }, this.manifest));
+    const opening = "layer" in fromUrl || "head" in fromUrl ? {} : { row, col };
+    this.store = new Store(normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest));
     this.queries = new Queries(this);
     this.presenter = new Presenter(this);
     /** @type {MapData | null} */
