@@ -184,6 +184,7 @@ export class Presenter {
     const message = this.cellMessage(row, col, value);
     setText(readout, message);
     if (value !== null) setText(liveRegion, `${message}. ${title.textContent}`);
+    if (app.state.mode !== "raw") this.showCellSteps(); // which say what this value is
   }
 
   /** The value of the chosen cell on the map; null for a difference, of whole words, and before it is loaded. */
@@ -192,7 +193,7 @@ export class Presenter {
     const { row, col } = this.app.cursor();
     if (!mapData || row === null || col === null || showsDifference || state.words || !queries.maps.isCurrent)
       return null;
-    return valueAt(mapData.pyramid, row, col);
+    return valueAt(mapData.pyramid, row, col) ?? queries.cellValue.current;
   }
 
   /** @param {number} row @param {number} col of the map @param {number | null} value */
