@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -147,3 +148,16 @@ def test_an_option_without_effect_is_an_error(tmp_path, monkeypatch, capsys, opt
     capsys.readouterr()
     assert main(["explore", "--trace", "run.safetensors", *options]) == 2
     assert capsys.readouterr().err.endswith(says)
+
+
+def test_a_picture_is_explored(tmp_path, capsys):
+    image = pytest.importorskip("PIL.Image")
+    picture, target = tmp_path / "sky.png", tmp_path / "sky.html"
+    image.new("RGB", (40, 40), (9, 99, 199)).save(picture)
+    model = str(Path(__file__).parent.parent / "models" / "golden" / "vit" / "plain")
+    assert main(["explore", str(picture), "--model", model, "-o", str(target)]) == 0
+    (found,) = manifest(target)["runs"]
+    assert (found["picture"]["rows"], found["picture"]["cols"], found["text"]) == (3, 3, "sky.png")
+    capsys.readouterr()
+    assert main(["explore", str(picture), "--model", model, "--compare-model", "minilm"]) == 2
+    assert "--compare-model is for texts" in capsys.readouterr().err

@@ -13,10 +13,10 @@ from regard.cli.output import write
 from regard.cli.output_files import Explored, check_length, check_output_files, write_output_files
 from regard.explorer import Exploration
 from regard.explorer.launch import exploration_of
-from regard.explorer.run import shown_steps
+from regard.explorer.run import STEPS, shown_steps
 from regard.explorer.training import TrainingExploration
-from regard.models import load
-from regard.models.base import as_text_model
+from regard.models import ImageModel, load
+from regard.models.base import as_text_model, run_traced
 from regard.trace import Trace
 from regard.training import TrainingRun, checkpoints
 
@@ -65,7 +65,13 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
         return exploration_of(traces, None, layer=layer, head=head)
     arguments.model = arguments.model or "minilm"
     texts = _texts(arguments)
-    models = [load_model(arguments, texts)]
+    first = load_model(arguments, texts, pictures=True)
+    if isinstance(first, ImageModel):
+        if arguments.compare_model is not None:
+            raise RegardError("--compare-model is for texts: explore two pictures in place of it")
+        traces = [run_traced(first, picture, Trace(maps=True, only=STEPS)) for picture in texts]
+        return exploration_of(traces, None, layer=layer, head=head)
+    models = [first]
     if arguments.compare_model is not None:
         models.append(as_text_model(load(arguments.compare_model)))
     for text in texts:

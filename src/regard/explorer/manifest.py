@@ -18,6 +18,7 @@ def describe_run(run: Run, thumbnail_size: int, opening: Opening) -> dict[str, A
         "model": run.trace.model,
         "text": run.encoding.text if run.encoding else "",
         "tokens": run.token_descriptions,
+        "picture": run.picture_description,
         "layers": run.layer_descriptions,
         "projection_key": run.projection_key,
         "thumbnail_size": thumbnail_size,

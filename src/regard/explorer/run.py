@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,7 +20,7 @@ from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
 from regard.views.labels import token_labels
 
-STEPS = ("*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
+STEPS = ("picture", "*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
 """Name patterns of the steps that the page shows."""
 
 NUM_SAMPLED_ROWS = 512
@@ -118,6 +119,17 @@ class Run:
                 token_labels(encoding), encoding.special_tokens_mask, encoding.word_ids, encoding.offsets, strict=True
             )
         ]
+
+    @cached_property
+    def picture_description(self) -> dict[str, Any] | None:
+        """What a model of pictures saw, as plain data for the page: its pixels, and its patches; None for a text."""
+        if self.encoding is None or self.encoding.grid is None or "picture" not in self.trace:
+            return None
+        pixels = np.asarray(self.trace["picture"][self.batch]).round().clip(0, 255).astype(np.uint8)  # Y X C
+        height, width = pixels.shape[:2]
+        rows, cols = self.encoding.grid
+        data = base64.b64encode(pixels.tobytes()).decode("ascii")
+        return {"rows": rows, "cols": cols, "height": height, "width": width, "pixels": data}
 
     @property
     def is_long(self) -> bool:

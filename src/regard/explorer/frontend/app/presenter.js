@@ -227,6 +227,7 @@ export class Presenter {
     parts.textPanel.show({
       groups: axis,
       text: app.shownRun().text,
+      picture: app.shownRun().picture,
       weights,
       selected,
       pinned: indicesOf(indices, state.pins),

@@ -7,7 +7,8 @@ import { withProducts } from "./cell.js";
  * @typedef {import("./tokens.js").Token} Token
  * @typedef {import("../state/state.js").Head} Head
  * @typedef {{ name: string, number: number, heads: number, kv_heads: number | null, rows: number, cols: number, causal: boolean, row_sum_error: number | null, num_nonfinite_rows: number }} Layer
- * @typedef {{ model: string, text: string, tokens: Token[], layers: Layer[], projection_key: string | null, initial: { layer: number, head: number, row?: number, col?: number }, attribution: Attributable, title?: string, base_run?: number, thumbnail_size: number, num_sampled_rows?: number | null }} Run
+ * @typedef {{ rows: number, cols: number, height: number, width: number, pixels: string }} Picture  red, green and blue, in base64
+ * @typedef {{ model: string, text: string, tokens: Token[], picture: Picture | null, layers: Layer[], projection_key: string | null, initial: { layer: number, head: number, row?: number, col?: number }, attribution: Attributable, title?: string, base_run?: number, thumbnail_size: number, num_sampled_rows?: number | null }} Run
  * @typedef {{ key: string, title: string, unit?: string, description: string, caveat: string, source: string }} Explanation
  * @typedef {object} Manifest
  * @property {string} format

@@ -10,7 +10,7 @@ import { scalePosition } from "../render/scale.js";
 /**
  * @typedef {import("../state/state.js").State} State
  * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {{ groups: Group[], text: string, weights: Float32Array | null, selected: Set<number>, pinned: Set<number>, found: Set<number>,
+ * @typedef {{ groups: Group[], text: string, picture: import("../data/source.js").Picture | null, weights: Float32Array | null, selected: Set<number>, pinned: Set<number>, found: Set<number>,
  *   scale: import("../render/scale.js").Scale, heading: string, theme: import("../render/colormap.js").Theme, decimals: number, state: State }} TextProps
  *   `weights` has a value for each group: the attention from or to the `selected` ones.
  */
@@ -84,8 +84,9 @@ export class TextPanel {
     const { state, groups, text, selected } = props;
     this.props = props;
     const [first = 0] = selected;
-    const { start, end } = visibleRange(groups.length, first);
-    if (this.groups !== groups || this.start !== start) this.layout(groups, start, end, textDirection(text));
+    const { start, end } = props.picture ? { start: 0, end: groups.length } : visibleRange(groups.length, first);
+    if (this.groups !== groups || this.start !== start)
+      this.layout(groups, start, end, textDirection(text), props.picture);
     this.direction.show(state.direction);
     this.arcs.box.checked = state.arcs;
     this.clear.hidden = state.pins.length === 0;
@@ -125,8 +126,9 @@ export class TextPanel {
     return parts.join(" ");
   }
 
-  /** @param {Group[]} groups @param {number} start @param {number} end @param {"ltr" | "rtl"} direction */
-  layout(groups, start, end, direction) {
+  /** @param {Group[]} groups @param {number} start @param {number} end @param {"ltr" | "rtl"} direction
+   * @param {import("../data/source.js").Picture | null} picture  whose patches the words are */
+  layout(groups, start, end, direction, picture) {
     const focused = this.words.contains(activeElementOf(this.words))
       ? indexAt({ target: activeElementOf(this.words) })
       : null;
@@ -134,6 +136,7 @@ export class TextPanel {
     this.start = start;
     this.wordNodes.clear();
     const nodes = [];
+    const patches = picture && patchGrid(picture);
     for (let index = start; index < end; index++) {
       const group = groups[index];
       const wordNode = bidi(group.label, {
@@ -144,8 +147,16 @@ export class TextPanel {
         data: { index: String(index) },
       });
       this.wordNodes.set(index, wordNode);
-      nodes.push(wordNode, " ");
+      const place = patches && /^r(\d+)c(\d+)$/.exec(group.full);
+      if (!place) nodes.push(wordNode, " ");
+      else {
+        wordNode.classList.add("rg-patch");
+        wordNode.style.gridArea = `${Number(place[1]) + 1} / ${Number(place[2]) + 1}`;
+        wordNode.replaceChildren();
+        patches.append(wordNode);
+      }
     }
+    if (patches) nodes.push(patches);
     this.words.dir = direction;
     this.words.replaceChildren(...nodes);
     if (focused !== null) (this.wordNodes.get(focused) ?? this.wordNodes.get(start))?.focus({ preventScroll: true });
@@ -260,6 +271,18 @@ export class TextPanel {
     event.preventDefault();
     event.stopPropagation();
   }
+}
+
+/** A grid over a picture, for its patches. @param {import("../data/source.js").Picture} picture */
+function patchGrid({ rows, cols, height, width, pixels }) {
+  const canvas = el("canvas", { "aria-hidden": "true" });
+  [canvas.width, canvas.height] = [width, height];
+  const image = new ImageData(width, height);
+  const rgb = Uint8Array.from(atob(pixels), (letter) => letter.charCodeAt(0));
+  for (let n = 0; n < width * height; n++) image.data.set([rgb[3 * n], rgb[3 * n + 1], rgb[3 * n + 2], 255], 4 * n);
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
+  const style = { "--rg-rows": String(rows), "--rg-cols": String(cols), "aspect-ratio": `${width} / ${height}` };
+  return el("div", { class: "rg-patches", style }, canvas);
 }
 
 /** @param {{ target: EventTarget | null }} event @returns {number | null} */
