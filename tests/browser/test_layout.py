@@ -129,15 +129,15 @@ def test_each_view_prints_what_it_shows_on_white(open_page, address, view, selec
     assert page.evaluate("getComputedStyle(document.querySelector('.regard')).backgroundColor") == "rgb(255, 255, 255)"
     if view in ("head", "cell"):
         ground = "(canvas) => [...canvas.getContext('2d').getImageData(1, 1, 1, 1).data].join()"
-        assert page.locator(".rg-canvas").evaluate(ground) == "255,255,255,255"
-        map_box, paper = box(page, ".rg-canvas"), box(page, ".regard")
+        assert page.locator(".rg-map .rg-canvas").evaluate(ground) == "255,255,255,255"
+        map_box, paper = box(page, ".rg-map .rg-canvas"), box(page, ".regard")
         assert map_box["width"] <= paper["width"]
 
 
 def test_what_a_mask_hides_is_grey_though_words_that_cannot_be_joined_are_asked_for(open_page):
     with served(Exploration(traced([f"w{i}" for i in range(1200)], causal=True))) as address:
         page = open_page(f"{address}#v=head&l=0&h=1&words=1")
-        grey = page.locator(".rg-canvas").evaluate(
+        grey = page.locator(".rg-map .rg-canvas").evaluate(
             "(canvas) => { const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
             " let grey = 0; for (let n = 0; n < data.length; n += 4)"
             " grey += data[n] === 246 && data[n + 1] === 247 && data[n + 2] === 249; return grey / (data.length / 4); }"

@@ -17,6 +17,7 @@ LARGE = (7, 100, 1000)
 WITH_KERNEL = pytest.mark.skipif(native.kernel() is None, reason="the pool is part of the kernel")
 
 
+@WITH_KERNEL
 def test_a_freed_buffer_is_reused():
     first = native.empty(LARGE, FLOAT32)
     place = first.ctypes.data
@@ -58,6 +59,7 @@ def test_the_pool_is_bounded():
     assert resident() - before < 100e6
 
 
+@WITH_KERNEL
 def test_repeated_work_gets_the_same_buffers():
     gc.collect()
     before = resident()

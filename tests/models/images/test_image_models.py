@@ -279,9 +279,9 @@ def test_older_configurations_of_clip_are_read(tmp_path):
     assert regard.load(folder, ignore=["mystery"]).text("w5 w7").hidden.shape == (1, 2, 12)
 
 
-@pytest.mark.parametrize("command", ["explain", "explore"])
+@pytest.mark.parametrize("command", [["explain", "a cat"], ["attribute", "a cat", "--to", " b"]])
 def test_a_command_that_takes_a_text_says_so(command, capsys):
-    assert main([command, "a cat", "--model", str(golden.FOLDER / "vit/plain")]) == 2
+    assert main([*command, "--model", str(golden.FOLDER / "vit/plain")]) == 2
     assert "looks at pictures, and this takes a text: choose a model of texts" in capsys.readouterr().err
 
 
