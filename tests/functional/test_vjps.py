@@ -43,6 +43,7 @@ EQUATIONS = {
     "silu": (F.silu, 3 * X),
     "silu with a bias": (lambda x, b: F.silu(x, bias=b), X, BIAS),
     "relu": (F.relu, X),
+    "quick_gelu": (F.quick_gelu, 2 * X),
     "swiglu": (F.swiglu, X, 2 * X[::-1]),
     "swiglu with biases": (lambda x, y, b, c: F.swiglu(x, y, gate_bias=b, up_bias=c), X, X[::-1], BIAS, SCALE),
     "softmax": (F.softmax, X),

@@ -41,11 +41,14 @@ from regard.explorer.launch import exploration_of
 from regard.formats import gguf
 from regard.formats.safetensors import write_safetensors
 from regard.functional import ALiBi, Causal, KeyLengths, SlidingWindow
+from regard.models import ImageModel
+from regard.models.clip import CLIP
 from regard.text import SubwordTokenizer, read_word_vectors
 
 SECONDS = 10.0  # of processor time that no case may take; it takes milliseconds
 MEMORY = 1 << 28  # bytes that no case may take beyond what the process has
 TEXT = "the cat\n é 12  猫 <|im_end|>"
+PICTURE = np.arange(3 * 20 * 30, dtype=np.uint8).reshape(20, 30, 3)
 
 NUMBERS = [0, 1, 2, 3, 7, 8, 31, 32, 127, 128, 255, 256, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**60]
 NUMBERS += [2**63 - 1, 2**63, 2**64 - 1]
@@ -163,9 +166,10 @@ def seeds(folder: Path) -> list[Seed]:
             seed.changes[name] = changed_tensors if name.endswith(".safetensors") else changed_text
     found[-1].changes = {"tokenizer.json": changed_text}
     for kept in sorted({Path(case).parts[0]: case for case in golden.KEPT}.values()):
-        names = ("config.json", "model.safetensors", "tokenizer.json")
-        files = {name: (golden.FOLDER / kept / name).read_bytes() for name in names}
-        found.append(Seed(kept.replace("/", " "), files, {"config.json": changed_text}))
+        names = ("config.json", "model.safetensors", "tokenizer.json", "preprocessor_config.json")
+        present = [golden.FOLDER / kept / name for name in names if (golden.FOLDER / kept / name).exists()]
+        changes = {path.name: changed_text for path in present if path.name in (names[0], names[3])}
+        found.append(Seed(kept.replace("/", " "), {path.name: path.read_bytes() for path in present}, changes))
     for name, written in gguf_seeds(folder):
         content = written.read_bytes()
         places = places_of_numbers(written)
@@ -437,9 +441,13 @@ def changed_gzip(rng: np.random.Generator, content: bytes) -> bytes:
 
 def used_model(path: Path) -> None:
     model = regard.load(path)
-    encoding = model.tokenizer(TEXT)
     with np.errstate(all="ignore"):  # numbers that are damaged may overflow where they are computed with
-        model(list(encoding.ids[:7]) or [0])
+        halves = [model] if not isinstance(model, CLIP) else [model.text, model.vision]
+        for half in halves:
+            if isinstance(half, ImageModel):
+                half(PICTURE)
+            else:
+                half(list(half.tokenizer(TEXT).ids[:7]) or [0])
 
 
 def used_tokenizer(path: Path) -> None:
