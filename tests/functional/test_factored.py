@@ -65,3 +65,26 @@ def test_factors_must_meet(rng):
         FactoredMatrix(rng.standard_normal((3, 4)), rng.standard_normal((5, 3)))
     with pytest.raises(ValueError, match="without a copy"):
         np.asarray(product(rng, 3, 3), copy=False)
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (2, 7, 5)])
+def test_rows_and_columns_are_those_of_the_product(rng, shape):
+    x = product(rng, *shape)
+    whole = np.asarray(x)
+    lead = (1,) * (len(shape) - 2)
+    order = rng.permutation(shape[-2])
+    for index in [3, -1, slice(1, 4), order, (2, 3), (slice(None), 2), (order, slice(0, 2)), (slice(2), -1)]:
+        index = (*lead, *(index if isinstance(index, tuple) else (index,)))
+        found = x[index]
+        assert isinstance(found, FactoredMatrix) == (found.ndim == 2 if isinstance(found, np.ndarray) else True)
+        np.testing.assert_allclose(np.asarray(found), whole[index], atol=1e-12)
+    for index in [(0,) * 4, 99, None, ...]:
+        with pytest.raises(IndexError):
+            _ = x[index]
+
+
+def test_a_product_that_fits_no_memory_is_not_multiplied_out(rng):
+    x = FactoredMatrix(rng.standard_normal((200_000, 4)), rng.standard_normal((4, 200_000)))
+    with pytest.raises(RegardError, match=r"40,000,000,000 numbers: take rows"):
+        np.asarray(x)
+    np.testing.assert_allclose(x[199_999], x.left[-1] @ x.right)

@@ -229,3 +229,18 @@ def test_mistakes(model, edit, message):
     _, other = run(model, "the cat")
     with pytest.raises(RegardError, match=message):
         run(model, edit=edit(other))
+
+
+@pytest.mark.parametrize("name", ["context", "hook_z"])
+def test_what_is_left_free_has_any_of_its_names(model, name):
+    _, plain = run(model)
+    for but in ("blocks.0.attn.context", ["blocks.0.attn.hook_z"], [(0, 0), (0, 1), (0, 2)]):
+        assert list(freeze(plain, f"blocks.*.attn.{name}", but=but)) == ["blocks.1.attn.context"]
+    assert list(patch(plain, f"blocks.0.attn.{name}", heads=0)) == ["blocks.0.attn.context"]
+
+
+@pytest.mark.parametrize("but", [["blocks.0.attn.contxt"], [(5, 1)], [(0, 99)], "blocks.0.mlp.output"])
+def test_what_is_not_frozen_cannot_be_left_free(model, but):
+    _, plain = run(model)
+    with pytest.raises(RegardError, match="which is not among what is frozen"):
+        freeze(plain, "blocks.*.attn.context", but=but)

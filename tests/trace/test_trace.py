@@ -11,6 +11,7 @@ import pytest
 import regard
 from regard import Encoding, RegardError, Trace, attention, nn
 from regard.formats.safetensors import write_safetensors
+from regard.trace.step_names import matches
 from regard.trace.steps import formula
 
 
@@ -441,3 +442,20 @@ def test_without_xarray_it_says_so(write_bert, monkeypatch):
     regard.load(write_bert())("the cat sat", trace=trace)
     with pytest.raises(RegardError, match="pip install xarray"):
         trace.to_xarray("blocks.1.output")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("blocks.*.output", ("blocks.3.output", "blocks.12.output"), ("blocks.3.attn.output", "x.blocks.3.output")),
+        ("blocks.*.hook_resid_post", ("blocks.3.output",), ("blocks.3.mlp.output",)),
+        ("*blocks.*.output", ("encoder.blocks.0.output", "blocks.0.output"), ("blocks.0.attn.output",)),
+        ("*.output", ("blocks.3.output", "blocks.3.attn.output"), ("output",)),
+        ("blocks.3.*", ("blocks.3.output", "blocks.3.attn.q"), ("blocks.2.output",)),
+        ("*.attn.*", ("blocks.0.attn.q",), ("blocks.0.mlp.output",)),
+        ("*weights", ("weights", "blocks.0.attn.weights"), ("blocks.0.attn.v",)),
+    ],
+)
+def test_a_star_between_dots_is_one_part(pattern, yes, no):
+    assert all(matches(name, pattern) for name in yes)
+    assert not any(matches(name, pattern) for name in no)

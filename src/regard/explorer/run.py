@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +17,7 @@ from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
 from regard.metrics.layer_maps import LayerMap, layers_of
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
+from regard.trace.step_names import matches
 from regard.views.labels import token_labels
 
 STEPS = ("picture", "*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
@@ -151,7 +151,7 @@ def shown_steps(length: int, layer: int | None = None) -> tuple[str, ...]:
 
 def shown_steps_of(trace: Trace) -> tuple[str, ...]:
     """Return the names in a trace that the page shows: a second run that records these has the same layers."""
-    return tuple(name for name in trace.names() if any(fnmatchcase(name, step) for step in STEPS))
+    return tuple(name for name in trace.names() if matches(name, *STEPS))
 
 
 def make_run(trace: Trace, model: Any, batch: int) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+
+_MAX_SIZE = 1 << 28  # of a product that is multiplied out
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,18 +67,31 @@ class FactoredMatrix:
     def __rmatmul__(self, other: np.ndarray) -> FactoredMatrix:
         return FactoredMatrix(other @ self.left, self.right)
 
-    def __getitem__(self, index: Any) -> FactoredMatrix:
-        """Return the products at an index of the leading axes."""
-        lead = self.shape[:-2]
-        return FactoredMatrix(
-            np.broadcast_to(self.left, lead + self.left.shape[-2:])[index],
-            np.broadcast_to(self.right, lead + self.right.shape[-2:])[index],
-        )
+    def __getitem__(self, index: Any) -> FactoredMatrix | np.ndarray:
+        """Return products at an index of the leading axes, and of these some rows and columns.
+
+        One row or column, or one number, is an array: ``ov[token]`` is what a token does to all logits.
+        """
+        index, lead = index if isinstance(index, tuple) else (index,), self.shape[:-2]
+        if len(index) > len(self.shape) or any(at is Ellipsis or at is None for at in index):
+            raise IndexError(f"a FactoredMatrix of {len(self.shape)} axes has no index {index!r}")
+        rows, columns = (*index[len(lead) :], slice(None), slice(None))[:2]
+        one_row, one_column = (isinstance(at, int | np.integer) for at in (rows, columns))
+        left = np.broadcast_to(self.left, lead + self.left.shape[-2:])[index[: len(lead)]]
+        right = np.broadcast_to(self.right, lead + self.right.shape[-2:])[index[: len(lead)]]
+        left, right = left[..., [rows] if one_row else rows, :], right[..., [columns] if one_column else columns]
+        if not one_row and not one_column:
+            return FactoredMatrix(left, right)
+        product: np.ndarray = left @ right
+        product = product[..., 0, :] if one_row else product
+        return product[..., 0] if one_column else product
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the product, multiplied out."""
         if copy is False:
             raise ValueError("the product is computed: it cannot be had without a copy")
+        if math.prod(self.shape) > _MAX_SIZE:
+            raise RegardError(f"{self!r} has {math.prod(self.shape):,} numbers: take rows of it, x[row]")
         return np.asarray(self.left @ self.right, dtype)
 
     @cached_property

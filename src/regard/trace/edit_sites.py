@@ -76,7 +76,7 @@ def parts_of(sites: Sequence[Site], heads: Positions, trace: Trace | None = None
 def _step_names(site: str, trace: Trace | None) -> list[str]:
     """Return the names of steps that a name, or a pattern, stands for."""
     if not set(site) & set("*?["):
-        return [canonical_name(site, trace or ())]
+        return [canonical_name(site, () if trace is None else trace.names())]
     if trace is None:
         return [site]
     if names := [name for name in trace.names() if matches(name, site)]:

@@ -143,21 +143,25 @@ def freeze(trace: Trace, *sites: Site, but: Iterable[Site] = ()) -> Edits:
         Of the run without edits.
     *sites : str or (layer, head)
         Recorded in it; in a name ``*`` matches anything: ``"blocks.*.attn.weights"`` freezes all patterns.
-    but : iterable of str or (layer, head)
+    but : str, or iterable of str or (layer, head)
         Sites that are left free: steps, or heads of the steps ``context``.
 
     Raises
     ------
     RegardError
-        The trace has no such value; or, in the run, its shape differs.
+        The trace has no such value, or `but` names one that is not frozen; or, in the run, its shape differs.
 
     References
     ----------
     Elhage et al. (2021), "A mathematical framework for transformer circuits",
     https://transformer-circuits.pub/2021/framework.
     """
-    frozen, but = parts_of(sites, None, trace), tuple(but)
+    frozen, but = parts_of(sites, None, trace), (but,) if isinstance(but, str) else tuple(but)
     free = parts_of(but, None, trace) if but else {}
+    for site in but:
+        for name, heads in parts_of([site], None, trace).items():
+            if name not in frozen or not set(heads or ()) <= set(frozen[name] or range(trace[name].shape[-3])):
+                raise RegardError(f"but= leaves {site!r} free, which is not among what is frozen")
     kept: dict[str, list[int] | None] = {}
     for name, heads in frozen.items():
         if name in free:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -71,8 +72,23 @@ def _before_block(name: str, scope: str, recorded: Collection[str] | None) -> st
 
 @functools.lru_cache(1 << 15)  # the steps of a model by the edits of many runs
 def matches(name: str, *patterns: str) -> bool:
-    """Whether a name of regard matches any pattern, in which ``*`` is anything, or the name that it is an alias of."""
-    return any(fnmatch.fnmatchcase(name, alias) for pattern in patterns for alias in (pattern, canonical_name(pattern)))
+    """Whether a name of regard matches any pattern, or the name that it is an alias of.
+
+    Between two dots ``*`` is one part: ``blocks.*.output`` is of blocks alone. Elsewhere it is anything, as in
+    ``*.output`` or ``blocks.3.*``.
+    """
+    return any(_regex(alias).fullmatch(name) for pattern in patterns for alias in (pattern, canonical_name(pattern)))
+
+
+@functools.lru_cache(4096)
+def _regex(pattern: str) -> re.Pattern[str]:
+    parts = pattern.split(".")
+    return re.compile(
+        r"\.".join(
+            "[^.]*" if part == "*" and 0 < n < len(parts) - 1 else fnmatch.translate(part).removesuffix(r"\Z")
+            for n, part in enumerate(parts)
+        )
+    )
 
 
 @functools.lru_cache(4096)

@@ -439,6 +439,8 @@ class Trace:
             import xarray
         except ImportError:
             raise RegardError("a DataArray needs xarray: pip install xarray") from None
+        if set(name) & set("*?["):
+            raise RegardError(f"a DataArray is of one step, got the pattern {name!r}: xarray.concat joins several")
         values, axes = self[name], self.axes(name).split()
         coordinates = {}
         for axis, label in (("T", "token"), ("S", "key_token")):
