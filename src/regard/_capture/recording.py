@@ -22,7 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "mlp": ("*mlp.output",),
     "hidden": ("*mlp.hidden", "*mlp.gate", "*mlp.up"),
     "experts": ("*mlp.experts",),
-    "residual": ("*attn_residual", *(f"*blocks.{'[0-9]' * digits}.output" for digits in (1, 2, 3))),
+    "residual": ("*attn_residual", "*blocks.*.output"),
     "embeddings": ("*embeddings",),
     "norms": ("*normed_embeddings", "*final_norm"),
     "logits": ("logits",),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regard._utils.errors import RegardError
 from regard.cli.arguments import TOY_OPTIONS
-from regard.cli.input import announce_memory, load_model, option_names, read_text
+from regard.cli.input import announce_memory, load_model, option_names, read_text, run_picture
 from regard.cli.output import write
 from regard.cli.output_files import Explored, check_length, check_output_files, write_output_files
 from regard.explorer import Exploration
@@ -16,7 +16,7 @@ from regard.explorer.launch import exploration_of
 from regard.explorer.run import STEPS, shown_steps
 from regard.explorer.training import TrainingExploration
 from regard.models import ImageModel, load
-from regard.models.base import as_text_model, run_traced
+from regard.models.base import as_text_model
 from regard.trace import Trace
 from regard.training import TrainingRun, checkpoints
 
@@ -69,7 +69,7 @@ def _exploration(arguments: argparse.Namespace) -> Exploration:
     if isinstance(first, ImageModel):
         if arguments.compare_model is not None:
             raise RegardError("--compare-model is for texts: explore two pictures in place of it")
-        traces = [run_traced(first, picture, Trace(maps=True, only=STEPS)) for picture in texts]
+        traces = [run_picture(first, picture, STEPS) for picture in texts]
         return exploration_of(traces, None, layer=layer, head=head)
     models = [first]
     if arguments.compare_model is not None:

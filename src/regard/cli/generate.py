@@ -12,7 +12,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.cli.input import announce_memory, read_text
-from regard.cli.output import writing
+from regard.cli.output import tell, writing
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.models import LanguageModel, load
 from regard.models.generation.loop import Generated, Stream
@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace) -> None:
         _write(model, stream.generated, arguments)
         raise
     done = stream.generated
-    if done.finish_reason == "max_context" and sys.stderr is not None:
-        print(f"regard: {escape(model.name)} has a context of at most {model.max_length} tokens", file=sys.stderr)
+    if done.finish_reason == "max_context":
+        tell(f"{escape(model.name)} has a context of at most {model.max_length} tokens")
     _write(model, done, arguments)
 
 

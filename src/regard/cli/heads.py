@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from rich.text import Text
@@ -12,7 +11,7 @@ from rich.text import Text
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
 from regard.cli.input import load_model, read_file_or_input, read_text, run_model, run_picture
-from regard.cli.output import write
+from regard.cli.output import tell, write
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
 from regard.cli.tables import is_parquet, load_pyarrow
@@ -90,13 +89,13 @@ def _measured(arguments: argparse.Namespace) -> tuple[Model | ImageModel, HeadMe
         raise RegardError(f"{model.name} does not run a corpus: choose a model, --model NAME")
     sums = _sums_file(arguments)
     if sums is not None and Path(sums).exists():
-        _say(f"continuing the interrupted run of {sums}")
+        tell(f"continuing the interrupted run of {escape(sums)}")
     try:
         with progress_bar(len(texts)) as progress:
             found = measure_corpus(model, texts, truncate=arguments.truncate, progress=progress, resume=sums)
     except KeyboardInterrupt:
         if sums is not None and Path(sums).exists():
-            _say(f"the sums so far are in {sums}: the same command continues")
+            tell(f"the sums so far are in {escape(sums)}: the same command continues")
         raise
     return model, found, f"in the mean over {len(texts):,} texts"
 
@@ -108,8 +107,3 @@ def _sums_file(arguments: argparse.Namespace) -> str | None:
     path = str(arguments.output[0])
     is_file = not Path(path).exists() or Path(path).is_file()  # no device, no pipe
     return f"{path}.resume" if is_file else None
-
-
-def _say(text: str) -> None:
-    if sys.stderr is not None:
-        print(f"regard: {escape(text)}", file=sys.stderr, flush=True)

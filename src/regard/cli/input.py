@@ -13,6 +13,7 @@ from typing import Any, overload
 from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
 from regard.cli.arguments import TOY_OPTIONS
+from regard.cli.output import tell
 from regard.models import ImageModel, Model, load, toy
 from regard.models.base import as_text_model, run_traced
 from regard.models.memory import MemoryEstimate, estimate_memory, require_memory
@@ -146,9 +147,8 @@ def announce_memory(model: Model, length: int, trace: Trace, *, shown: int = 0, 
     estimate = estimate_memory(model, 1, length, trace, cached=cached)
     estimate = MemoryEstimate(estimate.recorded, estimate.working + shown)
     require_memory(estimate, 1, length)
-    if estimate.total >= _LARGE and sys.stderr is not None:
-        text = f"{length:,} tokens take about {gigabytes(estimate.total)} of memory beside the model"
-        print(f"regard: {text}", file=sys.stderr, flush=True)
+    if estimate.total >= _LARGE:
+        tell(f"{length:,} tokens take about {gigabytes(estimate.total)} of memory beside the model")
 
 
 def check_word(word: str, encoding: Encoding, where: str = "the text", **options: bool) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Writing to standard output, which may be closed, full or without a reader."""
+"""Writing to standard output, which may be closed, full or without a reader, and to standard error."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ def writing() -> Iterator[None]:
         if isinstance(error, BrokenPipeError):
             raise
         raise RegardError(f"cannot write the output: {error.strerror or error}") from error
+
+
+def tell(text: str) -> None:
+    """Write a line to standard error, if there is one."""
+    if sys.stderr is not None:
+        print(f"regard: {text}", file=sys.stderr, flush=True)
 
 
 def write(text: str) -> None:

@@ -74,7 +74,7 @@ def attribution_patching(
     to, versus, score
         The number, as in `attribute`.
     at : str or iterable of str
-        Names of the steps; ``*`` matches anything.
+        Names of the steps; ``*`` as for `Trace`.
     checkpoint : bool
         As in `TextModel.gradients`.
 

@@ -230,7 +230,7 @@ class TextModel(PretrainedModel):
         trace : Trace, optional
             Records the steps under the names that `forward` taps.
         edit : mapping of str to function, optional
-            Names of steps (``*`` matches anything) and a function of the value there, short for
+            Names of steps, or patterns as for `Trace`, and a function of the value there, short for
             ``trace=Trace(only=(), edit=edit)``.
 
         Raises
@@ -276,7 +276,7 @@ class TextModel(PretrainedModel):
             ``lambda o: o.logits[0, -1, a] - o.logits[0, -1, b]``. ``"loss"`` is the mean cross-entropy of the next
             token of a language model.
         at : str or iterable of str
-            Names of the steps, as a `Trace` has them; ``*`` matches anything. For ``scores``, ``weights`` and the
+            Names of the steps, or patterns, as for `Trace`. For ``scores``, ``weights`` and the
             other steps of that shape, ``B H T S``, the map is held, and otherwise never.
         only : str or iterable of str, optional
             Names of the values to record; those of `at` by default.

@@ -18,7 +18,13 @@ from regard.models.base import TextModel
 from regard.models.build import encoder_blocks, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
+from regard.models.checkpoint.tensors import (
+    OLD_NORM_SUFFIXES,
+    TensorSpec,
+    linear_tensors,
+    load_tensors,
+    norm_tensors,
+)
 from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear, fast_paths
 from regard.text import SubwordTokenizer
 
@@ -157,7 +163,7 @@ class Bert(TextModel):
             num_layers=config.num_layers,
             prefixes=cls.prefixes,
             unused=cls.unused,
-            renamed_suffixes={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+            renamed_suffixes=OLD_NORM_SUFFIXES,
             dtype=dtype,
         )
         return cls(

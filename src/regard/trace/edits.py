@@ -117,7 +117,7 @@ def patch(trace: Trace, *sites: Site, positions: Positions = None, heads: Positi
     trace : Trace
         Of a run on a sequence of the same length; of one text, or of as many as the run.
     *sites : str or (layer, head)
-        Recorded in it; in a name ``*`` matches anything.
+        Recorded in it, or patterns, as for `Trace`.
     positions, heads : int or sequence of int, optional
         Those to replace; all by default. `heads` is for steps that have an axis of heads: ``q``, ``k``, ``v``,
         ``weights``, ``context``.
@@ -142,7 +142,7 @@ def freeze(trace: Trace, *sites: Site, but: Iterable[Site] = ()) -> Edits:
     trace : Trace
         Of the run without edits.
     *sites : str or (layer, head)
-        Recorded in it; in a name ``*`` matches anything: ``"blocks.*.attn.weights"`` freezes all patterns.
+        Recorded in it, or patterns, as for `Trace`: ``"blocks.*.attn.weights"`` freezes all patterns of attention.
     but : str, or iterable of str or (layer, head)
         Sites that are left free: steps, or heads of the steps ``context``.
 

@@ -23,7 +23,7 @@ class GradientTrace(Trace):
     Parameters
     ----------
     at : str or iterable of str
-        Names of those steps; ``*`` matches anything.
+        Names of those steps; ``*`` as for `Trace`.
     only : str or iterable of str, optional
         Names of the values to record; those of `at` by default.
     """

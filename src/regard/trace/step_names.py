@@ -28,6 +28,8 @@ _TRANSFORMER_LENS = {
     "resid_post": "output",
 }
 
+_ONE_PART = "\0"  # in no name
+
 
 def canonical_name(name: str, recorded: Collection[str] | None = None) -> str:
     """Return regard's name of a step for a name of TransformerLens; any other name unchanged.
@@ -77,18 +79,14 @@ def matches(name: str, *patterns: str) -> bool:
     Between two dots ``*`` is one part: ``blocks.*.output`` is of blocks alone. Elsewhere it is anything, as in
     ``*.output`` or ``blocks.3.*``.
     """
-    return any(_regex(alias).fullmatch(name) for pattern in patterns for alias in (pattern, canonical_name(pattern)))
+    return any(_regex(alias).match(name) for pattern in patterns for alias in (pattern, canonical_name(pattern)))
 
 
 @functools.lru_cache(4096)
 def _regex(pattern: str) -> re.Pattern[str]:
     parts = pattern.split(".")
-    return re.compile(
-        r"\.".join(
-            "[^.]*" if part == "*" and 0 < n < len(parts) - 1 else fnmatch.translate(part).removesuffix(r"\Z")
-            for n, part in enumerate(parts)
-        )
-    )
+    parts[1:-1] = [_ONE_PART if part == "*" else part for part in parts[1:-1]]
+    return re.compile(fnmatch.translate(".".join(parts)).replace(_ONE_PART, "[^.]*"))
 
 
 @functools.lru_cache(4096)

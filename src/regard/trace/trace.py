@@ -43,7 +43,8 @@ class Trace:
     Parameters
     ----------
     only : str or iterable of str, optional
-        Names to record, everything by default. ``*`` matches anything: ``"blocks.*.attn.weights"``.
+        Names to record, everything by default. Between two dots ``*`` is one part of a name,
+        ``"blocks.*.attn.weights"``; elsewhere it is anything, ``"*weights"``.
     maps : bool
         Store each attention as an `AttentionMap`, in O(n · D) memory, instead of the arrays ``scores`` … ``weights``,
         which hold n² numbers. ``trace["blocks.3.attn.weights"]`` then computes the weights, and

@@ -11,10 +11,9 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec, current_names, load_tensors
+from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES, TensorSpec, current_names, load_tensors
 from regard.training.batches import IGNORED, Batch
 
-_OLD_SUFFIXES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _TIED_SUFFIXES = {".decoder.bias": ".bias"}  # one array under two names
 
 
@@ -73,7 +72,7 @@ class MaskedWordHead:
         return next((name.removeprefix(each) for each in self.prefixes if name.startswith(each)), name)
 
     def _renamed(self, checkpoint: Checkpoint) -> dict[str, str]:
-        return {**_OLD_SUFFIXES, **(_TIED_SUFFIXES if _is_tied(checkpoint) else {})}
+        return {**OLD_NORM_SUFFIXES, **(_TIED_SUFFIXES if _is_tied(checkpoint) else {})}
 
     def _specs(self, checkpoint: Checkpoint, model: Any) -> list[TensorSpec]:
         words, inner = model.token_embedding.weight.shape

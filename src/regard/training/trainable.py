@@ -253,10 +253,10 @@ class Trainable:
             return model
         name, path = _stored(model)
         checkpoint = open_checkpoint(path)
-        _family_of(checkpoint)  # before a tokenizer is missed
+        family = _family_of(checkpoint)  # before a tokenizer is missed
         config, stored = checkpoint.config().fields, RecordedTensors(checkpoint.tensors())
         recorded = _Checkpoint(config, stored, checkpoint.tokenizer(), path if path.is_dir() else None)
-        loaded = _family_of(recorded).load(recorded, name=name, dtype=np.dtype(dtype))
+        loaded = family.load(recorded, name=name, dtype=np.dtype(dtype))
         tensors = dict(stored.read)
         if not isinstance(loaded, LanguageModel):
             head, rng = masked_word_head(recorded), np.random.default_rng(whole_number("seed", seed, 0))

@@ -18,6 +18,9 @@ from regard.text.words import join_names
 if TYPE_CHECKING:
     from regard.models.checkpoint.open import Checkpoint
 
+OLD_NORM_SUFFIXES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+"""Suffixes of names in the oldest checkpoints, and what they are called now."""
+
 _MAX_NAMES = 50  # in a message
 
 
