@@ -649,7 +649,7 @@ def test_a_long_text_is_measured_from_some_of_its_rows():
 
 def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causal):
     monkeypatch.setattr(run_module, "MAX_MOVEMENT_TOKENS", 3)
-    trace = launch.recorded(causal, "some text that is long", layer=1)
+    trace = run_module.recorded(causal, "some text that is long", layer=1)
     assert {name.rpartition(".")[0] for name in trace.names()} == {"blocks.1.attn"}
     assert Exploration(trace, layer=1).initial_head[0] == Exploration(trace, layer=-1).initial_head[0] == 0
     for layer in (1, -1):
@@ -659,7 +659,7 @@ def test_of_a_long_text_one_layer_may_be_all_that_is_recorded(monkeypatch, causa
         launch.exploration_of(["some text that is long"], causal, layer=5)
     with pytest.raises(RegardError, match="there is no layer 5"):
         Exploration(trace, layer=5)
-    assert {name.split(".")[-1] for name in launch.recorded(causal, "some text that is long").names()} == {
+    assert {name.split(".")[-1] for name in run_module.recorded(causal, "some text that is long").names()} == {
         "weights",
         "v",
     }

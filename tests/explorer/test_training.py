@@ -250,3 +250,10 @@ def test_python_opens_a_run(written, tmp_path):
     regard.explore(TrainingRun(written), "abab", html=tmp_path / "page.html")
     manifest, _ = parse((tmp_path / "page.html").read_bytes())
     assert manifest["runs"][0]["text"] == "abab"
+
+
+def test_the_page_runs_no_text(written):
+    exploration = TrainingExploration(TrainingRun(written))
+    assert exploration.manifest()["live_models"] == []
+    with pytest.raises(RegardError, match="regard explore TEXT"):
+        exploration.run_text("qzkfqz")

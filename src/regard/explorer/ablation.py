@@ -34,7 +34,7 @@ def ablate_heads(run: Run, heads: Any) -> tuple[Run, dict[str, Any]]:
     with np.errstate(all="ignore"):
         after = run.model(run.encoding, trace=trace)
     names = ", ".join(f"layer {run.number(layer)} head {head}" for layer, head in chosen)
-    edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {names}", tuple(chosen))
+    edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {names}", tuple(chosen), after)
     return edited, {"heads": _max_weight_changes(run, edited, chosen[0][0])} | _changes(run.unedited, after, run)
 
 

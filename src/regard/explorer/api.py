@@ -64,6 +64,12 @@ _METHODS = {
     ),
     "training": _Method(lambda x, params, _: x.training(**params), (), ("known",)),
     "ablate": _Method(lambda x, params, _: x.ablate(**params), ("heads",), ("run",)),
+    "run_text": _Method(lambda x, params, _: x.run_text(**params), ("text",), ("model",)),
+    "next_tokens": _Method(lambda x, params, _: x.next_tokens(**params), ("run",), ("position", "temperature", "seed")),
+    "lens": _Method(lambda x, params, _: x.lens(**params), ("run",), ("position", "token")),
+    "residual_stream": _Method(lambda x, params, _: x.residual_stream(**params), ("run",), ("position", "token")),
+    "sweep": _Method(lambda x, params, check: x.sweep(**params, check=check), ("run", "layer"), ("position", "token")),
+    "find_heads": _Method(lambda x, params, check: x.find_heads(**params, check=check), ("run", "cells")),
 }
 
 
@@ -71,8 +77,12 @@ def _parse(name: str, value: Any) -> Any:
     """Return a parameter in its own type; in a URL it is a string."""
     if name == "heads":
         return value
-    if name in ("mode", "pool", "method", "to"):
+    if name in ("mode", "pool", "method", "to", "text", "model"):
         return str(value)
+    if name == "temperature":
+        return _number(name, value)
+    if name == "cells":
+        return [_cell(part) for part in str(value).split("_")]
     if name == "runs":
         parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
         return [_whole_number(name, part) for part in parts]
@@ -85,3 +95,19 @@ def _whole_number(name: str, value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise RegardError(f"{name} is a whole number, not {str(value)[:40]!r}")
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise RegardError(f"{name} is a number, not {str(value)[:40]!r}") from None
+    if not np.isfinite(number):
+        raise RegardError(f"{name} is a finite number, not {number}")
+    return number
+
+
+def _cell(text: str) -> tuple[int, int]:
+    """Return a query and a key of ``3.0``."""
+    row, _, col = text.partition(".")
+    return _whole_number("the row of a cell", row), _whole_number("the column of a cell", col)

@@ -18,10 +18,14 @@ from regard.explorer.cache import Cache
 from regard.explorer.cell import cell, cell_inputs
 from regard.explorer.display_modes import DISPLAY_MODES
 from regard.explorer.head_metrics import EXPLANATIONS, head_metrics_of
+from regard.explorer.head_search import ablate_each_head, heads_with_weights
+from regard.explorer.live import LiveRuns
 from regard.explorer.manifest import describe_run, difference_blocked_by, provenance_of, title_of
 from regard.explorer.map_reader import Head, MapReader
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, movement
-from regard.explorer.opening import opening_of
+from regard.explorer.next_tokens import next_tokens, predictions_by_layer
+from regard.explorer.opening import Opening, opening_of
+from regard.explorer.residual_stream import residual_stream
 from regard.explorer.run import Run, make_run
 from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_num_runs
@@ -73,6 +77,7 @@ class Exploration:
         self._runs = store
         self._cache = Cache()
         self._maps = MapReader(store, self._cache)
+        self._live = LiveRuns(store, [run.model for run in shown])
         self.runs = tuple(shown)  # A and B
 
     @property
@@ -112,6 +117,7 @@ class Exploration:
                 "ablate": all(run.model is not None and run.encoding is not None for run in self.runs),
                 "tiles": True,
             },
+            "live_models": list(self.live_models),
             "decimals": None,
             "runs": [self._describe(number) for number in self.numbers],
             "difference_blocked_by": difference_blocked_by(self.runs),
@@ -119,6 +125,11 @@ class Exploration:
             "modes": [mode for mode in DISPLAY_MODES if mode["key"] in self.modes],
             "attribution_methods": list(ATTRIBUTION_METHODS),
         }
+
+    @property
+    def live_models(self) -> tuple[str, ...]:
+        """The names of the models that `run_text` takes, the first by default; none where no text can be run."""
+        return self._live.names
 
     def prepare(self, check: CancelCheck = lambda: None) -> None:
         """Compute what the page requests first: the manifest, and an overview of the initial head."""
@@ -273,6 +284,104 @@ class Exploration:
         number, changes = self._runs.ablate(run, heads)
         return {"run": number, "metadata": {**self._describe(number), "base_run": run}, "changes": changes}
 
+    def run_text(self, text: str, *, model: str | None = None) -> dict[str, Any]:
+        """Run a model on a text; return the number of the new run, and its description.
+
+        The same text and model have the same number. The last 8 such runs stay in memory; an earlier one is run again
+        when it is requested.
+
+        Raises
+        ------
+        RegardError
+            The model is none of `live_models`, or cannot read the text.
+        """
+        if not self.live_models:
+            raise RegardError("no text can be run here: regard explore TEXT opens a page that runs texts")
+        number, opening = self._live.run(text, model or self.live_models[0])
+        return {"run": number, "metadata": self._describe(number, opening)}
+
+    def next_tokens(
+        self, run: int, *, position: int | None = None, temperature: float = 1.0, seed: int | None = None
+    ) -> dict[str, Any]:
+        """Return the distribution of the next token: the 20 likeliest ``tokens``, the ``rest``, and its ``entropy``.
+
+        Parameters
+        ----------
+        run : int
+        position : int, optional
+            The token that the next one follows, by default the last.
+        temperature : float
+            Above 0; the logits are divided by it.
+        seed : int, optional
+            Draw a token too, ``drawn``, the same for the same seed.
+
+        Raises
+        ------
+        RegardError
+            The run has no model that predicts a next token; or there is no such position, temperature or seed.
+        """
+        return next_tokens(self._runs[run], position, temperature, seed)
+
+    def lens(self, run: int, *, position: int | None = None, token: int | None = None) -> dict[str, Any]:
+        """Return the logit lens of one position: the likeliest tokens after the embeddings and after each block.
+
+        Each has the ``probability`` and the ``rank`` of `token`, by default the one that is likeliest at the end; see
+        `regard.metrics.logit_lens`.
+
+        Raises
+        ------
+        RegardError
+            The run has no decoder, or lacks the outputs of blocks; or there is no such position or token.
+        """
+        return predictions_by_layer(self._runs[run], position, token)
+
+    def residual_stream(self, run: int, *, position: int | None = None, token: int | None = None) -> dict[str, Any]:
+        """Return what each part of the model writes into the residual stream at one position.
+
+        Of each layer the length of what attention (``attn``) and the feed-forward layer (``mlp``) write, and of the
+        ``output``. Of a decoder also what they and each head add to the logit of `token`, by default the likeliest:
+        see `regard.metrics.logit_attribution`.
+
+        Raises
+        ------
+        RegardError
+            The run has no model, or is too long; or there is no such position or token.
+        """
+        return residual_stream(self._runs[run], position, token)
+
+    def sweep(
+        self,
+        run: int,
+        layer: int,
+        *,
+        position: int | None = None,
+        token: int | None = None,
+        check: CancelCheck = lambda: None,
+    ) -> dict[str, Any]:
+        """Return what the ablation of each head of a layer does to one number, ``before`` and ``after`` it.
+
+        Of a language model the number is the probability of `token` after `position`, by default of the likeliest after
+        the last; of another model the cosine similarity of the vector at `position` with what it was.
+
+        Raises
+        ------
+        RegardError
+            The run has no model or is an ablation; or there is no such layer, position or token.
+        """
+        return ablate_each_head(self._runs[run], layer, position, token, check)
+
+    def find_heads(
+        self, run: int, cells: Sequence[tuple[int, int]], *, check: CancelCheck = lambda: None
+    ) -> dict[str, Any]:
+        """Return the mean weight of some cells, (query, key), in every head, ``L H``.
+
+        Raises
+        ------
+        RegardError
+            There is no such run or cell, or there are more than 64 cells.
+        """
+        return {"values": heads_with_weights(self._runs[run], cells, check)}
+
     def attribution(
         self,
         run: int,
@@ -320,9 +429,9 @@ class Exploration:
         others = [run for at, run in enumerate(self.runs) if at != number]
         return others[0].encoding.text if len(others) == 1 and others[0].encoding is not None else None
 
-    def _describe(self, number: int) -> dict[str, Any]:
+    def _describe(self, number: int, opening: Opening | None = None) -> dict[str, Any]:
         run = self._runs[number]
-        description = describe_run(run, self._maps.thumbnail_size(number), self.opening)
+        description = describe_run(run, self._maps.thumbnail_size(number), opening or self.opening)
         return {**description, "attribution": describe_attribution(run, self._other_text(number))}
 
 

@@ -10,13 +10,11 @@ from typing import Any, TypeAlias
 from regard._utils.errors import RegardError
 from regard.explorer.exploration import Exploration
 from regard.explorer.export_html import write_page
-from regard.explorer.run import shown_steps
+from regard.explorer.run import recorded
 from regard.explorer.training import TrainingExploration
 from regard.explorer.validation import check_num_runs
 from regard.models import load
-from regard.models.base import PretrainedModel, as_text_model, run_traced
-from regard.models.batch import remove_padding
-from regard.text.encoding import Encoding
+from regard.models.base import PretrainedModel, as_text_model
 from regard.trace import Trace
 from regard.training import TrainingRun
 from regard.views.trace_access import resolve_index
@@ -156,22 +154,6 @@ def _check_model(model: Any) -> None:
         as_text_model(model)
     if not (callable(model) and all(hasattr(model, part) for part in ("name", "config", "tokenizer"))):
         raise RegardError(f"model is a model of regard or the name of one, got {model!r}")
-
-
-def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None) -> Trace:
-    """Return the trace of a model on a text, with the steps that the page shows; of a long text, `layer` alone.
-
-    An error if the model cannot read the text, or if its vectors overflow.
-    """
-    encoding = model.tokenizer(text) if isinstance(text, str) else _one_encoding(model, text)
-    return run_traced(model, encoding, Trace(maps=True, only=shown_steps(len(encoding), layer)))
-
-
-def _one_encoding(model: Any, text: Mapping[str, Any]) -> Encoding:
-    encodings = remove_padding(text, model.tokenizer)
-    if len(encodings) != 1:
-        raise RegardError(f"a mapping for the explorer must hold one text, got {len(encodings)}")
-    return encodings[0]
 
 
 def _in_notebook() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,8 @@ from regard.explorer.cache import LIMIT
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
 from regard.metrics.layer_maps import LayerMap, layers_of
+from regard.models.base import run_traced
+from regard.models.batch import remove_padding
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
 from regard.trace.step_names import matches
@@ -40,6 +43,7 @@ class Run:
     model: Any  # what ran, or None; needed for ablations
     title: str = ""  # "", or the ablated heads in words
     ablated: tuple[tuple[int, int], ...] = ()  # (layer, head) whose output is set to 0
+    edited: Any = None  # the output of the model without them
 
     @property
     def length(self) -> int:
@@ -94,6 +98,11 @@ class Run:
         """The output of the model for the text, with which every ablation is compared."""
         with np.errstate(all="ignore"):
             return self.model(self.encoding)
+
+    @property
+    def output(self) -> Any:
+        """The output of the model for the text, without the ablated heads."""
+        return self.edited if self.ablated else self.unedited
 
     def number(self, layer: int) -> int:
         """Return the number of a layer in its model; a trace may hold only some layers."""
@@ -164,6 +173,22 @@ def make_run(trace: Trace, model: Any, batch: int) -> Run:
     if batch and not any(trace.axes(layer.step("weights")).startswith("B ") for layer in layers):
         raise RegardError(f"there is no text {batch} in a trace of one")
     return Run(trace, layers, batch, encoding, model)
+
+
+def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None) -> Trace:
+    """Return the trace of a model on a text, with the steps that the page shows; of a long text, `layer` alone.
+
+    An error if the model cannot read the text, or if its vectors overflow.
+    """
+    encoding = model.tokenizer(text) if isinstance(text, str) else _one_encoding(model, text)
+    return run_traced(model, encoding, Trace(maps=True, only=shown_steps(len(encoding), layer)))
+
+
+def _one_encoding(model: Any, text: Mapping[str, Any]) -> Encoding:
+    encodings = remove_padding(text, model.tokenizer)
+    if len(encodings) != 1:
+        raise RegardError(f"a mapping for the explorer must hold one text, got {len(encodings)}")
+    return encodings[0]
 
 
 def _describe_layer(layer: LayerMap) -> dict[str, Any]:

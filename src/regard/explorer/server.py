@@ -41,7 +41,11 @@ _MAX_PORTS = 100  # tried
 # Requests computed at the same time; the others wait, and may be cancelled meanwhile. Slow methods have their own
 # limit, so that tiles never wait for them.
 _MAX_CONCURRENT = 2
-_SLOW_METHODS = ("thumbnails", "heads", "movement", "training", "ablate", "attribution")
+_SLOW_METHODS = (
+    "thumbnails", "heads", "movement", "training", "ablate", "attribution", "run_text", "residual_stream", "sweep",
+    "find_heads",
+)  # fmt: skip
+_POST_METHODS = ("ablate", "run_text")
 _MAX_BODY_BYTES = 100_000
 _MAX_PARAMETERS = 32
 # Bundled: forty files, one after the other, take a third of a second.
@@ -86,7 +90,7 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
         method = request.path_params["method"]
         if refused := _checked(request, token):
             return refused
-        allowed = "POST" if method == "ablate" else "GET"
+        allowed = "POST" if method in _POST_METHODS else "GET"
         if request.method != allowed:
             return _response(405, b"", "text/plain", {"Allow": allowed})
         try:

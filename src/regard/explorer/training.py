@@ -118,9 +118,14 @@ class TrainingExploration(Exploration):
             runs = [{"number": each.run, "metadata": each.description} for each in self._checkpoints[known:]]
             return {"training": self._describe_training(), "runs": runs}
 
-    def _describe(self, number: int) -> dict[str, Any]:
+    @property
+    def live_models(self) -> tuple[str, ...]:
+        """None: the checkpoints read one text."""
+        return ()
+
+    def _describe(self, number: int, opening: Opening | None = None) -> dict[str, Any]:
         known = next((each.description for each in self._checkpoints if each.run == number), None)
-        return known or super()._describe(number)
+        return known or super()._describe(number, opening)
 
     def _other_text(self, number: int) -> None:  # noqa: ARG002
         return None  # all checkpoints read one text

@@ -1,0 +1,114 @@
+"""Which heads matter: what the ablation of each head changes, and which heads have the weights that were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.explorer.next_tokens import logits_at
+from regard.explorer.run import Run
+from regard.explorer.validation import check_index
+from regard.functional import softmax
+from regard.metrics.attribution_target import predicts_at_each_token, predicts_tokens
+from regard.metrics.layer_maps import CancelCheck
+from regard.models.decoder import Decoder
+from regard.trace import Trace
+from regard.views.similarity import cosine
+
+MAX_CELLS = 64
+_TOKENS_PER_BATCH = 4096
+
+
+def ablate_each_head(
+    run: Run, layer: int, position: int | None, token: int | None, check: CancelCheck
+) -> dict[str, Any]:
+    """Return what the ablation of each head of a layer does to a number; see `Exploration.sweep`."""
+    if not run.can_ablate:
+        raise RegardError("an ablation runs the model again: explore a text with a model, not a saved trace")
+    if run.ablated:
+        raise RegardError("each head is ablated in the whole model: choose A")
+    check_index("layer", layer, len(run.layers))
+    position = run.length - 1 if position is None else position
+    check_index("token", position, run.length)
+    heads = np.arange(len(run.layers[layer].heads))
+    number = _Number(run, position, token)
+    count = max(1, _TOKENS_PER_BATCH // run.length)
+    after: list[float] = []
+    for start in range(0, len(heads), count):
+        check()
+        after += number.of(_without_each(run, layer, heads[start : start + count]))
+    return {"before": number.before, "after": after, "token": number.token, "text": number.text}
+
+
+def heads_with_weights(
+    run: Run, cells: Sequence[tuple[int, int]], check: CancelCheck = lambda: None
+) -> list[list[float | None]]:
+    """Return the mean weight of some cells in every head, ``L H``; None where it is not finite."""
+    if not 0 < len(cells) <= MAX_CELLS:
+        raise RegardError(f"heads are found by 1 to {MAX_CELLS} cells, got {len(cells)}")
+    for cell in cells:
+        for token in cell:
+            check_index("token", token, run.length)
+    rows, cols = (np.array(axis) for axis in zip(*cells, strict=True))
+    unique_rows, unique_cols = np.unique(rows), np.unique(cols)
+    at = np.searchsorted(unique_rows, rows), np.searchsorted(unique_cols, cols)
+    found = []
+    for layer in run.layers:
+        check()
+        means = [
+            float(layer.tile(head, unique_rows, unique_cols)[at].mean(dtype=np.float64))
+            for head in range(len(layer.heads))
+        ]
+        found.append([float(f"{mean:.6g}") if np.isfinite(mean) else None for mean in means])
+    return found
+
+
+def _without_each(run: Run, layer: int, heads: np.ndarray) -> Any:
+    """Return the output of a batch in which each text lacks one head of a layer."""
+
+    def edit(context: np.ndarray) -> np.ndarray:
+        context[np.arange(len(heads)), heads] = 0
+        return context
+
+    before = f"blocks.{run.number(layer) - 1}.output"
+    starts = isinstance(run.model, Decoder) and before in run.trace
+    start = {before: run.trace[before][run.batch : run.batch + 1]} if starts else None
+    trace = Trace(only=(), edit={run.layers[layer].step("context"): edit}, start=start)
+    with np.errstate(all="ignore"):
+        return run.model([run.encoding] * len(heads), trace=trace)
+
+
+class _Number:
+    """What an ablation may change: the probability of a next token, or the vector of a token.
+
+    Of a model that predicts no token it is the cosine similarity of that vector with what it was, 1 at first.
+    """
+
+    def __init__(self, run: Run, position: int, token: int | None) -> None:
+        self._run, self._position = run, position
+        self.token, self.text = None, None
+        self.before = 1.0
+        if predicts_tokens(run.model):
+            at = position if predicts_at_each_token(run.model) else run.length - 1
+            logits = logits_at(run, at)
+            self.token = int(logits.argmax()) if token is None else token
+            check_index("token id", self.token, len(logits))
+            self.before = float(softmax(logits)[self.token])
+        elif token is not None:
+            raise RegardError(f"{run.model.name} predicts no next token: leave out token")
+
+    def of(self, output: Any) -> list[float]:
+        """Return it for each text of a batch."""
+        if self.token is None:
+            (before,) = self._vectors(self._run.output)
+            return [cosine(before, after) for after in self._vectors(output)]
+        at = self._position if predicts_at_each_token(self._run.model) else -1
+        with np.errstate(all="ignore"):
+            logits = np.asarray(output.head(output.hidden[:, [at]]), np.float64)[:, -1]
+        return [float(x) for x in softmax(logits)[:, self.token]]
+
+    def _vectors(self, output: Any) -> np.ndarray:
+        return np.asarray(getattr(output, "memory", output.hidden)[:, self._position], np.float64)

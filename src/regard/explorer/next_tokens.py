@@ -1,0 +1,95 @@
+"""What comes next: the distribution of the next token after a position, and after each block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.explorer.run import Run
+from regard.explorer.validation import check_index
+from regard.functional import softmax
+from regard.metrics.attribution_target import predicts_at_each_token, predicts_tokens
+from regard.models.decoder import Decoder
+from regard.models.generation.sampling import Sampling
+from regard.views.next_tokens import likely_tokens, token_name
+
+_TOP = 20
+_TOP_OF_LAYER = 3
+
+
+def next_tokens(run: Run, position: int | None, temperature: float, seed: int | None) -> dict[str, Any]:
+    """Return the distribution of the next token as plain data; see `Exploration.next_tokens`."""
+    if not temperature > 0:
+        raise RegardError(f"temperature must be above 0, got {temperature}")
+    position = _position_of(run, position)
+    logits = logits_at(run, position)
+    likely = likely_tokens(logits / temperature, run.model.tokenizer, top=_TOP)
+    shares = softmax(logits / temperature)
+    drawn = None
+    if seed is not None:
+        token = Sampling(temperature=temperature, seed=seed).choose(logits, np.random.default_rng(seed))
+        drawn = _describe(token, token_name(run.model.tokenizer, token), float(shares[token]))
+    return {
+        "position": position,
+        "tokens": [_describe(each.id, each.text, each.probability) for each in likely],
+        "rest": round(max(0.0, 1 - sum(each.probability for each in likely)), 6),
+        "entropy": round(float(-np.sum(shares * np.log(np.maximum(shares, np.finfo(float).tiny)))), 6),
+        "drawn": drawn,
+    }
+
+
+def predictions_by_layer(run: Run, position: int | None, token: int | None) -> dict[str, Any]:
+    """Return the logit lens of one position as plain data; see `Exploration.lens`."""
+    model, position = run.model, _position_of(run, position)
+    if not isinstance(model, Decoder):
+        raise RegardError(f"{getattr(model, 'name', 'a saved trace')} is no decoder: the logit lens reads one")
+    names = ["embeddings", *(f"blocks.{i}.output" for i in range(len(model.blocks)))]
+    if any(name not in run.trace for name in names):
+        raise RegardError(
+            "the logit lens needs the outputs of blocks, which are recorded of texts of up to 4,096 tokens"
+        )
+    with np.errstate(all="ignore"):
+        streams = np.stack([np.asarray(run.trace[name][run.batch, position]) for name in names])
+        logits = np.asarray(model.head(model.final_norm(streams)), np.float64)
+    if not np.isfinite(logits).all():
+        raise RegardError("predictions are NaN or infinite: the model overflows for this text")
+    target = int(logits[-1].argmax()) if token is None else token
+    check_index("token id", target, logits.shape[-1])
+    rows = []
+    for name, row in zip(names, logits, strict=True):
+        likely = likely_tokens(row, model.tokenizer, top=_TOP_OF_LAYER)
+        rows.append({
+            "step": name,
+            "tokens": [_describe(each.id, each.text, each.probability) for each in likely],
+            "probability": float(f"{softmax(row)[target]:.6g}"),
+            "rank": int(np.count_nonzero(row > row[target])),
+        })  # fmt: skip
+    return {"position": position, "token": target, "text": token_name(model.tokenizer, target), "layers": rows}
+
+
+def logits_at(run: Run, position: int) -> np.ndarray:
+    """Return the logits of the token after a position, ``V`` in float64; an error if the model predicts none."""
+    if run.model is None or run.encoding is None:
+        raise RegardError("predictions need a model: explore a text with one, not a saved trace")
+    if not predicts_tokens(run.model):
+        raise RegardError(f"{run.model.name} predicts no next token: choose a language model")
+    at = position if predicts_at_each_token(run.model) else -1
+    with np.errstate(all="ignore"):
+        logits: np.ndarray = np.asarray(run.output.head(run.output.hidden[:, [at]]), np.float64)[0, -1]
+    if not np.isfinite(logits).all():
+        raise RegardError("predictions are NaN or infinite: the model overflows for this text")
+    return logits
+
+
+def _position_of(run: Run, position: int | None) -> int:
+    """Return the position that the next token follows: the last by default, and of an encoder-decoder always."""
+    if position is None or not predicts_at_each_token(run.model):
+        return run.length - 1
+    check_index("token", position, run.length)
+    return position
+
+
+def _describe(token: int, text: str, probability: float) -> dict[str, Any]:
+    return {"token": token, "text": text, "probability": float(f"{probability:.6g}")}

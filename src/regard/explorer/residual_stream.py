@@ -1,0 +1,72 @@
+"""The whole model at one position: what each part writes into the residual stream, and adds to a prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.explorer.movement import MAX_MOVEMENT_TOKENS
+from regard.explorer.next_tokens import logits_at
+from regard.explorer.run import Run
+from regard.explorer.validation import check_index
+from regard.metrics.logit_attribution import STEPS, logit_attribution
+from regard.models.decoder import Decoder
+from regard.trace import Trace
+from regard.trace.edits import ablate
+from regard.views.next_tokens import token_name
+
+
+def residual_stream(run: Run, position: int | None, token: int | None) -> dict[str, Any]:
+    """Return what each part of the model writes at a position; see `Exploration.residual_stream`."""
+    if not run.can_ablate:
+        raise RegardError("the whole model needs a model: explore a text with one, not a saved trace")
+    if run.length > MAX_MOVEMENT_TOKENS:
+        raise RegardError(
+            f"the whole model is shown for up to {MAX_MOVEMENT_TOKENS:,} tokens, this text has {run.length:,}"
+        )
+    position = run.length - 1 if position is None else position
+    check_index("token", position, run.length)
+    is_decoder = isinstance(run.model, Decoder)
+    prefixes = [layer.name.removesuffix("attn") for layer in run.layers]
+    parts = ["attn.output", "mlp.output", "output"]
+    only = STEPS if is_decoder else [f"{prefix}{part}" for prefix in prefixes for part in parts]
+    edits = ablate(*((run.layers[layer].name, head) for layer, head in run.ablated)) if run.ablated else None
+    trace = Trace(only=only, edit=edits)
+    with np.errstate(all="ignore"):
+        run.model(run.encoding, trace=trace)
+    lengths: list[dict[str, Any]] = [
+        {part.split(".")[0]: _length(trace, f"{prefix}{part}", position) for part in parts} for prefix in prefixes
+    ]
+    if not is_decoder:
+        return {"position": position, "token": None, "text": None, "layers": lengths}
+    token = int(logits_at(run, position).argmax()) if token is None else token
+    check_index("token id", token, run.model.config.vocab_size)
+    found = logit_attribution(run.model, trace, token)
+    at = (0, position)
+    for n, layer in enumerate(lengths):
+        adds = found.heads[n][0, :, position]
+        layer["adds"] = {
+            "heads": [_short(x) for x in adds],
+            "attn": _short(adds.sum() + found.attn_biases[n][at]),
+            "mlp": _short(found.mlps[n][at]),
+        }
+    return {
+        "position": position,
+        "token": token,
+        "text": token_name(run.model.tokenizer, token),
+        "logit": _short(found.logit[at]),
+        "embeddings": _short(found.embeddings[at]),
+        "bias": _short(found.bias[at]),
+        "layers": lengths,
+    }
+
+
+def _length(trace: Trace, name: str, position: int) -> float | None:
+    """Return the length of the vector of a step at a position; None where it was not recorded."""
+    return _short(np.linalg.norm(np.asarray(trace[name][0, position], np.float64))) if name in trace else None
+
+
+def _short(x: Any) -> float | None:
+    return float(f"{float(x):.6g}") if np.isfinite(x) else None

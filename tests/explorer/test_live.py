@@ -1,0 +1,175 @@
+"""Texts that the page runs itself, and what the models predict for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from explorations import explored, recorded, whole
+
+import regard
+from regard import RegardError
+from regard.explorer import Exploration
+from regard.explorer.api import dispatch
+from regard.functional import softmax
+
+
+def test_a_text_that_is_run_in_the_page_is_a_run_of_its_own(bert):
+    exploration = explored(bert, "the cat sat")
+    live = exploration.run_text("cat on mats")
+    assert live["run"] == 1
+    assert live["metadata"]["text"] == "cat on mats"
+    expected = recorded(bert, "cat on mats")["blocks.1.attn.weights"][0, 2]
+    np.testing.assert_array_equal(whole(exploration, 1, 1, 2), expected)
+
+
+def test_the_same_text_and_model_are_one_run(bert):
+    exploration = explored(bert, "the cat sat")
+    numbers = [exploration.run_text(text)["run"] for text in ("cat", "mats", "cat")]
+    assert numbers == [1, 2, 1]
+
+
+def test_runs_that_left_the_memory_are_run_again(bert):
+    exploration = explored(bert, "the cat sat")
+    words = ["cat", "sat", "on", "mat", "the", "cat sat", "cat on", "the mat", "the cat", "on the mat"]
+    numbers = [exploration.run_text(text)["run"] for text in words]
+    expected = recorded(bert, words[0])["blocks.0.attn.weights"][0, 1]
+    np.testing.assert_array_equal(whole(exploration, numbers[0], 0, 1), expected)
+
+
+def test_its_heads_can_be_ablated(bert):
+    exploration = explored(bert, "the cat sat")
+    number = exploration.run_text("cat on mats")["run"]
+    after = exploration.ablate([(0, 1)], run=number)
+    assert after["metadata"]["base_run"] == number
+    assert after["metadata"]["text"] == "cat on mats"
+
+
+def test_it_opens_on_a_head_of_its_own():
+    model = regard.load("minilm")
+    exploration = explored(model, "hello")
+    text = "The animal didn't cross the street because it was too tired"
+    alone = explored(model, text).manifest()["runs"][0]["initial"]
+    assert exploration.run_text(text)["metadata"]["initial"] == alone
+
+
+def test_models_are_those_given_and_those_on_this_machine(bert):
+    names = explored(bert, "the cat sat").live_models
+    assert names[0] == bert.name
+    assert {"minilm", "induction"} <= set(names)
+
+
+def test_another_model_runs_by_its_name(bert):
+    exploration = explored(bert, "the cat sat")
+    live = exploration.run_text("qzkfqz", model="induction")
+    assert live["metadata"]["model"] == "induction"
+    assert len(live["metadata"]["layers"]) == len(regard.load("induction").blocks)
+
+
+@pytest.mark.parametrize("model", ["/etc/passwd", "nobody/nothing", "../minilm"])
+def test_no_other_model_is_loaded(bert, model):
+    with pytest.raises(RegardError, match="there is no model"):
+        explored(bert, "the cat sat").run_text("cat", model=model)
+
+
+def test_a_text_that_the_model_cannot_read_is_an_error(bert):
+    with pytest.raises(RegardError, match="7"):
+        explored(bert, "the cat sat").run_text("cat sat on the mat the cat sat")
+
+
+@pytest.fixture(scope="module")
+def language():
+    """Return a small model that predicts, its text, and its logits ``T V``."""
+    model = regard.load("induction")
+    return model, "qzkfqz", np.asarray(model("qzkfqz").logits[0], np.float64)
+
+
+@pytest.mark.parametrize("position", [None, 0, 3])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_the_distribution_of_the_next_token_is_that_of_the_logits(language, position, temperature):
+    model, text, logits = language
+    found = explored(model, text).next_tokens(0, position=position, temperature=temperature)
+    shares = softmax(logits[-1 if position is None else position] / temperature)
+    order = np.argsort(-shares, kind="stable")[:20]
+    assert [each["token"] for each in found["tokens"]] == order.tolist()
+    np.testing.assert_allclose([each["probability"] for each in found["tokens"]], shares[order], rtol=1e-5)
+    assert found["rest"] == pytest.approx(max(0.0, 1 - shares[order].sum()), abs=1e-5)
+    assert found["entropy"] == pytest.approx(-(shares * np.log(shares)).sum(), abs=1e-5)
+
+
+def test_a_token_is_drawn_as_often_as_it_is_likely(language):
+    model, text, logits = language
+    exploration = explored(model, text)
+    shares = softmax(logits[2] / 3)
+    drawn = [exploration.next_tokens(0, position=2, temperature=3, seed=n)["drawn"] for n in range(400)]
+    assert drawn[7] == exploration.next_tokens(0, position=2, temperature=3, seed=7)["drawn"]
+    counts = np.bincount([each["token"] for each in drawn], minlength=len(shares))
+    deviations = (counts - 400 * shares) / np.sqrt(400 * shares * (1 - shares) + 1)
+    assert np.abs(deviations).max() < 5
+
+
+def test_the_prediction_of_an_ablated_run_is_its_own(language):
+    model, text, _ = language
+    exploration = explored(model, text)
+    number = exploration.ablate([(1, 0), (1, 1)])["run"]
+    logits = model(text, edit=regard.edits.ablate((1, 0), (1, 1))).logits[0, -1]
+    found = exploration.next_tokens(number)["tokens"][0]
+    assert found["token"] == int(logits.argmax())
+    assert found["probability"] == pytest.approx(float(softmax(np.asarray(logits, np.float64)).max()), rel=1e-5)
+
+
+def test_the_lens_of_a_position_is_the_logit_lens(causal):
+    text = "some text that is long"
+    trace = regard.Trace()
+    causal(text, trace=trace)
+    lens = regard.metrics.logit_lens(causal, trace, k=3)
+    found = explored(causal, text).lens(0, position=2)
+    assert found["token"] == lens.target[0, 2]
+    for n, layer in enumerate(found["layers"]):
+        assert layer["step"] == lens.names[n]
+        assert [each["token"] for each in layer["tokens"]] == lens.ids[n, 0, 2].tolist()
+        np.testing.assert_allclose(
+            [each["probability"] for each in layer["tokens"]], lens.probabilities[n, 0, 2], rtol=1e-4
+        )
+        assert layer["rank"] == lens.target_rank[n, 0, 2]
+
+
+def test_a_saved_trace_and_an_encoder_predict_nothing(bert, causal):
+    saved = Exploration(recorded(causal, "some text"))
+    with pytest.raises(RegardError, match="explore a text"):
+        saved.next_tokens(0)
+    with pytest.raises(RegardError, match="predicts no next token"):
+        explored(bert, "the cat").next_tokens(0)
+    with pytest.raises(RegardError, match="no decoder"):
+        explored(bert, "the cat").lens(0)
+
+
+@pytest.mark.parametrize("temperature", ["0", "-1", "nan", "inf", "warm"])
+def test_a_temperature_is_a_number_above_0(language, temperature):
+    model, text, _ = language
+    with pytest.raises(RegardError, match="temperature"):
+        dispatch(explored(model, text), "next_tokens", {"run": "0", "temperature": temperature})
+
+
+def test_the_whole_model_adds_up_to_the_logit(language):
+    model, text, logits = language
+    found = explored(model, text).residual_stream(0, position=4)
+    adds = [layer["adds"] for layer in found["layers"]]
+    total = found["embeddings"] + found["bias"] + sum(each["attn"] + each["mlp"] for each in adds)
+    assert found["token"] == int(logits[4].argmax())
+    assert found["logit"] == pytest.approx(logits[4].max(), rel=1e-5)
+    assert total == pytest.approx(found["logit"], rel=1e-4)
+    for layer, each in zip(model.blocks, adds, strict=True):
+        assert len(each["heads"]) == layer.attn.num_heads
+
+
+def test_the_lengths_of_the_whole_model_are_those_of_its_steps(bert, causal, bart):
+    for model, text in ((bert, "the cat sat"), (causal, "some text"), (bart, "some text")):
+        trace = regard.Trace()
+        model(text, trace=trace)
+        exploration = explored(model, text)
+        found = exploration.residual_stream(0, position=1)
+        for layer, description in zip(found["layers"], exploration.manifest()["runs"][0]["layers"], strict=True):
+            prefix = description["name"].removesuffix("attn")
+            for part, name in (("attn", "attn.output"), ("mlp", "mlp.output"), ("output", "output")):
+                expected = np.linalg.norm(trace[f"{prefix}{name}"][0, 1].astype(np.float64))
+                assert layer[part] == pytest.approx(expected, rel=1e-5)
