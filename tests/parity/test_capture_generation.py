@@ -7,7 +7,7 @@ import pytest
 from capture_models import LENGTH, close, inputs, run
 
 import regard
-from regard import RegardError, Trace
+from regard import RegardError, Trace, edits
 
 
 def test_queries_after_a_cache(pair):
@@ -117,3 +117,34 @@ def test_an_edit_without_a_record_acts_on_every_step_of_generation(pair):
     with regard.capture(model, trace=Trace(only=(), edit={"blocks.1.attn.weights": none})):
         model.generate(ids, **options)
     assert calls == [LENGTH, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("positions", [[0, 3], [-1], [8, 9], [-2, 8]])
+def test_positions_of_an_edit_are_those_of_each_text_while_it_is_generated(pair, kind, positions):
+    """The oracle is a hook that changes each whole text, run without a cache and without padding."""
+    import torch
+
+    model, eager = pair(kind)
+    given = inputs("left")
+    vector = 5 * torch.randn(64, generator=torch.Generator().manual_seed(0))[: model.config.hidden_size]
+    options = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    edit = edits.add(vector.numpy(), "blocks.1.output", positions=positions)
+    with regard.capture(model, record=(), edit=edit):
+        found = model.generate(**given, **options)[:, -5:]
+    block = (eager.model.layers if kind == "llama" else eager.transformer.h)[1]
+    for row, mask, tokens in zip(given["input_ids"], given["attention_mask"], found, strict=True):
+        ids = row[mask > 0][None]
+        absolute = [p % ids.shape[1] if p < 0 else p for p in positions]
+
+        def change(_, __, output, absolute=absolute):
+            hidden = (output[0] if isinstance(output, tuple) else output).clone()
+            hidden[:, [p for p in absolute if p < hidden.shape[1]]] += vector
+            return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+
+        handle = block.register_forward_hook(change)
+        for _ in range(5):
+            with torch.no_grad():
+                ids = torch.cat([ids, eager(ids, use_cache=False).logits[:, -1].argmax(-1)[:, None]], 1)
+        handle.remove()
+        assert ids[0, -5:].tolist() == tokens.tolist()

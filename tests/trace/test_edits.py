@@ -190,7 +190,7 @@ def test_each_text_of_a_batch_is_resampled_from_one_text(model):
     _, reference = run(model, ["the cat sat", "a cat sat", "sat the a", "cat cat cat", "sat a sat"])
     edit = resample_ablate(reference, (0, 1), "blocks.1.mlp.output", seed=3)
     _, trace = run(model, ["the the the", "a a a"], edit=edit)
-    drawn = np.random.default_rng(3).integers(5, size=2)
+    drawn = (5 * np.random.default_rng(3).random(2)).astype(int)
     for row, i in enumerate(drawn):
         np.testing.assert_array_equal(trace["blocks.0.attn.context"][row, 1], reference["blocks.0.attn.context"][i, 1])
         np.testing.assert_array_equal(trace["blocks.1.mlp.output"][row], reference["blocks.1.mlp.output"][i])

@@ -12,12 +12,15 @@ from regard._capture.session import CaptureSession
 from regard._utils.errors import RegardError
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import encode_tokens
+from regard.trace.text_layout import TextLayout
 
 
 @contextmanager
 def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iterator[None]:
     """Record the model's name and, with a tokenizer, the tokens of its ``input_ids`` at each run."""
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+    has_one_text = not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    prompts: list[np.ndarray] = []  # of a text that is generated, their lengths
 
     def before_forward(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         if not session.is_recording():
@@ -29,6 +32,8 @@ def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iter
         if tokenizer is not None:
             encodings = _encodings(ids, options.get("attention_mask"), tokenizer)
         session.trace.set_metadata(name, encodings)
+        if has_one_text and (layout := _layout(ids, options, prompts)) is not None:
+            session.trace.set_layout(layout)
 
     def after_forward(*_: Any) -> None:
         if session.is_recording():
@@ -43,6 +48,23 @@ def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iter
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _layout(ids: Any, options: dict[str, Any], prompts: list[np.ndarray]) -> TextLayout | None:
+    """Return where the texts of a call stand; None where it does not say it. `prompts` keeps the first call's."""
+    given: Any = options.get("inputs_embeds") if ids is None else ids
+    mask, cache = options.get("attention_mask"), options.get("past_key_values")
+    if getattr(given, "ndim", 0) < 2 or (mask is not None and mask.ndim != 2):
+        return None
+    batch, length = given.shape[:2]
+    before = 0 if cache is None or not hasattr(cache, "get_seq_length") else int(cache.get_seq_length())
+    is_token = None if mask is None else np.asarray(mask.detach().cpu()) > 0
+    if is_token is not None and is_token.shape != (batch, before + length):
+        return None
+    layout = TextLayout.of((batch, before + length), is_token)
+    if before == 0 or not prompts or len(prompts[0]) != batch:
+        prompts[:] = [layout.lengths]
+    return TextLayout(layout.starts - before, prompts[0], layout.rows, grows=cache is not None)
 
 
 def _encodings(ids: Any, mask: Any, tokenizer: Any) -> tuple[Encoding, ...]:

@@ -86,6 +86,10 @@ class Recorder(Protocol):
         """Store the model's name, and the tokens of each batch entry."""
         return
 
+    def set_layout(self, layout: Any) -> None:  # noqa: ARG002
+        """Say where the texts of the batch stand in the values that are computed from here on, a ``TextLayout``."""
+        return
+
     def check_matched(self) -> None:
         """Raise after a model's run if an edit, or the step at which to stop, matched no step."""
         return

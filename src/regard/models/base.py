@@ -14,7 +14,7 @@ from regard._utils.errors import RegardError
 from regard._utils.reprs import fields_repr
 from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
-from regard.models.batch import Text, Tokenizer, make_batch, remove_padding
+from regard.models.batch import Batch, Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.gradients import Metric, ModelGradients, gradients_of_run, language_loss, next_tokens
 from regard.models.memory import check_memory
@@ -22,6 +22,7 @@ from regard.models.pooling import MODES, Pooling
 from regard.nn import Layer
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
+from regard.trace.text_layout import TextLayout
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,9 +241,13 @@ class TextModel(PretrainedModel):
             matches no step.
         """
         trace = with_edits(trace, edit)
-        batch = make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
+        return self.run_batch(make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name), trace)
+
+    def run_batch(self, batch: Batch, trace: Recorder, layout: TextLayout | None = None) -> Output:
+        """Return the contextual vectors of a batch, whose texts stand where `layout` says, by default its own."""
         check_memory(self, batch.ids.shape, trace)
         trace.set_metadata(self.name, batch.encodings)
+        trace.set_layout(layout or batch.layout)
 
         def run() -> Output:
             with trace.without_copies():

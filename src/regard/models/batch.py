@@ -11,6 +11,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text.encoding import Encoding
+from regard.trace.text_layout import TextLayout
 
 Text: TypeAlias = "str | Encoding | Sequence[str] | Sequence[Encoding] | Sequence[int] | np.ndarray | Mapping[str, Any]"
 """One text or a batch of them, as strings, as encodings, as ids (``T`` or ``B T``), or as the mapping that a
@@ -38,6 +39,11 @@ class Batch:
     ids: np.ndarray  # B T
     mask: np.ndarray | None  # B 1 1 T, True where there is text, False at padding; None when no text is padded
     encodings: tuple[Encoding, ...]
+
+    @property
+    def layout(self) -> TextLayout:
+        """Where the texts stand in it."""
+        return TextLayout.of(self.ids.shape, None if self.mask is None else self.mask[:, 0, 0])
 
 
 def make_batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) -> Batch:

@@ -126,9 +126,10 @@ class Decoder(LanguageModel):
     ) -> tuple[np.ndarray, DecodingState]:
         """Run the prompts, ``B T``; their padding is moved to the left, so that all end together."""
         self._require_head()
-        state = DecodingState((KVCache(),) * len(self.blocks))
+        length = ids.shape[1]
+        state = DecodingState((KVCache(),) * len(self.blocks), prompt_end=length)
         if mask is not None:
-            padding = ids.shape[1] - mask[:, 0, 0].sum(-1)
+            padding = length - mask[:, 0, 0].sum(-1)
             ids = np.stack([np.roll(row, shift) for row, shift in zip(ids, padding, strict=True)])
             state = replace(state, padding=padding)
         return self.decode_step(ids, state, trace=trace)
@@ -141,6 +142,7 @@ class Decoder(LanguageModel):
         if state.padding is not None:
             mask = (np.arange(state.end + ids.shape[1]) >= state.padding[:, None])[:, None, None, :]  # B 1 1 S
             positions = np.maximum(positions - state.padding[:, None], 0)  # B T
+        trace.set_layout(state.layout(len(ids)))
         hidden, caches = self.forward_with_cache(ids, positions, state.caches, mask=mask, trace=trace)
         return hidden, replace(state, caches=tuple(caches))  # type: ignore[arg-type]
 

@@ -25,6 +25,7 @@ from regard.nn import CrossAttention
 from regard.nn.kv_cache import KVCache
 from regard.text.encoding import Encoding
 from regard.trace import Edit
+from regard.trace.text_layout import TextLayout
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,19 +98,21 @@ class EncoderDecoder(LanguageModel):
         for index, block in enumerate(self.decoder.blocks):
             with trace.scope(f"decoder.blocks.{index}.cross_attn"):
                 caches.append(KVCache().append(*block.cross_attn.project_kv(memory, trace=trace)))
-        return DecodingState((KVCache(),) * len(caches), memory=tuple(caches), memory_mask=mask)
+        return DecodingState((KVCache(),) * len(caches), memory=tuple(caches), memory_mask=mask, prompt_end=1)
 
     def prefill(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, DecodingState]:
         """Encode the texts, ``B S``, and run the start token; return its vectors, ``B 1 E``, and the caches."""
+        trace.set_layout(TextLayout.of(ids.shape, None if mask is None else mask[:, 0, 0]))
         state = self.init_cross_attention_cache(self.encode(ids, mask=mask, trace=trace), mask, trace=trace)
-        return self.decode(np.full((len(ids), 1), self.start_id), state, trace=trace)
+        return self.decode_step(np.full((len(ids), 1), self.start_id), state, trace=trace)
 
     def decode_step(
         self, ids: np.ndarray, state: DecodingState, *, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, DecodingState]:
         """Return the contextual vectors, ``B T E``, of tokens ``B T`` after those of `state`, and the next state."""
+        trace.set_layout(state.layout(len(ids)))
         return self.decode(ids, state, trace=trace)
 
     def forward(
@@ -147,12 +150,16 @@ class EncoderDecoder(LanguageModel):
         RegardError
             A text or target is empty or too long; their numbers differ; or both `trace` and `edit` are given.
         """
-        trace = with_edits(trace, edit)
         batch = make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
         targets = self._targets(target, len(batch.ids))
+        return self._run_pairs(batch, targets, with_edits(trace, edit), targets.layout)
+
+    def _run_pairs(
+        self, batch: Batch, targets: Batch, trace: Recorder, target_layout: TextLayout
+    ) -> EncoderDecoderOutput:
         check_memory(self, batch.ids.shape, trace, target_length=targets.ids.shape[1])
         trace.set_metadata(self.name, batch.encodings)
-        return until_stop(lambda: self._run(batch, targets, trace), trace, targets.encodings)
+        return until_stop(lambda: self._run(batch, targets, trace, target_layout), trace, targets.encodings)
 
     def gradients(
         self,
@@ -179,9 +186,11 @@ class EncoderDecoder(LanguageModel):
             checkpoint=checkpoint,
         )
 
-    def _run(self, batch: Batch, targets: Batch, trace: Recorder) -> EncoderDecoderOutput:
+    def _run(self, batch: Batch, targets: Batch, trace: Recorder, target_layout: TextLayout) -> EncoderDecoderOutput:
+        trace.set_layout(batch.layout)
         memory = self.encode(batch.ids, mask=batch.mask, trace=trace)
         state = self.init_cross_attention_cache(memory, batch.mask, trace=trace)
+        trace.set_layout(target_layout)
         hidden, _ = self.decode(targets.ids, state, mask=targets.mask, trace=trace)
         return EncoderDecoderOutput(
             hidden, targets.encodings, self.head, memory=memory, memory_encodings=batch.encodings
@@ -189,7 +198,10 @@ class EncoderDecoder(LanguageModel):
 
     def record_full_sequence(self, generated: Sequence[Generated], *, trace: Recorder) -> None:
         """Run the texts and the finished targets once more as a whole."""
-        self([one.prompt for one in generated], [one.encoding for one in generated], trace=trace)
+        texts = [one.prompt for one in generated]
+        batch = make_batch(texts, self.tokenizer, max_length=self.max_length, name=self.name)
+        targets = self._targets([one.encoding for one in generated], len(texts))
+        self._run_pairs(batch, targets, trace, targets.layout.after_prompts([1] * len(texts)))
 
     def _generation_states(self, prompts: Sequence[Encoding], options: GenerationOptions) -> list[GenerationState]:
         start = self.tokenizer.from_ids([self.start_id])

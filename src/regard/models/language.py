@@ -84,7 +84,10 @@ class LanguageModel(TextModel):
 
     def record_full_sequence(self, generated: Sequence[Generated], *, trace: Recorder) -> None:
         """Run the finished sequences, prompt and continuation, once more as a whole."""
-        self([one.encoding for one in generated], trace=trace)
+        batch = make_batch(
+            [one.encoding for one in generated], self.tokenizer, max_length=self.max_length, name=self.name
+        )
+        self.run_batch(batch, trace, batch.layout.after_prompts([len(one.prompt) for one in generated]))
 
     def predictions(
         self, text: str | Encoding | Sequence[int], k: int = 5, *, edit: Mapping[str, Edit] | None = None
@@ -175,8 +178,9 @@ class LanguageModel(TextModel):
             Its edits apply to every step. It records the whole text, prompt and continuation, as if run at once: row i
             of the weights is what token i attended to when token i + 1 was generated.
         edit : mapping of str to function, optional
-            Edits of every step, without a trace: ``edits.add(vector, "blocks.5.output")`` steers the text. An edit gets
-            the values of the prompt, and then those of one new token at a time.
+            Edits of every step, without a trace: ``edits.add(vector, "blocks.5.output")`` steers the text. ``positions=``
+            of an edit are those of the whole text, negative ones from the end of the prompt. A function of your own
+            gets the values of the prompt, and then those of one new token at a time.
         on_text : function, optional
             Called with the index of a text and the next piece of its continuation, as soon as there is one.
 

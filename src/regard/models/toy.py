@@ -73,6 +73,7 @@ class Toy(Layer):
         texts = make_batch(text, self.tokenizer, max_length=max_length, name=self.name)
         check_memory(self, texts.ids.shape, trace)
         trace.set_metadata(self.name, texts.encodings)
+        trace.set_layout(texts.layout)
         return until_stop(lambda: Output(self._forward(texts, trace), texts.encodings), trace, texts.encodings)
 
     gradients = TextModel.gradients

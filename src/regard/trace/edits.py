@@ -4,33 +4,27 @@ Each function returns `Edits`, from names of steps to functions, as `Trace` and 
 has both. A *site* is the name of a step, ``"blocks.3.mlp.output"``, or a head, ``(3, 7)``: its ``context``, which
 enters the output projection. A layer is its number, or the name of its attention, ``"decoder.blocks.3.cross_attn"``.
 
-`positions` are those of tokens (of queries, where the value is a map), from 0, or from the end if negative, counted
-with the padding of a batch. While a text is generated, each step after the prompt has one position, the new token's.
+`positions` are those of tokens (of queries, where the value is a map), counted from the first of each text, or from its
+end if negative: the padding of a batch has none. While a text is generated they are those of the whole text, prompt and
+new tokens, negative ones counted from the end of the prompt; the new tokens of an encoder-decoder follow a start token,
+its target's position 0. A position that a generated text does not reach changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import finite_number
-from regard.functional.arrays import Array
-from regard.trace.edit_sites import (
-    Edits,
-    Head,
-    Positions,
-    Site,
-    broadcast_like,
-    checked_indices,
-    index_of,
-    parts_of,
-    steps_of_heads,
-    write_part,
-)
+from regard._utils.validation import finite_number, truncate, whole_number
+from regard.functional.arrays import Array, as_array
+from regard.trace.edit_parts import Source, broadcast_like, change_part, checked_indices, write_part
+from regard.trace.edit_sites import Edits, Head, Positions, Site, indices_of, parts_of, steps_of_heads
 from regard.trace.mask_io import to_numpy
+from regard.trace.text_layout import LocatedEdit, Place, TextLayout
 from regard.trace.trace import Edit, Trace
 
 __all__ = [
@@ -62,8 +56,8 @@ def ablate(*heads: Head, by: Literal["zero", "mean"] = "zero") -> Edits:
     ----------
     *heads : (layer, head)
     by : {"zero", "mean"}
-        Replace it by 0, or by its mean over the tokens of the run. (In a batch of sequences of different lengths the
-        mean would include padding: run them one by one.)
+        Replace it by 0, or by its mean over the tokens of its text. A text that is generated has no mean yet: there,
+        use `mean_ablate`.
 
     Examples
     --------
@@ -74,8 +68,16 @@ def ablate(*heads: Head, by: Literal["zero", "mean"] = "zero") -> Edits:
     if by not in ("zero", "mean"):
         raise RegardError(f"by must be zero or mean, got {by!r}")
 
-    def ablated(context: Array) -> None:  # B T Dv
-        context[...] = 0 if by == "zero" else context.mean(-2, keepdims=True)
+    def ablated(context: Array, layout: TextLayout | None) -> None:  # B T Dv
+        if by == "zero":
+            context[...] = 0
+        elif layout is None:
+            context[...] = context.mean(-2, keepdims=True)
+        elif layout.grows:
+            raise RegardError("a text that is generated has no mean yet: use mean_ablate, over other texts")
+        else:
+            for i, (start, length) in enumerate(zip(layout.starts, layout.lengths, strict=True)):
+                context[i] = context[i, start : start + length].mean(-2, keepdims=True)
 
     return _of_heads(heads, "context", ablated)
 
@@ -93,7 +95,7 @@ def force_pattern(pattern: Pattern, *heads: Head) -> Edits:
     if pattern not in get_args(Pattern):
         raise RegardError(f"pattern must be one of {', '.join(get_args(Pattern))}, got {pattern!r}")
 
-    def forced(weights: Array) -> None:  # B T S
+    def forced(weights: Array, _: TextLayout | None) -> None:  # B T S
         queries, keys = weights.shape[-2:]
         if pattern == "uniform":
             has_weight = weights > 0
@@ -115,12 +117,13 @@ def patch(trace: Trace, *sites: Site, positions: Positions = None, heads: Positi
     Parameters
     ----------
     trace : Trace
-        Of a run on a sequence of the same length; of one text, or of as many as the run.
+        Of a run on texts of the same numbers of tokens; of one text, or of as many as the run. While a text is
+        generated, of any number: a position gets the value of the same position.
     *sites : str or (layer, head)
         Recorded in it, or patterns, as for `Trace`.
     positions, heads : int or sequence of int, optional
-        Those to replace; all by default. `heads` is for steps that have an axis of heads: ``q``, ``k``, ``v``,
-        ``weights``, ``context``.
+        Those to replace; by default all that the other run has. `heads` is for steps that have an axis of heads: ``q``,
+        ``k``, ``v``, ``weights``, ``context``.
 
     Raises
     ------
@@ -131,7 +134,7 @@ def patch(trace: Trace, *sites: Site, positions: Positions = None, heads: Positi
     ----------
     Meng et al. (2022), "Locating and editing factual associations in GPT", https://arxiv.org/abs/2202.05262.
     """
-    return _replacing(trace, parts_of(sites, heads, trace), positions)
+    return _replacing(trace, parts_of(sites, heads, _checked_trace(trace)), positions)
 
 
 def freeze(trace: Trace, *sites: Site, but: Iterable[Site] = ()) -> Edits:
@@ -156,7 +159,7 @@ def freeze(trace: Trace, *sites: Site, but: Iterable[Site] = ()) -> Edits:
     Elhage et al. (2021), "A mathematical framework for transformer circuits",
     https://transformer-circuits.pub/2021/framework.
     """
-    frozen, but = parts_of(sites, None, trace), (but,) if isinstance(but, str) else tuple(but)
+    frozen, but = parts_of(sites, None, _checked_trace(trace)), _sites_of(but)
     free = parts_of(but, None, trace) if but else {}
     for site in but:
         for name, heads in parts_of([site], None, trace).items():
@@ -198,7 +201,7 @@ def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None,
     Wang et al. (2022), "Interpretability in the wild: a circuit for indirect object identification in GPT-2 small",
     https://arxiv.org/abs/2211.00593.
     """
-    parts = parts_of(sites, None)
+    parts, chosen = parts_of(sites, None), indices_of("positions", positions)
     sums: dict[str, Any] = {}
     count = 0
     for entry in _entries(reference, parts):
@@ -211,7 +214,15 @@ def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None,
                 )
             sums[name] = sums.get(name, 0) + total
         count += 1 if by_position else entry.length
-    return Edits({name: _writing(name, sums[name] / count, heads, positions) for name, heads in parts.items()})
+    means = {name: total / count for name, total in sums.items()}
+    if by_position:
+        return Edits({name: _writing(name, Source(means[name][None]), heads, chosen) for name, heads in parts.items()})
+
+    def averaged(name: str, heads: list[int] | None) -> Edit:
+        mean = means[name] if heads is None else means[name][heads]
+        return _changing(name, heads, chosen, lambda part: broadcast_like(mean, part, part.shape))
+
+    return Edits({name: averaged(name, heads) for name, heads in parts.items()})
 
 
 def resample_ablate(reference: Reference, *sites: Site, positions: Positions = None, seed: int = 0) -> Edits:
@@ -238,23 +249,40 @@ def resample_ablate(reference: Reference, *sites: Site, positions: Positions = N
     ----------
     Chan et al. (2022), "Causal scrubbing", https://www.alignmentforum.org/posts/JvZhhzycHu2Yd57RN.
     """
-    parts = parts_of(sites, None)
+    parts, chosen = parts_of(sites, None), indices_of("positions", positions)
+    seed = whole_number("seed", seed, 0)
     entries = list(_entries(reference, parts))
+    longest = max(entry.length for entry in entries)
+
+    def draw(layout: TextLayout) -> list[_Entry]:
+        """Return the text that each text of a run draws."""
+        chances, found = np.random.default_rng(seed).random(layout.rows.max() + 1), []
+        for length, chance in zip(layout.lengths, chances[layout.rows], strict=True):
+            candidates = [entry for entry in entries if entry.length >= length]
+            if not candidates:
+                raise RegardError(f"no text of the reference has {length} tokens or more; the longest has {longest}")
+            found.append(candidates[int(chance * len(candidates))])
+        return found
 
     def resampled(name: str, heads: list[int] | None) -> Edit:
-        def edit(before: Array) -> Array:
-            length = before.shape[-2]
-            values = [entry.values[name] for entry in entries if entry.length >= length]
-            if not values:
-                longest = max(entry.length for entry in entries)
-                raise RegardError(f"no text of the reference has {length} tokens or more; the longest has {longest}")
-            drawn = np.random.default_rng(seed).integers(len(values), size=before.shape[0])
-            source = np.stack([values[i][..., :length, :] for i in drawn])
-            return write_part(name, source, heads, positions, before)
+        def edit(before: Array, place: Place) -> Array:
+            layout = place.layout or TextLayout.of((len(before), before.shape[-2]))
+            drawn, rows = draw(layout), np.arange(len(layout.rows))
+            lengths = np.array([entry.length for entry in drawn]) if layout.grows else layout.lengths
+            values = [entry.values[name][..., :length, :] for entry, length in zip(drawn, lengths, strict=True)]
+            source = Source(_stacked(values), TextLayout(np.zeros_like(rows), lengths, rows))
+            return write_part(name, before, heads, chosen, Place(replace(layout, rows=rows), place.axes), source)
 
-        return edit
+        return LocatedEdit(edit)
 
     return Edits({name: resampled(name, heads) for name, heads in parts.items()})
+
+
+def _stacked(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return values ``... T E`` of several texts as one array, shorter ones padded with 0."""
+    length = max(value.shape[-2] for value in values)
+    pads = ([(0, 0)] * (value.ndim - 2) + [(0, length - value.shape[-2]), (0, 0)] for value in values)
+    return np.stack([np.pad(value, pad) for value, pad in zip(values, pads, strict=True)])
 
 
 def add(vector: Array, *sites: Site, positions: Positions = None, heads: Positions = None) -> Edits:
@@ -281,7 +309,7 @@ def add(vector: Array, *sites: Site, positions: Positions = None, heads: Positio
     >>> model.generate("qzkfqz", max_new_tokens=1, edit=edit).text
     'k'
     """
-    vector = vector if hasattr(vector, "requires_grad") else np.asarray(vector)
+    vector = as_array(vector, "vector")
 
     def added(part: Array) -> Array:
         shape = tuple(part.shape)
@@ -291,7 +319,7 @@ def add(vector: Array, *sites: Site, positions: Positions = None, heads: Positio
             given = tuple(vector.shape)
             raise RegardError(f"a vector of shape {given} cannot be added to values of shape {shape}") from None
 
-    return _changing(sites, heads, positions, added)
+    return _changing_all(sites, heads, positions, added)
 
 
 def scale(factor: float, *sites: Site, positions: Positions = None, heads: Positions = None) -> Edits:
@@ -305,7 +333,7 @@ def scale(factor: float, *sites: Site, positions: Positions = None, heads: Posit
         As for `patch`.
     """
     factor = finite_number("factor", factor)
-    return _changing(sites, heads, positions, lambda part: part * factor)
+    return _changing_all(sites, heads, positions, lambda part: part * factor)
 
 
 class _Entry(NamedTuple):
@@ -318,42 +346,66 @@ class _Entry(NamedTuple):
 def _entries(reference: Reference, names: Iterable[str]) -> Iterable[_Entry]:
     """Yield the texts of a reference set; an error if there is none."""
     found = False
+    if not isinstance(reference, Iterable) or isinstance(reference, str):
+        raise RegardError(f"a reference is a trace, or several, such as model.iter_traces(texts), got {reference!r}")
     for item in (reference,) if isinstance(reference, Trace) else reference:
-        trace = item if isinstance(item, Trace) else item[1]
+        trace = _checked_trace(item[1] if isinstance(item, tuple) and len(item) == 2 else item)
         values = {name: trace[name] for name in names}
         values = {name: to_numpy(value) if hasattr(value, "requires_grad") else value for name, value in values.items()}
-        for at in range(len(next(iter(values.values())))):
+        first = next(iter(values))
+        layout = trace.layout(first)
+        for at in range(len(values[first])):
             found = True
-            size = next(iter(values.values())).shape[-2]
-            length = len(trace.encodings[at]) if trace.encodings else size
-            yield _Entry(length, {name: value[at][..., :length, :] for name, value in values.items()})
+            if layout is not None:
+                start, length = int(layout.starts[at]), int(layout.lengths[at])
+            else:
+                start, length = 0, len(trace.encodings[at]) if trace.encodings else values[first].shape[-2]
+            text = slice(start, start + length)
+            yield _Entry(length, {name: value[at][..., text, :] for name, value in values.items()})
     if not found:
         raise RegardError("the reference has no texts: give a trace, or what model.iter_traces(texts, only=...) yields")
 
 
+def _checked_trace(trace: Any) -> Trace:
+    if not isinstance(trace, Trace):
+        raise RegardError(f"a trace of a run is needed, regard.Trace(), got {truncate(trace)}")
+    return trace
+
+
+def _sites_of(but: Any) -> tuple[Site, ...]:
+    """Return one site, or several, as several."""
+    is_head = isinstance(but, tuple) and len(but) == 2 and isinstance(but[1], int | np.integer)
+    if isinstance(but, str) or is_head or not isinstance(but, Iterable):
+        return (but,)
+    return tuple(but)
+
+
 def _replacing(trace: Trace, parts: Mapping[str, list[int] | None], positions: Positions) -> Edits:
-    return Edits({name: _writing(name, trace[name], heads, positions) for name, heads in parts.items()})
+    chosen = indices_of("positions", positions)
+    return Edits(
+        {name: _writing(name, Source(trace[name], trace.layout(name)), heads, chosen) for name, heads in parts.items()}
+    )
 
 
-def _writing(name: str, source: np.ndarray, heads: list[int] | None, positions: Positions) -> Edit:
-    return lambda before: write_part(name, source, heads, positions, before)
+def _writing(name: str, source: Source, heads: list[int] | None, positions: list[int] | None) -> Edit:
+    return LocatedEdit(lambda before, place: write_part(name, before, heads, positions, place, source))
 
 
-def _changing(sites: Sequence[Site], heads: Positions, positions: Positions, change: Callable[[Array], Array]) -> Edits:
-    """Return edits that put a function of a part of each value in its place."""
-
-    def changing(name: str, numbers: list[int] | None) -> Edit:
-        def edit(value: Array) -> Array:
-            at = index_of(name, numbers, positions, value.shape)
-            value[at] = change(value[at])
-            return value
-
-        return edit
-
-    return Edits({name: changing(name, numbers) for name, numbers in parts_of(sites, heads).items()})
+def _changing(
+    name: str, heads: list[int] | None, positions: list[int] | None, change: Callable[[Array], Array]
+) -> Edit:
+    """Return the edit that puts a function of a part of a value in its place."""
+    return LocatedEdit(lambda value, place: change_part(name, value, heads, positions, place, change))
 
 
-def _of_heads(heads: Sequence[Head], step: str, change: Callable[[Array], None]) -> Edits:
+def _changing_all(
+    sites: Sequence[Site], heads: Positions, positions: Positions, change: Callable[[Array], Array]
+) -> Edits:
+    parts, chosen = parts_of(sites, heads), indices_of("positions", positions)
+    return Edits({name: _changing(name, numbers, chosen, change) for name, numbers in parts.items()})
+
+
+def _of_heads(heads: Sequence[Head], step: str, change: Callable[[Array, TextLayout | None], None]) -> Edits:
     """Return edits of a step with an axis of heads, ``B H …``; `change` writes into those of `heads`."""
     if not heads:
         raise RegardError("no heads given: give each as (layer, head)")
@@ -361,10 +413,10 @@ def _of_heads(heads: Sequence[Head], step: str, change: Callable[[Array], None])
     return Edits({name: _in_each(name, sorted(set(numbers)), change) for name, numbers in chosen.items()})
 
 
-def _in_each(name: str, heads: list[int], change: Callable[[Array], None]) -> Edit:
-    def edit(value: Array) -> Array:
+def _in_each(name: str, heads: list[int], change: Callable[[Array, TextLayout | None], None]) -> Edit:
+    def edit(value: Array, place: Place) -> Array:
         for head in checked_indices(f"head {{}} of {name}", heads, value.shape[1]):
-            change(value[:, head])
+            change(value[:, head], place.layout)
         return value
 
-    return edit
+    return LocatedEdit(edit)

@@ -12,7 +12,6 @@ from regard._utils.errors import RegardError
 from regard.functional.recorder import Recorder
 from regard.trace.mask_io import to_numpy
 from regard.trace.trace import Trace
-from regard.trace.trace_file import fitted_axes
 
 __all__ = ["TensorTrace"]
 
@@ -38,12 +37,11 @@ class TensorTrace(Trace):
 
         full = self._prefix + name
         self._taps[full] = None
-        for function in self._edits_of(full):
+        for function in self._edits_of(full, axes, value.ndim):
             value = _edited(full, value, function)
         if not self._is_recorded(full):
             return value
-        self._check_new(full)
-        self._axes[full] = fitted_axes(full, axes, value.ndim)
+        self._note(full, axes, value.ndim)
         value = value.clone()
         if torch.is_grad_enabled():
             value = value if value.requires_grad else value.requires_grad_()
@@ -65,6 +63,7 @@ class TensorTrace(Trace):
         found.set_metadata(self.model, self.encodings)
         for name, value in self._values.items():
             found.take(name, to_numpy(value), self._axes[name])
+        found._layouts = dict(self._layouts)
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:

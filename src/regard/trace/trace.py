@@ -28,6 +28,7 @@ from regard.trace.mask_io import to_numpy
 from regard.trace.notebook_html import MAX_SIDE, MAX_TILES, page, picture, table, tokens_line
 from regard.trace.step_names import canonical_name, did_you_mean, matches, quadratic_stage
 from regard.trace.steps import Step, formula
+from regard.trace.text_layout import Place, TextLayout, located
 from regard.trace.trace_file import TraceData, check_batch, fitted_axes, read_trace, write_trace
 
 __all__ = ["NULL_RECORDER", "Edit", "Recorder", "Step", "Trace"]
@@ -121,6 +122,8 @@ class Trace:
         self._taps: dict[str, None] = {}  # the names of all taps, recorded or not, in order
         self._values: dict[str, np.ndarray] = {}
         self._axes: dict[str, str] = {}
+        self._layout: TextLayout | None = None  # of the values that are computed now
+        self._layouts: dict[str, TextLayout | None] = {}  # of those recorded
         self._buffers: set[int] | None = None  # in a run whose large values are stored without a copy, those stored
 
     # Recording
@@ -138,12 +141,11 @@ class Trace:
             return value
         full = self._prefix + name
         self._taps[full] = None
-        edits = self._edits_of(full)
+        edits = self._edits_of(full, axes, value.ndim)
         for function in edits:
             value = _edited(full, value, function)
         if self._is_recorded(full):
-            self._check_new(full)
-            self._axes[full] = fitted_axes(full, axes, value.ndim)
+            self._note(full, axes, value.ndim)
             needs_copy = is_shared and (bool(edits) or not self._holds(value))
             self._values[full] = to_numpy(value) if needs_copy else value
         self._stop_after(full, value)
@@ -186,7 +188,7 @@ class Trace:
     def checkpoint(self) -> tuple[Recorder, Recorder]:
         """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again."""
         again = self.editing()
-        again._prefix = self._prefix
+        again._prefix, again._layout = self._prefix, self._layout
         return self, again
 
     def wants(self, name: str) -> bool:
@@ -249,11 +251,10 @@ class Trace:
         if not self.wants_attention():
             return
         name = self._prefix + "weights"
-        self._check_new(name)
         inputs = inputs.with_parameters({name: plain(x) for name, x in inputs.parameters.items()})
         attention_map = AttentionMap.of(inputs.to_compute_dtype(), stats).copy()
         self._taps[name] = None
-        self._axes[name] = fitted_axes(name, "... H T S", attention_map.ndim)
+        self._note(name, "... H T S", attention_map.ndim)
         self._maps[name] = attention_map
         self._stop_after_map(attention_map.q)
 
@@ -261,14 +262,17 @@ class Trace:
         """Store the weights of a call of attention as an array, where a map is wanted that cannot be computed again."""
         if self.wants_attention():
             name = self._prefix + "weights"
-            self._check_new(name)
-            self._axes[name] = fitted_axes(name, "... H T S", weights.ndim)
+            self._note(name, "... H T S", weights.ndim)
             self._values[name] = to_numpy(weights)
 
     def set_metadata(self, model: str, encodings: Sequence[Encoding]) -> None:
         """Store the model's name, and the tokens of each batch entry."""
         self.model = model
         self.encodings = tuple(encodings)
+
+    def set_layout(self, layout: TextLayout) -> None:
+        """Say where the texts of the batch stand in the values that are computed from here on."""
+        self._layout = layout
 
     def check_matched(self) -> None:
         """Check after a run that every edit was applied, and that it began at ``start`` and ended at ``stop``.
@@ -299,13 +303,20 @@ class Trace:
         for stage in STAGES:
             self._stop_after(self._prefix + stage, value)
 
-    def _edits_of(self, full: str) -> list[Edit]:
+    def _edits_of(self, full: str, axes: str, ndim: int) -> list[Edit]:
         """Return the functions that edit a step, one after the other."""
-        return [function for pattern, function in self._edit.items() if matches(full, pattern)]
+        found = [function for pattern, function in self._edit.items() if matches(full, pattern)]
+        if not found:
+            return found
+        place = Place(self._layout, fitted_axes(full, axes, ndim))
+        return [located(function, place) for function in found]
 
-    def _check_new(self, full: str) -> None:
+    def _note(self, full: str, axes: str, ndim: int) -> None:
+        """Note the axes and the layout of a step that is recorded now."""
         if full in self._axes:
             raise RegardError(f"{full} is recorded already; use a new Trace() for a second run")
+        self._axes[full] = fitted_axes(full, axes, ndim)
+        self._layouts[full] = self._layout
 
     def _is_recorded(self, full: str) -> bool:
         if not self._is_named(full):
@@ -346,6 +357,12 @@ class Trace:
         if resolved not in self._axes:
             self[name]  # raises
         return self._axes[resolved]
+
+    def layout(self, name: str) -> TextLayout | None:
+        """Return where the texts stand in a recorded value; None where no model said it, and in a trace of a file."""
+        resolved = self._resolved(name)
+        scope = resolved.rpartition(".")[0]
+        return self._layouts.get(resolved) or self._layouts.get(f"{scope}.weights" if scope else "weights")
 
     def unmatched(self) -> tuple[str, ...]:
         """Return the names of ``only`` and ``edit`` that have matched no step so far."""
@@ -467,6 +484,7 @@ class Trace:
         found.model, found.encodings = self.model, self.encodings[index : index + 1]
         found._taps, found._axes = dict(self._taps), dict(self._axes)
         one = slice(index, index + 1)
+        found._layouts = {name: layout and layout.select(one) for name, layout in self._layouts.items()}
         found._values = {
             name: value[one] if self._axes[name].startswith("B ") else value for name, value in self._values.items()
         }
@@ -492,7 +510,7 @@ class Trace:
         prefix = f"{name}."
         found = self._empty()
         found.model, found.encodings = self.model, () if name.split(".")[0] == "decoder" else self.encodings
-        for attribute in ("_taps", "_values", "_axes", "_maps"):
+        for attribute in ("_taps", "_values", "_axes", "_maps", "_layouts"):
             inside = {full: value for full, value in getattr(self, attribute).items() if full.startswith(prefix)}
             getattr(found, attribute).update({full.removeprefix(prefix): value for full, value in inside.items()})
         if not found:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from regard.nn.kv_cache import KVCache
+from regard.trace.text_layout import TextLayout
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,17 +25,29 @@ class DecodingState:
         Of an encoder-decoder: the keys and values of each block's cross-attention.
     memory_mask : boolean array, ``B 1 1 S``, optional
         True where the encoder's input is text, False at padding.
+    prompt_end : int
+        The number of positions of the prompts, padding included.
+    rows : integer array, ``B``, optional
+        The index of each sequence in the batch that was given; all by default.
     """
 
     caches: tuple[KVCache, ...]
     padding: np.ndarray | None = None
     memory: tuple[KVCache, ...] = ()
     memory_mask: np.ndarray | None = None
+    prompt_end: int = 0
+    rows: np.ndarray | None = None
 
     @property
     def end(self) -> int:
         """The number of positions so far, padding included."""
         return self.caches[0].end
+
+    def layout(self, batch: int) -> TextLayout:
+        """Return where the texts stand in the values of the next call."""
+        padding = np.zeros(batch, int) if self.padding is None else self.padding
+        rows = np.arange(batch) if self.rows is None else self.rows
+        return TextLayout(padding - self.end, self.prompt_end - padding, rows, grows=True)
 
     def select_batch(self, indices: Sequence[int]) -> DecodingState:
         """Return the state of some sequences of the batch."""
@@ -49,4 +62,5 @@ class DecodingState:
             padding=None if self.padding is None else self.padding[rows],
             memory=tuple(map(select, self.memory)),
             memory_mask=None if self.memory_mask is None else self.memory_mask[rows],
+            rows=np.array(rows) if self.rows is None else self.rows[rows],
         )

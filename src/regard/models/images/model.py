@@ -20,6 +20,7 @@ from regard.models.memory import check_memory
 from regard.nn import EncoderBlock
 from regard.text.encoding import Encoding
 from regard.trace import Edit
+from regard.trace.text_layout import TextLayout
 
 Pictures: TypeAlias = "Picture | list[Picture] | Mapping[str, Any]"
 """One picture or several (as an array ``B Y X 3`` too), or the mapping that a processor of transformers returns, with
@@ -123,6 +124,7 @@ class ImageModel(PretrainedModel):
         encodings = tuple(patch_encoding(label, self.config.grid) for label in labels)
         check_memory(self, (len(encodings), self.config.num_tokens), trace)
         trace.set_metadata(self.name, encodings)
+        trace.set_layout(TextLayout.of((len(encodings), self.config.num_tokens)))
 
         def run() -> ImageOutput:
             x = pixels if seen is None else self._normalized(trace("picture", seen, "B Y X C"))
