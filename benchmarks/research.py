@@ -32,7 +32,7 @@ FOLDERS = "RESEARCH_MODELS"  # names the folder of the models
 SHORT, LONG, PROMPTS, BATCH = 14, 256, 100, 20
 REST = 0.3  # seconds; threads of PyTorch spin after a call
 SECONDS = 0.3  # that a call is repeated
-ROUNDS = 2  # of a minute and a half; each is a median of calls, where they are short
+ROUNDS = 6  # of a minute and a half; each is a median of calls, where they are short
 CALLS = {
     "forward": f"forward, {SHORT} tokens",
     "short": f"everything recorded, {SHORT} tokens",

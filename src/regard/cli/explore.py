@@ -12,6 +12,7 @@ from regard.cli.input import announce_memory, load_model, option_names, read_tex
 from regard.cli.output import write
 from regard.cli.output_files import Explored, check_length, check_output_files, write_output_files
 from regard.explorer import Exploration
+from regard.explorer.address import read_address
 from regard.explorer.launch import exploration_of
 from regard.explorer.run import STEPS, shown_steps
 from regard.explorer.training import TrainingExploration
@@ -24,6 +25,7 @@ from regard.training import TrainingRun, checkpoints
 def run(arguments: argparse.Namespace) -> None:
     """Run the texts, or read the traces, and serve the page or write it."""
     check_output_files(arguments)
+    view = _opened(arguments) if arguments.open is not None else ""
     if arguments.output and (arguments.port is not None or arguments.no_browser):
         raise RegardError("-o writes a file and serves no page: leave out --port and --no-browser")
     explored = _training_run(arguments) or Explored(partial(_exploration, arguments))
@@ -32,7 +34,20 @@ def run(arguments: argparse.Namespace) -> None:
         return
     from regard.explorer.server import serve
 
-    serve(explored.exploration(), port=arguments.port, browser=not arguments.no_browser, tell=write)
+    serve(explored.exploration(), port=arguments.port, browser=not arguments.no_browser, view=view, tell=write)
+
+
+def _opened(arguments: argparse.Namespace) -> str:
+    """Take text and model of an address where none are given; return the view that it names."""
+    if arguments.trace or arguments.output or arguments.file is not None or arguments.layer or arguments.head:
+        raise RegardError("--open says what is shown: leave out --trace, -o, --file, --layer and --head")
+    address = read_address(arguments.open)
+    if not arguments.text and not address.texts:
+        raise RegardError("the address names no text, it was too long for it: give the text too")
+    arguments.text = arguments.text or list(address.texts)
+    named, compared = (*address.models, None, None)[:2]
+    arguments.model, arguments.compare_model = arguments.model or named, arguments.compare_model or compared
+    return address.view
 
 
 def _training_run(arguments: argparse.Namespace) -> Explored | None:

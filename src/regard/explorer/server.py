@@ -18,6 +18,7 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from html import escape
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -125,15 +126,20 @@ def serve(
     *,
     port: int | None = None,
     browser: bool = True,
+    view: str = "",
     tell: Callable[[str], None] = print,
 ) -> None:
     """Serve the page until Ctrl-C, and open it in the browser.
 
-    `port` is the first port to try, 8765 by default; 0 takes any free one. `tell` is called with the address, and with
-    a message if no browser opens.
+    `port` is the first port to try, 8765 by default; 0 takes any free one. `view` is what follows # in its address.
+    `tell` is called with the address, and with a message if no browser opens.
     """
     listening = listen(PORT if port is None else port)
-    with _prepared(exploration, listening, browser, lambda address: tell(f"{address}\nCtrl-C ends it"), tell) as run:
+
+    def tell_address(address: str) -> None:
+        tell(f"{address}\nCtrl-C ends it")
+
+    with _prepared(exploration, listening, browser, tell_address, tell, view) as run:
         run()
 
 
@@ -182,6 +188,7 @@ def _prepared(
     browser: bool,
     tell_address: Callable[[str], None],
     tell: Callable[[str], None],
+    view: str = "",
 ) -> Iterator[_Run]:
     """Open the browser, and yield what runs the server."""
     import uvicorn
@@ -189,7 +196,7 @@ def _prepared(
     from regard.explorer.connections import MAX_CONNECTIONS, BoundedProtocol, log_once
 
     token = secrets.token_urlsafe(24)
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/{'#' * bool(view)}{view}"
     closing = threading.Event()
     files = ExitStack()
 
@@ -249,7 +256,8 @@ def redirect_file(address: str) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="regard-", ignore_cleanup_errors=True) as folder:  # mode 0700
         path = Path(folder) / "open.html"
-        page = f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}"><a href="{address}">regard</a>'
+        link = escape(address)
+        page = f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={link}"><a href="{link}">regard</a>'
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(page)
         yield path

@@ -1,0 +1,101 @@
+"""An address says what a page shows; of an address nothing but the part after # is read."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from html import unescape
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard import RegardError
+from regard.cli import main
+from regard.explorer import server
+from regard.explorer.address import read_address
+from regard.explorer.server import redirect_file
+
+ADDRESS = "http://127.0.0.1:8765/abc/#v=head&l=3&h=1&text=The+bat+%26+the+ball&model=smollm2&x=1.0_2.3"
+
+
+def test_an_address_names_text_model_and_view():
+    found = read_address(ADDRESS)
+    assert found.texts == ("The bat & the ball",)
+    assert found.models == ("smollm2",)
+    assert parse_qsl(found.view) == [("v", "head"), ("l", "3"), ("h", "1"), ("x", "1.0_2.3")]
+
+
+def test_a_file_may_hold_the_address(tmp_path):
+    saved = tmp_path / "view.txt"
+    saved.write_text(f"{ADDRESS}\n", encoding="utf-8")
+    assert read_address(str(saved)) == read_address(ADDRESS)
+
+
+def test_two_texts_and_two_models_are_told_apart():
+    found = read_address("#v=head&text=a&text_b=b&model=minilm&model_b=smollm2")
+    assert (found.texts, found.models) == (("a", "b"), ("minilm", "smollm2"))
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_whatever_follows_is_read_or_refused(text):
+    with suppress(RegardError):
+        assert "#" not in read_address(f"#{text}").view
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("http://127.0.0.1:8765/abc/", "no address of the explorer"),
+        ("#", "no address of the explorer"),
+        ("#v=head&model=/etc/passwd", "give it with --model"),
+        ("#v=head&model=nobody/model", "give it with --model"),
+        (f"#text={'a' * 30_000}", "at most 20,000 characters"),
+        (f"#{'&'.join(f'k{n}=1' for n in range(100))}", "no address of the explorer"),
+    ],
+)
+def test_what_is_no_address_is_an_error(address, says):
+    with pytest.raises(RegardError, match=says):
+        read_address(address)
+
+
+@pytest.fixture
+def served(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(server, "serve", lambda exploration, **options: asked.update(options, x=exploration))
+    return asked
+
+
+def test_explore_opens_what_an_address_shows(served):
+    assert main(["explore", "--open", "#v=cell&l=1&h=2&i=3&text=qzkfqz&model=induction", "--no-browser"]) == 0
+    (run,) = served["x"].manifest()["runs"]
+    assert (run["text"].replace(" ", ""), run["model"]) == ("qzkfqz", "induction")
+    assert served["view"] == "v=cell&l=1&h=2&i=3"
+
+
+def test_a_text_and_a_model_that_are_given_come_first(served, write_bert):
+    folder = str(write_bert())
+    assert main(["explore", "the cat", "--model", folder, "--open", "#v=head&text=other&model=minilm"]) == 0
+    (run,) = served["x"].manifest()["runs"]
+    assert (run["text"], run["model"]) == ("the cat", folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--open", "#v=head"], "give the text too"),
+        (["a b", "--open", "#v=head", "-o", "page.html"], "leave out"),
+        (["a b", "--open", "#v=head", "--head", "L1H0"], "leave out"),
+        (["a b", "--open", "nothing"], "no address of the explorer"),
+    ],
+)
+def test_what_does_not_go_with_an_address_is_an_error(words, says, capsys):
+    assert main(["explore", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_an_address_is_no_markup_in_the_page_that_leads_there():
+    with redirect_file('http://127.0.0.1:1/t/#v=head&q="><script>') as path:
+        page = path.read_text()
+    assert "<script>" not in page
+    assert unescape(page).count('#v=head&q="><script>') == 2
