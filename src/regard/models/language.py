@@ -178,8 +178,8 @@ class LanguageModel(TextModel):
             Its edits apply to every step. It records the whole text, prompt and continuation, as if run at once: row i
             of the weights is what token i attended to when token i + 1 was generated.
         edit : mapping of str to function, optional
-            Edits of every step, without a trace: ``edits.add(vector, "blocks.5.output")`` steers the text. ``positions=``
-            of an edit are those of the whole text, negative ones from the end of the prompt. A function of your own
+            Edits of every step, without a trace: ``edits.add(vector, "blocks.5.output")`` steers the text, and
+            ``positions=`` are those of the whole text, negative ones from the end of the prompt. A function of your own
             gets the values of the prompt, and then those of one new token at a time.
         on_text : function, optional
             Called with the index of a text and the next piece of its continuation, as soon as there is one.

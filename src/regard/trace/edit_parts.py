@@ -156,7 +156,9 @@ def _check_shapes(name: str, given: Array, value: Array, count: int, *, by_posit
     """Raise `RegardError` if values do not fit into a run of `count` texts, `by_position` of any length."""
     is_map = name.rpartition(".")[2] in QUADRATIC_STEPS
     free = {value.ndim - 2, value.ndim - 1} if is_map else {value.ndim - 2}
-    differing = {i for i, (a, b) in enumerate(zip(given.shape, value.shape, strict=False)) if (i or value.ndim == 2) and a != b}
+    has_batch = value.ndim > 2
+    pairs = list(zip(given.shape, value.shape, strict=False))
+    differing = {i for i, (a, b) in enumerate(pairs) if i >= has_batch and a != b}
     if given.ndim != value.ndim or differing - free:
         remedy = "it is of another model"
     elif differing and not by_position:
