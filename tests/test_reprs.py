@@ -7,6 +7,7 @@ import pytest
 
 import regard
 from regard import Trace, metrics
+from regard._utils.frames import Tabular
 from regard.text import Vocabulary, WordVectors
 
 TEXT = "qzkfabcd" * 8
@@ -30,6 +31,8 @@ def results():
         "generated": model.generate(TEXT[:40], max_new_tokens=3),
         "attribution": metrics.attribute(model, TEXT, to="k"),
         "grid": metrics.patch_grid(model, TEXT, "x" + TEXT[1:], "k"),
+        "path": metrics.path_patching(model, TEXT, "x" + TEXT[1:], "k", sender=(0, 0), receiver=(1, 0)),
+        "effects": metrics.attribution_patching(model, TEXT, "x" + TEXT[1:], "k"),
         "lens": metrics.logit_lens(model, trace),
         "logits": metrics.logit_attribution(model, trace, "k"),
         "vocabulary": Vocabulary(words),
@@ -38,14 +41,61 @@ def results():
 
 
 NAMES = (
-    "model tokenizer block output encoding trace step metrics corpus generated attribution grid lens logits "
-    "vocabulary vectors"
+    "model tokenizer block output encoding trace step metrics corpus generated attribution grid path effects lens "
+    "logits vocabulary vectors"
 )
+RESULTS = "metrics corpus attribution grid path effects lens logits"
 
 
 @pytest.mark.parametrize("name", NAMES.split())
 def test_a_repr_is_short(results, name):
     assert len(repr(results[name])) < 1500
+
+
+@pytest.mark.parametrize("name", RESULTS.split())
+def test_a_result_is_a_table_and_a_small_block_of_html(results, name):
+    pytest.importorskip("pandas")
+    found = results[name]
+    columns = found.to_columns()
+    assert list(found.to_frame("pandas").columns) == list(columns)
+    assert len({len(values) for values in columns.values()}) == 1
+    assert len(columns[next(iter(columns))]) > 0
+    shown = found._repr_html_()
+    assert ".to_frame()</code>" in shown
+    assert len(shown) < 30_000
+
+
+@pytest.mark.parametrize("name", ["metrics", "grid", "lens", "logits"])
+def test_results_that_are_arrays_have_labels(results, name):
+    pytest.importorskip("xarray")
+    data = results[name].to_xarray()
+    assert set(data.dims) <= set("N B L H T k".split())
+    for variable in data.data_vars:
+        source = results[name]
+        np.testing.assert_array_equal(data[variable], getattr(source, variable))
+
+
+def test_each_result_of_metrics_is_a_table():
+    """A new class of results has a table, a short repr and HTML too."""
+    for name in metrics.__all__:
+        found = getattr(metrics, name)
+        if isinstance(found, type) and name not in ("Metric", "AttributionMethod"):
+            assert issubclass(found, Tabular)
+            assert found.to_columns is not Tabular.to_columns
+            assert hasattr(found, "_repr_html_")
+            assert found.__repr__ is not object.__repr__
+
+
+def test_effects_are_those_of_each_step(results):
+    found, columns = results["effects"], results["effects"].to_columns()
+    assert sum(columns["effect"]) == pytest.approx(sum(values.sum() for _, values in found.effects.items()))
+    at = (columns["step"] == "blocks.1.attn.context") & (columns["head"] == 2)
+    np.testing.assert_array_equal(columns["effect"][at], found.effects["blocks.1.attn.context"][0, 2])
+    assert columns["token"][at].tolist() == list(TEXT)
+
+
+def test_a_path_says_its_heads(results):
+    assert repr(results["path"]).startswith("<PathEffect L0H0 → L1H0 (q): logit of 'k'; corrupt ")
 
 
 def test_it_shows_shapes_and_beginnings(results):

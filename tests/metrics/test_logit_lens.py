@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+import golden
 import regard
 from regard import RegardError, Trace
+from regard import edits as E
 from regard.metrics import logit_attribution, logit_lens
+from regard.metrics.logit_attribution import STEPS
 
 TEXTS = ("qzkfqz", "abcdabc")
 
@@ -77,6 +85,118 @@ def test_the_induction_heads_write_the_answer(model, run):
     assert found.heads[1, 0, :, 5].sum() > 0.8 * found.logit[0, 5]
 
 
+def residual_edits(width, layer):
+    """Edits of every kind of step that a residual stream is made of."""
+    vector = np.random.default_rng(0).standard_normal(width)
+    return {
+        "a stream": E.add(vector, f"blocks.{layer}.output", positions=[1, -1]),
+        "the first stream": E.scale(0.5, "embeddings"),
+        "attention": E.add(vector, f"blocks.{layer}.attn.output"),
+        "all streams": E.scale(1.5, "blocks.*.output"),
+        "feed-forward": E.scale(0, f"blocks.{layer}.mlp.output"),
+        "the middle": {f"blocks.{layer}.attn_residual": lambda x: x * 2},
+        "heads": E.ablate((layer, 1)) | E.scale(3, f"blocks.{layer}.attn.weights"),
+        "the last norm": E.add(vector, "final_norm"),
+    }
+
+
+FAMILIES = ("gpt2/plain", "gpt_neox/half", "llama/biased", "gemma2/capped", "olmo2/plain", "gpt_oss/plain", "opt/plain")
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+@pytest.mark.parametrize("kind", residual_edits(1, 0))
+def test_parts_sum_to_the_logit_of_a_run_with_edits(case, kind):
+    model = regard.load(golden.FOLDER / case, dtype=np.float64)
+    edit = residual_edits(model.config.embed_dim, 1)[kind]
+    if kind == "the middle" and getattr(model.blocks[0], "parallel", False):
+        pytest.skip("a parallel block has none")
+    trace = Trace(edit=edit)
+    output = model([model.tokenizer.from_ids([5, 9, 4, 6]), model.tokenizer.from_ids([3, 7])], trace=trace)
+    found = logit_attribution(model, trace, 7, 3)
+    # before the soft cap, from the vectors that the run returned
+    table = model.token_embedding.weight.T if model.lm_head is None else model.lm_head.weight
+    bias = 0 if model.lm_head is None or model.lm_head.bias is None else model.lm_head.bias[7] - model.lm_head.bias[3]
+    expected = output.hidden @ (table[:, 7] - table[:, 3]) + bias
+    is_text = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
+    np.testing.assert_allclose(found.logit[is_text], expected[is_text], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.total[is_text], found.logit[is_text], rtol=0, atol=1e-10)
+    is_explained = kind in ("feed-forward", "heads", "the first stream")
+    assert (np.abs(found.edits[:, 0]).max() < 1e-10) == is_explained
+
+
+def test_what_an_edit_adds_is_its_projection(model):
+    vector = np.random.default_rng(1).standard_normal(128)
+    trace = Trace(edit=E.add(vector, "blocks.0.output"))
+    model("qzkfqz", trace=trace)
+    found = logit_attribution(model, trace, "k", "f")
+    last = trace["blocks.1.output"].astype(np.float64)
+    norm, ids = model.final_norm, [model.tokenizer(each).ids[0] for each in "kf"]
+    columns = model.token_embedding.weight[ids] if model.lm_head is None else model.lm_head.weight[:, ids].T
+    read = (columns[0] - columns[1]) * norm.weight
+    added = vector @ (read - (read.mean() if hasattr(norm, "bias") else 0))
+    spread = last.var(-1) if hasattr(norm, "bias") else (last**2).mean(-1)
+    np.testing.assert_allclose(found.edits[0], added / np.sqrt(spread + norm.eps), atol=1e-4)
+    np.testing.assert_allclose(found.edits[1:], 0, atol=1e-4)
+
+
+def test_an_edit_of_the_last_norm_must_be_recorded(model):
+    trace = Trace(only=[step for step in STEPS if step != "final_norm"], edit=E.scale(2, "final_norm"))
+    model("abc", trace=trace)
+    with pytest.raises(RegardError, match="the run edited final_norm, which the trace lacks"):
+        logit_attribution(model, trace, "a")
+
+
+def test_a_run_that_starts_from_a_block_has_no_embeddings(model):
+    before, trace = Trace(), Trace()
+    model("abc", trace=before)
+    trace = Trace(start={"blocks.0.output": before["blocks.0.output"]})
+    model("abc", trace=trace)
+    with pytest.raises(RegardError, match="the run started from a block, so that it has no embeddings"):
+        logit_lens(model, trace)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    tokens=arrays(np.int64, (2, 7), elements=st.integers(0, 60)),
+    versus=arrays(np.int64, (2, 1), elements=st.integers(0, 60)),
+)
+def test_a_token_for_each_position_is_as_one_token_at_a_time(tokens, versus):
+    model, trace = regard.load("induction"), Trace()
+    model(list(TEXTS), trace=trace)
+    for form in (tokens, tokens.tolist()):
+        lens, parts = logit_lens(model, trace, form), logit_attribution(model, trace, form, versus)
+        np.testing.assert_array_equal(lens.target, tokens)
+        np.testing.assert_array_equal(parts.versus, np.broadcast_to(versus, tokens.shape))
+        for text, position in ((0, 0), (0, 5), (1, 6)):
+            at = (..., text, position)
+            one = logit_lens(model, trace, int(tokens[text, position]))
+            for name in ("target_probability", "target_rank", "target_logit"):
+                np.testing.assert_array_equal(getattr(lens, name)[at], getattr(one, name)[at])
+            one = logit_attribution(model, trace, int(tokens[text, position]), int(versus[text, 0]))
+            np.testing.assert_allclose(parts.heads[:, text, :, position], one.heads[:, text, :, position], atol=1e-12)
+            np.testing.assert_allclose(parts.total[at], one.total[at], atol=1e-12)
+
+
+def test_tokens_as_text_for_each_text_and_for_each_position(model, run):
+    _, trace = run
+    k, c, z = (model.tokenizer(each).ids[0] for each in "kcz")
+    np.testing.assert_array_equal(logit_lens(model, trace, ["k", "c"]).target, np.repeat([[k], [c]], 7, 1))
+    np.testing.assert_array_equal(logit_lens(model, trace, ("k", c)).target, np.repeat([[k], [c]], 7, 1))
+    assert logit_lens(model, trace, [["k"] * 6 + [z]] * 2).target[1].tolist() == [k] * 6 + [z]
+    one = Trace()
+    model("qzk", trace=one)
+    lens = logit_lens(model, one, ["z", "k", c])
+    assert lens.target.tolist() == [[z, k, c]]
+    assert lens.target_token.tolist() == [["z", "k", "c"]]
+    np.testing.assert_array_equal(logit_lens(model, one, ["k"]).target, [[k, k, k]])
+
+
+@pytest.mark.parametrize("tokens", [[1, 2, 3], np.zeros((3, 7), int), [[1, 2], [3]], np.zeros((1, 2, 7), int)])
+def test_tokens_that_do_not_fit(model, run, tokens):
+    with pytest.raises(RegardError, match=r"do not fit 2 texts of 7 positions|token as text, its id"):
+        logit_lens(model, run[1], tokens)
+
+
 def test_a_trace_that_lacks_a_step_or_a_model_that_predicts_nothing(model, minilm):
     trace = Trace(only="*.output")
     model("abc", trace=trace)
@@ -88,3 +208,54 @@ def test_a_trace_that_lacks_a_step_or_a_model_that_predicts_nothing(model, minil
         logit_attribution(model, trace, "a")
     with pytest.raises(RegardError, match="is no decoder"):
         logit_lens(minilm, trace)
+
+
+@pytest.mark.parametrize("case", ["clip_text_model/plain", "modernbert/plain", "vit/plain", "bart/tied", "bert/gelu"])
+@pytest.mark.parametrize("function", [logit_lens, logit_attribution])
+def test_models_without_an_unembedding(case, function):
+    model = regard.load(golden.FOLDER / case)
+    with pytest.raises(RegardError, match=r"is no decoder: it has no unembedding.*load a decoder, such as smollm2"):
+        function(model, Trace(), 5)
+
+
+def test_a_decoder_that_was_saved_without_its_head(model, run):
+    headless = replace(model, lm_head=None, config=replace(model.config, tied=False))
+    for function in (logit_lens, logit_attribution):
+        with pytest.raises(RegardError, match="it was saved without its head"):
+            function(headless, run[1], 5)
+
+
+def test_tables_and_labelled_arrays(model):
+    pytest.importorskip("pandas")
+    pytest.importorskip("xarray")
+    trace = Trace()
+    model(["qzkfqz", "abc"], trace=trace)
+    lens, parts = logit_lens(model, trace, ["k", "a"], k=2), logit_attribution(model, trace, ["k", "a"])
+    frame = lens.to_frame("pandas")
+    assert len(frame) == 3 * (6 + 3)  # no padding
+    row = frame[(frame.step == "blocks.1.output") & (frame.text == 0) & (frame.position == 5)].iloc[0]
+    assert (row.token, row.target, row.predicted, row.target_rank) == ("z", "k", "k", 0)
+    assert row.target_probability == lens.target_probability[2, 0, 5] == row.probability
+    data = lens.to_xarray()
+    assert data.target_rank.dims == ("N", "B", "T")
+    assert data.tokens.sel(k=0, B=0, T=5).values[-1] == "k"
+    frame = parts.to_frame("pandas")
+    total = frame.groupby(["text", "position"]).contribution.sum()
+    np.testing.assert_allclose(total[0], parts.logit[0, :6], atol=1e-9)
+    np.testing.assert_allclose(total[1], parts.logit[1, :3], atol=1e-9)
+    head = frame[(frame.part == "head") & (frame.layer == 1) & (frame["head"] == 2) & (frame.text == 1)]
+    np.testing.assert_array_equal(head.contribution, parts.heads[1, 1, 2, :3])
+    assert parts.to_xarray().heads.dims == ("L", "B", "H", "T")
+    np.testing.assert_allclose(parts.to_xarray().mlps, parts.mlps)
+
+
+def test_what_a_notebook_shows(model):
+    trace = Trace()
+    model("qzkfqz", trace=trace)
+    lens, parts = logit_lens(model, trace, "k"), logit_attribution(model, trace, "k", "f")
+    assert repr(lens) == "<LogitLens: 3 residual streams, 1 × 6 tokens>"
+    assert repr(parts) == "<LogitAttribution of 'k' minus 'f': 2 × 4 heads, 1 × 6 tokens>"
+    assert "blocks.1.output" in lens._repr_html_()
+    assert "lens.to_frame()" in lens._repr_html_()
+    assert "largest parts" in parts._repr_html_()
+    assert f"of {parts.logit[0, -1]:+.3f}" in parts._repr_html_()

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.frames import FrameLibrary, make_frame
+from regard._utils.frames import Tabular, make_dataset
 from regard._utils.validation import whole_number
 from regard.metrics.attribution_target import (
     Target,
@@ -23,7 +23,7 @@ from regard.models.decoder import Decoder
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
 from regard.trace.edits import Head, freeze, patch
-from regard.trace.notebook_html import page, picture, tokens_line
+from regard.trace.notebook_html import page, picture, table, tokens_line
 
 PatchMetric: TypeAlias = "Target | tuple[str | int, str | int]"
 """A next token as text or id: its logit; two: the difference of their logits; of an encoder a text: the similarity with
@@ -41,7 +41,7 @@ _VECTORS = 128  # whose logits are computed at a time
 
 
 @dataclass(frozen=True, eq=False)
-class PatchGrid:
+class PatchGrid(Tabular):
     """What patching each of many sites does to a number.
 
     Parameters
@@ -98,9 +98,15 @@ class PatchGrid:
             places["token"] = np.array(self.columns)[columns]
         return places | {"value": self.values.ravel(), "recovered": self.recovered.ravel()}
 
-    def to_frame(self, library: FrameLibrary | None = None) -> Any:
-        """Return `to_columns` as a ``DataFrame`` of pandas or polars, by default of the first that is installed."""
-        return make_frame(self.to_columns(), library)
+    def to_xarray(self) -> Any:
+        """Return `values` and `recovered` as an ``xarray.Dataset`` with ``step`` and ``token``, or ``head``, beside."""
+        rows, column = self.axes.split()
+        places = {"step": (rows, np.array(self.steps)), "layer": (rows, np.array(self.layers))}
+        if column == "H":
+            places["head"] = (column, np.array(self.sites))
+        else:
+            places |= {"position": (column, np.array(self.sites)), "token": (column, np.array(self.columns))}
+        return make_dataset({name: (self.axes, getattr(self, name)) for name in ("values", "recovered")}, places)
 
     def __repr__(self) -> str:
         rows, columns = self.values.shape
@@ -202,11 +208,13 @@ def _chosen(what: str, numbers: Iterable[int] | None, count: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class PathEffect:
+class PathEffect(Tabular):
     """What the path from one head to another does to a number.
 
     Parameters
     ----------
+    path : str
+        Both heads: ``"L0H1 → L1H0 (q)"``.
     metric : str
         The number in words.
     value : float
@@ -215,6 +223,7 @@ class PathEffect:
         The number of both runs.
     """
 
+    path: str
     metric: str
     value: float
     clean: float
@@ -225,6 +234,24 @@ class PathEffect:
         """What the path recovers: 0 is the corrupt run, 1 the clean one; NaN where both have the same number."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return float((self.value - self.corrupt) / np.float64(self.clean - self.corrupt))
+
+    def to_columns(self) -> dict[str, np.ndarray]:
+        """Return one row: ``path``, ``metric``, ``value``, ``clean``, ``corrupt`` and ``recovered``."""
+        names = ("path", "metric", "value", "clean", "corrupt", "recovered")
+        return {name: np.array([getattr(self, name)]) for name in names}
+
+    def __repr__(self) -> str:
+        runs = f"corrupt {self.corrupt:.4g}, with the path {self.value:.4g}, clean {self.clean:.4g}"
+        return f"<PathEffect {self.path}: {self.metric}; {runs}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: the number of the three runs, and what the path recovers."""
+        runs = {"corrupt": self.corrupt, "corrupt with the path": self.value, "clean": self.clean}
+        return page(
+            f"PathEffect {self.path} recovers {self.recovered:.0%}",
+            table(("run", self.metric), [(name, f"{value:.4g}") for name, value in runs.items()]),
+            try_next=("effect.recovered", "effect.to_frame()"),
+        )
 
 
 def path_patching(
@@ -292,7 +319,8 @@ def path_patching(
     last = patch(reached, entering, heads=input_head) | freeze(corrupt_trace, context, but=[(receives, to_head)])
     measured = _measured(model, clean_run, corrupt_run, metric)
     (value,) = measured.compute(measured.run(corrupt_trace, receives, 1, last))
-    return PathEffect(measured.name, float(value), *measured.baselines)
+    path = f"L{sends}H{head} → L{receives}H{to_head} ({into})"
+    return PathEffect(path, measured.name, float(value), *measured.baselines)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.frames import Tabular
 from regard._utils.reprs import fields_repr
 from regard._utils.validation import whole_number
 from regard.metrics.attribution_methods import (
@@ -23,14 +24,16 @@ from regard.models.base import run_traced
 from regard.nn.checkpoint import with_checkpoints
 from regard.text.encoding import Encoding
 from regard.trace import Trace
+from regard.trace.notebook_html import page, picture, table, tokens_line
 
+_ROWS = 10  # tokens of the table in a notebook
 _MAX_GAP = 0.05  # of the difference of the number
 
 Baseline: TypeAlias = "Literal['zero', 'pad', 'mask'] | int | np.ndarray"
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution:
+class Attribution(Tabular):
     """How much each token of a text contributed to a number.
 
     Parameters
@@ -82,6 +85,24 @@ class Attribution:
         """Of integrated gradients: whether the gap is at most a twentieth of the difference of the number."""
         gap, start = self.completeness_gap, self.baseline_value
         return None if gap is None or start is None else abs(gap) <= _MAX_GAP * abs(self.value - start)
+
+    def to_columns(self) -> dict[str, np.ndarray]:
+        """Return a row for each token: ``position``, ``token``, ``score`` and ``attended``."""
+        columns = {"position": np.arange(len(self.scores)), "token": np.array(self.tokens)}
+        return columns | {"score": self.scores, "attended": self.attended}
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: the size of each score, and the largest."""
+        sizes = np.abs(self.scores)
+        largest = np.argsort(-sizes)[:_ROWS].tolist()
+        rows = [(self.tokens[i], f"{self.scores[i]:+.4g}", f"{self.attended[i]:.1%}") for i in largest]
+        return page(
+            f"Attribution by {self.method}: {self.metric} is {self.value:.4g}",
+            tokens_line(self.tokens),
+            picture([sizes[None] / (sizes.max() or 1)], "size of the score of each token", cell=10),
+            table(("token", "largest scores", "attended"), rows),
+            try_next=("found.scores", "found.to_frame()", "regard.plot.attribution(found)"),
+        )
 
 
 def attribute(

@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.frames import Tabular
 from regard.metrics.activation_patching import same_length
 from regard.metrics.attribution_target import Score, Target, attributed_metric
 from regard.models.base import run_traced
 from regard.trace import Trace
+from regard.trace.notebook_html import page, table, tokens_line
+
+_ROWS = 10  # effects of the table in a notebook
 
 
 @dataclass(frozen=True, eq=False)
-class PatchingEffects:
+class PatchingEffects(Tabular):
     """By how much a number would change if values of a run were replaced by those of another.
 
     Parameters
@@ -41,6 +45,39 @@ class PatchingEffects:
     def positions(self) -> np.ndarray:
         """Return the change for each position after each block, ``L T``: ``blocks.*.output``."""
         return np.stack([x[0] for x in self._of(".output") if x.ndim == 2])
+
+    def to_columns(self) -> dict[str, np.ndarray]:
+        """Return a row for each position, and head, of each step: ``step``, ``head`` (−1: none), ``token``, ``effect``.
+
+        ``position`` is of the key where the step is ``k`` or ``v``, and of the query elsewhere.
+        """
+        rows = []
+        for name, values in self.effects.items():
+            places = dict(zip(self.effects.axes(name).split(), np.indices(values.shape), strict=True))
+            none = np.full(values.shape, -1)
+            head, position = places.get("H", places.get("G", none)), places.get("T", places.get("S", none))
+            rows.append([each.ravel() for each in (np.full(values.shape, name), head, position, values)])
+        steps, heads, positions, effects = (np.concatenate(each) for each in zip(*rows, strict=True))
+        tokens = np.array(self.effects.encodings[0].tokens)[positions]
+        return {"step": steps, "head": heads, "position": positions, "token": tokens, "effect": effects}
+
+    def __repr__(self) -> str:
+        runs = f"corrupt {self.corrupt_value:.4g}, clean {self.value:.4g}"
+        return f"<PatchingEffects of {len(self.effects)} steps: {self.metric}; {runs}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: the tokens, and the largest effects."""
+        columns = self.to_columns()
+        largest = np.argsort(-np.abs(columns["effect"]))[:_ROWS]
+        head = ["" if h < 0 else str(h) for h in columns["head"][largest].tolist()]
+        steps, tokens, effects = (columns[name][largest].tolist() for name in ("step", "token", "effect"))
+        rows = zip(steps, head, tokens, (f"{effect:+.4g}" for effect in effects), strict=True)
+        return page(
+            repr(self)[1:-1],
+            tokens_line(self.effects.encodings[0].tokens),
+            table(("step", "head", "token", "largest effects"), rows),
+            try_next=("found.heads()", "found.positions()", "found.to_frame()"),
+        )
 
     def _of(self, suffix: str) -> list[np.ndarray]:
         names = [name for name in self.effects.names() if name.endswith(suffix)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
+from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.pooling import Pooling
 from regard.text.encoding import Encoding
@@ -17,6 +18,9 @@ from regard.text.words import join_names
 Target: TypeAlias = "str | int | Callable[[Any], Any]"
 """A next token as text or as its id; of an encoder another text; or a function from the output to one number."""
 Score: TypeAlias = Literal["logit", "log_probability"]
+
+
+_NO_TEXT = Encoding("", (), (), (), (), ())
 
 
 class AttributedMetric(NamedTuple):
@@ -81,6 +85,57 @@ def predicts_tokens(model: Any) -> bool:
 def predicts_at_each_token(model: Any) -> bool:
     """Tell whether a model predicts the next token after each token of a text: a decoder does."""
     return predicts_tokens(model) and not isinstance(model, EncoderDecoder)
+
+
+def require_decoder(model: Any) -> None:
+    """Raise RegardError unless a model has logits of the next token for each vector of its residual stream."""
+    name = getattr(model, "name", None) or type(model).__name__
+    if not isinstance(model, Decoder):
+        raise RegardError(
+            f"{name} is no decoder: it has no unembedding that reads its residual stream as a prediction of the next "
+            "token; load a decoder, such as smollm2, or compare the vectors, trace['blocks.*.output']"
+        )
+    model.require_head()
+
+
+def next_token_ids(model: Any, encodings: Sequence[Encoding], tokens: Any, shape: tuple[int, int]) -> np.ndarray:
+    """Return the ids of next tokens, ``B T``: of one token for all, one for each text, or one for each position.
+
+    Tokens with one axis are those of the texts; of a single text, those of its positions.
+    """
+    given = np.array(tokens.tolist() if hasattr(tokens, "tolist") else tokens, dtype=object)
+    batch, length = shape
+    is_of_texts = given.ndim == 1 and (batch > 1 or len(given) == 1)
+    try:
+        cells = np.broadcast_to(given[:, None] if is_of_texts else given, shape)
+    except ValueError:
+        raise RegardError(
+            f"tokens of shape {given.shape} do not fit {batch} texts of {length} positions: give one token, one for "
+            f"each text, or an array of shape {shape}"
+        ) from None
+    is_of_positions = given.ndim > 0 and not is_of_texts and given.shape[-1] > 1
+    found = np.empty(shape, np.int64)
+    known: dict[tuple[str, int, int], int] = {}  # of tokens given as text, by the text and position they follow
+    for at in np.ndindex(shape):
+        text, position = at
+        token: Any = cells[at]
+        if not isinstance(token, str):
+            found[at] = next_token_id(model, _NO_TEXT, token)
+            continue
+        if not encodings:
+            raise RegardError("the trace has no texts, after which a token is read: give tokens as ids")
+        after = position if is_of_positions and position < len(encodings[text]) else -1
+        if (token, text, after) not in known:
+            known[token, text, after] = next_token_id(model, encodings[text], token, after)
+        found[at] = known[token, text, after]
+    return found
+
+
+def token_texts(model: Any, ids: np.ndarray) -> np.ndarray:
+    """Return the text of each of many tokens."""
+    each, index = np.unique(ids, return_inverse=True)
+    texts = [model.tokenizer.decode([i], skip_special_tokens=False) for i in each.tolist()]
+    return np.array(texts, dtype=str)[index.reshape(ids.shape)]
 
 
 def _row(encoding: Encoding, position: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.frames import FrameLibrary, make_frame
+from regard._utils.frames import Tabular
 from regard._utils.reprs import fields_repr
 from regard.metrics.heads import HeadMetrics, head_metrics, metrics_html
 from regard.metrics.running_sums import Sums, SumsFile, remove_sums, run_identity
@@ -20,7 +20,7 @@ from regard.text.encoding import Encoding
 
 
 @dataclass(frozen=True, eq=False)
-class CorpusHeadMetrics:
+class CorpusHeadMetrics(Tabular):
     """The metrics of each head over many texts, each of which counts once: arrays ``L H``.
 
     Parameters
@@ -69,10 +69,6 @@ class CorpusHeadMetrics:
             columns |= {name: mean.ravel(), f"{name}_low": low.ravel(), f"{name}_high": high.ravel()}
             columns[f"{name}_texts"] = self.counts[name].ravel()
         return columns
-
-    def to_frame(self, library: FrameLibrary | None = None) -> Any:
-        """Return `to_columns` as a ``DataFrame`` of pandas or polars, by default of the first that is installed."""
-        return make_frame(self.to_columns(), library)
 
 
 def corpus_head_metrics(

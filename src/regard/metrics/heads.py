@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from regard._utils.frames import FrameLibrary, make_frame
+from regard._utils.frames import Tabular, make_dataset
 from regard._utils.reprs import fields_repr
 from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
 from regard.metrics.registry import METRICS, RowBlock, Rows, listed_metrics, metric
@@ -123,7 +123,7 @@ def punctuation(block: RowBlock) -> Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadMetrics:
+class HeadMetrics(Tabular):
     """The metrics of each head on each text: arrays of float64, ``B L H``, NaN where no row of a text counts.
 
     Parameters
@@ -155,9 +155,10 @@ class HeadMetrics:
         labels = np.array([self.label(*at) for at in np.ndindex(shape)])
         return places | {name: value.ravel() for name, value in self.values.items()} | {"label": labels}
 
-    def to_frame(self, library: FrameLibrary | None = None) -> Any:
-        """Return `to_columns` as a ``DataFrame`` of pandas or polars, by default of the first that is installed."""
-        return make_frame(self.to_columns(), library)
+    def to_xarray(self) -> Any:
+        """Return the metrics as an ``xarray.Dataset`` of ``B L H``; ``layer`` is a coordinate."""
+        variables = {name: ("B L H", values) for name, values in self.values.items()}
+        return make_dataset(variables, {"layer": ("L", np.array(self.layers))})
 
     def label(self, batch: int, layer: int, head: int) -> str:
         """Return what a head mostly does, "" where none applies: an aid for the reader, not a finding.

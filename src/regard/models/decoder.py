@@ -125,7 +125,7 @@ class Decoder(LanguageModel):
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, DecodingState]:
         """Run the prompts, ``B T``; their padding is moved to the left, so that all end together."""
-        self._require_head()
+        self.require_head()
         length = ids.shape[1]
         state = DecodingState((KVCache(),) * len(self.blocks), prompt_end=length)
         if mask is not None:
@@ -154,7 +154,7 @@ class Decoder(LanguageModel):
         RegardError
             The model was saved without its head.
         """
-        self._require_head()
+        self.require_head()
         if self.lm_head is not None:
             return self.lm_head(hidden)
         weight = self.token_embedding.weight.T
@@ -163,7 +163,8 @@ class Decoder(LanguageModel):
         logits: np.ndarray = F.linear(hidden, weight)
         return logits
 
-    def _require_head(self) -> None:
+    def require_head(self) -> None:
+        """Raise RegardError if the model was saved without its head."""
         if self.lm_head is None and not self.config.tied:
             raise RegardError(
                 f"{self.name} has no logits: it was saved without its head; use its contextual vectors (.hidden)"

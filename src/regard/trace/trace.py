@@ -16,6 +16,7 @@ import numpy as np
 
 from regard._utils import hooks
 from regard._utils.errors import RegardError
+from regard._utils.frames import load_xarray
 from regard.functional import native
 from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.dispatch import QUADRATIC_STEPS
@@ -453,10 +454,6 @@ class Trace:
         RegardError
             There is no such value, or xarray is not installed.
         """
-        try:
-            import xarray
-        except ImportError:
-            raise RegardError("a DataArray needs xarray: pip install xarray") from None
         if set(name) & set("*?["):
             raise RegardError(f"a DataArray is of one step, got the pattern {name!r}: xarray.concat joins several")
         values, axes = self[name], self.axes(name).split()
@@ -466,7 +463,7 @@ class Trace:
                 tokens = self.encodings[0].tokens
                 if values.shape[axes.index(axis)] == len(tokens):
                     coordinates[label] = (axis, list(tokens))
-        return xarray.DataArray(values, dims=axes, coords=coordinates, name=name, attrs={"model": self.model})
+        return load_xarray().DataArray(values, dims=axes, coords=coordinates, name=name, attrs={"model": self.model})
 
     def select(self, index: int) -> Trace:
         """Return the trace of one text of a batch, with a batch of 1: views of the arrays, padding included.
