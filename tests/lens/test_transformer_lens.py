@@ -63,30 +63,45 @@ def test_logit_attribution(pair):
     np.testing.assert_allclose(found.total, found.logit, rtol=0, atol=1e-4)
 
 
+GAINS = {"W_Q": "q_norm", "W_K": "k_norm"}
+
+
+def gain_of(model, name):
+    """Return the weights of the norms after a map, ``L 1 1 D``, which TransformerLens does not fold into it."""
+    attentions = [block.attn for block in model.blocks]
+    norms = [getattr(attn, GAINS[name]) if name in GAINS else None for attn in attentions]
+    norms = [block.attn_post_norm for block in model.blocks] if name == "W_O" else norms
+    return 1 if None in norms else np.stack([norm.weight for norm in norms])[:, None, None]
+
+
 @pytest.mark.parametrize("fold", [False, True])
 def test_weights_and_composition(pair, fold):
     plain, folded, model, _ = pair
     bridge, circuits = folded if fold else plain, Circuits(model, fold_norms=fold)
-    for name in ("W_Q", "W_K", "W_V", "W_O"):
-        theirs = getattr(bridge, name)
-        ours = getattr(circuits, name)
+    gains = {name: gain_of(model, name) if fold else 1 for name in ("W_Q", "W_K", "W_V", "W_O")}
+    for name, gain in gains.items():
+        theirs = getattr(bridge, name).detach().numpy()
+        ours = np.asarray(getattr(circuits, name))
         group = ours.shape[1] // theirs.shape[1]
-        assert_close(ours, theirs.repeat_interleave(group, 1))
+        assert_close(ours, theirs.repeat(group, 1) * gain)
     assert_close(circuits.W_U, bridge.W_U)
-    for kind in ("q", "k", "v"):
-        assert_close(circuits.composition(kind), bridge.all_composition_scores(kind.upper()).scores)
+    if all(np.ndim(gain) == 0 for gain in gains.values()):
+        for kind in ("q", "k", "v"):
+            assert_close(circuits.composition(kind), bridge.all_composition_scores(kind.upper()).scores)
 
 
 def test_circuits(pair):
     _, folded, model, _ = pair
-    circuits = model.circuits
+    circuits, gain = model.circuits, gain_of(model, "W_O")
     ov = folded.OV
     for head in range(circuits.W_O.shape[1]):
         ours = circuits.ov(1, head)
-        theirs = folded.W_E @ ov.A[1, head] @ ov.B[1, head] @ folded.W_U
+        out = ov.B[1, head] * (torch.tensor(gain[1, 0]) if np.ndim(gain) else 1)
+        theirs = model.embedding_scale * folded.W_E @ ov.A[1, head] @ out @ folded.W_U
         assert_close(np.asarray(ours), theirs)
         expected = np.linalg.eigvals(theirs.detach().double().numpy())
         expected = expected[np.argsort(-abs(expected))][: ours.left.shape[1]]
         assert abs(ours.eigenvalues.sum() - expected.sum()) < 1e-4 * abs(expected).sum()
+        np.testing.assert_allclose(abs(ours.eigenvalues), abs(expected), rtol=0, atol=1e-3 * abs(expected).max())
         score = expected.sum().real / abs(expected).sum()
         assert circuits.copying_score[1, head] == pytest.approx(score, abs=1e-4)

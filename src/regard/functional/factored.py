@@ -96,10 +96,11 @@ class FactoredMatrix:
 
     @cached_property
     def eigenvalues(self) -> np.ndarray:
-        """The D eigenvalues that may differ from 0 of square products, complex ``... D``: those of right · left."""
+        """The D eigenvalues that may differ from 0 of square products, complex ``... D``, from that of largest size."""
         if self.shape[-2] != self.shape[-1]:
             raise RegardError(f"a matrix of shape {self.shape[-2:]} has no eigenvalues: it is not square")
-        found = np.linalg.eigvals(_wide(self.right) @ _wide(self.left))
+        found = np.linalg.eigvals(_wide(self.right) @ _wide(self.left))  # those of right · left
+        found = np.take_along_axis(found, np.argsort(-np.abs(found), axis=-1, kind="stable"), axis=-1)
         return np.asarray(found, np.result_type(found, np.complex64))
 
     @cached_property

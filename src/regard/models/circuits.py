@@ -6,34 +6,106 @@ https://transformer-circuits.pub/2021/framework.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.factored import FactoredMatrix
-from regard.nn import LayerNorm
-from regard.nn.layers import Linear
+from regard.nn import DecoderBlock, LayerNorm
 
 Composition = Literal["q", "k", "v"]
 
 
-@dataclass(frozen=True, eq=False)
+class HeadWeights(NDArrayOperatorsMixin):
+    """The matrices of all heads, a read-only array ``L H E D`` of which each is computed when it is read.
+
+    ``weights[layer, head]`` computes one of them, ``weights[layer]`` those of a layer; ``np.asarray(weights)`` and
+    arithmetic copy all.
+
+    Parameters
+    ----------
+    read : function
+        From a layer and a slice of stored heads to their matrices, ``G E D``. There may be fewer of these than heads:
+        each is then that of several consecutive ones.
+    shape : tuple of int
+        ``L H E D``.
+    stored : int
+        How many heads are stored.
+    dtype : dtype
+    """
+
+    ndim = 4
+    __hash__ = None  # type: ignore[assignment]  # as arrays
+
+    def __init__(
+        self, read: Callable[[int, slice], np.ndarray], shape: tuple[int, ...], stored: int, dtype: np.dtype[Any]
+    ) -> None:
+        self._read, self.shape, self.dtype = read, shape, dtype
+        self._per_stored = shape[1] // stored
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self._layer(layer) for layer in range(len(self)))
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """Return what the same index of an array gives."""
+        index = index if isinstance(index, tuple) else (index,)
+        is_whole = [isinstance(at, int | np.integer) and not isinstance(at, bool) for at in index]
+        if not is_whole or not all(whole or isinstance(at, slice) for whole, at in zip(is_whole, index, strict=True)):
+            return np.asarray(np.asarray(self)[index])
+        if not is_whole[0]:
+            layers = [self._layer(layer)[index[1:]] for layer in range(len(self))[index[0]]]
+            return np.stack(layers) if layers else np.empty((0, *self._layer(0)[index[1:]].shape), self.dtype)
+        layer = self._checked("layer", index[0], len(self))
+        if is_whole[1:2] != [True]:
+            return np.asarray(self._layer(layer)[index[1:]])
+        at = self._checked("head", index[1], self.shape[1]) // self._per_stored
+        return np.asarray(self._read(layer, slice(at, at + 1))[0][index[2:]])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError(f"reading {self!r} computes it, which makes a copy")
+        return np.asarray(np.stack(list(self)), dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if any(isinstance(x, HeadWeights) for x in options.get("out", ())):
+            raise ValueError(f"{self!r} is read-only; np.asarray gives an ordinary array")
+        dense = [np.asarray(x) if isinstance(x, HeadWeights) else x for x in inputs]
+        return getattr(ufunc, method)(*dense, **options)
+
+    def __repr__(self) -> str:
+        return f"HeadWeights({' '.join(map(str, self.shape))}, {self.dtype})"
+
+    def _layer(self, layer: int) -> np.ndarray:
+        return np.repeat(self._read(layer, slice(None)), self._per_stored, axis=0)
+
+    def _checked(self, what: str, index: int, count: int) -> int:
+        if not -count <= index < count:
+            raise IndexError(f"there is no {what} {index}: there are {count}")
+        return int(index) % count
+
+
 class Circuits:
     """The weights of a decoder by layer and head, and the circuits that they form.
 
-    Vectors are rows: a head reads with ``x W_Q`` and writes ``context W_O``. Rotary embeddings, biases and norms are no
-    part of a circuit; `qk` of a model that rotates is that of equal positions.
+    Vectors are rows: a head reads with ``x W_Q`` and writes ``context W_O``. Rotary embeddings, biases, sinks and soft
+    caps are no part of a circuit, nor is the size by which a norm divides, which depends on the text; `qk` of a model
+    that rotates is that of equal positions.
 
     Parameters
     ----------
     model : Decoder
     fold_norms : bool
-        Multiply the weight of each norm into the matrices that read its result, and, of a LayerNorm, take the mean over
-        the inputs out of them, which it takes out of the vectors.
+        Multiply the weight of each norm into the matrix before or after it: those that read its result; of a norm after
+        attention, the one that writes; of a norm of queries or keys, the one that makes them. A LayerNorm takes the
+        mean over the inputs out of the vectors: it is taken out of the matrices.
 
     Examples
     --------
@@ -45,47 +117,69 @@ class Circuits:
     ((64, 64), (32,))
     """
 
-    model: Any
-    fold_norms: bool = True
+    def __init__(self, model: Any, *, fold_norms: bool = True) -> None:
+        blocks = getattr(model, "blocks", ())
+        if not blocks or not all(isinstance(block, DecoderBlock) for block in blocks):
+            raise RegardError(f"{getattr(model, 'name', model)!r} has no circuits: they are those of a decoder")
+        if any(block.attn.o_proj is None for block in blocks):
+            raise RegardError(f"{model.name} has no circuits: a head without o_proj writes nothing of its own")
+        self.name, self.fold_norms = model.name, fold_norms
+        # Not the model itself, which may hold these circuits.
+        self._blocks, self._embedding, self._scale = blocks, model.token_embedding, model.embedding_scale
+        self._lm_head, self._final_norm = model.lm_head, model.final_norm
 
-    def __post_init__(self) -> None:
-        if any(getattr(block.attn, "o_proj", None) is None for block in self.model.blocks):
-            raise RegardError(f"{self.model.name} has no circuits: a head without o_proj writes nothing of its own")
+    def __repr__(self) -> str:
+        layers, heads = self.W_Q.shape[:2]
+        folded = "folded" if self.fold_norms else "left out"
+        return (
+            f"<Circuits of {self.name}: {layers} layers of {heads} heads, norms {folded}; ov(layer, head), "
+            "qk(layer, head), copying_score, composition(kind)>"
+        )
 
     # Matrices
 
     @cached_property
     def W_E(self) -> np.ndarray:
-        """The embedding table, ``V E``."""
-        return np.asarray(self.model.token_embedding.weight)
+        """The embedding table, ``V E``, with the factor by which some models scale it."""
+        table = np.asarray(self._embedding.weight)
+        return table if self._scale == 1 else table * table.dtype.type(self._scale)
 
     @cached_property
     def W_U(self) -> np.ndarray:
-        """From contextual vectors to logits, ``E V``."""
-        head = self.model.lm_head
-        return self._folded(np.asarray(head.weight) if head is not None else self.W_E.T, self.model.final_norm)
+        """From contextual vectors to logits, ``E V``, before a soft cap."""
+        head = np.asarray(self._embedding.weight).T if self._lm_head is None else np.asarray(self._lm_head.weight)
+        return self._reading(head, self._final_norm)
 
-    @cached_property
-    def W_Q(self) -> np.ndarray:
+    @property
+    def W_Q(self) -> HeadWeights:
         """Queries, ``L H E D``."""
-        return self._read("q_proj")
+        return self._inputs("q_proj", "q_norm")
 
-    @cached_property
-    def W_K(self) -> np.ndarray:
+    @property
+    def W_K(self) -> HeadWeights:
         """Keys, ``L H E D``; query heads of a group have the same."""
-        return self._read("k_proj")
+        return self._inputs("k_proj", "k_norm")
 
-    @cached_property
-    def W_V(self) -> np.ndarray:
+    @property
+    def W_V(self) -> HeadWeights:
         """Values, ``L H E Dv``; query heads of a group have the same."""
-        return self._read("v_proj")
+        return self._inputs("v_proj", None)
 
-    @cached_property
-    def W_O(self) -> np.ndarray:
+    @property
+    def W_O(self) -> HeadWeights:
         """Outputs, ``L H Dv E``."""
-        weights = [np.asarray(block.attn.o_proj.weight) for block in self.model.blocks]
-        heads = self.model.blocks[0].attn.num_heads
-        return np.stack([weight.reshape(heads, -1, weight.shape[1]) for weight in weights])
+        attn = self._blocks[0].attn
+        rows, outputs = attn.o_proj.weight.shape
+        heads = attn.num_heads
+
+        def read(layer: int, chosen: slice) -> np.ndarray:
+            block = self._blocks[layer]
+            each: np.ndarray = np.asarray(block.attn.o_proj.weight).reshape(heads, -1, outputs)[chosen]
+            norm = block.attn_post_norm
+            return each if norm is None or not self.fold_norms else each * norm.weight
+
+        shape = (len(self._blocks), heads, rows // heads, outputs)
+        return HeadWeights(read, shape, heads, np.dtype(attn.o_proj.weight.dtype))
 
     # Circuits
 
@@ -102,8 +196,8 @@ class Circuits:
     @cached_property
     def copying_score(self) -> np.ndarray:
         """Σ λ / Σ |λ| of the eigenvalues of each `ov`, ``L H``: 1 where attending to a token raises its own logit."""
-        between = (self.W_U.astype(np.float64) @ self.W_E.astype(np.float64))[None, None]  # E E: from logits to words
-        inner = self.W_O.astype(np.float64) @ between @ self.W_V.astype(np.float64)
+        between = _wide(self.W_U) @ _wide(self.W_E)  # E E: from logits to words
+        inner = np.stack([_wide(out) @ between @ _wide(value) for out, value in zip(self.W_O, self.W_V, strict=True)])
         eigenvalues = np.linalg.eigvals(inner)
         return np.asarray(eigenvalues.sum(-1).real / np.abs(eigenvalues).sum(-1))
 
@@ -115,31 +209,49 @@ class Circuits:
         """
         if kind not in ("q", "k", "v"):
             raise RegardError(f"composition is by q, k or v, got {kind!r}")
-        ov, qk = (self.W_V, self.W_O), (self.W_Q, self.W_K.mT)
-        second = {"q": qk, "k": (qk[1].mT, qk[0].mT), "v": ov}[kind]
-        left, out, into, right = (x.astype(np.float64) for x in (*ov, *second))
-        left_gram, right_gram = left.mT @ left, right @ right.mT  # L H D D
-        sizes = [FactoredMatrix(*pair).norm for pair in (ov, second)]
-        found = np.zeros(2 * out.shape[:2])
-        for i in range(len(out)):
-            for j in range(i + 1, len(out)):
-                between = np.einsum("hde,gef->hgdf", out[i], into[j], optimize=True)
+        layers, heads = self.W_O.shape[:2]
+        found = np.zeros((layers, heads, layers, heads))
+        grams: list[tuple[np.ndarray, np.ndarray]] = []  # of the layers before: Aᵀ A, and ‖W₁‖
+        for j in range(layers):
+            into, right = map(_wide, self._reader(kind, j))
+            right_gram, right_size = right @ right.mT, FactoredMatrix(into, right).norm
+            for i, (left_gram, left_size) in enumerate(grams):
+                between = np.einsum("hde,gef->hgdf", _wide(self.W_O[i]), into, optimize=True)
                 # ‖A M B‖² = Σ (AᵀA M) ∘ (M B Bᵀ)
-                squared = ((left_gram[i, :, None] @ between) * (between @ right_gram[j, None])).sum((-1, -2))
-                found[i, :, j] = np.sqrt(np.maximum(squared, 0)) / (sizes[0][i][:, None] * sizes[1][j])
+                squared = ((left_gram[:, None] @ between) * (between @ right_gram)).sum((-1, -2))
+                found[i, :, j] = np.sqrt(np.maximum(squared, 0)) / (left_size[:, None] * right_size)
+            left, out = _wide(self.W_V[j]), _wide(self.W_O[j])
+            grams.append((left.mT @ left, FactoredMatrix(left, out).norm))
         return found
 
-    def _read(self, name: str) -> np.ndarray:
-        found = []
-        for block in self.model.blocks:
-            linear: Linear = getattr(block.attn, name)
-            heads = block.attn.num_heads if name == "q_proj" else block.attn.num_kv_heads
-            weight = self._folded(np.asarray(linear.weight), block.attn_norm)
-            found.append(np.moveaxis(weight.reshape(len(weight), heads, -1), 1, 0))
-        each = np.stack(found)  # L G E D
-        return np.repeat(each, self.model.blocks[0].attn.num_heads // each.shape[1], axis=1)
+    def _reader(self, kind: Composition, layer: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return both factors of what the heads of a layer read with."""
+        if kind == "v":
+            return self.W_V[layer], self.W_O[layer]
+        query, key = self.W_Q[layer], self.W_K[layer]
+        return (query, key.mT) if kind == "q" else (key, query.mT)
 
-    def _folded(self, weight: np.ndarray, norm: Any) -> np.ndarray:
+    def _inputs(self, name: str, head_norm: str | None) -> HeadWeights:
+        attn = self._blocks[0].attn
+        heads = attn.num_heads if name == "q_proj" else attn.num_kv_heads
+        inputs, columns = getattr(attn, name).weight.shape
+        width = columns // heads
+
+        def read(layer: int, chosen: slice) -> np.ndarray:
+            block = self._blocks[layer]
+            first, last, _ = chosen.indices(heads)
+            part = slice(first * width, last * width)
+            weight = self._reading(np.asarray(getattr(block.attn, name).weight[:, part]), block.attn_norm)
+            norm = None if head_norm is None or not self.fold_norms else getattr(block.attn, head_norm)
+            if norm is not None:  # of the features of each head, or of all heads
+                weight = weight * np.resize(norm.weight, columns)[part]
+            return np.moveaxis(weight.reshape(inputs, last - first, width), 1, 0)
+
+        shape = (len(self._blocks), attn.num_heads, inputs, width)
+        return HeadWeights(read, shape, heads, np.dtype(getattr(attn, name).weight.dtype))
+
+    def _reading(self, weight: np.ndarray, norm: Any) -> np.ndarray:
+        """Return the weight of a map with the norm before it folded in."""
         if not self.fold_norms or norm is None:
             return weight
         folded: np.ndarray = weight * norm.weight[:, None]
@@ -151,3 +263,7 @@ class Circuits:
         if layer >= layers or head >= heads:
             raise RegardError(f"there is no layer {layer}, head {head}: the model has {layers} layers of {heads} heads")
         return layer, head
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64, copy=False)

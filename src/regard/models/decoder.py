@@ -53,9 +53,14 @@ class Decoder(LanguageModel):
     def circuits(self) -> Circuits:
         """Its weights by layer and head, with the norms folded in, and the circuits that they form.
 
-        Computed as they are asked for, and kept in the object: ask for it once.
+        Made once: after writing into the arrays of a model, make ``regard.models.Circuits(model)`` anew.
         """
-        return Circuits(self)
+        return instance_cache(self, "_circuits", lambda: Circuits(self))
+
+    @property
+    def embedding_scale(self) -> float:
+        """The factor of the embeddings of tokens."""
+        return 1.0
 
     def forward_with_cache(
         self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder

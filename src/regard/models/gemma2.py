@@ -76,10 +76,15 @@ class Gemma2(Decoder):
     ) -> tuple[np.ndarray, Caches]:
         """Embeddings times √E, blocks, final norm; `head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        x = trace("embeddings", x * x.dtype.type(math.sqrt(x.shape[-1])), "B T E")
+        x = trace("embeddings", x * x.dtype.type(self.embedding_scale), "B T E")
         rotation = self.rotation(positions, x.dtype)
         x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
         return trace("final_norm", self.final_norm(x), "B T E"), caches
+
+    @property
+    def embedding_scale(self) -> float:
+        """√E."""
+        return math.sqrt(self.config.embed_dim)
 
     def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin | list[CosSin | None]:
         """Return the rotation of queries and keys at some positions, of all blocks or of each."""
