@@ -46,7 +46,8 @@ ptrdiff_t panels_per_task(const LinearParams& params, ptrdiff_t single_tasks) {
 void run_strided(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
   params.rows = rows, params.x = x, params.output = output;
   const KernelTable& isa = kernels();
-  params.panels_per_task = panels_per_task(params, isa.linear_tasks(params)), params.next_task = num_threads();
+  params.threads = num_threads();
+  params.panels_per_task = panels_per_task(params, isa.linear_tasks(params));
   const double cost = double(params.rows) * double(params.depth) * double(params.columns);
   run_tasks(isa.linear_tasks(params), cost, isa.linear_scratch(params),
             [&](ptrdiff_t task, void* scratch) { isa.linear(params, task, scratch); });

@@ -20,7 +20,7 @@ constexpr int LINEAR_MR = VECTOR_BYTES == 64 ? 8 : MR, LINEAR_TILE_VECTORS = VEC
 constexpr ptrdiff_t GEMV_MAX_ROWS = 48;      // rows of x up to which dot products are faster
 constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;  // outputs of a task of dot products
 constexpr ptrdiff_t KC = 384;                // inputs of a panel, which then stays in L2; shorter sums also round less
-constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 8, QUANTIZED_GEMV_TASK_COLUMNS = 32;
+constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 8;
 constexpr ptrdiff_t QUANTIZED_KC = 192;      // a panel then stays in L1
 constexpr ptrdiff_t MC = 256;                // rows of x of a task
 constexpr ptrdiff_t PREFETCH_BYTES = 16384;  // prefetch distance, at least
@@ -34,6 +34,7 @@ bool uses_gemv(const LinearParams& params) {
   if (is_quantized(params)) return params.rows <= QUANTIZED_GEMV_MAX_ROWS;
   return !params.is_packed && params.weight_row_stride == 1 && params.rows <= GEMV_MAX_ROWS;
 }
+bool uses_group_runs(const LinearParams& params) { return is_quantized(params) && uses_gemv(params); }
 bool packs_weights(const LinearParams& params) {
   return !params.is_packed && (params.weight_col_stride != 1 || params.rows > GEMV_MAX_ROWS);
 }
@@ -129,8 +130,10 @@ template <class T, int rows> void gemv(const LinearParams& params, ptrdiff_t sta
 
 // Dot products of `rows` rows of x with a vector of outputs, from `column` on, of which `width` exist.
 template <class Format, int rows>
-void quantized_dot(const LinearParams& params, BlockCursor block, const float* x_sums, ptrdiff_t first,
-                   ptrdiff_t column, ptrdiff_t width) {
+void quantized_dot(const LinearParams& params, const float* x_sums, ptrdiff_t first, ptrdiff_t column,
+                   ptrdiff_t width) {
+  const BlockCursor block = first_block(params, column / GROUP, int(column % GROUP));
+  const char* ahead = group_at(params, column / GROUP) + PREFETCH_GROUP_BYTES;
   const float *x_rows[rows], *sum_rows[rows];
   for (int r = 0; r < rows; ++r) {
     x_rows[r] = reinterpret_cast<const float*>(params.x) + (first + r) * params.x_row_stride;
@@ -138,9 +141,9 @@ void quantized_dot(const LinearParams& params, BlockCursor block, const float* x
   }
   V<float> totals[rows] = {};
   if constexpr (Format::HAS_SCALE)
-    dot_blocks<Format, rows>(block, params.depth, x_rows, sum_rows, totals);
+    dot_blocks<Format, rows>(block, ahead, params.depth, x_rows, sum_rows, totals);
   else
-    dot_halves<Format, rows>(block, params.depth, x_rows, totals);
+    dot_halves<Format, rows>(block, ahead, params.depth, x_rows, totals);
   const float* bias = reinterpret_cast<const float*>(params.bias);
   for (int r = 0; r < rows; ++r) {
     if (bias) totals[r] += load_n<float>(bias + column, width);
@@ -167,12 +170,11 @@ template <class Format>
 void quantized_gemv(const LinearParams& params, ptrdiff_t start, ptrdiff_t count, float* x_sums) {
   if (Format::HAS_OFFSET) sum_parts<Format::PART>(params, x_sums);
   for (ptrdiff_t n = start; n < start + count; n += LANES<float>) {
-    const BlockCursor block = first_block(params, n / GROUP, int(n % GROUP));
     const ptrdiff_t width = min_of<ptrdiff_t>(LANES<float>, start + count - n);
     ptrdiff_t m = 0;
-    for (; m + 4 <= params.rows; m += 4) quantized_dot<Format, 4>(params, block, x_sums, m, n, width);
-    for (; m + 2 <= params.rows; m += 2) quantized_dot<Format, 2>(params, block, x_sums, m, n, width);
-    for (; m < params.rows; ++m) quantized_dot<Format, 1>(params, block, x_sums, m, n, width);
+    for (; m + 4 <= params.rows; m += 4) quantized_dot<Format, 4>(params, x_sums, m, n, width);
+    for (; m + 2 <= params.rows; m += 2) quantized_dot<Format, 2>(params, x_sums, m, n, width);
+    for (; m < params.rows; ++m) quantized_dot<Format, 1>(params, x_sums, m, n, width);
   }
 }
 
@@ -310,9 +312,25 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
 }
 
 ptrdiff_t columns_per_task(const LinearParams& params) {
-  if (!uses_gemv(params)) return params.panels_per_task * NR;
-  return is_quantized(params) ? QUANTIZED_GEMV_TASK_COLUMNS : GEMV_TASK_COLUMNS;
+  return uses_gemv(params) ? GEMV_TASK_COLUMNS : params.panels_per_task * NR;
 }
+
+// The tasks of dot products with quantized weights: first a long run of groups for each thread, which it reads as fast
+// as memory gives them, and then short runs, which balance the threads.
+struct GroupRuns {
+  ptrdiff_t groups, long_run, threads, short_run;  // `threads` long runs
+
+  explicit GroupRuns(const LinearParams& params)
+      : groups(ceil_div(params.columns, GROUP)),
+        long_run(groups * 2 / (3 * params.threads)),
+        threads(long_run ? params.threads : 0),
+        short_run(max_of<ptrdiff_t>(1, ceil_div(groups - long_run * threads, 4 * params.threads))) {}
+
+  ptrdiff_t begin(ptrdiff_t task) const {
+    return min_of(groups, min_of(task, threads) * long_run + max_of<ptrdiff_t>(0, task - threads) * short_run);
+  }
+  ptrdiff_t tasks() const { return threads + ceil_div(groups - threads * long_run, short_run); }
+};
 
 // The packed weights that a task, of `count` columns from `start` on, multiplies by after those of inputs t and column
 // start + n: the next columns, the next inputs, or those of the next task.
@@ -321,7 +339,7 @@ NextWeights next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, p
   if (!params.is_packed) return {};
   const ptrdiff_t depth = panel_depth(params);
   if (n += NR; n >= count) n = 0, t += depth;
-  if (t >= params.depth) t = 0, start += params.next_task * columns_per_task(params);
+  if (t >= params.depth) t = 0, start += params.threads * columns_per_task(params);
   if (start + n >= params.columns) return {};
   const ptrdiff_t inputs = min_of(depth, params.depth - t);
   return {params.weight + ((start + n) * params.depth + t * NR) * ptrdiff_t(sizeof(T)),
@@ -356,8 +374,13 @@ template <class T> void pack_panel(const PackParams& params, ptrdiff_t panel) {
 ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
 
 template <class T> void run_task(const LinearParams& params, ptrdiff_t task, void* memory) {
-  const ptrdiff_t blocks = row_blocks(params), start = task / blocks * columns_per_task(params);
-  const ptrdiff_t count = min_of(columns_per_task(params), params.columns - start);
+  const ptrdiff_t blocks = row_blocks(params);
+  ptrdiff_t start = task / blocks * columns_per_task(params), stop = start + columns_per_task(params);
+  if (uses_group_runs(params)) {
+    const GroupRuns runs(params);
+    start = runs.begin(task) * GROUP, stop = runs.begin(task + 1) * GROUP;
+  }
+  const ptrdiff_t count = min_of(stop, params.columns) - start;
   if (uses_gemv(params)) {
     if (is_quantized(params)) {
       Scratch scratch(memory);
@@ -385,7 +408,9 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
 }  // namespace
 
 ptrdiff_t linear_tasks(const LinearParams& params) {
-  return params.rows ? product(ceil_div(params.columns, columns_per_task(params)), row_blocks(params)) : 0;
+  if (!params.rows) return 0;
+  if (uses_group_runs(params)) return GroupRuns(params).tasks();
+  return product(ceil_div(params.columns, columns_per_task(params)), row_blocks(params));
 }
 
 size_t linear_scratch(const LinearParams& params) {

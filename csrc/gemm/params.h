@@ -57,8 +57,9 @@ struct LinearParams {
   Activation activation = Activation::identity;
   bool is_packed = false;
   Quantization quantization = Quantization::none;
-  ptrdiff_t panels_per_task = 1;  // of NR columns, for which a block of x is read once; without effect on the result
-  ptrdiff_t next_task = 1;        // how many tasks later the next one of the same thread is, probably
+  // Without effect on the result:
+  ptrdiff_t panels_per_task = 1;  // of NR columns, for which a block of x is read once
+  ptrdiff_t threads = 1;          // that share the tasks
 };
 
 // Pack the columns of a weight into panels, beginning at column `first_column` of these.

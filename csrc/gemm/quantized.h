@@ -142,9 +142,16 @@ template <DType dtype> struct Half {
   static REGARD_INLINE V<float> offset(BlockCursor, int) { return V<float>{}; }
 };
 
+// Groups lie one after the other; what comes this many bytes later is fetched while a part is multiplied.
+constexpr ptrdiff_t PREFETCH_GROUP_BYTES = 8192;
+
+REGARD_INLINE const char* group_at(const LinearParams& params, ptrdiff_t group) {
+  return params.weight + group * group_bytes(params.quantization, params.depth);
+}
+
 // Where the blocks of a group begin, from the lane `lane` on.
 REGARD_INLINE BlockCursor first_block(const LinearParams& params, ptrdiff_t group, int lane) {
-  const char* at = params.weight + group * group_bytes(params.quantization, params.depth);
+  const char* at = group_at(params, group);
   return {reinterpret_cast<const uint16_t*>(at) + lane,
           reinterpret_cast<const uint32_t*>(at + group_halves_bytes(params.quantization, params.depth)) + lane};
 }
@@ -167,19 +174,25 @@ void dequantize(BlockCursor block, ptrdiff_t start, ptrdiff_t depth, float* to, 
     }
 }
 
-// Dot products of rows of x with a vector of outputs. x_sums has the sum of x over each part, if there are offsets.
-// Independent chains of sums hide the latency of additions.
+// Fetch the bytes of `inputs` inputs of a group, from `at` on, which is moved.
+template <class Format> REGARD_INLINE void prefetch_inputs(const char*& at, int inputs) {
+  const int bytes = GROUP * (2 * Format::HALVES + 4 * Format::WORDS) * inputs / Format::INPUTS;
+#pragma GCC unroll 16
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+  at += bytes;
+}
+
+// Dot products of rows of x with a vector of outputs. x_sums has the sum of x over each part, if there are offsets;
+// `ahead` is fetched for later. Independent chains of sums hide the latency of additions.
 template <class Format, int rows>
-REGARD_INLINE void dot_blocks(BlockCursor block, ptrdiff_t depth, const float* const (&x)[rows],
+REGARD_INLINE void dot_blocks(BlockCursor block, const char* ahead, ptrdiff_t depth, const float* const (&x)[rows],
                               const float* const (&x_sums)[rows], V<float> (&totals)[rows]) {
   constexpr int CHAINS = rows == 1 ? 4 : 2;
-  constexpr int PREFETCH_BLOCKS = Format::INPUTS == 32 ? 8 : 1;
   ptrdiff_t part_index = 0;
   for (ptrdiff_t t = 0; t < depth; t += Format::INPUTS, block = block.next<Format>()) {
-    for (int line = 0; line < Format::WORDS; ++line)
-      __builtin_prefetch(block.words + (PREFETCH_BLOCKS * Format::WORDS + line) * GROUP, 0, 2);
 #pragma GCC unroll 2
     for (int part = 0; part < Format::INPUTS / Format::PART; ++part, ++part_index) {
+      prefetch_inputs<Format>(ahead, Format::PART);
       V<float> sums[rows][CHAINS] = {};
       const ptrdiff_t at = t + part * Format::PART;
 #pragma GCC unroll 32
@@ -204,18 +217,20 @@ REGARD_INLINE void dot_blocks(BlockCursor block, ptrdiff_t depth, const float* c
 }
 
 template <class HalfFormat, int rows>
-REGARD_INLINE void dot_halves(BlockCursor block, ptrdiff_t depth, const float* const (&x)[rows],
+REGARD_INLINE void dot_halves(BlockCursor block, const char* ahead, ptrdiff_t depth, const float* const (&x)[rows],
                               V<float> (&totals)[rows]) {
   constexpr int CHAINS = 4;
   V<float> sums[rows][CHAINS] = {};
   ptrdiff_t t = 0;
-  for (; t + CHAINS <= depth; t += CHAINS)
+  for (; t + CHAINS <= depth; t += CHAINS) {
+    prefetch_inputs<HalfFormat>(ahead, CHAINS);
 #pragma GCC unroll 4
     for (int chain = 0; chain < CHAINS; ++chain, block = block.next<HalfFormat>()) {
       const V<float> weight = HalfFormat::template code<0>(block, 0, 0);
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) sums[r][chain] += weight * x[r][t + chain];
     }
+  }
   for (; t < depth; ++t, block = block.next<HalfFormat>())
     for (int r = 0; r < rows; ++r) sums[r][0] += HalfFormat::template code<0>(block, 0, 0) * x[r][t];
   for (int r = 0; r < rows; ++r)
