@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import golden
 import regard
 from regard import Trace, metrics
 from regard._utils.frames import Tabular
+from regard.models import CLIP
+from regard.nn import parameters
 from regard.text import Vocabulary, WordVectors
 
 TEXT = "qzkfabcd" * 8
@@ -107,3 +110,24 @@ def test_it_shows_shapes_and_beginnings(results):
 
 def test_one_item_of_a_tuple_is_a_tuple():
     assert repr(Vocabulary(("a",))) == "Vocabulary(words=('a',))"
+
+
+@pytest.mark.parametrize("family", sorted({case.split("/")[0] for case in golden.KEPT}))
+def test_the_repr_of_a_model_is_a_line(family):
+    model = regard.load(golden.FOLDER / next(case for case in golden.KEPT if case.startswith(f"{family}/")))
+    halves = [model] if not isinstance(model, CLIP) else [model.text, model.vision]
+    assert len(repr(model)) <= 200 * len(halves)
+    for half in halves:
+        assert len(repr(half)) <= 200
+        assert f"{half.config.num_layers} layers, {half.config.num_heads} heads, " in repr(half)
+        assert type(half).__name__ in repr(half)
+        assert f"{sum(x.size for x in {id(x): x for x in parameters(half).values()}.values()):,} parameters" in repr(
+            half
+        )
+
+
+def test_a_context_of_capture_says_what_it_is():
+    module = type("TinyModel", (), {})()
+    assert repr(regard.capture(module)) == (
+        "<capture of a TinyModel, a context: with regard.capture(model) as trace: model(...)>"
+    )

@@ -341,3 +341,22 @@ def test_a_corpus_without_texts_is_an_error(run, tiny, tmp_path):
     assert status == 2
     assert "every line is empty" in err
     assert run("heads", TEXT, "--truncate", "--model", tiny)[0] == 2
+
+
+def test_what_a_table_holds_is_said(capsys, tmp_path):
+    """The line about a file says what is in it, not what another kind of file would need."""
+    path = tmp_path / "heads.csv"
+    assert main(["heads", "qzkfqz", "--model", "induction", "-o", str(path)]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == f"wrote {path}: a row for each of 8 heads"
+
+
+@pytest.mark.parametrize(("command", "other"), [("heads", ".csv"), ("embed", ".npy")])
+def test_parquet_without_pyarrow_is_an_error_before_anything_is_computed(capsys, monkeypatch, tmp_path, command, other):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = tmp_path / "found.parquet"
+    source = ["--file", "absent"] if command == "embed" else ["qzkfqz", "--model", "nowhere/such-model"]
+    given = ["embed", str(tmp_path / "lines.txt")] if command == "embed" else [command, *source]
+    (tmp_path / "lines.txt").write_text("a text")
+    assert main([*given, "-o", str(path)]) != 0
+    assert f"pip install 'regard[parquet]', or write a {other} file" in capsys.readouterr().err
+    assert not path.exists()

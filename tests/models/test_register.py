@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint
 import numpy as np
 import pytest
 
+import golden
 import regard
 from regard import RegardError
 from regard.models import FAMILIES, Bert, BertConfig, families, register
@@ -55,6 +56,35 @@ def test_a_registered_family_runs_its_checkpoints(write_bert, registered):
     model = regard.load(folder)
     assert type(model) is ReversedBert
     np.testing.assert_array_equal(model("the cat").hidden, plain[:, ::-1])
+
+
+@pytest.mark.parametrize("case", ["llama/plain", "bert/gelu", "gpt2/plain", "t5/relu", "vit/plain", "gemma2/plain"])
+def test_a_subclass_that_changes_nothing_runs_a_type_of_its_own(changed, case):
+    """Of any family: the check of its model type is that of the family from which it derives."""
+    base = type(regard.load(golden.FOLDER / case))
+    own = type("Own", (base,), {})
+    copied = changed(case, {"model_type": "own-type"})
+    with pytest.raises(RegardError, match="of type 'own-type'; regard can run"):
+        regard.load(copied)
+    register("own-type", own)
+    try:
+        assert type(regard.load(copied)) is own
+    finally:
+        del families._FAMILIES["own-type"]
+    assert type(regard.load(golden.FOLDER / case)) is base
+
+
+@pytest.mark.parametrize("model_type", [3, None, "", ["a"], b"own"])
+def test_a_model_type_is_text(model_type):
+    with pytest.raises(RegardError, match=r"model_type is that of config\.json, such as 'my-type', got"):
+        register(model_type, ReversedBert)
+
+
+@pytest.mark.parametrize("family", [regard.models.TextModel, regard.models.LanguageModel, regard.models.ImageModel])
+def test_a_family_has_a_load(family):
+    with pytest.raises(RegardError, match=f"{family.__name__} has no load, which builds a model"):
+        register("own-type", family)
+    assert "own-type" not in FAMILIES
 
 
 def test_an_unknown_type_lists_the_registered_ones(write_bert, registered):

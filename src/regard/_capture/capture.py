@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 from regard._capture.interface import patched_interface, uses_attention_interface
@@ -18,7 +18,22 @@ from regard.functional.recorder import RunStopped
 from regard.trace import Edit, Trace
 
 
-@contextmanager
+class Capture(AbstractContextManager[Trace]):
+    """The context of a capture, which is entered once."""
+
+    def __init__(self, model: Any, context: AbstractContextManager[Trace]) -> None:
+        self._model, self._context = type(model).__name__, context
+
+    def __enter__(self) -> Trace:
+        return self._context.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._context.__exit__(*error)
+
+    def __repr__(self) -> str:
+        return f"<capture of a {self._model}, a context: with regard.capture(model) as trace: model(...)>"
+
+
 def capture(
     model: Any,
     tokenizer: Any = None,
@@ -27,7 +42,7 @@ def capture(
     tensors: bool = False,
     edit: Mapping[str, Edit] | None = None,
     trace: Trace | None = None,
-) -> Iterator[Trace]:
+) -> Capture:
     """Record the steps of a PyTorch model, its attention by default, while the model runs inside the context.
 
     For a model of ``transformers`` a function is registered in the library's attention interface and named in the
@@ -111,6 +126,18 @@ def capture(
     >>> with regard.capture(model, tokenizer) as trace:                               # doctest: +SKIP
     ...     model(ids)
     """
+    return Capture(model, _captured(model, tokenizer, record, tensors, edit, trace))
+
+
+@contextmanager
+def _captured(
+    model: Any,
+    tokenizer: Any,
+    record: str | Iterable[str] | None,
+    tensors: bool,
+    edit: Mapping[str, Edit] | None,
+    trace: Trace | None,
+) -> Iterator[Trace]:
     import torch
 
     if not isinstance(model, torch.nn.Module):

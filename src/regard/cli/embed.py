@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     texts = _texts(arguments)
     check_output_files(arguments)
     if any(map(is_parquet, arguments.output)):
-        load_pyarrow()  # raises before anything is computed
+        load_pyarrow(".npy")  # raises before anything is computed
     model = as_text_model(load(arguments.model, ignore=arguments.ignore or ()))
     lines = list(texts)
     with progress_bar(len(texts)) as progress:

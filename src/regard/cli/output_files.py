@@ -115,10 +115,12 @@ def _training(path: str, explored: Explored, arguments: argparse.Namespace) -> N
     save(training(explored.run, explored.text, theme=arguments.theme), path)
 
 
-def _head_table(path: str, metrics: Any, _: argparse.Namespace) -> None:
+def _head_table(path: str, metrics: Any, _: argparse.Namespace) -> str:
     from regard.cli.tables import write_table
 
-    write_table(path, metrics.to_columns())
+    columns = metrics.to_columns()
+    write_table(path, columns)
+    return f"a row for each of {len(columns['layer'])} heads"
 
 
 def _vectors(path: str, embedded: Any, _: argparse.Namespace) -> str:

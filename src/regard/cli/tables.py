@@ -37,12 +37,12 @@ def is_parquet(path: str) -> bool:
     return path.lower().endswith(".parquet")
 
 
-def load_pyarrow() -> Any:
-    """Return pyarrow; an error that says how to install it."""
+def load_pyarrow(other: str = ".csv") -> Any:
+    """Return pyarrow; an error that says how to install it, or by which suffix to do without."""
     try:
         import pyarrow
     except ImportError:
-        raise RegardError("Parquet needs pyarrow: pip install 'regard[parquet]', or choose another suffix") from None
+        raise RegardError(f"Parquet needs pyarrow: pip install 'regard[parquet]', or write a {other} file") from None
     return pyarrow
 
 

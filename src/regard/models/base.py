@@ -19,10 +19,12 @@ from regard.models.checkpoint.open import Checkpoint
 from regard.models.gradients import Metric, ModelGradients, gradients_of_run, language_loss, next_tokens
 from regard.models.memory import check_memory
 from regard.models.pooling import MODES, Pooling
-from regard.nn import Layer
+from regard.nn import Layer, parameters
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
 from regard.trace.text_layout import TextLayout
+
+_NAME = 60  # characters of a name in a repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +183,14 @@ class PretrainedModel(Layer):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        """Return its class, name and sizes; `config` has the others, `blocks` the layers."""
+        name = self.name if len(self.name) <= _NAME else f"…{self.name[-_NAME:]}"
+        sizes = {"num_layers": "layers", "num_heads": "heads", "embed_dim": "wide"}
+        shown = [f"{getattr(self.config, size)} {word}" for size, word in sizes.items() if hasattr(self.config, size)]
+        count = sum(x.size for x in {id(x): x for x in parameters(self).values()}.values())
+        return f"<{type(self).__name__} {name!r}: {', '.join([*shown, f'{count:,} parameters'])}>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -263,6 +263,10 @@ class CLIP(PretrainedModel):
             "model.similarity(pictures, texts)"
         )
 
+    def __repr__(self) -> str:
+        """Return the reprs of both halves."""
+        return f"<CLIP {self.text!r}, {self.vision!r}>"
+
     def similarity(self, pictures: Pictures, texts: str | Sequence[str] | Mapping[str, Any]) -> np.ndarray:
         """Return the logits of pictures and texts, ``N M``: cosines of their embeddings times exp(logit_scale).
 

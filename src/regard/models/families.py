@@ -14,7 +14,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.models.base import PretrainedModel, TextModel
-from regard.models.checkpoint.open import Checkpoint, open_checkpoint
+from regard.models.checkpoint.open import Checkpoint, FolderCheckpoint, open_checkpoint
 from regard.models.hub import resolve
 from regard.models.pooling import read_pooling
 
@@ -76,15 +76,24 @@ def register(model_type: str, family: type[PretrainedModel]) -> None:
     model_type : str
         As config.json has it.
     family : subclass of TextModel or ImageModel
-        Its ``load`` builds the model from a checkpoint.
+        Its ``load`` builds the model from a checkpoint. One that derives from a family of regard reads a configuration
+        of this type as one of that family.
 
     Raises
     ------
     RegardError
-        The model type has a family already, or `family` is not a subclass of `TextModel` or `ImageModel`.
+        The model type is no text, or has a family already; or `family` is not a subclass of `TextModel` or
+        `ImageModel` with a ``load`` of its own.
     """
+    if not isinstance(model_type, str) or not model_type:
+        raise RegardError(f"model_type is that of config.json, such as 'my-type', got {model_type!r}")
     if not isinstance(family, type) or not issubclass(family, PretrainedModel):
         raise RegardError(f"a family must be a subclass of regard.models.TextModel or ImageModel, got {family!r}")
+    if family.load.__func__ is PretrainedModel.load.__func__:  # type: ignore[attr-defined]
+        raise RegardError(
+            f"{family.__name__} has no load, which builds a model from a checkpoint: define it, or derive "
+            "from a family that has one, such as regard.models.Llama"
+        )
     if model_type in FAMILIES:
         raise RegardError(f"model type {model_type!r} is already registered; choose another name")
     _FAMILIES[model_type] = family
@@ -153,7 +162,10 @@ def load(
     ignore = _field_names(ignore)
     path = resolve.find(name_or_path, download=download)
     checkpoint = open_checkpoint(path, ignore)
-    model = family_of(checkpoint).load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+    family = family_of(checkpoint)
+    if isinstance(checkpoint, FolderCheckpoint):
+        checkpoint.registered_type = _registered_type(checkpoint)
+    model = family.load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
     return replace(model, pooling=read_pooling(checkpoint.path)) if isinstance(model, TextModel) else model
 
 
@@ -168,6 +180,12 @@ def family_of(checkpoint: Checkpoint) -> type[PretrainedModel]:
         raise RegardError(f"{checkpoint.path} holds a model of type {model_type!r}; regard can run: {known}")
     register(model_type, _load_family(packages[model_type]))
     return _family(model_type)
+
+
+def _registered_type(checkpoint: Checkpoint) -> str | None:
+    """Return the model type of a checkpoint if its family is one outside regard."""
+    model_type: str = checkpoint.config().peek("model_type")
+    return None if isinstance(FAMILIES[model_type], str) else model_type
 
 
 def _families_of_packages() -> dict[str, EntryPoint]:

@@ -36,22 +36,32 @@ IGNORED_FIELDS = frozenset(
 class ConfigReader:
     """Reads the fields of config.json at `path` one by one, and reports all problems at once.
 
-    The unknown fields `ignore` are no problem; if it is None, none can be ignored.
+    The unknown fields `ignore` are no problem; if it is None, none can be ignored. A `model_type` for which a family
+    outside regard is registered is read as that of the family from which it derives.
     """
 
-    def __init__(self, fields: dict[str, Any], path: str | Path, ignore: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        fields: dict[str, Any],
+        path: str | Path,
+        ignore: Collection[str] | None = None,
+        registered_type: str | None = None,
+    ) -> None:
         self._fields = dict(fields)
+        self._registered_type = registered_type
         self._path = path
         self._ignore = ignore
         self._problems: list[str] = []
 
     @classmethod
-    def open(cls, path: Path, ignore: Collection[str] | None = None) -> ConfigReader:
+    def open(
+        cls, path: Path, ignore: Collection[str] | None = None, registered_type: str | None = None
+    ) -> ConfigReader:
         """Read config.json at `path`."""
         fields = read_json_object(path)
         if fields is None:
             raise RegardError(f"there is no {path.name} in {path.parent}: not the folder of a model")
-        return cls(fields, path, ignore)
+        return cls(fields, path, ignore, registered_type)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -128,6 +138,8 @@ class ConfigReader:
     def choice(self, name: str, default: Any, allowed: Collection[Any]) -> Any:
         """Read one of the supported values."""
         value = self._fields.pop(name, default)
+        if name == "model_type" and value is not None and value == self._registered_type:
+            return default if value not in allowed else value
         if not any(value == known and type(value) is type(known) for known in allowed):
             known = ", ".join(repr(a) for a in allowed)
             self._problems.append(f"{name}={value!r} is not supported (supported: {known})")

@@ -20,10 +20,11 @@ class FolderCheckpoint:
 
     def __init__(self, folder: Path, ignore: Collection[str] = ()) -> None:
         self.path, self._ignore = folder, ignore
+        self.registered_type: str | None = None  # for which a family outside regard is registered
 
     def config(self) -> ConfigReader:
         """Return a new reader of config.json."""
-        return ConfigReader.open(self.path / "config.json", self._ignore)
+        return ConfigReader.open(self.path / "config.json", self._ignore, self.registered_type)
 
     def tensors(self) -> Tensors:
         """Return the tensors, memory-mapped."""
