@@ -17,10 +17,10 @@ namespace {
 
 // With 32 registers the tile is 8 x 3: numbers of rows are more often multiples of 8 than of 6.
 constexpr int LINEAR_MR = VECTOR_BYTES == 64 ? 8 : MR, LINEAR_TILE_VECTORS = VECTOR_BYTES == 64 ? 3 : TILE_VECTORS;
-constexpr ptrdiff_t GEMV_MAX_ROWS = 48;      // rows of x up to which dot products are faster
-constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;  // outputs of a task of dot products
+constexpr ptrdiff_t GEMV_MAX_ROWS = 48;  // rows of x up to which dot products are faster
+constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = VECTOR_BYTES == 64 ? 16 : 8;  // wide registers dequantize faster
+constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;                                 // outputs of a task of dot products
 constexpr ptrdiff_t KC = 384;                // inputs of a panel, which then stays in L2; shorter sums also round less
-constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = 8;
 constexpr ptrdiff_t QUANTIZED_KC = 192;      // a panel then stays in L1
 constexpr ptrdiff_t MC = 256;                // rows of x of a task
 constexpr ptrdiff_t PREFETCH_BYTES = 16384;  // prefetch distance, at least

@@ -142,7 +142,8 @@ template <DType dtype> struct Half {
   static REGARD_INLINE V<float> offset(BlockCursor, int) { return V<float>{}; }
 };
 
-// Groups lie one after the other; what comes this many bytes later is fetched while a part is multiplied.
+// Groups lie one after the other; what comes this many bytes later is fetched while a part is multiplied, and displaces
+// nothing else in the caches, such as what the interpreter needs between two calls.
 constexpr ptrdiff_t PREFETCH_GROUP_BYTES = 8192;
 
 REGARD_INLINE const char* group_at(const LinearParams& params, ptrdiff_t group) {
@@ -178,7 +179,7 @@ void dequantize(BlockCursor block, ptrdiff_t start, ptrdiff_t depth, float* to, 
 template <class Format> REGARD_INLINE void prefetch_inputs(const char*& at, int inputs) {
   const int bytes = GROUP * (2 * Format::HALVES + 4 * Format::WORDS) * inputs / Format::INPUTS;
 #pragma GCC unroll 16
-  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 0);
   at += bytes;
 }
 

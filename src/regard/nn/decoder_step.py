@@ -45,17 +45,22 @@ def decode_step(
     if step is None:
         return None
     batch, count, _ = x.shape
-    windows = [block.attn.window and block.attn.window[0] for block in blocks]
-    shape = batch, blocks[0].attn.num_kv_heads, blocks[0].attn.head_dim
-    filled = [_with_shape(cache, shape) for cache in caches]
-    if not all(_fits(cache, window, shape, count) for cache, window in zip(filled, windows, strict=True)):
+    attn = blocks[0].attn
+    layout = (np.ndarray, x.dtype, (batch, attn.num_kv_heads), attn.head_dim) * 2  # of keys and of values
+    filled = [cache if cache is not None and cache.has_shape else _empty_cache(cache, layout) for cache in caches]
+    windows = [(i, block.attn.window[0]) for i, block in enumerate(blocks) if block.attn.window]
+    windows = [(i, left) for i, left in windows if left is not None]
+    if any(cache.layout != layout for cache in filled):
+        return None
+    if any(len(filled[i]) + count > left + 1 for i, left in windows):
         return None
     reserved = [cache.reserve(count) for cache in filled]
     y, (cos, sin) = x.copy(), _rotation_rows(rotation, batch, count)
     if not step(y, cos, sin, [cache.k for cache in reserved], [cache.v for cache in reserved]):
         return None
-    after = (cache if window is None else cache.slide(window) for cache, window in zip(reserved, windows, strict=True))
-    return y, [None if before is None else cache for before, cache in zip(caches, after, strict=True)]
+    for i, left in windows:
+        reserved[i] = reserved[i].slide(left)
+    return y, [None if before is None else cache for before, cache in zip(caches, reserved, strict=True)]
 
 
 def _rotation_rows(rotation: CosSin, batch: int, count: int) -> list[np.ndarray]:
@@ -69,23 +74,11 @@ def _rotation_rows(rotation: CosSin, batch: int, count: int) -> list[np.ndarray]
     return found
 
 
-def _with_shape(cache: KVCache | None, shape: tuple[int, int, int]) -> KVCache:
-    """Return a cache whose keys and values have a shape, even if there are none."""
-    cache = KVCache() if cache is None else cache
-    if cache.has_shape:
-        return cache
-    none = np.empty((*shape[:2], 0, shape[2]), np.float32)
-    return cache.append(none, none)
-
-
-def _fits(cache: KVCache, window: int | None, shape: tuple[int, int, int], count: int) -> bool:
-    """Tell whether the kernel can append to a cache of ``B G D``, and the new tokens attend to all before them."""
-    if window is not None and len(cache) + count > window + 1:
-        return False
-    return all(
-        type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and (*x.shape[:2], x.shape[3]) == shape
-        for x in (cache.k, cache.v)
-    )
+def _empty_cache(cache: KVCache | None, layout: tuple[Any, ...]) -> KVCache:
+    """Return a cache without keys or values, which has their layout."""
+    _, dtype, lead, width = layout[:4]
+    none = np.empty((*lead, 0, width), dtype)
+    return (KVCache() if cache is None else cache).append(none, none)
 
 
 def _prepare(blocks: Sequence[DecoderBlock]) -> Any:

@@ -93,7 +93,7 @@ class KVCache:
             buffer = _Buffer.copy_of(self.k, self.v, count)
             return KVCache(self.start, _buffer=buffer, _high=len(self)).append(k, v)
         buffer.write(self._high, k, v)
-        return KVCache(self.start, _buffer=buffer, _low=self._low, _high=self._high + count)
+        return self._longer(count)
 
     def reserve(self, count: int) -> KVCache:
         """Return the cache with `count` more positions, whose keys and values the caller writes before any use.
@@ -107,7 +107,21 @@ class KVCache:
         if not buffer.claim(self._high, count):
             buffer = _Buffer.copy_of(self.k, self.v, count)
             return KVCache(self.start, _buffer=buffer, _high=len(self)).reserve(count)
-        return KVCache(self.start, _buffer=buffer, _low=self._low, _high=self._high + count)
+        return self._longer(count)
+
+    def _longer(self, count: int) -> KVCache:
+        """Return the cache with `count` more positions of its buffer; every block makes one for every token."""
+        longer = object.__new__(KVCache)
+        vars(longer).update(vars(self), _high=self._high + count)
+        return longer
+
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """The type of the keys, their dtype, the axes before their positions, ``D``, and the same of the values.
+
+        Empty if the cache has no shape.
+        """
+        return () if self._buffer is None else self._buffer.layout
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -145,6 +159,7 @@ class _Buffer:
 
     def __init__(self, k: Array, v: Array, filled: int) -> None:
         self.k, self.v = k, v
+        self.layout = tuple(part for x in (k, v) for part in (type(x), x.dtype, tuple(x.shape[:-2]), x.shape[-1]))
         self._filled = filled
         self._lock = threading.Lock()
 
