@@ -48,8 +48,8 @@ def decode_step(
     attn = blocks[0].attn
     layout = (np.ndarray, x.dtype, (batch, attn.num_kv_heads), attn.head_dim) * 2  # of keys and of values
     filled = [cache if cache is not None and cache.has_shape else _empty_cache(cache, layout) for cache in caches]
-    windows = [(i, block.attn.window[0]) for i, block in enumerate(blocks) if block.attn.window]
-    windows = [(i, left) for i, left in windows if left is not None]
+    lefts = [None if block.attn.window is None else block.attn.window[0] for block in blocks]
+    windows = [(i, left) for i, left in enumerate(lefts) if left is not None]
     if any(cache.layout != layout for cache in filled):
         return None
     if any(len(filled[i]) + count > left + 1 for i, left in windows):
