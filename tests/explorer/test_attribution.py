@@ -115,7 +115,7 @@ def test_the_manifest_lists_the_methods_of_the_registry(decoder, bert):
         ({"run": 3}, "there is no run 3"),
         ({"run": 0, "method": "saliency"}, "method must be one of gradient, integrated, relevance, got 'saliency'"),
         ({"run": 0, "to": "two words"}, "tokens of"),
-        ({"run": 0, "to": ""}, "to must be a token as text"),
+        ({"run": 0, "to": ""}, "give a next token as text or as its id"),
         ({"run": 0, "token": "9999"}, "there is no token 9999"),
         ({"run": 0, "token": "f"}, "token is a whole number"),
         ({"run": 0, "token": 3, "to": "d"}, "not both"),

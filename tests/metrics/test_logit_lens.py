@@ -193,7 +193,7 @@ def test_tokens_as_text_for_each_text_and_for_each_position(model, run):
 
 @pytest.mark.parametrize("tokens", [[1, 2, 3], np.zeros((3, 7), int), [[1, 2], [3]], np.zeros((1, 2, 7), int)])
 def test_tokens_that_do_not_fit(model, run, tokens):
-    with pytest.raises(RegardError, match=r"do not fit 2 texts of 7 positions|token as text, its id"):
+    with pytest.raises(RegardError, match=r"do not fit 2 texts of 7 positions|a next token as text"):
         logit_lens(model, run[1], tokens)
 
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular, make_dataset
-from regard._utils.validation import whole_number
+from regard._utils.reprs import short_repr
+from regard._utils.validation import truncate, whole_number
 from regard.metrics.attribution_target import (
+    AttributedMetric,
     Target,
     attributed_metric,
     encoding_of,
     next_token_id,
     predicts_at_each_token,
 )
-from regard.models.base import Output
+from regard.models.base import Output, PretrainedModel, TextModel
 from regard.models.decoder import Decoder
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.images.model import ImageModel, Pictures
+from regard.models.images.patches import patch_encoding
+from regard.models.images.read import label_of, pictures_of
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
 from regard.trace.edits import Head, freeze, patch
@@ -116,8 +122,8 @@ class PatchGrid(Tabular):
 
 def patch_grid(
     model: Any,
-    clean: str | Encoding,
-    corrupt: str | Encoding,
+    clean: str | Encoding | Pictures,
+    corrupt: str | Encoding | Pictures,
     metric: PatchMetric,
     *,
     over: Over = ("layer", "position"),
@@ -134,12 +140,12 @@ def patch_grid(
     Parameters
     ----------
     model : Model
-    clean, corrupt : str or Encoding
-        Of the same number of tokens.
+    clean, corrupt : str or Encoding, or picture
+        Of the same number of tokens; two pictures, for a model of pictures.
     metric : str, int, pair of them, or function
-        A next token: its logit. A pair: the difference of both logits. Or a function of the output for one text:
-        ``lambda o: o.logits[0, -1, a] - o.logits[0, -1, b]``, which is slower where it computes the logits of all
-        positions.
+        A next token, or a class of pictures: its logit. A pair: the difference of both logits. Or a function of the
+        output for one text: ``lambda o: o.logits[0, -1, a] - o.logits[0, -1, b]``, which is slower where it computes
+        the logits of all positions.
     over : ("layer", "position"), "attn", "mlp" or "head"
         The output of each block, of its attention, or of its feed-forward layer, at each position; or the context of
         each head, at all positions.
@@ -168,21 +174,22 @@ def patch_grid(
     >>> grid.values.shape  # L H
     (2, 4)
     """
-    if over not in _STEPS:
+    over = tuple(over) if isinstance(over, list) else over
+    if not isinstance(over, str | tuple) or over not in _STEPS:
         raise RegardError(f"over must be one of {', '.join(map(repr, _STEPS))}, got {over!r}")
     batch_size = whole_number("batch_size", batch_size, 1)
-    if not hasattr(model, "blocks"):
-        raise RegardError(f"{model.name} has an encoder and a decoder: patch its steps one by one, regard.edits.patch")
-    texts = same_length(model, clean, corrupt)
+    _check_has_blocks(model)
+    runs = [_input_of(model, given) for given in (clean, corrupt)]
+    texts = _check_lengths(*(run.encoding for run in runs))
     by_head = over == "head"
     if by_head and positions is not None:
         raise RegardError("positions is not for heads: leave it out, or choose another over")
     rows = _chosen("layer", layers, len(model.blocks))
     sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
     steps = tuple(f"blocks.{i}.{_STEPS[over]}" for i in rows)
-    clean_run, clean_trace = _recorded(model, texts[0], steps)
-    corrupt_run, corrupt_trace = _recorded(model, texts[1], "blocks.*.output")
-    measured = _measured(model, clean_run, corrupt_run, metric)
+    clean_run, clean_trace = _recorded(model, runs[0], steps)
+    corrupt_run, corrupt_trace = _recorded(model, runs[1], "blocks.*.output")
+    measured = _measured(model, runs[1], clean_run, corrupt_run, metric)
     read = []
     for done, (i, name) in enumerate(zip(rows, steps, strict=True)):
         for first in range(0, len(sites), batch_size):
@@ -197,10 +204,23 @@ def patch_grid(
     return PatchGrid(measured.name, values, *measured.baselines, steps, columns, axes, *numbers)
 
 
+def _check_has_blocks(model: Any) -> None:
+    """Raise `RegardError` for what has no numbered layers of heads."""
+    if not isinstance(model, PretrainedModel):
+        raise RegardError(f"a pretrained model is needed, as regard.load returns it, got {truncate(model)}")
+    if isinstance(model, EncoderDecoder):
+        raise RegardError(f"{model.name} has an encoder and a decoder: patch its steps one by one, regard.edits.patch")
+    if not isinstance(model, TextModel | ImageModel):
+        raise RegardError(f"{model.name} has two halves: give model.text or model.vision")
+
+
 def _chosen(what: str, numbers: Iterable[int] | None, count: int) -> np.ndarray:
     """Return the numbers of layers or positions, from 0; all of `count` for None."""
+    if isinstance(numbers, str | bytes) or not isinstance(numbers, Iterable | None):
+        raise RegardError(f"{what}s are several, such as [0, 2], got {numbers!r}")
     found = list(range(count)) if numbers is None else list(numbers)
-    if wrong := [i for i in found if not isinstance(i, int | np.integer) or not -count <= i < count]:
+    is_number = [isinstance(i, int | np.integer) and not isinstance(i, bool) for i in found]
+    if wrong := [i for i, number in zip(found, is_number, strict=True) if not number or not -count <= i < count]:
         raise RegardError(f"there is no {what} {wrong[0]!r}: there are {count}")
     if not found:
         raise RegardError(f"no {what} is chosen: give at least one, or leave {what}s out")
@@ -297,6 +317,7 @@ def path_patching(
     https://arxiv.org/abs/2211.00593; Goldowsky-Dill et al. (2023), "Localizing model behavior with path patching",
     https://arxiv.org/abs/2304.05969.
     """
+    _check_has_blocks(model)
     if not isinstance(model, Decoder):
         raise RegardError(f"{model.name} is no decoder: path patching is for decoders")
     if into not in ("q", "k", "v"):
@@ -304,31 +325,51 @@ def path_patching(
     (sends, head), (receives, to_head) = (_checked_head(model, each) for each in (sender, receiver))
     if sends >= receives:
         raise RegardError(f"the receiver must be in a later layer than the sender, got {sender!r} to {receiver!r}")
-    texts = same_length(model, clean, corrupt)
+    runs = [_input_of(model, given) for given in (clean, corrupt)]
+    _check_lengths(*(run.encoding for run in runs))
     frozen = [f"blocks.{i}.attn.context" for i in range(sends, receives)]
     frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
     context = f"blocks.{receives}.attn.context"
-    clean_run, clean_trace = _recorded(model, texts[0], f"blocks.{sends}.attn.context")
-    corrupt_run, corrupt_trace = _recorded(model, texts[1], [*frozen, context, "blocks.*.output"])
+    clean_run, clean_trace = _recorded(model, runs[0], f"blocks.{sends}.attn.context")
+    corrupt_run, corrupt_trace = _recorded(model, runs[1], [*frozen, context, "blocks.*.output"])
     edit = freeze(corrupt_trace, *frozen, but=[(sends, head)]) | patch(clean_trace, (sends, head))
     entering = f"blocks.{receives}.attn.{into}"
     reached = Trace(only=entering, edit=edit, start=_start(model, corrupt_trace, sends), stop=entering)
-    model([texts[1]], trace=reached)
+    model(runs[1].given, trace=reached)
     attn = model.blocks[receives].attn
     input_head = to_head if into == "q" else to_head * attn.num_kv_heads // attn.num_heads
     last = patch(reached, entering, heads=input_head) | freeze(corrupt_trace, context, but=[(receives, to_head)])
-    measured = _measured(model, clean_run, corrupt_run, metric)
+    measured = _measured(model, runs[1], clean_run, corrupt_run, metric)
     (value,) = measured.compute(measured.run(corrupt_trace, receives, 1, last))
     path = f"L{sends}H{head} → L{receives}H{to_head} ({into})"
     return PathEffect(path, measured.name, float(value), *measured.baselines)
 
 
+class _Input(NamedTuple):
+    """One text or picture."""
+
+    given: Any  # as the model takes it, a batch of one
+    encoding: Encoding
+    array: np.ndarray  # as `forward` takes it, ``1 …``
+
+
+def _input_of(model: Any, given: Any) -> _Input:
+    if not isinstance(model, ImageModel):
+        encoding = encoding_of(model, given)
+        return _Input([encoding], encoding, np.array([encoding.ids]))
+    pixels = model.pixel_values(given)
+    if len(pixels) != 1:
+        raise RegardError(f"give one picture, and one other, got {len(pixels)}")
+    label = label_of(None if isinstance(given, Mapping) else pictures_of(given)[0], 0)
+    return _Input({"pixel_values": pixels}, patch_encoding(label, model.config.grid), pixels)
+
+
 @dataclass(frozen=True)
 class _Measured:
-    """A number of runs of a model on the corrupt text."""
+    """A number of runs of a model on the corrupt text or picture."""
 
     model: Any
-    encoding: Encoding
+    array: np.ndarray
     name: str
     read: _Rows  # from contextual vectors, ``B T E``, what the number is computed of
     compute: _Rows  # from what was read of some runs to the number of each
@@ -337,34 +378,33 @@ class _Measured:
     def run(self, corrupt: Trace, layer: int, count: int, edit: dict[str, Edit]) -> np.ndarray:
         """Return what is read of each of `count` runs from the input of a layer, with the edits of the batch."""
         trace = Trace(only=(), edit=edit, start=_start(self.model, corrupt, layer))
-        ids = np.tile(np.array(self.encoding.ids), (count, 1))
         with np.errstate(all="ignore"):
-            hidden = self.model.forward(ids, trace=trace)
+            hidden = self.model.forward(np.repeat(self.array, count, axis=0), trace=trace)
         trace.check_matched()
         return self.read(hidden)
 
 
-def _recorded(model: Any, text: Encoding, only: str | Iterable[str]) -> tuple[Output, Trace]:
-    """Return the run on a text, and its trace."""
+def _recorded(model: Any, text: _Input, only: str | Iterable[str]) -> tuple[Output, Trace]:
+    """Return the run on a text or picture, and its trace."""
     trace = Trace(only=only)
     with np.errstate(all="ignore"):
-        output: Output = model([text], trace=trace)
+        output: Output = model(text.given, trace=trace)
     if not np.isfinite(output.hidden).all():
         raise RegardError(f"the vectors of {model.name} are not finite in {output.hidden.dtype}")
     return output, trace
 
 
-def _measured(model: Any, clean_run: Output, corrupt_run: Output, metric: Any) -> _Measured:
-    """Return the number that a metric names, and that of both runs."""
-    (clean,), (corrupt,) = clean_run.encodings, corrupt_run.encodings
+def _measured(model: Any, given: _Input, clean_run: Output, corrupt_run: Output, metric: Any) -> _Measured:
+    """Return the number that a metric names, and that of both runs, of which `given` is the corrupt one."""
+    (clean,), corrupt = clean_run.encodings, given.encoding
     pair = metric if isinstance(metric, tuple) else (metric, None)
     if len(pair) != 2:
         raise RegardError(f"a metric is a token, two tokens, or a function of the output, got {metric!r}")
-    named = attributed_metric(model, clean, *pair)
+    is_of_classes = isinstance(model, ImageModel) and not callable(metric)
+    named = _class_metric(model, pair) if is_of_classes else attributed_metric(model, clean, *pair)
 
     def read_number(hidden: np.ndarray) -> np.ndarray:
-        rows = (Output(row[None], (corrupt,), getattr(model, "head", None)) for row in hidden)
-        return np.array([_number(named.compute(row)) for row in rows])
+        return np.array([_number(named.compute(model.output(row[None], (corrupt,)))) for row in hidden])
 
     def logits(vectors: np.ndarray) -> np.ndarray:
         ids = [next_token_id(model, clean, token) for token in pair if token is not None]
@@ -376,7 +416,29 @@ def _measured(model: Any, clean_run: Output, corrupt_run: Output, metric: Any) -
     read: _Rows = (lambda hidden: hidden[:, -1]) if is_of_tokens else read_number
     compute: _Rows = logits if is_of_tokens else np.asarray  # the logits of many runs at once
     baselines = tuple(float(compute(read(run.hidden))[0]) for run in (clean_run, corrupt_run))
-    return _Measured(model, corrupt, named.name, read, compute, baselines)  # type: ignore[arg-type]
+    return _Measured(model, given.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
+
+
+def _class_metric(model: Any, pair: tuple[Any, Any]) -> AttributedMetric:
+    """Return the logit of a class of pictures, by its name or number, or the difference of two."""
+    labels = list(getattr(model, "labels", ()))
+    if not labels:
+        raise RegardError(f"{model.name} has no classes: give a function of the output, lambda o: o.pooled[0] @ vector")
+    chosen = []
+    for label in pair if pair[1] is not None else pair[:1]:
+        if isinstance(label, str) and label in labels:
+            chosen.append(labels.index(label))
+        elif isinstance(label, int | np.integer) and not isinstance(label, bool) and 0 <= label < len(labels):
+            chosen.append(int(label))
+        else:
+            raise RegardError(f"there is no class {label!r}: {model.name} has {len(labels)}, {short_repr(labels)}")
+
+    def compute(output: Any) -> Any:
+        logits = output.logits[0, chosen].astype(np.float64)
+        return logits[0] - logits[1] if len(chosen) == 2 else logits[0]
+
+    names = (repr(labels[i]) for i in chosen)
+    return AttributedMetric(f"logit of {' minus that of '.join(names)}", compute, None)
 
 
 def _number(value: Any) -> float:
@@ -404,7 +466,10 @@ def _at(clean: np.ndarray, chosen: np.ndarray) -> Edit:
 
 def same_length(model: Any, clean: str | Encoding, corrupt: str | Encoding) -> tuple[Encoding, Encoding]:
     """Return two texts as tokens; an error if they have not the same number of them."""
-    one, other = (encoding_of(model, each) for each in (clean, corrupt))
+    return _check_lengths(*(encoding_of(model, each) for each in (clean, corrupt)))
+
+
+def _check_lengths(one: Encoding, other: Encoding) -> tuple[Encoding, Encoding]:
     if len(one) != len(other):
         raise RegardError(
             f"both texts must have the same number of tokens, got {len(one)} and {len(other)}: exchange a word for one "

@@ -164,12 +164,12 @@ def _similarity(model: Any, encoding: Encoding, to: Any, versus: Any) -> Attribu
 
 def next_token_id(model: Any, encoding: Encoding, token: str | int, position: int = -1) -> int:
     """Return the id of a next token; a text must be one token where it follows the token at `position` of a text."""
-    if isinstance(token, int | np.integer):
+    if isinstance(token, int | np.integer) and not isinstance(token, bool):
         if not 0 <= token < model.config.vocab_size:
             raise RegardError(f"there is no token {token}: {model.name} has {model.config.vocab_size:,}")
         return int(token)
     if not isinstance(token, str) or not token:
-        raise RegardError(f"to must be a token as text, its id or a function of the output, got {token!r}")
+        raise RegardError(f"give a next token as text or as its id, or a function of the output, got {token!r}")
     row = _row(encoding, position)
     text = encoding.text if row == len(encoding) - 1 else encoding.text[: encoding.offsets[row][1]]
     after = None if isinstance(model, EncoderDecoder) else _text_ids(model, text + token)

@@ -15,7 +15,9 @@ from regard._utils.frames import Tabular
 from regard._utils.reprs import fields_repr
 from regard.metrics.heads import HeadMetrics, head_metrics, metrics_html
 from regard.metrics.running_sums import Sums, SumsFile, remove_sums, run_identity
+from regard.models.base import TextModel
 from regard.models.corpus import Progress
+from regard.models.images.model import ImageModel
 from regard.text.encoding import Encoding
 
 
@@ -80,13 +82,13 @@ def corpus_head_metrics(
     progress: Progress | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> CorpusHeadMetrics:
-    """Return the metrics of every head over many texts, in memory that does not grow with their number.
+    """Return the metrics of every head over many texts or pictures, in memory that does not grow with their number.
 
     Parameters
     ----------
     model : Model
     texts, batch_size, truncate, progress
-        As `TextModel.iter_traces` takes them.
+        As `TextModel.iter_traces` takes them; of pictures, as `ImageModel.iter_traces` does.
     resume : path, optional
         A file that holds the running sums while this runs: written every few seconds and at an interrupt, removed at
         the end. A call with the same arguments after an interrupt, or a kill, continues from it, with the bits of a run
@@ -120,7 +122,15 @@ def measure_corpus(
     resume: str | os.PathLike[str] | None = None,
 ) -> CorpusHeadMetrics:
     """Return what `corpus_head_metrics` does, and leave the file `resume`: for a caller that stores the result."""
-    options = {"batch_size": batch_size, "truncate": truncate}
+    options: dict[str, Any] = {"batch_size": batch_size, "truncate": truncate}
+    if isinstance(model, ImageModel):
+        if truncate or resume is not None:
+            raise RegardError(f"{'truncate=' if truncate else 'resume='} is for texts: leave it out for pictures")
+        del options["truncate"]
+    elif not isinstance(model, TextModel):
+        raise RegardError(
+            "a corpus is run by a model of texts or of pictures; of a CLIP, by model.text or model.vision"
+        )
     file = None if resume is None else SumsFile(resume, run_identity(model, texts, options))
     sums = Sums() if file is None else file.read()
     arguments: Any = {**options, "progress": progress, "skip": sums.done}
@@ -133,7 +143,7 @@ def measure_corpus(
         if file is not None and sums.done:
             file.write(sums)
     if not sums.done:
-        raise RegardError("there is no text; give at least one")
+        raise RegardError(f"there is no {'picture' if isinstance(model, ImageModel) else 'text'}; give at least one")
     means = sums.means
     return CorpusHeadMetrics(
         sums.layers,

@@ -256,6 +256,12 @@ class CLIP(PretrainedModel):
     vision: CLIPVision
     logit_scale: np.ndarray
 
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which says which half has what a model of one kind has."""
+        halves = [half for half, kind in (("text", CLIPText), ("vision", CLIPVision)) if name in dir(kind)]
+        hint = f": it has two halves, use {' or '.join(f'model.{half}.{name}' for half in halves)}" if halves else ""
+        raise AttributeError(f"a CLIP has no {name!r}{hint}")
+
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Raise: a half is called, with a text or with a picture."""
         raise RegardError(

@@ -1,4 +1,4 @@
-"""Runs of many texts, one trace each, in bounded memory."""
+"""Runs of many texts, or pictures, one trace each, in bounded memory."""
 
 from __future__ import annotations
 
@@ -31,13 +31,47 @@ def iter_traces(
     progress: Progress | None = None,
 ) -> Iterator[tuple[int, Trace]]:
     """Yield the index of each text and its trace; see `TextModel.iter_traces`."""
-    batch_size = whole_number("batch_size", batch_size, 1)
-    skip = whole_number("skip", skip, 0)
+    batch_size, skip = whole_number("batch_size", batch_size, 1), whole_number("skip", skip, 0)
+    check_texts(texts)
+    batches = _text_batches(model, texts, batch_size, truncate, skip)
+    return _traces(model, batches, _trace_options(only, keep, edit), skip, _reporting(texts, progress))
+
+
+def iter_picture_traces(
+    model: Any,
+    pictures: Iterable[Any],
+    *,
+    batch_size: int = 32,
+    only: str | Iterable[str] | None = None,
+    keep: Literal["maps", "arrays"] = "maps",
+    edit: Mapping[str, Edit] | None = None,
+    skip: int = 0,
+    progress: Progress | None = None,
+) -> Iterator[tuple[int, Trace]]:
+    """Yield the index of each picture and its trace; see `ImageModel.iter_traces`."""
+    batch_size, skip = whole_number("batch_size", batch_size, 1), whole_number("skip", skip, 0)
+    if isinstance(pictures, str | bytes | Set | Mapping) or not isinstance(pictures, Iterable):
+        raise RegardError("iter_traces takes an iterable of pictures, such as a list of files")
+    batches = _batches(iter(enumerate(pictures)), batch_size)
+    return _traces(model, batches, _trace_options(only, keep, edit), skip, _reporting(pictures, progress))
+
+
+def _trace_options(only: Any, keep: str, edit: Any) -> dict[str, Any]:
     if keep not in ("maps", "arrays"):
         raise RegardError(f"keep must be maps or arrays, got {keep!r}")
-    check_texts(texts)
     options = {"only": only, "maps": keep == "maps", "edit": edit}
-    return _traces(model, texts, batch_size, options, truncate, skip, progress)
+    Trace(**options)  # raises for what is no name or no edit
+    return options
+
+
+def _reporting(items: Iterable[Any], progress: Progress | None) -> Callable[[int], None]:
+    """Return the function that is called with how many are done."""
+    total = len(items) if isinstance(items, Sized) else None
+    if progress is None:
+        return lambda _: None
+    if not callable(progress):
+        raise RegardError(f"progress is a function of how many are done and of how many, got {progress!r}")
+    return lambda done: progress(done, total)
 
 
 def check_texts(texts: object) -> None:
@@ -48,31 +82,43 @@ def check_texts(texts: object) -> None:
 
 def _traces(
     model: Any,
-    texts: Iterable[str | Encoding],
-    batch_size: int,
+    batches: Iterable[list[tuple[int, Any]]],
     options: dict[str, Any],
-    truncate: bool,
     skip: int,
-    progress: Progress | None,
+    report: Callable[[int], None],
 ) -> Iterator[tuple[int, Trace]]:
-    total = len(texts) if isinstance(texts, Sized) else None
+    """Run batches of what a model takes, each with its index, but for those of which all are skipped."""
+    done = 0
+    for batch in batches:
+        skipped = max(skip - done, 0)
+        if skipped < len(batch):  # run whole, so that the values are those of a run without `skip`
+            trace = run_traced(model, [item for _, item in batch], Trace(**options))
+            for at in range(skipped, len(batch)):
+                yield batch[at][0], trace.select(at)
+        done += len(batch)
+        if done > skip:
+            report(done)
+
+
+def _text_batches(
+    model: Any, texts: Iterable[str | Encoding], batch_size: int, truncate: bool, skip: int
+) -> Iterator[list[tuple[int, Any]]]:
+    """Yield texts as tokens, those of the same number of them together, the shortest of a window first."""
     numbered, done = enumerate(texts), 0
     while taken := list(islice(numbered, _WINDOW)):
-        if done + len(taken) <= skip:
-            done += len(taken)
+        done += len(taken)
+        if done <= skip:
+            yield taken  # none of which is run
             continue
         window = [(i, encode(model, i, text, truncate)) for i, text in taken]
         window.sort(key=lambda item: len(item[1]))
         for _, same in groupby(window, key=lambda item: len(item[1])):
-            while batch := list(islice(same, batch_size)):
-                skipped = max(skip - done, 0)
-                if skipped < len(batch):  # run whole, so that the values are those of a run without `skip`
-                    trace = run_traced(model, [encoding for _, encoding in batch], Trace(**options))
-                    for at in range(skipped, len(batch)):
-                        yield batch[at][0], trace.select(at)
-                done += len(batch)
-                if progress is not None and done > skip:
-                    progress(done, total)
+            yield from _batches(same, batch_size)
+
+
+def _batches(items: Iterator[tuple[int, Any]], size: int) -> Iterator[list[tuple[int, Any]]]:
+    while batch := list(islice(items, size)):
+        yield batch
 
 
 def encode(model: Any, index: int, text: object, truncate: bool) -> Encoding:

@@ -16,7 +16,7 @@ import regard
 from regard import RegardError, Trace
 from regard.cli import main
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
-from regard.metrics import head_metrics, rollout
+from regard.metrics import corpus_head_metrics, head_metrics, patch_grid, path_patching, rollout
 from regard.models.memory import estimate_memory
 from regard.trace import edits
 from regard.training import train
@@ -294,3 +294,93 @@ def test_the_explorer_refuses_a_model_of_pictures(vit):
     for model in (vit, vit.name):
         with pytest.raises(RegardError, match="looks at pictures, and this takes a text"):
             regard.explore("a cat", model=model)
+
+
+def test_a_grid_of_two_pictures_is_patched_site_by_site(classifier):
+    clean, corrupt = picture(), picture(seed=1)
+    for over, step in ((("layer", "position"), "output"), ("mlp", "mlp.output"), ("head", "attn.context")):
+        trace = Trace(only=f"blocks.*.{step}")
+        classifier(clean, trace=trace)
+        grid = patch_grid(classifier, clean, corrupt, ("cat", "mat"), over=over, batch_size=4)
+        assert grid.metric == "logit of 'cat' minus that of 'mat'"
+        logits = classifier(corrupt).logits[0]
+        assert grid.corrupt == pytest.approx(logits[0] - logits[2], abs=1e-5)
+        for layer, site in ((0, 0), (1, 2)):
+            part = {"heads": site} if over == "head" else {"positions": site}
+            logits = classifier(corrupt, edit=edits.patch(trace, f"blocks.{layer}.{step}", **part)).logits[0]
+            assert grid.values[layer, site] == pytest.approx(logits[0] - logits[2], abs=1e-4)
+    same = patch_grid(classifier, clean, corrupt, lambda o: o.logits[0, 0] - o.logits[0, 2], over="head")
+    np.testing.assert_allclose(same.values, grid.values, atol=1e-5)
+    one = patch_grid(classifier, {"pixel_values": classifier.pixel_values(clean)}, corrupt, 0, over="head")
+    assert one.metric == "logit of 'cat'"
+
+
+def test_grids_of_pictures_say_what_they_need(classifier, vit, clip):
+    one, other = picture(), picture(seed=1)
+    for model, given, metric, message in (
+        (classifier, (one, other), "bird", "there is no class 'bird': .* has 3, "),
+        (classifier, (one, other), 3, "there is no class 3"),
+        (classifier, ([one, other], other), "cat", "give one picture, and one other, got 2"),
+        (classifier, ("no file.png", other), "cat", "there is no picture no file.png"),
+        (vit, (one, other), "cat", "has no classes: give a function of the output"),
+        (clip, (one, other), "cat", r"has two halves: give model\.text or model\.vision"),
+    ):
+        with pytest.raises(RegardError, match=message):
+            patch_grid(model, *given, metric)
+    with pytest.raises(RegardError, match="path patching is for decoders"):
+        path_patching(vit, one, other, "cat", sender=(0, 0), receiver=(1, 0))
+    grid = patch_grid(clip.vision, one, other, lambda o: o.embedding[0, 0])
+    assert grid.corrupt == pytest.approx(clip.vision(other).embedding[0, 0], abs=1e-6)
+    assert grid.values.shape == (clip.vision.config.num_layers, clip.vision.config.num_tokens)
+
+
+def test_many_pictures_are_traced_in_their_order(vit, tmp_path):
+    arrays = [picture(20 + i, 31, seed=i) for i in range(5)]
+    files = [tmp_path / f"{i}.png" for i in range(5)]
+    for array, file in zip(arrays, files, strict=True):
+        Image.fromarray(array).save(file)
+    done = []
+    found = list(vit.iter_traces(files, batch_size=2, only="*.output", progress=lambda *at: done.append(at)))
+    assert [i for i, _ in found] == [0, 1, 2, 3, 4]
+    assert done == [(2, 5), (4, 5), (5, 5)]
+    for (_, trace), array in zip(found, arrays, strict=True):
+        alone = Trace(only="*.output")
+        vit(array, trace=alone)
+        np.testing.assert_allclose(trace["blocks.1.output"], alone["blocks.1.output"], atol=1e-5)
+    rest = list(vit.iter_traces(iter(arrays), batch_size=2, only="*.output", skip=3))
+    assert [i for i, _ in rest] == [3, 4]
+    np.testing.assert_array_equal(rest[0][1]["blocks.1.output"], found[3][1]["blocks.1.output"])
+    edit = edits.mean_ablate(vit.iter_traces(arrays, only="*.output"), "blocks.0.output", positions=[0, -1])
+    changed = Trace(edit=edit)
+    vit(arrays[0], trace=changed)
+    mean = np.concatenate([trace["blocks.0.output"][0] for _, trace in found]).mean(0)
+    np.testing.assert_allclose(changed["blocks.0.output"][0, [0, -1]], [mean, mean], rtol=1e-4, atol=1e-5)
+    for wrong in ("x.png", 3, {files[0]}, {"pixel_values": 0}):
+        with pytest.raises(RegardError, match="iterable of pictures"):
+            vit.iter_traces(wrong)
+
+
+def test_head_metrics_of_many_pictures_are_means_of_each(vit, clip):
+    arrays = [picture(seed=i) for i in range(3)]
+    found = corpus_head_metrics(vit, arrays, batch_size=2)
+    each = []
+    for array in arrays:
+        trace = Trace(maps=True)
+        vit(array, trace=trace)
+        each.append(head_metrics(trace).entropy[0])
+    np.testing.assert_allclose(found.means["entropy"], np.mean(each, 0), rtol=1e-4)
+    for options in ({"truncate": True}, {"resume": "x"}):
+        with pytest.raises(RegardError, match="is for texts: leave it out for pictures"):
+            corpus_head_metrics(vit, arrays, **options)
+    with pytest.raises(RegardError, match=r"by model\.text or model\.vision"):
+        corpus_head_metrics(clip, arrays)
+    with pytest.raises(RegardError, match="there is no picture; give at least one"):
+        corpus_head_metrics(vit, [])
+
+
+def test_a_clip_says_which_half_has_what_it_lacks(clip):
+    for name, use in (("iter_traces", "model.text.iter_traces or model.vision.iter_traces"), ("embed", "text.embed")):
+        with pytest.raises(AttributeError, match=f"it has two halves, use .*{use}"):
+            getattr(clip, name)
+    assert not hasattr(clip, "generate")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(clip)).logit_scale, clip.logit_scale)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from regard.models.images.read import Picture, label_of, pictures_of, read_pictu
 from regard.models.memory import check_memory
 from regard.nn import EncoderBlock
 from regard.text.encoding import Encoding
-from regard.trace import Edit
+from regard.trace import Edit, Trace
 from regard.trace.text_layout import TextLayout
 
 Pictures: TypeAlias = "Picture | list[Picture] | Mapping[str, Any]"
@@ -149,6 +149,37 @@ class ImageModel(PretrainedModel):
                     f"preprocessing makes {array.shape[0]} × {array.shape[1]} of this one; crop or resize it first"
                 )
         return np.stack(seen)
+
+    def pixel_values(self, pictures: Pictures) -> np.ndarray:
+        """Return the numbers that the model reads of pictures, ``B C Y X``."""
+        return self._pixels(pictures) if isinstance(pictures, Mapping) else self._normalized(self.see(pictures))
+
+    def iter_traces(
+        self,
+        pictures: Iterable[Picture],
+        *,
+        batch_size: int = 32,
+        only: str | Iterable[str] | None = None,
+        keep: Literal["maps", "arrays"] = "maps",
+        edit: Mapping[str, Edit] | None = None,
+        skip: int = 0,
+        progress: Callable[[int, int | None], None] | None = None,
+    ) -> Iterator[tuple[int, Trace]]:
+        """Yield the trace of each of many pictures with the index of the picture, ``(i, trace)``, in their order.
+
+        One batch is read and held at a time, whose arrays its traces share. The arguments are those of
+        `TextModel.iter_traces`.
+
+        Raises
+        ------
+        RegardError
+            A picture cannot be read, or is none.
+        """
+        from regard.models.corpus import iter_picture_traces
+
+        return iter_picture_traces(
+            self, pictures, batch_size=batch_size, only=only, keep=keep, edit=edit, skip=skip, progress=progress
+        )
 
     def gradients(
         self,
