@@ -1,4 +1,4 @@
-"""An ablation shows the head that it changes most, applies to the visible text, and is kept in the URL."""
+"""An ablation stays at its head, names those that change most, applies to the visible text, and can be undone."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ def changed(exploration, layer, head, run=0):
     return after, most, its, by.max()
 
 
-def test_the_view_goes_to_what_changed_most(open_page, address, one):
+def test_the_view_stays_at_the_head_and_names_what_changed_most(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
     ablate(page)
     after, layer, head, by = changed(one, 2, 3)
+    assert page.locator("h2").first.inner_text() == "Layer 2 · Head 3"
+    most = page.locator(".rg-changes .rg-button").first
+    assert most.inner_text() == f"Layer {layer} head {head}, by {by:.3f}"
+    most.click()
+    settled(page)
     assert page.locator("h2").first.inner_text() == f"Layer {layer} · Head {head}"
-    assert page.locator(".rg-changes .rg-button").first.inner_text() == f"Layer {layer} head {head}, by {by:.3f}"
     difference = (one.row(0, layer, head, 8) - one.row(after, layer, head, 8))[2]
     assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
     ends = page.locator(".rg-legend-ticks span").all_inner_texts()
@@ -44,6 +48,45 @@ def test_the_view_goes_to_what_changed_most(open_page, address, one):
     assert page.locator(".rg-head-panel .rg-side-switch").is_hidden()
 
 
+def test_back_undoes_an_ablation_and_heads_that_are_off_are_marked(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    ablate(page)
+    page.keyboard.press("]")
+    settled(page)
+    page.get_by_role("button", name="Ablate this head").click()
+    page.wait_for_url("**x=2.3_2.4*")
+    settled(page)
+    marked = page.locator('.rg-head[data-ablated="true"]')
+    assert [name[: len("layer 2, head 3")] for name in names(marked)] == ["layer 2, head 3", "layer 2, head 4"]
+    assert all(name.endswith(", ablated") for name in names(marked))
+    for expected in (["layer 2, head 3"], []):
+        page.go_back()
+        page.wait_for_function(
+            "(n) => document.querySelectorAll('.rg-head[data-ablated=true]').length === n", arg=len(expected)
+        )
+        settled(page)
+        assert [name[: len("layer 2, head 3")] for name in names(marked)] == expected
+    assert page.locator(".rg-changes").is_hidden()
+    assert page.get_by_role("button", name="Ablate this head").is_enabled()
+    page.go_forward()
+    page.wait_for_selector(".rg-changes h3")
+
+
+def names(heads):
+    return [head.get_attribute("aria-label") for head in heads.all()]
+
+
+def test_the_grid_shows_what_an_ablation_changes_in_every_head(open_page, address, one):
+    page = open_page(f"{address}#v=heads&l=2&h=3&x=2.3&s=diff")
+    page.wait_for_selector(".rg-changes h3", state="attached")
+    settled(page)
+    run = one.ablate([[2, 3]])["run"]
+    largest = np.array(one.differences([0, run])["largest"])
+    shown = [float(text or 0) for text in page.locator(".rg-caption").all_inner_texts()]
+    assert np.array(shown).reshape(6, 12) == pytest.approx(largest, abs=0.0051)
+    assert largest[:3].max() == 0 < largest[3:].min()
+
+
 def test_after_the_last_layer_nothing_changes_and_it_is_said(open_page, address):
     page = open_page(f"{address}#v=head&l=5&h=3&i=8&j=2")
     ablate(page)
@@ -55,6 +98,8 @@ def test_of_two_texts_the_one_that_is_seen_is_run_again(open_page, address_of_tw
     page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&s=B")
     ablate(page)
     after, layer, head, _ = changed(two, 2, 3, run=1)
+    page.locator(".rg-changes .rg-button").first.click()
+    settled(page)
     difference = (two.row(1, layer, head, 8) - two.row(after, layer, head, 8))[2]
     assert number(readout(page)) == pytest.approx(difference, abs=2e-6)
     assert "A is text B and B is its ablation" in page.locator(".rg-changes").inner_text()

@@ -37,12 +37,22 @@ def test_axe_finds_nothing_serious(open_page, address, view, scheme):
     assert serious(page) == []
 
 
-def test_axe_finds_nothing_serious_on_a_phone(open_page, address_of_two):
-    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2")
-    page.set_viewport_size({"width": 375, "height": 760})
-    settled(page)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["v=head", "v=cell", "v=heads&s=diff", "v=head&x=2.3"])
+def test_axe_finds_nothing_serious_on_a_phone(open_page, address_of_two, view, scheme):
+    page = open_page(f"{address_of_two}#l=2&h=3&i=8&j=2&{view}", color_scheme=scheme)
+    for width in (375, 320):
+        page.set_viewport_size({"width": width, "height": 760})
+        settled(page)
+        page.wait_for_timeout(250)  # a sheet rises
+        assert serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_axe_finds_nothing_serious_in_the_list_of_keys_and_gestures(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    page.keyboard.press("?")
     assert serious(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
 def test_what_is_pointed_at_is_also_said(open_page, address):

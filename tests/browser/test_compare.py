@@ -12,6 +12,7 @@ import regard
 from regard.explorer import Exploration
 
 TEXT = "The cat sat on the mat."
+HEADS = [[(layer, head) for head in range(12)] for layer in range(6)]  # of MiniLM
 LONGER = "The cat sat on the mat because it was tired and hungry."
 
 
@@ -63,7 +64,7 @@ def test_every_head_of_both_models_is_reached(open_page, two_models):
     address, exploration = two_models
     page = open_page(f"{address}#v=heads&l=0&h=1")
     side(page, "B")
-    assert page.locator(".rg-side-switch:visible").inner_text().endswith(exploration.runs[1].trace.model)
+    assert page.locator(".rg-side-name:visible").inner_text() == exploration.runs[1].trace.model
     assert page.locator(".rg-head").count() == 72
     page.get_by_role("gridcell", name=re.compile("layer 5, head 11")).dblclick()
     settled(page)
@@ -116,6 +117,39 @@ def test_why_there_is_no_difference_can_be_read(open_page, unequal):
     )
     assert number(readout(page)) == pytest.approx(float(exploration.row(0, 2, 3, 2)[2]), abs=5e-7)
     assert "A − B" not in readout(page)
+
+
+def test_heads_of_two_texts_are_compared_in_the_grid(open_page, address_of_two, two):
+    page = open_page(f"{address_of_two}#v=heads&l=2&h=3")
+    page.locator(".rg-heads .rg-side-switch").get_by_role("button", name="A − B").click()
+    settled(page)
+    page.get_by_role("button", name="By metric").click()
+    settled(page)
+    largest = np.array([[np.abs(two.whole(0, *at) - two.whole(1, *at)).max() for at in row] for row in HEADS])
+    layer, head = map(int, np.unravel_index(largest.argmax(), largest.shape))
+    assert page.locator(".rg-caption").first.inner_text() == f"L{layer} H{head} · {largest.max():.2f}"
+    difference = two.whole(0, layer, head) - two.whole(1, layer, head)
+    row, col = np.unravel_index(np.abs(difference).argmax(), difference.shape)  # a pixel each
+    pixel = page.locator(".rg-thumb").first.evaluate(
+        "(node, [x, y]) => [...node.getContext('2d').getImageData(x, y, 1, 1).data]", [int(col), int(row)]
+    )
+    assert (pixel[2] > pixel[0]) == (difference[row, col] > 0)  # blue where A is larger
+    page.get_by_role("gridcell", name=re.compile(f"layer {layer}, head {head},")).click()
+    page.keyboard.press("2")
+    settled(page)
+    assert page.locator("h2").first.inner_text() == f"Layer {layer} · Head {head}"
+    assert page.get_by_role("button", name="A − B").get_attribute("aria-pressed") == "true"
+
+
+def test_where_heads_cannot_be_compared_it_is_said(open_page, unequal, address):
+    page = open_page(f"{unequal[0]}#v=heads&l=2&h=3")
+    switch = page.locator(".rg-heads .rg-side-switch")
+    assert switch.get_by_role("button", name="A − B").is_disabled()
+    assert unequal[1].manifest()["difference_blocked_by"] in switch.inner_text()
+    page = open_page(f"{address}#v=heads&l=2&h=3&b=2.5&s=B")
+    switch = page.locator(".rg-heads .rg-side-switch")
+    assert switch.get_by_role("button", name="A − B").is_disabled()
+    assert "A and B are heads of one run" in switch.inner_text()
 
 
 def test_words_without_a_partner_have_no_difference(open_page, minilm):

@@ -238,6 +238,7 @@ def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page):
         page.wait_for_selector(".rg-changes h3")
         settled(page)
         assert page.locator(".rg-changes h3").inner_text() == "Without layer 1 head 1"
+        page.locator(".rg-head-panel").get_by_role("button", name="A − B").click()
         assert page.locator(".rg-head-panel .rg-side-name").inner_text() == "original − without layer 1 head 1"
         page.get_by_label("Head", exact=True).select_option("2")
         settled(page)

@@ -205,16 +205,52 @@ def test_names_of_tokens_that_move_can_be_read_on_a_phone(open_page, address):
             assert abs(y - y2) >= 13 or x + 0.4 * size * len(text) <= x2 or x2 + 0.4 * size * len(text2) <= x
 
 
-def test_a_wheel_over_the_whole_map_scrolls_the_page(open_page, address):
-    page = open_page(f"{address}#{HEAD}")
+@pytest.mark.parametrize("zoomed", [False, True])
+def test_the_wheel_scrolls_the_page_and_with_ctrl_it_zooms(open_page, address, zoomed):
+    page = open_page(f"{address}#{HEAD}{'&z=2_2_60' if zoomed else ''}")
     page.set_viewport_size({"width": 900, "height": 600})
     settled(page)
+    start = page.url
     page.locator(".rg-stage").hover()
-    page.mouse.wheel(0, 200)
+    for notches, direction in ((2, 100), (1, -100)):
+        before = page.evaluate("scrollY")
+        for _ in range(notches):
+            page.mouse.wheel(0, direction)
+        if direction > 0:
+            assert page.locator(".rg-wheel-hint:visible").inner_text() == "Ctrl + wheel zooms"
+        page.wait_for_timeout(300)
+        assert (page.evaluate("scrollY") - before) * direction > 0
     page.wait_for_timeout(400)
-    assert page.evaluate("scrollY") > 0
-    assert "z=" not in page.url
+    assert page.url == start
     page.locator(".rg-stage").hover()
-    page.mouse.wheel(0, -300)
-    page.wait_for_url(re.compile("&z="))
+    top = page.evaluate("scrollY")
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -100)
+    page.wait_for_url(lambda url: "&z=" in url and url != start)
+    page.keyboard.up("Control")
+    assert page.evaluate("scrollY") == top
+    assert page.locator(".rg-map .rg-wheel-hint").count() == 0  # who zooms so knows it
     assert readout(page).startswith("it attends to cat")
+
+
+@pytest.mark.parametrize("zoom", ["", "&z=0_0_20"])
+def test_a_click_chooses_a_cell_and_another_on_it_opens_its_calculation(open_page, address, zoom):
+    page = open_page(f"{address}#v=head&l=2&h=3{zoom}")
+    box = page.locator(".rg-stage").bounding_box()
+    middle = box["x"] + box["width"] / 3, box["y"] + box["height"] / 2
+    page.mouse.click(*middle)
+    page.wait_for_url(re.compile(r"v=head&.*i=\d+&j=\d+"))
+    page.mouse.click(*middle)
+    page.wait_for_url(re.compile("v=cell"))
+    page.go_back()
+    page.wait_for_url(re.compile("v=head"))
+    page.mouse.dblclick(middle[0] + 30, middle[1] + 30)
+    page.wait_for_url(re.compile("v=cell"))
+
+
+def test_the_list_names_gestures_of_what_points(open_page, address):
+    for touch, shown, hidden in ((False, "Ctrl + wheel", "Pinch"), (True, "Pinch", "Ctrl + wheel")):
+        page = open_page(f"{address}#{HEAD}", has_touch=touch, is_mobile=touch)
+        page.get_by_role("button", name="Keys and gestures (?)").click()
+        assert page.locator("dialog kbd", has_text=shown).is_visible()
+        assert page.locator("dialog kbd", has_text=hidden).is_hidden()

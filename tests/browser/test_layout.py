@@ -84,6 +84,53 @@ def test_formulas_of_the_steps_stand_in_line(open_page, address):
     assert max(starts) - min(starts) < 1
 
 
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (800, 600), (390, 844), (320, 640)])
+def test_the_calculation_is_seen_beside_the_map_at_once(open_page, address, width, height):
+    page = open_page(f"{address}#{HEAD}")
+    page.set_viewport_size({"width": width, "height": height})
+    settled(page)
+    page.get_by_role("button", name="Calculation", exact=True).and_(page.locator(".rg-calculate")).click()
+    page.wait_for_selector("[data-step=output]")
+    settled(page)
+    window = {"x": 0, "y": 0, "width": width, "height": height}
+    for part in (".rg-cell h3", "[data-step=embedding] h4"):
+        assert is_inside(box(page, part), window), part
+    sheet, stage = box(page, ".rg-cell"), box(page, ".rg-stage")
+    if width <= 760:  # what is left of the map is above the sheet
+        assert is_inside({**sheet, "height": 1}, window)
+        assert min(sheet["y"], stage["y"] + stage["height"]) - max(0, stage["y"]) >= 160
+    else:
+        assert stage["x"] + stage["width"] <= sheet["x"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("way", ["Escape", "button", "swipe"])
+def test_the_sheet_of_the_calculation_takes_the_focus_and_closes(open_page, address, way):
+    page = open_page(f"{address}#{HEAD}", has_touch=True)
+    page.set_viewport_size({"width": 390, "height": 844})
+    settled(page)
+    page.locator(".rg-stage").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-step=output]")
+    assert page.evaluate("document.activeElement.className") == "rg-cell"
+    page.keyboard.press("ArrowDown")  # the arrows still choose cells
+    page.wait_for_url("**i=9*")
+    settled(page)
+    if way == "Escape":
+        page.keyboard.press("Escape")
+    elif way == "button":
+        page.get_by_role("button", name="Close (Esc)").click()
+    else:
+        head = box(page, ".rg-cell-head")
+        touch = page.context.new_cdp_session(page)
+        for kind, y in (("touchStart", 12), ("touchMove", 60), ("touchMove", 120), ("touchEnd", None)):
+            points = [] if y is None else [{"x": head["x"] + 60, "y": head["y"] + y}]
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    page.wait_for_url("**v=head&**")
+    assert page.locator(".rg-cell").is_hidden()
+    assert page.evaluate("document.activeElement.className") == "rg-stage"
+
+
 def test_arcs_of_a_difference_have_the_sign_of_its_numbers(open_page, address_of_two, two):
     page = open_page(f"{address_of_two}#{HEAD}&s=diff&arcs=1")
     row = two.row(0, 2, 3, 8) - two.row(1, 2, 3, 8)

@@ -68,15 +68,17 @@ def test_jupyterlab(open_page, known, tmp_path):
         )
         assert [most(view) for view in views.all()] == [weight(known, word) for word in words]
 
-        # The wheel scrolls the notebook until the map is chosen.
+        # The wheel scrolls the notebook, and with Ctrl zooms the map.
         stage = views.first.locator(".rg-stage")
-        for chosen, touched in ((False, ""), (True, "none")):
-            if chosen:
-                stage.click(position={"x": 120, "y": 160})
+        stage.click(position={"x": 120, "y": 160})
+        for zooms, touched in ((False, ""), (True, "none")):
             stage.hover()
+            if zooms:
+                page.keyboard.down("Control")
             page.mouse.wheel(0, -120)
             page.wait_for_timeout(200)
             assert stage.evaluate("(stage) => stage.style.touchAction") == touched
+        page.keyboard.up("Control")
         page.keyboard.press("0")
 
         # Keys are the page's, and none is taken as JupyterLab's: there b makes a cell, and x takes one away.

@@ -18,9 +18,9 @@ def explored(model, *texts):
     return Exploration(*(recorded(model, text) for text in texts), models=[model] * len(texts))
 
 
-def long_exploration(tokens, heads=2, *, causal=True):
+def long_exploration(tokens, heads=2, *, causal=True, seed=7):
     """Return the exploration of one bare layer over so many random tokens."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(seed)
     q, k = 2 * rng.standard_normal((2, 1, heads, tokens, 8), dtype=np.float32)
     trace = regard.Trace(maps=True, only="*weights")
     with trace.scope("blocks.0.attn"):

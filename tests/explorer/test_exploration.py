@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import numpy as np
@@ -210,6 +211,37 @@ def test_a_thumbnail_is_the_square_root_of_a_share_of_the_largest(short):
     found = np.frombuffer(content, np.uint8).reshape(2, 3, side, side)
     weights = whole(short, 0, 1, 2)
     np.testing.assert_array_equal(found[1, 2], np.round(255 * np.sqrt(weights / weights.max())))
+
+
+def test_differences_of_heads_are_those_of_their_weights(bert):
+    both = explored(bert, "the cat sat", "the cat on")
+    found = both.differences([0, 1])
+    expected = np.array([[whole(both, 0, at, h) - whole(both, 1, at, h) for h in range(3)] for at in range(2)])
+    np.testing.assert_allclose(found["largest"], np.abs(expected).max((2, 3)), atol=5.1e-7)
+    shown = np.frombuffer(base64.b64decode(found["thumbnails"]), np.int8).reshape(expected.shape)
+    scaled = 127 * np.sign(expected) * np.sqrt(np.abs(expected) / np.abs(expected).max())
+    np.testing.assert_allclose(shown, scaled, atol=0.51)
+    assert np.abs(shown).max() == 127
+    edited = both.ablate([[0, 2]])["run"]
+    assert both.differences([0, edited])["largest"][0] == [0, 0, 0]
+
+
+def test_a_cell_of_differences_is_the_one_farthest_from_0():
+    exploration = Exploration(*(long_exploration(70, heads=2, seed=seed).runs[0].trace for seed in (1, 2)))
+    found = exploration.differences([0, 1])
+    shown = np.frombuffer(base64.b64decode(found["thumbnails"]), np.int8).reshape(2, 32, 32)
+    difference = whole(exploration, 0, 0, 1) - whole(exploration, 1, 0, 1)
+    edges = np.arange(33) * 70 // 32
+    part = difference[edges[5] : edges[6], edges[3] : edges[4]].ravel()
+    farthest = part[np.abs(part).argmax()]
+    largest = np.max(found["largest"])
+    assert shown[1, 5, 3] == np.sign(farthest) * np.round(127 * np.sqrt(abs(farthest) / largest))
+
+
+@pytest.mark.parametrize(("runs", "message"), [([0, 1], "A has 5 tokens and B 6"), ([0], "of two runs, not 1")])
+def test_heads_that_differ_in_shape_have_no_differences(bert, runs, message):
+    with pytest.raises(RegardError, match=message):
+        explored(bert, "the cat sat", "the cat sat on").differences(runs)
 
 
 def test_rollout_mixes_what_every_layer_gives(short):

@@ -109,6 +109,7 @@ def test_answers_are_those_of_the_exploration(client, exploration):
     assert manifest["runs"] == exploration.manifest()["runs"]
     assert js("heads?run=1") == exploration.heads(1)
     assert js("movement?runs=0") == exploration.movement([0])
+    assert js("differences?runs=0,1") == exploration.differences([0, 1])
     assert js("attribution?run=0&to=on%20mats") == exploration.attribution(0, to="on mats")
     assert js("cell?run=1&layer=0&head=2&i=3&j=1") == exploration.cell(1, 0, 2, 3, 1)
     assert client.api("thumbnails?run=0")[2] == exploration.thumbnails(0)[1]

@@ -50,6 +50,7 @@ _METHODS = {
     "memory": _Method(lambda x, _, __: x.memory()),
     "heads": _Method(lambda x, params, check: x.heads(**params, check=check), ("run",)),
     "thumbnails": _Method(lambda x, params, check: x.thumbnails(**params, check=check)[1], ("run",)),
+    "differences": _Method(lambda x, params, check: x.differences(**params, check=check), ("runs",)),
     "tile": _Method(
         lambda x, params, check: x.tile(**params, check=check),
         (*_HEAD, "row0", "row1", "col0", "col1", "bin_size"),

@@ -5,6 +5,7 @@ An answer is plain data for JSON, or an array.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,31 @@ class Exploration:
         A cell is the largest weight in it, for a long text in some of its rows: 255 · √(weight / largest of the head).
         """
         return self._maps.thumbnail_size(run), self._maps.thumbnails(run, check).tobytes()
+
+    def differences(self, runs: Sequence[int], *, check: CancelCheck = lambda: None) -> dict[str, Any]:
+        """Return how the weights of every head differ between two runs, the first minus the second.
+
+        ``largest`` is the largest change of a weight in each head, ``L H``; for a long text in some of its rows.
+        ``thumbnails`` has a signed byte for each cell, ``L H t t`` in base64, of the difference farthest from 0 in it:
+        its sign times 127 · √(difference / largest of all heads).
+
+        Raises
+        ------
+        RegardError
+            Not two runs, or they differ in their numbers of tokens, layers or heads.
+        """
+        if len(runs) != 2:
+            raise RegardError(f"a difference is of two runs, not {len(runs)}")
+        blocked_by = difference_blocked_by([self._runs[run] for run in runs])
+        if blocked_by is not None:
+            raise RegardError(blocked_by)
+        found = self._maps.differences(runs[0], runs[1], check)
+        largest = float(np.abs(found).max())
+        scaled = np.sign(found) * np.round(127 * np.sqrt(np.abs(found) / (largest or 1.0)))
+        return {
+            "largest": [[round(float(x), 6) for x in row] for row in np.abs(found).max(axis=(-2, -1))],
+            "thumbnails": base64.b64encode(scaled.astype(np.int8).tobytes()).decode("ascii"),
+        }
 
     def tile(
         self,

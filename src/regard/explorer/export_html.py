@@ -8,6 +8,7 @@ their encoding. Their names, with numbers from 0:
 * ``attributions/RUN``: JSON, as of `Exploration.default_attributions`
 * ``movement/RUN``: JSON, with the points of this run alone, on one plane with all runs of its projection key
 * ``thumbnails/RUN``: bytes, ``L H t t``
+* ``differences``: JSON, as of `Exploration.differences`, of two runs that can be compared cell by cell
 * ``weights/RUN/LAYER/HEAD``, ``rollout/RUN/LAYER``: packed weights, ``T S``
 * ``norms/RUN/LAYER``: float32, ``H S``, the value norm of each column
 * ``cell_inputs/RUN/LAYER/HEAD``: float32, the arrays of `Exploration.cell_inputs`; the manifest has the numbers that go
@@ -87,6 +88,8 @@ def _render(exploration: Exploration) -> bytes | None:
     before, between, after = _template()
     manifest = {**exploration.manifest(), "can": {"ablate": False, "tiles": False}}
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
+    if manifest["difference_blocked_by"] is None:
+        blobs.append(("differences", encode_blob(json_bytes(exploration.differences([0, 1])))))
     fixed = len(before + between + after) + len(_json_for_script(manifest)) + _size(blobs)
     runs = [exploration.run(number) for number in exploration.numbers]
     num_weights = sum(layer.length**2 * len(layer.heads) for run in runs for layer in run.layers)

@@ -101,6 +101,13 @@ class MapReader:
         """Return bytes, ``L H t t``; see `Exploration.thumbnails`."""
         return self._cache.get(("thumbnails", run), lambda: self._thumbnails(run, check))
 
+    def differences(self, run: int, other: int, check: CancelCheck) -> np.ndarray:
+        """Return the weights of one run minus those of another of the same shape, pooled, ``L H t t``.
+
+        A cell is the difference farthest from 0 in it, for a long text in some of its rows.
+        """
+        return self._cache.get(("differences", run, other), lambda: self._differences(run, other, check))
+
     def _whole_map(self, run: int, layer: int, head: Head, mode: str, check: CancelCheck) -> np.ndarray | None:
         """Return the map of a mode that needs all of it; None for raw weights."""
         found = self._runs[run]
@@ -143,6 +150,20 @@ class MapReader:
 
         base = self._cache.get(("overview", run, layer, head, pool), compute)
         return pooling.pool_overview(base, n, row_edges, col_edges, pool)
+
+    def _differences(self, number: int, other: int, check: CancelCheck) -> np.ndarray:
+        one, two = self._runs[number], self._runs[other]
+        side, rows = self.thumbnail_size(number), one.sampled_rows()
+        found = np.zeros((len(one.layers), max(len(layer.heads) for layer in one.layers), side, side), np.float32)
+        for index, pair in enumerate(zip(one.layers, two.layers, strict=True)):
+            for head in range(len(pair[0].heads)):
+                check()
+                weights, others = (layer.tile(head, rows, None) for layer in pair)
+                difference = weights - others
+                edges = [pooling.even_edges(0, n, side) for n in difference.shape]
+                above, below = (pooling.pool_between(x, edges[0], edges[1], "max") for x in (difference, -difference))
+                found[index, head] = np.where(above >= below, above, -below)
+        return found
 
     def _thumbnails(self, number: int, check: CancelCheck) -> np.ndarray:
         run, side = self._runs[number], self.thumbnail_size(number)

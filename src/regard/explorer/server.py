@@ -43,8 +43,8 @@ _MAX_PORTS = 100  # tried
 # limit, so that tiles never wait for them.
 _MAX_CONCURRENT = 2
 _SLOW_METHODS = (
-    "thumbnails", "heads", "movement", "training", "ablate", "attribution", "run_text", "residual_stream", "sweep",
-    "find_heads",
+    "thumbnails", "heads", "differences", "movement", "training", "ablate", "attribution", "run_text",
+    "residual_stream", "sweep", "find_heads",
 )  # fmt: skip
 _POST_METHODS = ("ablate", "run_text")
 _MAX_BODY_BYTES = 100_000

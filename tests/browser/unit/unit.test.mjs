@@ -22,7 +22,7 @@ const modules = {
     tiles: "data/tile-source",
     maps: "data/map-data",
     annotations: "render/map-annotations",
-    panel: "views/text-panel",
+    panel: "views/word-strip",
     cells: "data/cell",
     aggregate: "data/aggregate",
     messages: "views/messages",

@@ -57,12 +57,19 @@ export function pinSelected(app) {
   if (group) togglePin(app, group.members);
 }
 
-/** Close an open menu, else leave the search, else unpin all. @param {App} app */
+/** Close an open menu, else leave the search, else the calculation, else unpin all. @param {App} app */
 export function dismiss(app) {
   const menu = /** @type {HTMLDetailsElement | null} */ (app.root.querySelector("details[open]"));
   if (menu) closeMenu(menu);
   else if (activeElementOf(app.root) === app.parts.searchInput) focusMainView(app);
+  else if (app.state.view === "cell") closeCalculation(app);
   else app.set({ pins: [] });
+}
+
+/** Back from the calculation to the map. @param {App} app */
+export function closeCalculation(app) {
+  app.set({ view: "head" });
+  focusMainView(app);
 }
 
 /** Focus the map, or the tab of the view if no map is shown. @param {App} app */
@@ -130,7 +137,6 @@ export function ablateHeads(app, ablated) {
   const { state } = app;
   const ablatedRun = state.ablated.length ? state.ablatedRun : app.shownHead().run;
   const backTo = /** @type {const} */ ({ side: ablatedRun === 1 ? "B" : "A" });
-  app.followsAblation = true;
   app.set({ ablated, ablatedRun, selectionB: null, ...selectionOf(state), ...(ablated.length ? {} : backTo) });
 }
 

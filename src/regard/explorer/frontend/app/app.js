@@ -45,9 +45,8 @@ export class App {
     this.presenter = new Presenter(this);
     /** @type {MapData | null} */
     this.mapData = null; // of the map that is shown
-    this.followsAblation = false; // the next ablation selects the head that it changes most
     this.urlWrittenAt = -Infinity;
-    this.urlView = this.state.view;
+    this.historyKey = historyKeyOf(this.state);
     this.parts = createLayout(this);
     this.listen();
     this.presenter.refresh(this.state);
@@ -76,8 +75,8 @@ export class App {
     this.controller.abort();
     clearTimeout(this.urlTimer);
     this.queries.close();
-    this.parts.movement.stop();
-    this.parts.training?.stop();
+    this.parts.movement.player.stop();
+    this.parts.training?.player.stop();
     clearTimeout(this.followTimer);
   }
 
@@ -123,31 +122,36 @@ export class App {
   readUrl() {
     const { editedRun } = this.state;
     const state = normalize({ ...this.initialState, editedRun, ...decode(location.hash) }, this.manifest);
-    this.urlView = state.view;
+    this.historyKey = historyKeyOf(state);
     this.store.set(state);
   }
 
-  /** Write the state into the URL, with a history entry for each view. */
+  /** Write the state into the URL, with a history entry for each view and ablation. */
   writeUrl() {
     clearTimeout(this.urlTimer);
     const write = () => {
       this.urlWrittenAt = performance.now();
       const hash = `#${encode(this.state)}`;
       if (location.hash === hash) return;
-      if (this.urlView === this.state.view) history.replaceState(null, "", hash);
+      if (this.historyKey === historyKeyOf(this.state)) history.replaceState(null, "", hash);
       else history.pushState(null, "", hash);
-      this.urlView = this.state.view;
+      this.historyKey = historyKeyOf(this.state);
     };
     const isDue = performance.now() - this.urlWrittenAt > URL_INTERVAL_MS;
-    if (this.urlView !== this.state.view || isDue) write();
+    if (this.historyKey !== historyKeyOf(this.state) || isDue) write();
     else this.urlTimer = setTimeout(write, URL_INTERVAL_MS);
   }
 
   /** @param {import("../state/state.js").ViewName} view */
   switchView(view) {
-    const { main, movement } = this.parts;
+    const { main, map, movement, cellView } = this.parts;
+    const isFirst = main.dataset.view === undefined;
     main.dataset.view = view;
-    if (view !== "movement") movement.stop();
+    if (view !== "movement") movement.player.stop();
+    if (view === "cell" && cellView.isSheet) {
+      map.node.scrollIntoView({ block: "start" }); // above the sheet
+      if (!isFirst) cellView.node.focus({ preventScroll: true });
+    }
     const focused = activeElementOf(this.root);
     if (focused && main.contains(focused) && focused.getClientRects().length === 0) focusMainView(this); // it is hidden now
   }
@@ -218,4 +222,9 @@ export class App {
     if (!this.mapData) return { row: null, col: null };
     return { row: indexOf(row, this.mapData.rows), col: indexOf(col, this.mapData.cols) };
   }
+}
+
+/** What has an entry of the history: each view and ablation. @param {State} state */
+function historyKeyOf({ view, ablated, ablatedRun }) {
+  return JSON.stringify([view, ablated, ablatedRun]);
 }

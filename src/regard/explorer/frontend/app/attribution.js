@@ -15,7 +15,7 @@ import { attendedMessage, headingMessage, quantityOf } from "../views/messages.j
 export function showAttribution(app) {
   const { state, queries, manifest, parts } = app;
   const panel = parts.attribution;
-  if (!state.attribution) return panel.close();
+  if (!state.attribution) return panel.setOpen(false);
   const { run: number } = app.shownHead();
   const run = app.shownRun();
   const blockedBy = run.attribution.blocked_by;

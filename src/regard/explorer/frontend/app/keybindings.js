@@ -1,8 +1,8 @@
 // Keyboard shortcuts: one table, for the page and for the dialog that lists them.
 
-import { el } from "../platform/dom.js";
+import { el, iconButton } from "../platform/dom.js";
 import { selectionOf } from "../state/sides.js";
-import { ZOOM_STEP } from "../views/zoom-view.js";
+import { WHEEL_KEY, ZOOM_STEP } from "../views/zoom-view.js";
 import {
   dismiss,
   moveCell,
@@ -55,13 +55,13 @@ export function keybindingsOf(app) {
       (key) => moveCell(app, ARROWS[key]),
       { shown: "↑ ↓ ← →", disabled },
     ],
-    ["Enter", "The cell step by step", set({ view: "cell" })],
+    ["Enter", "The calculation of the cell", set({ view: "cell" })],
     ["[ ]", "Previous head, next head", (key) => stepHead(app, key === "]" ? 1 : -1, 0), { shown: "[ ]" }],
     ["{ }", "Previous layer, next layer", (key) => stepHead(app, 0, key === "}" ? 1 : -1), { shown: "{ }" }],
     ...(training
       ? /** @type {typeof table} */ ([
           [", .", "Previous checkpoint, next checkpoint", (key) => stepCheckpoint(app, key === "." ? 1 : -1)],
-          ["k", "Play the training, or pause", () => app.parts.training?.togglePlay()],
+          ["k", "Play the training, or pause", () => app.parts.training?.player.toggle()],
         ])
       : []),
     ["m", "Mean of the layer's heads, or one head", () => selectHead(app, { head })],
@@ -84,8 +84,8 @@ export function keybindingsOf(app) {
     ["n", "Normalise each row", set({ byRow: !state.byRow })],
     ["/", "Find a word; Enter goes to the next match", () => app.parts.searchInput.focus()],
     ["d", "Light or dark", () => toggleTheme(app)],
-    ["?", "Keyboard shortcuts", () => app.parts.help.showModal()],
-    ["Escape", "Close, unpin, leave the search", () => dismiss(app), { shown: "Esc" }],
+    ["?", "Keys and gestures", () => app.parts.help.showModal()],
+    ["Escape", "Close, leave the search or the calculation, unpin", () => dismiss(app), { shown: "Esc" }],
   ];
   return table.map(([keys, description, action, options]) => ({
     keys: keys.split(" "),
@@ -113,25 +113,56 @@ export function findBinding(bindings, event) {
   return isPressing ? undefined : bindings.find(({ keys, disabled }) => !disabled && keys.includes(key));
 }
 
+const MAP_CLICKS = "Choose a cell, a head or a word; again, open the head or the calculation";
+const GESTURES = /** @type {Record<string, [string, string][]>} */ ({
+  Mouse: [
+    ["Click", MAP_CLICKS],
+    ["Shift + click", "Add a word: pinned words are summed"],
+    [`${WHEEL_KEY} + wheel`, "Zoom; the wheel alone scrolls the page"],
+    ["Drag", "Move the map or the plane, once zoomed in"],
+  ],
+  Touch: [
+    ["Tap", MAP_CLICKS],
+    ["Pinch", "Zoom"],
+    ["Drag", "Scroll the page; once zoomed in, move the map or the plane"],
+    ["Swipe down", "Close the calculation, at its head"],
+  ],
+});
+
 /** @param {Binding[]} bindings */
 export function helpDialog(bindings) {
-  const close = el(
-    "button",
-    { type: "button", class: "rg-icon", "aria-label": "Close", on: { click: () => dialog.close() } },
-    "×",
+  /** @param {string} title @param {[string[], string][]} rows */
+  const section = (title, rows) =>
+    el(
+      "section",
+      { data: { title } },
+      el("h3", {}, title),
+      el(
+        "dl",
+        { class: "rg-keys" },
+        ...rows.flatMap(([names, description]) => [
+          el("dt", {}, ...names.map((each) => el("kbd", {}, each))),
+          el("dd", {}, description),
+        ]),
+      ),
+    );
+  const gestures = Object.entries(GESTURES).map(([title, rows]) =>
+    section(
+      title,
+      rows.map(([gesture, description]) => [[gesture], description]),
+    ),
   );
+  const keys = section(
+    "Keys",
+    bindings.map(({ keys, shown, description }) => [(shown ?? keys[0]).split(" "), description]),
+  );
+  const close = iconButton("Close", "×", () => dialog.close());
   const dialog = el(
     "dialog",
-    { class: "rg-dialog", "aria-label": "Keys" },
-    el("div", { class: "rg-dialog-head" }, el("h2", {}, "Keys"), close),
-    el(
-      "dl",
-      { class: "rg-keys" },
-      ...bindings.flatMap(({ keys, shown, description }) => [
-        el("dt", {}, ...(shown ?? keys[0]).split(" ").map((key) => el("kbd", {}, key))),
-        el("dd", {}, description),
-      ]),
-    ),
+    { class: "rg-dialog", "aria-label": "Keys and gestures" },
+    el("div", { class: "rg-dialog-head" }, el("h2", {}, "Keys and gestures"), close),
+    ...gestures,
+    keys,
   );
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   return dialog;

@@ -1,7 +1,7 @@
 // The parts of the page, and their arrangement.
 
 import { exportView } from "../export/export-view.js";
-import { activeElementOf, el, iconButton, segmented, select, setText } from "../platform/dom.js";
+import { button, el, field, iconButton, segmented, select, setText } from "../platform/dom.js";
 import { withSelection } from "../state/sides.js";
 import { AblationPanel } from "../views/ablation-panel.js";
 import { AttributionPanel } from "../views/attribution-panel.js";
@@ -17,6 +17,7 @@ import { TextPanel } from "../views/text-panel.js";
 import { TrainingPanel } from "../views/training-panel.js";
 import {
   ablateHeads,
+  closeCalculation,
   closeMenu,
   goToMatch,
   selectCell,
@@ -32,54 +33,15 @@ import { helpDialog, keybindingsOf, VIEWS } from "./keybindings.js";
 /**
  * @typedef {import("./app.js").App} App
  * @typedef {import("../state/state.js").State} State
- * @typedef {ReturnType<typeof segmented>} Segmented
- * @typedef {object} Parts
- * @property {HeadGrid} grid
- * @property {MapView} map
- * @property {TextPanel} textPanel
- * @property {CellView} cellView
- * @property {MovementView} movement
- * @property {DisplayOptions} displayOptions
- * @property {Legend} legend
- * @property {SideSwitch[]} sideSwitches  of the views heads, head and movement
- * @property {AttributionPanel} attribution
- * @property {AblationPanel} ablation
- * @property {TrainingPanel | null} training  of a training run
- * @property {Segmented} tabs
- * @property {Segmented} modes
- * @property {HTMLElement} modeDescription
- * @property {HTMLElement} compareButton
- * @property {HTMLElement} title
- * @property {HTMLSelectElement} layer
- * @property {HTMLSelectElement} head
- * @property {HTMLElement} text
- * @property {HTMLElement} readout
- * @property {HTMLElement} liveRegion
- * @property {HTMLElement} provenance
- * @property {MemoryPanel} memory
- * @property {HTMLElement} errorBar
- * @property {HTMLElement} errorText
- * @property {HTMLInputElement} searchInput
- * @property {HTMLElement} matchCount
- * @property {HTMLDialogElement} help
- * @property {HTMLElement} main
+ * @typedef {ReturnType<typeof createParts>} Parts
  */
 
-/** Create the parts and put them into the root. @param {App} app @returns {Parts} */
-export function createLayout(app) {
-  const { root, manifest } = app;
+/** Create the parts of the page. @param {App} app */
+function createParts(app) {
+  const { manifest } = app;
   const set = (/** @type {Partial<State>} */ change) => app.set(change);
-  const liveId = app.syncUrl ? "rg-live" : `rg-live-${Math.random().toString(36).slice(2)}`;
   const errorText = el("span", {});
-  const retry = () => app.presenter.refresh(app.state);
-  const errorBar = el(
-    "p",
-    { class: "rg-error rg-error-bar", role: "alert", hidden: true },
-    errorText,
-    " ",
-    el("button", { type: "button", class: "rg-button", on: { click: retry } }, "Try again"),
-  );
-  /** @type {HTMLInputElement} */
+  const retry = button("Try again", () => app.presenter.refresh(app.state));
   const searchInput = el("input", {
     type: "search",
     placeholder: "Find a word",
@@ -90,8 +52,9 @@ export function createLayout(app) {
       keydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && goToMatch(app, event.shiftKey ? -1 : 1),
     },
   });
-  /** @type {Parts} */
-  const parts = {
+  const layer = select("Layer", [], () => selectHead(app, { layer: layer.selectedIndex }));
+  const liveId = app.syncUrl ? "rg-live" : `rg-live-${Math.random().toString(36).slice(2)}`;
+  return {
     grid: new HeadGrid(manifest, {
       set,
       select: (selection, open) => set({ ...withSelection(app.state, selection), ...(open ? { view: "head" } : {}) }),
@@ -102,8 +65,6 @@ export function createLayout(app) {
         openCell: () => set({ view: "cell" }),
         saveViewport: (zoom) => set({ zoom }),
         message: (row, col, value) => app.presenter.cellMessage(row, col, value),
-        // The wheel scrolls a notebook, until the map is focused.
-        usesWheel: () => app.syncUrl || activeElementOf(root) === app.parts.map.stage,
       },
       liveId,
     ),
@@ -112,22 +73,22 @@ export function createLayout(app) {
       select: (group, add) => selectWord(app, group, add),
       pin: (group) => togglePin(app, group.members),
     }),
-    cellView: new CellView(),
+    cellView: new CellView(() => closeCalculation(app)),
     movement: new MovementView({
       setStage: (stage) => set({ stage }),
       select: (token) => set({ row: token }),
-      usesWheel: () => app.syncUrl || parts.movement.plane.node.contains(activeElementOf(root)),
     }),
     displayOptions: new DisplayOptions(set),
     legend: new Legend(),
-    sideSwitches: [false, true, false].map((hasDifference) => new SideSwitch((side) => set({ side }), hasDifference)),
+    // Of the views heads, head and movement.
+    sideSwitches: [true, true, false].map((hasDifference) => new SideSwitch((side) => set({ side }), hasDifference)),
     attribution: new AttributionPanel(manifest.attribution_methods, {
       set,
       select: ({ members }) => set({ row: members[0], pins: [] }),
     }),
     ablation: new AblationPanel({
       ablate: (heads) => ablateHeads(app, heads),
-      select: (selection) => selectHead(app, selection),
+      select: (selection) => set({ ...withSelection(app.state, selection), side: "diff" }),
     }),
     training: manifest.training
       ? new TrainingPanel(manifest.training.measures, {
@@ -136,12 +97,13 @@ export function createLayout(app) {
           isSettled: () => app.queries.maps.isCurrent,
         })
       : null,
-    tabs: segmented("View", VIEWS, (view) => set({ view: /** @type {any} */ (view) })),
+    tabs: segmented("View", VIEWS, (view) => set({ view })),
     modes: segmented("Map mode", manifest.modes, (mode) => set({ mode })),
     modeDescription: el("p", { class: "rg-description rg-mode-description" }),
-    compareButton: el("button", { type: "button", class: "rg-button", on: { click: () => toggleHeadComparison(app) } }),
+    compareButton: button("", () => toggleHeadComparison(app)),
+    calculateButton: button("Calculation", () => set({ view: "cell" }), { class: "rg-button rg-calculate" }),
     title: el("h2", {}),
-    layer: select("Layer", [], () => selectHead(app, { layer: parts.layer.selectedIndex })),
+    layer,
     head: select("Head", [], (head) => selectHead(app, { head: head === "mean" ? "mean" : Number(head) })),
     text: el("p", { class: "rg-title" }),
     readout: el("p", { class: "rg-readout" }),
@@ -151,34 +113,46 @@ export function createLayout(app) {
       fetchMemory: () => app.source.memory(app.controller.signal),
       pageMemory: () => app.queries.memory(),
     }),
-    errorBar,
+    errorBar: el("p", { class: "rg-error rg-error-bar", role: "alert", hidden: true }, errorText, " ", retry),
     errorText,
     searchInput,
     matchCount: el("span", { class: "rg-muted rg-match-count", role: "status" }),
     help: helpDialog(keybindingsOf(app)),
     main: el("main", { class: "rg-main" }),
   };
+}
+
+/** Create the parts and put them into the root. @param {App} app */
+export function createLayout(app) {
+  const parts = createParts(app);
   parts.tabs.node.classList.add("rg-tabs");
   parts.grid.node.prepend(parts.sideSwitches[0].node);
   parts.movement.node.prepend(parts.sideSwitches[2].node);
   parts.main.append(
     parts.grid.node,
-    headPanel(parts, manifest.can.ablate),
+    headPanel(parts, app.manifest.can.ablate),
     el("div", { class: "rg-side" }, parts.textPanel.node, parts.attribution.node, parts.ablation.panel),
     parts.cellView.node,
     parts.movement.node,
   );
   const footer = el("footer", { class: "rg-footer" }, parts.provenance, parts.memory.node);
   const training = parts.training ? [parts.training.node] : [];
-  root.replaceChildren(header(app, parts), ...training, parts.main, footer, errorBar, parts.liveRegion, parts.help);
+  app.root.replaceChildren(
+    header(app, parts),
+    ...training,
+    parts.main,
+    footer,
+    parts.errorBar,
+    parts.liveRegion,
+    parts.help,
+  );
   return parts;
 }
 
 /** @param {Parts} parts @param {boolean} canAblate */
 function headPanel(parts, canAblate) {
-  const { title, layer, head, modes, sideSwitches, compareButton, ablation, map, readout, legend } = parts;
-  const field = (/** @type {string} */ name, /** @type {HTMLElement} */ list) =>
-    el("label", { class: "rg-field" }, el("span", {}, name), list);
+  const { title, layer, head, modes, sideSwitches, compareButton, ablation, map, legend } = parts;
+  const readout = el("div", { class: "rg-readout-row" }, parts.readout, parts.calculateButton);
   const ablationButtons = canAblate ? [ablation.toggleButton, ablation.resetButton, ablation.status] : [];
   return el(
     "section",
@@ -194,10 +168,8 @@ function headPanel(parts, canAblate) {
 /** @param {App} app @param {Parts} parts */
 function header(app, { text, tabs, searchInput, matchCount, displayOptions, help }) {
   const saveMenu = createSaveMenu(app);
-  const menus = [displayOptions.node, saveMenu];
-  const closeOthers = (/** @type {HTMLDetailsElement} */ menu) =>
-    menus.forEach((other) => other !== menu && (other.open = false));
-  for (const menu of menus) menu.addEventListener("toggle", () => menu.open && closeOthers(menu));
+  const menus = [displayOptions.node, saveMenu]; // of one name, so that the browser closes one as the other opens
+  for (const menu of menus) menu.setAttribute("name", "rg-menu");
   document.addEventListener(
     "pointerdown",
     (event) => menus.forEach((menu) => event.composedPath().includes(menu) || (menu.open = false)),
@@ -217,7 +189,7 @@ function header(app, { text, tabs, searchInput, matchCount, displayOptions, help
       displayOptions.node,
       saveMenu,
       iconButton("Light or dark (D)", "◐", () => toggleTheme(app)),
-      iconButton("Keys (?)", "?", () => help.showModal()),
+      iconButton("Keys and gestures (?)", "?", () => help.showModal()),
     ),
   );
 }
@@ -233,13 +205,9 @@ function createSaveMenu(app) {
     );
   };
   const items = /** @type {const} */ (["svg", "png", "csv"]).map((kind) =>
-    el("button", { type: "button", class: "rg-item", on: { click: () => save(kind) } }, `As ${kind.toUpperCase()}`),
+    button(`As ${kind.toUpperCase()}`, () => save(kind), { class: "rg-item" }),
   );
-  const menu = el(
-    "details",
-    { class: "rg-menu" },
-    el("summary", {}, "Save"),
-    el("div", { class: "rg-panel rg-panel-narrow" }, ...items, status),
-  );
+  const panel = el("div", { class: "rg-panel rg-panel-narrow" }, ...items, status);
+  const menu = el("details", { class: "rg-menu" }, el("summary", {}, "Save"), panel);
   return menu;
 }

@@ -1,7 +1,7 @@
 // Entry point of the page, served or exported.
 
-import { EmbeddedSource } from "../data/embedded-source.js";
-import { ApiSource } from "../data/source.js";
+import { embeddedSource } from "../data/embedded-source.js";
+import { apiSource } from "../data/source.js";
 import { httpTransport } from "../data/transports.js";
 import { el } from "../platform/dom.js";
 import { App } from "./app.js";
@@ -10,8 +10,8 @@ const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
 const embedded = document.getElementById("regard-manifest");
 const textOf = (/** @type {HTMLElement | null} */ node) => node?.textContent ?? "";
 const source = embedded
-  ? new EmbeddedSource(JSON.parse(textOf(embedded)), textOf(document.getElementById("regard-data")))
-  : new ApiSource(httpTransport(new URL("./", location.href).href));
+  ? embeddedSource(JSON.parse(textOf(embedded)), textOf(document.getElementById("regard-data")))
+  : apiSource(httpTransport(new URL("./", location.href).href));
 source
   .manifest()
   .then((manifest) => new App(root, source, manifest, { syncUrl: true }))

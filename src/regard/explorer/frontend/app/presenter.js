@@ -6,7 +6,6 @@ import { escapeInvisible, groupIndices, groupTokens, label, search } from "../da
 import { activeElementOf, bidi, el, setAttribute, setText } from "../platform/dom.js";
 import { valueAt } from "../render/scene.js";
 import { checkpointIndex, differenceBlockedBy, runsOnPlane, selectionOf } from "../state/sides.js";
-import { mostChangedHeads } from "../views/ablation-panel.js";
 import {
   cellMessage,
   headingMessage,
@@ -49,8 +48,11 @@ export class Presenter {
     if (parts.main.dataset.view !== state.view) app.switchView(state.view);
     parts.modes.show(state.mode, (key) => key === "raw" || inMemory || manifest.can.tiles);
     parts.displayOptions.update(state, app.shownRun().tokens.length, inMemory);
+    const sides = app.sides();
     const blockedBy = differenceBlockedBy(state, manifest);
-    for (const sideSwitch of parts.sideSwitches) sideSwitch.update(state, manifest, app.sides(), blockedBy);
+    const isOneRun = sides.length > 1 && sides[0].run === sides[1].run;
+    const blocks = [isOneRun ? "A and B are heads of one run" : blockedBy, blockedBy, null];
+    parts.sideSwitches.forEach((sideSwitch, n) => sideSwitch.update(state, manifest, sides, blocks[n]));
     queries.fetchAblation(state);
     parts.ablation.update(state, shown, state.ablated.length > 0 && !queries.ablation.isCurrent);
     parts.ablation.showResult(queries.ablation.current, manifest, theme);
@@ -99,18 +101,20 @@ export class Presenter {
   }
 
   showHeads() {
-    const { state, queries, parts, theme } = this.app;
+    const { state, queries, parts, theme, manifest } = this.app;
     const { run } = this.app.shownHead();
+    const sides = this.app.sides();
     const { data, error } = queries.maps;
-    if (state.view === "heads" || data || error) queries.fetchHeads(run); // else after the map
-    const { heads, thumbnails } = queries;
-    const keeps = Boolean(this.app.manifest.training); // those of the checkpoint before, until others have come
-    parts.grid.setData(
-      run,
-      heads.current ?? (keeps ? heads.data : null),
-      thumbnails.current ?? (keeps ? thumbnails.data : null),
-    );
-    parts.grid.update(state, theme, this.app.sides());
+    const isDifference = state.side === "diff" && sides.length > 1 && sides[0].run !== sides[1].run;
+    if (state.view === "heads" || data || error) {
+      queries.fetchHeads(run); // else after the map
+      if (isDifference) queries.fetchDifferences(sides.map((side) => side.run));
+    }
+    const { heads, thumbnails, differences } = queries;
+    const shown = (/** @type {import("../data/query.js").Query<any>} */ query) =>
+      query.current ?? (manifest.training ? query.data : null); // of the checkpoint before, until others have come
+    parts.grid.setData(run, shown(heads), shown(thumbnails), isDifference ? differences.current : null);
+    parts.grid.update(state, theme, sides);
   }
 
   showTraining() {
@@ -172,27 +176,27 @@ export class Presenter {
   /** The value of the cell, in the line below the map and for screen readers. */
   showCell() {
     const { app } = this;
-    const { readout, liveRegion, title } = app.parts;
+    const { readout, calculateButton, liveRegion, title } = app.parts;
     const { maps, cellValue } = app.queries;
     const { row, col } = app.cursor();
+    calculateButton.hidden = row === null || col === null;
     if (!app.mapData || row === null || col === null)
-      return setText(readout, "Rows are queries, columns are keys. Click a cell.");
-    const loaded = maps.isCurrent ? valueAt(app.mapData.pyramid, row, col) : null;
-    if (maps.isCurrent && loaded === null) app.queries.fetchCellValue(app.state, app.queriedHeads());
+      return setText(readout, "Rows are queries, columns are keys. Click a cell, and again for its calculation.");
+    if (maps.isCurrent && valueAt(app.mapData.pyramid, row, col) === null)
+      app.queries.fetchCellValue(app.state, app.queriedHeads());
     else cellValue.reset();
-    const value = loaded ?? cellValue.current;
+    const value = this.cellValue();
     const message = this.cellMessage(row, col, value);
     setText(readout, message);
     if (value !== null) setText(liveRegion, `${message}. ${title.textContent}`);
     if (app.state.mode !== "raw") this.showCellSteps(); // which say what this value is
   }
 
-  /** The value of the chosen cell on the map; null for a difference, of whole words, and before it is loaded. */
-  shownValue() {
-    const { mapData, showsDifference, state, queries } = this.app;
+  /** The value of the chosen cell on the map; null before it is loaded. */
+  cellValue() {
+    const { mapData, queries } = this.app;
     const { row, col } = this.app.cursor();
-    if (!mapData || row === null || col === null || showsDifference || state.words || !queries.maps.isCurrent)
-      return null;
+    if (!mapData || row === null || col === null || !queries.maps.isCurrent) return null;
     return valueAt(mapData.pyramid, row, col) ?? queries.cellValue.current;
   }
 
@@ -268,7 +272,7 @@ export class Presenter {
       heads,
       kvHeads: kv_heads,
       mode: state.mode,
-      shown: this.shownValue(),
+      shown: app.showsDifference || state.words ? null : this.cellValue(), // of this head and these tokens
     });
   }
 
@@ -281,7 +285,7 @@ export class Presenter {
       : `These are the steps of ${state.side}.`;
   }
 
-  /** The run of an ablation becomes B; after a new one, the head that it changes most is selected. */
+  /** The run of an ablation becomes B. */
   showAblation() {
     const { app } = this;
     const { data, error, current } = app.queries.ablation;
@@ -291,10 +295,7 @@ export class Presenter {
     }
     if (!current) return;
     app.manifest.runs[current.run] = current.metadata;
-    const [most] = mostChangedHeads(current.changes.heads, 1);
-    const follow = { side: /** @type {const} */ ("diff"), ...(most && { layer: most.layer, head: most.head }) };
-    app.set({ editedRun: current.run, ...(app.followsAblation ? follow : {}) });
-    app.followsAblation = false;
+    app.set({ editedRun: current.run });
   }
 
   showMovement() {

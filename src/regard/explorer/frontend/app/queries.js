@@ -43,6 +43,8 @@ export class Queries {
     this.heads = new Query(this.client, () => app.presenter.showHeads());
     /** @type {Query<Uint8Array>} */
     this.thumbnails = new Query(this.client, () => app.presenter.showHeads());
+    /** @type {Query<import("../data/source.js").HeadDifferences>} */
+    this.differences = new Query(this.client, () => app.presenter.showHeads());
     /** @type {Query<AblationResult>} */
     this.ablation = new Query(this.client, () => app.presenter.showAblation(), { handlesError: true });
     /** @type {Query<import("../data/source.js").Attribution>} */
@@ -152,6 +154,13 @@ export class Queries {
     this.thumbnails.fetch(`thumbnails ${run}`, () =>
       this.cached(`thumbnails ${run}`, () => source.thumbnails(run, signal)),
     );
+  }
+
+  /** How every head differs between two runs. @param {number[]} runs */
+  fetchDifferences(runs) {
+    const { source, controller } = this.app;
+    const key = `differences ${runs}`;
+    this.differences.fetch(key, () => this.cached(key, () => source.differences(runs, controller.signal)));
   }
 
   /** Run the model again without the ablated heads. @param {State} state */

@@ -1,6 +1,6 @@
 // Entry point of the widget of a notebook: the same page, with requests as messages to the kernel.
 
-import { ApiSource } from "../data/source.js";
+import { apiSource } from "../data/source.js";
 import { KernelTransport } from "../data/transports.js";
 import { NotebookColorScheme } from "../platform/color-scheme.js";
 import { el } from "../platform/dom.js";
@@ -24,7 +24,7 @@ export function render({ model, el: container }) {
     notice.hidden = !isUnresponsive;
     root.hidden = isUnresponsive && !root.hasChildNodes();
   });
-  const source = new ApiSource(transport.request.bind(transport));
+  const source = apiSource(transport.request.bind(transport));
   const colorScheme = new NotebookColorScheme(container);
   const app = source.manifest().then((manifest) => new App(root, source, manifest, { syncUrl: false, colorScheme }));
   app.catch(({ message }) =>

@@ -54,30 +54,16 @@ export function maxAbs(values) {
   return max;
 }
 
-/**
- * Half as many rows and columns: of two by two values the one of largest absolute value, or their mean.
- * @param {Matrix} matrix @param {"max" | "mean"} pool @returns {Matrix}
- */
-export function downsample({ values, rows, cols }, pool) {
-  const [height, width] = [Math.ceil(rows / 2), Math.ceil(cols / 2)];
-  const out = new Float32Array(height * width);
-  for (let r = 0; r < height; r++)
-    for (let c = 0; c < width; c++) {
-      let [max, sum, count] = [0, 0, 0];
-      for (let i = 2 * r; i < Math.min(rows, 2 * r + 2); i++)
-        for (let j = 2 * c; j < Math.min(cols, 2 * c + 2); j++) {
-          const value = values[i * cols + j];
-          if (Math.abs(value) > Math.abs(max)) max = value;
-          sum += value;
-          count += 1;
-        }
-      out[r * width + c] = pool === "max" ? max : sum / count;
-    }
-  return { values: out, rows: height, cols: width };
+/** Half as many rows and columns. @param {Matrix} matrix @param {"max" | "mean"} pool @returns {Matrix} */
+export function downsample(matrix, pool) {
+  const { rows, cols } = matrix;
+  const values = poolRegion(matrix, { row0: 0, row1: rows, col0: 0, col1: cols, bin_size: 2, pool });
+  return { values, rows: Math.ceil(rows / 2), cols: Math.ceil(cols / 2) };
 }
 
 /**
- * A region of a map, pooled in bins of `bin_size` × `bin_size`, the last of what is left.
+ * A region of a map, pooled in bins of `bin_size` × `bin_size`, the last of what is left: of each the value of largest
+ * absolute value, or the mean.
  * @param {Matrix} matrix @param {{ row0: number, row1: number, col0: number, col1: number, bin_size: number, pool: "max" | "mean" }} region
  */
 export function poolRegion({ values, cols: width }, { row0, row1, col0, col1, bin_size, pool }) {
@@ -87,14 +73,14 @@ export function poolRegion({ values, cols: width }, { row0, row1, col0, col1, bi
     const [i0, i1] = [row0 + r * bin_size, Math.min(row1, row0 + (r + 1) * bin_size)];
     for (let c = 0; c < cols; c++) {
       const [j0, j1] = [col0 + c * bin_size, Math.min(col1, col0 + (c + 1) * bin_size)];
-      let [max, sum] = [-Infinity, 0];
+      let [largest, sum] = [0, 0];
       for (let i = i0; i < i1; i++)
         for (let j = j0; j < j1; j++) {
           const value = values[i * width + j];
-          if (value > max) max = value;
+          if (Math.abs(value) > Math.abs(largest)) largest = value;
           sum += value;
         }
-      out[r * cols + c] = pool === "max" ? max : sum / ((i1 - i0) * (j1 - j0));
+      out[r * cols + c] = pool === "max" ? largest : sum / ((i1 - i0) * (j1 - j0));
     }
   }
   return out;

@@ -42,6 +42,7 @@ import { withProducts } from "./cell.js";
  * @typedef {{ explained_variance_ratio: number[], points: number[][][], stages: string[], sink_length: number, left_out: number[] }} Movement   of one run
  * @typedef {{ explained_variance_ratio: number[], points: number[][][][], stages: string[], sink_length: number, left_out: number[][] }} Movements   of runs on one plane
  * @typedef {{ metrics: Record<string, (number | null)[][]> }} HeadMetrics
+ * @typedef {{ largest: number[][], thumbnails: string }} HeadDifferences  as `regard.explorer.exploration` describes it
  * @typedef {{ token: string, before: number, after: number }} NextToken
  * @typedef {{ runs: number, overviews: number, overviews_limit: number, process_peak: number | null }} Memory  bytes
  * @typedef {{ run: number, metadata: Run, changes: { cosines: number[], next_tokens: NextToken[] | null, heads: number[][] } }} Ablation
@@ -67,6 +68,7 @@ import { withProducts } from "./cell.js";
  * @property {(signal?: AbortSignal) => Promise<Manifest>} manifest
  * @property {(run: number, signal?: AbortSignal) => Promise<HeadMetrics>} heads
  * @property {(run: number, signal?: AbortSignal) => Promise<Uint8Array>} thumbnails  0 to 255, L H t t; the manifest has t
+ * @property {(runs: number[], signal?: AbortSignal) => Promise<HeadDifferences>} differences
  * @property {(run: number, layer: number, head: Head, region: Region, signal?: AbortSignal) => Promise<Float32Array>} tile
  * @property {(run: number, layer: number, head: Head, i: number, mode: string, signal?: AbortSignal) => Promise<Float32Array>} row
  * @property {(run: number, layer: number, head: Head, j: number, mode: string, signal?: AbortSignal) => Promise<Float32Array>} column
@@ -81,75 +83,24 @@ import { withProducts } from "./cell.js";
  *   Resolves to a Uint8Array for a binary response, else to the JSON value.
  */
 
-/** The API of `regard.explorer.api`, over any transport. @implements {Source} */
-export class ApiSource {
-  /** @param {Transport} request */
-  constructor(request) {
-    this.request = request;
-  }
-
+/** The API of `regard.explorer.api`, over any transport. @param {Transport} request @returns {Source} */
+export function apiSource(request) {
   /** @param {string} method @param {Record<string, any>} params @param {AbortSignal} [signal] */
-  async requestFloats(method, params, signal) {
-    return new Float32Array((await this.request(method, params, signal)).buffer);
-  }
-
-  /** @param {AbortSignal} [signal] */
-  manifest(signal) {
-    return this.request("manifest", {}, signal);
-  }
-
-  /** @param {number} run @param {AbortSignal} [signal] */
-  heads(run, signal) {
-    return this.request("heads", { run }, signal);
-  }
-
-  /** @param {number} run @param {AbortSignal} [signal] */
-  thumbnails(run, signal) {
-    return this.request("thumbnails", { run }, signal);
-  }
-
-  /** @param {number} run @param {number} layer @param {Head} head @param {Region} region @param {AbortSignal} [signal] */
-  tile(run, layer, head, region, signal) {
-    return this.requestFloats("tile", { run, layer, head, ...region }, signal);
-  }
-
-  /** @param {number} run @param {number} layer @param {Head} head @param {number} i @param {string} mode @param {AbortSignal} [signal] */
-  row(run, layer, head, i, mode, signal) {
-    return this.requestFloats("row", { run, layer, head, i, mode }, signal);
-  }
-
-  /** @param {number} run @param {number} layer @param {Head} head @param {number} j @param {string} mode @param {AbortSignal} [signal] */
-  column(run, layer, head, j, mode, signal) {
-    return this.requestFloats("column", { run, layer, head, j, mode }, signal);
-  }
-
-  /** @param {number} run @param {number} layer @param {Head} head @param {number} i @param {number} j @param {AbortSignal} [signal] */
-  async cell(run, layer, head, i, j, signal) {
-    return withProducts(await this.request("cell", { run, layer, head, i, j }, signal));
-  }
-
-  /** @param {number[]} runs @param {AbortSignal} [signal] */
-  movement(runs, signal) {
-    return this.request("movement", { runs }, signal);
-  }
-
-  /** @param {number} run @param {AttributionQuery} query @param {AbortSignal} [signal] */
-  attribution(run, query, signal) {
-    return this.request("attribution", { run, ...query }, signal);
-  }
-
-  /** @param {AbortSignal} [signal] */
-  memory(signal) {
-    return this.request("memory", {}, signal);
-  }
-
-  /** @param {number} known @param {AbortSignal} [signal] */
-  training(known, signal) {
-    return this.request("training", { known }, signal);
-  }
-
-  /** @param {[number, number][]} heads @param {number} run @param {AbortSignal} [signal] */
-  ablate(heads, run, signal) {
-    return this.request("ablate", { heads, run }, signal);
-  }
+  const floats = async (method, params, signal) => new Float32Array((await request(method, params, signal)).buffer);
+  return {
+    manifest: (signal) => request("manifest", {}, signal),
+    heads: (run, signal) => request("heads", { run }, signal),
+    thumbnails: (run, signal) => request("thumbnails", { run }, signal),
+    differences: (runs, signal) => request("differences", { runs }, signal),
+    tile: (run, layer, head, region, signal) => floats("tile", { run, layer, head, ...region }, signal),
+    row: (run, layer, head, i, mode, signal) => floats("row", { run, layer, head, i, mode }, signal),
+    column: (run, layer, head, j, mode, signal) => floats("column", { run, layer, head, j, mode }, signal),
+    cell: async (run, layer, head, i, j, signal) =>
+      withProducts(await request("cell", { run, layer, head, i, j }, signal)),
+    movement: (runs, signal) => request("movement", { runs }, signal),
+    attribution: (run, query, signal) => request("attribution", { run, ...query }, signal),
+    memory: (signal) => request("memory", {}, signal),
+    training: (known, signal) => request("training", { known }, signal),
+    ablate: (heads, run, signal) => request("ablate", { heads, run }, signal),
+  };
 }

@@ -32,7 +32,18 @@ import { downsample, maxAbs, subtract } from "./matrix.js";
 export const MAX_IN_MEMORY_SIDE = 1024; // tokens
 const MAX_TILES = 160; // of 256 KB each, and as much for its pixels
 const MAX_CONCURRENT = 6;
+const MAX_BYTES = MAX_TILES * 2 * 4 * TILE ** 2;
 const MAX_IN_MEMORY_BYTES = 3 * 4 * MAX_IN_MEMORY_SIDE ** 2 * (4 / 3); // each level is a quarter of the one below
+
+/** Forget all but the last entries. @param {Map<string, any>} entries @param {number} count */
+export function keepLast(entries, count) {
+  for (const old of [...entries.keys()].slice(0, -count)) entries.delete(old);
+}
+
+/** Bytes of tiles and of their pixels. @param {Matrix[]} tiles */
+function memoryOf(tiles) {
+  return { bytes: tiles.reduce((sum, { values }) => sum + 2 * values.byteLength, 0), limit: MAX_BYTES };
+}
 
 /** Tiles of a map in memory. @implements {TileSource} */
 export class InMemoryTiles {
@@ -151,14 +162,13 @@ export class RemoteTiles {
   }
 
   get memory() {
-    return { bytes: 2 * bytesOf(this.tiles.values()), limit: MAX_TILES * 2 * 4 * TILE ** 2 };
+    return memoryOf([...this.tiles.values()]);
   }
 
   startFetches() {
-    const running = [...this.pending.values()].filter((tile) => tile.controller).length;
-    for (const [key, tile] of [...this.pending]
-      .filter(([, tile]) => !tile.controller)
-      .slice(0, MAX_CONCURRENT - running)) {
+    const waiting = [...this.pending].filter(([, tile]) => !tile.controller);
+    const numRunning = this.pending.size - waiting.length;
+    for (const [key, tile] of waiting.slice(0, MAX_CONCURRENT - numRunning)) {
       tile.controller = new AbortController();
       this.load(tile.level, tile.i, tile.j, tile.controller.signal)
         .then(
@@ -175,35 +185,22 @@ export class RemoteTiles {
   /** @param {number} level @param {number} i @param {number} j @returns {TileRegion} */
   regionOf(level, i, j) {
     const bin_size = 2 ** level;
-    const [row0, col0] = [i * TILE * bin_size, j * TILE * bin_size];
-    return {
-      row0,
-      row1: Math.min(this.rows, row0 + TILE * bin_size),
-      col0,
-      col1: Math.min(this.cols, col0 + TILE * bin_size),
-      bin_size,
-    };
+    const [row0, col0, side] = [i * TILE * bin_size, j * TILE * bin_size, TILE * bin_size];
+    return { row0, row1: Math.min(this.rows, row0 + side), col0, col1: Math.min(this.cols, col0 + side), bin_size };
   }
 
   /** @param {number} level @param {number} i @param {number} j @param {AbortSignal} signal @returns {Promise<Matrix>} */
   async load(level, i, j, signal) {
     const region = this.regionOf(level, i, j);
-    const [rows, cols] = [
-      Math.ceil((region.row1 - region.row0) / region.bin_size),
-      Math.ceil((region.col1 - region.col0) / region.bin_size),
-    ];
+    const { row0, row1, col0, col1, bin_size } = region;
+    const [rows, cols] = [Math.ceil((row1 - row0) / bin_size), Math.ceil((col1 - col0) / bin_size)];
     const values = await this.fetchTile(region, signal);
     if (values.length !== rows * cols) throw new Error(`tile has ${values.length} values, expected ${rows * cols}`);
     const tile = { values, rows, cols };
     this.tiles.set(tileKey(level, i, j), tile);
-    for (const old of [...this.tiles.keys()].slice(0, -MAX_TILES)) this.tiles.delete(old);
+    keepLast(this.tiles, MAX_TILES);
     return tile;
   }
-}
-
-/** @param {Iterable<Matrix>} tiles */
-function bytesOf(tiles) {
-  return [...tiles].reduce((sum, { values }) => sum + values.byteLength, 0);
 }
 
 /** A − B of two maps whose tiles are fetched. @implements {TileSource} */
@@ -236,7 +233,7 @@ export class DifferenceTiles {
     if (!cached || cached.source !== a) {
       cached = { source: a, tile: { values: subtract(a.values, b.values), rows: a.rows, cols: a.cols } };
       this.tiles.set(key, cached);
-      for (const old of [...this.tiles.keys()].slice(0, -MAX_TILES)) this.tiles.delete(old);
+      keepLast(this.tiles, MAX_TILES);
     }
     return cached.tile;
   }
@@ -252,9 +249,6 @@ export class DifferenceTiles {
   }
 
   get memory() {
-    return {
-      bytes: 2 * bytesOf([...this.tiles.values()].map(({ tile }) => tile)),
-      limit: MAX_TILES * 2 * 4 * TILE ** 2,
-    };
+    return memoryOf([...this.tiles.values()].map(({ tile }) => tile));
   }
 }

@@ -9,24 +9,9 @@
  *   Whether to merge words and to show special tokens; the half-open range of tokens.
  */
 
-const INVISIBLE = [
-  [0x80, 0x9f],
-  [0xad, 0xad],
-  [0x61c, 0x61c],
-  [0x115f, 0x1160],
-  [0x17b4, 0x17b5],
-  [0x180b, 0x180f],
-  [0x200b, 0x200f],
-  [0x2028, 0x202e],
-  [0x2060, 0x206f],
-  [0x3164, 0x3164],
-  [0xd800, 0xdfff],
-  [0xfeff, 0xfeff],
-  [0xfff9, 0xfffb],
-  [0xfffe, 0xffff],
-  [0xe0000, 0xe007f],
-];
-const JOINERS = [0x200c, 0x200d]; // part of scripts and emoji between two characters
+const INVISIBLE =
+  /(?![\ufe00-\ufe0f])[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb\ufffe\uffff]/u; // but for variation selectors
+const JOINERS = "\u200c\u200d"; // part of scripts and emoji between two characters
 
 /**
  * The text with control, invisible and bidirectional characters as visible placeholders.
@@ -43,11 +28,8 @@ function placeholderFor(char, before, after) {
   const code = /** @type {number} */ (char.codePointAt(0));
   if (code < 0x20) return String.fromCodePoint(0x2400 + code);
   if (code === 0x7f) return "␡";
-  if (JOINERS.includes(code) && isBeyondLatin(before) && isBeyondLatin(after)) return char;
-  if (INVISIBLE.some(([first, last]) => code >= first && code <= last)) {
-    return `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
-  }
-  return char;
+  if (JOINERS.includes(char) && isBeyondLatin(before) && isBeyondLatin(after)) return char;
+  return INVISIBLE.test(char) ? `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩` : char;
 }
 
 /** @param {string | undefined} char */

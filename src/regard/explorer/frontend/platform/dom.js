@@ -53,34 +53,34 @@ export function bidi(text, props = {}) {
   return el("bdi", { dir: "auto", ...props }, text);
 }
 
+/** @param {string} text @param {(event: MouseEvent) => void} action @param {Props} [props] */
+export function button(text, action, props = {}) {
+  return el("button", { type: "button", class: "rg-button", on: { click: action }, ...props }, text);
+}
+
+/** @param {string} title @param {string} symbol @param {() => void} action */
+export function iconButton(title, symbol, action) {
+  return button(symbol, action, { class: "rg-icon", title, "aria-label": title });
+}
+
 /**
  * A segmented control: buttons of which one is selected.
  * @param {string} name for screen readers
- * @param {{ key: string, title: string, description?: string }[]} choices @param {(key: string) => void} onSelect
+ * @param {{ key: string, title: string, description?: string }[]} choices @param {(key: any) => void} onSelect
  */
 export function segmented(name, choices, onSelect) {
   const buttons = choices.map(({ key, title, description }) =>
-    el(
-      "button",
-      {
-        type: "button",
-        class: "rg-segment",
-        title: description ?? null,
-        data: { key },
-        on: { click: () => onSelect(key) },
-      },
-      title,
-    ),
+    button(title, () => onSelect(key), { class: "rg-segment", title: description ?? null, data: { key } }),
   );
   const node = el("div", { class: "rg-segmented", role: "group", "aria-label": name }, ...buttons);
   return {
     node,
     /** @param {string} selected @param {(key: string) => boolean} [allowed] */
     show(selected, allowed = () => true) {
-      for (const button of buttons) {
-        const key = button.dataset.key ?? "";
-        setAttribute(button, "aria-pressed", String(key === selected));
-        button.disabled = !allowed(key);
+      for (const segment of buttons) {
+        const key = segment.dataset.key ?? "";
+        setAttribute(segment, "aria-pressed", String(key === selected));
+        segment.disabled = !allowed(key);
       }
     },
   };
@@ -95,21 +95,38 @@ export function toggle(title, hint, onChange) {
 
 /** @param {string} title @param {{ key: string, title: string }[]} choices @param {(key: string) => void} onSelect */
 export function select(title, choices, onSelect) {
-  const list = el(
-    "select",
-    { "aria-label": title, on: { change: () => onSelect(list.value) } },
-    ...choices.map(({ key, title: name }) => el("option", { value: key }, name)),
-  );
+  const options = choices.map(({ key, title: name }) => el("option", { value: key }, name));
+  const list = el("select", { "aria-label": title, on: { change: () => onSelect(list.value) } }, ...options);
   return list;
 }
 
-/** @param {string} title @param {string} symbol @param {() => void} action @param {Props} [props] */
-export function iconButton(title, symbol, action, props = {}) {
-  return el(
-    "button",
-    { type: "button", class: "rg-icon", title, "aria-label": title, on: { click: action }, ...props },
-    symbol,
-  );
+/** @param {string} name for screen readers @param {(value: number) => void} onInput @param {Props} [props] */
+export function slider(name, onInput, props = {}) {
+  const input = el("input", { type: "range", min: "0", "aria-label": name, ...props });
+  input.addEventListener("input", () => onInput(Number(input.value)));
+  return input;
+}
+
+/** A control after its name. @param {string | Node} name @param {Node} control */
+export function field(name, control) {
+  return el("label", { class: "rg-field" }, el("span", {}, name), control);
+}
+
+/** The step of an arrow key along a row of elements; undefined for any other key. @param {KeyboardEvent} event */
+export function arrowStep({ key, ctrlKey, metaKey, altKey }) {
+  if (ctrlKey || metaKey || altKey) return undefined;
+  return { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key];
+}
+
+/** Make one of some elements that which the tab key reaches. @param {Iterable<HTMLElement | SVGElement>} all @param {Element | undefined} stop */
+export function setTabStop(all, stop) {
+  for (const node of all) if ((node.tabIndex === 0) !== (node === stop)) node.tabIndex = node === stop ? 0 : -1;
+}
+
+/** Keep an event from the page around. @param {Event} event */
+export function consume(event) {
+  event.preventDefault();
+  event.stopPropagation();
 }
 
 /** The focused element of the document or shadow root of a node. @param {Node} node */

@@ -5,17 +5,6 @@ import { svg } from "../platform/dom.js";
 /** @typedef {import("./map-renderer.js").Context2D} Context2D */
 
 const TEXT_ANCHORS = /** @type {Record<string, string>} */ ({ right: "end", center: "middle" });
-const STATE = [
-  "fillStyle",
-  "strokeStyle",
-  "lineWidth",
-  "globalAlpha",
-  "font",
-  "textAlign",
-  "textBaseline",
-  "direction",
-  "imageSmoothingEnabled",
-];
 
 /** @implements {Context2D} */
 export class SvgContext {
@@ -44,8 +33,7 @@ export class SvgContext {
   }
 
   save() {
-    const now = /** @type {any} */ (this);
-    this.stack.push({ parent: this.parent, ...Object.fromEntries(STATE.map((name) => [name, now[name]])) });
+    this.stack.push({ ...this });
   }
 
   restore() {
@@ -54,15 +42,10 @@ export class SvgContext {
 
   /** @param {string} tag @param {Record<string, string | number>} attributes @param {...string} text */
   append(tag, attributes, ...text) {
-    const rounded = Object.entries(attributes).map(([name, value]) => [
-      name,
-      typeof value === "number" ? Number(value.toFixed(2)) : value,
-    ]);
-    const node = svg(
-      tag,
-      Object.fromEntries(this.globalAlpha < 1 ? [...rounded, ["opacity", this.globalAlpha]] : rounded),
-      ...text,
-    );
+    const node = svg(tag, {}, ...text);
+    const opacity = this.globalAlpha < 1 ? { opacity: this.globalAlpha } : {};
+    for (const [name, value] of Object.entries({ ...attributes, ...opacity }))
+      node.setAttribute(name, typeof value === "number" ? String(Number(value.toFixed(2))) : value);
     this.parent.append(node);
     return node;
   }
@@ -125,13 +108,8 @@ export class SvgContext {
   /** Clip what follows to the rectangle of the path. */
   clip() {
     const { x, y, width, height } = this.rectangle ?? { x: 0, y: 0, width: 0, height: 0 };
-    this.parent = this.append("svg", {
-      x,
-      y,
-      width,
-      height,
-      viewBox: [x, y, width, height].map((n) => n.toFixed(2)).join(" "),
-    });
+    const viewBox = [x, y, width, height].map((n) => n.toFixed(2)).join(" ");
+    this.parent = this.append("svg", { x, y, width, height, viewBox });
   }
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
@@ -141,15 +119,8 @@ export class SvgContext {
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
   strokeRect(x, y, width, height) {
-    this.append("rect", {
-      x,
-      y,
-      width,
-      height,
-      fill: "none",
-      stroke: this.strokeStyle,
-      "stroke-width": this.lineWidth,
-    });
+    const style = { fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth };
+    this.append("rect", { x, y, width, height, ...style });
   }
 
   /** @param {HTMLCanvasElement} canvas @param {number} x @param {number} y @param {number} width @param {number} height */
@@ -161,20 +132,14 @@ export class SvgContext {
   /** @param {string} text @param {number} x @param {number} y */
   fillText(text, x, y) {
     const [, weight, style, size] = /^(\d+ )?(italic )?([\d.]+)px/.exec(this.font) ?? [];
-    this.append(
-      "text",
-      {
-        x,
-        y,
-        fill: this.fillStyle,
-        "font-size": Number(size),
-        ...(weight && { "font-weight": weight.trim() }),
-        ...(style && { "font-style": "italic" }),
-        ...(this.textAlign in TEXT_ANCHORS && { "text-anchor": TEXT_ANCHORS[this.textAlign] }),
-        ...(this.textBaseline === "middle" && { dy: "0.35em" }),
-      },
-      text,
-    );
+    const font = {
+      "font-size": Number(size),
+      ...(weight && { "font-weight": weight.trim() }),
+      ...(style && { "font-style": "italic" }),
+      ...(this.textAlign in TEXT_ANCHORS && { "text-anchor": TEXT_ANCHORS[this.textAlign] }),
+      ...(this.textBaseline === "middle" && { dy: "0.35em" }),
+    };
+    this.append("text", { x, y, fill: this.fillStyle, ...font }, text);
   }
 
   /** @param {string} text */

@@ -73,23 +73,13 @@ export function numLevels(extent) {
  */
 export function visibleTiles(viewport, size, extent, level) {
   const side = TILE * 2 ** level;
-  const last = { i: Math.ceil(extent.rows / side) - 1, j: Math.ceil(extent.cols / side) - 1 };
-  const found = [];
-  for (
-    let i = Math.floor(viewport.y / side);
-    i <= Math.min(last.i, Math.floor((viewport.y + size.height / viewport.k) / side));
-    i++
-  )
-    for (
-      let j = Math.floor(viewport.x / side);
-      j <= Math.min(last.j, Math.floor((viewport.x + size.width / viewport.k) / side));
-      j++
-    )
-      found.push({ i, j });
-  const center = {
-    i: (viewport.y + size.height / viewport.k / 2) / side - 0.5,
-    j: (viewport.x + size.width / viewport.k / 2) / side - 0.5,
+  const along = (/** @type {number} */ from, /** @type {number} */ pixels, /** @type {number} */ cells) => {
+    const [first, end] = [from / side, (from + pixels / viewport.k) / side];
+    const last = Math.min(Math.ceil(cells / side) - 1, Math.floor(end));
+    const numbers = Array.from({ length: last + 1 - Math.floor(first) }, (_, n) => Math.floor(first) + n);
+    return { numbers, center: (first + end) / 2 - 0.5 };
   };
-  const distance = (/** @type {{i: number, j: number}} */ t) => Math.hypot(t.i - center.i, t.j - center.j);
-  return found.sort((a, b) => distance(a) - distance(b));
+  const [rows, cols] = [along(viewport.y, size.height, extent.rows), along(viewport.x, size.width, extent.cols)];
+  const distance = (/** @type {{i: number, j: number}} */ { i, j }) => Math.hypot(i - rows.center, j - cols.center);
+  return rows.numbers.flatMap((i) => cols.numbers.map((j) => ({ i, j }))).sort((a, b) => distance(a) - distance(b));
 }

@@ -1,11 +1,12 @@
 // The state of the page: every choice of a person, as one value that fits into the URL.
 
+import { FIELDS } from "./fields.js";
 import { checkpointIndex, differenceBlockedBy, runsOf } from "./sides.js";
 
 /**
  * @typedef {import("../data/source.js").Run} Run
  * @typedef {import("../data/source.js").Manifest} Manifest
- * @typedef {"heads" | "head" | "cell" | "movement"} ViewName
+ * @typedef {(typeof import("./fields.js").VIEW_NAMES)[number]} ViewName
  * @typedef {"A" | "B" | "diff"} Side
  * @typedef {number | "mean"} Head
  * @typedef {{ layer: number, head: Head }} Selection
@@ -49,44 +50,9 @@ import { checkpointIndex, differenceBlockedBy, runsOf } from "./sides.js";
  */
 
 /** @type {Readonly<State>} */
-export const INITIAL_STATE = Object.freeze({
-  view: "head",
-  layer: 0,
-  head: 0,
-  row: null,
-  col: null,
-  side: "A",
-  selectionB: null,
-  mode: "raw",
-  metric: "entropy",
-  order: "layer",
-  threshold: 0,
-  collapsedLayers: [],
-  collapsedHeads: [],
-  words: false,
-  special: true,
-  log: false,
-  byRow: false,
-  pool: "max",
-  from: null,
-  to: null,
-  pins: [],
-  direction: "out",
-  arcs: false,
-  attribution: false,
-  attributionMethod: "",
-  target: "",
-  targetToken: null,
-  afterRow: false,
-  query: "",
-  stage: -1,
-  theme: "auto",
-  zoom: null,
-  ablated: [],
-  ablatedRun: 0,
-  checkpoint: null,
-  editedRun: null,
-});
+export const INITIAL_STATE = Object.freeze(
+  /** @type {any} */ (Object.fromEntries(Object.entries(FIELDS).map(([name, [, initial]]) => [name, initial]))),
+);
 
 /**
  * The nearest valid state: no layer or head that its side does not have, no token beyond the longest text.

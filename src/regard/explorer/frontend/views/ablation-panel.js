@@ -1,9 +1,9 @@
 // Ablated heads: the buttons, and what the ablation changes.
 
 import { escapeInvisible, label, textDirection } from "../data/tokens.js";
-import { bidi, el, setText } from "../platform/dom.js";
-import { colorAt, textColorOn, toCss } from "../render/colormap.js";
+import { bidi, button, el, setText } from "../platform/dom.js";
 import { formatFixed, formatPercent } from "../render/format.js";
+import { shade } from "./word-strip.js";
 
 /**
  * @typedef {import("../state/state.js").State} State
@@ -73,15 +73,18 @@ export class AblationPanel {
     const { layers, tokens, text } = runs[ablatedRun];
     const nameOf = (/** @type {number} */ layer, /** @type {number} */ head) =>
       `layer ${layers[layer].number} head ${head}`;
+    const sides = `A is text ${"AB"[ablatedRun]} and B is its ablation; restore all heads to compare with the other text.`;
+    const heads = mostChangedHeads(changes.heads).map(({ layer, head, change }) =>
+      button(`L${nameOf(layer, head).slice(1)}, by ${formatFixed(change, 3)}`, () =>
+        this.actions.select({ layer, head }),
+      ),
+    );
     const minCosine = changes.cosines.reduce((a, b) => Math.min(a, b), 1);
     const words = tokens
       .slice(0, MAX_WORDS)
-      .map((token, t) => turnedWord(token.text, changes.cosines[t], minCosine, theme));
-    const heads = mostChangedHeads(changes.heads);
-    const heading = `Without ${ablated.map(([layer, head]) => nameOf(layer, head)).join(", ")}`;
-    const sides = `A is text ${"AB"[ablatedRun]} and B is its ablation; restore all heads to compare with the other text.`;
+      .flatMap((token, t) => [turnedWord(token.text, changes.cosines[t], minCosine, theme), " "]);
     this.body.replaceChildren(
-      el("h3", {}, heading),
+      el("h3", {}, `Without ${ablated.map(([layer, head]) => nameOf(layer, head)).join(", ")}`),
       (numGivenRuns ?? 1) > 1 ? paragraph(sides) : "",
       paragraph(
         "An ablated head still attends, but its output is 0: so are its weights × values, and rollout skips it.",
@@ -91,19 +94,11 @@ export class AblationPanel {
           ? "Only weights in later layers change. The largest changes are in:"
           : "No shown weight changes: no later layer is shown.",
       ),
-      el(
-        "div",
-        { class: "rg-bar" },
-        ...heads.map(({ layer, head, change }) =>
-          button(`L${nameOf(layer, head).slice(1)}, by ${formatFixed(change, 3)}`, () =>
-            this.actions.select({ layer, head }),
-          ),
-        ),
-      ),
+      el("div", { class: "rg-bar" }, ...heads),
       paragraph(
         `The colour shows how far each token's contextual vector turned. The smallest cosine with the original is ${formatFixed(minCosine, 4)}.`,
       ),
-      el("div", { class: "rg-words", dir: textDirection(text) }, ...words.flatMap((word) => [word, " "])),
+      el("div", { class: "rg-words", dir: textDirection(text) }, ...words),
       changes.next_tokens ? nextTokenTable(changes.next_tokens) : "",
     );
   }
@@ -111,40 +106,29 @@ export class AblationPanel {
 
 /** A word, shaded by how far its vector turned. @param {string} text @param {number} cosine @param {number} minCosine @param {Theme} theme */
 function turnedWord(text, cosine, minCosine, theme) {
-  const color = colorAt(theme, -Math.max(0, 1 - cosine) / Math.max(1e-6, 1 - minCosine));
-  return bidi(label(text), {
-    class: "rg-word",
-    title: `${escapeInvisible(text.slice(0, 200))}: cosine ${formatFixed(cosine, 4)}`,
-    style: { "background-color": toCss(color), color: textColorOn(color) },
-  });
+  const title = `${escapeInvisible(text.slice(0, 200))}: cosine ${formatFixed(cosine, 4)}`;
+  const node = bidi(label(text), { class: "rg-word", title });
+  shade(node, theme, -Math.max(0, 1 - cosine) / Math.max(1e-6, 1 - minCosine));
+  return node;
 }
 
 /** @param {import("../data/source.js").NextToken[]} tokens */
 function nextTokenTable(tokens) {
-  const heading = (/** @type {string} */ text) => el("th", { scope: "col" }, text);
-  const row = (/** @type {import("../data/source.js").NextToken} */ { token, before, after }) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, bidi(label(token))),
-      el("td", {}, formatPercent(before)),
-      el("td", {}, formatPercent(after)),
-    );
+  const headings = ["token", "before", "after"].map((text) => el("th", { scope: "col" }, text));
+  const rows = tokens.map(({ token, before, after }) => {
+    const shares = [before, after].map((share) => el("td", {}, formatPercent(share)));
+    return el("tr", {}, el("th", { scope: "row" }, bidi(label(token))), ...shares);
+  });
   return el(
     "table",
     { class: "rg-next-tokens" },
     el("caption", {}, "Next token"),
-    el("thead", {}, el("tr", {}, ...["token", "before", "after"].map(heading))),
-    el("tbody", {}, ...tokens.map(row)),
+    el("thead", {}, el("tr", {}, ...headings)),
+    el("tbody", {}, ...rows),
   );
 }
 
 /** @param {string} text */
 function paragraph(text) {
   return el("p", { class: "rg-description" }, text);
-}
-
-/** @param {string} text @param {() => void} onClick */
-function button(text, onClick) {
-  return el("button", { type: "button", class: "rg-button", on: { click: onClick } }, text);
 }

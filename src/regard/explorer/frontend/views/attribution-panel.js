@@ -3,11 +3,10 @@
 import { completenessMessage, formatContribution, strongestMessage, wordMessage } from "../data/attribution.js";
 import { maxAbs } from "../data/matrix.js";
 import { escapeInvisible, label, truncate } from "../data/tokens.js";
-import { activeElementOf, bidi, el, select, setAttribute, setText, toggle } from "../platform/dom.js";
+import { activeElementOf, bidi, button, el, field, select, setAttribute, setText, toggle } from "../platform/dom.js";
 import { formatFixed, formatPercent, formatSignificant } from "../render/format.js";
 import { Legend } from "./legend.js";
-import { visibleRange } from "./text-panel.js";
-import { WordStrip } from "./word-strip.js";
+import { visibleRange, WordStrip } from "./word-strip.js";
 
 /**
  * @typedef {import("../state/state.js").State} State
@@ -38,16 +37,10 @@ export class AttributionPanel {
   /** @param {AttributionMethod[]} methods @param {{ set: (change: Partial<State>) => void, select: (group: Group) => void }} actions */
   constructor(methods, actions) {
     this.actions = actions;
-    this.toggle = el(
-      "button",
-      {
-        type: "button",
-        class: "rg-disclosure",
-        title: "What mattered, beside what was attended to (G)",
-        on: { click: () => actions.set({ attribution: this.toggle.getAttribute("aria-expanded") !== "true" }) },
-      },
-      "What mattered",
-    );
+    this.toggle = button("What mattered", () => actions.set({ attribution: this.body.hidden }), {
+      class: "rg-disclosure",
+      title: "What mattered, beside what was attended to (G)",
+    });
     this.method = select("Method", methods, (attributionMethod) => actions.set({ attributionMethod }));
     /** @type {HTMLInputElement} */
     this.target = el("input", {
@@ -60,42 +53,36 @@ export class AttributionPanel {
     });
     this.targetName = el("span", {});
     this.likely = el("div", { class: "rg-likely", role: "group", "aria-label": "Most likely next tokens" });
-    this.afterRow = toggle(
-      "After the chosen word",
-      "The next token after the word that is chosen, in place of that after the whole text",
-      (afterRow) => actions.set({ afterRow }),
-    );
+    const hint = "The next token after the word that is chosen, in place of that after the whole text";
+    this.afterRow = toggle("After the chosen word", hint, (afterRow) => actions.set({ afterRow }));
     this.status = el("p", { class: "rg-description", role: "status" });
     const point = (/** @type {number | null} */ index) => this.point(index);
     const part = (/** @type {string} */ name) => ({
       heading: el("h4", {}),
-      strip: new WordStrip(`${name}, word by word`, { select: actions.select, point }),
+      strip: new WordStrip(`${name}, word by word`, { select: (group) => actions.select(group), point }),
       legend: new Legend(`Legend: ${name.toLowerCase()}`),
     });
     this.mattered = part("What mattered");
     this.attended = part("What was attended to");
     const strips = [this.mattered, this.attended].map((one) => one.strip.node);
-    for (const node of strips)
+    for (const node of strips) {
+      node.classList.add("rg-strip");
       node.addEventListener("scroll", () => strips.forEach((other) => (other.scrollTop = node.scrollTop)));
+    }
     this.readout = el("p", { class: "rg-attribution-readout" });
     this.description = el("p", { class: "rg-description" });
     this.controls = el(
       "div",
       { class: "rg-attribution-controls" },
-      el("label", { class: "rg-field" }, el("span", {}, "Method"), this.method),
-      el("label", { class: "rg-field" }, this.targetName, this.target),
+      field("Method", this.method),
+      field(this.targetName, this.target),
       this.likely,
       this.afterRow.node,
     );
-    this.result = el(
-      "div",
-      { class: "rg-attribution-result" },
-      this.readout,
-      ...[this.mattered, this.attended].flatMap(({ heading, strip, legend }) => [
-        el("div", { class: "rg-strip-part" }, heading, strip.node, legend.node),
-      ]),
-      this.description,
+    const parts = [this.mattered, this.attended].map(({ heading, strip, legend }) =>
+      el("div", { class: "rg-strip-part" }, heading, strip.node, legend.node),
     );
+    this.result = el("div", { class: "rg-attribution-result" }, this.readout, ...parts, this.description);
     this.body = el("div", { class: "rg-attribution-body" }, this.controls, this.status, this.result);
     this.node = el("section", { class: "rg-attribution", "aria-label": "What mattered" }, this.toggle, this.body);
     /** @type {AttributionProps | null} */
@@ -103,28 +90,23 @@ export class AttributionPanel {
     this.likelyKey = "";
   }
 
-  /** Only the button that opens it. */
-  close() {
-    setAttribute(this.toggle, "aria-expanded", "false");
-    this.body.hidden = true;
+  /** @param {boolean} isOpen  or only the button that opens it */
+  setOpen(isOpen) {
+    setAttribute(this.toggle, "aria-expanded", String(isOpen));
+    this.body.hidden = !isOpen;
   }
 
   /** Why there is nothing to show. @param {string} message */
   showMessage(message) {
-    this.open();
+    this.setOpen(true);
     this.controls.hidden = this.result.hidden = true;
     setText(this.status, message);
     this.status.hidden = false;
   }
 
-  open() {
-    setAttribute(this.toggle, "aria-expanded", "true");
-    this.body.hidden = false;
-  }
-
   /** @param {AttributionProps} props */
   show(props) {
-    this.open();
+    this.setOpen(true);
     this.props = props;
     const { answer, scores, error, isCurrent } = props;
     this.controls.hidden = false;
@@ -161,19 +143,14 @@ export class AttributionPanel {
 
   /** @param {import("../data/source.js").LikelyToken} each @param {boolean} isTarget */
   likelyButton({ token, text, probability }, isTarget) {
-    return el(
-      "button",
-      {
-        type: "button",
-        class: "rg-button rg-likely-token",
-        title: `“${escapeInvisible(truncate(text, 60))}”`,
-        "aria-pressed": isTarget,
-        on: { click: () => this.actions.set({ target: "", targetToken: token }) },
-      },
-      bidi(label(text, 14)),
-      " ",
-      el("span", { class: "rg-muted" }, probability < 0.0005 ? "< 0.1 %" : formatPercent(probability)),
-    );
+    const share = probability < 0.0005 ? "< 0.1 %" : formatPercent(probability);
+    const node = button("", () => this.actions.set({ target: "", targetToken: token }), {
+      class: "rg-button rg-likely-token",
+      title: `“${escapeInvisible(truncate(text, 60))}”`,
+      "aria-pressed": isTarget,
+    });
+    node.append(bidi(label(text, 14)), " ", el("span", { class: "rg-muted" }, share));
+    return node;
   }
 
   /** @param {AttributionProps} props @param {Attribution} answer @param {Float32Array} scores */
@@ -218,7 +195,7 @@ export class AttributionPanel {
   point(index) {
     if (!this.props?.scores) return;
     const { groups, scores, attended, method } = this.props;
-    for (const { strip } of [this.mattered, this.attended]) strip.mark(index);
+    for (const { strip } of [this.mattered, this.attended]) strip.mark("rg-pointed", (n) => n === index);
     if (index === null || !groups[index]) {
       const labels = groups.map((group) => group.label);
       return setText(this.readout, strongestMessage(labels, scores, attended?.weights ?? null));

@@ -1,7 +1,7 @@
 // One weight, step by step: each formula of the lesson with the numbers of this cell.
 
 import { label } from "../data/tokens.js";
-import { bidi, el, svg } from "../platform/dom.js";
+import { bidi, el, iconButton, svg } from "../platform/dom.js";
 import { formatSignificant } from "../render/format.js";
 
 /**
@@ -73,6 +73,11 @@ function figure(drawing, ...caption) {
   return el("figure", {}, drawing, el("figcaption", {}, ...caption));
 }
 
+/** @param {string} text of a token */
+function name(text) {
+  return bidi(label(text));
+}
+
 /** @param {number | null} x */
 function format(x) {
   return x === null ? "–" : formatSignificant(x);
@@ -80,193 +85,170 @@ function format(x) {
 
 /** The steps of a cell as elements. @param {Cell} cell @param {CellNames} names */
 export function cellSteps(cell, names) {
-  const d = cell.q?.length ?? 0;
-  const weight = cell.weight ?? NaN;
-  const from = bidi(label(names.from));
-  const steps = [...inputSteps(cell, names), ...scoreSteps(cell, d), weightStep(cell, weight)];
-  if (names.mode === "rollout") steps.unshift(rolloutStep(names.shown));
-  if (cell.ablated)
-    steps.push(
-      step("ablated", "Ablated", "0 · Σ_j_ w_ij_ v_j_", "0", paragraph("The output of this head is set to 0.")),
-    );
-  if (cell.v && cell.weighted_value && !cell.ablated)
-    steps.push(
-      step(
-        "weighted_value",
-        "Weighted value",
-        "w_ij_ v_j_",
-        `${cell.v.length} numbers`,
-        el(
-          "div",
-          { class: "rg-pair" },
-          figure(bars(cell.v, "Value by dimension"), "v of ", bidi(label(names.to))),
-          figure(
-            bars(cell.weighted_value, "Weighted value by dimension", "signed"),
-            `× ${formatSignificant(weight)}, on its own scale`,
-          ),
-        ),
-      ),
-    );
-  if (names.mode === "norms" && names.shown !== null && weight > 0)
-    steps.push(
-      step(
-        "norm",
-        "Weight × value",
-        "‖w_ij_ v_j_ W_O_‖ = w_ij_ ‖v_j_ W_O_‖",
-        formatSignificant(names.shown),
-        paragraph(
-          `The map shows this length: ${formatSignificant(weight)} × ${formatSignificant(names.shown / weight)}, the length that the value of `,
-          bidi(label(names.to)),
-          " has after the output projection.",
-        ),
-      ),
-    );
-  if (cell.output && !cell.ablated)
-    steps.push(
-      step(
-        "output",
-        "Output of the head",
-        "Σ_j_ w_ij_ v_j_",
-        `${cell.output.length} numbers`,
-        bars(cell.output, "Output of the head for the query token"),
-        paragraph(
-          "The sum over every token that ",
-          from,
-          " attends to. Attention adds the outputs of all heads, through W",
-          el("sub", {}, "O"),
-          ", to its vector.",
-        ),
-      ),
-    );
-  return steps;
+  return [rolloutStep, ...inputSteps, ...scoreSteps, weightStep, ...outputSteps]
+    .map((stepOf) => stepOf(cell, names))
+    .filter((node) => node !== null);
 }
 
-/** What the map shows of all layers and heads, above the steps of the weight of one head. @param {number | null} shown */
-function rolloutStep(shown) {
-  return step(
-    "rollout",
-    "Rollout, on the map",
-    "R_l_ = ½ (mean of heads + I) R_l−1_",
-    format(shown),
-    paragraph(
-      "The steps below are those of the weight of this head in this layer, one of those that rollout averages.",
-    ),
-  );
+/** What the map shows of all layers and heads, above the steps of the weight of one head. @param {Cell} _ @param {CellNames} names */
+function rolloutStep(_, { mode, shown }) {
+  if (mode !== "rollout") return null;
+  const note =
+    "The steps below are those of the weight of this head in this layer, one of those that rollout averages.";
+  return step("rollout", "Rollout, on the map", "R_l_ = ½ (mean of heads + I) R_l−1_", format(shown), paragraph(note));
 }
 
-/** Embedding, query, key and their product. @param {Cell} cell @param {CellNames} names */
-function inputSteps(cell, names) {
-  const steps = [];
-  if (cell.embedding)
-    steps.push(
-      step(
-        "embedding",
-        "Embedding",
-        "e_i_",
-        `first ${cell.embedding.length} numbers`,
-        bars(cell.embedding, "First numbers of the embedding of the query token"),
-        paragraph(
-          "The input of the model. Each layer changes it; q and k below are computed from its current vector x",
-          el("sub", {}, "i"),
-          ".",
-        ),
-      ),
-    );
-  if (!cell.q || !cell.k || !cell.products) return steps;
-  const d = cell.q.length;
-  const group = names.heads / (names.kvHeads ?? names.heads); // query heads that share keys and values
-  const rotation = cell.rotated
-    ? "Both are shown after the rotary embedding. "
-    : cell.rotated === null
-      ? "Both are shown as compared: after the rotary embedding, if the model has one. "
-      : "";
-  const sharing =
-    group > 1 && cell.kv_head !== null
-      ? `Key/value head ${cell.kv_head} serves query heads ${cell.kv_head * group} to ${(cell.kv_head + 1) * group - 1}.`
-      : `Head ${names.head} has its own keys and values.`;
-  const [above, below] = [1, -1].map((sign) => formatSignificant(sumOf(cell.products ?? [], sign)));
-  steps.push(
-    step(
+/** Embedding, query, key and their product. @type {((cell: Cell, names: CellNames) => HTMLElement | null)[]} */
+const inputSteps = [
+  ({ embedding }) => {
+    if (!embedding) return null;
+    const drawing = bars(embedding, "First numbers of the embedding of the query token");
+    const note = "The input of the model. Each layer changes it; q and k below are computed from its current vector x";
+    const value = `first ${embedding.length} numbers`;
+    return step("embedding", "Embedding", "e_i_", value, drawing, paragraph(note, el("sub", {}, "i"), "."));
+  },
+  (cell, { from, to, head, heads, kvHeads }) => {
+    const { q, k, rotated, kv_head: kvHead } = cell;
+    if (!q || !k) return null;
+    const group = heads / (kvHeads ?? heads); // query heads that share keys and values
+    const rotation = rotated
+      ? "Both are shown after the rotary embedding. "
+      : rotated === null
+        ? "Both are shown as compared: after the rotary embedding, if the model has one. "
+        : "";
+    const sharing =
+      group > 1 && kvHead !== null
+        ? `Key/value head ${kvHead} serves query heads ${kvHead * group} to ${(kvHead + 1) * group - 1}.`
+        : `Head ${head} has its own keys and values.`;
+    const query = figure(bars(q, "Query by dimension"), "q of ", name(from));
+    const key = figure(bars(k, "Key by dimension"), "k of ", name(to));
+    return step(
       "qk",
       "Query and key",
       "q_i_ = x_i_ W_Q_,  k_j_ = x_j_ W_K_",
-      `${d} numbers each`,
-      el(
-        "div",
-        { class: "rg-pair" },
-        figure(bars(cell.q, "Query by dimension"), "q of ", bidi(label(names.from))),
-        figure(bars(cell.k, "Key by dimension"), "k of ", bidi(label(names.to))),
-      ),
+      `${q.length} numbers each`,
+      el("div", { class: "rg-pair" }, query, key),
       paragraph(`Biases are included, if the model has them. ${rotation}${sharing}`),
-    ),
-    step(
-      "score",
-      "Score",
-      "q_i_ · k_j_ = Σ_d_ q_d_ k_d_",
-      format(cell.score_raw),
-      bars(cell.products, "Products of query and key by dimension, which sum to the score", "signed"),
-      paragraph(
-        `The bars are q·k in each of the ${d} dimensions: those above the line sum to ${above}, those below to ${below}.`,
-      ),
-    ),
-  );
-  return steps;
-}
+    );
+  },
+  ({ products, score_raw: score }) => {
+    if (!products) return null;
+    const [above, below] = [1, -1].map((sign) => formatSignificant(sumOf(products, sign)));
+    const drawing = bars(products, "Products of query and key by dimension, which sum to the score", "signed");
+    const note = `The bars are q·k in each of the ${products.length} dimensions: those above the line sum to ${above}, those below to ${below}.`;
+    return step("score", "Score", "q_i_ · k_j_ = Σ_d_ q_d_ k_d_", format(score), drawing, paragraph(note));
+  },
+];
 
-/** From the score to the mask. @param {Cell} cell @param {number} d */
-function scoreSteps(cell, d) {
-  const steps = [];
-  const isUsualScale = cell.scale !== null && Math.abs(cell.scale - 1 / Math.sqrt(d || 1)) < 1e-6;
-  const cap = format(cell.softcap);
-  if (cell.scaled !== null)
-    steps.push(step("scaled", "Scaled", isUsualScale ? `÷ √${d}` : `× ${format(cell.scale)}`, format(cell.scaled)));
-  if (cell.softcap !== null) steps.push(step("capped", "Softcap", `${cap} · tanh(s / ${cap})`, format(cell.capped)));
-  if (cell.bias !== null) steps.push(step("bias", "Bias", `+ ${format(cell.bias)}`, format(cell.biased)));
-  const allowed = cell.masked === null ? "not recorded" : cell.masked ? "no: −∞" : "yes";
-  const masked = cell.masked ? paragraph("The masked score is −∞, so the weight is 0.") : null;
-  steps.push(step("mask", "Mask", "is j visible to i?", allowed, masked));
-  if (cell.sink !== null) {
-    const weight = cell.lse === null ? "–" : formatSignificant(Math.exp(cell.sink - cell.lse));
-    const note = `The head has a learned score, ${formatSignificant(cell.sink)}, beside those of the tokens. It takes a weight of the row, and has no value.`;
-    steps.push(step("sink", "Sink", "exp(sink − lse_i_)", weight, paragraph(note)));
-  }
-  return steps;
-}
+/** From the score to the mask. @type {((cell: Cell, names: CellNames) => HTMLElement | null)[]} */
+const scoreSteps = [
+  ({ scale, scaled, q }) => {
+    const d = q?.length ?? 0;
+    const isUsual = scale !== null && Math.abs(scale - 1 / Math.sqrt(d || 1)) < 1e-6;
+    return scaled === null
+      ? null
+      : step("scaled", "Scaled", isUsual ? `÷ √${d}` : `× ${format(scale)}`, format(scaled));
+  },
+  ({ softcap, capped }) =>
+    softcap === null
+      ? null
+      : step("capped", "Softcap", `${format(softcap)} · tanh(s / ${format(softcap)})`, format(capped)),
+  ({ bias, biased }) => (bias === null ? null : step("bias", "Bias", `+ ${format(bias)}`, format(biased))),
+  ({ masked }) => {
+    const allowed = masked === null ? "not recorded" : masked ? "no: −∞" : "yes";
+    const note = masked ? paragraph("The masked score is −∞, so the weight is 0.") : null;
+    return step("mask", "Mask", "is j visible to i?", allowed, note);
+  },
+  ({ sink, lse }) => {
+    if (sink === null) return null;
+    const weight = lse === null ? "–" : formatSignificant(Math.exp(sink - lse));
+    const note = `The head has a learned score, ${formatSignificant(sink)}, beside those of the tokens. It takes a weight of the row, and has no value.`;
+    return step("sink", "Sink", "exp(sink − lse_i_)", weight, paragraph(note));
+  },
+];
 
-/** @param {Cell} cell @param {number} weight */
-function weightStep({ lse, sink, row_sum: rowSum }, weight) {
+/** @param {Cell} cell */
+function weightStep({ lse, sink, row_sum: rowSum, weight }) {
   const isOne = sink === null && rowSum !== null && Math.abs(rowSum - 1) < 1e-3;
   const terms = sink === null ? "the row" : "the row and the sink";
   const normalizer = lse === null ? "" : `lse = ln Σ exp(s) over ${terms} = ${formatSignificant(lse)}. `;
   const sum = isOne ? "1" : formatSignificant(rowSum ?? NaN);
-  const fill = el("span", { style: { width: `${Math.max(0, Math.min(1, weight || 0)) * 100}%` } });
+  const fill = el("span", { style: { width: `${Math.max(0, Math.min(1, weight ?? 0)) * 100}%` } });
+  const text = formatSignificant(weight ?? NaN);
   return step(
     "weight",
     "Softmax",
     "w_ij_ = exp(s_ij_ − lse_i_)",
-    formatSignificant(weight),
-    el("div", { class: "rg-meter", role: "img", "aria-label": `Weight ${formatSignificant(weight)} of 1` }, fill),
+    text,
+    el("div", { class: "rg-meter", role: "img", "aria-label": `Weight ${text} of 1` }, fill),
     paragraph(`${normalizer}The row sums to ${sum}${sink === null ? "" : ", with the weight of the sink to 1"}.`),
   );
 }
 
-/** @param {Values} values @param {number} sign */
+/** What the weight does to the value. @type {((cell: Cell, names: CellNames) => HTMLElement | null)[]} */
+const outputSteps = [
+  ({ ablated }) =>
+    ablated
+      ? step("ablated", "Ablated", "0 · Σ_j_ w_ij_ v_j_", "0", paragraph("The output of this head is set to 0."))
+      : null,
+  ({ v, weighted_value: weighted, weight, ablated }, { to }) => {
+    if (!v || !weighted || ablated) return null;
+    const value = figure(bars(v, "Value by dimension"), "v of ", name(to));
+    const drawing = bars(weighted, "Weighted value by dimension", "signed");
+    const product = figure(drawing, `× ${formatSignificant(weight ?? NaN)}, on its own scale`);
+    const pair = el("div", { class: "rg-pair" }, value, product);
+    return step("weighted_value", "Weighted value", "w_ij_ v_j_", `${v.length} numbers`, pair);
+  },
+  ({ weight }, { mode, shown, to }) => {
+    if (mode !== "norms" || shown === null || !weight) return null;
+    const factors = `${formatSignificant(weight)} × ${formatSignificant(shown / weight)}`;
+    const note = `The map shows this length: ${factors}, the length that the value of `;
+    const equation = "‖w_ij_ v_j_ W_O_‖ = w_ij_ ‖v_j_ W_O_‖";
+    const more = paragraph(note, name(to), " has after the output projection.");
+    return step("norm", "Weight × value", equation, formatSignificant(shown), more);
+  },
+  ({ output, ablated }, { from }) => {
+    if (!output || ablated) return null;
+    const drawing = bars(output, "Output of the head for the query token");
+    const rest = [
+      " attends to. Attention adds the outputs of all heads, through W",
+      el("sub", {}, "O"),
+      ", to its vector.",
+    ];
+    const note = paragraph("The sum over every token that ", name(from), ...rest);
+    return step("output", "Output of the head", "Σ_j_ w_ij_ v_j_", `${output.length} numbers`, drawing, note);
+  },
+];
+
+/** The sum of the values of one sign. @param {(number | null)[]} values @param {number} sign */
 function sumOf(values, sign) {
   return values.reduce(
-    (/** @type {number} */ sum, value) => (value !== null && Math.sign(value) === sign ? sum + value : sum),
+    (/** @type {number} */ sum, value) => sum + (Math.sign(value ?? 0) === sign ? (value ?? 0) : 0),
     0,
   );
 }
 
+const SWIPE_PX = 40;
+
 export class CellView {
-  constructor() {
+  /** @param {() => void} close */
+  constructor(close) {
     this.title = el("h3", {});
     this.side = el("p", { class: "rg-muted" });
     this.list = el("ol", { class: "rg-steps" });
     this.source = el("p", { class: "rg-muted" });
     this.shownKey = "";
+    const head = el("div", { class: "rg-cell-head" }, this.title, iconButton("Close (Esc)", "×", close));
     const props = { class: "rg-cell", tabIndex: 0, "aria-label": "Calculation of one weight, step by step" };
-    this.node = el("section", props, this.title, this.side, this.list, this.source);
+    this.node = el("section", props, head, this.side, this.list, this.source);
+    let start = 0;
+    head.addEventListener("pointerdown", (event) => (start = event.clientY));
+    head.addEventListener("pointerup", (event) => event.clientY - start > SWIPE_PX && close());
+  }
+
+  /** Whether it is a sheet over the lower part of a narrow window. */
+  get isSheet() {
+    return getComputedStyle(this.node).getPropertyValue("--rg-sheet") === "1";
   }
 
   /** @param {Cell} cell @param {CellNames} names */

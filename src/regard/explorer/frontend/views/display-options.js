@@ -1,6 +1,6 @@
 // Display options: what a map shows, and how its numbers become colours.
 
-import { el, segmented, toggle } from "../platform/dom.js";
+import { button, el, segmented, toggle } from "../platform/dom.js";
 
 /**
  * @typedef {import("../state/state.js").State} State
@@ -28,10 +28,16 @@ export class DisplayOptions {
         { key: "max", title: "maximum", description: "A pixel of many cells shows the largest" },
         { key: "mean", title: "mean", description: "A pixel of many cells shows their mean" },
       ],
-      (pool) => set({ pool: /** @type {any} */ (pool) }),
+      (pool) => set({ pool }),
     );
     const number = (/** @type {string} */ name) =>
-      el("input", { type: "number", min: "0", "aria-label": name, class: "rg-count" });
+      el("input", {
+        type: "number",
+        min: "0",
+        "aria-label": name,
+        class: "rg-count",
+        on: { change: () => applyRange() },
+      });
     this.from = number("First token");
     this.to = number("Last token");
     this.range = ["", ""]; // of the two inputs, as shown
@@ -40,33 +46,17 @@ export class DisplayOptions {
       set({ from: first, to: last === null ? null : last + 1, zoom: null });
       [this.from.value, this.to.value] = this.range; // undo what was rejected
     };
-    this.from.addEventListener("change", applyRange);
-    this.to.addEventListener("change", applyRange);
+    const all = button("All", () => set({ from: null, to: null, zoom: null }));
     this.note = el("p", { class: "rg-description", hidden: true });
-    this.panel = el(
+    const panel = el(
       "div",
       { class: "rg-panel" },
-      this.special.node,
-      this.words.node,
-      this.log.node,
-      this.byRow.node,
+      ...[this.special, this.words, this.log, this.byRow].map(({ node }) => node),
       el("div", { class: "rg-field" }, el("span", {}, "When zoomed out"), this.pool.node),
-      el(
-        "div",
-        { class: "rg-field" },
-        el("span", {}, "Tokens"),
-        this.from,
-        el("span", {}, "to"),
-        this.to,
-        el(
-          "button",
-          { type: "button", class: "rg-button", on: { click: () => set({ from: null, to: null, zoom: null }) } },
-          "All",
-        ),
-      ),
+      el("div", { class: "rg-field" }, el("span", {}, "Tokens"), this.from, el("span", {}, "to"), this.to, all),
       this.note,
     );
-    this.node = el("details", { class: "rg-menu" }, el("summary", {}, "Display"), this.panel);
+    this.node = el("details", { class: "rg-menu" }, el("summary", {}, "Display"), panel);
   }
 
   /** @param {State} state @param {number} length @param {boolean} inMemory */

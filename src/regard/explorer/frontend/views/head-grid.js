@@ -1,6 +1,18 @@
 // All heads: a grid of thumbnails, by layer or by a metric; rows and columns collapse to their means.
 
-import { activeElementOf, el, segmented, select, setAttribute, setText } from "../platform/dom.js";
+import {
+  activeElementOf,
+  button,
+  consume,
+  el,
+  field,
+  segmented,
+  select,
+  setAttribute,
+  setTabStop,
+  setText,
+  slider,
+} from "../platform/dom.js";
 import { colorTable, tableIndex } from "../render/colormap.js";
 import { formatFixed } from "../render/format.js";
 import { selectionOf } from "../state/sides.js";
@@ -11,7 +23,18 @@ import { selectionOf } from "../state/sides.js";
  * @typedef {import("../render/colormap.js").Theme} Theme
  * @typedef {import("../data/source.js").Manifest} Manifest
  * @typedef {import("../data/source.js").HeadMetrics} HeadMetrics
+ * @typedef {import("../data/source.js").HeadDifferences} HeadDifferences
+ * @typedef {(number | null)[][]} Values  of each layer and head
+ * @typedef {{ layer: number | "mean", head: number | "mean", node: HTMLButtonElement, caption: HTMLElement }} Cell
  */
+
+const DIFFERENCE = {
+  title: "largest change of a weight",
+  unit: "",
+  description: "A − B of every head: blue where A is larger, brown where B is, on one scale for all heads.",
+  caveat: "The number is the largest change of a weight.",
+  source: "",
+};
 
 /**
  * Heads in descending order of a metric, those without a value last.
@@ -29,14 +52,18 @@ export function extentOf(values) {
   return known.length ? { min: Math.min(...known), max: Math.max(...known) } : { min: 0, max: 0 };
 }
 
-/** The mean of thumbnails, whose bytes are square roots. @param {Uint8Array[]} thumbnails */
+/** The mean of thumbnails, whose bytes are square roots, with a sign. @param {(Uint8Array | Int8Array)[]} thumbnails */
 export function meanThumbnail(thumbnails) {
-  const out = new Uint8Array(thumbnails[0].length);
-  for (let n = 0; n < out.length; n++) {
-    const mean = thumbnails.reduce((sum, bytes) => sum + (bytes[n] / 255) ** 2, 0) / thumbnails.length;
-    out[n] = Math.round(255 * Math.sqrt(mean));
-  }
-  return out;
+  if (thumbnails.length === 1) return thumbnails[0];
+  return thumbnails[0].map((_, n) => {
+    const mean = thumbnails.reduce((sum, bytes) => sum + bytes[n] * Math.abs(bytes[n]), 0) / thumbnails.length;
+    return Math.round(Math.sign(mean) * Math.sqrt(Math.abs(mean)));
+  });
+}
+
+/** @param {string} text in base64 */
+function signedBytes(text) {
+  return Int8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 }
 
 export class HeadGrid {
@@ -47,8 +74,8 @@ export class HeadGrid {
   constructor(manifest, actions) {
     this.manifest = manifest;
     this.actions = actions;
-    /** @type {{ run: number, metrics: HeadMetrics["metrics"] | null, thumbnails: Uint8Array | null }} */
-    this.data = { run: -1, metrics: null, thumbnails: null };
+    /** @type {{ run: number, metrics: HeadMetrics["metrics"] | null, thumbnails: Uint8Array | null, difference: HeadDifferences | null }} */
+    this.data = { run: -1, metrics: null, thumbnails: null, difference: null };
     this.body = el("div", { class: "rg-grid", role: "grid", "aria-label": "All heads" });
     this.metric = select("Metric of heads", manifest.metrics, (metric) => actions.set({ metric }));
     this.order = segmented(
@@ -57,19 +84,11 @@ export class HeadGrid {
         { key: "layer", title: "By layer" },
         { key: "metric", title: "By metric" },
       ],
-      (order) =>
-        actions.set({
-          order: /** @type {any} */ (order),
-          ...(order === "metric" ? { collapsedLayers: [], collapsedHeads: [] } : {}),
-        }),
+      (order) => actions.set({ order, ...(order === "metric" ? { collapsedLayers: [], collapsedHeads: [] } : {}) }),
     );
-    this.threshold = el("input", {
-      type: "range",
-      min: "0",
+    this.threshold = slider("Threshold of the metric", (threshold) => actions.set({ threshold }), {
       max: "1",
       step: "0.01",
-      "aria-label": "Threshold of the metric",
-      on: { input: () => actions.set({ threshold: Number(this.threshold.value) }) },
     });
     this.thresholdText = el("span", { class: "rg-number" });
     this.collapse = segmented(
@@ -81,33 +100,28 @@ export class HeadGrid {
       ],
       (key) =>
         actions.set({
-          collapsedLayers: key === "layers" ? this.layers().map((_, l) => l) : [],
-          collapsedHeads: key === "heads" ? Array.from({ length: this.width() }, (_, h) => h) : [],
+          collapsedLayers: key === "layers" ? [...this.layers().keys()] : [],
+          collapsedHeads: key === "heads" ? this.columns() : [],
           order: "layer",
         }),
     );
     this.description = el("p", { class: "rg-description" });
     this.count = el("span", { class: "rg-muted" });
-    this.controls = el(
-      "div",
-      { class: "rg-bar rg-grid-controls" },
-      this.order.node,
-      this.collapse.node,
-      el("label", { class: "rg-field" }, el("span", {}, "Metric"), this.metric),
-      el("label", { class: "rg-field" }, el("span", {}, "Minimum"), this.threshold, this.thresholdText),
-      this.count,
-    );
+    const minimum = field("Minimum", this.threshold);
+    minimum.append(this.thresholdText);
+    this.metricField = field("Metric", this.metric);
+    const controls = [this.order.node, this.collapse.node, this.metricField, minimum, this.count];
     this.node = el(
       "section",
       { class: "rg-heads", "aria-label": "All heads" },
-      this.controls,
+      el("div", { class: "rg-bar rg-grid-controls" }, ...controls),
       this.description,
       el("p", { class: "rg-description rg-hint" }, "Click a head to choose it, and again to open it."),
       el("div", { class: "rg-grid-container" }, this.body),
     );
-    /** @type {Map<string, HTMLButtonElement>} */
-    this.buttons = new Map();
-    this.layoutKey = ""; // of what the buttons show
+    /** @type {Cell[]} */
+    this.cells = [];
+    this.layoutKey = ""; // of what the cells show
     this.body.addEventListener("keydown", (event) => this.onKeydown(event));
   }
 
@@ -115,27 +129,37 @@ export class HeadGrid {
     return this.manifest.runs[Math.max(0, this.data.run)].layers;
   }
 
-  width() {
-    return Math.max(...this.layers().map((layer) => layer.heads));
+  /** The numbers of the heads of the widest layer. */
+  columns() {
+    return [...Array(Math.max(...this.layers().map((layer) => layer.heads))).keys()];
   }
 
-  /** @param {number} run @param {HeadMetrics | null} heads @param {Uint8Array | null} thumbnails */
-  setData(run, heads, thumbnails) {
+  /**
+   * @param {number} run @param {HeadMetrics | null} heads @param {Uint8Array | null} thumbnails
+   * @param {HeadDifferences | null} difference  A − B of every head, shown in place of the heads of the run
+   */
+  setData(run, heads, thumbnails, difference) {
     const metrics = heads?.metrics ?? null;
     const { data } = this;
-    if (data.run === run && data.metrics === metrics && data.thumbnails === thumbnails) return;
-    this.data = { run, metrics, thumbnails };
+    if (
+      data.run === run &&
+      data.metrics === metrics &&
+      data.thumbnails === thumbnails &&
+      data.difference === difference
+    )
+      return;
+    this.data = { run, metrics, thumbnails, difference };
     this.layoutKey = "";
   }
 
   /** @param {State} state @param {Theme} theme @param {import("../data/tile-source.js").HeadRef[]} sides A and B, or one */
   update(state, theme, sides) {
     if (this.data.run < 0) return;
-    const values = this.data.metrics?.[state.metric] ?? null;
-    const { min, max } = values ? extentOf(values) : { min: 0, max: 0 };
+    const values = this.data.difference?.largest ?? this.data.metrics?.[state.metric] ?? null;
+    const { min, max } = extentOf(values ?? []);
     const least = min + state.threshold * (max - min);
-    this.updateControls(state, values, least);
     const { order, collapsedLayers, collapsedHeads, metric } = state;
+    this.updateControls(state, values, least);
     const layoutKey = JSON.stringify([order, collapsedLayers, collapsedHeads, order === "metric" ? metric : "", theme]);
     if (layoutKey !== this.layoutKey) {
       this.layoutKey = layoutKey;
@@ -143,197 +167,170 @@ export class HeadGrid {
     }
     const selected = selectionOf(state);
     const compared = sides.length > 1 && sides[0].run === sides[1].run ? sides : []; // two heads of one run
-    for (const [key, button] of this.buttons) {
-      const [layer, head] = key.split(".");
-      const isMean = head === "mean" || layer === "mean";
-      const value = isMean ? null : (values?.[Number(layer)]?.[Number(head)] ?? null);
-      button.classList.toggle("rg-dimmed", state.threshold > 0 && !isMean && (value === null || value < least));
-      const is = (/** @type {Selection} */ at) => layer === String(at.layer) && head === String(at.head);
-      button.dataset.side = compared.map((at, n) => (is(at) ? "AB"[n] : "")).join("");
-      setAttribute(button, "aria-selected", String(is(selected)));
-      button.tabIndex = is(selected) ? 0 : -1;
-      button.style.setProperty(
-        "--rg-metric-share",
-        String(value === null || max === min ? 0 : (value - min) / (max - min)),
-      );
-      this.labelButton(button, layer, head, value);
+    const ablated = new Set(state.ablated.map((at) => at.join(".")));
+    for (const cell of this.cells) {
+      const { layer, head, node } = cell;
+      const isMean = layer === "mean" || head === "mean";
+      const value = isMean ? null : (values?.[layer]?.[head] ?? null);
+      const is = (/** @type {Selection} */ at) => layer === at.layer && head === at.head;
+      node.classList.toggle("rg-dimmed", state.threshold > 0 && !isMean && (value === null || value < least));
+      node.dataset.side = compared.map((at, n) => (is(at) ? "AB"[n] : "")).join("");
+      node.dataset.ablated = String(ablated.has(`${layer}.${head}`));
+      setAttribute(node, "aria-selected", String(is(selected)));
+      const share = value === null || max === min ? 0 : (value - min) / (max - min);
+      node.style.setProperty("--rg-metric-share", String(share));
+      this.labelCell(cell, value);
     }
-    if (![...this.buttons.values()].some((button) => button.tabIndex === 0)) {
-      const [first] = this.buttons.values();
-      if (first) first.tabIndex = 0;
-    }
+    const stop = this.cells.find(({ node }) => node.getAttribute("aria-selected") === "true") ?? this.cells[0];
+    setTabStop(
+      this.cells.map(({ node }) => node),
+      stop?.node,
+    );
   }
 
-  /** @param {State} state @param {(number | null)[][] | null} values @param {number} least value of the threshold */
-  updateControls(state, values, least) {
-    const explanation = this.explanation(state.metric);
-    const isAllLayers = state.collapsedLayers.length >= this.layers().length;
-    const isAllHeads = state.collapsedHeads.length >= this.width();
-    this.order.show(state.order);
+  /** @param {State} state @param {Values | null} values @param {number} least value of the threshold */
+  updateControls({ order, metric, threshold, collapsedLayers, collapsedHeads }, values, least) {
+    const explanation = this.explanation();
+    const isAllLayers = collapsedLayers.length >= this.layers().length;
+    const isAllHeads = collapsedHeads.length >= this.columns().length;
+    this.order.show(order);
     this.collapse.show(isAllLayers ? "layers" : isAllHeads ? "heads" : "none");
-    this.metric.value = state.metric;
-    this.threshold.value = String(state.threshold);
-    setText(this.thresholdText, state.threshold > 0 ? `${formatFixed(least, 2)} ${unitOf(explanation)}` : "off");
+    this.metric.value = metric;
+    this.metricField.hidden = this.data.difference !== null;
+    this.threshold.value = String(threshold);
+    setText(this.thresholdText, threshold > 0 ? `${formatFixed(least, 2)} ${unitOf(explanation)}` : "off");
     setText(this.description, explanation ? `${explanation.description} ${explanation.caveat}` : "");
     this.description.title = explanation?.source ?? "";
     const numHeads = this.layers().reduce((sum, layer) => sum + layer.heads, 0); // collapsed ones too
     const numAbove = (values ?? []).flat().filter((value) => value !== null && value >= least).length;
-    setText(this.count, state.threshold > 0 ? `${numAbove} of ${numHeads} heads` : "");
+    setText(this.count, threshold > 0 ? `${numAbove} of ${numHeads} heads` : "");
   }
 
-  /** @param {HTMLButtonElement} button @param {string} layer @param {string} head @param {number | null} value */
-  labelButton(button, layer, head, value) {
-    const number = this.layers()[Number(layer)]?.number; // of the model
-    const name =
-      layer === "mean"
-        ? `head ${head}, mean over layers`
-        : head === "mean"
-          ? `layer ${number}, mean of heads`
-          : `layer ${number}, head ${head}`;
-    const explanation = this.explanation(this.metric.value);
+  /** @param {Cell} cell @param {number | null} value */
+  labelCell({ layer, head, node, caption }, value) {
+    const number = layer === "mean" ? layer : this.layers()[layer].number; // of the model
+    const ofLayer = head === "mean" ? `layer ${number}, mean of heads` : `layer ${number}, head ${head}`;
+    const name = layer === "mean" ? `head ${head}, mean over layers` : ofLayer;
+    const explanation = this.explanation();
     const text = value === null ? "" : formatFixed(value, 2);
-    const title = value === null ? name : `${name}, ${explanation?.title ?? ""} ${text} ${unitOf(explanation)}`;
-    const caption = this.body.classList.contains("rg-sorted") ? `L${number} H${head} · ${text || "–"}` : text;
-    setAttribute(button, "aria-label", title.includes(caption) ? title : `${caption}, ${title}`);
-    button.title = title;
-    const captionNode = button.querySelector(".rg-caption");
-    if (captionNode) setText(captionNode, caption);
+    const measured = value === null ? name : `${name}, ${explanation?.title ?? ""} ${text} ${unitOf(explanation)}`;
+    const title = node.dataset.ablated === "true" ? `${measured}, ablated` : measured;
+    const shown = this.body.classList.contains("rg-sorted") ? `L${number} H${head} · ${text || "–"}` : text;
+    setAttribute(node, "aria-label", title.includes(shown) ? title : `${shown}, ${title}`);
+    node.title = title;
+    setText(caption, shown);
   }
 
-  /** @param {string} metric */
-  explanation(metric) {
-    return this.manifest.metrics.find(({ key }) => key === metric);
+  /** What the values of the heads are. */
+  explanation() {
+    return this.data.difference ? DIFFERENCE : this.manifest.metrics.find(({ key }) => key === this.metric.value);
   }
 
-  /** @param {State} state @param {Theme} theme @param {(number | null)[][] | null} values */
-  layout(state, theme, values) {
+  /** @param {State} state @param {Theme} theme @param {Values | null} values */
+  layout({ order, collapsedLayers, collapsedHeads }, theme, values) {
     const active = activeElementOf(this.body);
     const focusedName = this.body.contains(active) ? active?.getAttribute("aria-label") : null;
-    this.buttons.clear();
-    const table = colorTable(theme);
-    const isWrapped = this.layers().length === 1 && this.width() > 16 && !state.collapsedLayers.length; // one long row
-    const inOrder = isWrapped
-      ? Array.from({ length: this.layers()[0].heads }, (_, head) => ({ layer: 0, head }))
-      : null;
-    const sorted = state.order === "metric" && values ? rankHeads(values) : inOrder;
-    const numColumns = state.collapsedLayers.length >= this.layers().length ? 1 : this.width();
+    this.cells = [];
+    this.table = colorTable(theme);
+    this.signedThumbnails = this.data.difference && signedBytes(this.data.difference.thumbnails);
+    const layers = this.layers();
+    const columns = this.columns();
+    const isWrapped = layers.length === 1 && columns.length > 16 && !collapsedLayers.length; // one long row
+    const inOrder = isWrapped ? columns.map((head) => ({ layer: 0, head })) : null;
+    const sorted = order === "metric" && values ? rankHeads(values) : inOrder;
+    const hasColumns = collapsedLayers.length < layers.length;
+    const rowOf = (/** @type {number} */ layer) => this.row(layer, collapsedLayers);
     this.body.classList.toggle("rg-sorted", Boolean(sorted));
-    this.body.classList.toggle("rg-with-means", state.collapsedHeads.length > 0);
-    this.body.style.setProperty("--rg-columns", String(numColumns));
-    if (sorted) {
-      const cells = sorted.map(({ layer, head }) => this.cell(layer, head, table));
-      this.body.replaceChildren(el("div", { class: "rg-grid-row", role: "row" }, ...cells));
-    } else {
-      const collapsed = new Set(state.collapsedHeads);
-      const isAll = collapsed.size >= this.width();
-      const rows = isAll ? [] : this.layers().map((_, layer) => this.row(layer, state, table));
-      if (collapsed.size > 0) rows.unshift(this.meanRow(collapsed, table));
-      this.body.replaceChildren(...(numColumns > 1 ? [this.headerRow(state)] : []), ...rows);
-    }
+    this.body.classList.toggle("rg-with-means", collapsedHeads.length > 0);
+    this.body.style.setProperty("--rg-columns", String(hasColumns ? columns.length : 1));
+    const rows = sorted
+      ? [gridRow(...sorted.map(({ layer, head }) => this.cell(layer, head)))]
+      : [
+          ...(hasColumns ? [this.headerRow(collapsedHeads)] : []),
+          ...(collapsedHeads.length > 0 ? [this.meanRow(collapsedHeads)] : []),
+          ...(collapsedHeads.length < columns.length ? [...layers.keys()].map(rowOf) : []),
+        ];
+    this.body.replaceChildren(...rows);
     if (!focusedName) return;
-    const all = /** @type {HTMLElement[]} */ ([...this.body.querySelectorAll("button")]);
-    const same = all.find((button) => button.getAttribute("aria-label") === focusedName);
+    const all = [...this.body.querySelectorAll("button")];
+    const same = all.find((node) => node.getAttribute("aria-label") === focusedName);
     (same ?? all.find(({ tabIndex }) => tabIndex === 0))?.focus();
   }
 
-  /** @param {State} state */
-  headerRow({ collapsedHeads }) {
-    const labelStep = this.width() <= 16 ? 1 : Math.ceil(this.width() / 12);
-    const header = (/** @type {number} */ head) =>
-      headingButton(
-        "columnheader",
-        head % labelStep === 0 ? String(head) : "",
-        `Head ${head}: show its mean over layers, or each layer`,
-        `Collapse column ${head}`,
-        collapsedHeads.includes(head),
-        () => this.actions.set({ collapsedHeads: toggled(collapsedHeads, head) }),
-      );
-    return el(
-      "div",
-      { class: "rg-grid-row rg-grid-heads", role: "row" },
-      el("span", { class: "rg-corner", role: "columnheader" }, "layer \\ head"),
-      ...Array.from({ length: this.width() }, (_, head) => header(head)),
-    );
+  /** @param {number[]} collapsed columns */
+  headerRow(collapsed) {
+    const columns = this.columns();
+    const labelStep = columns.length <= 16 ? 1 : Math.ceil(columns.length / 12);
+    const headers = columns.map((head) => {
+      const title = `Head ${head}: show its mean over layers, or each layer`;
+      const text = head % labelStep === 0 ? String(head) : "";
+      const collapse = () => this.actions.set({ collapsedHeads: toggled(collapsed, head) });
+      return heading("columnheader", text, title, `Collapse column ${head}`, collapsed.includes(head), collapse);
+    });
+    const corner = el("span", { class: "rg-corner", role: "columnheader" }, "layer \\ head");
+    const row = gridRow(corner, ...headers);
+    row.classList.add("rg-grid-heads");
+    return row;
   }
 
-  /** @param {number} layer @param {State} state @param {Uint32Array} table */
-  row(layer, { collapsedLayers }, table) {
+  /** @param {number} layer @param {number[]} collapsed layers */
+  row(layer, collapsed) {
     const { heads, number } = this.layers()[layer];
-    const isCollapsed = collapsedLayers.includes(layer);
-    const cells = isCollapsed
-      ? [this.cell(layer, "mean", table)]
-      : Array.from({ length: heads }, (_, head) => this.cell(layer, head, table));
-    const header = headingButton(
-      "rowheader",
-      String(number),
-      `Layer ${number}: show the mean of its heads, or each head`,
-      `Collapse layer ${number}`,
-      isCollapsed,
-      () => this.actions.set({ collapsedLayers: toggled(collapsedLayers, layer) }),
-    );
-    return el("div", { class: "rg-grid-row", role: "row" }, header, ...cells);
+    const isCollapsed = collapsed.includes(layer);
+    const shown = isCollapsed ? [/** @type {const} */ ("mean")] : [...Array(heads).keys()];
+    const title = `Layer ${number}: show the mean of its heads, or each head`;
+    const collapse = () => this.actions.set({ collapsedLayers: toggled(collapsed, layer) });
+    const header = heading("rowheader", String(number), title, `Collapse layer ${number}`, isCollapsed, collapse);
+    return gridRow(header, ...shown.map((head) => this.cell(layer, head)));
   }
 
-  /** @param {Set<number>} collapsed columns @param {Uint32Array} table */
-  meanRow(collapsed, table) {
-    return el(
-      "div",
-      { class: "rg-grid-row", role: "row" },
-      el("span", { role: "rowheader", class: "rg-heading" }, "mean"),
-      ...Array.from({ length: this.width() }, (_, head) =>
-        collapsed.has(head) ? this.cell("mean", head, table) : el("span", { role: "gridcell" }),
-      ),
+  /** @param {number[]} collapsed columns */
+  meanRow(collapsed) {
+    const header = el("span", { role: "rowheader", class: "rg-heading" }, "mean");
+    const empty = () => el("span", { role: "gridcell" });
+    return gridRow(
+      header,
+      ...this.columns().map((head) => (collapsed.includes(head) ? this.cell("mean", head) : empty())),
     );
   }
 
-  /** @param {number | "mean"} layer @param {import("../state/state.js").Head} head @param {Uint32Array} table */
-  cell(layer, head, table) {
+  /** @param {number | "mean"} layer @param {import("../state/state.js").Head} head */
+  cell(layer, head) {
     const canvas = el("canvas", { class: "rg-thumb", "aria-hidden": "true" });
     const size = this.thumbnailSize();
     [canvas.width, canvas.height] = [size, size];
     const bytes = this.thumbnail(layer, head);
-    if (bytes) {
+    if (bytes && this.table) {
+      const { table } = this;
       const image = new ImageData(size, size);
       const pixels = new Uint32Array(image.data.buffer);
-      bytes.forEach((byte, n) => (pixels[n] = table[tableIndex(byte / 255)]));
+      const scale = this.data.difference ? 127 : 255;
+      bytes.forEach((byte, n) => (pixels[n] = table[tableIndex(byte / scale)]));
       canvas.getContext("2d")?.putImageData(image, 0, 0);
     }
     const selection = { layer: layer === "mean" ? 0 : layer, head };
-    const button = el(
-      "button",
-      {
-        type: "button",
-        class: "rg-head",
-        role: "gridcell",
-        tabIndex: -1,
-        disabled: layer === "mean",
-        on: { click: () => this.actions.select(selection, button.getAttribute("aria-selected") === "true") },
-      },
-      canvas,
-      el("span", { class: "rg-caption" }),
-      el("span", { class: "rg-metric-bar" }, el("span")),
-    );
-    this.buttons.set(`${layer}.${head}`, button);
-    return button;
+    const choose = () => this.actions.select(selection, node.getAttribute("aria-selected") === "true");
+    const props = { class: "rg-head", role: "gridcell", tabIndex: -1, disabled: layer === "mean" };
+    const node = button("", choose, props);
+    const caption = el("span", { class: "rg-caption" });
+    node.append(canvas, caption, el("span", { class: "rg-metric-bar" }, el("span")));
+    this.cells.push({ layer, head, node, caption });
+    return node;
   }
 
   thumbnailSize() {
     return this.manifest.runs[this.data.run].thumbnail_size;
   }
 
-  /** @param {number | "mean"} layer @param {import("../state/state.js").Head} head @returns {Uint8Array | null} */
+  /** @param {number | "mean"} layer @param {import("../state/state.js").Head} head */
   thumbnail(layer, head) {
-    const { thumbnails } = this.data;
+    const thumbnails = this.signedThumbnails ?? this.data.thumbnails;
     if (!thumbnails) return null;
-    const [numCells, width] = [this.thumbnailSize() ** 2, this.width()];
-    const at = (/** @type {number} */ l, /** @type {number} */ h) =>
-      thumbnails.subarray((l * width + h) * numCells, (l * width + h + 1) * numCells);
-    if (layer === "mean") {
-      const column = Number(head);
-      return meanThumbnail(this.layers().flatMap(({ heads }, l) => (column < heads ? [at(l, column)] : [])));
-    }
-    if (head !== "mean") return at(layer, head);
-    return meanThumbnail(Array.from({ length: this.layers()[layer].heads }, (_, h) => at(layer, h)));
+    const [layers, numCells, width] = [this.layers(), this.thumbnailSize() ** 2, this.columns().length];
+    const among = (/** @type {number | "mean"} */ at, /** @type {number} */ count) =>
+      at === "mean" ? [...Array(count).keys()] : at < count ? [at] : [];
+    const places = among(layer, layers.length).flatMap((l) => among(head, layers[l].heads).map((h) => l * width + h));
+    return meanThumbnail(places.map((place) => thumbnails.subarray(place * numCells, (place + 1) * numCells)));
   }
 
   /** Arrow keys move between heads and headings. @param {KeyboardEvent} event */
@@ -353,25 +350,23 @@ export class HeadGrid {
       next.focus();
       if (next.getAttribute("aria-selected") === "false") next.click();
     } else if (!event.key.startsWith("Arrow")) return;
-    event.preventDefault();
-    event.stopPropagation();
+    consume(event);
   }
 }
 
+/** @param {...HTMLElement} cells */
+function gridRow(...cells) {
+  return el("div", { class: "rg-grid-row", role: "row" }, ...cells);
+}
+
 /**
+ * A heading of a row or column that collapses it.
  * @param {string} role @param {string} text @param {string} title @param {string} name @param {boolean} pressed
- * @param {() => void} toggle
+ * @param {() => void} collapse
  */
-function headingButton(role, text, title, name, pressed, toggle) {
-  const props = {
-    type: "button",
-    tabIndex: -1,
-    title,
-    "aria-label": name,
-    "aria-pressed": pressed,
-    on: { click: toggle },
-  };
-  return el("span", { role, class: "rg-heading" }, el("button", props, text));
+function heading(role, text, title, name, pressed, collapse) {
+  const props = { class: null, tabIndex: -1, title, "aria-label": name, "aria-pressed": pressed };
+  return el("span", { role, class: "rg-heading" }, button(text, collapse, props));
 }
 
 /** The nearest button in the next row, or with -1 in the previous. @param {HTMLElement} from @param {HTMLButtonElement[]} all @param {1 | -1} direction */
@@ -388,7 +383,7 @@ function nearestInRow(from, all, direction) {
   return distances.sort((a, b) => a.distance - b.distance)[0]?.button;
 }
 
-/** @param {import("../data/source.js").Explanation | undefined} explanation */
+/** @param {{ unit?: string } | undefined} explanation */
 function unitOf(explanation) {
   return explanation?.unit && explanation.unit !== "share" ? explanation.unit : "";
 }

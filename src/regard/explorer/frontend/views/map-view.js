@@ -14,7 +14,7 @@ import { ZoomView } from "./zoom-view.js";
  * @typedef {Omit<Scene, "viewport" | "table" | "colors" | "plotArea"> & { viewport: Viewport | null, cellMax: number }} MapProps
  *   `cellMax` ends the scale of single cells; the viewport is null for the whole map.
  * @typedef {{ selectCell: (row: number, col: number) => void, openCell: () => void, saveViewport: (viewport: Viewport | null) => void,
- *   message: (row: number, col: number, value: number | null) => string, usesWheel: () => boolean }} Actions
+ *   message: (row: number, col: number, value: number | null) => string }} Actions
  */
 
 const SAVE_DELAY_MS = 200;
@@ -31,7 +31,7 @@ export class MapView extends ZoomView {
       "aria-label": "Attention map",
       "aria-describedby": describedBy,
     };
-    super({ node: "rg-map", stage: "rg-stage" }, stageProps, "Show the whole map", actions.usesWheel);
+    super({ node: "rg-map", stage: "rg-stage" }, stageProps, "Show the whole map");
     this.actions = actions;
     /** @type {MapProps | null} */
     this.props = null;
@@ -172,18 +172,12 @@ export class MapView extends ZoomView {
     return isInside ? { row, col } : null;
   }
 
-  /** @param {PointerPosition} event */
+  /** A click chooses a cell, another on it opens its calculation. @param {PointerPosition} event */
   onClick(event) {
     const cell = this.cellAt(event);
-    if (cell) this.actions.selectCell(cell.row, cell.col);
-  }
-
-  /** @param {PointerPosition} event */
-  onDoubleClick(event) {
-    const isInside = this.cellAt(event) !== null;
-    const isReadable = this.viewport.k >= READABLE_CELL_PX;
-    if (isInside && isReadable) this.actions.openCell();
-    return !isInside || isReadable;
+    if (!cell) return;
+    if (cell.row === this.props?.row && cell.col === this.props?.col) this.actions.openCell();
+    else this.actions.selectCell(cell.row, cell.col);
   }
 
   /** @param {PointerPosition} event */

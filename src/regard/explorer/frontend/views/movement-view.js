@@ -1,10 +1,11 @@
 // Movement: the vector of each token at every stage, projected onto one plane.
 
 import { label } from "../data/tokens.js";
-import { bidi, el, setAttribute, setText } from "../platform/dom.js";
+import { bidi, el, setAttribute, setText, slider } from "../platform/dom.js";
 import { formatPercent } from "../render/format.js";
 import { MANY_DOTS } from "../render/plane.js";
 import { PlaneView } from "./plane-view.js";
+import { Player, prefersReducedMotion } from "./player.js";
 
 /**
  * @typedef {import("../data/source.js").Movement} Movement
@@ -58,28 +59,29 @@ export function dotsOf({ movement: { points, left_out: leftOut }, axis, side }, 
 }
 
 export class MovementView {
-  /** @param {{ setStage: (stage: number) => void, select: (token: number) => void, usesWheel: () => boolean }} actions */
+  /** @param {{ setStage: (stage: number) => void, select: (token: number) => void }} actions */
   constructor(actions) {
     this.actions = actions;
-    this.slider = el("input", {
-      type: "range",
-      min: "0",
+    this.slider = slider("Stage", (position) => this.moveTo(position), {
       step: "0.01",
       class: "rg-slider",
-      "aria-label": "Stage",
       on: {
-        input: () => this.moveTo(Number(this.slider.value)),
         change: () => actions.setStage(Math.round(Number(this.slider.value))),
         keydown: (/** @type {KeyboardEvent} */ event) => this.onSliderKey(event),
       },
     });
-    this.playButton = el(
-      "button",
-      { type: "button", class: "rg-primary", on: { click: () => this.togglePlay() } },
-      "Play",
-    );
+    this.player = new Player({
+      rewind: () => this.position >= this.lastStage && this.moveTo(0),
+      advance: (ms) => {
+        const step = prefersReducedMotion() ? 1 : ms / STAGE_MS; // then stage by stage
+        this.moveTo(Math.min(this.lastStage, this.position + step));
+        return this.position < this.lastStage;
+      },
+      interval: () => (prefersReducedMotion() ? STAGE_MS : 0),
+      onStop: () => actions.setStage(Math.round(100 * this.position) / 100), // as the slider has it
+    });
     this.stageText = el("output", { class: "rg-stage-name" });
-    this.bar = el("div", { class: "rg-bar" }, this.playButton, this.slider, this.stageText);
+    this.bar = el("div", { class: "rg-bar" }, this.player.button, this.slider, this.stageText);
     this.legend = el("ul", { class: "rg-bar rg-runs", "aria-label": "Legend" });
     this.plane = new PlaneView(actions);
     this.explanation = el("p", { class: "rg-description", role: "status" });
@@ -91,18 +93,22 @@ export class MovementView {
     this.showMessage("");
   }
 
+  get lastStage() {
+    return this.stages.length - 1;
+  }
+
   /** @param {string} message  instead of the plane */
   showMessage(message) {
-    this.stop();
+    this.player.stop();
     this.bar.hidden = this.legend.hidden = this.plane.node.hidden = true;
     setText(this.explanation, message);
   }
 
   /** The data is being computed: what is shown, if anything, is of before. @param {boolean} isPending */
   setPending(isPending) {
-    this.playButton.disabled = this.slider.disabled = isPending;
+    this.player.button.disabled = this.slider.disabled = isPending;
     if (isPending && this.plane.node.hidden) this.explanation.textContent = "Computing the plane of all stages …";
-    if (isPending) this.stop();
+    if (isPending) this.player.stop();
     this.plane.node.classList.toggle("rg-stale", isPending);
   }
 
@@ -115,11 +121,11 @@ export class MovementView {
     this.legend.replaceChildren(...paths.map(entry));
     const [{ movement }] = paths;
     this.stages = movement.stages;
-    const last = this.stages.length - 1;
-    this.slider.max = String(last);
+    this.slider.max = String(this.lastStage);
     const dots = paths.flatMap((path) => dotsOf(path, selected));
     this.plane.show(dots, this.position);
-    this.moveTo(this.timer ? this.position : stage < 0 ? last : Math.min(stage, last));
+    if (!this.player.isPlaying) this.moveTo(stage < 0 ? this.lastStage : Math.min(stage, this.lastStage));
+    else this.moveTo(this.position);
     const [first, second] = movement.explained_variance_ratio;
     const rest = Math.max(0, 1 - first - second);
     const leftOut = paths.flatMap(({ tokens, movement: { left_out } }) => left_out.map((t) => tokens[t]));
@@ -152,35 +158,7 @@ export class MovementView {
   onSliderKey(event) {
     const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
     if (step === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-    this.actions.setStage(Math.max(0, Math.min(this.stages.length - 1, Math.round(this.position) + step)));
+    this.actions.setStage(Math.max(0, Math.min(this.lastStage, Math.round(this.position) + step)));
     event.preventDefault();
-  }
-
-  togglePlay() {
-    if (this.timer) return this.stop();
-    const isReduced = matchMedia("(prefers-reduced-motion: reduce)").matches; // then stage by stage
-    const last = this.stages.length - 1;
-    let lastTime = performance.now();
-    const tick = (/** @type {number} */ now) => {
-      this.moveTo(Math.min(last, this.position + (isReduced ? 1 : (now - lastTime) / STAGE_MS)));
-      lastTime = now;
-      if (this.position >= last) return this.stop();
-      schedule();
-    };
-    const schedule = () =>
-      (this.timer = isReduced ? setTimeout(() => tick(performance.now()), STAGE_MS) : requestAnimationFrame(tick));
-    this.playButton.textContent = "Pause";
-    if (this.position >= last) this.moveTo(0);
-    schedule();
-  }
-
-  /** Stop playing; the stage that is reached becomes part of the state. */
-  stop() {
-    if (!this.timer) return;
-    cancelAnimationFrame(this.timer);
-    clearTimeout(this.timer);
-    this.timer = undefined;
-    this.playButton.textContent = "Play";
-    this.actions.setStage(Math.round(100 * this.position) / 100); // as the slider has it
   }
 }

@@ -1,6 +1,6 @@
 // The plane of the token vectors: a canvas with zoom and pan, and a list of the tokens for keys and screen readers.
 
-import { el, setAttribute } from "../platform/dom.js";
+import { arrowStep, consume, el, setAttribute, setTabStop } from "../platform/dom.js";
 import { boundsOf, drawPlane, fitViewport, MANY_DOTS } from "../render/plane.js";
 import { themeColors } from "../render/scene.js";
 import { ZoomView } from "./zoom-view.js";
@@ -17,9 +17,9 @@ const OUTSIDE_SHARE = 0.005; // of many dots, at each end of an axis; one has to
 const EMPTY = { left: -1, right: 1, top: -1, bottom: 1 };
 
 export class PlaneView extends ZoomView {
-  /** @param {{ select: (token: number) => void, usesWheel: () => boolean }} actions */
+  /** @param {{ select: (token: number) => void }} actions */
   constructor(actions) {
-    super({ node: "rg-plane", stage: "rg-plane-stage" }, { tabIndex: -1 }, "Show all tokens", actions.usesWheel);
+    super({ node: "rg-plane", stage: "rg-plane-stage" }, { tabIndex: -1 }, "Show all tokens");
     this.actions = actions;
     this.list = el("div", { class: "rg-visually-hidden", role: "group", "aria-label": "Tokens" });
     this.stage.append(this.list);
@@ -70,13 +70,7 @@ export class PlaneView extends ZoomView {
     }
     this.dots.forEach(({ isSelected }, n) => setAttribute(this.buttons[n], "aria-pressed", String(isSelected)));
     const selected = this.dots.findIndex(({ isSelected }) => isSelected);
-    this.setTabStop(this.focused >= 0 ? this.focused : Math.max(0, selected));
-  }
-
-  /** The one that the tab key reaches. @param {number} index */
-  setTabStop(index) {
-    for (const button of this.list.querySelectorAll('[tabindex="0"]')) button.setAttribute("tabindex", "-1");
-    this.buttons[index]?.setAttribute("tabindex", "0");
+    setTabStop(this.buttons, this.buttons[this.focused >= 0 ? this.focused : Math.max(0, selected)]);
   }
 
   // The viewport
@@ -163,12 +157,11 @@ export class PlaneView extends ZoomView {
 
   /** Arrow keys move between tokens. @param {KeyboardEvent} event */
   onKeydown(event) {
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (step === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = (this.indexOf(event.target) + step + this.buttons.length) % this.buttons.length;
-    this.setTabStop(next);
-    this.buttons[next].focus();
-    event.preventDefault();
-    event.stopPropagation();
+    const step = arrowStep(event);
+    if (step === undefined) return;
+    const next = this.buttons[(this.indexOf(event.target) + step + this.buttons.length) % this.buttons.length];
+    setTabStop(this.buttons, next);
+    next.focus();
+    consume(event);
   }
 }

@@ -28,7 +28,7 @@ export class SideSwitch {
       { key: "B", title: "B" },
       ...(hasDifference ? [{ key: "diff", title: "A − B" }] : []),
     ];
-    this.buttons = segmented("Compare", sides, (key) => select(/** @type {any} */ (key)));
+    this.buttons = segmented("Compare", sides, select);
     this.names = el("span", { class: "rg-muted rg-side-name" });
     this.reason = el("span", { class: "rg-description" });
     this.node = el("div", { class: "rg-side-switch" }, this.buttons.node, this.names, this.reason);

@@ -1,9 +1,21 @@
 // A training run: its loss and two measures of every head over the steps, and the checkpoint that is shown.
 
-import { activeElementOf, el, setAttribute, setText, svg } from "../platform/dom.js";
+import {
+  activeElementOf,
+  arrowStep,
+  button,
+  consume,
+  el,
+  setAttribute,
+  setTabStop,
+  setText,
+  slider,
+  svg,
+} from "../platform/dom.js";
 import { lastUpTo, linearScale, nearestIndex, pathThrough, spreadLabels, ticksUpTo } from "../render/curves.js";
 import { formatFixed, formatSignificant } from "../render/format.js";
 import { selectionOf } from "../state/sides.js";
+import { Player, prefersReducedMotion } from "./player.js";
 
 /**
  * @typedef {import("../state/state.js").State} State
@@ -12,13 +24,15 @@ import { selectionOf } from "../state/sides.js";
  * @typedef {import("../data/source.js").Measure} Measure
  * @typedef {import("../render/curves.js").Frame} Frame
  * @typedef {{ training: Training, index: number, selection: Selection }} Shown
- * @typedef {{ node: HTMLElement, caption: HTMLElement, picture: SVGElement, size: { width: number, height: number } }} Chart
+ * @typedef {{ node: HTMLElement, caption: HTMLElement, picture: SVGElement, size: { width: number, height: number }, right: number }} Chart
+ *   `right` is the margin, for names of lines.
  */
 
 const PLAY_MS = 9000; // of a whole run
 const [MIN_STEP_MS, MAX_STEP_MS, REDUCED_STEP_MS] = [120, 600, 1000]; // of a checkpoint
 const MARGIN = { left: 30, right: 12, labels: 44, top: 7, bottom: 20 };
 const LABEL_GAP = 13;
+const UNREACHABLE = "no answer: has the command ended?";
 const CLASSES = ["rg-run-a", "rg-run-b"]; // the heads that stand out in each measure
 
 /** The class of each head that stands out: of the first measure in which it does. @param {Measure[]} measures */
@@ -55,47 +69,38 @@ export class TrainingPanel {
     /** @type {Shown | null} */
     this.shown = null;
     this.isReachable = true;
-    this.charts = [this.chart("rg-loss"), ...measures.map(() => this.chart("rg-measure"))];
-    this.slider = el("input", {
-      type: "range",
-      min: "0",
-      step: "1",
-      class: "rg-slider",
-      "aria-label": "Checkpoint",
-      on: { input: () => this.choose(Number(this.slider.value)) },
+    this.charts = [this.chart("rg-loss", MARGIN.right), ...measures.map(() => this.chart("rg-measure", MARGIN.labels))];
+    this.slider = slider("Checkpoint", (index) => this.choose(index), { step: "1", class: "rg-slider" });
+    const last = () => (this.shown?.training.checkpoints.length ?? 1) - 1;
+    const index = () => this.shown?.index ?? 0;
+    this.player = new Player({
+      rewind: () => index() >= last() && actions.showCheckpoint(0),
+      advance: () => {
+        if (actions.isSettled()) actions.showCheckpoint(Math.min(last(), index() + 1));
+        return index() < last();
+      },
+      interval: () =>
+        prefersReducedMotion() ? REDUCED_STEP_MS : clamp(PLAY_MS / Math.max(1, last()), MIN_STEP_MS, MAX_STEP_MS),
     });
-    this.playButton = el(
-      "button",
-      { type: "button", class: "rg-primary", on: { click: () => this.togglePlay() } },
-      "Play",
-    );
     this.message = el("output", { class: "rg-checkpoint" });
     this.status = el("span", { class: "rg-muted", role: "status" });
-    this.newest = el(
-      "button",
-      { type: "button", class: "rg-button", hidden: true, on: { click: () => this.choose(Infinity) } },
-      "Follow the newest",
-    );
+    this.newest = button("Follow the newest", () => this.choose(Infinity), { hidden: true });
     this.node = el(
       "section",
       { class: "rg-training", "aria-label": "Training" },
       el("div", { class: "rg-curves" }, ...this.charts.map(({ node }) => node)),
-      el("div", { class: "rg-bar" }, this.playButton, this.slider, this.message, this.newest, this.status),
+      el("div", { class: "rg-bar" }, this.player.button, this.slider, this.message, this.newest, this.status),
     );
   }
 
-  /** @param {string} className @returns {Chart} */
-  chart(className) {
+  /** @param {string} className @param {number} right @returns {Chart} */
+  chart(className, right) {
     const caption = el("figcaption", {});
     const picture = svg("svg", { class: "rg-curve", role: "group" });
     const container = el("div", { class: "rg-curve-container" });
     container.append(picture);
-    const chart = {
-      node: el("figure", { class: className }, caption, container),
-      caption,
-      picture,
-      size: { width: 400, height: 110 },
-    };
+    const node = el("figure", { class: className }, caption, container);
+    const chart = { node, caption, picture, size: { width: 400, height: 110 }, right };
     new ResizeObserver(() => {
       const { clientWidth: width, clientHeight: height } = container;
       if (width === 0 || height === 0) return;
@@ -119,7 +124,7 @@ export class TrainingPanel {
     setText(this.message, message);
     this.newest.hidden = !is_live || state.checkpoint === null;
     const leftOut = num_left_out ? `${checkpoints.length} of ${checkpoints.length + num_left_out} checkpoints` : "";
-    const live = this.isReachable ? "training goes on" : "no answer: has the command ended?";
+    const live = this.isReachable ? "training goes on" : UNREACHABLE;
     setText(this.status, [is_live ? live : "", leftOut].filter(Boolean).join(" · "));
     this.draw();
   }
@@ -128,7 +133,7 @@ export class TrainingPanel {
   setReachable(isReachable) {
     if (this.isReachable === isReachable) return;
     this.isReachable = isReachable;
-    if (!isReachable) setText(this.status, "no answer: has the command ended?");
+    if (!isReachable) setText(this.status, UNREACHABLE);
   }
 
   draw() {
@@ -136,138 +141,20 @@ export class TrainingPanel {
     const { training } = this.shown;
     const [lossChart, ...measureCharts] = this.charts;
     const focused = activeElementOf(this.node)?.closest?.("[data-head]")?.getAttribute("data-key");
-    this.drawLoss(lossChart, this.shown);
-    measureCharts.forEach((chart, n) => this.drawMeasure(chart, this.shown, training.measures[n]));
-    if (focused)
-      /** @type {SVGElement | null} */ (this.node.querySelector(`[data-key="${CSS.escape(focused)}"]`))?.focus();
-  }
-
-  /** @param {Chart} chart @param {Shown} shown */
-  drawLoss(chart, { training, index }) {
-    const { loss, held_out, end, checkpoints } = training;
-    const frame = frameOf(chart, MARGIN.right);
-    const max = Math.max(...loss.values, ...held_out.values, 1e-9);
-    const x = linearScale([0, end], [frame.left, frame.right]);
-    const y = linearScale([0, 1.06 * max], [frame.bottom, frame.top]);
-    const size = loss.steps_per_point ?? 1;
-    chart.caption.replaceChildren(
-      el("strong", {}, "Loss"),
-      el("span", {}, size > 1 ? `nats, mean of ${size} steps` : "nats"),
-      held_out.values.length ? el("span", { class: "rg-held-out" }, el("span", { class: "rg-dot" }), "held out") : "",
-    );
-    const line = pathThrough(loss.steps.map((step, n) => ({ x: x(step), y: y(loss.values[n]) })));
-    const dots = held_out.steps.map((step, n) =>
-      svg("circle", { cx: x(step).toFixed(1), cy: y(held_out.values[n]).toFixed(1), r: 2.6 }),
-    );
-    const name = loss.values.length
-      ? `Loss, from ${formatSignificant(loss.values[0])} to ${formatSignificant(loss.values[loss.values.length - 1])} nats`
-      : "The folder of this run has no losses";
-    setAttribute(chart.picture, "aria-label", name);
-    fill(chart, [
-      ...axes(frame, x, y, ticksUpTo(end, Math.max(2, Math.floor((frame.right - frame.left) / 70))), ticksUpTo(max, 3)),
-      svg("path", { class: "rg-line", d: line }),
-      svg("g", { class: "rg-held-out" }, ...dots),
-      ...marker(frame, x(checkpoints[index].step)),
-    ]);
-  }
-
-  /** @param {Chart} chart @param {Shown | null} shown @param {Measure} measure */
-  drawMeasure(chart, shown, { key, title, description, values, strongest }) {
-    if (!shown) return;
-    const { training, index, selection } = shown;
-    const { checkpoints, end, measures } = training;
-    const frame = frameOf(chart, MARGIN.labels);
-    const x = linearScale([0, end], [frame.left, frame.right]);
-    const y = linearScale([0, 1], [frame.bottom, frame.top]);
-    const isKnown = values.some((ofLayers) => ofLayers.flat().some((value) => value !== null));
-    chart.caption.replaceChildren(
-      el("strong", {}, title),
-      isKnown
-        ? el("span", { class: "rg-of-heads" }, "of every head")
-        : el("span", {}, "has no value: no token of the text repeats"),
-    );
-    chart.node.title = description;
-    setAttribute(chart.picture, "aria-label", `${title} of every head, ${checkpointMessage(training, index)}`);
-    const prominent = prominentHeads(measures);
-    const selectedKey = `${selection.layer}.${selection.head}`;
-    const heads = values[0].flatMap((ofLayer, layer) => ofLayer.map((_, head) => ({ layer, head })));
-    const lines = heads
-      .map(({ layer, head }) => {
-        const at = `${layer}.${head}`;
-        const path = pathThrough(
-          checkpoints.map(({ step }, n) => {
-            const value = values[n][layer][head];
-            return { x: x(step), y: value === null ? null : y(value) };
-          }),
-        );
-        const value = values[index][layer][head];
-        const name = `layer ${layer}, head ${head}: ${title.toLowerCase()} ${value === null ? "none" : formatFixed(value, 2)}`;
-        const isSelected = at === selectedKey;
-        const className = `${prominent.get(at) ?? "rg-other"}${isSelected ? " rg-strong" : ""}`;
-        return { at, path, name, className, isSelected, rank: 2 * Number(isSelected) + Number(prominent.has(at)) };
-      })
-      .sort((a, b) => a.rank - b.rank);
-    const tabStop = lines.find(({ isSelected }) => isSelected) ?? lines[lines.length - 1];
-    const last = values[values.length - 1];
-    const named = strongest.filter(([layer, head]) => last[layer][head] !== null);
-    if (!named.some((at) => at.join(".") === selectedKey) && selection.head !== "mean") {
-      if (last[selection.layer]?.[selection.head] != null) named.push([selection.layer, selection.head]);
-    }
-    const ends = named.map(([layer, head]) => y(/** @type {number} */ (last[layer][head])));
-    const heights = spreadLabels(ends, LABEL_GAP, { ...frame, top: frame.top + 2 });
-    const labels = named.map(([layer, head], n) =>
-      svg(
-        "text",
-        {
-          x: Math.min(frame.right, x(checkpoints[checkpoints.length - 1].step)) + 6,
-          y: heights[n].toFixed(1),
-          class: `rg-line-name ${prominent.get(`${layer}.${head}`) ?? ""}${`${layer}.${head}` === selectedKey ? " rg-strong" : ""}`,
-        },
-        `L${layer}H${head}`,
-      ),
-    );
-    const values_at = lines.flatMap(({ at, className }) => {
-      const [layer, head] = at.split(".").map(Number);
-      const value = values[index][layer][head];
-      if (value === null || className === "rg-other") return [];
-      const cx = x(checkpoints[index].step).toFixed(1);
-      return [svg("circle", { cx, cy: y(value).toFixed(1), r: 2.8, class: className })];
-    });
-    fill(chart, [
-      ...axes(frame, x, y, ticksUpTo(end, Math.max(2, Math.floor((frame.right - frame.left) / 60))), [0, 0.5, 1]),
-      ...lines.map(({ at, path, name, className, isSelected }) =>
-        svg(
-          "g",
-          {
-            role: "button",
-            tabindex: at === tabStop.at ? 0 : -1,
-            "aria-label": name,
-            "aria-pressed": String(isSelected),
-            "data-head": at,
-            "data-key": `${key} ${at}`,
-            class: className,
-          },
-          svg("title", {}, name),
-          svg("path", { d: path, class: "rg-line" }),
-          svg("path", { d: path, class: "rg-target" }),
-        ),
-      ),
-      ...marker(frame, x(checkpoints[index].step)),
-      svg("g", { class: "rg-values" }, ...values_at),
-      svg("g", { "aria-hidden": "true" }, ...labels),
-    ]);
+    drawLoss(lossChart, this.shown);
+    measureCharts.forEach((chart, n) => drawMeasure(chart, /** @type {Shown} */ (this.shown), training.measures[n]));
+    const again = focused && this.node.querySelector(`[data-key="${CSS.escape(focused)}"]`);
+    if (again) /** @type {SVGElement} */ (again).focus();
   }
 
   /** Choose a head by its line, or the checkpoint nearest to the pointer. @param {Chart} chart @param {PointerEvent} event */
   onPointer(chart, event) {
     if (!this.shown) return;
-    const line = /** @type {Element} */ (event.target).closest("[data-head]");
-    if (line) {
-      if (event.type === "pointerdown") this.actions.selectHead(headOf(line));
-      return;
-    }
+    const line = lineAt(event);
+    if (line && event.type === "pointerdown") this.actions.selectHead(headOf(line));
+    if (line) return;
     const { checkpoints, end } = this.shown.training;
-    const frame = frameOf(chart, chart === this.charts[0] ? MARGIN.right : MARGIN.labels);
+    const frame = frameOf(chart);
     const toStep = linearScale([frame.left, frame.right], [0, end]);
     const step = toStep(event.clientX - chart.picture.getBoundingClientRect().left);
     const steps = checkpoints.map((checkpoint) => checkpoint.step);
@@ -276,89 +163,166 @@ export class TrainingPanel {
 
   /** Arrow keys move between heads. @param {KeyboardEvent} event */
   onKeydown(event) {
-    const line = /** @type {Element} */ (event.target).closest("[data-head]");
+    const line = lineAt(event);
     if (!line || event.ctrlKey || event.metaKey || event.altKey) return;
-    const lines = /** @type {SVGElement[]} */ ([
-      .../** @type {Element} */ (line.parentNode).querySelectorAll("[data-head]"),
-    ]).sort((a, b) => compareHeads(headOf(a), headOf(b)));
-    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (by !== undefined) {
-      const next = lines[(lines.indexOf(/** @type {SVGElement} */ (line)) + by + lines.length) % lines.length];
-      line.setAttribute("tabindex", "-1");
-      next.setAttribute("tabindex", "0");
+    const step = arrowStep(event);
+    if (step !== undefined) {
+      const all = /** @type {NodeListOf<SVGElement>} */ (line.parentNode?.querySelectorAll("[data-head]"));
+      const lines = [...all].sort((a, b) => compareHeads(headOf(a), headOf(b)));
+      const next = lines[(lines.indexOf(line) + step + lines.length) % lines.length];
+      setTabStop(lines, next);
       next.focus();
     } else if (event.key === "Enter" || event.key === " ") this.actions.selectHead(headOf(line));
     else return;
-    event.preventDefault();
-    event.stopPropagation();
+    consume(event);
   }
 
   /** @param {number} index */
   choose(index) {
-    this.stop();
+    this.player.stop();
     this.actions.showCheckpoint(index);
   }
-
-  togglePlay() {
-    if (this.timer) return this.stop();
-    if (!this.shown) return;
-    const isReduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const last = () => (this.shown?.training.checkpoints.length ?? 1) - 1;
-    const pause = isReduced
-      ? REDUCED_STEP_MS
-      : Math.max(MIN_STEP_MS, Math.min(MAX_STEP_MS, PLAY_MS / Math.max(1, last())));
-    const tick = () => {
-      if (!this.shown || this.shown.index >= last()) return this.stop();
-      if (this.actions.isSettled()) this.actions.showCheckpoint(this.shown.index + 1);
-      this.timer = setTimeout(tick, pause);
-    };
-    this.playButton.textContent = "Pause";
-    if (this.shown.index >= last()) this.actions.showCheckpoint(0);
-    this.timer = setTimeout(tick, pause);
-  }
-
-  stop() {
-    clearTimeout(this.timer);
-    this.timer = undefined;
-    this.playButton.textContent = "Play";
-  }
 }
 
-/** @param {Chart} chart @param {number} right @returns {Frame} */
-function frameOf({ size }, right) {
-  return { left: MARGIN.left, right: size.width - right, top: MARGIN.top, bottom: size.height - MARGIN.bottom };
+/** @param {Chart} chart @param {Shown} shown */
+function drawLoss(chart, { training, index }) {
+  const { loss, held_out } = training;
+  const frame = frameOf(chart);
+  const max = Math.max(...loss.values, ...held_out.values, 1e-9);
+  const x = linearScale([0, training.end], [frame.left, frame.right]);
+  const y = linearScale([0, 1.06 * max], [frame.bottom, frame.top]);
+  const size = loss.steps_per_point ?? 1;
+  const heldOut = el("span", { class: "rg-held-out" }, el("span", { class: "rg-dot" }), "held out");
+  chart.caption.replaceChildren(
+    el("strong", {}, "Loss"),
+    el("span", {}, size > 1 ? `nats, mean of ${size} steps` : "nats"),
+    held_out.values.length ? heldOut : "",
+  );
+  const line = pathThrough(loss.steps.map((step, n) => ({ x: x(step), y: y(loss.values[n]) })));
+  const dots = held_out.steps.map((step, n) =>
+    svg("circle", { cx: x(step).toFixed(1), cy: y(held_out.values[n]).toFixed(1), r: 2.6 }),
+  );
+  const name = loss.values.length
+    ? `Loss, from ${formatSignificant(loss.values[0])} to ${formatSignificant(loss.values[loss.values.length - 1])} nats`
+    : "The folder of this run has no losses";
+  drawChart(chart, name, training, index, ticksUpTo(max, 3), y, [
+    svg("path", { class: "rg-line", d: line }),
+    svg("g", { class: "rg-held-out" }, ...dots),
+  ]);
 }
 
-/** @param {Chart} chart @param {SVGElement[]} parts */
-function fill({ picture, size }, parts) {
-  picture.setAttribute("viewBox", `0 0 ${size.width} ${size.height}`);
-  picture.replaceChildren(...parts);
+/** @param {Chart} chart @param {Shown} shown @param {Measure} measure */
+function drawMeasure(chart, { training, index, selection }, { key, title, description, values, strongest }) {
+  const { checkpoints, measures, end } = training;
+  const frame = frameOf(chart);
+  const x = linearScale([0, end], [frame.left, frame.right]);
+  const y = linearScale([0, 1], [frame.bottom, frame.top]);
+  const isKnown = values.flat(2).some((value) => value !== null);
+  const note = isKnown ? "of every head" : "has no value: no token of the text repeats";
+  chart.caption.replaceChildren(el("strong", {}, title), el("span", { class: isKnown ? "rg-of-heads" : null }, note));
+  chart.node.title = description;
+  const prominent = prominentHeads(measures);
+  const lines = values[0].flatMap((ofLayer, layer) =>
+    ofLayer.map((_, head) => {
+      const at = `${layer}.${head}`;
+      const isSelected = selection.layer === layer && selection.head === head;
+      const className = `${prominent.get(at) ?? "rg-other"}${isSelected ? " rg-strong" : ""}`;
+      const rank = 2 * Number(isSelected) + Number(prominent.has(at));
+      return { layer, head, at, isSelected, className, rank, values: values.map((each) => each[layer][head]) };
+    }),
+  );
+  lines.sort((a, b) => a.rank - b.rank); // the last one is drawn above the others
+  const isStrongest = (/** @type {string} */ at) => strongest.some((one) => one.join(".") === at);
+  const last = checkpoints.length - 1;
+  const named = lines.filter((line) => line.values[last] !== null && (line.isSelected || isStrongest(line.at)));
+  const ends = named.map((line) => y(/** @type {number} */ (line.values[last])));
+  const heights = spreadLabels(ends, LABEL_GAP, { ...frame, top: frame.top + 2 });
+  const labels = named.map(({ layer, head, className }, n) => {
+    const place = { x: Math.min(frame.right, x(checkpoints[last].step)) + 6, y: heights[n].toFixed(1) };
+    return svg("text", { ...place, class: `rg-line-name ${className.replace("rg-other", "")}` }, `L${layer}H${head}`);
+  });
+  const marked = lines.filter(({ className, values: own }) => own[index] !== null && className !== "rg-other");
+  const dots = marked.map(({ values: own, className }) =>
+    svg("circle", {
+      cx: x(checkpoints[index].step).toFixed(1),
+      cy: y(/** @type {number} */ (own[index])).toFixed(1),
+      r: 2.8,
+      class: className,
+    }),
+  );
+  const groups = lines.map(({ layer, head, at, className, isSelected, values: own }) => {
+    const points = own.map((value, n) => ({ x: x(checkpoints[n].step), y: value === null ? null : y(value) }));
+    const d = pathThrough(points);
+    const value = own[index] === null ? "none" : formatFixed(own[index], 2);
+    const name = `layer ${layer}, head ${head}: ${title.toLowerCase()} ${value}`;
+    return svg(
+      "g",
+      {
+        role: "button",
+        tabindex: -1,
+        "aria-label": name,
+        "aria-pressed": String(isSelected),
+        "data-head": at,
+        "data-key": `${key} ${at}`,
+        class: className,
+      },
+      svg("title", {}, name),
+      svg("path", { d, class: "rg-line" }),
+      svg("path", { d, class: "rg-target" }),
+    );
+  });
+  setTabStop(groups, groups[groups.length - 1]);
+  const name = `${title} of every head, ${checkpointMessage(training, index)}`;
+  drawChart(chart, name, training, index, [0, 0.5, 1], y, groups, [
+    svg("g", { class: "rg-values" }, ...dots),
+    svg("g", { "aria-hidden": "true" }, ...labels),
+  ]);
 }
 
 /**
- * @param {Frame} frame @param {(step: number) => number} x @param {(value: number) => number} y
- * @param {number[]} steps @param {number[]} values
+ * Axes, curves, the line at a checkpoint and a veil on what comes after it, and what is above the veil.
+ * @param {Chart} chart @param {string} name @param {Training} training @param {number} index of the checkpoint
+ * @param {number[]} values at the ticks @param {(value: number) => number} y
+ * @param {SVGElement[]} curves @param {SVGElement[]} [above]
  */
-function axes(frame, x, y, steps, values) {
+function drawChart(chart, name, { checkpoints, end }, index, values, y, curves, above = []) {
+  const { left, right, top, bottom } = frameOf(chart);
+  const x = linearScale([0, end], [left, right]);
   const lines = values.map((value) =>
-    svg("path", { d: `M${frame.left} ${y(value).toFixed(1)}H${frame.right}`, class: value === 0 ? "rg-zero" : "" }),
+    svg("path", { d: `M${left} ${y(value).toFixed(1)}H${right}`, class: value === 0 ? "rg-zero" : "" }),
   );
-  const texts = [
-    ...values.map((value) => svg("text", { x: frame.left - 6, y: y(value).toFixed(1), class: "rg-y" }, String(value))),
-    ...steps.map((step) =>
-      svg("text", { x: x(step).toFixed(1), y: frame.bottom + 14, class: "rg-x" }, step.toLocaleString("en")),
-    ),
-  ];
-  return [svg("g", { class: "rg-axes", "aria-hidden": "true" }, ...lines, ...texts)];
+  const valueLabels = values.map((value) =>
+    svg("text", { x: left - 6, y: y(value).toFixed(1), class: "rg-y" }, String(value)),
+  );
+  const stepLabels = ticksUpTo(end, Math.max(2, Math.floor((right - left) / 65))).map((step) =>
+    svg("text", { x: x(step).toFixed(1), y: bottom + 14, class: "rg-x" }, step.toLocaleString("en")),
+  );
+  const now = x(checkpoints[index].step).toFixed(1);
+  const width = Math.max(0, right + 4 - Number(now)).toFixed(1);
+  setAttribute(chart.picture, "aria-label", name);
+  setAttribute(chart.picture, "viewBox", `0 0 ${chart.size.width} ${chart.size.height}`);
+  chart.picture.replaceChildren(
+    svg("g", { class: "rg-axes", "aria-hidden": "true" }, ...lines, ...valueLabels, ...stepLabels),
+    ...curves,
+    svg("rect", { x: now, y: top - 4, width, height: bottom - top + 3, class: "rg-veil" }),
+    svg("path", { d: `M${now} ${top - 4}V${bottom}`, class: "rg-marker" }),
+    ...above,
+  );
 }
 
-/** The line at a checkpoint, and a veil on what comes after it. @param {Frame} frame @param {number} x */
-function marker({ top, bottom, right }, x) {
-  const veil = { x: x.toFixed(1), y: top - 4, width: Math.max(0, right + 4 - x).toFixed(1), height: bottom - top + 3 };
-  return [
-    svg("rect", { ...veil, class: "rg-veil" }),
-    svg("path", { d: `M${x.toFixed(1)} ${top - 4}V${bottom}`, class: "rg-marker" }),
-  ];
+/** @param {Chart} chart @returns {Frame} */
+function frameOf({ size, right }) {
+  return { left: MARGIN.left, right: size.width - right, top: MARGIN.top, bottom: size.height - MARGIN.bottom };
+}
+
+/** @param {number} value @param {number} min @param {number} max */
+function clamp(value, min, max) {
+  return Math.max(min, Math.min(max, value));
+}
+
+/** The line of a head that an event is on. @param {Event} event @returns {SVGElement | null} */
+function lineAt({ target }) {
+  return /** @type {Element} */ (target).closest("[data-head]");
 }
 
 /** @param {Element} line @returns {{ layer: number, head: number }} */

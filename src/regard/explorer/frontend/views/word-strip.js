@@ -1,109 +1,155 @@
 // A text, its words shaded by a number each. The arrow keys move between words.
 
 import { escapeInvisible, textDirection } from "../data/tokens.js";
-import { activeElementOf, bidi, el, setAttribute } from "../platform/dom.js";
+import { activeElementOf, arrowStep, bidi, consume, el, setAttribute, setTabStop } from "../platform/dom.js";
 import { colorAt, textColorOn, toCss } from "../render/colormap.js";
 import { scalePosition } from "../render/scale.js";
 
 /**
  * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {{ groups: Group[], start: number, end: number, text: string, values: ArrayLike<number>, scale: import("../render/scale.js").Scale,
- *   theme: import("../render/colormap.js").Theme, selected: Set<number>, format: (value: number) => string }} StripProps
- *   The words from `start` to `end` are on the page.
+ * @typedef {import("../data/source.js").Picture} Picture
+ * @typedef {object} StripProps
+ * @property {Group[]} groups
+ * @property {number} start     of the words on the page
+ * @property {number} end
+ * @property {string} text
+ * @property {Picture | null} [picture]  whose patches the words are
+ * @property {ArrayLike<number> | null} values
+ * @property {import("../render/scale.js").Scale} scale
+ * @property {import("../render/colormap.js").Theme} theme
+ * @property {Set<number>} selected
+ * @property {(value: number) => string} format
  */
 
+const MAX_WORDS = 600; // on the page at a time
 const MIN_UNDERLINED = 0.02; // of the largest value
 
+/**
+ * Which words are on the page: all, or as many as fit around the selected one.
+ * @param {number} length @param {number} center @param {number} [max]
+ */
+export function visibleRange(length, center, max = MAX_WORDS) {
+  if (length <= max) return { start: 0, end: length };
+  const start = Math.max(0, Math.min(length - max, Math.floor((center - max / 3) / 50) * 50));
+  return { start, end: start + max };
+}
+
+/** Shade a word, or leave it plain. @param {HTMLElement} node @param {import("../render/colormap.js").Theme} theme @param {number} position on the colormap */
+export function shade(node, theme, position) {
+  const color = colorAt(theme, position);
+  node.style.setProperty("background-color", position === 0 ? "" : toCss(color));
+  node.style.setProperty("color", position === 0 ? "" : textColorOn(color));
+}
+
 export class WordStrip {
-  /** @param {string} name for screen readers @param {{ select: (group: Group) => void, point: (index: number | null) => void }} actions */
-  constructor(name, actions) {
-    this.actions = actions;
-    this.node = el("div", { class: "rg-words rg-strip", role: "group", "aria-label": name });
+  /**
+   * @param {string} name for screen readers
+   * @param {{ select: (group: Group, event: MouseEvent | KeyboardEvent) => void, point?: (index: number | null) => void }} actions
+   */
+  constructor(name, { select, point = () => {} }) {
+    this.node = el("div", { class: "rg-words", role: "group", "aria-label": name });
     /** @type {Map<number, HTMLElement>} */
     this.wordNodes = new Map();
     /** @type {Group[]} */
     this.groups = [];
     this.layoutKey = "";
-    const indexOf = (/** @type {Event} */ { target }) => {
-      const wordNode = /** @type {HTMLElement} */ (target).closest?.("[data-index]");
-      return wordNode instanceof HTMLElement ? Number(wordNode.dataset.index) : null;
-    };
-    const point = (/** @type {Event} */ event) => actions.point(indexOf(event));
-    this.node.addEventListener("pointerover", point);
-    this.node.addEventListener("pointerleave", () => actions.point(null));
-    this.node.addEventListener("focusin", point);
-    this.node.addEventListener("focusout", () => actions.point(null));
-    this.node.addEventListener("click", (event) => this.select(indexOf(event)));
-    this.node.addEventListener("keydown", (event) => {
-      const index = indexOf(event);
+    const on = (/** @type {string} */ type, /** @type {(index: number | null, event: any) => void} */ listener) =>
+      this.node.addEventListener(type, (event) => listener(indexAt(event.target), event));
+    on("pointerover", (index) => point(index));
+    on("pointerleave", () => point(null));
+    on("focusin", (index) => point(index));
+    on("focusout", () => point(null));
+    on("click", (index, event) => index !== null && select(this.groups[index], event));
+    on("keydown", (index, event) => {
       if (index === null || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.key === "Enter" || event.key === " ") this.select(index);
-      else if (event.key === "ArrowRight" || event.key === "ArrowLeft")
-        this.focus(index + (event.key === "ArrowRight" ? 1 : -1));
+      if (event.key === "Enter" || event.key === " ") select(this.groups[index], event);
+      else if (event.key === "ArrowRight" || event.key === "ArrowLeft") this.focus(index + (arrowStep(event) ?? 0));
       else return;
-      event.preventDefault();
-      event.stopPropagation();
+      consume(event);
     });
-  }
-
-  /** @param {number | null} index */
-  select(index) {
-    if (index !== null) this.actions.select(this.groups[index]);
   }
 
   /** @param {number} index */
   focus(index) {
     const wordNode = this.wordNodes.get(index);
     if (!wordNode) return;
-    for (const other of this.wordNodes.values()) other.tabIndex = other === wordNode ? 0 : -1;
+    setTabStop(this.wordNodes.values(), wordNode);
     wordNode.focus();
   }
 
   /** @param {StripProps} props */
-  show({ groups, start, end, text, values, scale, theme, selected, format }) {
-    this.layout(groups, start, end, text);
+  show(props) {
+    const { groups, values, scale, theme, selected, format } = props;
+    this.layout(props);
     for (const [index, wordNode] of this.wordNodes) {
-      const value = values[index] ?? 0;
-      const position = scalePosition(scale, value);
-      const color = colorAt(theme, position);
-      if (position === 0) for (const name of ["background-color", "color"]) wordNode.style.removeProperty(name);
-      else {
-        wordNode.style.setProperty("background-color", toCss(color));
-        wordNode.style.setProperty("color", textColorOn(color));
-      }
+      const value = values?.[index] ?? 0;
+      const { label, full } = groups[index];
+      shade(wordNode, theme, scalePosition(scale, value));
       wordNode.classList.toggle("rg-against", scale.signed && value < -MIN_UNDERLINED * scale.max);
       wordNode.classList.toggle("rg-selected", selected.has(index));
       setAttribute(wordNode, "aria-pressed", String(selected.has(index)));
-      const { label, full } = groups[index];
-      setAttribute(wordNode, "aria-label", `${label} ${format(value)}`);
-      setAttribute(wordNode, "title", `${escapeInvisible(full.slice(0, 300))}: ${format(value)}`);
+      setAttribute(wordNode, "aria-label", values ? `${label} ${format(value)}` : label);
+      const name = escapeInvisible(full.slice(0, 300));
+      setAttribute(wordNode, "title", values ? `${name}: ${format(value)}` : name);
     }
+    const [first] = selected;
+    if (this.wordNodes.has(first)) setTabStop(this.wordNodes.values(), this.wordNodes.get(first));
   }
 
-  /** @param {Group[]} groups @param {number} start @param {number} end @param {string} text */
-  layout(groups, start, end, text) {
-    const key = JSON.stringify([start, end, groups.slice(start, end).map(({ full, special }) => [full, special])]);
+  /** @param {StripProps} props */
+  layout({ groups, start, end, text, picture = null }) {
+    const words = groups.slice(start, end);
+    const key = JSON.stringify([start, end, picture?.pixels, words.map(({ full, special }) => [full, special])]);
     this.groups = groups;
     if (key === this.layoutKey) return;
     this.layoutKey = key;
-    const hadFocus = this.node.contains(activeElementOf(this.node));
-    const shown = groups.slice(start, end).map(({ label, special }, n) => {
-      const wordNode = bidi(label, {
-        class: special ? "rg-word rg-special" : "rg-word",
-        role: "button",
-        tabIndex: n === 0 ? 0 : -1,
-        data: { index: String(start + n) },
-      });
-      return /** @type {const} */ ([start + n, wordNode]);
-    });
-    this.wordNodes = new Map(shown);
+    const focused = activeElementOf(this.node);
+    const hadFocus = this.node.contains(focused);
+    const focusedIndex = indexAt(focused) ?? start;
+    this.wordNodes = new Map(words.map((group, n) => [start + n, wordNodeOf(group, start + n)]));
+    const shown = [...this.wordNodes.values()];
+    setTabStop(shown, shown[0]);
     this.node.dir = textDirection(text);
-    this.node.replaceChildren(...shown.flatMap(([, wordNode]) => [wordNode, " "]));
-    if (hadFocus) this.focus(start);
+    this.node.replaceChildren(...(picture ? overPicture(picture, shown) : shown.flatMap((node) => [node, " "])));
+    if (hadFocus) this.focus(this.wordNodes.has(focusedIndex) ? focusedIndex : start);
   }
 
-  /** Mark the word that is pointed at, here or in another strip. @param {number | null} pointed */
-  mark(pointed) {
-    for (const [index, wordNode] of this.wordNodes) wordNode.classList.toggle("rg-pointed", index === pointed);
+  /** Mark some words with a class. @param {string} className @param {(index: number) => boolean} isMarked */
+  mark(className, isMarked) {
+    for (const [index, wordNode] of this.wordNodes) wordNode.classList.toggle(className, isMarked(index));
   }
+}
+
+/** @param {Group} group @param {number} index */
+function wordNodeOf({ label, special }, index) {
+  const className = special ? "rg-word rg-special" : "rg-word";
+  return bidi(label, { class: className, role: "button", tabIndex: -1, data: { index: String(index) } });
+}
+
+/** Words that are patches in their places over the picture, after those that are not. @param {Picture} picture @param {HTMLElement[]} words */
+function overPicture({ rows, cols, height, width, pixels }, words) {
+  const canvas = el("canvas", { "aria-hidden": "true" });
+  [canvas.width, canvas.height] = [width, height];
+  const image = new ImageData(width, height);
+  const rgb = Uint8Array.from(atob(pixels), (letter) => letter.charCodeAt(0));
+  for (let n = 0; n < width * height; n++) image.data.set([rgb[3 * n], rgb[3 * n + 1], rgb[3 * n + 2], 255], 4 * n);
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
+  const style = { "--rg-rows": String(rows), "--rg-cols": String(cols), "aspect-ratio": `${width} / ${height}` };
+  const grid = el("div", { class: "rg-patches", style }, canvas);
+  const others = words.filter((word) => {
+    const place = /^r(\d+)c(\d+)$/.exec(word.textContent ?? "");
+    if (!place) return true;
+    word.classList.add("rg-patch");
+    word.style.gridArea = `${Number(place[1]) + 1} / ${Number(place[2]) + 1}`;
+    word.replaceChildren();
+    grid.append(word);
+    return false;
+  });
+  return [...others.flatMap((word) => [word, " "]), grid];
+}
+
+/** The index of the word that an event is on. @param {EventTarget | null} target @returns {number | null} */
+function indexAt(target) {
+  const wordNode = /** @type {HTMLElement | null} */ (target)?.closest?.("[data-index]");
+  return wordNode instanceof HTMLElement ? Number(wordNode.dataset.index) : null;
 }

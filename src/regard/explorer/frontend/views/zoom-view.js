@@ -1,9 +1,11 @@
-// A canvas that zooms and pans, by wheel, drag, pinch, double click and buttons: the base of the map and of the plane.
+// A canvas that zooms and pans, by Ctrl and the wheel, drag, pinch, keys and buttons: the base of the map and of the
+// plane. The wheel alone scrolls the page.
 
 import { el, iconButton, oncePerFrame } from "../platform/dom.js";
 import { themeColors } from "../render/scene.js";
 import { SvgContext } from "../render/svg-context.js";
 import { interpolate, zoomAt } from "../render/viewport.js";
+import { prefersReducedMotion } from "./player.js";
 
 /**
  * @typedef {import("../render/viewport.js").Viewport} Viewport
@@ -13,17 +15,22 @@ import { interpolate, zoomAt } from "../render/viewport.js";
 export const ZOOM_STEP = 1.6;
 const ANIMATION_MS = 180;
 const CLICK_TOLERANCE_PX = 5;
+const WHEEL_SPEED = 0.01; // of a pixel; a pinch on a trackpad is a wheel with Ctrl to the browser, in steps of few pixels
+const MAX_WHEEL_PX = 40;
+const HINT_MS = 1500;
+/** The key that zooms with the wheel. */
+export const WHEEL_KEY = /Mac|iPad|iPhone/.test(globalThis.navigator?.platform ?? "") ? "⌘" : "Ctrl";
 
 export class ZoomView {
   /**
    * @param {{ node: string, stage: string }} classes @param {import("../platform/dom.js").Props} stageProps
-   * @param {string} whole  what the last button shows @param {() => boolean} usesWheel
+   * @param {string} whole  what the last button shows
    */
-  constructor(classes, stageProps, whole, usesWheel) {
-    this.usesWheel = usesWheel;
+  constructor(classes, stageProps, whole) {
     this.canvas = el("canvas", { class: "rg-canvas", "aria-hidden": "true" });
     this.tip = el("div", { class: "rg-tip", hidden: true, "aria-hidden": "true" });
-    this.stage = el("div", { class: classes.stage, ...stageProps }, this.canvas, this.tip);
+    this.hint = el("p", { class: "rg-wheel-hint", hidden: true, "aria-hidden": "true" }, `${WHEEL_KEY} + wheel zooms`);
+    this.stage = el("div", { class: classes.stage, ...stageProps }, this.canvas, this.tip, this.hint);
     const zoom = (/** @type {number} */ factor) => () => this.zoomBy(factor);
     this.node = el(
       "div",
@@ -66,10 +73,6 @@ export class ZoomView {
   paint(/** @type {import("../render/scene.js").Context2D} */ _) {} // on the canvas, or as SVG
   onViewport() {} // it has changed
   onClick(/** @type {PointerPosition} */ _) {}
-  /** Whether it is done, and nothing zooms. @param {PointerPosition} _ */
-  onDoubleClick(_) {
-    return false;
-  }
   /** "" for none. @param {PointerPosition} _ */
   tipText(_) {
     return "";
@@ -139,7 +142,7 @@ export class ZoomView {
 
   /** @param {Viewport} target */
   animateTo(target) {
-    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return this.jumpTo(target);
+    if (prefersReducedMotion()) return this.jumpTo(target);
     const [from, start] = [this.viewport, performance.now()];
     this.target = target;
     const step = (/** @type {number} */ now) => {
@@ -177,17 +180,22 @@ export class ZoomView {
 
   listenToWheel() {
     const onWheel = (/** @type {WheelEvent} */ event) => {
+      if (!event.ctrlKey && !event.metaKey) return this.showHint(); // the page scrolls
       const { px, py } = this.pointOf(event);
-      const factor = Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0022));
-      const next = event.shiftKey
-        ? this.panBy(-event.deltaX - event.deltaY, 0)
-        : this.zoomedAt(this.viewport, factor, px, py);
-      const isSame = next.k === this.viewport.k && next.x === this.viewport.x;
-      if ((isSame || !this.usesWheel()) && !event.ctrlKey) return; // the page scrolls
       event.preventDefault();
-      this.jumpTo(next);
+      this.hint.remove(); // it is known now
+      const pixels = event.deltaY * (event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1);
+      const step = Math.max(-MAX_WHEEL_PX, Math.min(MAX_WHEEL_PX, pixels));
+      this.jumpTo(this.zoomedAt(this.viewport, Math.exp(-step * WHEEL_SPEED), px, py));
     };
     this.stage.addEventListener("wheel", onWheel, { passive: false });
+  }
+
+  /** Say for a moment what zooms. */
+  showHint() {
+    this.hint.hidden = false;
+    clearTimeout(this.hintTimer);
+    this.hintTimer = setTimeout(() => (this.hint.hidden = true), HINT_MS);
   }
 
   listenToPointers() {
@@ -218,10 +226,6 @@ export class ZoomView {
     this.stage.addEventListener("pointerup", onUp);
     this.stage.addEventListener("pointercancel", onUp);
     this.stage.addEventListener("pointerleave", () => (this.tip.hidden = true));
-    this.stage.addEventListener("dblclick", (event) => {
-      const { px, py } = this.pointOf(event);
-      if (!this.onDoubleClick(event)) this.animateTo(this.zoomedAt(this.viewport, 2.5, px, py));
-    });
   }
 
   /** @param {Map<number, { x: number, y: number }>} down @param {PointerEvent} event */

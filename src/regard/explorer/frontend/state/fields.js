@@ -1,0 +1,104 @@
+// The fields of the state, once: the key of each in the address, its initial value, and how it stands there.
+
+/**
+ * @template T
+ * @typedef {{ read: (text: string) => T | undefined, write: (value: any) => string }} Codec  `undefined` for what is not valid
+ */
+
+/** @type {Codec<number>} */
+const count = { read: (text) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined), write: String };
+/** @type {Codec<number | "mean">} */
+const head = { read: (text) => (text === "mean" ? text : count.read(text)), write: String };
+/** @type {Codec<boolean>} */
+const flag = { read: (text) => text === "1", write: (on) => (on ? "1" : "0") };
+
+/** @param {...string} choices @returns {Codec<string>} */
+const oneOf = (...choices) => ({ read: (text) => choices.find((choice) => choice === text), write: String });
+
+/** @param {number} [maxLength] @returns {Codec<string>} */
+const text = (maxLength = 200) => ({ read: (value) => value.slice(0, maxLength), write: String });
+
+/** A number from 0, with three decimals. @param {number} [max] @returns {Codec<number>} */
+const decimal = (max = Infinity) => ({
+  read: (value) => (Number(value) >= 0 && Number(value) <= max ? Number(value) : undefined),
+  write: (value) => String(Number(value.toFixed(3))),
+});
+
+/** @template T @param {Codec<T>} item @param {string} [separator] @returns {Codec<T[]>} */
+const list = (item, separator = ".") => ({
+  read: (all) =>
+    all
+      .split(separator)
+      .map(item.read)
+      .filter((one) => one !== undefined),
+  write: (all) => all.map(item.write).join(separator),
+});
+
+/** @type {Codec<{ layer: number, head: number | "mean" }>} */
+const selection = {
+  read: (value) => {
+    const [layer, ofLayer] = [count.read(value.split(".")[0]), head.read(value.split(".")[1] ?? "")];
+    return layer === undefined || ofLayer === undefined ? undefined : { layer, head: ofLayer };
+  },
+  write: (at) => `${at.layer}.${at.head}`,
+};
+
+/** @type {Codec<[number, number]>} */
+const layerAndHead = {
+  read: (value) => {
+    const at = selection.read(value);
+    return at && at.head !== "mean" ? [at.layer, at.head] : undefined;
+  },
+  write: (at) => at.join("."),
+};
+
+/** @type {Codec<import("../render/viewport.js").Viewport>} */
+const viewport = {
+  read: (value) => {
+    const [x, y, k] = value.split("_").map(Number);
+    return [x, y, k].every(Number.isFinite) && k > 0 ? { x, y, k } : undefined;
+  },
+  write: ({ x, y, k }) => [x.toFixed(3), y.toFixed(3), k.toPrecision(6)].map(Number).join("_"),
+};
+
+export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement"]);
+
+/** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof import("./state.js").State, [string, any, Codec<any>?]>} */
+export const FIELDS = {
+  view: ["v", "head", oneOf(...VIEW_NAMES)],
+  layer: ["l", 0, count],
+  head: ["h", 0, head],
+  selectionB: ["b", null, selection],
+  row: ["i", null, count],
+  col: ["j", null, count],
+  side: ["s", "A", oneOf("A", "B", "diff")],
+  mode: ["w", "raw", text()],
+  metric: ["m", "entropy", text()],
+  order: ["o", "layer", oneOf("layer", "metric")],
+  threshold: ["n", 0, decimal(1)],
+  collapsedLayers: ["sl", [], list(count)],
+  collapsedHeads: ["sh", [], list(count)],
+  words: ["words", false, flag],
+  special: ["special", true, flag],
+  log: ["log", false, flag],
+  byRow: ["byrow", false, flag],
+  pool: ["pool", "max", oneOf("max", "mean")],
+  from: ["from", null, count],
+  to: ["to", null, count],
+  pins: ["pins", [], list(count)],
+  direction: ["d", "out", oneOf("out", "in")],
+  arcs: ["arcs", false, flag],
+  attribution: ["g", false, flag],
+  attributionMethod: ["gm", "", text()],
+  target: ["gt", "", text(2000)],
+  targetToken: ["gi", null, count],
+  afterRow: ["gr", false, flag],
+  query: ["q", "", text()],
+  stage: ["t", -1, decimal()],
+  theme: ["theme", "auto", oneOf("auto", "light", "dark")],
+  zoom: ["z", null, viewport],
+  ablated: ["x", [], list(layerAndHead, "_")],
+  ablatedRun: ["xr", 0, count],
+  checkpoint: ["step", null, count],
+  editedRun: ["", null],
+};
