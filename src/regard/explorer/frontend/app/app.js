@@ -144,16 +144,20 @@ export class App {
 
   /** @param {import("../state/state.js").ViewName} view */
   switchView(view) {
-    const { main, map, movement, cellView } = this.parts;
+    const { main, movement, cellView } = this.parts;
     const isFirst = main.dataset.view === undefined;
     main.dataset.view = view;
     if (view !== "movement") movement.player.stop();
-    if (view === "cell" && cellView.isSheet) {
-      map.node.scrollIntoView({ block: "start" }); // above the sheet
-      if (!isFirst) cellView.node.focus({ preventScroll: true });
-    }
+    if (view === "cell") this.showAboveSheet();
+    if (view === "cell" && !isFirst && cellView.isSheet) cellView.node.focus({ preventScroll: true });
     const focused = activeElementOf(this.root);
     if (focused && main.contains(focused) && focused.getClientRects().length === 0) focusMainView(this); // it is hidden now
+  }
+
+  /** Scroll the map into what a sheet leaves of a narrow window. */
+  showAboveSheet() {
+    const { map, cellView } = this.parts;
+    if (cellView.isSheet) map.node.scrollIntoView({ block: "start" });
   }
 
   /** @param {boolean} busy */

@@ -73,7 +73,7 @@ function createParts(app) {
       select: (group, add) => selectWord(app, group, add),
       pin: (group) => togglePin(app, group.members),
     }),
-    cellView: new CellView(() => closeCalculation(app)),
+    cellView: new CellView({ close: () => closeCalculation(app), onShow: () => app.showAboveSheet() }),
     movement: new MovementView({
       setStage: (stage) => set({ stage }),
       select: (token) => set({ row: token }),

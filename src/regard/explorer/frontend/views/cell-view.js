@@ -231,8 +231,9 @@ function sumOf(values, sign) {
 const SWIPE_PX = 40;
 
 export class CellView {
-  /** @param {() => void} close */
-  constructor(close) {
+  /** @param {{ close: () => void, onShow: () => void }} actions  `onShow`: steps are shown after none */
+  constructor({ close, onShow }) {
+    this.onShow = onShow;
     this.title = el("h3", {});
     this.side = el("p", { class: "rg-muted" });
     this.list = el("ol", { class: "rg-steps" });
@@ -256,6 +257,7 @@ export class CellView {
     this.setStale(false);
     const key = JSON.stringify([cell, names]);
     if (this.shownKey === key) return;
+    const isFirst = this.shownKey === "";
     this.shownKey = key;
     this.title.replaceChildren(
       bidi(label(names.from), { class: "rg-name" }),
@@ -266,6 +268,7 @@ export class CellView {
     this.side.textContent = names.side;
     this.list.replaceChildren(...cellSteps(cell, names));
     this.source.textContent = cell.source ? `From ${cell.source}.` : "";
+    if (isFirst) this.onShow();
   }
 
   /** @param {boolean} isStale  another cell is being fetched */
