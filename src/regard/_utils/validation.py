@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from operator import index
 from typing import Any
 
@@ -38,6 +39,26 @@ def generator(rng: object) -> np.random.Generator:
     if not isinstance(rng, np.random.Generator):
         raise RegardError(f"rng, the first argument, must be a generator, numpy.random.default_rng(seed), got {rng!r}")
     return rng
+
+
+def one_of(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raise `RegardError` unless `value` is one of some texts."""
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise RegardError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def boolean(name: str, value: object) -> bool:
+    """Return `value` as a bool; an error unless it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise RegardError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def function(name: str, value: object) -> None:
+    """Raise `RegardError` unless `value` is a function or None."""
+    if value is not None and not callable(value):
+        raise RegardError(f"{name} must be a function, got {value!r}")
 
 
 def truncate(value: object) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular, make_dataset
 from regard._utils.reprs import short_repr
-from regard._utils.validation import truncate, whole_number
+from regard._utils.validation import boolean, function, truncate, whole_number
 from regard.metrics.attribution_target import (
     AttributedMetric,
     Target,
@@ -175,7 +175,8 @@ def patch_grid(
     (2, 4)
     """
     over = tuple(over) if isinstance(over, list) else over
-    if not isinstance(over, str | tuple) or over not in _STEPS:
+    function("progress", progress)
+    if not isinstance(over, str | tuple) or all(over != known for known in _STEPS):
         raise RegardError(f"over must be one of {', '.join(map(repr, _STEPS))}, got {over!r}")
     batch_size = whole_number("batch_size", batch_size, 1)
     _check_has_blocks(model)
@@ -320,8 +321,9 @@ def path_patching(
     _check_has_blocks(model)
     if not isinstance(model, Decoder):
         raise RegardError(f"{model.name} is no decoder: path patching is for decoders")
-    if into not in ("q", "k", "v"):
+    if not isinstance(into, str) or into not in ("q", "k", "v"):
         raise RegardError(f"into must be q, k or v, got {into!r}")
+    freeze_mlps = boolean("freeze_mlps", freeze_mlps)
     (sends, head), (receives, to_head) = (_checked_head(model, each) for each in (sender, receiver))
     if sends >= receives:
         raise RegardError(f"the receiver must be in a later layer than the sender, got {sender!r} to {receiver!r}")
@@ -442,7 +444,10 @@ def _class_metric(model: Any, pair: tuple[Any, Any]) -> AttributedMetric:
 
 
 def _number(value: Any) -> float:
-    found = np.asarray(value)
+    try:
+        found = np.asarray(value)
+    except ValueError:
+        raise RegardError(f"the metric must be one number, got {truncate(value)}") from None
     if found.size != 1 or found.dtype.kind not in "iuf":
         raise RegardError(f"the metric must be one number, got {found.dtype} of shape {found.shape}")
     return float(found.item())

@@ -9,6 +9,7 @@ import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
+from regard._utils.validation import truncate
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.pooling import Pooling
@@ -41,7 +42,7 @@ def attributed_metric(
     position: int = -1,
 ) -> AttributedMetric:
     """Return the number that `to`, `versus` and `position` name; see `regard.metrics.attribute`."""
-    if score not in (None, "logit", "log_probability"):
+    if not isinstance(score, str | None) or score not in (None, "logit", "log_probability"):
         raise RegardError(f"score must be logit or log_probability, got {score!r}")
     if score is not None and (callable(to) or not predicts_tokens(model)):
         raise RegardError("score is for a next token: leave it out")
@@ -71,6 +72,8 @@ def attributed_metric(
 
 def encoding_of(model: Any, text: str | Encoding) -> Encoding:
     """Return one text as tokens."""
+    if not hasattr(model, "tokenizer"):
+        raise RegardError(f"a model of texts is needed, such as smollm2 or minilm, got {truncate(model)}")
     if not isinstance(text, str | Encoding):
         raise RegardError(f"give one text, or one as tokens, got {type(text).__name__}")
     encoding: Encoding = model.tokenizer(text) if isinstance(text, str) else text

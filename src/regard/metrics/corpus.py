@@ -13,6 +13,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular
 from regard._utils.reprs import fields_repr
+from regard._utils.validation import finite_number, one_of
 from regard.metrics.heads import HeadMetrics, head_metrics, metrics_html
 from regard.metrics.running_sums import Sums, SumsFile, remove_sums, run_identity
 from regard.models.base import TextModel
@@ -53,7 +54,8 @@ class CorpusHeadMetrics(Tabular):
 
         It is about texts drawn as these were, and says nothing about others.
         """
-        if not 0 < level < 1:
+        one_of("name", name, self.means)
+        if not 0 < finite_number("level", level) < 1:
             raise RegardError(f"level must be between 0 and 1, got {level!r}")
         half = NormalDist().inv_cdf((1 + level) / 2) * self.deviations[name] / np.sqrt(np.maximum(self.counts[name], 1))
         return self.means[name] - half, self.means[name] + half
@@ -123,6 +125,8 @@ def measure_corpus(
 ) -> CorpusHeadMetrics:
     """Return what `corpus_head_metrics` does, and leave the file `resume`: for a caller that stores the result."""
     options: dict[str, Any] = {"batch_size": batch_size, "truncate": truncate}
+    if not isinstance(resume, str | os.PathLike | None):
+        raise RegardError(f"resume= is the path of a file, got {resume!r}")
     if isinstance(model, ImageModel):
         if truncate or resume is not None:
             raise RegardError(f"{'truncate=' if truncate else 'resume='} is for texts: leave it out for pictures")

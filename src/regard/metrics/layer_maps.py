@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.validation import truncate
 from regard.functional.scores import Stage
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
@@ -123,6 +124,8 @@ def entries_of(trace: Trace) -> int:
 
 def _names(trace: Trace) -> list[str]:
     """Return the names of the weights of self-attention."""
+    if not isinstance(trace, Trace):
+        raise RegardError(f"a trace of a run is needed, regard.Trace(), got {truncate(trace)}")
     names = [name for name in trace.names() if name.rpartition(".")[2] == "weights" and "cross_attn" not in name]
     return [name for name in names if name.startswith("encoder.")] or names
 

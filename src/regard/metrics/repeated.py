@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import whole_number
+from regard._utils.validation import truncate, whole_number
 from regard.metrics.heads import HeadMetrics, head_metrics
 from regard.trace import Trace
 
@@ -31,9 +31,9 @@ def repeated_tokens(model: Any, *, length: int = 64, seed: int = 0) -> HeadMetri
     Olsson et al. (2022), "In-context learning and induction heads", https://arxiv.org/abs/2209.11895.
     """
     rng = np.random.default_rng(whole_number("seed", seed, 0))
-    size = getattr(model.config, "vocab_size", None)
+    size = getattr(getattr(model, "config", None), "vocab_size", None)
     if size is None:
-        raise RegardError(f"{model.name} has no vocabulary to draw from")
+        raise RegardError(f"{getattr(model, 'name', None) or truncate(model)} has no vocabulary to draw from")
     drawn: list[int] = []
     wanted = whole_number("length", length, 1)
     for _ in range(100):

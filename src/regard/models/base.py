@@ -12,7 +12,7 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.reprs import fields_repr
-from regard._utils.validation import whole_number
+from regard._utils.validation import truncate, whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
 from regard.models.batch import Batch, Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
@@ -183,6 +183,11 @@ class PretrainedModel(Layer):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         raise NotImplementedError
+
+    @property
+    def circuits(self) -> Any:
+        """Raise AttributeError: a decoder has circuits."""
+        raise AttributeError(f"{self.name} has no circuits: they are those of a decoder, such as smollm2")
 
     def __repr__(self) -> str:
         """Return its class, name and sizes; `config` has the others, `blocks` the layers."""
@@ -497,6 +502,8 @@ def as_text_model(model: PretrainedModel) -> TextModel:
 
 def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
     """Return the recorder of a run that was given a trace or edits; an error if both are given."""
+    if not callable(getattr(trace, "set_layout", None)):
+        raise RegardError(f"trace is a regard.Trace(), got {truncate(trace)}")
     if edit is None:
         return trace
     if trace is not NULL_RECORDER:

@@ -207,7 +207,7 @@ class Circuits:
         As its query, its key or its value: ‖W₁ W₂‖ / (‖W₁‖ ‖W₂‖) with W₁ = W_V W_O of the first, and W₂ = W_Q W_Kᵀ,
         its transpose, or W_V W_O of the second; 0 where the second is not later. Random matrices have 1 / √E, not 0.
         """
-        if kind not in ("q", "k", "v"):
+        if not isinstance(kind, str) or kind not in ("q", "k", "v"):
             raise RegardError(f"composition is by q, k or v, got {kind!r}")
         layers, heads = self.W_O.shape[:2]
         found = np.zeros((layers, heads, layers, heads))

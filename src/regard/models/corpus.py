@@ -7,7 +7,7 @@ from itertools import groupby, islice
 from typing import Any, Literal, TypeAlias
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import whole_number
+from regard._utils.validation import function, whole_number
 from regard.models.base import run_traced, truncated
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
@@ -57,7 +57,7 @@ def iter_picture_traces(
 
 
 def _trace_options(only: Any, keep: str, edit: Any) -> dict[str, Any]:
-    if keep not in ("maps", "arrays"):
+    if not isinstance(keep, str) or keep not in ("maps", "arrays"):
         raise RegardError(f"keep must be maps or arrays, got {keep!r}")
     options = {"only": only, "maps": keep == "maps", "edit": edit}
     Trace(**options)  # raises for what is no name or no edit
@@ -67,10 +67,9 @@ def _trace_options(only: Any, keep: str, edit: Any) -> dict[str, Any]:
 def _reporting(items: Iterable[Any], progress: Progress | None) -> Callable[[int], None]:
     """Return the function that is called with how many are done."""
     total = len(items) if isinstance(items, Sized) else None
+    function("progress", progress)
     if progress is None:
         return lambda _: None
-    if not callable(progress):
-        raise RegardError(f"progress is a function of how many are done and of how many, got {progress!r}")
     return lambda done: progress(done, total)
 
 
@@ -117,7 +116,7 @@ def _text_batches(
 
 
 def _batches(items: Iterator[tuple[int, Any]], size: int) -> Iterator[list[tuple[int, Any]]]:
-    while batch := list(islice(items, size)):
+    while batch := list(islice(items, min(size, _WINDOW))):
         yield batch
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
-from regard._utils.validation import whole_number
+from regard._utils.validation import function, whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel, with_edits
 from regard.models.batch import Batch, Text, make_batch, remove_padding
@@ -194,6 +194,7 @@ class LanguageModel(TextModel):
             There is no text, it is too long, the batch is an iterator, an argument is invalid, both `trace` and `edit`
             are given, or a name of an edit matches no step.
         """
+        function("on_text", on_text)
         is_one = _is_one(prompt)
         texts = self._prompts(prompt)
         sequences = self._generation_states(texts.encodings, GenerationOptions(**options))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import whole_number
+from regard._utils.validation import truncate, whole_number
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.trace.step_names import canonical_name, did_you_mean, matches
 from regard.trace.text_layout import LocatedEdit, located
@@ -36,13 +36,15 @@ class Edits(dict[str, Edit]):
     """
 
     def __or__(self, other: Mapping[str, Edit]) -> Edits:  # type: ignore[override]
+        if not isinstance(other, Mapping):
+            raise RegardError(f"edits are joined with edits, or a mapping of names to functions, got {truncate(other)}")
         both = Edits(self)
         for name, function in other.items():
             both[name] = _in_turn(both[name], function) if name in both else function
         return both
 
     def __ror__(self, other: Mapping[str, Edit]) -> Edits:  # type: ignore[override]
-        return Edits(other) | self
+        return Edits(other) | self if isinstance(other, Mapping) else NotImplemented
 
     __ior__ = __or__  # type: ignore[assignment]
 

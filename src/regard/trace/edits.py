@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import finite_number, truncate, whole_number
+from regard._utils.validation import boolean, finite_number, one_of, truncate, whole_number
 from regard.functional.arrays import Array, as_array
 from regard.trace.edit_parts import Source, broadcast_like, change_part, checked_indices, write_part
 from regard.trace.edit_sites import Edits, Head, Positions, Site, indices_of, parts_of, steps_of_heads
@@ -65,7 +65,7 @@ def ablate(*heads: Head, by: Literal["zero", "mean"] = "zero") -> Edits:
     >>> list(edit)
     ['blocks.3.attn.context', 'blocks.5.attn.context']
     """
-    if by not in ("zero", "mean"):
+    if not isinstance(by, str) or by not in ("zero", "mean"):
         raise RegardError(f"by must be zero or mean, got {by!r}")
 
     def ablated(context: Array, layout: TextLayout | None) -> None:  # B T Dv
@@ -92,8 +92,7 @@ def force_pattern(pattern: Pattern, *heads: Head) -> Edits:
         on the first token. For self-attention without a cache.
     *heads : (layer, head)
     """
-    if pattern not in get_args(Pattern):
-        raise RegardError(f"pattern must be one of {', '.join(get_args(Pattern))}, got {pattern!r}")
+    one_of("pattern", pattern, get_args(Pattern))
 
     def forced(weights: Array, _: TextLayout | None) -> None:  # B T S
         queries, keys = weights.shape[-2:]
@@ -201,6 +200,7 @@ def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None,
     Wang et al. (2022), "Interpretability in the wild: a circuit for indirect object identification in GPT-2 small",
     https://arxiv.org/abs/2211.00593.
     """
+    by_position = boolean("by_position", by_position)
     parts, chosen = parts_of(sites, None), indices_of("positions", positions)
     sums: dict[str, Any] = {}
     count = 0
@@ -219,8 +219,19 @@ def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None,
         return Edits({name: _writing(name, Source(means[name][None]), heads, chosen) for name, heads in parts.items()})
 
     def averaged(name: str, heads: list[int] | None) -> Edit:
-        mean = means[name] if heads is None else means[name][heads]
-        return _changing(name, heads, chosen, lambda part: broadcast_like(mean, part, part.shape))
+        mean = means[name]
+        if heads is not None:
+            mean = mean[checked_indices(f"head {{}} of {name}", heads, mean.shape[-3])]
+
+        def averaging(part: Array) -> Array:
+            if mean.shape[-1] != part.shape[-1]:
+                raise RegardError(
+                    f"the reference has {name} with {mean.shape[-1]} numbers instead of {part.shape[-1]}: it is of "
+                    "another model, or, of maps, of texts of another number of tokens"
+                )
+            return broadcast_like(mean, part, part.shape)
+
+        return _changing(name, heads, chosen, averaging)
 
     return Edits({name: averaged(name, heads) for name, heads in parts.items()})
 

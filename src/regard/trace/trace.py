@@ -475,8 +475,8 @@ class Trace:
         """
         sizes = [self._shape(name)[0] for name, axes in self._axes.items() if axes.startswith("B ")]
         count = max(1, len(self.encodings), *sizes)
-        if not 0 <= index < count:
-            raise RegardError(f"there is no text {index} in a batch of {count}")
+        if not isinstance(index, int | np.integer) or not 0 <= index < count:
+            raise RegardError(f"there is no text {index!r} in a batch of {count}")
         found = self._empty()
         found.model, found.encodings = self.model, self.encodings[index : index + 1]
         found._taps, found._axes = dict(self._taps), dict(self._axes)
@@ -504,6 +504,8 @@ class Trace:
         RegardError
             Nothing was recorded there.
         """
+        if not isinstance(name, str):
+            raise RegardError(f"a part of a trace is named, 'decoder', got {name!r}")
         prefix = f"{name}."
         found = self._empty()
         found.model, found.encodings = self.model, () if name.split(".")[0] == "decoder" else self.encodings
@@ -516,11 +518,13 @@ class Trace:
 
     def map(self, name: str = "") -> AttentionMap:
         """Return the map of an attention, ``"blocks.3.attn"``; "" for a bare layer."""
-        weights = f"{name}.weights" if name else "weights"
-        if weights not in self._maps:
+        weights = f"{name}.weights" if isinstance(name, str) and name else "weights"
+        if not isinstance(name, str) or weights not in self._maps:
             known = ", ".join(known.rpartition(".")[0] for known in self._maps)
             remedy = f"there are {known}" if known else "record with Trace(maps=True)"
-            raise RegardError(f"the trace has no map of {name or 'the layer'!r}; {remedy}")
+            raise RegardError(
+                f"the trace has no map of {'the layer' if isinstance(name, str) and not name else name!r}; {remedy}"
+            )
         return self._maps[weights]
 
     def has_map(self, name: str = "") -> bool:
