@@ -616,7 +616,7 @@ def test_what_is_not_there_is_said(short, question, says):
 
 
 def test_what_cannot_be_explored_is_said(bert):
-    empty = Trace(only="nothing")
+    empty = Trace(only=())
     bert("the cat", trace=empty)
     with pytest.raises(RegardError, match="the trace has no self-attention"):
         Exploration(empty)

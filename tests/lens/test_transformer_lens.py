@@ -2,27 +2,84 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
-from lens_models import TOKEN, VERSUS, assert_close, cached
+from lens_models import IDS, TOKEN, VERSUS, assert_close, cached
+from regard import Trace
 from regard.metrics import logit_attribution, logit_lens
 from regard.models import Circuits
 
+NO_COUNTERPART = {
+    r"(embed|pos_embed)\.hook_in": "ids and positions are no step: `trace.encodings`",
+    r"rotary_emb\..*|.*\.hook_(cos|sin)": "cosines and sines are a table of the positions alone",
+    r"unembed\.hook_out|hook_unembed": "logits are computed when they are read: `output.logits`",
+    r"ln_final\.hook_in": "the output of the last block, whose number differs",
+    r"(hook_embed|embed\.hook_out) of Gemma": "there after the scale √E, which is in `embeddings`",
+    r".*\.ln2\.hook_in of a parallel block": "both sublayers read the input of the block, `resid_pre`",
+    r".*\.ln[12]_post\.hook_in": "`attn.output` and `mlp.output`",
+    r".*\.[qk]_norm\.hook_in": "`projected_q`, `projected_k`",
+}
 
-def test_steps_have_their_values_under_their_names(pair):
-    plain, _, model, trace = pair
-    _, cache = cached(plain)
-    names = ["hook_resid_pre", "attn.hook_pattern", "attn.hook_z", "hook_resid_post"]
-    if not any(block.attn_post_norm for block in model.blocks):  # theirs are what is added, after that norm
-        names += ["hook_attn_out", "hook_mlp_out"]
-    for name in names:
-        for layer in range(plain.cfg.n_layers):
-            full = f"blocks.{layer}.{name}"
-            ours = trace[full]
-            ours = np.moveaxis(ours, 1, 2) if name.endswith("hook_z") else ours
-            assert_close(ours, cache[full])
+
+def as_ours(theirs, name):
+    """Return a value of TransformerLens with the axes that it has in regard."""
+    values = np.asarray(theirs.detach())
+    if values.ndim == 4 and re.search(r"hook_(q|k|v|z|rot_q|rot_k|result)$|\.[qkv]\.hook_out$|\.o\.hook_in$", name):
+        values = np.moveaxis(values, 2, 1)
+    return values[..., 0] if name.endswith("hook_scale") else values
+
+
+def test_every_name_of_its_cache(pair):
+    """Each name has the value that it has there, or is in the list of those without a counterpart."""
+    plain, _, model, _ = pair
+    plain.set_use_attn_result(True)
+    try:
+        _, cache = cached(plain)
+    finally:
+        plain.set_use_attn_result(False)
+    assert any(name.endswith("hook_result") for name in cache)
+    parallel = model.blocks[0].parallel
+    is_gemma, named = "gemma" in type(model).__name__.lower(), []
+    for name in cache:
+        said = f"{name} of a parallel block" if parallel and name.endswith("ln2.hook_in") else name
+        said += " of Gemma" if is_gemma and name in ("hook_embed", "embed.hook_out") else ""
+        reasons = [pattern for pattern in NO_COUNTERPART if re.fullmatch(pattern, said)]
+        named += [] if reasons else [name]
+    trace = Trace(only=named)
+    model(np.array(IDS), trace=trace)
+    for name in named:
+        ours, theirs = trace[name], as_ours(cache[name], name)
+        if name.endswith("hook_attn_scores"):  # they mask by the least float
+            theirs = np.where(theirs < -1e30, -np.inf, theirs)
+            np.testing.assert_array_equal(np.isneginf(ours), np.isneginf(theirs))
+            ours, theirs = (np.where(np.isneginf(x), 0, x) for x in (ours, theirs))
+        if name in ("hook_pos_embed", "pos_embed.hook_out"):
+            ours = ours[None]
+        assert_close(ours, theirs)
+    assert len(named) >= 70
+
+
+def test_edits_by_its_names(pair):
+    plain, _, model, _ = pair
+    names = (
+        "hook_resid_pre",
+        "attn.hook_q",
+        "attn.hook_k",
+        "attn.hook_v",
+        "attn.hook_z",
+        "hook_attn_out",
+        "hook_mlp_out",
+    )
+    for name in (*names, "mlp.hook_pre", "mlp.hook_post", "hook_resid_post"):
+        full = f"blocks.1.{name}"
+        ours = model(np.array(IDS), edit={full: lambda x: x * 1.5}).logits
+        with torch.no_grad():
+            theirs = plain.run_with_hooks(torch.tensor([IDS]), fwd_hooks=[(full, lambda x, hook: x * 1.5)])
+        assert_close(ours, theirs)
 
 
 def test_logit_lens(pair):

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 import golden
 import regard
-from regard import RegardError, Trace
+from regard import RegardError, Trace, metrics
 from regard import edits as E
 from regard.metrics import logit_attribution, logit_lens
 from regard.metrics.logit_attribution import STEPS
@@ -216,6 +216,12 @@ def test_models_without_an_unembedding(case, function):
     model = regard.load(golden.FOLDER / case)
     with pytest.raises(RegardError, match=r"is no decoder: it has no unembedding.*load a decoder, such as smollm2"):
         function(model, Trace(), 5)
+
+
+def test_metrics_of_texts_and_models_of_pictures():
+    model = regard.load(golden.FOLDER / "vit/plain")
+    with pytest.raises(RegardError, match="looks at pictures, and this takes a text"):
+        metrics.attribute(model, "a", to="b")
 
 
 def test_a_decoder_that_was_saved_without_its_head(model, run):

@@ -126,7 +126,10 @@ def test_decoder_blocks_are_pre_norm_with_optional_post_norms(rng):
             made(x, trace=trace)[0], middle + second(made.mlp(made.mlp_norm(middle))), rtol=1e-12
         )
         np.testing.assert_allclose(trace["attn_residual"], middle, rtol=1e-12)
-        assert trace.names()[-6:] == ("attn_residual", "mlp.gate", "mlp.up", "mlp.hidden", "mlp.output", "output")
+        post_norm = ["mlp_post_norm"] if made is both else []
+        steps = ["attn_residual", "mlp.gate", "mlp.up", "mlp.hidden", "mlp.output", *post_norm, "output"]
+        assert list(trace.names()[-len(steps) :]) == steps
+        assert ("attn_post_norm" in trace) == (made is both)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+import golden
 import regard
-from regard import Encoding, RegardError, Trace, attention, nn
+from regard import Encoding, RegardError, Trace, attention, edits, nn
 from regard.formats.safetensors import write_safetensors
 from regard.trace.step_names import matches
 from regard.trace.steps import formula
@@ -365,9 +366,138 @@ def test_names_of_transformer_lens_are_understood(write_bert):
     edited = Trace(edit={"blocks.0.attn.hook_z": np.zeros_like})
     model("the cat sat", trace=edited)
     assert not edited["blocks.0.attn.context"].any()
-    for pattern in ("blocks.*.hook_resid_pre", "blocks.0.resid_pre"):
-        with pytest.raises(RegardError, match="is not one step"):
-            Trace(only=pattern)
+    with pytest.raises(RegardError, match="is not one step"):
+        Trace(only="blocks.*.hook_resid_pre")
+    kept = Trace(only="blocks.0.hook_resid_pre")
+    model("the cat sat", trace=kept)
+    assert kept["blocks.0.hook_resid_pre"] is kept["normed_embeddings"]
+    for options in ({"edit": {"blocks.0.hook_resid_pre": np.negative}}, {"stop": "blocks.0.hook_resid_pre"}):
+        with pytest.raises(RegardError, match=r"is one of projected_embeddings, .*: name that of this model"):
+            Trace(**options)
+
+
+def gemma():
+    return regard.load(golden.FOLDER / "gemma2/plain")
+
+
+IDS = np.array([5, 9, 4])
+
+
+def test_an_alias_is_the_step_that_the_model_has():
+    """With a norm after attention that norm is what attention adds; without one, its output is."""
+    model, trace = gemma(), Trace()
+    model(IDS, trace=trace)
+    assert trace["blocks.0.hook_attn_out"] is trace["blocks.0.attn_post_norm"]
+    assert trace["blocks.1.hook_mlp_out"] is trace["blocks.1.mlp_post_norm"]
+    assert trace["blocks.0.attn.hook_out"] is trace["blocks.0.attn.output"]
+    assert trace["blocks.0.mlp.hook_pre"] is trace["blocks.0.mlp.gate"]
+    only = Trace(only=("*.hook_attn_out", "*.hook_pre", "*.hook_q"))
+    model(IDS, trace=only)
+    assert {name.split(".", 2)[2] for name in only} == {"attn_post_norm", "mlp.gate", "attn.projected_q"}
+    np.testing.assert_array_equal(only["blocks.*.hook_attn_out"], trace["blocks.*.attn_post_norm"])
+    for name, step in (
+        ("hook_attn_out", "attn_post_norm"),
+        ("hook_mlp_out", "mlp_post_norm"),
+        ("mlp.hook_pre", "mlp.gate"),
+    ):
+        by_alias = model(IDS, edit=edits.scale(2, f"blocks.1.{name}")).hidden
+        np.testing.assert_array_equal(by_alias, model(IDS, edit={f"blocks.1.{step}": lambda x: 2 * x}).hidden)
+    stopped = Trace(stop="blocks.0.hook_attn_out")
+    model(IDS, trace=stopped)
+    assert stopped.names()[-1] == "blocks.0.attn_post_norm"
+
+
+def test_an_edit_of_queries_before_rotation_is_made_once():
+    model = gemma()
+    found = model(IDS, edit=edits.scale(2, "blocks.0.attn.hook_q", heads=1)).hidden
+    np.testing.assert_allclose(found, model(IDS, edit=edits.scale(2, "blocks.0.attn.q", heads=1)).hidden, atol=1e-5)
+    plain = regard.load(golden.FOLDER / "gpt2/plain")  # it does not rotate
+    trace = Trace(only="*.hook_q", edit=edits.scale(2, "blocks.0.attn.hook_q"))
+    plain(IDS, trace=trace)
+    assert trace.names() == ("blocks.0.attn.q", "blocks.1.attn.q")
+    clean = Trace()
+    plain(IDS, trace=clean)
+    np.testing.assert_allclose(trace["blocks.0.attn.hook_q"], 2 * clean["blocks.0.attn.hook_q"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("only", "message"),
+    [
+        (
+            "blocks.0.attn.wieghts",
+            r"only= matched no step .*'blocks\.0\.attn\.wieghts' \(did you mean blocks\.0\.attn\.weights",
+        ),
+        (["*.weights", "*.mlp.hiden"], r"only= matched no step of this run: '\*\.mlp\.hiden'"),
+        ("blocks.7.output", r"did you mean blocks\.\d\.output"),
+        ("*.head_output", r"only= matched no step"),
+        ("blocks.0.attn.head_output", r"did you mean .*head_outputs"),
+    ],
+)
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_name_to_record_that_is_no_step_is_an_error(write_bert, only, message, maps):
+    model = regard.load(write_bert())
+    with pytest.raises(RegardError, match=message):
+        model("the cat sat", trace=Trace(only=only, maps=maps))
+    keep = "maps" if maps else "arrays"
+    with pytest.raises(RegardError, match=message):
+        list(model.iter_traces(["the cat", "sat"], only=only, keep=keep))
+
+
+def test_names_of_maps_are_proposed_where_none_was_computed():
+    with pytest.raises(RegardError, match=r"did you mean blocks\.\*\.attn\.weights"):
+        gemma()(IDS, trace=Trace(only="blocks.*.attn.wieghts"))
+
+
+def test_a_name_after_the_last_step_is_an_error(write_bert):
+    trace = Trace(only=("*.q", "final"), stop="blocks.0.attn.q")
+    with pytest.raises(RegardError, match=r"no step of this run, which ended after blocks\.0\.attn\.q: 'final'"):
+        regard.load(write_bert())("the cat", trace=trace)
+
+
+def test_an_optional_name_may_be_no_step(write_bert):
+    model = regard.load(write_bert())
+    for options in ({"optional": ("*.mlp.gate", "*.weights")}, {"only": "*.weights", "optional": "*.mlp.gate"}):
+        trace = Trace(**options)
+        model("the cat", trace=trace)
+        assert trace.names() == ("blocks.0.attn.weights", "blocks.1.attn.weights")
+
+
+def test_of_an_encoder_decoder_too():
+    model = regard.load(golden.FOLDER / "t5/relu")
+    texts = [model.tokenizer.from_ids([5, 9])]
+    model(texts, target=texts, trace=Trace(only=("encoder*.weights", "decoder.blocks.*.cross_attn.weights")))
+    with pytest.raises(RegardError, match=r"did you mean decoder\.blocks\.\*\.cross_attn\."):
+        model(texts, target=texts, trace=Trace(only="decoder.*.cross_attn.weights"))
+    with pytest.raises(RegardError, match=r"only= matched no step of this run: 'blocks\.\*\.attn\.weights'"):
+        model(texts, target=texts, trace=Trace(only="blocks.*.attn.weights"))
+
+
+@pytest.mark.parametrize("stage", ["scores", "biased"])
+def test_a_step_that_a_map_gives_is_recorded_as_a_map(stage):
+    model = regard.load(golden.FOLDER / "gpt2/plain")
+    trace, expected = Trace(only=f"*.{stage}", maps=True), Trace()
+    model(IDS, trace=trace)
+    model(IDS, trace=expected)
+    name = f"blocks.1.attn.{stage}"
+    np.testing.assert_allclose(trace[name], expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_trace_reads_as_a_mapping(write_bert):
+    trace = Trace()
+    regard.load(write_bert())("the cat", trace=trace)
+    assert list(trace.keys()) == list(trace) == [name for name, _ in trace.items()]
+    assert len(trace.keys()) == len(trace)
+    assert trace.keys() >= {"blocks.0.output"}
+    for value, name in zip(trace.values(), trace.keys(), strict=True):
+        assert value is trace[name]
+    assert trace.get("blocks.0.attn.hook_z") is trace["blocks.0.attn.context"]
+    assert trace.get("blocks.9.output") is None
+    assert trace.get("blocks.9.output", 7) == 7
+    assert dict(trace).keys() == trace.keys()
+    maps = Trace(maps=True)
+    regard.load(write_bert())("the cat", trace=maps)
+    assert maps.get("blocks.0.attn.scores").shape == (1, 3, 4, 4)
+    assert sum(value.nbytes for value in maps.values()) > 0
 
 
 def test_names_of_the_user_are_not_aliases():

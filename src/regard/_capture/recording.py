@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,7 +9,7 @@ from fnmatch import fnmatchcase
 from regard._utils.errors import RegardError
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.trace import Edit, Trace
-from regard.trace.step_names import canonical_name, matches
+from regard.trace.step_names import canonical_name, canonical_names, matches
 from regard.trace.tensor_trace import TensorTrace
 from regard.trace.trace import names_of
 
@@ -93,14 +92,9 @@ def recording_of(
     requested = {name: GROUPS.get(name, (name,)) for name in _names("weights" if record is None else record)}
     only = tuple(pattern for patterns in requested.values() for pattern in patterns)
     if tensors:
-        return Recording(TensorTrace(only=only, edit=edit), requested)
+        return Recording(TensorTrace(only=(), optional=only, edit=edit), requested)
     has_maps = all(canonical_name(p).endswith("weights") or not _may_match(p, QUADRATIC_STEPS) for p in only)
-    return Recording(Trace(maps=has_maps, only=only, edit=edit), requested)
-
-
-def generalized(names: Iterable[str]) -> list[str]:
-    """Return names with ``*`` in place of the numbers of blocks, each once."""
-    return list(dict.fromkeys(re.sub(r"\bblocks\.\d+", "blocks.*", name) for name in names))
+    return Recording(Trace(maps=has_maps, only=(), optional=only, edit=edit), requested)
 
 
 def _names(record: str | Iterable[str]) -> list[str]:
@@ -110,5 +104,5 @@ def _names(record: str | Iterable[str]) -> list[str]:
 
 def _may_match(pattern: str, steps: Iterable[str]) -> bool:
     """Whether a pattern of names may match one whose last part is among `steps`."""
-    last = canonical_name(pattern).rpartition(".")[2]
-    return last.endswith("*") or any(fnmatchcase(step, last) for step in steps)
+    ends = [name.rpartition(".")[2] for name in canonical_names(pattern)]
+    return any(end.endswith("*") or any(fnmatchcase(step, end) for step in steps) for end in ends)

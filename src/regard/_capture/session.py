@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from regard._capture.recording import Recording, generalized
+from regard._capture.recording import Recording
 from regard._capture.scopes import ModuleScopes
 from regard._utils.errors import RegardError
 from regard.functional import Options
@@ -17,6 +17,7 @@ from regard.functional.inputs import validate_inputs
 from regard.functional.recorder import Recorder
 from regard.functional.tile import record_maps
 from regard.trace import Trace
+from regard.trace.step_names import generalized
 
 
 class CaptureSession:

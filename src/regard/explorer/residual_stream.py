@@ -33,7 +33,7 @@ def residual_stream(run: Run, position: int | None, token: int | None) -> dict[s
     parts = ["attn.output", "mlp.output", "output"]
     only = STEPS if is_decoder else [f"{prefix}{part}" for prefix in prefixes for part in parts]
     edits = ablate(*((run.layers[layer].name, head) for layer, head in run.ablated)) if run.ablated else None
-    trace = Trace(only=only, edit=edits)
+    trace = Trace(optional=only, edit=edits)
     with np.errstate(all="ignore"):
         run.model(run.encoding, trace=trace)
     lengths: list[dict[str, Any]] = [

@@ -181,7 +181,7 @@ def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None
     An error if the model cannot read the text, or if its vectors overflow.
     """
     encoding = model.tokenizer(text) if isinstance(text, str) else _one_encoding(model, text)
-    return run_traced(model, encoding, Trace(maps=True, only=shown_steps(len(encoding), layer)))
+    return run_traced(model, encoding, Trace(maps=True, optional=shown_steps(len(encoding), layer)))
 
 
 def _one_encoding(model: Any, text: Mapping[str, Any]) -> Encoding:

@@ -146,7 +146,7 @@ class TrainingExploration(Exploration):
         """Run a checkpoint on the text."""
         model = self.source.load(step)
         encoding = self.source.encode(model, self._text)
-        trace = run_traced(model, encoding, Trace(maps=True, only=shown_steps(len(encoding))))
+        trace = run_traced(model, encoding, Trace(maps=True, optional=shown_steps(len(encoding))))
         return make_run(trace, model, 0)
 
     def _add(self, step: int, run: Run) -> None:

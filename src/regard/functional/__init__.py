@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         linear_attention,
         linear_attention_vjp,
     )
-    from regard.functional.norm import layer_norm, layer_norm_vjp, rms_norm, rms_norm_vjp
+    from regard.functional.norm import layer_norm, layer_norm_vjp, normalize, rms_norm, rms_norm_vjp
     from regard.functional.partial import Partial, attention_partial, merge_partials
     from regard.functional.rotary import apply_rotary, apply_rotary_vjp, rotary, rotary_frequencies, rotary_pairs
     from regard.functional.varlen import attention_varlen, attention_varlen_vjp
@@ -72,7 +72,7 @@ _MODULE_OF = {
             *("linear_attention", "linear_attention_vjp"),
             *("LinearAttention", "LinearAttentionGradients"),
         ),
-        "norm": ("layer_norm", "layer_norm_vjp", "rms_norm", "rms_norm_vjp"),
+        "norm": ("layer_norm", "layer_norm_vjp", "normalize", "rms_norm", "rms_norm_vjp"),
         "partial": ("Partial", "attention_partial", "merge_partials"),
         "rotary": ("apply_rotary", "apply_rotary_vjp", "rotary", "rotary_frequencies", "rotary_pairs"),
         "varlen": ("attention_varlen", "attention_varlen_vjp"),
@@ -165,6 +165,7 @@ __all__ = [
     "linear_vjp",
     "layer_norm",
     "layer_norm_vjp",
+    "normalize",
     "rms_norm",
     "rms_norm_vjp",
     "activation",

@@ -92,6 +92,18 @@ def rms_norm(x: Array, weight: Array | None = None, *, eps: float = 1e-6, residu
     return xp.astype(y, dtype, copy=False)
 
 
+def normalize(x: Array, *, eps: float, centered: bool) -> tuple[Array, Array]:
+    """Return x, less its mean if `centered`, and √(mean of x² + eps), ``... 1``, by which a norm divides it.
+
+    In the compute dtype. `layer_norm` is the quotient of centered vectors × weight + bias, `rms_norm` that of vectors
+    as they are × weight.
+    """
+    wide = _wide(x)
+    if centered:
+        wide = wide - _mean(wide)
+    return wide, (_mean(wide * wide) + eps) ** 0.5
+
+
 def layer_norm_vjp(
     x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5
 ) -> tuple[Array, Pullback]:

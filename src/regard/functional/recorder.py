@@ -45,6 +45,17 @@ class Recorder(Protocol):
         """Whether a tap called `name` in this scope would be recorded or edited."""
         return False
 
+    def asks_for(self, *names: str) -> bool:  # noqa: ARG002
+        """Whether an optional tap called so in this scope is to be made: it is recorded or edited by its own name.
+
+        Optional taps are of values that a run does not need, or that take much memory.
+        """
+        return False
+
+    def announce(self, name: str) -> None:  # noqa: ARG002
+        """Say that a tap called `name` follows in this scope, which a name may mean rather than one before it."""
+        return
+
     def edits(self, name: str) -> bool:  # noqa: ARG002
         """Whether a tap called `name` in this scope would be edited, so that later steps depend on it."""
         return False
@@ -91,7 +102,7 @@ class Recorder(Protocol):
         return
 
     def check_matched(self) -> None:
-        """Raise after a model's run if an edit, or the step at which to stop, matched no step."""
+        """Raise after a model's run if a name to record, an edit, or the step at which to stop, matched no step."""
         return
 
 
@@ -117,3 +128,8 @@ class NullRecorder(Recorder):
 
 
 NULL_RECORDER = NullRecorder()
+
+
+def optional_tap(trace: Recorder, name: str, value: T, axes: str) -> T:
+    """Return a value, tapped if it is asked for by name."""
+    return trace(name, value, axes) if trace is not NULL_RECORDER and trace.asks_for(name) else value

@@ -76,6 +76,10 @@ def encoding_of(model: Any, text: str | Encoding) -> Encoding:
         raise RegardError(f"a model of texts is needed, such as smollm2 or minilm, got {truncate(model)}")
     if not isinstance(text, str | Encoding):
         raise RegardError(f"give one text, or one as tokens, got {type(text).__name__}")
+    if not hasattr(model, "tokenizer"):
+        raise RegardError(
+            f"{model.name} looks at pictures, and this takes a text: choose a model of texts, or model.text"
+        )
     encoding: Encoding = model.tokenizer(text) if isinstance(text, str) else text
     return encoding
 

@@ -25,6 +25,7 @@ from regard.models.generation.decoding_state import DecodingState
 from regard.models.language import language_fields
 from regard.nn import CrossAttention, Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, SelfAttention
 from regard.nn.kv_cache import KVCache
+from regard.nn.layers import normed, traced_norm
 
 _NORM_EPS = 1e-5  # its configuration has no field for it
 _POSITION_OFFSET = 2  # the row of the first position
@@ -114,14 +115,14 @@ class BartDecoderBlock(Layer):
             q, k, v = self.attn.project_qkv(x, trace=trace)
             cache = cache.append(k, v)
             y = self.attn.attend(q, cache.k, cache.v, causal=True, mask=mask, trace=trace)
-        x = trace("attn_residual", self.attn_norm(x, residual=y), "B T E")
+        x = trace("attn_residual", normed(self.attn_norm, x, trace, "attn_norm", residual=y), "B T E")
         with trace.scope("cross_attn"):
             q = self.cross_attn.project_q(x, trace=trace)
             y = self.cross_attn.attend(q, memory.k, memory.v, mask=memory_mask, trace=trace)
-        x = trace("cross_attn_residual", self.cross_norm(x, residual=y), "B T E")
+        x = trace("cross_attn_residual", normed(self.cross_norm, x, trace, "cross_norm", residual=y), "B T E")
         with trace.scope("mlp"):
             y = self.mlp(x, trace=trace)
-        return trace("output", self.mlp_norm(x, residual=y), "B T E"), cache
+        return trace("output", normed(self.mlp_norm, x, trace, "mlp_norm", residual=y), "B T E"), cache
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,7 +154,7 @@ class BartEmbedding(Layer):
         positions = learned_positions(self.position_embedding.weight, ids.shape[1], offset=_POSITION_OFFSET + start)
         positions = trace("position_embeddings", positions, "T E")
         embeddings = trace("embeddings", tokens + positions, "B T E")
-        return trace("normed_embeddings", self.norm(embeddings), "B T E")
+        return trace("normed_embeddings", traced_norm(self.norm, embeddings, trace, "embedding_norm"), "B T E")
 
 
 Block = TypeVar("Block")

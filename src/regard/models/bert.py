@@ -26,6 +26,7 @@ from regard.models.checkpoint.tensors import (
     norm_tensors,
 )
 from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear, fast_paths
+from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 
 
@@ -137,7 +138,8 @@ class Bert(TextModel):
             segment = self.type_embedding(np.zeros(ids.shape[1], dtype=int))
             embeddings = embeddings + trace("type_embeddings", segment, "T E")
         embeddings = trace("embeddings", embeddings, "B T E")
-        x: np.ndarray = trace("normed_embeddings", self.embedding_norm(embeddings), "B T E")
+        x = traced_norm(self.embedding_norm, embeddings, trace, "embedding_norm")
+        x = trace("normed_embeddings", x, "B T E")
         if self.embedding_proj is not None:
             x = trace("projected_embeddings", self.embedding_proj(x), "B T E")
         options = self.attention_options()

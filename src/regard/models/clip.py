@@ -26,6 +26,7 @@ from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_
 from regard.models.images.patches import ImageConfig, PatchEmbedding, patch_tensors, read_image_sizes
 from regard.models.images.processor import read_processor
 from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear
+from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 from regard.text.encoding import Encoding
 
@@ -132,7 +133,7 @@ class CLIPText(TextModel):
         positions = learned_positions(self.position_embedding.weight, ids.shape[1])
         x = trace("embeddings", x + trace("position_embeddings", positions, "T E"), "B T E")
         x = run_blocks(self.blocks, x, mask, trace, [{"causal": True}] * len(self.blocks))
-        return without_padding(trace("final_norm", self.final_norm(x), "B T E"), mask)
+        return without_padding(trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), mask)
 
     def output(self, hidden: np.ndarray, encodings: tuple[Encoding, ...]) -> PooledOutput:
         """Return the result: the vector of the end token stands for the text."""
@@ -192,7 +193,8 @@ class CLIPVision(ImageModel):
         Taps those of `PatchEmbedding` and ``normed_embeddings``.
         """
         embeddings = self.patches(pixels, self.config, trace=trace)
-        return trace("normed_embeddings", self.embedding_norm(embeddings), "B T E")
+        x = traced_norm(self.embedding_norm, embeddings, trace, "embedding_norm")
+        return trace("normed_embeddings", x, "B T E")
 
     def encode_patches(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of the vectors of patches.

@@ -24,6 +24,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, load_tensors, norm_tensors
 from regard.nn import CosSin, Embedding, EncoderBlock, LayerNorm, SelfAttention
+from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 
 _BOTH = ("p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"])
@@ -136,7 +137,7 @@ class DebertaV2(TextModel):
         ``blocks.i.attn.*``, ``blocks.i.attn_residual``, ``blocks.i.mlp.*`` and ``blocks.i.output``.
         """
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        x = trace("normed_embeddings", self.embedding_norm(x), "B T E")
+        x = trace("normed_embeddings", traced_norm(self.embedding_norm, x, trace, "embedding_norm"), "B T E")
         distances = self.distance_norm(self.distance_embedding(np.arange(2 * self.config.num_buckets)))
         options = {"distances": distances, "indices": self.config.bucket_indices(ids.shape[1])}
         return run_blocks(self.blocks, x, mask, trace, [options] * len(self.blocks))

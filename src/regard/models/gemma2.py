@@ -21,6 +21,7 @@ from regard.models.checkpoint.tensors import TensorSpec
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
 from regard.nn import CosSin, DecoderBlock
+from regard.nn.layers import traced_norm
 
 _CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float32
 
@@ -79,7 +80,7 @@ class Gemma2(Decoder):
         x = trace("embeddings", x * x.dtype.type(self.embedding_scale), "B T E")
         rotation = self.rotation(positions, x.dtype)
         x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
-        return trace("final_norm", self.final_norm(x), "B T E"), caches
+        return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches
 
     @property
     def embedding_scale(self) -> float:

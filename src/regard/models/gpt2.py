@@ -20,6 +20,7 @@ from regard.models.checkpoint.tensors import TensorSpec
 from regard.models.decoder import Caches, Decoder
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, common_fields, load_decoder_tensors
 from regard.nn import CausalAttention, DecoderBlock, Embedding, Linear
+from regard.nn.layers import traced_norm
 
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
 _MASKS = ("bias", "masked_bias")
@@ -107,7 +108,7 @@ class GPT2(Decoder):
         table = trace("position_embeddings", self.position_embedding(positions), "... T E")
         x = trace("embeddings", x + table, "B T E")
         x, caches = self.run_blocks(x, caches, mask=mask, trace=trace)
-        return trace("final_norm", self.final_norm(x), "B T E"), caches
+        return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

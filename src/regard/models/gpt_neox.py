@@ -21,6 +21,7 @@ from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_t
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
 from regard.nn import DecoderBlock
+from regard.nn.layers import traced_norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class GPTNeoX(Decoder):
         x = trace("embeddings", x, "B T E")
         rotation = self.config.rope(positions, x.dtype)
         x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
-        return trace("final_norm", self.final_norm(x), "B T E"), caches
+        return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

@@ -21,6 +21,7 @@ from regard.models.checkpoint.tensors import TensorSpec
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
 from regard.nn import CosSin, DecoderBlock
+from regard.nn.layers import traced_norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class Llama(Decoder):
         x = trace("embeddings", x, "B T E")
         rotation = self.rotation(positions, x.dtype)
         x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
-        return trace("final_norm", self.final_norm(x), "B T E"), caches
+        return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches
 
     def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin | list[CosSin | None]:
         """Return the rotation of queries and keys at some positions, of all blocks or of each."""

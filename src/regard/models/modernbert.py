@@ -22,6 +22,7 @@ from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_t
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, read_windows
 from regard.models.rope import Rope, read_ropes_by_type
 from regard.nn import Embedding, EncoderBlock, LayerNorm, SelfAttention
+from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 
 
@@ -114,7 +115,7 @@ class ModernBert(TextModel):
         ``blocks.i.attn_residual``, ``blocks.i.mlp.*`` and ``blocks.i.output``, and ``final_norm``.
         """
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        x = trace("normed_embeddings", self.embedding_norm(x), "B T E")
+        x = trace("normed_embeddings", traced_norm(self.embedding_norm, x, trace, "embedding_norm"), "B T E")
         positions = np.arange(ids.shape[1])
         wide, local = self.config.rope(positions, x.dtype), self.config.local_rope(positions, x.dtype)
         options: list[dict[str, Any]] = [
@@ -122,7 +123,7 @@ class ModernBert(TextModel):
             for window in self.config.windows
         ]
         x = run_blocks(self.blocks, x, mask, trace, options)
-        return without_padding(trace("final_norm", self.final_norm(x), "B T E"), mask)
+        return without_padding(trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), mask)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

@@ -20,6 +20,7 @@ from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors, norm_tensors
 from regard.models.rope import Rope, read_rope
 from regard.nn import Embedding, EncoderBlock, LayerNorm, SelfAttention
+from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 
 
@@ -77,7 +78,7 @@ class NomicBert(TextModel):
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         segment = trace("type_embeddings", self.type_embedding(np.zeros(ids.shape[1], dtype=int)), "T E")
         x = trace("embeddings", x + segment, "B T E")
-        x = trace("normed_embeddings", self.embedding_norm(x), "B T E")
+        x = trace("normed_embeddings", traced_norm(self.embedding_norm, x, trace, "embedding_norm"), "B T E")
         rotation = self.config.rope(np.arange(ids.shape[1]), x.dtype)
         return run_blocks(self.blocks, x, mask, trace, [{"rotation": rotation}] * len(self.blocks))
 

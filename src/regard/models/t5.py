@@ -26,6 +26,7 @@ from regard.models.generation.decoding_state import DecodingState
 from regard.models.language import language_fields
 from regard.nn import CrossAttention, Embedding, FeedForward, GatedFeedForward, Layer, Linear, RMSNorm, SelfAttention
 from regard.nn.kv_cache import KVCache
+from regard.nn.layers import normed, traced_norm
 
 _MAX_DISTANCE = 2**31
 
@@ -108,11 +109,13 @@ class T5EncoderBlock(Layer):
         self, x: np.ndarray, bias: RelativePositionBias, *, mask: np.ndarray | None, trace: Recorder = NULL_RECORDER
     ) -> np.ndarray:
         """Return ``B T E`` for x, ``B T E``; taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``."""
+        y = normed(self.attn_norm, x, trace, "attn_norm")
         with trace.scope("attn"):
-            y = self.attn(self.attn_norm(x), scale=1.0, bias=bias, mask=mask, trace=trace)
+            y = self.attn(y, scale=1.0, bias=bias, mask=mask, trace=trace)
         x = trace("attn_residual", x + y, "B T E")
+        y = normed(self.mlp_norm, x, trace, "mlp_norm")
         with trace.scope("mlp"):
-            y = self.mlp(self.mlp_norm(x), trace=trace)
+            y = self.mlp(y, trace=trace)
         return trace("output", x + y, "B T E")
 
 
@@ -142,17 +145,20 @@ class T5DecoderBlock(Layer):
 
         Taps ``attn.*``, ``attn_residual``, ``cross_attn.*``, ``cross_attn_residual``, ``mlp.*`` and ``output``.
         """
+        y = normed(self.attn_norm, x, trace, "attn_norm")
         with trace.scope("attn"):
-            q, k, v = self.attn.project_qkv(self.attn_norm(x), trace=trace)
+            q, k, v = self.attn.project_qkv(y, trace=trace)
             cache = cache.append(k, v)
             y = self.attn.attend(q, cache.k, cache.v, scale=1.0, bias=bias, causal=True, mask=mask, trace=trace)
         x = trace("attn_residual", x + y, "B T E")
+        y = normed(self.cross_norm, x, trace, "cross_norm")
         with trace.scope("cross_attn"):
-            q = self.cross_attn.project_q(self.cross_norm(x), trace=trace)
+            q = self.cross_attn.project_q(y, trace=trace)
             y = self.cross_attn.attend(q, memory.k, memory.v, scale=1.0, mask=memory_mask, trace=trace)
         x = trace("cross_attn_residual", x + y, "B T E")
+        y = normed(self.mlp_norm, x, trace, "mlp_norm")
         with trace.scope("mlp"):
-            y = self.mlp(self.mlp_norm(x), trace=trace)
+            y = self.mlp(y, trace=trace)
         return trace("output", x + y, "B T E"), cache
 
 
@@ -194,7 +200,7 @@ class T5(EncoderDecoder):
             for index, block in enumerate(self.encoder.blocks):
                 with trace.scope(f"blocks.{index}"):
                     x = block(x, self.encoder.position_bias, mask=mask, trace=trace)
-            return trace("final_norm", self.encoder.final_norm(x), "B T E")
+            return trace("final_norm", traced_norm(self.encoder.final_norm, x, trace, "final_norm"), "B T E")
 
     def decode(
         self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
@@ -218,7 +224,7 @@ class T5(EncoderDecoder):
                         trace=trace,
                     )
                 caches.append(cache)
-            x = trace("final_norm", self.decoder.final_norm(x), "B T E")
+            x = trace("final_norm", traced_norm(self.decoder.final_norm, x, trace, "final_norm"), "B T E")
         return x, replace(state, caches=tuple(caches))
 
     def head(self, hidden: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from regard.models.images.patches import ImageConfig, PatchEmbedding, patch_tens
 from regard.models.images.processor import read_processor
 from regard.models.language import Prediction
 from regard.nn import LayerNorm, Linear
+from regard.nn.layers import traced_norm
 from regard.text.encoding import Encoding
 
 
@@ -80,7 +81,7 @@ class ViT(ImageModel):
         ``blocks.i.output``, and ``final_norm``, the result.
         """
         x = run_blocks(self.blocks, x, None, trace, [{}] * len(self.blocks))
-        return trace("final_norm", self.final_norm(x), "B T E")
+        return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E")
 
     def output(self, hidden: np.ndarray, encodings: tuple[Encoding, ...]) -> ImageOutput:
         """Return the result: the pooler's vector and the logits of the classes are computed from that of [CLS]."""

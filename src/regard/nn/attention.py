@@ -11,10 +11,11 @@ from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import generator, whole_number
 from regard.functional.arrays import as_array
-from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.recorder import NULL_RECORDER, Recorder, optional_tap
 from regard.nn import fast_paths
 from regard.nn.layer import REQUIRED, Layer
 from regard.nn.layers import Linear
+from regard.nn.quantized import QuantizedWeight
 
 CosSin: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Cosines and sines of rotary embeddings at each position, ``... T D/2``."""
@@ -212,8 +213,18 @@ class MultiHeadAttention(Layer):
         return self.project_out(F.merge_heads(context), trace=trace)
 
     def project_out(self, context: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
-        """Return ``... T E`` for the concatenated context of the heads, ``... T (H Dv)``; taps ``output``."""
+        """Return ``... T E`` for the concatenated context of the heads, ``... T (H Dv)``.
+
+        Taps ``output`` and, optionally, ``head_outputs``, ``... H T E``, which with the bias sum to it.
+        """
         output = context if self.o_proj is None else self.o_proj(context)
+        if self.o_proj is not None and trace is not NULL_RECORDER and trace.asks_for("head_outputs"):
+            weight = self.o_proj.weight
+            weight = np.asarray(weight) if isinstance(weight, QuantizedWeight) else weight
+            of_heads = F.split_heads(context, self.num_heads) @ weight.reshape(self.num_heads, -1, weight.shape[1])
+            of_heads = trace("head_outputs", of_heads, "... H T E")
+            if trace.edits("head_outputs"):
+                output = of_heads.sum(-3) if self.o_proj.bias is None else of_heads.sum(-3) + self.o_proj.bias
         return trace("output", output, "... T E")
 
 
@@ -242,11 +253,12 @@ class SelfAttention(MultiHeadAttention):
 
         `rotation` is that of queries and keys, cosines and sines; `mask`, `causal` and the other options are those of
         `regard.attention`. Taps ``q`` and ``k`` (both after the rotation), ``v``, those of `regard.attention`, and
-        ``output``.
+        ``output``; optionally ``projected_q`` and ``projected_k``, before the rotation, and ``head_outputs``.
         """
         if rotation is None:
             return self.attend(*self.project_qkv(x, trace=trace), trace=trace, **options)
         q, k, v = self._project_qkv(x)
+        q, k = optional_tap(trace, "projected_q", q, "... H T D"), optional_tap(trace, "projected_k", k, "... G S D")
         q, k = F.apply_rotary(q, *rotation), F.apply_rotary(k, *rotation)
         q, k, v = trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
         return self.attend(q, k, v, trace=trace, **options)

@@ -10,11 +10,11 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.functional.native.ops import add
-from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.recorder import NULL_RECORDER, Recorder, optional_tap
 from regard.nn.attention import CosSin, MultiHeadAttention
 from regard.nn.kv_cache import KVCache
 from regard.nn.layer import REQUIRED, Layer
-from regard.nn.layers import LayerNorm, RMSNorm
+from regard.nn.layers import LayerNorm, RMSNorm, normed, traced_norm
 
 
 class _FeedForward(Protocol):
@@ -67,10 +67,13 @@ class CausalAttention(MultiHeadAttention):
             that were dropped from the cache included.
         trace : Recorder
             Records ``q``, ``k`` (both after norm and rotary embedding), ``v``, the taps of `regard.attention`, and
-            ``output``.
+            ``output``; optionally ``projected_q`` and ``projected_k``, before both, and ``head_outputs``.
         """
         q, k, v = self._project_qkv(x)
-        q, k = _norm_heads(self.q_norm, q), _norm_heads(self.k_norm, k)
+        if rotation is not None or self.q_norm is not None:
+            q = optional_tap(trace, "projected_q", q, "... H T D")
+            k = optional_tap(trace, "projected_k", k, "... G S D")
+        q, k = _norm_heads(self.q_norm, q, trace, "q_norm"), _norm_heads(self.k_norm, k, trace, "k_norm")
         if rotation is not None:
             q, k = F.apply_rotary(q, *rotation), F.apply_rotary(k, *rotation)
         q, k, v = trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
@@ -139,27 +142,32 @@ class DecoderBlock(Layer):
     ) -> tuple[np.ndarray, KVCache | None]:
         """Return ``... T E`` for x ``... T E``, and the cache, as `CausalAttention` does.
 
-        Taps ``attn.*``, ``attn_residual`` (not of a parallel block), ``mlp.*`` and ``output``.
+        Taps ``attn.*``, ``attn_post_norm`` if there is one, ``attn_residual`` (not of a parallel block), ``mlp.*``,
+        ``mlp_post_norm`` if there is one, and ``output``; optionally those of `normed`.
         """
+        if self.attn_post_norm is not None:
+            trace.announce("attn_post_norm")
+        if self.mlp_post_norm is not None:
+            trace.announce("mlp_post_norm")
+        y = normed(self.attn_norm, x, trace, "attn_norm")
         with trace.scope("attn"):
-            y, cache = self.attn(_norm(self.attn_norm, x), rotation=rotation, cache=cache, mask=mask, trace=trace)
-        y = _norm(self.attn_post_norm, y)
+            y, cache = self.attn(y, rotation=rotation, cache=cache, mask=mask, trace=trace)
+        if self.attn_post_norm is not None:
+            y = trace("attn_post_norm", traced_norm(self.attn_post_norm, y, trace, "attn_post_norm"), "... T E")
         read = x if self.parallel else trace("attn_residual", add(x, y), "... T E")
+        z = normed(self.mlp_norm, read, trace, "mlp_norm")
         with trace.scope("mlp"):
-            z = self.mlp(_norm(self.mlp_norm, read), trace=trace)
-        z = _norm(self.mlp_post_norm, z)
+            z = self.mlp(z, trace=trace)
+        if self.mlp_post_norm is not None:
+            z = trace("mlp_post_norm", traced_norm(self.mlp_post_norm, z, trace, "mlp_post_norm"), "... T E")
         return trace("output", add(add(x, y) if self.parallel else read, z), "... T E"), cache
 
     forward = __call__
 
 
-def _norm(norm: LayerNorm | RMSNorm | None, x: np.ndarray) -> np.ndarray:
-    return x if norm is None else norm(x)
-
-
-def _norm_heads(norm: RMSNorm | None, x: np.ndarray) -> np.ndarray:
+def _norm_heads(norm: RMSNorm | None, x: np.ndarray, trace: Recorder, name: str) -> np.ndarray:
     """Return the features of each head, ``... H T D``, normed: each head's alone, or those of all heads together."""
     if norm is None or norm.weight.shape == x.shape[-1:]:
-        return _norm(norm, x)
-    normed: np.ndarray = F.split_heads(norm(F.merge_heads(x)), x.shape[-3])
-    return normed
+        return normed(norm, x, trace, name, "... H T D")
+    together: np.ndarray = F.split_heads(normed(norm, F.merge_heads(x), trace, name), x.shape[-3])
+    return together

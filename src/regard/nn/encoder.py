@@ -13,7 +13,7 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.nn import fast_paths
 from regard.nn.attention import CosSin, SelfAttention
 from regard.nn.layer import REQUIRED, Layer
-from regard.nn.layers import FeedForward, GatedFeedForward, LayerNorm
+from regard.nn.layers import FeedForward, GatedFeedForward, LayerNorm, normed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,12 +114,13 @@ class EncoderBlock(Layer):
         `rotation` is that of `SelfAttention`; `mask`, `causal` and the other options are those of `regard.attention`.
         """
         if self.norm_first:
+            y = normed(self.attn_norm, x, trace, "attn_norm")
             with trace.scope("attn"):
-                y = x if self.attn_norm is None else self.attn_norm(x)
                 y = self.attn(y, rotation=rotation, trace=trace, **options)
             x = trace("attn_residual", x + y, "... T E")
+            y = normed(self.mlp_norm, x, trace, "mlp_norm")
             with trace.scope("mlp"):
-                x = x + self.mlp(self.mlp_norm(x), trace=trace)
+                x = x + self.mlp(y, trace=trace)
         elif rotation is None and (fused := fast_paths.post_norm_block(self, x, trace, options)) is not None:
             x = fused
         else:
@@ -133,10 +134,10 @@ class EncoderBlock(Layer):
     def after_attention(self, x: np.ndarray, y: np.ndarray, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the rest of a post-norm block: norm(x + y), then norm(x + mlp(x)).
 
-        Taps ``attn_residual`` and ``mlp.*``.
+        Taps ``attn_residual`` and ``mlp.*``, and optionally those of `normed`.
         """
         assert self.attn_norm is not None  # of a post-norm block
-        x = trace("attn_residual", self.attn_norm(x, residual=y), "... T E")
+        x = trace("attn_residual", normed(self.attn_norm, x, trace, "attn_norm", residual=y), "... T E")
         with trace.scope("mlp"):
             y = self.mlp(x, trace=trace)
-        return self.mlp_norm(x, residual=y)
+        return normed(self.mlp_norm, x, trace, "mlp_norm", residual=y)

@@ -38,6 +38,10 @@ _SMALL = 1 << 22  # bytes of queries
 _HEADS = ("q", "k", "v", "scores", "capped", "biased", "dropped", "context")
 _TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")  # the taps of the steps that are fused
 _BLOCK = (*(f"attn.{name}" for name in _HEADS), *_TAIL, "output")  # of all of a block but the weights
+_OPTIONAL = (  # optional taps of the steps that are fused
+    *("attn.head_outputs", "mlp.up"),
+    *(f"{norm}{step}" for norm in ("attn_norm", "mlp_norm") for step in ("", ".scale", ".normalized")),
+)
 
 
 def linear(layer: Linear, x: np.ndarray, activation: str | None) -> np.ndarray | None:
@@ -80,6 +84,7 @@ def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options
         tail is None
         or type(x) is not np.ndarray
         or x.dtype != block.mlp_norm.weight.dtype
+        or trace.asks_for(*_OPTIONAL)
         or not trace.can_skip(*_TAIL)
     ):
         return None
@@ -149,7 +154,7 @@ def _skip_steps(
     arrays: list[np.ndarray | None] = []
     for i in range(num_blocks if trace is not NULL_RECORDER else 0):
         with trace.scope(f"blocks.{i}"):
-            if not trace.can_skip(*_BLOCK):
+            if trace.asks_for(*_OPTIONAL) or not trace.can_skip(*_BLOCK):
                 return None
             with trace.scope("attn"):
                 if trace.wants_attention():

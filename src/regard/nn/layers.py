@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import float_dtype, generator, whole_number
-from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.recorder import NULL_RECORDER, Recorder, optional_tap
 from regard.nn import fast_paths
 from regard.nn.layer import REQUIRED, Layer
 from regard.nn.quantized import QuantizedWeight
@@ -156,6 +156,58 @@ class RMSNorm(Layer):
     forward = __call__
 
 
+def normed(
+    norm: LayerNorm | RMSNorm | None,
+    x: np.ndarray,
+    trace: Recorder,
+    name: str,
+    axes: str = "... T E",
+    *,
+    residual: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the norm of x, or of x + residual; x itself without a norm.
+
+    Optionally taps the result, called ``attn_norm`` for example, and what `traced_norm` does.
+    """
+    if norm is None:
+        return x
+    return optional_tap(trace, name, traced_norm(norm, x, trace, name, axes, residual=residual), axes)
+
+
+def traced_norm(
+    norm: LayerNorm | RMSNorm,
+    x: np.ndarray,
+    trace: Recorder,
+    name: str,
+    axes: str = "... T E",
+    *,
+    residual: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the norm of x, or of x + residual.
+
+    Optionally taps ``scale``, by which each vector is divided, and the quotient ``normalized``, in the scope `name`.
+    """
+    if trace is not NULL_RECORDER and trace.asks_for(f"{name}.scale", f"{name}.normalized"):
+        edited = _tapped_norm(norm, x if residual is None else x + residual, trace, name, axes)
+        if edited is not None:
+            return edited
+    if isinstance(norm, LayerNorm):
+        return norm(x, residual=residual)
+    return norm(x if residual is None else x + residual)
+
+
+def _tapped_norm(norm: LayerNorm | RMSNorm, x: np.ndarray, trace: Recorder, name: str, axes: str) -> np.ndarray | None:
+    """Tap the steps of a norm; return its result if they may be edited: looking alone leaves the bits as they are."""
+    vectors, scale = F.normalize(x, eps=norm.eps, centered=isinstance(norm, LayerNorm))
+    scale = trace(f"{name}.scale", scale[..., 0], axes.rpartition(" ")[0])[..., None]
+    normalized = trace(f"{name}.normalized", vectors / scale, axes)
+    if not (trace.edits(f"{name}.scale") or trace.edits(f"{name}.normalized")):
+        return None
+    y: np.ndarray = normalized * norm.weight
+    bias = getattr(norm, "bias", None)
+    return (y if bias is None else y + bias).astype(x.dtype, copy=False)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Embedding(Layer):
     """A table of one vector for each token id.
@@ -243,8 +295,12 @@ class FeedForward(Layer):
         )
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
-        """Return ``... T E`` for x ``... T E``; taps ``hidden`` (``... T F``) and ``output``."""
-        hidden = trace("hidden", self.up_proj(x, activation=self.activation), "... T F")
+        """Return ``... T E`` for x ``... T E``; taps ``hidden`` (``... T F``), ``output`` and, optionally, ``up``."""
+        hidden = self.up_proj(x, activation=self.activation)
+        if trace is not NULL_RECORDER and trace.asks_for("up"):
+            up = trace("up", self.up_proj(x), "... T F")
+            hidden = F.activation(self.activation)(up) if trace.edits("up") else hidden
+        hidden = trace("hidden", hidden, "... T F")
         return trace("output", self.down_proj(hidden), "... T E")
 
     forward = __call__

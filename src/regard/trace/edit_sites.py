@@ -10,7 +10,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate, whole_number
 from regard.functional.dispatch import QUADRATIC_STEPS
-from regard.trace.step_names import canonical_name, did_you_mean, matches
+from regard.trace.step_names import canonical_name, canonical_names, did_you_mean
 from regard.trace.text_layout import LocatedEdit, located
 from regard.trace.trace import Edit, Trace
 
@@ -21,7 +21,8 @@ Site: TypeAlias = "str | Head"
 Positions: TypeAlias = "int | Sequence[int] | np.ndarray | None"
 """Of tokens, from the first of each text, or from its end if negative; None: all."""
 
-_WITH_HEADS = ("q", "k", "v", "context", *QUADRATIC_STEPS)  # steps with an axis of heads, ... H T D
+# Steps with an axis of heads, ... H T D.
+_WITH_HEADS = ("projected_q", "projected_k", "q", "k", "v", *QUADRATIC_STEPS, "context", "head_outputs")
 
 
 class Edits(dict[str, Edit]):
@@ -68,7 +69,7 @@ def parts_of(sites: Sequence[Site], heads: Positions, trace: Trace | None = None
                     others.extend(numbers)
             continue
         for name in _step_names(site, trace):
-            if heads is not None and name.rpartition(".")[2] not in _WITH_HEADS:
+            if heads is not None and canonical_names(name)[-1].rpartition(".")[2] not in _WITH_HEADS:
                 raise RegardError(f"{name} has no axis of heads; those that have one are {', '.join(_WITH_HEADS)}")
             chosen = indices_of("heads", heads)
             found[name] = chosen and [whole_number("a head", head, 0) for head in chosen]
@@ -77,12 +78,13 @@ def parts_of(sites: Sequence[Site], heads: Positions, trace: Trace | None = None
 
 def _step_names(site: str, trace: Trace | None) -> list[str]:
     """Return the names of steps that a name, or a pattern, stands for."""
-    if not set(site) & set("*?["):
-        return [canonical_name(site, () if trace is None else trace.names())]
+    is_pattern = set(site) & set("*?[")
     if trace is None:
-        return [site]
-    if names := [name for name in trace.names() if matches(name, site)]:
-        return names
+        return [site if is_pattern or len(canonical_names(site)) > 1 else canonical_name(site)]
+    if not is_pattern:
+        return [trace.resolved(site)]
+    if names := trace.matching(site):
+        return list(names)
     raise RegardError(f"the trace has no {site!r}; {did_you_mean(site, trace.names())}")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
 from regard.functional.variable import Variable, plain
-from regard.trace.step_names import did_you_mean, matches
+from regard.trace.step_names import canonical_names, did_you_mean, matches
 from regard.trace.trace import Trace, names_of
 
 __all__ = ["GradientTrace"]
@@ -31,6 +31,8 @@ class GradientTrace(Trace):
     def __init__(self, at: str | Iterable[str], *, only: str | Iterable[str] | None = None) -> None:
         self._at = names_of("at", at)
         super().__init__(only=self._at if only is None else only)
+        self._asked = (*self._asked, *self._at)
+        self._is_ambiguous |= any(len(canonical_names(name)) > 1 for name in self._at)
         self._leaves: dict[str, tuple[Variable, str]] = {}  # of each of those steps, with its axes
         self._is_kept = self._is_first = True  # whether variables remember a step; whether it is not computed again
 
@@ -38,7 +40,7 @@ class GradientTrace(Trace):
         full, array = self._prefix + name, plain(value)
         if self._is_first:
             array = super()._tap(name, array, axes, is_shared=is_shared)
-        if not matches(full, *self._at):
+        if not self._is_meant(full, self._at):
             return value
         if self._is_first:  # the gradient of a step is that of a number added to it
             self._leaves[full] = Variable(np.broadcast_to(array.dtype.type(0), array.shape)), axes
@@ -53,7 +55,7 @@ class GradientTrace(Trace):
 
     def edits(self, name: str) -> bool:
         """Whether a tap called `name` in this scope has a gradient, so that later steps depend on its result."""
-        return matches(self._prefix + name, *self._at)
+        return self._is_meant(self._prefix + name, self._at)
 
     def can_skip(self, *names: str) -> bool:  # noqa: ARG002
         """Return False: fused steps have no gradients."""
@@ -63,7 +65,7 @@ class GradientTrace(Trace):
         """Raise after a model's run if a name of `at` matched no step."""
         for name in () if self._prefix else self._at:
             if not any(matches(step, name) for step in self._leaves):
-                raise RegardError(f"at= matched no step of this run: {name!r} ({did_you_mean(name, self._taps)})")
+                raise RegardError(f"at= matched no step of this run: {name!r} ({did_you_mean(name, self._known())})")
         super().check_matched()
 
     def checkpoint(self) -> tuple[GradientTrace, GradientTrace]:

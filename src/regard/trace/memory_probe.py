@@ -25,13 +25,15 @@ class Tap:
     name: str
     parts: tuple[tuple[int, str], ...]  # bytes where every axis that grows has length 1, and those axes: B, T, S
     is_map: bool = False
+    is_optional: bool = False  # whether a run makes it only where it is asked for
 
     @classmethod
-    def of(cls, name: str, value: Array, axes: str) -> Tap:
+    def of(cls, name: str, value: Array, axes: str, *, is_optional: bool = False) -> Tap:
         """Return the tap of a value with these axes."""
         sizes = list(zip(fitted_axes(name, axes, value.ndim).split(), value.shape, strict=True))
         fixed = math.prod(size for letter, size in sizes if letter not in _GROWING)
-        return cls(name, ((fixed * value.dtype.itemsize, "".join(x for x, _ in sizes if x in _GROWING)),))
+        parts = ((fixed * value.dtype.itemsize, "".join(x for x, _ in sizes if x in _GROWING)),)
+        return cls(name, parts, is_optional=is_optional)
 
     @classmethod
     def of_map(cls, name: str, q: Array, k: Array) -> Tap:
@@ -60,7 +62,8 @@ class TapList(Trace):
 
     def __call__(self, name: str, value: Array, axes: str) -> Array:
         """List `value` and return it."""
-        self.taps.append(Tap.of(self._prefix + name, value, axes))
+        full = self._prefix + name
+        self.taps.append(Tap.of(full, value, axes, is_optional=full in self._untapped))
         return value
 
     def take(self, name: str, value: Array, axes: str) -> None:
@@ -70,6 +73,11 @@ class TapList(Trace):
     def wants(self, name: str) -> bool:  # noqa: ARG002
         """Whether all values are asked for."""
         return self._only is None
+
+    def asks_for(self, *names: str) -> bool:
+        """Whether all values are asked for."""
+        super().asks_for(*names)
+        return self.wants("")
 
     def record_attention(self, inputs: Any, stats: Any = None) -> None:  # noqa: ARG002
         """List the map of a call of attention."""
@@ -123,6 +131,8 @@ class MemoryProbe(Trace):
                     self._add(name, tap)
 
     def _add(self, name: str, tap: Tap) -> None:
+        if tap.is_optional and not self.asks_for(name):
+            return
         size = self._nbytes(tap)
         if quadratic_stage(tap.name) is None:
             self.largest = max(self.largest, size)

@@ -25,12 +25,12 @@ class TensorTrace(Trace):
 
     Parameters
     ----------
-    only, edit
+    only, optional, edit
         As for `Trace`.
     """
 
-    def __init__(self, *, only: Any = None, edit: Mapping[str, Any] | None = None) -> None:
-        super().__init__(only=only, edit=edit)
+    def __init__(self, *, only: Any = None, optional: Any = (), edit: Mapping[str, Any] | None = None) -> None:
+        super().__init__(only=only, optional=optional, edit=edit)
 
     def _tap(self, name: str, value: Any, axes: str, *, is_shared: bool) -> Any:  # noqa: ARG002
         import torch

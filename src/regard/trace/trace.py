@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -27,7 +27,15 @@ from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy
 from regard.trace.notebook_html import MAX_SIDE, MAX_TILES, page, picture, table, tokens_line
-from regard.trace.step_names import canonical_name, did_you_mean, matches, quadratic_stage
+from regard.trace.step_names import (
+    asks_by_name,
+    canonical_name,
+    canonical_names,
+    did_you_mean,
+    matches,
+    preferred_names,
+    quadratic_stage,
+)
 from regard.trace.steps import Step, formula
 from regard.trace.text_layout import Place, TextLayout, located
 from regard.trace.trace_file import TraceData, check_batch, fitted_axes, read_trace, write_trace
@@ -46,7 +54,16 @@ class Trace:
     ----------
     only : str or iterable of str, optional
         Names to record, everything by default. Between two dots ``*`` is one part of a name,
-        ``"blocks.*.attn.weights"``; elsewhere it is anything, ``"*weights"``.
+        ``"blocks.*.attn.weights"``; elsewhere it is anything, ``"*weights"``. The model raises after the run if one
+        matched no step; after a bare layer see `unmatched`.
+
+        Some steps are recorded only if a name ends with theirs, ``"*.head_outputs"``, and not by default or by ``"*"``:
+        what each head adds to the residual stream (``head_outputs``, ``H`` times the size of a stream), the inputs of
+        sublayers and the scales of norms (``attn_norm``, ``attn_norm.scale``, ``attn_norm.normalized``, and so of each
+        norm), queries and keys before norms and rotary embedding (``projected_q``, ``projected_k``), and ``mlp.up``
+        without a gate.
+    optional : str or iterable of str, optional
+        Further names to record, of steps that not every model has: one that matches no step is no error.
     maps : bool
         Store each attention as an `AttentionMap`, in O(n · D) memory, instead of the arrays ``scores`` … ``weights``,
         which hold n² numbers. ``trace["blocks.3.attn.weights"]`` then computes the weights, and
@@ -94,6 +111,7 @@ class Trace:
         self,
         *,
         only: str | Iterable[str] | None = None,
+        optional: str | Iterable[str] = (),
         maps: bool = False,
         start: Mapping[str, Array] | None = None,
         stop: str | None = None,
@@ -101,7 +119,9 @@ class Trace:
     ) -> None:
         self.model = ""
         self.encodings: tuple[Encoding, ...] = ()
-        self._only = None if only is None else names_of("only", only)
+        self._optional = names_of("optional", optional)
+        self._required = () if only is None else names_of("only", only)
+        self._only = None if only is None and not self._optional else (*self._required, *self._optional)
         if not isinstance(edit, Mapping | None):
             raise RegardError(f"edit maps names to functions, {{'blocks.0.attn.weights': function}}, got {edit!r}")
         self._edit = dict(edit or {})
@@ -115,12 +135,18 @@ class Trace:
         self._stop = stop
         self._start = _start_of(start)
         self._is_before_start = self._start is not None
-        for pattern in (*(self._only or ()), *self._edit, *([] if stop is None else [stop])):
-            canonical_name(pattern)  # raises where it names several steps
+        self._asked = (*(self._only or ()), *self._edit, *([] if stop is None else [stop]))
+        self._is_ambiguous = False  # whether a name stands for several steps, of which a run has one
+        for pattern in self._asked:
+            names = canonical_names(pattern)  # raises where it names several steps at once
+            self._is_ambiguous |= len(names) > 1
+            if pattern not in (self._only or ()) and names[-1].endswith("token_embeddings") and len(names) > 1:
+                raise RegardError(f"{pattern} is one of {', '.join(names)}: name that of this model")
         self._keep_maps = maps
         self._maps: dict[str, AttentionMap] = {}  # by the name of its weights
         self._prefix = ""
         self._taps: dict[str, None] = {}  # the names of all taps, recorded or not, in order
+        self._untapped: dict[str, None] = {}  # those of optional taps, whether they were made or not
         self._values: dict[str, np.ndarray] = {}
         self._axes: dict[str, str] = {}
         self._layout: TextLayout | None = None  # of the values that are computed now
@@ -197,6 +223,20 @@ class Trace:
         full = self._prefix + name
         return self._is_recorded(full) or self._is_edited(full) or self._is_computed_last(full)
 
+    def asks_for(self, *names: str) -> bool:
+        """Whether one of these optional taps of this scope is to be made; count their names as those of the run."""
+        full = [self._prefix + name for name in names]
+        self._untapped.update(dict.fromkeys(full))
+        return bool(self._asked) and any(self._asks_for(each) for each in full)
+
+    def announce(self, name: str) -> None:
+        """Count a tap that follows in this scope as one of the run."""
+        if not self._is_before_start:
+            self._taps[self._prefix + name] = None
+
+    def _asks_for(self, full: str) -> bool:
+        return any(asks_by_name(full, pattern) and self._means(pattern, full) for pattern in self._asked)
+
     def edits(self, name: str) -> bool:
         """Whether a tap called `name` in this scope would be edited."""
         return self._is_edited(self._prefix + name)
@@ -245,7 +285,8 @@ class Trace:
     def wants_attention(self) -> bool:
         """Whether `record_attention` would store a map in this scope."""
         name = self._prefix + "weights"
-        return self._keep_maps and self._is_named(name) and not self._has_edited_map(name)
+        is_named = any(self._is_named(self._prefix + stage) for stage in STAGES)
+        return self._keep_maps and is_named and not self._has_edited_map(name)
 
     def record_attention(self, inputs: Any, stats: Any = None) -> None:
         """Store the map of a call of attention: its inputs without values, and the `stats` of its rows, if computed."""
@@ -256,6 +297,9 @@ class Trace:
         attention_map = AttentionMap.of(inputs.to_compute_dtype(), stats).copy()
         self._taps[name] = None
         self._note(name, "... H T S", attention_map.ndim)
+        for stage in STAGES if self._only is not None else ():
+            if self._is_named(self._prefix + stage):  # its map gives it
+                self._taps[self._prefix + stage] = None
         self._maps[name] = attention_map
         self._stop_after_map(attention_map.q)
 
@@ -276,23 +320,26 @@ class Trace:
         self._layout = layout
 
     def check_matched(self) -> None:
-        """Check after a run that every edit was applied, and that it began at ``start`` and ended at ``stop``.
+        """Check after a run that every name was that of a step, and that it began at ``start`` and ended at ``stop``.
 
         Within a `scope` the run is not over, and nothing is checked.
 
         Raises
         ------
         RegardError
-            A name of ``edit``, or ``stop``, matched no step; or the model cannot start from the output of a block.
+            A name of ``only`` or ``edit``, or ``stop``, matched no step; or the model cannot start from the output of
+            a block.
         """
         if self._prefix:
             return
         if self._is_before_start:
             raise RegardError("start= is for a decoder: this run cannot start from the output of a block")
-        for argument, names in (("edit", self._edit), ("stop", [] if self._stop is None else [self._stop])):
+        last = [] if self._stop is None else [self._stop]
+        for argument, names in (("edit", self._edit), ("stop", last), ("only", self._required)):
             if unused := self._without_tap(names):
-                named = "; ".join(f"{name!r} ({did_you_mean(name, self._taps)})" for name in unused)
-                raise RegardError(f"{argument}= matched no step of this run: {named}")
+                named = "; ".join(f"{name!r} ({did_you_mean(name, self._known())})" for name in unused)
+                ended = f", which ended after {self._stop}" if argument == "only" and last else ""
+                raise RegardError(f"{argument}= matched no step of this run{ended}: {named}")
 
     def _stop_after(self, full: str, value: Any) -> None:
         """End the run if this is the step after which it ends."""
@@ -306,7 +353,7 @@ class Trace:
 
     def _edits_of(self, full: str, axes: str, ndim: int) -> list[Edit]:
         """Return the functions that edit a step, one after the other."""
-        found = [function for pattern, function in self._edit.items() if matches(full, pattern)]
+        found = [function for pattern, function in self._edit.items() if self._means(pattern, full)]
         if not found:
             return found
         place = Place(self._layout, fitted_axes(full, axes, ndim))
@@ -326,14 +373,33 @@ class Trace:
         return stage is None or (stage == "weights" and self._has_edited_map(full))
 
     def _is_named(self, full: str) -> bool:
-        return self._only is None or matches(full, *self._only)
+        return self._only is None or self._is_meant(full, self._only)
 
     def _is_edited(self, full: str) -> bool:
-        return bool(self._edit) and matches(full, *self._edit)
+        return bool(self._edit) and self._is_meant(full, self._edit)
 
     def _is_last(self, full: str) -> bool:
         """Whether a run ends after this step."""
-        return self._stop is not None and matches(full, self._stop)
+        return self._stop is not None and self._is_meant(full, (self._stop,))
+
+    def _is_meant(self, full: str, patterns: Iterable[str]) -> bool:
+        """Whether a pattern names this step of the run."""
+        if not self._is_ambiguous:
+            return matches(full, *patterns)
+        return any(self._means(pattern, full) for pattern in patterns)
+
+    def _means(self, pattern: str, full: str) -> bool:
+        """Whether a pattern names this step, and not another of the run in its place."""
+        preferred = preferred_names(full, pattern)
+        return preferred is not None and not any(
+            name in names for name in preferred for names in (self._taps, self._untapped, self._axes)
+        )
+
+    def _known(self) -> dict[str, None]:
+        """Return the names of all steps that the run has, whether they were computed or not."""
+        scopes = (name.removesuffix("context") for name in self._taps if name.rpartition(".")[2] == "context")
+        of_maps = [f"{scope}{stage}" for scope in scopes for stage in ("scores", "weights")]
+        return self._taps | self._untapped | dict.fromkeys(of_maps)
 
     def _is_computed_last(self, full: str) -> bool:
         """Whether a run ends after this step, and no map gives it, so that it has to be computed."""
@@ -354,20 +420,24 @@ class Trace:
 
     def axes(self, name: str) -> str:
         """Return the axis letters of a recorded value, such as ``"B H T S"``."""
-        resolved = self._resolved(name)
+        resolved = self.resolved(name)
         if resolved not in self._axes:
             self[name]  # raises
         return self._axes[resolved]
 
     def layout(self, name: str) -> TextLayout | None:
         """Return where the texts stand in a recorded value; None where no model said it, and in a trace of a file."""
-        resolved = self._resolved(name)
+        resolved = self.resolved(name)
         scope = resolved.rpartition(".")[0]
         return self._layouts.get(resolved) or self._layouts.get(f"{scope}.weights" if scope else "weights")
 
     def unmatched(self) -> tuple[str, ...]:
         """Return the names of ``only`` and ``edit`` that have matched no step so far."""
-        return self._without_tap(dict.fromkeys((*(self._only or ()), *self._edit)))
+        return self._without_tap(dict.fromkeys((*self._required, *self._edit)))
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """Return the recorded names that a pattern, or a name, stands for."""
+        return tuple(name for name in self._axes if self._means(pattern, name))
 
     def tapped(self) -> tuple[str, ...]:
         """Return the names of all steps of the run, recorded or not, in the order in which they were computed."""
@@ -400,7 +470,7 @@ class Trace:
             raise RegardError(f"a step is read by its name, such as 'blocks.0.attn.weights', got {name!r}")
         if set(name) & set("*?["):
             return self._stacked(name)
-        resolved = self._resolved(name)
+        resolved = self.resolved(name)
         if resolved in self._values:
             return self._values[resolved]
         stage, scope = quadratic_stage(resolved), resolved.rpartition(".")[0]
@@ -408,13 +478,15 @@ class Trace:
         if attention_map is not None and stage is not None and stage != "dropped":
             values: np.ndarray = attention_map.tile(stage=stage)
             return values
+        if resolved in self._untapped:
+            raise RegardError(f"the trace has no {resolved}: it is recorded if asked for, Trace(only={resolved!r})")
         only = f", with only={', '.join(self._only)}" if self._only is not None else ""
         raise RegardError(f"the trace has no {name!r}; {did_you_mean(name, self._axes)}{only}")
 
     def _stacked(self, pattern: str) -> np.ndarray:
         """Return the values of all steps that match a pattern, as one array."""
         stages = (f"{name.rpartition('.')[0]}.{stage}".removeprefix(".") for name in self._maps for stage in STAGES)
-        names = [name for name in dict.fromkeys((*self._axes, *stages)) if matches(name, pattern)]
+        names = [name for name in dict.fromkeys((*self._axes, *stages)) if self._means(pattern, name)]
         if not names:
             raise RegardError(f"the trace has no {pattern!r}; {did_you_mean(pattern, self._axes)}")
         values = [self[name] for name in names]
@@ -434,14 +506,30 @@ class Trace:
         """Return a trace for a part of the values."""
         return Trace()
 
-    def _resolved(self, name: object) -> Any:
-        """Return the recorded name for a name of TransformerLens; any other unchanged."""
-        return name if name in self._values or not isinstance(name, str) else canonical_name(name, self._axes)
+    def resolved(self, name: object) -> Any:
+        """Return the name of a step of the run for a name of TransformerLens; any other unchanged."""
+        if name in self._values or not isinstance(name, str):
+            return name
+        return canonical_name(name, self._axes if not self._untapped else self._axes | self._untapped)
+
+    def keys(self) -> KeysView[str]:
+        """Return the recorded names, in the order in which they were computed."""
+        return self._axes.keys()
+
+    def values(self) -> Iterator[np.ndarray]:
+        """Yield the recorded values in that order; the weights of each map are computed in turn."""
+        return (self[name] for name in self)
 
     def items(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the recorded names and values, in the order in which they were computed; weights of maps in turn."""
-        for name in self:
-            yield name, self[name]
+        """Yield the recorded names and values as `values` does."""
+        return ((name, self[name]) for name in self)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value recorded as `name`, or computed from the attention map; `default` if there is none."""
+        try:
+            return self[name]
+        except RegardError:
+            return default
 
     def to_xarray(self, name: str) -> Any:
         """Return a recorded value as an ``xarray.DataArray`` with its axes as dimensions.
@@ -479,7 +567,7 @@ class Trace:
             raise RegardError(f"there is no text {index!r} in a batch of {count}")
         found = self._empty()
         found.model, found.encodings = self.model, self.encodings[index : index + 1]
-        found._taps, found._axes = dict(self._taps), dict(self._axes)
+        found._taps, found._untapped, found._axes = dict(self._taps), dict(self._untapped), dict(self._axes)
         one = slice(index, index + 1)
         found._layouts = {name: layout and layout.select(one) for name, layout in self._layouts.items()}
         found._values = {
@@ -509,7 +597,7 @@ class Trace:
         prefix = f"{name}."
         found = self._empty()
         found.model, found.encodings = self.model, () if name.split(".")[0] == "decoder" else self.encodings
-        for attribute in ("_taps", "_values", "_axes", "_maps", "_layouts"):
+        for attribute in ("_taps", "_untapped", "_values", "_axes", "_maps", "_layouts"):
             inside = {full: value for full, value in getattr(self, attribute).items() if full.startswith(prefix)}
             getattr(found, attribute).update({full.removeprefix(prefix): value for full, value in inside.items()})
         if not found:
@@ -539,7 +627,7 @@ class Trace:
         return hooks.explorer_widget(*(trace for trace in (self, other) if trace is not None), **options)
 
     def __contains__(self, name: object) -> bool:
-        return self._resolved(name) in self._axes
+        return self.resolved(name) in self._axes
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._axes)
@@ -582,7 +670,7 @@ class Trace:
         RegardError
             The file cannot be written, or the number of encodings is not the batch size.
         """
-        data = TraceData(self.model, self.encodings, self._axes, self._values, self._maps)
+        data = TraceData(self.model, self.encodings, self._axes, self._values, self._maps, tuple(self._untapped))
         check_batch(data)
         write_trace(path, data)
 
@@ -598,6 +686,7 @@ class Trace:
         trace, data = cls(), read_trace(path)
         trace.model, trace.encodings = data.model, data.encodings
         trace._axes, trace._values, trace._maps = data.axes, data.values, data.maps
+        trace._untapped = dict.fromkeys(data.untapped)
         return trace
 
 

@@ -21,13 +21,14 @@ _MAP = "map:"  # prefix of the names of a map's arrays
 
 
 class TraceData(NamedTuple):
-    """The content of a trace: model and tokens, and by name the axes, in order, and the values or maps."""
+    """The content of a trace: model and tokens, by name the axes, in order, the values or maps, and optional steps."""
 
     model: str
     encodings: tuple[Encoding, ...]
     axes: dict[str, str]
     values: dict[str, np.ndarray]
     maps: dict[str, AttentionMap]
+    untapped: tuple[str, ...] = ()
 
 
 def write_trace(path: str | os.PathLike[str], data: TraceData) -> None:
@@ -41,6 +42,7 @@ def write_trace(path: str | os.PathLike[str], data: TraceData) -> None:
         "model": data.model,
         "encodings": json.dumps([encoding.to_dict() for encoding in data.encodings]),
         "axes": json.dumps(data.axes),
+        "optional": json.dumps(data.untapped),
     }
     write_safetensors(path, arrays, metadata | ({"maps": json.dumps(maps)} if maps else {}))
 
@@ -75,7 +77,8 @@ def _parsed(file: SafetensorsFile) -> TraceData:
         raise RegardError(f"axes are given for {len(letters)} names, which are not those of its {len(arrays)} values")
     values = {name: arrays[name] for name in letters if name not in maps}
     axes = {name: fitted_axes(name, given, (values | maps)[name].ndim) for name, given in letters.items()}
-    data = TraceData(file.metadata["model"], encodings, axes, values, maps)
+    optional = tuple(str(name) for name in json.loads(file.metadata.get("optional", "[]")))
+    data = TraceData(file.metadata["model"], encodings, axes, values, maps, optional)
     check_batch(data)
     return data
 
