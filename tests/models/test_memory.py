@@ -90,6 +90,7 @@ def test_what_does_not_fit_is_refused_before_the_run(decoder, monkeypatch, optio
 
 def test_a_batch_that_does_not_fit_is_refused(decoder, monkeypatch):
     monkeypatch.setattr("regard.models.memory.available_memory", lambda: 1_000_000)
+    monkeypatch.setattr("regard.models.memory._NEGLIGIBLE", 0)
     with pytest.raises(RegardError, match=r"a run of 40 × 200 tokens .* give fewer or shorter texts"):
         decoder.embed(["a" * 200] * 40, pooling="mean", batch_size=40)
 
@@ -97,3 +98,20 @@ def test_a_batch_that_does_not_fit_is_refused(decoder, monkeypatch):
 def test_where_memory_is_unknown_nothing_is_refused(decoder, monkeypatch):
     monkeypatch.setattr("regard.models.memory.available_memory", lambda: None)
     assert decoder([3] * 200, trace=Trace()).hidden.shape == (1, 200, 12)
+
+
+def test_a_run_that_takes_next_to_nothing_does_not_ask_the_system(decoder, monkeypatch):
+    monkeypatch.setattr("regard.models.memory.available_memory", lambda: pytest.fail("the system was asked"))
+    assert decoder([3] * 200, trace=Trace()).hidden.shape == (1, 200, 12)
+
+
+@pytest.mark.parametrize("options", RECORDINGS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_no_run_that_could_be_refused_counts_as_next_to_nothing(case, options, monkeypatch):
+    model = regard.load(golden.FOLDER / case)
+    trace, length = Trace(**options), min(24, model.max_length)
+    total = estimate_memory(model, 40, length, trace).total
+    monkeypatch.setattr("regard.models.memory._NEGLIGIBLE", total - 1)
+    monkeypatch.setattr("regard.models.memory.available_memory", lambda: total - 1)
+    with pytest.raises(RegardError, match="give fewer or shorter texts"):
+        model(np.full((40, length), 3), trace=trace)

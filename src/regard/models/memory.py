@@ -11,10 +11,11 @@ from regard._utils.errors import RegardError
 from regard._utils.memory import available_memory, gigabytes
 from regard.nn.fast_paths import instance_cache
 from regard.trace import Trace
-from regard.trace.memory_probe import MemoryProbe, TapList, list_taps
+from regard.trace.memory_probe import MemoryProbe, Tap, TapList, list_taps
 
 _WORKING_ARRAYS = 6  # of the size of the largest value of a layer, that live at the same time
 _SMALL, _SMALL_UNRECORDED = 64, 4096  # tokens of a run that is not worth an estimate, with and without a trace
+_NEGLIGIBLE = 1 << 26  # bytes that are not worth asking the system how many there are
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,16 @@ def estimate_memory(
     cached : bool
         Whether keys and values of all layers stay, as in generation.
     """
-    name, wanted = ("_taps", True) if trace.asks_for_values else ("_unrecorded_taps", False)
-    taps = instance_cache(model, name, lambda: list_taps(lambda recorder: _run(model, length, recorder), wanted=wanted))
     probe = MemoryProbe(trace, batch, length, target_length)
-    probe.add(taps)
+    probe.add(_taps(model, length, trace))
     # A growing cache is copied into one of twice the size.
     working = _WORKING_ARRAYS * probe.largest + 2 * probe.largest_recorded + 3 * probe.cache * cached
     return MemoryEstimate(probe.recorded, working)
+
+
+def _taps(model: Any, length: int, trace: Trace) -> tuple[Tap, ...]:
+    name, wanted = ("_taps", True) if trace.asks_for_values else ("_unrecorded_taps", False)
+    return instance_cache(model, name, lambda: list_taps(lambda recorder: _run(model, length, recorder), wanted=wanted))
 
 
 def _run(model: Any, length: int, trace: Trace) -> None:
@@ -81,6 +85,10 @@ def check_memory(model: Any, shape: tuple[int, ...], trace: Any, *, target_lengt
     records = isinstance(trace, Trace)
     if batch * (length + target_length) > (_SMALL if records else _SMALL_UNRECORDED):
         recorder = trace if records else Trace(only=())
+        lengths = {"B": batch, "T": max(length, target_length), "S": max(length, target_length)}
+        sizes = [tap.nbytes(lengths) for tap in _taps(model, length, recorder)]
+        if sum(sizes) + (_WORKING_ARRAYS + 2) * max(sizes, default=0) <= _NEGLIGIBLE:  # more than any estimate
+            return
         require_memory(estimate_memory(model, batch, length, recorder, target_length=target_length), batch, length)
 
 

@@ -207,6 +207,7 @@ def test_the_estimate_of_memory_is_what_a_trace_holds(vit):
 
 def test_what_does_not_fit_into_memory_is_refused(vit, monkeypatch):
     monkeypatch.setattr("regard.models.memory.available_memory", lambda: 100_000)
+    monkeypatch.setattr("regard.models.memory._NEGLIGIBLE", 0)
     with pytest.raises(RegardError, match="a run of 50 × 10 tokens takes about"):
         vit([picture()] * 50, trace=Trace())
 
